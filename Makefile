@@ -1,0 +1,75 @@
+# Everything happens in .venv, which is made on first use and again when pyproject.toml changes; no root is needed.
+#
+#   make demo       run examples 01 and 04 on the CPU and write the pictures to build/demo
+#   make test       all tests except the slow ones; tests that need a GPU skip where there is none
+#   make test-slow  the slow tests
+#   make test-amd   the tests of runtime "amd" on AMD's own HIP library without a GPU (root on Debian)
+#   make lint       ruff and mypy
+#   make bench      benchmarks of the CPU runtime and of declaring, planning and lowering
+#   make docs       run the code of README.md and docs/, and check their links
+#   make clean      remove what the above made
+#
+# make PYTHON=python3.12 ... chooses the interpreter.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DEMO := build/demo
+EXTRAS := dev,viz,yaml
+
+# The stamp's name holds what the environment depends on, so a changed pyproject.toml or a moved checkout makes it anew.
+READY := $(VENV)/.ready-$(shell { echo "$(CURDIR) $(PYTHON) $(EXTRAS)"; cat pyproject.toml; } | cksum | tr ' ' '-')
+
+PYTEST := $(BIN)/python -m pytest
+# Two workers: the slowest tests wait for compilers and for each other, and more would not fit a small machine.
+WORKERS ?= 2
+
+.PHONY: demo test test-slow test-amd lint bench docs clean setup
+.DEFAULT_GOAL := test
+
+setup: $(READY)
+
+$(READY):
+	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) is not there; install Python >= 3.10 (Debian: apt install python3 python3-venv) or name one: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 10) or sys.exit(f"make: hipgraphdsl needs Python >= 3.10, and $(PYTHON) is {v[0]}.{v[1]}; name a newer one: make PYTHON=python3.12")'
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "make: $(PYTHON) cannot make virtual environments, because venv or ensurepip is absent; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@echo "Making $(VENV) and installing into it (once; about a minute)"
+	@rm -f $(VENV)/.ready-*
+	@$(PYTHON) -m venv --clear $(VENV)
+	@extras=$(EXTRAS); \
+	if ! command -v clang++ >/dev/null && ! command -v c++ >/dev/null && ! command -v g++ >/dev/null; then \
+		echo "No C++ compiler is on this machine: the extra 'cpu' brings one (100 MB)"; extras=$$extras,cpu; \
+	fi; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$$extras]"
+	@touch $@
+
+demo: $(READY)
+	@mkdir -p $(DEMO)
+	$(BIN)/python examples/01_hip_graph_tutorial.py --runtime cpu --picture $(DEMO)/tutorial.svg
+	$(BIN)/python examples/04_wave2d.py --runtime cpu --picture $(DEMO)/wave2d.png
+	@echo; echo "Pictures: $(DEMO)/tutorial.svg (the workflow) and $(DEMO)/wave2d.png (the wave)"
+
+test: $(READY)
+	$(PYTEST) -q -n $(WORKERS) -m "not slow"
+
+test-slow: $(READY)
+	$(PYTEST) -q -m slow
+
+# AMD's unmodified libamdhip64 runs over a stand-in device; tests/amd_on_cpu/README.md says what is real there and what is not.
+test-amd: $(READY)
+	tests/amd_on_cpu/setup
+	tests/amd_on_cpu/run $(BIN)/python -m pytest -q tests/device/test_amd.py
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(READY)
+	$(BIN)/hipgraphdsl bench
+
+docs: $(READY)
+	$(PYTEST) -q tests/test_docs.py
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,105 @@
+"""Describe a GPU workflow once, check it, see it, and run it as a HIP graph on AMD, NVIDIA or any CPU."""
+
+from __future__ import annotations
+
+from .arrays import ArrayView, DeviceArray, ExternalArray, HostArray, Parameter, reads, updates, writes
+from .checks import Diagnostic, Report
+from .errors import (
+    CallbackError,
+    CheckError,
+    DeclarationError,
+    HipError,
+    HipGraphError,
+    RuntimeUnavailable,
+    UpdateError,
+    WaitTimeout,
+)
+from .executable import Executable
+from .graph import Graph
+from .kernels import Kernel, Module, Symbol
+from .nodes import (
+    AllocNode,
+    CapturedNode,
+    ChildGraphNode,
+    ConditionalNode,
+    EmptyNode,
+    Event,
+    EventRecordNode,
+    EventWaitNode,
+    FreeNode,
+    HostNode,
+    KernelNode,
+    MemcpyNode,
+    MemoryOpsNode,
+    MemsetNode,
+    Node,
+    Semaphore,
+    SemaphoreSignalNode,
+    SemaphoreWaitNode,
+    wait_value,
+    write_value,
+)
+from .plan import Plan, Step
+from .runtimes import open_runtime
+from .target import Target
+from .timeline import Timeline
+from .update import explain_update
+from .verify import verify
+from .workflow import Workflow
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AllocNode",
+    "ArrayView",
+    "CallbackError",
+    "CapturedNode",
+    "CheckError",
+    "ChildGraphNode",
+    "ConditionalNode",
+    "DeclarationError",
+    "DeviceArray",
+    "Diagnostic",
+    "EmptyNode",
+    "Event",
+    "EventRecordNode",
+    "EventWaitNode",
+    "Executable",
+    "ExternalArray",
+    "FreeNode",
+    "Graph",
+    "HipError",
+    "HipGraphError",
+    "HostArray",
+    "HostNode",
+    "Kernel",
+    "KernelNode",
+    "MemcpyNode",
+    "MemoryOpsNode",
+    "MemsetNode",
+    "Module",
+    "Node",
+    "Parameter",
+    "Plan",
+    "Report",
+    "RuntimeUnavailable",
+    "Semaphore",
+    "SemaphoreSignalNode",
+    "SemaphoreWaitNode",
+    "Step",
+    "Symbol",
+    "Target",
+    "Timeline",
+    "UpdateError",
+    "WaitTimeout",
+    "Workflow",
+    "__version__",
+    "explain_update",
+    "open_runtime",
+    "reads",
+    "updates",
+    "verify",
+    "wait_value",
+    "write_value",
+    "writes",
+]

@@ -1,0 +1,230 @@
+"""The user's Python code inside a graph: host callbacks and functions that are captured."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import threading
+from collections.abc import Callable
+from typing import Any, Final, Optional
+
+import numpy as np
+
+from ..arrays import Access, Array, ArrayView, Parameter
+from ..errors import CallbackError, DeclarationError
+from ..nodes import CapturedNode, HostNode, UnboundCallback
+from ..runtimes.base import Runtime
+from .dlpack import capsule
+from .operations import Scope
+
+__all__ = ["CapturedArray", "CapturedStream", "HostCalls", "captured_call", "host_view", "memory_view"]
+
+# One C function for all callbacks: the runtime hands back a number, and a table says what it stands for. The table keeps
+# what a launch may still call alive; the function itself lives as long as the process.
+_table: Final[dict[int, Callable[[], None]]] = {}
+_tokens = itertools.count(1)
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def _trampoline(token: Optional[int]) -> None:
+    call = _table.get(token or 0)
+    if call is not None:
+        call()
+
+
+_TRAMPOLINE: Final = ctypes.cast(_trampoline, ctypes.c_void_p).value or 0
+
+
+def memory_view(address: int, nbytes: int, shape: tuple[int, ...], dtype: np.dtype[Any],
+                strides: Optional[tuple[int, ...]] = None) -> np.ndarray[Any, Any]:
+    """Return host memory as a NumPy array, without a copy; the caller keeps the memory alive."""
+    buffer = (ctypes.c_char * nbytes).from_address(address)
+    return np.ndarray(shape, dtype, buffer, 0, strides)
+
+
+def host_view(view: ArrayView, scope: Scope, writeable: bool) -> np.ndarray[Any, Any]:
+    """Return the NumPy view that a host callback gets."""
+    region = view.region
+    array = memory_view(scope.address(view), region.stop - region.start, view.shape, view.dtype, view.strides)
+    array.flags.writeable = writeable
+    return array
+
+
+class HostCalls:
+    """The host callbacks of one Executable and what they raised.
+
+    Attributes
+    ----------
+    failures : list of (node name, exception)
+        In the order in which they happened; taken by `take_failure`.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._lock = threading.Lock()
+        self._tokens: dict[str, tuple[int, Any]] = {}
+        self._stale: list[int] = []
+        self.failures: list[tuple[str, BaseException]] = []
+
+    def register(self, name: str, node: HostNode, scope: Scope) -> tuple[int, int]:
+        """Return the C function and its argument that call a host node with its current arguments."""
+        if isinstance(node.fn, UnboundCallback):
+            raise DeclarationError(
+                f"node {name!r}: callback {node.fn.path!r} is not bound; supply it by from_json(text, callbacks={{{node.fn.path!r}:"
+                " function})",
+                node=name,
+            )
+        values = tuple(scope.value(arg) if isinstance(arg, Parameter) else None for arg in node.args)
+        addresses = tuple(scope.address(_view(arg)) if isinstance(arg, (ArrayView, Access)) else 0 for arg in node.args)
+        key = (node, values, addresses)
+        known = self._tokens.get(name)
+        if known is not None:
+            if known[1] == key:
+                return _TRAMPOLINE, known[0]
+            self._stale.append(known[0])  # a launch in flight may still call it
+        args = tuple(_argument(arg, value, node, scope) for arg, value in zip(node.args, values))
+        token = next(_tokens)
+        _table[token] = self._call(name, node.fn, args)
+        self._tokens[name] = (token, key)
+        return _TRAMPOLINE, token
+
+    def _call(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...]) -> Callable[[], None]:
+        failures, runtime = self.failures, self._runtime
+
+        def call() -> None:
+            if failures:  # on a GPU the graph goes on after a failure; nothing more of the user's runs
+                return
+            try:
+                fn(*args)
+            except BaseException as error:  # never into C: kept, and raised by the next synchronize
+                failures.append((name, error))
+                runtime.host_func_failed()
+
+        return call
+
+    def take_failure(self) -> Optional[CallbackError]:
+        """Return the error to raise for the first failure, and forget all of them."""
+        if not self.failures:
+            return None
+        name, error = self.failures[0]
+        self.failures.clear()
+        return CallbackError.of(name, error)
+
+    def forget_stale(self) -> None:
+        """Forget callbacks that were replaced; no launch may be in flight."""
+        while self._stale:
+            _table.pop(self._stale.pop(), None)
+
+    def close(self) -> None:
+        """Forget all callbacks; no launch may be in flight."""
+        self.forget_stale()
+        for token, _ in self._tokens.values():
+            _table.pop(token, None)
+        self._tokens.clear()
+
+
+def _view(arg: Any) -> ArrayView:
+    return arg.view if isinstance(arg, Access) else arg  # type: ignore[no-any-return]  # one of the two
+
+
+def _argument(arg: Any, value: Any, node: HostNode, scope: Scope) -> Any:
+    if isinstance(arg, (ArrayView, Access)):
+        view = _view(arg)
+        writeable = any(a.is_write and a.view.root is view.root and a.bytes.overlaps(view.region) for a in node.access)
+        return host_view(view, scope, writeable)
+    return value if isinstance(arg, Parameter) else arg
+
+
+class CapturedStream:
+    """The stream that a captured function issues its work on.
+
+    Attributes
+    ----------
+    runtime : Runtime
+        The protocol's calls.
+    """
+
+    def __init__(self, handle: int, runtime: Runtime) -> None:
+        self._handle = handle
+        self.runtime = runtime
+
+    def __int__(self) -> int:
+        return self._handle
+
+    def __index__(self) -> int:
+        return self._handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self._handle)
+
+
+class CapturedArray:
+    """An array inside a captured function.
+
+    Attributes
+    ----------
+    ptr : int
+        Address of the first element.
+    shape, dtype, strides, nbytes
+        As NumPy has them; strides in bytes.
+    """
+
+    def __init__(self, ptr: int, view: ArrayView, scope: Scope) -> None:
+        self.ptr = ptr
+        self.shape = view.shape
+        self.dtype = view.dtype
+        self.strides = view.strides
+        self.nbytes = view.nbytes
+        _, root = scope.root(view.root)
+        self._on_host = isinstance(root, Array) and root.on_host
+        self._span = view.region.stop - view.region.start
+        self._runtime = scope.runtime
+
+    def __int__(self) -> int:
+        return self.ptr
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {
+            "version": 3,
+            "shape": self.shape,
+            "strides": self.strides,
+            "typestr": self.dtype.str,
+            "data": (self.ptr, False),
+        }
+
+    @property
+    def _reachable(self) -> bool:
+        return self._on_host or self._runtime.target.platform == "cpu"
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        if self._reachable:
+            return (1, 0)
+        return (10 if self._runtime.target.platform == "amd" else 2, self._runtime.get_device())
+
+    def __dlpack__(self, **options: Any) -> Any:
+        if self._reachable:
+            return memory_view(self.ptr, self._span, self.shape, self.dtype, self.strides).__dlpack__(**options)
+        return capsule(self.ptr, self.shape, self.strides, self.dtype, self.__dlpack_device__())
+
+
+def captured_call(name: str, node: CapturedNode, scope: Scope) -> Callable[[int], None]:
+    """Return the function that lets the user's code issue its work on a stream."""
+    if isinstance(node.fn, UnboundCallback):
+        raise DeclarationError(
+            f"node {name!r}: callback {node.fn.path!r} is not bound; supply it by from_json(text, callbacks={{{node.fn.path!r}:"
+            " function})",
+            node=name,
+        )
+    args = []
+    for arg in node.args:
+        if isinstance(arg, (ArrayView, Access)):
+            view = _view(arg)
+            args.append(CapturedArray(scope.address(view), view, scope))
+        else:
+            args.append(scope.value(arg) if isinstance(arg, Parameter) else arg)
+
+    def call(stream: int) -> None:
+        node.fn(CapturedStream(stream, scope.runtime), *args)
+
+    return call

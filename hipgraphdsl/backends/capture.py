@@ -1,0 +1,102 @@
+"""capture: the plan issued on one stream per lane while hipStreamBeginCapture .. EndCapture records it."""
+
+from __future__ import annotations
+
+from ..errors import HipError
+from ..plan import Plan, Step
+from ..runtimes.base import Runtime
+from .capturing import capturing
+from .explicit import add_node
+from .issue import issue
+from .operations import (
+    CallCaptured,
+    Nothing,
+    Operation,
+    RecordEvent,
+    Scope,
+    SignalSemaphore,
+    WaitEvent,
+    WaitSemaphore,
+    WriteAndWait,
+    at_node,
+)
+from .program import GraphProgram
+from .streams import LaneStreams
+
+__all__ = ["build"]
+
+# An event record or wait on a capturing stream only orders the capture; semaphores and memory operations are captured by
+# some versions and refused or run at once by others; nothing records an empty node.
+_UNRECORDED = (Nothing, RecordEvent, WaitEvent, SignalSemaphore, WaitSemaphore, WriteAndWait)
+
+
+def build(plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> GraphProgram:
+    """Capture every step, with forks and joins by events, and instantiate; on failure everything is returned.
+
+    The node handle of a step is asked of the capture right after the call that recorded it, for later set and enable.
+    """
+    program = _CaptureProgram(plan, scope, runtime)
+    program.disabled.update(disabled)
+    try:
+        program.capture()
+        program.instantiate()
+    except BaseException:
+        program.close()
+        raise
+    return program
+
+
+class _CaptureProgram(GraphProgram):
+    def capture(self) -> None:
+        """Record the steps into `graph`."""
+        runtime = self.runtime
+        origin = runtime.stream_create()
+        lanes = None
+        self._previous = [-1] * len(self.plan.lanes)
+        """For each lane the step that was recorded last."""
+        try:
+            lanes = LaneStreams(self.plan, runtime)
+            with capturing(runtime, origin, join=lambda: lanes.join(origin)) as capture:
+                lanes.run(origin, self._record, self._note)
+            self.graph = capture.graph
+        finally:
+            # Streams that have captured are thrown away: what a failed capture leaves on them is not to be relied on.
+            if lanes is not None:
+                lanes.close()
+            runtime.stream_destroy(origin)
+
+    def _record(self, step: Step, stream: int) -> None:
+        where = self.scope_of(step)
+        try:
+            operation: Operation = self.resolve(step)
+            previous = self._previous[step.lane]
+            if previous >= 0 and previous not in step.deps:
+                # The lane only reuses the stream of an earlier, already implied node: without this call the capture would
+                # add an edge from it.
+                self.runtime.stream_update_capture_dependencies(stream, [self.nodes[d] for d in step.deps], replace=True)
+            if isinstance(operation, _UNRECORDED):
+                self._insert(step, operation, stream, where)
+            else:
+                issue(operation, stream, self.runtime, where)
+        except HipError as error:
+            raise at_node(error, step.name) from error.__cause__
+        self.operations.append(operation)
+        self._previous[step.lane] = step.index
+
+    def _insert(self, step: Step, operation: Operation, stream: int, scope: Scope) -> None:
+        """Put a node into the capture that no stream call records."""
+        runtime = self.runtime
+        graph = runtime.stream_get_capture_info(stream).graph
+        node = add_node(graph, [self.nodes[d] for d in step.deps], operation, runtime, scope)
+        runtime.stream_update_capture_dependencies(stream, [node], replace=True)
+
+    def _note(self, step: Step, stream: int) -> None:
+        """Remember the node that the call has recorded."""
+        recorded = self.runtime.stream_get_capture_info(stream).dependencies
+        operation = self.operations[-1]
+        if len(recorded) != 1 and not isinstance(operation, CallCaptured):
+            raise HipError(
+                "hipStreamGetCaptureInfo_v2", 1, "hipErrorInvalidValue",
+                f"the call recorded {len(recorded)} nodes where one was expected", node=step.name,
+            )
+        self.nodes.append(recorded[0] if len(recorded) == 1 else 0)

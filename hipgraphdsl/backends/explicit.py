@@ -1,0 +1,155 @@
+"""explicit: one hipGraphAdd*Node call per step, with the plan's edges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..errors import HipError
+from ..plan import Plan
+from ..runtimes.base import Copy3D, Fill2D, Runtime
+from .capturing import capturing
+from .operations import (
+    Alloc,
+    CallCaptured,
+    CallHost,
+    Copy1D,
+    Free,
+    Launch,
+    Nothing,
+    Operation,
+    RecordEvent,
+    RunChild,
+    Scope,
+    SignalSemaphore,
+    WaitEvent,
+    WaitSemaphore,
+    WriteAndWait,
+    at_node,
+    resolve,
+)
+from .program import GraphProgram
+
+__all__ = ["add_node", "build"]
+
+
+class _ExplicitProgram(GraphProgram):
+    def change_child(self, node: int, operation: RunChild) -> bool:
+        graph = _child_graph(self.runtime, operation)
+        try:
+            self.runtime.graph_exec_child_graph_node_set_params(self.handle, node, graph)
+        finally:
+            self.runtime.graph_destroy(graph)
+        return True
+
+
+def build(plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> GraphProgram:
+    """Add every step to a new graph and instantiate it; on failure everything is returned."""
+    program = _ExplicitProgram(plan, scope, runtime)
+    program.disabled.update(disabled)
+    program.graph = runtime.graph_create()
+    try:
+        _add_steps(program.graph, program, runtime)
+        program.instantiate()
+    except BaseException:
+        program.close()
+        raise
+    return program
+
+
+def _add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
+    nodes, operations, scope, disabled = program.nodes, program.operations, program.scope, program.disabled
+    add_kernel = runtime.graph_add_kernel_node
+    for step in program.steps:
+        where = program.scope_of(step) if step.path else scope
+        deps = [nodes[d] for d in step.deps]
+        try:
+            operation = Nothing() if step.index in disabled else resolve(step, where)
+            if type(operation) is Launch and not operation.cooperative and operation.priority is None:
+                node = add_kernel(
+                    graph, deps, operation.function, operation.grid, operation.block, operation.shared_bytes,
+                    operation.packer.pack(operation.values),
+                )
+            else:
+                node = add_node(graph, deps, operation, runtime, where)
+        except HipError as error:
+            raise at_node(error, step.name) from error.__cause__
+        nodes.append(node)
+        operations.append(operation)
+
+
+def add_node(graph: int, deps: list[int], operation: Operation, runtime: Runtime, scope: Scope) -> int:
+    """Add one operation to a graph; an allocation writes its address into `scope`."""
+    match operation:
+        case Launch():
+            node = runtime.graph_add_kernel_node(
+                graph, deps, operation.function, operation.grid, operation.block, operation.shared_bytes,
+                operation.packer.pack(operation.values),
+            )
+            runtime.graph_kernel_node_set_attributes(node, cooperative=operation.cooperative, priority=operation.priority)
+            return node
+        case Copy1D(dst, src, nbytes, kind):
+            return runtime.graph_add_memcpy_node_1d(graph, deps, dst, src, nbytes, kind)
+        case Copy3D():
+            return runtime.graph_add_memcpy_node(graph, deps, operation)
+        case Fill2D():
+            return runtime.graph_add_memset_node(graph, deps, operation)
+        case CallHost(fn, user_data):
+            return runtime.graph_add_host_node(graph, deps, fn, user_data)
+        case CallCaptured(call):
+            child = _captured_graph(runtime, call)
+            try:
+                return runtime.graph_add_child_graph_node(graph, deps, child)
+            finally:
+                runtime.graph_destroy(child)
+        case Alloc(array, nbytes, device):
+            node, scope.addresses[array] = runtime.graph_add_mem_alloc_node(graph, deps, nbytes, device)
+            return node
+        case Free(pointer):
+            return runtime.graph_add_mem_free_node(graph, deps, pointer)
+        case RecordEvent(event):
+            return runtime.graph_add_event_record_node(graph, deps, event)
+        case WaitEvent(event):
+            return runtime.graph_add_event_wait_node(graph, deps, event)
+        case SignalSemaphore(semaphore, value):
+            return runtime.graph_add_external_semaphores_signal_node(graph, deps, semaphore, value)
+        case WaitSemaphore(semaphore, value):
+            return runtime.graph_add_external_semaphores_wait_node(graph, deps, semaphore, value)
+        case WriteAndWait(ops):
+            return runtime.graph_add_batch_mem_op_node(graph, deps, ops)
+        case RunChild():
+            child = _child_graph(runtime, operation)
+            try:
+                return runtime.graph_add_child_graph_node(graph, deps, child)
+            finally:
+                runtime.graph_destroy(child)
+        case Nothing():
+            return runtime.graph_add_empty_node(graph, deps)
+
+
+def _child_graph(runtime: Runtime, operation: RunChild) -> int:
+    """Return a new graph of a child's steps."""
+    program = GraphProgram(operation.plan, operation.scope, runtime)
+    graph = runtime.graph_create()
+    try:
+        _add_steps(graph, program, runtime)
+    except BaseException:
+        runtime.graph_destroy(graph)
+        raise
+    return graph
+
+
+def _captured_graph(runtime: Runtime, call: Callable[[int], None]) -> int:
+    """Return a new graph of what the user's function issues on a stream."""
+    stream = runtime.stream_create()
+    try:
+        with capturing(runtime, stream, join=lambda: None) as capture:
+            call(stream)
+        return capture.graph
+    except HipError as error:
+        if error.api == "hipStreamEndCapture":
+            raise HipError(
+                error.api, error.code, error.name, error.text, hint="join every stream that the function forks: record an event on it and let the stream wait"
+            ) from None
+        raise
+    finally:
+        runtime.stream_destroy(stream)

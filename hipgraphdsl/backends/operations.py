@@ -1,0 +1,532 @@
+"""Steps -> operations: a node's meaning with every name replaced by an address, a handle or a value.
+
+Data flow: `Plan` (names) + `Scope` (what the names stand for in one Executable) -> one `Operation` a step, plain data of
+integers -> the backends, which know how to make a graph or a stream do it and nothing of arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Optional, Union
+
+import numpy as np
+
+from ..arrays import Access, Array, ArrayView, ExternalArray, Parameter
+from ..errors import DeclarationError, HipError
+from ..kernels import ArgumentPacker, Kernel, KernelParameter, Module, Symbol, check_argument
+from ..nodes import (
+    AllocNode,
+    CapturedNode,
+    ChildGraphNode,
+    ConditionalNode,
+    EmptyNode,
+    Event,
+    EventRecordNode,
+    EventWaitNode,
+    FreeNode,
+    HostNode,
+    KernelNode,
+    MemcpyNode,
+    MemoryOpsNode,
+    MemsetNode,
+    SemaphoreSignalNode,
+    SemaphoreWaitNode,
+    copy_geometry,
+    element_bytes,
+)
+from ..plan import Plan, Step
+from ..runtimes.base import Copy3D, Dim3, Fill2D, MemcpyKind, MemOp, Runtime
+
+__all__ = [
+    "Alloc",
+    "CallCaptured",
+    "CallHost",
+    "Copy1D",
+    "Free",
+    "Launch",
+    "Nothing",
+    "Operation",
+    "RecordEvent",
+    "RunChild",
+    "Scope",
+    "SignalSemaphore",
+    "WaitEvent",
+    "WaitSemaphore",
+    "WriteAndWait",
+    "resolve",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A kernel launch; `values` are packed by `packer` right before the call."""
+
+    function: int
+    grid: Dim3
+    block: Dim3
+    shared_bytes: int
+    packer: ArgumentPacker
+    values: tuple[Any, ...]
+    cooperative: bool = False
+    priority: Optional[int] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Copy1D:
+    """A contiguous copy."""
+
+    dst: int
+    src: int
+    nbytes: int
+    kind: MemcpyKind
+
+
+@dataclass(frozen=True, slots=True)
+class Alloc:
+    """Make memory for an array; its address is known once this has been lowered or issued."""
+
+    array: Array
+    nbytes: int
+    device: int
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Return memory."""
+
+    pointer: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallHost:
+    """Call a C function on the host: `fn(user_data)`."""
+
+    fn: int
+    user_data: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallCaptured:
+    """Let the user's function issue work on a stream."""
+
+    issue: Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordEvent:
+    """Record an event."""
+
+    event: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitEvent:
+    """Wait for an event."""
+
+    event: int
+
+
+@dataclass(frozen=True, slots=True)
+class SignalSemaphore:
+    """Raise an external semaphore."""
+
+    semaphore: int
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitSemaphore:
+    """Wait for an external semaphore."""
+
+    semaphore: int
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteAndWait:
+    """Batch memory operations."""
+
+    ops: tuple[MemOp, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunChild:
+    """A child graph with its own scope."""
+
+    plan: Plan
+    scope: Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """Only order."""
+
+
+Operation = Union[
+    Launch,
+    Copy1D,
+    Copy3D,
+    Fill2D,
+    Alloc,
+    Free,
+    CallHost,
+    CallCaptured,
+    RecordEvent,
+    WaitEvent,
+    SignalSemaphore,
+    WaitSemaphore,
+    WriteAndWait,
+    RunChild,
+    Nothing,
+]
+
+_FILL: Final = Module(
+    r"""
+// Fills what no memset can: elements of 1 to 64 bytes in up to four strided dimensions, innermost first.
+extern "C" __global__ void hipgraphdsl_fill(
+    unsigned char* dst, unsigned long long count, unsigned int itemsize,
+    unsigned long long n0, unsigned long long n1, unsigned long long n2,
+    unsigned long long s0, unsigned long long s1, unsigned long long s2, unsigned long long s3,
+    unsigned long long w0, unsigned long long w1, unsigned long long w2, unsigned long long w3,
+    unsigned long long w4, unsigned long long w5, unsigned long long w6, unsigned long long w7) {
+  unsigned long long i = blockIdx.x * (unsigned long long)blockDim.x + threadIdx.x;
+  if (i >= count) return;
+  unsigned long long words[8] = {w0, w1, w2, w3, w4, w5, w6, w7};
+  unsigned char* p = dst + (i % n0) * s0 + (i / n0 % n1) * s1 + (i / n0 / n1 % n2) * s2 + (i / n0 / n1 / n2) * s3;
+  for (unsigned int b = 0; b < itemsize; ++b) p[b] = (unsigned char)(words[b >> 3] >> (8 * (b & 7)));
+}
+""",
+    name="fill",
+)
+_FILL_BLOCK: Final = 256
+
+
+class Scope:
+    """What the names of one workflow stand for in one Executable.
+
+    Parameters
+    ----------
+    runtime : Runtime
+    shared : SharedHandles
+        Modules, functions, events and callbacks, common to a workflow and its children.
+    prefix : str
+        ``"child/"`` inside a child graph.
+    """
+
+    __slots__ = ("addresses", "bound_from", "children", "constants", "device", "parent", "prefix", "runtime", "shared", "values")
+
+    def __init__(self, runtime: Runtime, shared: SharedHandles, prefix: str = "", parent: Optional[Scope] = None) -> None:
+        self.runtime = runtime
+        self.shared = shared
+        self.prefix = prefix
+        self.parent = parent
+        self.addresses: dict[Any, int] = {}
+        """Address of each array, symbol and bound array parameter."""
+        self.bound_from: dict[Any, Any] = {}
+        """Inside a child: its arrays and parameters -> the parent's views, parameters or values."""
+        self.values: dict[Parameter, Any] = {}
+        """Current value of each scalar parameter that belongs to this scope."""
+        self.children: dict[str, Scope] = {}
+
+    def address(self, view: ArrayView) -> int:
+        """Return the address of the first element of a view."""
+        root = view.root
+        found = self.addresses.get(root)
+        if found is None:
+            found = self._find(root)
+        return found + view.offset_bytes
+
+    def _find(self, root: Any) -> int:
+        outer = self.bound_from.get(root)
+        if outer is not None:
+            assert self.parent is not None
+            return self.parent.address(outer)
+        if isinstance(root, Symbol):
+            pointer = self.shared.symbol(root)
+            self.addresses[root] = pointer
+            return pointer
+        if isinstance(root, Parameter):
+            raise DeclarationError(
+                f"parameter {self.prefix + root.name!r} stands for an array and has not been given; pass it to launch", array=root.name
+            )
+        raise DeclarationError(f"array {self.prefix + root.name!r} has no memory where it is used", array=root.name)
+
+    def value(self, parameter: Parameter) -> Any:
+        """Return the current value of a scalar parameter."""
+        if parameter in self.values:
+            return self.values[parameter]
+        outer = self.bound_from[parameter]
+        if isinstance(outer, Parameter):
+            assert self.parent is not None
+            return self.parent.value(outer)
+        return outer
+
+    def root(self, root: Any) -> tuple[Scope, Any]:
+        """Return the scope and the array or parameter that a name inside a child finally stands for."""
+        outer = self.bound_from.get(root)
+        if outer is None or self.parent is None:
+            return self, root
+        return self.parent.root(outer.root if isinstance(outer, ArrayView) else outer)
+
+
+class SharedHandles:
+    """Handles that a workflow and all of its children share; returned together when the Executable is closed."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self._modules: dict[Module, tuple[int, Mapping[str, str]]] = {}
+        self._functions: dict[Kernel, tuple[int, ArgumentPacker]] = {}
+        self._packers: dict[Any, ArgumentPacker] = {}
+        self._events: dict[Event, int] = {}
+        self.register_host: Callable[[str, HostNode, Scope], tuple[int, int]]
+        self.register_captured: Callable[[str, CapturedNode, Scope], Callable[[int], None]]
+
+    def load(self, kernels: Mapping[Module, tuple[list[str], list[str]]]) -> None:
+        """Compile and load modules, each with the kernels and symbols that will be asked for."""
+        for module, (names, symbols) in kernels.items():
+            if module in self._modules:
+                continue
+            image = module.image
+            if image is None:
+                code = self.runtime.rtc_compile(module.source, names, symbols, module.options, name=module.name)
+                self._modules[module] = (self.runtime.module_load_data(code.image), code.lowered)
+            else:
+                self._modules[module] = (self.runtime.module_load_data(image), {})
+
+    def function(self, kernel: Kernel, node: KernelNode) -> tuple[int, ArgumentPacker]:
+        """Return the function handle of a kernel and what packs its arguments."""
+        found = self._functions.get(kernel)
+        if found is None:
+            handle, lowered = self._modules[kernel.module]
+            function = self.runtime.module_get_function(handle, lowered.get(kernel.name, kernel.name))
+            found = (function, ArgumentPacker(node.signature))
+            if kernel.signature is None:  # what the arguments say may differ from node to node
+                return found
+            self._functions[kernel] = found
+        return found
+
+    def symbol(self, symbol: Symbol) -> int:
+        """Return the address of a module's variable."""
+        handle, lowered = self._modules[symbol.module]
+        pointer, nbytes = self.runtime.module_get_global(handle, lowered.get(symbol.name, symbol.name))
+        if nbytes < symbol.nbytes:
+            raise DeclarationError(
+                f"variable {symbol.name!r} has {nbytes} bytes on the device, {symbol.nbytes} by its declaration", array=symbol.name
+            )
+        return pointer
+
+    def fill(self) -> tuple[int, ArgumentPacker]:
+        """Return the fill kernel, compiled when it is first needed."""
+        if _FILL not in self._modules:
+            self.load({_FILL: (["hipgraphdsl_fill"], [])})
+        kernel = _FILL["hipgraphdsl_fill"]
+        found = self._functions.get(kernel)
+        if found is None:
+            handle, lowered = self._modules[_FILL]
+            function = self.runtime.module_get_function(handle, lowered.get(kernel.name, kernel.name))
+            assert kernel.signature is not None
+            found = self._functions[kernel] = (function, ArgumentPacker(kernel.signature))
+        return found
+
+    def event(self, event: Event) -> int:
+        """Return the handle of an event."""
+        handle = self._events.get(event)
+        if handle is None:
+            handle = self.runtime.shared_event(event.name) if event.shared else self.runtime.event_create(timing=True)
+            self._events[event] = handle
+        return handle
+
+    def event_named(self, name: str) -> Optional[int]:
+        """Return the handle of an event by its name, if a node of the Executable uses it."""
+        return next((handle for event, handle in self._events.items() if event.name == name), None)
+
+    def close(self) -> None:
+        """Return events and modules."""
+        for event, handle in self._events.items():
+            if not event.shared:
+                self.runtime.event_destroy(handle)
+        self._events.clear()
+        self._functions.clear()
+        for handle, _ in self._modules.values():
+            self.runtime.module_unload(handle)
+        self._modules.clear()
+
+
+def resolve(step: Step, scope: Scope) -> Operation:
+    """Return what a step does, with every name resolved.
+
+    Raises
+    ------
+    DeclarationError
+        If an array has no memory at this place, or a value does not fit; the node is named.
+    """
+    node = step.node
+    match node:
+        case KernelNode():
+            return _launch(node, scope)
+        case MemcpyNode():
+            return _copy(node, scope)
+        case MemsetNode():
+            return _fill(node, scope)
+        case AllocNode():
+            return Alloc(node.array, node.array.nbytes, node.array.device)
+        case FreeNode():
+            return Free(scope.address(node.array.as_view()))
+        case HostNode():
+            return CallHost(*scope.shared.register_host(step.name, node, scope))
+        case CapturedNode():
+            return CallCaptured(scope.shared.register_captured(step.name, node, scope))
+        case EventRecordNode():
+            return RecordEvent(scope.shared.event(node.event))
+        case EventWaitNode():
+            return WaitEvent(scope.shared.event(node.event))
+        case EmptyNode():
+            return Nothing()
+        case SemaphoreSignalNode():
+            return SignalSemaphore(_semaphore(node), node.value)
+        case SemaphoreWaitNode():
+            return WaitSemaphore(_semaphore(node), node.value)
+        case MemoryOpsNode():
+            return WriteAndWait(
+                tuple(
+                    MemOp(op.op, scope.address(op.view), op.value, op.view.dtype.itemsize, op.condition) for op in node.ops
+                )
+            )
+        case ChildGraphNode():
+            assert step.child is not None
+            return RunChild(step.child, scope.children[node.name])
+        case ConditionalNode():
+            raise DeclarationError(
+                f"node {step.name!r}: runtime {scope.runtime.name!r} has no conditional nodes (HIP has none up to 10.0); launch the"
+                " bodies from the host as the condition says",
+                node=step.name,
+            )
+    raise DeclarationError(f"node {step.name!r}: no backend knows nodes of kind {node.kind!r}", node=step.name)
+
+
+def _semaphore(node: Union[SemaphoreSignalNode, SemaphoreWaitNode]) -> int:
+    if node.semaphore.handle is None:
+        raise DeclarationError(
+            f"node {node.name!r}: semaphore {node.semaphore.name!r} has no handle; give hg.Semaphore(name, handle)", node=node.name
+        )
+    return node.semaphore.handle
+
+
+def _axis(axis: Any, scope: Scope, node: str, field: str) -> int:
+    if not isinstance(axis, Parameter):
+        return axis  # type: ignore[no-any-return]  # a checked int
+    value = int(scope.value(axis))
+    if not 1 <= value < 2**32:
+        raise DeclarationError(f"node {node!r}: {field} is parameter {axis.name!r}, which must be at least 1 (got {value})", node=node)
+    return value
+
+
+def _launch(node: KernelNode, scope: Scope) -> Launch:
+    function, packer = scope.shared.function(node.kernel, node)
+    values = []
+    for parameter, arg in zip(packer.signature.parameters, node.args):
+        kind = type(arg)
+        if kind is ArrayView:
+            root = arg.root
+            found = scope.addresses.get(root)
+            values.append((scope._find(root) if found is None else found) + arg.offset_bytes)
+        elif kind is int or kind is float or kind is bool:
+            values.append(arg)
+        elif kind is Access:
+            values.append(scope.address(arg.view))
+        else:
+            values.append(_packed(parameter, scope.value(arg) if kind is Parameter else arg, node))
+    grid, block = node.grid, node.block
+    if type(grid[0]) is not int or type(grid[1]) is not int or type(grid[2]) is not int:
+        grid = tuple(_axis(axis, scope, node.name, f"grid.{i}") for i, axis in enumerate(grid))
+    if type(block[0]) is not int or type(block[1]) is not int or type(block[2]) is not int:
+        block = tuple(_axis(axis, scope, node.name, f"block.{i}") for i, axis in enumerate(block))
+        if block[0] * block[1] * block[2] > 1024:
+            raise DeclarationError(f"node {node.name!r}: a block has at most 1024 threads (got {block})", node=node.name)
+    return Launch(function, grid, block, node.shared_bytes, packer, tuple(values), node.cooperative, node.priority)
+
+
+def _packed(parameter: KernelParameter, value: Any, node: KernelNode) -> Any:
+    return check_argument(parameter, value, f"node {node.name!r}: kernel {node.kernel.name!r}")
+
+
+def _is_host(view: ArrayView, scope: Scope) -> bool:
+    _, root = scope.root(view.root)
+    return isinstance(root, Array) and root.on_host
+
+
+_KINDS: Final = {
+    (True, True): MemcpyKind.HOST_TO_HOST,
+    (True, False): MemcpyKind.HOST_TO_DEVICE,
+    (False, True): MemcpyKind.DEVICE_TO_HOST,
+    (False, False): MemcpyKind.DEVICE_TO_DEVICE,
+}
+
+
+def _copy(node: MemcpyNode, scope: Scope) -> Union[Copy1D, Copy3D]:
+    dst, src = node.dst, node.src
+    if isinstance(scope.root(dst.root)[1], Parameter) or isinstance(scope.root(src.root)[1], Parameter):
+        kind = MemcpyKind.DEFAULT  # where the memory is, only the launch says
+    else:
+        kind = _KINDS[_is_host(src, scope), _is_host(dst, scope)]
+    box = copy_geometry(dst, src)
+    assert box is not None, "MemcpyNode refuses what no box can copy"
+    if box.is_flat:
+        return Copy1D(scope.address(dst), scope.address(src), box.width_bytes, kind)
+    return Copy3D(
+        scope.address(dst), box.dst_pitch, box.dst_slice // box.dst_pitch, scope.address(src), box.src_pitch,
+        box.src_slice // box.src_pitch, box.width_bytes, box.height, box.depth, kind,
+    )
+
+
+def _period(element: bytes) -> int:
+    """Return the shortest of 1, 2, 4 bytes whose repetition is the element, or 0."""
+    for size in (1, 2, 4):
+        if len(element) % size == 0 and element == element[:size] * (len(element) // size):
+            return size
+    return 0
+
+
+def _fill(node: MemsetNode, scope: Scope) -> Union[Fill2D, Launch]:
+    view, region = node.dst, node.dst.region
+    value = scope.value(node.value) if isinstance(node.value, Parameter) else node.value
+    element = element_bytes(value, view.dtype, f"node {node.name!r}")
+    address = scope.address(view)
+    size = _period(element)
+    if size and len(region.dims) < 2:
+        height, pitch = region.dims[0] if region.dims else (1, 0)
+        return Fill2D(address, size, int.from_bytes(element[:size], "little"), region.run // size, height, pitch)
+    itemsize = len(element)
+    counts = [region.run // itemsize, *(count for count, _ in reversed(region.dims))]
+    strides = [itemsize, *(stride for _, stride in reversed(region.dims))]
+    counts += [1] * (4 - len(counts))
+    strides += [0] * (4 - len(strides))
+    words = np.frombuffer(element + bytes(64 - itemsize), "<u8")
+    function, packer = scope.shared.fill()
+    total = view.size
+    return Launch(
+        function, (-(-total // _FILL_BLOCK), 1, 1), (_FILL_BLOCK, 1, 1), 0, packer,
+        (address, total, itemsize, *counts[:3], *strides, *map(int, words)),
+    )
+
+
+def bind_external(array: ExternalArray, prefix: str) -> int:
+    """Return the address of an external array.
+
+    Raises
+    ------
+    DeclarationError
+        If it was loaded from a file and nobody has supplied its memory.
+    """
+    if not array.pointer:
+        raise DeclarationError(
+            f"external array {prefix + array.name!r} has no memory; supply it by from_json(text, arrays={{{array.name!r}: ...}})",
+            array=array.name,
+        )
+    return array.pointer
+
+
+def at_node(error: HipError, node: str) -> HipError:
+    """Return the error with the node's name in it, unless it names one already."""
+    return error if error.node else error.at(node)

@@ -1,0 +1,190 @@
+"""Program: a lowered plan that can be launched, changed and returned."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..errors import HipError
+from ..plan import Plan, Step
+from ..runtimes.base import Copy3D, Fill2D, Runtime
+from .operations import (
+    Alloc,
+    CallHost,
+    Copy1D,
+    Free,
+    Launch,
+    Nothing,
+    Operation,
+    RecordEvent,
+    RunChild,
+    Scope,
+    WaitEvent,
+    at_node,
+    resolve,
+)
+
+__all__ = ["GraphProgram", "Program", "naming"]
+
+_AUTO_FREE_ON_LAUNCH = 1
+
+
+@contextmanager
+def naming(node: str) -> Iterator[None]:
+    """Put the node's name into a HipError that is raised inside."""
+    try:
+        yield
+    except HipError as error:
+        raise at_node(error, node) from error.__cause__
+
+
+class Program(ABC):
+    """What a backend makes of a plan.
+
+    Attributes
+    ----------
+    plan : Plan
+    steps : list of Step
+        The plan's, with the changes that `Executable.set` made.
+    operations : list of Operation
+        What each step does now.
+    disabled : set of int
+        Steps that only order.
+    """
+
+    def __init__(self, plan: Plan, scope: Scope, runtime: Runtime) -> None:
+        self.plan = plan
+        self.scope = scope
+        self.runtime = runtime
+        self.steps: list[Step] = list(plan.steps)
+        self.operations: list[Operation] = []
+        self.disabled: set[int] = set()
+
+    handle: int = 0
+    """hipGraphExec_t, 0 for a program that is no graph."""
+
+    @abstractmethod
+    def launch(self, stream: int) -> None:
+        """Put one run of the plan on a stream."""
+
+    @abstractmethod
+    def change(self, index: int, operation: Operation) -> bool:
+        """Let a step do something else from the next launch on; return False if the program must be built again for it."""
+
+    @abstractmethod
+    def enable(self, index: int, enabled: bool) -> bool:
+        """Let a step run, or only order; return False if the program must be built again for it."""
+
+    def unfinished(self) -> tuple[str, ...]:
+        """Return the names of nodes that a running launch has not finished, where the runtime can tell."""
+        return ()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Return every handle; the device must have finished."""
+
+    def scope_of(self, step: Step) -> Scope:
+        """Return the scope that a step's names belong to."""
+        scope = self.scope
+        for child in step.path:
+            scope = scope.children[child.name]
+        return scope
+
+    def resolve(self, step: Step) -> Operation:
+        """Return what a step does now; a disabled one does nothing."""
+        if step.index in self.disabled:
+            return Nothing()
+        return resolve(step, self.scope_of(step))
+
+
+class GraphProgram(Program):
+    """An instantiated graph, however it was built.
+
+    Attributes
+    ----------
+    graph : int
+        hipGraph_t that was instantiated.
+    nodes : list of int
+        hipGraphNode_t of each step; 0 where the backend does not know it.
+    """
+
+    def __init__(self, plan: Plan, scope: Scope, runtime: Runtime) -> None:
+        super().__init__(plan, scope, runtime)
+        self.graph = 0
+        self.nodes: list[int] = []
+        self.owned: list[int] = []
+        """Streams and graphs that live as long as the program, besides `graph`."""
+
+    def instantiate(self) -> None:
+        """Instantiate `graph`; on failure everything is returned."""
+        frees = sum(isinstance(operation, Free) for operation in self.operations)
+        allocs = sum(isinstance(operation, Alloc) for operation in self.operations)
+        self.handle = self.runtime.graph_instantiate(self.graph, _AUTO_FREE_ON_LAUNCH if allocs > frees else 0)
+
+    def launch(self, stream: int) -> None:
+        self.runtime.graph_launch(self.handle, stream)
+
+    def change(self, index: int, operation: Operation) -> bool:
+        runtime, node = self.runtime, self.nodes[index]
+        if not node or type(operation) is not type(self.operations[index]):
+            return False
+        with naming(self.steps[index].name):
+            match operation:
+                case Launch():
+                    before = self.operations[index]
+                    assert isinstance(before, Launch)
+                    if (before.cooperative, before.priority) != (operation.cooperative, operation.priority):
+                        return False
+                    runtime.graph_exec_kernel_node_set_params(
+                        self.handle, node, operation.function, operation.grid, operation.block, operation.shared_bytes,
+                        operation.packer.pack(operation.values),
+                    )
+                case Copy1D(dst, src, nbytes, kind):
+                    runtime.graph_exec_memcpy_node_set_params_1d(self.handle, node, dst, src, nbytes, kind)
+                case Copy3D():
+                    runtime.graph_exec_memcpy_node_set_params(self.handle, node, operation)
+                case Fill2D():
+                    runtime.graph_exec_memset_node_set_params(self.handle, node, operation)
+                case CallHost(fn, user_data):
+                    runtime.graph_exec_host_node_set_params(self.handle, node, fn, user_data)
+                case RecordEvent(event):
+                    runtime.graph_exec_event_record_node_set_event(self.handle, node, event)
+                case WaitEvent(event):
+                    runtime.graph_exec_event_wait_node_set_event(self.handle, node, event)
+                case RunChild():
+                    if not self.change_child(node, operation):
+                        return False
+                case _:
+                    return False
+        self.operations[index] = operation
+        return True
+
+    def change_child(self, node: int, operation: RunChild) -> bool:
+        """Give a child graph node the child as it is now; False where the backend cannot."""
+        return False
+
+    def enable(self, index: int, enabled: bool) -> bool:
+        in_place = isinstance(self.operations[index], (Launch, Copy1D, Copy3D, Fill2D)) and bool(self.nodes[index])
+        if in_place and "disabled_nodes_drop_edges" not in self.runtime.target.quirks:
+            with naming(self.steps[index].name):
+                self.runtime.graph_node_set_enabled(self.handle, self.nodes[index], enabled)
+            return True
+        return False
+
+    def unfinished(self) -> tuple[str, ...]:
+        names = {node: step.name for node, step in zip(self.nodes, self.steps)}
+        return tuple(names[node] for node in self.runtime.graph_exec_unfinished(self.handle) if node in names)
+
+    def close(self) -> None:
+        handle, self.handle = self.handle, 0
+        graph, self.graph = self.graph, 0
+        if handle:
+            self.runtime.graph_exec_destroy(handle)
+        if graph:
+            self.runtime.graph_destroy(graph)
+        for other in self.owned:
+            self.runtime.graph_destroy(other)
+        self.owned.clear()
+
+

@@ -1,0 +1,188 @@
+"""streams: the plan issued eagerly on one stream per lane, with events where lanes meet; also what capture records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Optional
+
+from ..arrays import AllocArray
+from ..errors import HipError
+from ..nodes import CapturedNode
+from ..plan import Plan, Step
+from ..runtimes.base import CaptureStatus, Runtime
+from .issue import issue
+from .operations import Free, Operation, Scope, at_node
+from .program import Program
+
+__all__ = ["EagerProgram", "LaneStreams", "build"]
+
+
+class LaneStreams:
+    """One stream per lane and the events by which lanes wait for each other.
+
+    Lane 0 is the stream that the work is launched on. A step whose result another lane needs is followed by an event record;
+    the other lane waits for it right before its own step.
+    """
+
+    def __init__(self, plan: Plan, runtime: Runtime) -> None:
+        self.plan = plan
+        self.runtime = runtime
+        self.streams: list[int] = []
+        self.events: dict[int, int] = {}
+        self.start = 0
+        """Event that the other lanes wait for before their first step."""
+        self._waits: list[tuple[int, ...]] = []
+        """For each step, the steps of other lanes that it waits for."""
+        lane_of = [step.lane for step in plan.steps]
+        recorded = set()
+        for step in plan.steps:
+            waits = tuple(d for d in step.deps if lane_of[d] != step.lane)
+            self._waits.append(waits)
+            recorded.update(waits)
+        self._ends = tuple(lane[-1] for lane in plan.lanes[1:])
+        try:
+            self.streams = [runtime.stream_create() for _ in plan.lanes[1:]]
+            self.events = {index: runtime.event_create(timing=False) for index in sorted(recorded | set(self._ends))}
+            if self.streams:
+                self.start = runtime.event_create(timing=False)
+        except BaseException:
+            self.close()
+            raise
+
+    def run(
+        self,
+        origin: int,
+        do: Callable[[Step, int], None],
+        note: Optional[Callable[[Step, int], None]] = None,
+    ) -> None:
+        """Go through all steps: wait, `do(step, stream)`, then record.
+
+        Parameters
+        ----------
+        origin : int
+            The stream of lane 0.
+        do : callable
+            Issues one step.
+        note : callable, optional
+            Called after `do` and before the event is recorded.
+        """
+        runtime, events, plan = self.runtime, self.events, self.plan
+        streams = [origin, *self.streams]
+        joined = [True] + [False] * len(self.streams)
+        if self.streams:
+            runtime.event_record(self.start, origin)
+        for step in plan.steps:
+            stream = streams[step.lane]
+            if not joined[step.lane]:
+                runtime.stream_wait_event(stream, self.start)
+                joined[step.lane] = True
+            for source in self._waits[step.index]:
+                runtime.stream_wait_event(stream, events[source])
+            do(step, stream)
+            if note is not None:
+                note(step, stream)
+            if step.index in events:
+                runtime.event_record(events[step.index], stream)
+        for end in self._ends:
+            runtime.stream_wait_event(origin, events[end])
+
+    def join(self, origin: int) -> None:
+        """Let `origin` wait for whatever has been put on the other streams; for a run that failed half way."""
+        runtime = self.runtime
+        capturing = runtime.stream_get_capture_info(origin).status is CaptureStatus.ACTIVE
+        for stream in self.streams:
+            if capturing and runtime.stream_get_capture_info(stream).status is not CaptureStatus.ACTIVE:
+                continue
+            runtime.event_record(self.start, stream)
+            runtime.stream_wait_event(origin, self.start)
+
+    def close(self) -> None:
+        """Return streams and events."""
+        for event in (*self.events.values(), *([self.start] if self.start else [])):
+            self.runtime.event_destroy(event)
+        for stream in self.streams:
+            self.runtime.stream_destroy(stream)
+        self.events, self.streams, self.start = {}, [], 0
+
+
+class EagerProgram(Program):
+    """Operations resolved once; those that touch memory which a launch allocates, at each launch."""
+
+    def __init__(self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int]) -> None:
+        super().__init__(plan, scope, runtime)
+        self.disabled.update(disabled)
+        self._late = [_is_late(step) for step in plan.steps]
+        unknown = Free(0)  # stands where the operation is resolved at launch
+        self.operations = [unknown if late else self._named(step) for step, late in zip(self.steps, self._late)]
+
+    @staticmethod
+    def of(plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int]) -> EagerProgram:
+        """Return the operations of a plan, to be issued by the caller."""
+        return _Issuer(plan, scope, runtime, disabled)
+
+    def _named(self, step: Step) -> Operation:
+        try:
+            return self.resolve(step)
+        except HipError as error:
+            raise at_node(error, step.name) from error.__cause__
+
+    def issue(self, step: Step, stream: int) -> None:
+        """Issue one step of `steps` on a stream."""
+        index = step.index
+        try:
+            current = self.steps[index]
+            operation = self.resolve(current) if self._late[index] else self.operations[index]
+            issue(operation, stream, self.runtime, self.scope_of(current))
+        except HipError as error:
+            raise at_node(error, step.name) from error.__cause__
+
+    def change(self, index: int, operation: Operation) -> bool:
+        self.operations[index] = operation
+        return True
+
+    def enable(self, index: int, enabled: bool) -> bool:
+        if enabled:
+            self.disabled.discard(index)
+        else:
+            self.disabled.add(index)
+        if not self._late[index]:
+            self.operations[index] = self._named(self.steps[index])
+        return True
+
+
+def _is_late(step: Step) -> bool:
+    if isinstance(step.node, CapturedNode):
+        return True
+    return any(isinstance(access.view.root, AllocArray) for access in step.node.accesses)
+
+
+class _Issuer(EagerProgram):
+    def launch(self, stream: int) -> None:
+        for step in self.plan.steps:
+            self.issue(step, stream)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class _StreamsProgram(EagerProgram):
+    def __init__(self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int]) -> None:
+        super().__init__(plan, scope, runtime, disabled)
+        self._lanes = LaneStreams(plan, runtime)
+
+    def launch(self, stream: int) -> None:
+        try:
+            self._lanes.run(stream, self.issue)
+        except BaseException:
+            self._lanes.join(stream)
+            raise
+
+    def close(self) -> None:
+        self._lanes.close()
+
+
+def build(plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> Program:
+    """Prepare streams, events and operations; nothing runs before the first launch."""
+    return _StreamsProgram(plan, scope, runtime, disabled)
+
+

@@ -1,0 +1,58 @@
+"""Faults that need the whole graph: structure, races, lifetimes, data, launch limits, capture, advice, known defects.
+
+`check_workflow` runs all of them on a description; no device is needed. Each finding has a code of the catalogue, by groups:
+HG1xx structure, HG2xx races and ordering, HG3xx lifetimes, HG4xx data, HG5xx launch limits, HG6xx capture, HG7xx performance
+advice, HG8xx known defects of platforms.
+"""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from ..target import Target
+from ..workflow import Workflow
+from .advice import check_redundant_edges, check_reuse, check_shape
+from .catalogue import CATALOGUE, Entry
+from .lifetimes import check_copies, check_data, check_lifetimes
+from .limits import check_capture, check_limits
+from .platform import check_defects
+from .races import check_events, check_races, edges_cover_accesses
+from .reach import Reach
+from .report import Diagnostic, Report
+from .scope import Findings, scopes_of
+from .structure import check_cycle, check_ignores, check_use
+
+__all__ = ["CATALOGUE", "Diagnostic", "Entry", "Report", "check_workflow"]
+
+
+def check_workflow(workflow: Workflow, target: Optional[Target] = None) -> Report:
+    """Look for faults in a workflow and in the child graphs inside it.
+
+    Parameters
+    ----------
+    workflow : Workflow
+    target : Target, optional
+        Also check the limits and known defects of this device. Without one only what holds on every device is checked.
+    """
+    findings = Findings()
+    for scope in scopes_of(workflow):
+        check_ignores(scope, findings)
+        check_use(scope, findings)
+        check_copies(scope, findings)
+        check_limits(scope, target, findings)
+        check_capture(scope, target, findings)
+        if check_cycle(scope, findings):
+            continue  # nothing can be said of an order that does not exist
+        reach = Reach(scope.workflow)
+        if not (scope.workflow.infer and not scope.aliased and edges_cover_accesses(scope.workflow)):
+            check_races(scope, reach, findings)
+        check_events(scope, findings)
+        check_lifetimes(scope, reach, findings)
+        check_data(scope, findings)
+        check_redundant_edges(scope, reach, findings)
+        check_reuse(scope, findings)
+        check_shape(scope, target, findings)
+        check_defects(scope, target, findings)
+    return Report(
+        workflow.name, target.name if target is not None else None, tuple(findings.diagnostics), tuple(findings.ignored)
+    )

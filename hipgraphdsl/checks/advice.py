@@ -1,0 +1,161 @@
+"""Performance advice (HG7xx): nothing is wrong, something could be faster."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from ..arrays import AllocArray, DeviceArray, HostArray
+from ..nodes import CapturedNode, ChildGraphNode, HostNode, KernelNode, MemcpyNode, MemsetNode
+from ..target import Target
+from .reach import Reach
+from .scope import Findings, Scope
+
+__all__ = ["check_redundant_edges", "check_reuse", "check_shape"]
+
+_MOST = 20
+_LOOK = 64  # nodes that a search for another path visits before it gives up
+_TRIES = 8  # edges of one array that are examined
+
+_WORK = (KernelNode, MemcpyNode, MemsetNode, HostNode, CapturedNode, ChildGraphNode)
+
+
+def check_redundant_edges(scope: Scope, reach: Reach, findings: Findings) -> None:
+    """Report declared edges that other edges imply."""
+    workflow = scope.workflow
+    nodes, predecessors = workflow.nodes, workflow.predecessors
+    declared = {
+        i: [s for s, reason in zip(sources, reasons) if reason == "after"]
+        for i, (sources, reasons) in enumerate(zip(predecessors, workflow.reasons))
+        if len(sources) > 1 and "after" in reasons
+    }
+    if not declared:
+        return
+    redundant: dict[int, set[int]] = {}
+    open_segments: dict[int, list[int]] = {}
+    for i, sources in declared.items():
+        implied = reach.implied(i, predecessors[i]).intersection(sources)
+        if implied:
+            redundant[i] = implied
+        start = int(reach.segment_start[reach.position[i]])
+        if sum(reach.position[s] >= start for s in predecessors[i]) > 1:
+            open_segments.setdefault(start, []).append(i)
+    for start, stop in reach.segments if open_segments else ():
+        if start not in open_segments:
+            continue
+        wanted = set(open_segments[start])
+        kept: dict[int, int] = {}
+        uses: dict[int, int] = {}
+        for i in wanted:
+            for s in predecessors[i]:
+                uses[s] = uses.get(s, 0) + 1
+        for i, ancestors in reach.walk(start, stop):
+            if i in uses:
+                kept[i] = ancestors
+            if i not in wanted:
+                continue
+            inside = [s for s in predecessors[i] if reach.position[s] >= start]
+            through = 0
+            for s in inside:
+                through |= kept[s]
+            for s in inside:
+                if through >> (reach.position[s] - start) & 1 and s in declared[i]:
+                    redundant.setdefault(i, set()).add(s)
+            for s in inside:
+                uses[s] -= 1
+                if not uses[s]:
+                    del kept[s]
+    count = 0
+    for i in sorted(redundant):
+        count += 1
+        if count > _MOST:
+            continue
+        sources = sorted(redundant[i])
+        names = ", ".join(repr(scope.name(nodes[s])) for s in sources)
+        findings.add(
+            "HG701", f"{scope.name(nodes[i])!r} need not be declared after {names}: other edges imply it", scope=scope,
+            nodes=[nodes[i], *(nodes[s] for s in sources)], hint="leave the edge out; the plan leaves it out in any case",
+        )
+    if count > _MOST:
+        findings.add("HG701", f"{count - _MOST} more nodes have redundant edges", scope=scope)
+
+
+def check_reuse(scope: Scope, findings: Findings) -> None:
+    """Report buffers whose reuse is the only reason why nodes wait for each other."""
+    workflow = scope.workflow
+    if not workflow.infer:
+        return
+    nodes, predecessors = workflow.nodes, workflow.predecessors
+    edges: dict[str, list[tuple[int, int]]] = {}
+    for i, reasons in enumerate(workflow.reasons):
+        for source, reason in zip(predecessors[i], reasons):
+            if reason[0] == "W":  # "WAR x" or "WAW x"
+                known = edges.setdefault(reason[4:], [])
+                if len(known) < _TRIES:
+                    known.append((source, i))
+    for name, pairs in edges.items():
+        array = workflow.arrays.get(name)
+        if not isinstance(array, (AllocArray, DeviceArray, HostArray)) or getattr(array, "initial", None) is not None:
+            continue
+        for source, i in pairs:
+            first, second = nodes[source], nodes[i]
+            fresh = any(a.view.root is array and a.mode == "write" and a.view.is_whole for a in second.accesses)
+            used = any(a.view.root is array for a in first.accesses)
+            if not (fresh and used and isinstance(first, _WORK) and isinstance(second, _WORK)):
+                continue
+            if not _another_path(predecessors, source, i):
+                findings.add(
+                    "HG702", f"{scope.name(second)!r} waits for {scope.name(first)!r} only because both use the buffer {name!r}",
+                    scope=scope, nodes=[second, first], arrays=[name],
+                    hint=f"with a second buffer beside {name!r}, used in turn, they could run at the same time",
+                )
+                break
+
+
+def _another_path(predecessors: tuple[tuple[int, ...], ...], source: int, node: int) -> bool:
+    """Whether a path other than the edge leads from source to node; True also where the search is too long to finish."""
+    waiting = [p for p in predecessors[node] if p > source]
+    seen = set(waiting)
+    while waiting:
+        for p in predecessors[waiting.pop()]:
+            if p == source:
+                return True
+            if p > source and p not in seen:
+                seen.add(p)
+                waiting.append(p)
+        if len(seen) > _LOOK:
+            return True
+    return False
+
+
+def check_shape(scope: Scope, target: Optional[Target], findings: Findings) -> None:
+    """Report graphs that are too small to pay, or wider than the device."""
+    workflow = scope.workflow
+    if target is None or scope.parent is not None or not workflow.nodes:
+        return
+    nodes = workflow.nodes
+    work = sum(isinstance(node, _WORK) for node in nodes)
+    levels = [0] * len(nodes)
+    for i in workflow.order:
+        sources = workflow.predecessors[i]
+        if sources:
+            levels[i] = 1 + max([levels[s] for s in sources])
+    widths: dict[int, int] = {}
+    for node, level in zip(nodes, levels):
+        if isinstance(node, (KernelNode, MemcpyNode, MemsetNode, CapturedNode, ChildGraphNode)):
+            widths[level] = widths.get(level, 0) + 1
+    width = max(widths.values(), default=0)
+    costs = target.costs
+    graph_us = costs.launch_us + costs.branch_us * max(width - 1, 0)
+    stream_us = costs.stream_launch_us * work
+    if graph_us >= stream_us and not any(isinstance(node, ChildGraphNode) for node in nodes):
+        findings.add(
+            "HG703", f"launching graph {workflow.name!r} costs about {graph_us:.1f} us on {target.name}, launching its"
+            f" {work} node{'s' * (work != 1)} one by one about {stream_us:.1f} us", scope=scope,
+            hint="put more work into one graph, for example several iterations, or use backend='streams'",
+        )
+    if width > target.hardware_queues:
+        findings.add(
+            "HG704", f"at least {width} nodes may run at once, and {target.name} has {target.hardware_queues} hardware queues;"
+            f" each branch costs about {costs.branch_us} us a launch", scope=scope,
+            hint=f"lanes={target.hardware_queues} gathers them, and lanes='auto' decides by cost",
+        )

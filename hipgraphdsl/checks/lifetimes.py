@@ -1,0 +1,278 @@
+"""Memory made in the graph: when it exists (HG3xx) and what is in it (HG4xx)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+from ..arrays import Access, AllocArray, ArrayView, DeviceArray, Region
+from ..nodes import AllocNode, ChildGraphNode, ConditionalNode, FreeNode, KernelNode, MemcpyNode, Node
+from .reach import Reach
+from .scope import Findings, Scope
+
+__all__ = ["check_copies", "check_data", "check_lifetimes"]
+
+_MOST = 20  # findings of one code about one array; the rest is counted
+
+
+@dataclass
+class _Life:
+    """Nodes that make, use and return one array, in order of declaration."""
+
+    array: AllocArray
+    allocs: list[int] = field(default_factory=list)
+    uses: list[int] = field(default_factory=list)
+    frees: list[int] = field(default_factory=list)
+
+
+def _lives(scope: Scope) -> list[_Life]:
+    workflow = scope.workflow
+    if not any(type(a) is AllocArray for a in workflow.arrays.values()) and not any(
+        type(n) is FreeNode for n in workflow.nodes
+    ):
+        return []
+    lives: dict[AllocArray, _Life] = {a: _Life(a) for a in workflow.arrays.values() if isinstance(a, AllocArray)}
+    for i, node in enumerate(workflow.nodes):
+        if type(node) is AllocNode:
+            lives.setdefault(node.array, _Life(node.array)).allocs.append(i)
+            continue
+        if type(node) is FreeNode:
+            lives.setdefault(node.array, _Life(node.array)).frees.append(i)
+            continue
+        for access in node.accesses:
+            root = access.view.root
+            if isinstance(root, AllocArray):
+                uses = lives.setdefault(root, _Life(root)).uses
+                if not uses or uses[-1] != i:
+                    uses.append(i)
+    return list(lives.values())
+
+
+def check_lifetimes(scope: Scope, reach: Reach, findings: Findings) -> None:
+    """Report uses outside of the time between alloc and free, and allocs and frees that do not pair."""
+    lives = _lives(scope)
+    if not lives:
+        return
+    wanted = []
+    for life in lives:
+        alloc = life.allocs[:1]
+        wanted += [(a, u) for a in alloc for u in (*life.uses, *life.frees)]
+        wanted += [(u, a) for a in alloc for u in (*life.uses, *life.frees)]
+        for free in life.frees:
+            wanted += [(u, free) for u in life.uses]
+            wanted += [(free, u) for u in life.uses]
+        wanted += [pair for a in life.frees for b in life.frees if a != b for pair in ((a, b),)]
+    before = reach.preceding(wanted)
+    for life in lives:
+        _check_life(scope, life, before, findings)
+
+
+def _check_life(scope: Scope, life: _Life, before: set[tuple[int, int]], findings: Findings) -> None:
+    nodes, name = scope.workflow.nodes, life.array.name
+    shown: dict[str, int] = {}
+
+    def say(code: str, message: str, *involved: int, hint: str) -> None:
+        shown[code] = shown.get(code, 0) + 1
+        if shown[code] <= _MOST:
+            findings.add(code, message, scope=scope, nodes=[nodes[i] for i in involved], arrays=[name], hint=hint)
+
+    def who(i: int) -> str:
+        return repr(scope.name(nodes[i]))
+
+    if not life.allocs:
+        for i in life.uses:
+            say("HG301", f"{who(i)} uses {name!r}, and no node of graph {scope.workflow.name!r} allocates it", i,
+                hint="declare it with alloc() in this graph, or use a device_array")
+        for i in life.frees:
+            say("HG305", f"{who(i)} frees {name!r}, and no node of graph {scope.workflow.name!r} allocates it", i,
+                hint="free memory in the graph that allocates it")
+        return
+    alloc, *again = life.allocs
+    for i in again:
+        say("HG307", f"{who(alloc)} and {who(i)} both allocate {name!r}", alloc, i, hint="remove one of them")
+    for i in life.uses:
+        if (alloc, i) in before:
+            continue
+        if (i, alloc) in before:
+            say("HG301", f"{who(i)} uses {name!r} before {who(alloc)} allocates it", i, alloc,
+                hint=f"make {who(alloc)} the first of the two, and remove the path from {who(i)} to it")
+        else:
+            say("HG301", f"{who(i)} uses {name!r}, and no path leads to it from {who(alloc)}, which allocates it", i, alloc,
+                hint=f"add after=[{nodes[alloc].name!r}] to {nodes[i].name!r}")
+    for free in life.frees:
+        if (alloc, free) not in before:
+            say("HG305", f"{who(free)} frees {name!r}, and no path leads to it from {who(alloc)}, which allocates it", free, alloc,
+                hint=f"add after=[{nodes[alloc].name!r}] to {nodes[free].name!r}")
+        for i in life.uses:
+            if (i, free) in before:
+                continue
+            if (free, i) in before:
+                say("HG302", f"{who(i)} uses {name!r} after {who(free)} has freed it", i, free,
+                    hint=f"declare {who(free)} after the last use")
+            else:
+                say("HG303", f"{who(free)} frees {name!r} and {who(i)} uses it, and no path orders them", free, i,
+                    hint=f"add after=[{nodes[i].name!r}] to {nodes[free].name!r}")
+    first, *more = life.frees or [-1]
+    for i in more:
+        say("HG304", f"{who(first)} and {who(i)} both free {name!r}", first, i, hint="remove one of them")
+    if not life.frees:
+        say("HG306", f"{name!r} ({life.array.nbytes} bytes) is never freed: it stays allocated after a launch, until the next"
+            " launch makes it anew or the executable is closed", alloc, hint=f"free({name}) after its last use")
+    for code, count in shown.items():
+        if count > _MOST:
+            findings.add(code, f"{count - _MOST} more findings of this kind about {name!r}", scope=scope, nodes=[nodes[alloc]],
+                         arrays=[name])
+
+
+# -- what is in the memory -------------------------------------------------------------------------------------------------
+
+
+class _Coverage:
+    """The bytes of one array that something has written, as sorted disjoint intervals.
+
+    A strided write counts with its whole extent, so that what is reported as unwritten surely is.
+    """
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.stops: list[int] = []
+
+    def add(self, start: int, stop: int) -> None:
+        first = bisect_right(self.stops, start - 1)
+        last = bisect_right(self.starts, stop)
+        if first < last:
+            start, stop = min(start, self.starts[first]), max(stop, self.stops[last - 1])
+        self.starts[first:last] = [start]
+        self.stops[first:last] = [stop]
+
+    def missing(self, region: Region) -> tuple[int, int]:
+        """Return the first gap that the region reaches into, or (0, 0)."""
+        at = region.start
+        first = bisect_right(self.stops, region.start)
+        for start, stop in (*zip(self.starts[first:], self.stops[first:]), (region.stop, region.stop)):
+            gap = Region(at, min(start, region.stop), min(start, region.stop) - at)
+            if gap.run > 0 and gap.overlaps(region):
+                return gap.start, gap.stop
+            at = max(at, stop)
+            if at >= region.stop:
+                break
+        return 0, 0
+
+
+def check_data(scope: Scope, findings: Findings) -> None:
+    """Report reads of memory that nothing has written, and writes that nothing reads."""
+    workflow = scope.workflow
+    seen: set[object] = set()
+    allocs = any(type(a) is AllocArray for a in workflow.arrays.values())
+    written: dict[AllocArray, _Coverage] = {}
+    makers: dict[AllocArray, Node] = {}
+    writers: dict[AllocArray, list[Node]] = {}
+    read: set[AllocArray] = set()
+    told: set[AllocArray] = set()
+    nodes = workflow.nodes
+    for i in workflow.order:
+        node = nodes[i]
+        accesses = node.accesses
+        if allocs and isinstance(node, (AllocNode, FreeNode)):
+            if isinstance(node, AllocNode):
+                makers[node.array] = node
+                written[node.array] = _Coverage()
+            continue
+        for access in accesses:
+            root = access.view.root
+            if root in seen:
+                continue
+            if type(root) is AllocArray:
+                _follow(scope, node, access, root, written, read, told, findings)
+                if access.mode != "read":
+                    writers.setdefault(root, []).append(node)
+                continue
+            seen.add(root)
+            if access.mode == "read" and type(root) is DeviceArray and root.initial is None and _exposed(node, access):
+                bound = scope.node is not None and root.name in scope.node.bind
+                if not bound:
+                    findings.add(
+                        "HG404", f"{scope.name(node)!r} reads {root.name!r}, which has no initial values and is not written before",
+                        scope=scope, nodes=[node], arrays=[root.name],
+                        hint=f"it is zero at the first launch; write({root.name!r}, values) before it, or give initial values",
+                    )
+        if allocs:
+            # Writes count once all reads of the same node are judged.
+            for access in accesses:
+                root = access.view.root
+                if type(root) is AllocArray and access.mode != "read" and root in written:
+                    written[root].add(access.bytes.start, access.bytes.stop)
+    for array, maker in makers.items():
+        if array not in writers and array not in read:
+            findings.add(
+                "HG403", f"{scope.name(maker)!r} allocates {array.name!r} ({array.nbytes} bytes) and no node uses it",
+                scope=scope, nodes=[maker], arrays=[array.name], hint="remove the alloc",
+            )
+        elif array not in read:
+            names = [scope.name(n) for n in writers[array]]
+            findings.add(
+                "HG402", f"{', '.join(map(repr, names[:3]))}{' and others' if len(names) > 3 else ''} write"
+                f"{'s' if len(names) == 1 else ''} {array.name!r}, and nothing reads it before it is gone",
+                scope=scope, nodes=[maker, *writers[array][:3]], arrays=[array.name],
+                hint="remove the writes, or copy the result to an array outside the graph",
+            )
+
+
+def _follow(
+    scope: Scope, node: Node, access: Access, root: AllocArray, written: dict[AllocArray, _Coverage], read: set[AllocArray],
+    told: set[AllocArray], findings: Findings,
+) -> None:  # fmt: skip
+    if access.mode == "write":
+        return
+    read.add(root)
+    coverage = written.get(root)
+    if coverage is None or root in told or not _exposed(node, access):
+        return
+    start, stop = coverage.missing(access.bytes)
+    if stop:
+        told.add(root)
+        what = f"bytes {start}..{stop} of {root.name!r}" if coverage.starts else f"{root.name!r}"
+        findings.add(
+            "HG401", f"{scope.name(node)!r} reads {what}, which nothing has written since it was allocated", scope=scope,
+            nodes=[node], arrays=[root.name], hint=f"write it before, for example memset({root.name}, 0)",
+        )
+
+
+def _exposed(node: Node, access: Access) -> bool:
+    """Whether the node surely uses values from before it.
+
+    An update that is only inferred (`T*` of a kernel, an array in `args` of a callback) may be a plain write, and a child
+    graph may write before it reads.
+    """
+    if isinstance(node, (ChildGraphNode, ConditionalNode)):
+        return access.mode == "read" and not any(
+            a.mode != "read" and a.view.root is access.view.root for a in node.accesses
+        )
+    if access.mode == "read":
+        return True
+    return isinstance(node, KernelNode) and any(arg is access for arg in node.args)
+
+
+def check_copies(scope: Scope, findings: Findings) -> None:
+    """Report copies whose source and destination overlap."""
+    for node in scope.workflow.nodes:
+        if type(node) is not MemcpyNode:
+            continue
+        dst, src = node.dst, node.src
+        if dst.root is not src.root and not _may_alias(scope, dst, src):
+            continue
+        (to_key, to), (from_key, origin) = (scope.placed(a) for a in reversed(node.accesses))
+        if to_key == from_key and to.overlaps(origin):
+            _, offset = scope.place(dst.root)
+            start, stop = max(to.start, origin.start), min(to.stop, origin.stop)
+            common = Region(start, stop, stop - start).shifted(-offset)
+            findings.add(
+                "HG405", f"{scope.name(node)!r} copies {src.name!r} to {dst.name!r}, and both hold {dst.root.name!r} {common}",
+                scope=scope, nodes=[node], arrays=[dst.root.name, src.root.name],
+                hint="copy through another array, or let a kernel move the values",
+            )
+
+
+def _may_alias(scope: Scope, a: ArrayView, b: ArrayView) -> bool:
+    key, other = scope.place(a.root)[0], scope.place(b.root)[0]
+    return bool(key == other)

@@ -1,0 +1,150 @@
+"""What a device takes of a launch (HG5xx), and what stream capture takes (HG6xx)."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from ..arrays import Array, ArrayView, HostArray
+from ..nodes import CapturedNode, ConditionalNode, KernelNode, MemcpyNode
+from ..target import Target
+from .scope import Findings, Scope
+
+__all__ = ["check_capture", "check_limits"]
+
+_AXES = "xyz"
+_MAX_THREADS = 1024  # of a block, on every device that HIP runs on
+_MAX_GRID = 2**32 - 1  # a dim3 holds 32 bits
+_RESIDENT_THREADS = 2048  # of a multiprocessor: the most of all architectures (CDNA, sm_90)
+_RESIDENT_BLOCKS = 32
+
+
+def check_limits(scope: Scope, target: Optional[Target], findings: Findings) -> None:
+    """Report launches that the target, or every device, refuses. An extent that only a launch decides is left out."""
+    judged: dict[Any, Optional[tuple[tuple[str, str, str], ...]]] = {}
+    for node in scope.workflow.nodes:
+        if type(node) is KernelNode:
+            key = (id(node.kernel), node.grid, node.block, node.shared_bytes, node.cooperative)
+            faults = judged.get(key, ())
+            if faults == ():
+                faults = judged[key] = tuple(_faults(scope, node, target)) or None
+            for code, message, hint in faults or ():
+                findings.add(code, f"{scope.name(node)!r}: {message}", scope=scope, nodes=[node], hint=hint)
+        elif type(node) is ConditionalNode and target is not None and target.platform != "nvidia":
+            why = "HIP has no conditional nodes" if target.platform == "amd" else "the CPU runtime has no conditional nodes"
+            findings.add(
+                "HG507", f"{scope.name(node)!r} is a conditional node ({node.mode}), and {why}", scope=scope, nodes=[node],
+                hint="launch the bodies from the host, or let the kernels test the condition",
+            )
+
+
+def _faults(scope: Scope, node: KernelNode, target: Optional[Target]) -> list[tuple[str, str, str]]:
+    found: list[tuple[str, str, str]] = []
+    block = [scope.value(axis) for axis in node.block]
+    grid = [scope.value(axis) for axis in node.grid]
+    on = f"{target.name} takes" if target else "every device takes"
+    most = target.max_threads if target else _MAX_THREADS
+    threads = _product(block)
+    if threads is not None and threads > most:
+        found.append(("HG501", f"a block of {_text(block)} = {threads} threads; {on} at most {most}", "use a smaller block"))
+    elif target:
+        for axis, extent, limit in zip(_AXES, block, target.max_block):
+            if extent is not None and extent > limit:
+                found.append(("HG501", f"a block of {extent} threads along {axis}; {on} at most {limit}", "use another shape of block"))
+    bounds = node.kernel.launch_bounds
+    if bounds is not None and threads is not None and threads > bounds:
+        found.append(
+            ("HG502", f"a block of {threads} threads; kernel {node.kernel.name!r} is compiled for at most {bounds}"
+             f" (__launch_bounds__({bounds}))", "use a smaller block, or raise the launch bounds")
+        )
+    limits = target.max_grid if target else (_MAX_GRID,) * 3
+    for axis, extent, limit in zip(_AXES, grid, limits):
+        if extent is not None and extent > limit:
+            found.append(
+                ("HG503", f"a grid of {extent} blocks along {axis}; {on} at most {limit}",
+                 "let each thread do more elements, or spread the blocks over another axis")
+            )
+    if target and target.platform == "amd":
+        for axis, blocks, extent in zip(_AXES, grid, block):
+            if blocks is not None and extent is not None and blocks * extent > _MAX_GRID:
+                found.append(
+                    ("HG504", f"{blocks} blocks of {extent} threads along {axis} are {blocks * extent} threads; HIP on AMD takes at"
+                     f" most {_MAX_GRID}", "let each thread do more elements, or spread the blocks over another axis")
+                )
+    if target:
+        static = node.kernel.static_shared_bytes or 0
+        if static + node.shared_bytes > target.max_shared_bytes:
+            found.append(
+                ("HG505", f"{static} static and {node.shared_bytes} dynamic bytes of shared memory; {on} at most"
+                 f" {target.max_shared_bytes}", "use smaller tiles")
+            )
+    blocks = _product(grid)
+    if node.cooperative and target and target.multiprocessors and target.platform != "cpu" and blocks and threads:
+        each = min(_RESIDENT_BLOCKS, _RESIDENT_THREADS // min(threads, _RESIDENT_THREADS))
+        if blocks > each * target.multiprocessors:
+            found.append(
+                ("HG506", f"a cooperative grid of {blocks} blocks of {threads} threads; {target.name} holds at most"
+                 f" {each * target.multiprocessors} at once", "use fewer blocks and a loop over the elements")
+            )
+    return found
+
+
+def _product(extents: list[Optional[int]]) -> Optional[int]:
+    total = 1
+    for extent in extents:
+        if extent is None:
+            return None
+        total *= extent
+    return total
+
+
+def _text(extents: list[Optional[int]]) -> str:
+    return " x ".join("?" if e is None else str(e) for e in extents)
+
+
+def check_capture(scope: Scope, target: Optional[Target], findings: Findings) -> None:
+    """Report what stream capture cannot take, or takes only in part."""
+    for node in scope.workflow.nodes:
+        kind = type(node)
+        if kind is MemcpyNode:
+            if target is None or target.platform != "cpu":
+                _check_pageable(scope, node, findings)
+        elif kind is CapturedNode and not node.accesses:
+            findings.add(
+                "HG602", f"captured node {scope.name(node)!r} names no array that it reads or writes, so only declared edges order it",
+                scope=scope, nodes=[node], hint="give args=, or reads=[...] and writes=[...]",
+            )
+        elif kind is ConditionalNode:
+            findings.add(
+                "HG603", f"{scope.name(node)!r} is a conditional node, which stream capture cannot record", scope=scope,
+                nodes=[node], hint="compile with backend='explicit'",
+            )
+
+
+
+
+def _check_pageable(scope: Scope, node: Any, findings: Findings) -> None:
+    for view in (node.src, node.dst):
+        other = node.dst if view is node.src else node.src
+        root = _outer(scope, view)
+        if isinstance(root, HostArray) and not root.pinned and not _on_host(_outer(scope, other)):
+            verb = "from" if view is node.src else "to"
+            findings.add(
+                "HG601", f"{scope.name(node)!r} copies {verb} {root.name!r}, which is pageable: the copy waits for a staging buffer"
+                " and does not overlap with other work", scope=scope, nodes=[node], arrays=[root.name],
+                hint=f"declare {root.name!r} with pinned=True",
+            )
+
+
+def _outer(scope: Scope, view: ArrayView) -> Any:
+    """Return the array that a view means, seen from the outermost graph."""
+    root = view.root
+    while scope.node is not None and scope.parent is not None:
+        bound = scope.node.bind.get(root.name)
+        if not isinstance(bound, ArrayView):
+            break
+        root, scope = bound.root, scope.parent
+    return root
+
+
+def _on_host(root: Any) -> bool:
+    return isinstance(root, Array) and root.on_host

@@ -1,0 +1,160 @@
+"""Known defects of platforms by version (HG8xx): reported where the graph meets one. The facts stand in ``defects.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Optional
+
+from ..arrays import Array, HostArray
+from ..defects import Defect, defects_for
+from ..nodes import (
+    AllocNode,
+    CapturedNode,
+    ChildGraphNode,
+    FreeNode,
+    HostNode,
+    KernelNode,
+    MemcpyNode,
+    MemoryOpsNode,
+    Node,
+)
+from ..target import Target
+from ..workflow import Workflow
+from .catalogue import CATALOGUE, Severity
+from .scope import Findings, Scope
+
+__all__ = ["check_defects"]
+
+Met = Callable[[Workflow], list[Node]]
+
+
+def check_defects(scope: Scope, target: Optional[Target], findings: Findings) -> None:
+    """Report each defect of the target that the graph meets, with the nodes that meet it.
+
+    Without a version only what all versions have is known, and it is information.
+    """
+    if target is None or target.platform == "cpu":
+        return
+    for defect in defects_for(target):
+        rule = _RULES.get(defect.id)
+        if rule is None:
+            continue
+        code, met = rule
+        nodes = met(scope.workflow)
+        if not nodes:
+            continue
+        names = [repr(scope.name(node)) for node in nodes[:3]]
+        more = f" and {len(nodes) - 3} more" if len(nodes) > 3 else ""
+        findings.add(
+            code, f"{target.name}: {defect.title}; here {', '.join(names)}{more} ({defect.source})", scope=scope,
+            nodes=nodes[:3], severity=_severity(code, target, defect), hint=defect.handling,
+        )
+
+
+def _severity(code: str, target: Target, defect: Defect) -> Severity:
+    return CATALOGUE[code].severity if target.version else "info"
+
+
+def _of(*kinds: type[Node]) -> Met:
+    return lambda workflow: [node for node in workflow.nodes if isinstance(node, kinds)]
+
+
+def _with_edges(workflow: Workflow) -> list[Node]:
+    """Nodes that can be disabled and stand between others."""
+    used = {s for sources in workflow.predecessors for s in sources}
+    return [
+        node
+        for i, node in enumerate(workflow.nodes)
+        if isinstance(node, (KernelNode, MemcpyNode)) and i in used and workflow.predecessors[i]
+    ]
+
+
+def _fans_out(workflow: Workflow) -> list[Node]:
+    return [node for node, successors in zip(workflow.nodes, workflow.successors) if len(successors) > 4]
+
+
+def _forked_children(workflow: Workflow) -> list[Node]:
+    """Child graphs with parallel branches and something after them."""
+    return [
+        node
+        for node, successors in zip(workflow.nodes, workflow.successors)
+        if isinstance(node, ChildGraphNode) and successors and _has_branches(node.workflow)
+    ]
+
+
+def _has_branches(workflow: Workflow) -> bool:
+    last = sum(not successors for successors in workflow.successors)
+    return last > 1 or any(len(successors) > 1 for successors in workflow.successors) or any(
+        isinstance(node, ChildGraphNode) and _has_branches(node.workflow) for node in workflow.nodes
+    )
+
+
+def _alloc_and_free(workflow: Workflow) -> list[Node]:
+    return [node for node in workflow.nodes if isinstance(node, FreeNode)]
+
+
+def _unfreed(workflow: Workflow) -> list[Node]:
+    freed = {node.array for node in workflow.nodes if isinstance(node, FreeNode)}
+    return [node for node in workflow.nodes if isinstance(node, AllocNode) and node.array not in freed]
+
+
+def _interior(workflow: Workflow) -> list[Node]:
+    """Copies to or from page-locked memory that do not begin at its first byte."""
+    return [
+        node
+        for node in workflow.nodes
+        if isinstance(node, MemcpyNode) and any(_pinned(v.root) and v.offset_bytes for v in (node.dst, node.src))
+    ]
+
+
+def _pinned(root: Any) -> bool:
+    return isinstance(root, HostArray) and root.pinned
+
+
+def _host_copies(workflow: Workflow) -> list[Node]:
+    return [
+        node
+        for node in workflow.nodes
+        if isinstance(node, MemcpyNode) and all(isinstance(v.root, Array) and v.root.on_host for v in (node.dst, node.src))
+    ]
+
+
+def _cooperative(workflow: Workflow) -> list[Node]:
+    return [node for node in workflow.nodes if isinstance(node, KernelNode) and node.cooperative]
+
+
+def _prioritised(workflow: Workflow) -> list[Node]:
+    return [node for node in workflow.nodes if isinstance(node, KernelNode) and node.priority is not None]
+
+
+def _reads_copies(workflow: Workflow) -> list[Node]:
+    """Host nodes that follow a copy directly."""
+    return [
+        node
+        for i, node in enumerate(workflow.nodes)
+        if isinstance(node, HostNode) and any(isinstance(workflow.nodes[s], MemcpyNode) for s in workflow.predecessors[i])
+    ]
+
+
+def _large(workflow: Workflow) -> list[Node]:
+    return list(workflow.nodes[-1:]) if len(workflow.nodes) > 200 else []
+
+
+_RULES: dict[str, tuple[str, Met]] = {
+    "disabled-drops-edges": ("HG801", _with_edges),
+    "fan-out-over-4": ("HG802", _fans_out),
+    "captured-alloc-unregistered": ("HG803", _alloc_and_free),
+    "captured-alloc-leaks": ("HG803", _unfreed),
+    "child-order": ("HG804", _forked_children),
+    "capture-silent": ("HG805", _of(CapturedNode)),
+    "update-leaks": ("HG806", _of(KernelNode)),
+    "interior-host-pointer": ("HG807", _interior),
+    "capture-host-func": ("HG808", _of(HostNode)),
+    "capture-mem-ops": ("HG808", _of(MemoryOpsNode)),
+    "host-stale-memory": ("HG808", _reads_copies),
+    "host-copy-blocks": ("HG808", _host_copies),
+    "priority-refused": ("HG808", _prioritised),
+    "cooperative-ignored": ("HG808", _cooperative),
+    "stale-pointers-200": ("HG808", _large),
+    "child-update-lost": ("HG808", _of(ChildGraphNode)),
+}

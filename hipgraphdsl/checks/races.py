@@ -1,0 +1,269 @@
+"""Races: two nodes that no path orders, whose bytes overlap, one of them writing (HG2xx)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from operator import attrgetter
+from typing import Any, Optional
+
+from ..arrays import Access, Region
+from ..hazards import HazardTracker
+from ..nodes import AllocNode, ChildGraphNode, ConditionalNode, EventRecordNode, EventWaitNode, FreeNode, Node
+from ..workflow import Workflow
+from .reach import Reach
+from .scope import Findings, Scope
+
+__all__ = ["check_events", "check_races", "edges_cover_accesses", "racing_pairs"]
+
+_MOST_PAIRS = 1000  # reported of one address space; the rest is counted
+
+
+class _Entry:
+    """One region of an address space and who touches it, as bits relative to the first position that does."""
+
+    __slots__ = ("base", "readers", "region", "start", "writers")
+
+    def __init__(self, region: Region, base: int) -> None:
+        self.region = region
+        self.start = region.start
+        self.base = base
+        self.readers = 0
+        self.writers = 0
+
+
+_start = attrgetter("start")
+
+
+class _Space:
+    """The regions of one address space, by size class (the power of two above the extent), each sorted by start."""
+
+    __slots__ = ("classes", "entries", "more", "pairs", "single")
+
+    def __init__(self) -> None:
+        self.entries: dict[Region, _Entry] = {}
+        self.single: Optional[_Entry] = None
+        self.classes: dict[int, list[_Entry]] = {}
+        self.pairs = 0
+        self.more = 0
+
+    def meeting(self, region: Region) -> list[_Entry]:
+        single = self.single
+        if single is not None:
+            return [single] if single.region is region or single.region == region or single.region.overlaps(region) else []
+        found = []
+        start, stop = region.start, region.stop
+        for size, entries in self.classes.items():
+            i = bisect_left(entries, start - (1 << size) + 1, key=_start)
+            while i < len(entries) and entries[i].start < stop:
+                if entries[i].region.overlaps(region):
+                    found.append(entries[i])
+                i += 1
+        return found
+
+    def entry(self, region: Region, position: int) -> _Entry:
+        single = self.single
+        if single is not None and (single.region is region or single.region == region):
+            return single
+        entry = self.entries.get(region)
+        if entry is None:
+            entry = self.entries[region] = _Entry(region, position)
+            if len(self.entries) == 1:
+                self.single = entry
+            else:
+                if single is not None:
+                    self._insert(single)
+                    self.single = None
+                self._insert(entry)
+        return entry
+
+    def _insert(self, entry: _Entry) -> None:
+        entries = self.classes.setdefault((entry.region.stop - entry.start - 1).bit_length(), [])
+        if entries and entries[-1].start > entry.start:
+            insort(entries, entry, key=_start)
+        else:
+            entries.append(entry)
+
+
+def racing_pairs(scope: Scope, reach: Reach) -> tuple[list[tuple[int, int]], dict[Any, int]]:
+    """Return all racing pairs of nodes, in topological order, and by address space how many hits beyond 1000 were left out.
+
+    Alloc and free nodes take no part: their order is a matter of lifetimes.
+    """
+    nodes = scope.workflow.nodes
+    pairs: dict[tuple[int, int], None] = {}
+    left_out: dict[Any, int] = {}
+    for start, stop in reach.segments:
+        if stop - start < 2:
+            continue
+        spaces: dict[Any, _Space] = {}
+        for position, (i, ancestors) in enumerate(reach.walk(start, stop)):
+            node = nodes[i]
+            if type(node) is AllocNode or type(node) is FreeNode:
+                continue
+            placed = [(access, *scope.placed(access)) for access in node.accesses]
+            for access, key, region in placed:
+                space = spaces.get(key)
+                if space is None:
+                    continue
+                for entry in space.meeting(region):
+                    conflicting = entry.writers | entry.readers if access.mode != "read" else entry.writers
+                    ordered = conflicting & (ancestors >> entry.base)
+                    if ordered == conflicting:
+                        continue
+                    racing = conflicting ^ ordered
+                    while racing and space.pairs < _MOST_PAIRS:
+                        low = racing & -racing
+                        racing ^= low
+                        pair = (reach.order[start + entry.base + low.bit_length() - 1], i)
+                        if pair not in pairs:
+                            pairs[pair] = None
+                            space.pairs += 1
+                    space.more += racing.bit_count()
+            for access, key, region in placed:
+                space = spaces.get(key)
+                if space is None:
+                    space = spaces[key] = _Space()
+                entry = space.entry(region, position)
+                bit = 1 << (position - entry.base)
+                if access.mode == "read":
+                    entry.readers |= bit
+                else:
+                    entry.writers |= bit
+        for key, space in spaces.items():
+            if space.more:
+                left_out[key] = left_out.get(key, 0) + space.more
+    return list(pairs), left_out
+
+
+def edges_cover_accesses(workflow: Workflow) -> bool:
+    """Return whether each conflict is ordered by edges that accesses imply, as in a graph whose edges were inferred.
+
+    Cheaper than looking for races, and enough: an edge for each dependency on the last writer and the readers since orders
+    all conflicting pairs.
+    """
+    if workflow.order != tuple(range(len(workflow.nodes))):
+        return False
+    tracker = HazardTracker()
+    index = workflow.index
+    for node, sources in zip(workflow.nodes, workflow.predecessors):
+        accesses = node.accesses
+        if accesses:
+            for name in tracker.edges(node.name, accesses):
+                if index[name] not in sources:
+                    return False
+            tracker.record(node.name, accesses)
+    return True
+
+
+def check_races(scope: Scope, reach: Reach, findings: Findings) -> None:
+    """Report each racing pair once, with all bytes that it races for."""
+    nodes = scope.workflow.nodes
+    pairs, left_out = racing_pairs(scope, reach)
+    for i, j in pairs:
+        first, second = sorted((i, j))
+        _report(scope, nodes[first], nodes[second], findings)
+    for key, count in left_out.items():
+        name = _space_name(scope, key)
+        findings.add(
+            "HG202", f"{count} more conflicts over {name!r} are not ordered; {_MOST_PAIRS} of them are listed", scope=scope,
+            arrays=[name], hint="order the nodes, or let edges be inferred: Graph(name, infer=True)",
+        )
+
+
+def _report(scope: Scope, first: Node, second: Node, findings: Findings) -> None:
+    conflicts = []
+    for a in first.accesses:
+        key, region = scope.placed(a)
+        for b in second.accesses:
+            if a.mode == "read" and b.mode == "read":
+                continue
+            other_key, other = scope.placed(b)
+            if key == other_key and region.overlaps(other):
+                conflicts.append((a, b, key, region, other))
+    a, b, key, region, other = conflicts[0]
+    one, two = _who(scope, first, a, key, other), _who(scope, second, b, key, region)
+    aliased = a.view.root is not b.view.root
+    common = _common(region, other)
+    if aliased:
+        code = "HG203"
+        mine, theirs = _relative(scope, a, common), _relative(scope, b, common)
+        what = (
+            f"{one[0]!r} {_verb(a)} {a.view.root.name!r} {mine} and {two[0]!r} {_verb(b)} {b.view.root.name!r} {theirs}, which are"
+            " the same memory"
+        )
+    elif a.mode != "read" and b.mode != "read":
+        code = "HG202"
+        what = f"{one[0]!r} and {two[0]!r} both write {a.view.root.name!r} {_relative(scope, a, common)}"
+    else:
+        code = "HG201"
+        what = f"{one[0]!r} {_verb(a)} and {two[0]!r} {_verb(b)} {a.view.root.name!r} {_relative(scope, a, common)}"
+    arrays = [c.view.root.name for conflict in conflicts for c in conflict[:2]]
+    others = sorted(set(arrays) - {a.view.root.name, b.view.root.name})
+    if others:
+        what += f" (and {', '.join(map(repr, others))})"
+    findings.add(
+        code, f"{what}, and no path orders them", scope=scope, nodes=tuple(dict.fromkeys((one[1], two[1], first, second))),
+        names=(one[0], two[0]), arrays=arrays, hint=f"add after=[{first.name!r}] to {second.name!r}",
+    )
+
+
+def _verb(access: Access) -> str:
+    return "reads" if access.mode == "read" else "writes"
+
+
+def _who(scope: Scope, node: Node, access: Access, key: Any, other: Region) -> tuple[str, Node]:
+    """Return the name and model of the node at fault, which in a child graph is one inside."""
+    if isinstance(node, (ChildGraphNode, ConditionalNode)):
+        for leaf in scope.leaves(node):
+            same = (leaf.mode == "read") == (access.mode == "read")
+            if same and leaf.key == key and leaf.region.overlaps(other):
+                return leaf.name, leaf.node
+    return scope.name(node), node
+
+
+def _common(a: Region, b: Region) -> Region:
+    if a == b:
+        return a
+    start, stop = max(a.start, b.start), min(a.stop, b.stop)
+    return Region(start, stop, stop - start)
+
+
+def _relative(scope: Scope, access: Access, common: Region) -> str:
+    """Return the bytes as offsets into the access's own array."""
+    _, offset = scope.place(access.view.root)
+    return str(common.shifted(-offset))
+
+
+def _space_name(scope: Scope, key: Any) -> str:
+    for root in (*scope.workflow.arrays.values(), *scope.workflow.parameters.values()):
+        if scope.place(root)[0] == key:
+            return root.name
+    return str(getattr(key, "name", key))
+
+
+def check_events(scope: Scope, findings: Findings) -> None:
+    """Report waits for events that nothing records, or that are recorded only later."""
+    workflow = scope.workflow
+    records: dict[str, list[int]] = {}
+    waits = []
+    for i, node in enumerate(workflow.nodes):
+        if type(node) is EventRecordNode:
+            records.setdefault(node.event.name, []).append(i)
+        elif type(node) is EventWaitNode and not node.event.shared:
+            waits.append((i, node))
+    position = {i: p for p, i in enumerate(workflow.order)} if waits else {}
+    for i, node in waits:
+        event = node.event.name
+        recorded = records.get(event)
+        if recorded is None:
+            findings.add(
+                "HG204", f"{scope.name(node)!r} waits for event {event!r}, which no node of graph {workflow.name!r} records",
+                scope=scope, nodes=[node], arrays=[event],
+                hint=f"record({event!r}) before it, or use hg.Event({event!r}, shared=True) for one that another graph records",
+            )
+        elif min(recorded) > i and not any(position[r] < position[i] for r in recorded):
+            later = workflow.nodes[min(recorded)]
+            findings.add(
+                "HG205", f"{scope.name(node)!r} waits for event {event!r}, which {scope.name(later)!r} records only after it",
+                scope=scope, nodes=[node, later], arrays=[event], hint="declare the record before the wait",
+            )

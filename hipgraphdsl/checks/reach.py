@@ -1,0 +1,147 @@
+"""Which nodes precede which, without a matrix.
+
+A topological order is cut wherever everything before the cut precedes everything after it (a chain is cut between all of
+its nodes, layers of nodes between layers). Unordered pairs then lie inside one segment, and sets of ancestors are needed
+for one segment at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from itertools import chain
+
+import numpy as np
+
+from ..workflow import Workflow
+
+__all__ = ["Reach"]
+
+
+class Reach:
+    """Answers what precedes what in a workflow without a cycle."""
+
+    def __init__(self, workflow: Workflow) -> None:
+        self.order = workflow.order
+        self.predecessors = workflow.predecessors
+        position = [0] * len(self.order)
+        for p, i in enumerate(self.order):
+            position[i] = p
+        self.position = position
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """Positions at which segments begin, in order; the first is 0.
+
+        A cut before position b is valid where each source of the rest follows each sink of the part before b directly: then
+        the number of edges between them is the product of their numbers. All three numbers are sums of intervals.
+        """
+        n = len(self.order)
+        if n == 0:
+            return []
+        counts = np.fromiter((len(self.predecessors[i]) for i in self.order), np.int64, n)
+        total = int(counts.sum())
+        position = np.asarray(self.position, np.int64)
+        sources = position[np.fromiter(chain.from_iterable(self.predecessors[i] for i in self.order), np.int64, total)]
+        targets = np.repeat(np.arange(n, dtype=np.int64), counts)
+        edges = np.unique(targets * n + sources)
+        targets, sources = edges // n, edges % n
+        first_successor = np.full(n, n, np.int64)
+        np.minimum.at(first_successor, sources, targets)
+        last_predecessor = np.full(n, -1, np.int64)
+        np.maximum.at(last_predecessor, targets, sources)
+        at = np.arange(n, dtype=np.int64)
+        sinks = _cover(n, at + 1, first_successor)
+        heads = _cover(n, last_predecessor + 1, at)
+        joined = _cover(n, last_predecessor[targets] + 1, first_successor[sources])
+        cuts = np.flatnonzero(joined[1:n] == sinks[1:n] * heads[1:n]) + 1
+        self._first_successor = first_successor
+        return [0, *cuts.tolist()]
+
+    @cached_property
+    def segments(self) -> list[tuple[int, int]]:
+        """The segments as (first position, position past the last)."""
+        return list(zip(self.starts, [*self.starts[1:], len(self.order)]))
+
+    @cached_property
+    def segment_start(self) -> np.ndarray:  # type: ignore[type-arg]  # one-dimensional int64
+        """For each position, the first position of its segment."""
+        starts = np.asarray(self.starts, np.int64)
+        return np.repeat(starts, np.diff([*self.starts, len(self.order)]))
+
+    def walk(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield (node, ancestors) for one segment in order; bit k of a set stands for position start + k.
+
+        Ancestors before the segment are not in the sets: they are all of the positions before it.
+        """
+        position, predecessors, order = self.position, self.predecessors, self.order
+        uses = [0] * (stop - start)
+        for i in order[start:stop]:
+            for source in predecessors[i]:
+                p = position[source] - start
+                if p >= 0:
+                    uses[p] += 1
+        sets: dict[int, int] = {}
+        for k, i in enumerate(order[start:stop]):
+            ancestors = 0
+            for source in predecessors[i]:
+                p = position[source] - start
+                if p >= 0:
+                    ancestors |= sets[p]
+                    uses[p] -= 1
+                    if not uses[p]:
+                        del sets[p]
+            if uses[k]:
+                sets[k] = ancestors | 1 << k
+            yield i, ancestors
+
+    def preceding(self, pairs: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
+        """Return those of the pairs of nodes (u, v) in which a path leads from u to v."""
+        position, predecessors = self.position, self.predecessors
+        found: set[tuple[int, int]] = set()
+        asked: dict[int, dict[int, list[int]]] = {}  # segment -> v -> u
+        for u, v in pairs:
+            p, q = position[u], position[v]
+            if p >= q:
+                continue
+            if u in predecessors[v]:
+                found.add((u, v))
+                continue
+            start = int(self.segment_start[q])
+            if p < start:
+                found.add((u, v))
+            else:
+                asked.setdefault(start, {}).setdefault(v, []).append(u)
+        for start, stop in self.segments if asked else ():
+            wanted = asked.get(start)
+            if wanted is None:
+                continue
+            left = len(wanted)
+            for v, ancestors in self.walk(start, stop):
+                sources = wanted.get(v)
+                if sources is None:
+                    continue
+                found.update((u, v) for u in sources if ancestors >> (position[u] - start) & 1)
+                left -= 1
+                if not left:
+                    break
+        return found
+
+    def implied(self, node: int, sources: tuple[int, ...]) -> set[int]:
+        """Return those predecessors whose edge to `node` the segments alone show to be implied by others."""
+        start = int(self.segment_start[self.position[node]])
+        before = [s for s in sources if self.position[s] < start]
+        if not before:
+            return set()
+        if len(before) < len(sources):
+            return set(before)
+        # Only the sinks of the segment just before are not implied: each node that heads a segment follows all of them.
+        last = int(self.segment_start[start - 1])
+        return {s for s in before if self.position[s] < last or self._first_successor[self.position[s]] < start}
+
+
+def _cover(n: int, first: np.ndarray, last: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]  # int64 throughout
+    """Return how many of the closed intervals hold each of 0..n."""
+    keep = first <= last
+    steps = np.bincount(first[keep], minlength=n + 2) - np.bincount(last[keep] + 1, minlength=n + 2)
+    return np.cumsum(steps)[: n + 1]

@@ -1,0 +1,260 @@
+"""Diagnostic and Report: what `check` found, for people and for tools."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Optional
+
+from .catalogue import CATALOGUE, Severity
+
+__all__ = ["Diagnostic", "Report"]
+
+_RANK = {"error": 0, "warning": 1, "info": 2}
+_LEVELS = {"error": "error", "warning": "warning", "info": "note"}
+_STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
+_COLOURS = {"error": "#c0392b", "warning": "#b9770e", "info": "#2471a3"}
+_DOCS = "docs/diagnostics"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One finding.
+
+    Attributes
+    ----------
+    code : str
+        A key of the catalogue, ``"HG201"``.
+    severity : {"error", "warning", "info"}
+    message : str
+        Who, what is wrong and what came.
+    nodes : tuple of str
+        Nodes involved; inside a child graph ``child/x``.
+    arrays : tuple of str
+        Arrays and parameters involved.
+    hint : str
+        What to do; may be empty.
+    sources : tuple of (str, int)
+        File and line that declared each of `nodes`, without those that are not known.
+    """
+
+    code: str
+    severity: Severity
+    message: str
+    nodes: tuple[str, ...] = ()
+    arrays: tuple[str, ...] = ()
+    hint: str = ""
+    sources: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The catalogue's few words."""
+        return CATALOGUE[self.code].title
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.severity}: {self.message}" + (f"; {self.hint}" if self.hint else "")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "code": self.code, "severity": self.severity, "title": self.title, "message": self.message, "hint": self.hint,
+            "nodes": list(self.nodes), "arrays": list(self.arrays),
+            "sources": [{"file": file, "line": line} for file, line in self.sources],
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Report:
+    """All findings about one graph, errors first.
+
+    A Report is always true, as most objects are: ask `ok` or `errors`.
+
+    Attributes
+    ----------
+    graph : str
+        The graph's name.
+    target : str or None
+        The device whose limits were checked too.
+    diagnostics : tuple of Diagnostic
+        Errors, then warnings, then infos; within each the order of the checks, and in that the order of declaration.
+    ignored : tuple of (Diagnostic, str)
+        What a node's `ignore` silenced, with the reason.
+    """
+
+    graph: str
+    target: Optional[str] = None
+    diagnostics: tuple[Diagnostic, ...] = ()
+    ignored: tuple[tuple[Diagnostic, str], ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if self.diagnostics:
+            ordered = tuple(sorted(self.diagnostics, key=lambda d: _RANK[d.severity]))
+            object.__setattr__(self, "diagnostics", ordered)
+
+    def __iter__(self) -> Iterator[Diagnostic]:
+        return iter(self.diagnostics)
+
+    @cached_property
+    def errors(self) -> tuple[Diagnostic, ...]:
+        """What makes compile refuse the graph."""
+        return self._of("error")
+
+    @cached_property
+    def warnings(self) -> tuple[Diagnostic, ...]:
+        """What is almost surely not meant."""
+        return self._of("warning")
+
+    @cached_property
+    def infos(self) -> tuple[Diagnostic, ...]:
+        """What is worth knowing: advice, and what only the user can judge."""
+        return self._of("info")
+
+    def _of(self, severity: Severity) -> tuple[Diagnostic, ...]:
+        return tuple(d for d in self.diagnostics if d.severity == severity)
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is no error; warnings and infos do not count."""
+        return not self.errors
+
+    @property
+    def exit_code(self) -> int:
+        """0 without errors, 1 with: the status of a command that checks."""
+        return 1 if self.errors else 0
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The codes that occur, without repeats."""
+        return tuple(dict.fromkeys(d.code for d in self.diagnostics))
+
+    # -- for people ----------------------------------------------------------------------------------------------------
+
+    def _headline(self) -> str:
+        parts = [
+            f"{len(found)} {word}{'s' * (len(found) != 1)}"
+            for found, word in ((self.errors, "error"), (self.warnings, "warning"), (self.infos, "info"))
+            if found
+        ]
+        if self.ignored:
+            parts.append(f"{len(self.ignored)} ignored")
+        on = f" on {self.target}" if self.target else ""
+        return f"graph {self.graph!r}{on}: {', '.join(parts) or 'nothing found'}"
+
+    def __str__(self) -> str:
+        lines = [self._headline()]
+        for d in self.diagnostics:
+            lines.append(f"  {d.code} {d.severity:<7} {d.message}")
+            if d.hint:
+                lines.append(f"{'':16}{d.hint}")
+            if d.sources:
+                lines.append(f"{'':16}at " + ", ".join(f"{_short_path(file)}:{line}" for file, line in d.sources))
+        return "\n".join(lines)
+
+    def __rich__(self) -> Any:
+        from rich.text import Text  # rich draws only when something is printed with it
+
+        style = "bold red" if self.errors else "yellow" if self.warnings else "green"
+        text = Text(self._headline(), style=style)
+        for d in self.diagnostics:
+            text.append("\n  ")
+            text.append(f"{d.code} {d.severity:<7}", style=_STYLES[d.severity])
+            text.append(f" {d.message}", style="default")
+            if d.hint:
+                text.append(f"\n{'':16}{d.hint}", style="green")
+            if d.sources:
+                where = ", ".join(f"{_short_path(file)}:{line}" for file, line in d.sources)
+                text.append(f"\n{'':16}at {where}", style="dim")
+        return text
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        rows = "".join(
+            f"<tr><td style='color:{_COLOURS[d.severity]};white-space:nowrap'><b>{d.code}</b> {d.severity}</td>"
+            f"<td style='text-align:left'>{html.escape(d.message)}"
+            + (f"<br><i>{html.escape(d.hint)}</i>" if d.hint else "")
+            + "</td></tr>"
+            for d in self.diagnostics
+        )
+        table = f"<table>{rows}</table>" if rows else ""
+        return {"text/plain": str(self), "text/html": f"<p>{html.escape(self._headline())}</p>{table}"}
+
+    # -- for tools -----------------------------------------------------------------------------------------------------
+
+    def to_json(self) -> str:
+        """Return the report as JSON."""
+        document = {
+            "version": 1,
+            "graph": self.graph,
+            "target": self.target,
+            "ok": self.ok,
+            "diagnostics": [d.to_dict() for d in self.diagnostics],
+            "ignored": [{**d.to_dict(), "reason": reason} for d, reason in self.ignored],
+        }
+        return json.dumps(document, indent=1)
+
+    def to_sarif(self) -> str:
+        """Return the report as SARIF 2.1.0, for code hosts and editors.
+
+        What `ignore` silenced stands there too, as suppressed in the source with its justification.
+        """
+        found = [(d, "") for d in self.diagnostics] + list(self.ignored)
+        codes = sorted({d.code for d, _ in found})
+        rules = [
+            {
+                "id": code,
+                "name": "".join(word.capitalize() for word in CATALOGUE[code].title.replace("'", "").split()),
+                "shortDescription": {"text": CATALOGUE[code].title},
+                "fullDescription": {"text": CATALOGUE[code].summary},
+                "help": {"text": f"{CATALOGUE[code].summary} See {_DOCS}/{code}.md."},
+                "defaultConfiguration": {"level": _LEVELS[CATALOGUE[code].severity]},
+            }
+            for code in codes
+        ]
+        results = []
+        for d, reason in found:
+            result: dict[str, Any] = {
+                "ruleId": d.code,
+                "ruleIndex": codes.index(d.code),
+                "level": _LEVELS[d.severity],
+                "message": {"text": d.message + (f"; {d.hint}" if d.hint else "")},
+            }
+            names = [
+                {"name": name, "fullyQualifiedName": f"{self.graph}/{name}", "kind": "element"} for name in d.nodes
+            ]
+            places: list[dict[str, Any]] = [_location(file, line) for file, line in d.sources]
+            if names:
+                if not places:
+                    places.append({})
+                places[0]["logicalLocations"] = names
+            if places:
+                result["locations"] = places[:1]
+            if len(places) > 1:
+                result["relatedLocations"] = [{"id": n, **place} for n, place in enumerate(places[1:], 1)]
+            if reason:
+                result["suppressions"] = [{"kind": "inSource", "justification": reason}]
+            results.append(result)
+        document = {
+            "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+            "version": "2.1.0",
+            "runs": [{"tool": {"driver": {"name": "hipgraphdsl", "rules": rules}}, "results": results}],
+        }
+        return json.dumps(document, indent=1)
+
+
+def _short_path(file: str) -> str:
+    """Return a path relative to the working directory where it stands below it."""
+    try:
+        relative = os.path.relpath(file)
+    except ValueError:  # another drive
+        return file
+    return file if relative.startswith("..") else relative
+
+
+def _location(file: str, line: int) -> dict[str, Any]:
+    short = _short_path(file)
+    uri = Path(file).as_uri() if os.path.isabs(short) else Path(short).as_posix()
+    return {"physicalLocation": {"artifactLocation": {"uri": uri}, "region": {"startLine": max(line, 1)}}}

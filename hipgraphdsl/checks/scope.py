@@ -1,0 +1,228 @@
+"""Where a check stands: one workflow inside the whole, and the list of findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Optional
+
+from ..arrays import Access, AllocArray, Array, ArrayView, ExternalArray, Parameter, Region
+from ..kernels import Symbol
+from ..nodes import ChildGraphNode, ConditionalNode, Node
+from ..workflow import Workflow
+from .catalogue import CATALOGUE, Severity
+from .report import Diagnostic
+
+__all__ = ["Findings", "Leaf", "Scope", "scopes_of"]
+
+Place = tuple[Any, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One access of one node that is no child graph, in the address space of the whole.
+
+    Attributes
+    ----------
+    name : str
+        The node, ``child/x`` inside a child.
+    node : Node
+    mode : str
+    key : object
+        Address space.
+    region : Region
+        Bytes in that space.
+    """
+
+    name: str
+    node: Node
+    mode: str
+    key: Any
+    region: Region
+
+
+@dataclass(eq=False)
+class Scope:
+    """A workflow as it stands in the whole: the graph itself, or a child bound to its parent's memory.
+
+    Attributes
+    ----------
+    workflow : Workflow
+    prefix : str
+        What stands before the names of its nodes: empty, or ``"child/"``.
+    parent : Scope or None
+    node : ChildGraphNode or None
+        The node whose child this is.
+    uses : int
+        How many child nodes hold this same workflow in the same way; it is checked once.
+    """
+
+    workflow: Workflow
+    prefix: str = ""
+    parent: Optional[Scope] = None
+    node: Optional[ChildGraphNode] = None
+    uses: int = 1
+    _places: dict[Any, Place] = field(default_factory=dict)
+
+    def place(self, root: Any) -> Place:
+        """Return the address space of an array and the byte at which the array begins in it."""
+        found = self._places.get(root)
+        if found is None:
+            found = self._places[root] = self._place(root)
+        return found
+
+    def _place(self, root: Any) -> Place:
+        if self.node is not None and self.parent is not None:
+            outer = self.node.bind.get(root.name)
+            if isinstance(outer, ArrayView) and not isinstance(root, (AllocArray, Symbol)):
+                key, offset = self.parent.place(outer.root)
+                return key, offset + outer.offset_bytes
+        if isinstance(root, Parameter):
+            # What a launch binds is not known; a default that is an array is.
+            default = root.default.as_view() if isinstance(root.default, (Array, ArrayView)) else None
+            if default is not None:
+                key, offset = self.place(default.root)
+                return key, offset + default.offset_bytes
+        return root.hazard_key, root.hazard_offset
+
+    def placed(self, access: Access) -> tuple[Any, Region]:
+        """Return the address space and the exact bytes that an access touches."""
+        key, offset = self.place(access.view.root)
+        return key, access.bytes.shifted(offset)
+
+    @cached_property
+    def aliased(self) -> bool:
+        """Whether two arrays of this workflow share bytes though their own address spaces differ."""
+        spans: dict[Any, list[tuple[int, int]]] = {}
+        odd = False
+        for root in (*self.workflow.arrays.values(), *self.workflow.parameters.values()):
+            if isinstance(root, Parameter) and not root.shape:
+                continue
+            key, offset = self.place(root)
+            odd = odd or key is not root.hazard_key and key != root.hazard_key
+            spans.setdefault(key, []).append((offset, offset + root.nbytes))
+        if not odd:
+            return False  # what shares an address space was known to share it when edges were inferred
+        for intervals in spans.values():
+            intervals.sort()
+            if any(a[1] > b[0] for a, b in zip(intervals, intervals[1:])):
+                return True
+        return False
+
+    def value(self, axis: Any) -> Optional[int]:
+        """Return an extent of a grid or block; None where only a launch decides."""
+        if not isinstance(axis, Parameter):
+            return int(axis)
+        if self.node is not None and self.parent is not None and axis.name in self.node.bind:
+            return self.parent.value(self.node.bind[axis.name])
+        return None if axis.default is None else int(axis.default)
+
+    def name(self, node: Node) -> str:
+        """Return the node's full name."""
+        return self.prefix + node.name
+
+    def children(self, node: Node) -> tuple[Scope, ...]:
+        """Return the scopes of the workflows that a node holds."""
+        if isinstance(node, ChildGraphNode):
+            return (Scope(node.workflow, f"{self.prefix}{node.name}/", self, node),)
+        if isinstance(node, ConditionalNode):
+            return tuple(Scope(child.workflow, f"{self.prefix}{node.name}/", self, child) for child in node.children)
+        return ()
+
+    def leaves(self, node: Node) -> Iterator[Leaf]:
+        """Yield the accesses of a node; of a child graph those of its innermost nodes."""
+        inner = self.children(node)
+        for scope in inner:
+            for child in scope.workflow.nodes:
+                yield from scope.leaves(child)
+        if not inner or isinstance(node, ConditionalNode):
+            for access in node.accesses:
+                if inner and access.view is not node.condition:  # type: ignore[attr-defined]  # a conditional's own read
+                    continue
+                key, region = self.placed(access)
+                yield Leaf(self.name(node), node, access.mode, key, region)
+
+    @property
+    def more(self) -> str:
+        """Words for the other child nodes that share this workflow."""
+        others = self.uses - 1
+        return f" (and the same in {others} more child node{'s' * (others != 1)})" if others else ""
+
+
+def scopes_of(workflow: Workflow) -> list[Scope]:
+    """Return the workflow's scope and one for each different way in which a child workflow is used."""
+    top = Scope(workflow)
+    found: dict[Any, Scope] = {id(workflow): top}
+    waiting = [top]
+    for scope in waiting:
+        for node in scope.workflow.nodes:
+            if not isinstance(node, (ChildGraphNode, ConditionalNode)):
+                continue
+            for child in scope.children(node):
+                signature = _signature(child)
+                known = found.get(signature)
+                if known is not None:
+                    known.uses += scope.uses
+                else:
+                    child.uses = scope.uses
+                    found[signature] = child
+                    waiting.append(child)
+    return waiting
+
+
+def _signature(scope: Scope) -> Any:
+    """What decides the findings inside a child: its workflow, how its memory aliases, and values bound to extents."""
+    values = tuple((name, scope.value(p)) for name, p in scope.workflow.parameters.items() if not p.shape and _bound(scope, name))
+    if not scope.aliased:
+        return (id(scope.workflow), values)
+    places = tuple(
+        (root.name, *scope.place(root))
+        for root in (*scope.workflow.arrays.values(), *scope.workflow.parameters.values())
+        if isinstance(root, (ExternalArray, Parameter)) and root.shape or _bound(scope, root.name)
+    )
+    return (id(scope.workflow), values, places)
+
+
+def _bound(scope: Scope, name: str) -> bool:
+    return scope.node is not None and name in scope.node.bind
+
+
+class Findings:
+    """Collects diagnostics and leaves out what nodes ignore."""
+
+    def __init__(self) -> None:
+        self.diagnostics: list[Diagnostic] = []
+        self.ignored: list[tuple[Diagnostic, str]] = []
+
+    def add(
+        self,
+        code: str,
+        message: str,
+        *,
+        scope: Scope,
+        nodes: Sequence[Node] = (),
+        names: Sequence[str] = (),
+        arrays: Iterable[str] = (),
+        hint: str = "",
+        severity: Optional[Severity] = None,
+    ) -> None:
+        """Add one finding.
+
+        Parameters
+        ----------
+        nodes : sequence of Node
+            The nodes involved, whose `ignore` may silence it.
+        names : sequence of str
+            Their full names, where they are not those of `scope`.
+        """
+        shown = tuple(names) or tuple(scope.name(node) for node in nodes)
+        sources = tuple(dict.fromkeys(node.source for node in nodes if node.source is not None and node.source[1] > 0))
+        diagnostic = Diagnostic(
+            code, severity or CATALOGUE[code].severity, message + scope.more, shown, tuple(dict.fromkeys(arrays)), hint, sources
+        )
+        for node in nodes:
+            if node.ignore and code in node.ignore:
+                self.ignored.append((diagnostic, node.ignore[code]))
+                return
+        self.diagnostics.append(diagnostic)

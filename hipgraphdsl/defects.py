@@ -1,0 +1,330 @@
+"""Known defects and limits of platforms by version: `info` lists them, `check` warns, plan and backends work around.
+
+Data only. A workaround asks for a quirk flag in `Target.quirks`, never for a platform or version.
+Versions are those of the HIP runtime: ROCm 10.0 has HIP 7.15, and ROCm 7.2.0 to 7.2.4 have HIP 7.2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from .target import Target
+
+__all__ = ["DEFECTS", "Defect", "defects_for", "with_quirks"]
+
+
+@dataclass(frozen=True, slots=True)
+class Defect:
+    """One defect or limit of a runtime.
+
+    Attributes
+    ----------
+    id : str
+        Short and stable, ``"disabled-drops-edges"``.
+    title : str
+        What happens, in one sentence.
+    handling : str
+        What hipgraphdsl does about it.
+    source : str
+        Where it is reported or can be read.
+    since, until : tuple of int or None
+        First version that has it and first that does not; None: all earlier, all later.
+    architectures : tuple of str
+        Beginnings of the architectures that have it; empty: all.
+    quirk : str or None
+        The flag in `Target.quirks`; None where nothing can be worked around.
+    classic_executor : bool
+        It belongs to the executor that newer versions have replaced, and comes back with the switch that selects it.
+    """
+
+    id: str
+    title: str
+    handling: str
+    source: str
+    since: tuple[int, ...] | None = None
+    until: tuple[int, ...] | None = None
+    architectures: tuple[str, ...] = ()
+    quirk: str | None = None
+    classic_executor: bool = False
+
+    def affects(self, target: Target, classic_executor: bool = False) -> bool:
+        """Return whether a target has it; one without a version has what all versions have."""
+        if target.platform != "amd":
+            return False
+        if self.architectures and not target.architecture.startswith(self.architectures):
+            return False
+        if self.classic_executor and classic_executor:
+            return True
+        if not target.version:
+            return self.since is None and self.until is None
+        if self.since is not None and target.version < self.since:
+            return False
+        return self.until is None or target.version < self.until
+
+
+_SYSTEMS = "https://github.com/ROCm/rocm-systems"
+_CLR = "https://github.com/ROCm/clr, hipamd/src"
+
+DEFECTS: tuple[Defect, ...] = (
+    Defect(
+        "disabled-drops-edges",
+        "a disabled node drops its edges: what follows it may start before what precedes it",
+        "disable() instantiates again without the node and with its edges bridged",
+        f"{_SYSTEMS}/issues/11359; before HIP 7.15 complex graphs fall back to the classic executor",
+        until=(7, 15),
+        quirk="disabled_drops_edges",
+        classic_executor=True,
+    ),
+    Defect(
+        "disabled-loses-params",
+        "parameters set on a disabled node are lost when it is enabled",
+        "parameters are set again when a node is enabled",
+        f"{_SYSTEMS}/pull/9063",
+        quirk="disabled_loses_params",
+        until=(7, 15),
+    ),
+    Defect(
+        "fan-out-over-4",
+        "the fifth and later consumer of a node may start before the node has finished",
+        "an empty node is put between, so that no node has more than four consumers",
+        f"{_SYSTEMS}/issues/11499",
+        until=(7, 11),
+        quirk="fan_out_4",
+        classic_executor=True,
+    ),
+    Defect(
+        "captured-alloc-unregistered",
+        "hipGraphAddMemFreeNode refuses a pointer that a captured hipMallocAsync returned",
+        "a captured allocation is freed by hipFreeAsync in the same capture",
+        "https://github.com/ROCm/legacy-rocm-build/issues/6682",
+        quirk="captured_alloc_unregistered",
+    ),
+    Defect(
+        "captured-alloc-leaks",
+        "an allocation that was captured and not freed outlives the executable",
+        "captured allocations are freed in the graph",
+        f"{_SYSTEMS}, release notes of 7.14",
+        until=(7, 14),
+        quirk="captured_alloc_leaks",
+    ),
+    Defect(
+        "alloc-instantiates-once",
+        "a graph with alloc or free nodes can be instantiated once, and cannot be cloned or updated",
+        "the graph is built again for each instantiation",
+        f"{_CLR}/hip_graph.cpp: hipGraphInstantiate answers hipErrorNotSupported",
+        quirk="alloc_instantiates_once",
+    ),
+    Defect(
+        "alloc-relaunch",
+        "a graph that leaves an allocation cannot be launched again unless it frees on launch",
+        "such graphs are instantiated with hipGraphInstantiateFlagAutoFreeOnLaunch",
+        f"{_CLR}/hip_graph_internal.cpp",
+        quirk="alloc_relaunch",
+    ),
+    Defect(
+        "child-order",
+        "work after a child graph with parallel branches may start before all branches have finished",
+        "child graphs are inlined",
+        f"{_SYSTEMS}/pull/658 and the release notes of 7.14",
+        until=(7, 14),
+        quirk="child_order",
+    ),
+    Defect(
+        "child-update-lost",
+        "hipGraphExecUpdate loses changes inside child graphs",
+        "child graphs are updated by hipGraphExecChildGraphNodeSetParams",
+        f"{_CLR}/hip_graph_internal.hpp: ChildGraphNode::SetParams",
+        until=(7, 11),
+        quirk="child_update_lost",
+    ),
+    Defect(
+        "update-counts-only",
+        "hipGraphExecUpdate compares only how many dependencies a node has: a rewired graph passes and runs old edges",
+        "the topologies are compared before the call",
+        f"{_CLR}/hip_graph.cpp: hipGraphExecUpdate",
+        quirk="update_counts_only",
+    ),
+    Defect(
+        "update-leaks",
+        "each update of a kernel node takes new argument memory, freed with the executable",
+        "updates are counted, and the graph is instantiated again after a number of them",
+        f"{_SYSTEMS}/issues/10713 and /issues/10021",
+        quirk="update_leaks",
+    ),
+    Defect(
+        "update-device",
+        "updating a kernel node uses the current device, whatever device the node was added for",
+        "the executable's device is made current first",
+        f"{_CLR}/hip_graph_internal.hpp: GraphKernelNode::SetParams",
+        quirk="update_device",
+    ),
+    Defect(
+        "capture-silent",
+        "calls that a capture forbids may be accepted, and the graph is then wrong",
+        "only calls that are recorded are made while capturing, with garbage collection held off",
+        "https://github.com/pytorch/pytorch/issues/155684 and /issues/155720",
+        until=(7, 14),
+        quirk="capture_silent",
+    ),
+    Defect(
+        "capture-mode-leaks",
+        "the capture mode of other threads decides what this thread may call",
+        "one capture at a time, in thread-local mode",
+        "https://github.com/ROCm/hip/issues/3876",
+        until=(7, 3),
+        quirk="capture_mode_leaks",
+    ),
+    Defect(
+        "capture-other-threads",
+        "hipEventQuery or a synchronous copy in another thread invalidates a capture, in thread-local mode too",
+        "captures are short, and a capture that was invalidated from outside says so",
+        f"{_SYSTEMS}/issues/3176 and /issues/11698",
+        quirk="capture_other_threads",
+    ),
+    Defect(
+        "capture-not-reset",
+        "a stream whose capture was invalidated stays so after hipStreamEndCapture",
+        "the streams of a failed capture are thrown away",
+        f"{_SYSTEMS}/issues/6509",
+        until=(7, 14),
+        quirk="capture_not_reset",
+    ),
+    Defect(
+        "capture-unjoined",
+        "after hipErrorStreamCaptureUnjoined both streams stay capturing, and ending again crashes",
+        "every fork is joined before hipStreamEndCapture, also after a failure",
+        "observed on AMD's runtime 7.2.4 (tests/device/test_amd.py)",
+        quirk="capture_unjoined",
+    ),
+    Defect(
+        "capture-host-func",
+        "hipLaunchHostFunc fails while capturing",
+        "use backend='explicit' for graphs with host nodes",
+        "release notes of ROCm 7.0.2, which mends it; the HIP version does not tell 7.0.2 from 7.0.0",
+        since=(7, 0),
+        until=(7, 1),
+        quirk="capture_host_func",
+    ),
+    Defect(
+        "capture-mem-ops",
+        "stream memory operations are executed instead of recorded while capturing",
+        "use backend='explicit' for graphs with memory operations",
+        "release notes of ROCm 10.0",
+        until=(7, 15),
+        quirk="capture_mem_ops",
+    ),
+    Defect(
+        "host-stale-memory",
+        "a host node may see host memory as it was before the copy that precedes it",
+        "the stream is synchronised, or the writing kernel calls __threadfence_system()",
+        "https://github.com/ROCm/legacy-rocm-build/issues/6343",
+        since=(7, 1),
+        until=(7, 15),
+        architectures=("gfx12",),
+        quirk="host_stale_memory",
+    ),
+    Defect(
+        "host-copy-blocks",
+        "a copy from host to host runs inside hipGraphLaunch, which then waits for the stream",
+        "check() says that the launch will block",
+        f"{_CLR}/hip_graph_internal.hpp: GraphMemcpyNode",
+        quirk="host_copy_blocks",
+    ),
+    Defect(
+        "interior-host-pointer",
+        "an asynchronous copy to or from the inside of a page-locked allocation may copy wrongly",
+        "such copies are made as 3-D copies with a position from the allocation's first byte",
+        "T. Potter, 'Optimising compute with concurrent IO in HIP', Pawsey Supercomputing Centre (seen with ROCm 5)",
+        until=(6, 0),
+        quirk="interior_host_pointer",
+    ),
+    Defect(
+        "priority-refused",
+        "hipGraphKernelNodeSetAttribute refuses every priority",
+        "priority= is left out, with a warning",
+        f"{_CLR}/hip_graph_internal.hpp: the range check is inverted",
+        until=(7, 11),
+        quirk="priority_refused",
+    ),
+    Defect(
+        "cooperative-ignored",
+        "the attribute Cooperative does not make an explicit kernel node cooperative",
+        "cooperative kernels are recorded by capture of hipModuleLaunchCooperativeKernel",
+        f"{_CLR}/hip_graph_internal.hpp: GraphKernelNode",
+        quirk="cooperative_ignored",
+    ),
+    Defect(
+        "branches-collapse",
+        "a graph whose branches promise little overlap runs on one stream",
+        "no speed-up from parallel branches is promised; DEBUG_HIP_GRAPH_MIN_OVERLAP decides",
+        f"{_SYSTEMS}/pull/7679",
+        since=(7, 15),
+    ),
+    Defect(
+        "replay-nondeterministic",
+        "replays were reported to give wrong results now and then",
+        "use hipgraphdsl verify, or HIP 7.1 or 7.13",
+        "https://github.com/ROCm/clr/issues/279",
+        since=(7, 2),
+        until=(7, 3),
+        architectures=("gfx942",),
+    ),
+    Defect(
+        "stale-read-after-copy",
+        "a kernel may read what was in memory before a copy on the default stream",
+        "copies and launches go to non-blocking streams of the executable",
+        "https://github.com/ROCm/hip/issues/3902",
+        since=(7, 2),
+        until=(7, 3),
+        architectures=("gfx950",),
+    ),
+    Defect(
+        "stale-pointers-200",
+        "graphs of more than about 200 nodes were reported to use old pointers",
+        "use hipgraphdsl verify, or child graphs of fewer nodes",
+        "https://github.com/ROCm/hip/issues/3887",
+        since=(7, 2),
+        until=(7, 3),
+        architectures=("gfx1201",),
+    ),
+    Defect(
+        "flags-exclusive",
+        "hipGraphInstantiateWithFlags refuses combinations of flags, and the flag Upload",
+        "one flag at most is passed",
+        f"{_CLR}/hip_graph.cpp",
+        quirk="flags_exclusive",
+    ),
+    Defect(
+        "upload-does-nothing",
+        "hipGraphUpload checks its arguments and uploads nothing, so the first launch is slower",
+        "a warm-up launch is left to the user",
+        f"{_CLR}/hip_graph.cpp",
+    ),
+    Defect(
+        "build-not-thread-safe",
+        "node numbers were drawn without a lock, so that graphs built by several threads at once could be mixed up",
+        "graphs are built under a lock",
+        f"{_SYSTEMS}, release notes of 7.14",
+        until=(7, 14),
+        quirk="build_not_thread_safe",
+    ),
+)
+
+
+def defects_for(target: Target, classic_executor: bool = False) -> tuple[Defect, ...]:
+    """Return the defects that a target has.
+
+    Parameters
+    ----------
+    target : Target
+        One without a version has only what all versions have.
+    classic_executor : bool
+        Whether an environment switch selects the old executor.
+    """
+    return tuple(defect for defect in DEFECTS if defect.affects(target, classic_executor))
+
+
+def with_quirks(target: Target, classic_executor: bool = False) -> Target:
+    """Return the target with the quirk flags of its defects."""
+    flags = frozenset(defect.quirk for defect in defects_for(target, classic_executor) if defect.quirk)
+    return replace(target, quirks=target.quirks | flags)

@@ -1,0 +1,189 @@
+"""The exceptions of hipgraphdsl.
+
+    HipGraphError
+    |-- DeclarationError (also a ValueError)   one call was given something wrong; it left nothing behind
+    |-- CheckError                             the whole graph is wrong; carries the Report
+    |-- RuntimeUnavailable                     no binding, no library or no device; says what to install
+    |-- HipError                               a HIP call failed; carries API name, code and node
+    |-- UpdateError                            an Executable cannot take a change; carries node and field
+    |-- CallbackError                          a host callback raised; also an instance of what it raised
+    |-- WaitTimeout (also a TimeoutError)      a wait was given up; carries the unfinished nodes
+
+Every message says who, what is wrong, what came and what to do; the parts stand in attributes as well.
+A call that creates something and raises has created nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from .checks import Report
+
+__all__ = [
+    "CallbackError",
+    "CheckError",
+    "DeclarationError",
+    "HipError",
+    "HipGraphError",
+    "RuntimeUnavailable",
+    "UpdateError",
+    "WaitTimeout",
+]
+
+
+class HipGraphError(Exception):
+    """Base class of everything that hipgraphdsl raises on purpose."""
+
+
+class DeclarationError(HipGraphError, ValueError):
+    """A single call declared something impossible.
+
+    Attributes
+    ----------
+    node : str or None
+        Name of the node that was being declared.
+    array : str or None
+        Name of the array, parameter or kernel at fault.
+    """
+
+    def __init__(self, message: str, *, node: str | None = None, array: str | None = None) -> None:
+        super().__init__(message)
+        self.node = node
+        self.array = array
+
+
+class CheckError(HipGraphError):
+    """`check` found errors, so the graph was not compiled.
+
+    Attributes
+    ----------
+    report : Report
+        All diagnostics, errors first.
+    """
+
+    def __init__(self, report: Report) -> None:
+        errors = report.errors
+        lines = [f"graph {report.graph!r} has {len(errors)} error{'s' if len(errors) != 1 else ''}:"]
+        lines += [f"  {d.code} {d.message}" + (f"; {d.hint}" if d.hint else "") for d in errors[:20]]
+        if len(errors) > 20:
+            lines.append(f"  ... and {len(errors) - 20} more: see .report")
+        super().__init__("\n".join(lines))
+        self.report = report
+
+
+class RuntimeUnavailable(HipGraphError):
+    """A runtime cannot be opened on this machine.
+
+    Attributes
+    ----------
+    runtime : str
+        ``"amd"``, ``"nvidia"`` or ``"cpu"``.
+    missing : {"binding", "library", "device", "compiler"}
+        Which of the things that it needs is not there.
+    """
+
+    def __init__(
+        self, message: str, *, runtime: str, missing: Literal["binding", "library", "device", "compiler"]
+    ) -> None:
+        super().__init__(message)
+        self.runtime = runtime
+        self.missing = missing
+
+
+class HipError(HipGraphError):
+    """A HIP call returned an error code.
+
+    Attributes
+    ----------
+    api : str
+        Name of the call, e.g. ``"hipGraphAddKernelNode"``.
+    code : int
+        The runtime's own error code.
+    name : str
+        The code's name, e.g. ``"hipErrorInvalidValue"``.
+    node : str or None
+        Name of the node on whose behalf the call was made.
+    """
+
+    def __init__(
+        self, api: str, code: int, name: str, text: str = "", *, node: str | None = None, hint: str | None = None
+    ) -> None:
+        where = f" for node {node!r}" if node else ""
+        said = f", {text}" if text and text != name else ""
+        super().__init__(f"{api} failed{where}: {name} ({code}){said}" + (f"; {hint}" if hint else ""))
+        self.api = api
+        self.code = code
+        self.name = name
+        self.text = text
+        self.node = node
+        self.hint = hint
+
+    def at(self, node: str, hint: str | None = None) -> HipError:
+        """Return the same error with the node's name in it."""
+        return HipError(self.api, self.code, self.name, self.text, node=node, hint=hint or self.hint)
+
+
+class UpdateError(HipGraphError):
+    """An Executable cannot take a change in place.
+
+    Attributes
+    ----------
+    node : str or None
+        Name of the node whose change was refused.
+    field : str or None
+        Field of that node.
+    """
+
+    def __init__(self, message: str, *, node: str | None = None, field: str | None = None) -> None:
+        super().__init__(message)
+        self.node = node
+        self.field = field
+
+
+class CallbackError(HipGraphError):
+    """A host callback raised an exception.
+
+    What is raised is also an instance of the original exception's class wherever Python allows that, so ``except ValueError``
+    catches a ValueError of a callback; the original is its ``__cause__``.
+
+    Attributes
+    ----------
+    node : str
+        Name of the host node.
+    """
+
+    node: str
+
+    @staticmethod
+    def of(node: str, original: BaseException) -> CallbackError:
+        """Return the error to raise for what the callback of `node` raised."""
+        message = f"host node {node!r}: {type(original).__name__}: {original}"
+        error = CallbackError(message)
+        kind = type(original)
+        if isinstance(original, Exception) and not isinstance(original, HipGraphError):
+            try:
+                combined = type(kind.__name__, (CallbackError, kind), {"__module__": kind.__module__})
+                candidate = combined.__new__(combined, message)
+                candidate.args = (message,)
+                str(candidate)
+                error = candidate
+            except TypeError:  # the class cannot be inherited from together with another, or wants other arguments
+                pass
+        error.node = node
+        error.__cause__ = original
+        return error
+
+
+class WaitTimeout(HipGraphError, TimeoutError):
+    """A wait was given up before the work was done; the work goes on.
+
+    Attributes
+    ----------
+    unfinished : tuple of str
+        Names of the nodes that had not finished, where the runtime can tell.
+    """
+
+    def __init__(self, message: str, unfinished: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.unfinished = unfinished

@@ -1,0 +1,992 @@
+"""Executable: a compiled workflow with its own memory, launched again and again by one cheap call."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, NoReturn, Optional, SupportsIndex, Union
+
+import numpy as np
+
+from .arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, Parameter
+from .backends import Program, Scope, SharedHandles, backend_named
+from .backends.callbacks import HostCalls, captured_call, memory_view
+from .backends.operations import Launch, Operation, bind_external
+from .backends.streams import EagerProgram, LaneStreams
+from .checks import check_workflow
+from .errors import DeclarationError, HipError, HipGraphError, UpdateError, WaitTimeout
+from .kernels import Module, Symbol
+from .nodes import ChildGraphNode, ConditionalNode, KernelNode, Node, element_bytes
+from .plan import Lanes, Plan, Step, make_plan
+from .runtimes.base import MemcpyKind, Runtime
+from .timeline import Span, Timeline, engine_of
+from .update import HasWorkflow, explain_update
+from .workflow import Workflow
+
+__all__ = ["Executable", "Stats"]
+
+_WAIT_SLICE_S: Final = 0.05  # how long a wait stays out of Python's reach, so how late Ctrl-C may come
+_UPDATES_BEFORE_AFRESH: Final = 4096
+"""Node updates after which a runtime whose updates keep memory gets a new instance (about 24 MiB at 6 KiB an update)."""
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counts and times of one Executable.
+
+    Attributes
+    ----------
+    nodes, edges, lanes : int
+        Of the plan.
+    launches : int
+        Launches so far.
+    instantiations : int
+        How often the graph has been instantiated; more than 1 after changes that no update could make.
+    updates : int
+        Nodes whose parameters were set in place.
+    plan_us, build_us : float
+        Time of planning, and of building and instantiating, the last time, in microseconds.
+    device_bytes, host_bytes : int
+        Memory that the Executable owns.
+    """
+
+    nodes: int = 0
+    edges: int = 0
+    lanes: int = 0
+    launches: int = 0
+    instantiations: int = 0
+    updates: int = 0
+    plan_us: float = 0.0
+    build_us: float = 0.0
+    device_bytes: int = 0
+    host_bytes: int = 0
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What stands behind an array name."""
+
+    array: Array
+    pointer: int
+    release: Optional[Callable[[int], None]] = None
+    keep: Any = None
+
+
+_living: weakref.WeakSet[Executable] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for executable in _living:
+        executable._forked = True
+        executable._attention = True
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class Executable:
+    """An instantiated workflow. Made by `Graph.compile`; a context manager.
+
+    It owns the memory of its arrays and keeps everything that the graph refers to alive until it is closed and the device
+    has finished. Launches are ordered on their stream.
+
+    Attributes
+    ----------
+    workflow : Workflow
+        The snapshot that it was compiled from, with the changes that `set` and `update` made.
+    plan : Plan
+    runtime : Runtime
+    backend : str
+    stats : Stats
+    """
+
+    def __init__(
+        self, workflow: Workflow, plan: Plan, runtime: Runtime, backend: str, device: int, options: Mapping[str, Any]
+    ) -> None:
+        self._closed = True  # until everything is there
+        self._forked = False
+        self.workflow = workflow
+        self.plan = plan
+        self.runtime = runtime
+        self.backend = backend
+        self.device = device
+        self._options = dict(options)
+        self._build = backend_named(backend)
+        self._lock = threading.RLock()
+        self._memory: dict[str, _Memory] = {}
+        self._parameters: dict[str, tuple[Scope, Parameter]] = {}
+        self._missing: set[str] = set()
+        self._users: dict[tuple[int, Parameter], list[int]] = {}
+        self._pending: set[int] = set()
+        self._program: Optional[Program] = None
+        self._disabled: set[int] = set()
+        self._steps: list[Step] = list(plan.steps)
+        self._since_instantiation = 0
+        self._stream = 0
+        self.stats = Stats(len(plan.steps), plan.edges, len(plan.lanes))
+        self._shared = SharedHandles(runtime)
+        self._hosts = HostCalls(runtime)
+        self._shared.register_host = self._hosts.register
+        self._shared.register_captured = captured_call
+        self._attention = True
+        self._launch: Callable[[int], None] = self._not_built
+
+    @staticmethod
+    def build(
+        workflow: Workflow, runtime: Runtime, backend: str, *, lanes: Lanes = "auto", join: bool = True, device: int = 0
+    ) -> Executable:
+        """Plan, allocate, load, lower and instantiate; on failure everything is returned."""
+        backend_named(backend)
+        started = time.perf_counter()
+        plan = make_plan(workflow, runtime.target, lanes=lanes, join=join, inline=backend != "explicit")
+        planned = time.perf_counter()
+        executable = Executable(workflow, plan, runtime, backend, device, {"lanes": lanes, "join": join})
+        executable._closed = False
+        try:
+            executable._open()
+        except BaseException:
+            executable.close()
+            raise
+        executable.stats.plan_us = (planned - started) * 1e6
+        _living.add(executable)
+        return executable
+
+    # -- building ------------------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        self.runtime.set_device(self.device)
+        self._stream = self.runtime.stream_create()
+        self._shared.load(_modules(self.workflow))
+        self._scope = self._make_scope(self.workflow, "", None, {})
+        for step in self._steps:
+            self._note_users(step)
+        if not self._missing:
+            self._rebuild()
+
+    def _make_scope(
+        self, workflow: Workflow, prefix: str, parent: Optional[Scope], bind: Mapping[str, Any]
+    ) -> Scope:
+        scope = Scope(self.runtime, self._shared, prefix, parent)
+        for name, array in workflow.arrays.items():
+            if name in bind:
+                scope.bound_from[array] = bind[name]
+            elif not isinstance(array, AllocArray):
+                memory = self._allocate(prefix + name, array, prefix)
+                self._memory[prefix + name] = memory
+                scope.addresses[array] = memory.pointer
+        for name, parameter in workflow.parameters.items():
+            if name in bind:
+                scope.bound_from[parameter] = bind[name]
+                continue
+            self._parameters[prefix + name] = (scope, parameter)
+            if parameter.shape and parameter.default is not None:
+                scope.addresses[parameter] = self._array_argument(prefix + name, parameter, parameter.default)
+            elif parameter.default is None:
+                self._missing.add(prefix + name)
+            else:
+                scope.values[parameter] = parameter.default
+        for node in workflow.nodes:
+            if isinstance(node, ChildGraphNode):
+                scope.children[node.name] = self._make_scope(node.workflow, f"{prefix}{node.name}/", scope, node.bind)
+        return scope
+
+    def _allocate(self, name: str, array: Array, prefix: str) -> _Memory:
+        runtime = self.runtime
+        match array:
+            case DeviceArray():
+                memory = _Memory(array, runtime.malloc(array.nbytes), runtime.free)
+                self.stats.device_bytes += array.nbytes
+                try:
+                    values = np.zeros(array.shape, array.dtype) if array.initial is None else array.initial
+                    runtime.memcpy(memory.pointer, values.ctypes.data, array.nbytes, MemcpyKind.HOST_TO_DEVICE)
+                except BaseException:
+                    runtime.free(memory.pointer)
+                    raise
+            case HostArray():
+                if array.pinned:
+                    memory = _Memory(array, runtime.host_malloc(array.nbytes), runtime.host_free)
+                else:
+                    pages = np.empty(array.nbytes + 64, np.uint8)
+                    memory = _Memory(array, -(-pages.ctypes.data // 64) * 64, None, pages)
+                self.stats.host_bytes += array.nbytes
+                values = memory_view(memory.pointer, array.nbytes, array.shape, array.dtype)
+                values[...] = 0 if array.initial is None and array.dtype.names is None else (
+                    np.zeros(array.shape, array.dtype) if array.initial is None else array.initial
+                )
+            case ExternalArray():
+                memory = _Memory(array, bind_external(array, prefix), None, array.obj)
+            case _:
+                raise DeclarationError(f"array {name!r} is of an unknown kind {array.kind!r}", array=name)
+        return memory
+
+    def _note_users(self, step: Step) -> None:
+        """Remember which parameters a step depends on, wherever they are declared."""
+        scope = self._scope_of(step)
+        for parameter in step.node.parameters:
+            self._note_user(scope, parameter, step.index)
+        if isinstance(step.node, ChildGraphNode):
+            self._note_inner(scope.children[step.node.name], step.node.workflow, step.index)
+
+    def _note_inner(self, scope: Scope, workflow: Workflow, index: int) -> None:
+        for node in workflow.nodes:
+            for parameter in node.parameters:
+                self._note_user(scope, parameter, index)
+            if isinstance(node, ChildGraphNode):
+                self._note_inner(scope.children[node.name], node.workflow, index)
+
+    def _note_user(self, scope: Scope, parameter: Parameter, index: int) -> None:
+        owner, root = scope.root(parameter)
+        if isinstance(root, Parameter):
+            users = self._users.setdefault((id(owner), root), [])
+            if index not in users[-1:]:
+                users.append(index)
+
+    def _scope_of(self, step: Step) -> Scope:
+        scope = self._scope
+        for child in step.path:
+            scope = scope.children[child.name]
+        return scope
+
+    def _rebuild(self) -> None:
+        """Build and instantiate from the current steps, and only then return what was there before."""
+        started = time.perf_counter()
+        if self._program is not None:
+            self._wait(None)
+        plan = self.plan if self._steps == list(self.plan.steps) else replace(self.plan, steps=tuple(self._steps))
+        program = self._build(plan, self._scope, self.runtime, frozenset(self._disabled))
+        before, self._program = self._program, program
+        if before is not None:
+            before.close()
+        self.plan = plan
+        self.stats.instantiations += 1
+        self.stats.build_us = (time.perf_counter() - started) * 1e6
+        self._since_instantiation = 0
+        self._launch = program.launch
+        self._attention = bool(self._missing) or self._forked
+
+    def _not_built(self, stream: int) -> None:
+        raise AssertionError("launched before it was built")
+
+    # -- running -------------------------------------------------------------------------------------------------------
+
+    def launch(self, stream: Any = None, **params: Any) -> None:
+        """Put one run of the workflow on a stream and return at once.
+
+        Parameters
+        ----------
+        stream : int or stream object, optional
+            A raw handle, or an object of torch, cupy or another library that has one; by default the Executable's own.
+        **params
+            Values of parameters, by name (inside children ``**{"child/a": 1}``); a parameter that is not given keeps its last
+            value.
+
+        Raises
+        ------
+        DeclarationError
+            If a parameter is missing, unknown or of the wrong kind; the graph is then as before.
+        HipGraphError
+            After `close`, or in a forked process.
+        """
+        if params or self._attention:
+            self._prepare(params)
+        handle = self._stream if stream is None else _stream_handle(stream)
+        self._pending.add(handle)
+        self.stats.launches += 1
+        self._launch(handle)
+
+    def run(self, **params: Any) -> None:
+        """Launch on the own stream and wait."""
+        self.launch(**params)
+        self.synchronize()
+
+    def synchronize(self, timeout_s: Optional[float] = None) -> None:
+        """Wait until all launches have finished; Ctrl-C interrupts.
+
+        Parameters
+        ----------
+        timeout_s : float, optional
+            Give up after so many seconds; the work goes on.
+
+        Raises
+        ------
+        WaitTimeout
+            When `timeout_s` has passed; names the unfinished nodes.
+        CallbackError
+            If a host callback raised; also an instance of what it raised, with the node's name.
+        HipError
+            If the device failed.
+        """
+        if self._closed:
+            self._refuse_closed("synchronize")
+        try:
+            self._wait(timeout_s)
+        except HipError as error:
+            failure = self._hosts.take_failure()
+            if failure is None:
+                raise error
+            raise failure from failure.__cause__
+        failure = self._hosts.take_failure()
+        if failure is not None:
+            raise failure from failure.__cause__
+        self._hosts.forget_stale()
+
+    def _wait(self, timeout_s: Optional[float]) -> None:
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        wait = self.runtime.stream_wait
+        failed: Optional[HipError] = None
+        try:
+            while self._pending:
+                stream = next(iter(self._pending))
+                left = _WAIT_SLICE_S if deadline is None else min(_WAIT_SLICE_S, max(0.0, deadline - time.monotonic()))
+                try:
+                    done = wait(stream, left)
+                except HipError as error:
+                    failed, done = failed or error, True
+                if done:
+                    self._pending.discard(stream)
+                elif deadline is not None and time.monotonic() >= deadline:
+                    names = self._program.unfinished() if self._program else ()
+                    raise WaitTimeout(
+                        f"graph {self.workflow.name!r} has not finished after {timeout_s:g} s" + _unfinished_text(names), names
+                    )
+        except KeyboardInterrupt:
+            names = self._program.unfinished() if self._program else ()
+            raise KeyboardInterrupt(f"while waiting for graph {self.workflow.name!r}" + _unfinished_text(names)) from None
+        if failed is not None:
+            raise failed
+
+    def done(self) -> bool:
+        """Return whether all launches have finished; errors are kept for `synchronize`."""
+        self._require_open("done")
+        try:
+            return all(self.runtime.stream_query(stream) for stream in tuple(self._pending))
+        except HipError:
+            return True
+
+    # -- data ----------------------------------------------------------------------------------------------------------
+
+    def read(self, name: str) -> np.ndarray[Any, Any]:
+        """Wait, and return a copy of an array's values.
+
+        Raises
+        ------
+        DeclarationError
+            If there is no array of that name, or it lives only while the graph runs.
+        """
+        memory = self._find_memory(name, "read")
+        self.synchronize()
+        array = memory.array
+        if array.on_host:
+            return memory_view(memory.pointer, array.nbytes, array.shape, array.dtype).copy()
+        values = np.empty(array.shape, array.dtype)
+        self.runtime.memcpy(values.ctypes.data, memory.pointer, array.nbytes, MemcpyKind.DEVICE_TO_HOST)
+        return values
+
+    def write(self, name: str, values: Any) -> None:
+        """Wait, and set an array's values.
+
+        Raises
+        ------
+        DeclarationError
+            If there is no array of that name, or the values have another shape or cannot be converted.
+        """
+        memory = self._find_memory(name, "write")
+        array = memory.array
+        if isinstance(array, ExternalArray) and not array.writeable:
+            raise DeclarationError(f"external array {name!r} is read-only", array=name)
+        try:
+            source = np.ascontiguousarray(np.broadcast_to(np.asarray(values).astype(array.dtype, casting="same_kind"), array.shape))
+        except (TypeError, ValueError) as error:
+            raise DeclarationError(
+                f"array {name!r} takes values of shape {array.shape} and dtype {array.dtype}: {error}", array=name
+            ) from None
+        self.synchronize()
+        if array.on_host:
+            memory_view(memory.pointer, array.nbytes, array.shape, array.dtype)[...] = source
+        else:
+            self.runtime.memcpy(memory.pointer, source.ctypes.data, array.nbytes, MemcpyKind.HOST_TO_DEVICE)
+
+    def _find_memory(self, name: str, action: str) -> _Memory:
+        self._require_open(action)
+        memory = self._memory.get(name)
+        if memory is None:
+            if isinstance(_array_at(self.workflow, name), AllocArray):
+                raise DeclarationError(
+                    f"array {name!r} is made by an alloc node and lives only while the graph runs; copy it to a host or device array",
+                    array=name,
+                )
+            names = ", ".join(map(repr, list(self._memory)[:20])) or "none"
+            raise DeclarationError(f"graph {self.workflow.name!r} has no array {name!r}; its arrays are {names}", array=name)
+        return memory
+
+    # -- changes -------------------------------------------------------------------------------------------------------
+
+    def _prepare(self, params: Mapping[str, Any]) -> None:
+        """Bind parameters and build or mend what a launch needs; all or nothing."""
+        with self._lock:
+            self._require_open("launch")
+            values = {name: self._parameter_value(name, value) for name, value in params.items()}
+            missing = self._missing - values.keys()
+            if missing:
+                names = ", ".join(map(repr, sorted(missing)))
+                raise DeclarationError(
+                    f"graph {self.workflow.name!r}: the first launch must give {names}, which {'have' if len(missing) > 1 else 'has'}"
+                    " no default",
+                    array=min(missing),
+                )
+            before = {name: self._current(name) for name in values}
+            changed = [name for name, value in values.items() if not _same(before[name], value)]
+            for name in changed:
+                self._bind(name, values[name])
+            try:
+                if self._program is None:
+                    self._missing, still = set(), self._missing
+                    try:
+                        self._rebuild()
+                    except BaseException:
+                        self._missing = still
+                        raise
+                elif changed:
+                    self._apply(changed)
+            except BaseException:
+                for name in changed:
+                    self._bind(name, before[name])
+                if self._program is not None:
+                    self._restore(changed)
+                raise
+            self._attention = self._forked
+
+    def _parameter_value(self, name: str, value: Any) -> Any:
+        found = self._parameters.get(name)
+        if found is None:
+            names = ", ".join(map(repr, self._parameters)) or "none"
+            raise DeclarationError(f"graph {self.workflow.name!r} has no parameter {name!r}; its parameters are {names}", array=name)
+        _, parameter = found
+        if parameter.shape:
+            return self._array_argument(name, parameter, value)
+        element_bytes(value, parameter.dtype, f"parameter {name!r}")
+        if isinstance(value, np.generic) and not isinstance(value, np.void):
+            return value.item()
+        return value
+
+    def _array_argument(self, name: str, parameter: Parameter, value: Any) -> int:
+        """Return the address of what an array parameter is bound to; the object is kept alive until it is replaced."""
+        if isinstance(value, Array) and not isinstance(value, ExternalArray):
+            value = value.name
+        if isinstance(value, str):
+            memory = self._find_memory(value, "launch")
+            array, pointer = memory.array, memory.pointer
+        else:
+            array = value if isinstance(value, ExternalArray) else ExternalArray.wrap(name, value)
+            pointer = bind_external(array, "")
+        if array.dtype != parameter.dtype or array.nbytes != parameter.nbytes:
+            raise DeclarationError(
+                f"parameter {name!r} takes {parameter.dtype}{list(parameter.shape)} (got {array.dtype}{list(array.shape)})", array=name
+            )
+        self._memory_of_parameters.setdefault(name, []).append(array)
+        return pointer
+
+    @property
+    def _memory_of_parameters(self) -> dict[str, list[Any]]:
+        kept: dict[str, list[Any]] = self.__dict__.setdefault("_kept", {})
+        return kept
+
+    def _current(self, name: str) -> Any:
+        scope, parameter = self._parameters[name]
+        return scope.addresses.get(parameter) if parameter.shape else scope.values.get(parameter)
+
+    def _bind(self, name: str, value: Any) -> None:
+        scope, parameter = self._parameters[name]
+        table: dict[Any, Any] = scope.addresses if parameter.shape else scope.values
+        if value is None:
+            table.pop(parameter, None)
+        else:
+            table[parameter] = value
+
+    def _affected(self, names: list[str]) -> list[int]:
+        found: dict[int, None] = {}
+        for name in names:
+            scope, parameter = self._parameters[name]
+            found.update(dict.fromkeys(self._users.get((id(scope), parameter), ())))
+        return list(found)
+
+    def _apply(self, names: list[str]) -> None:
+        """Set the nodes that depend on changed parameters."""
+        program = self._program
+        assert program is not None
+        indices = self._affected(names)
+        operations = [(i, program.resolve(self._steps[i])) for i in indices]  # all of them before any is set
+        for i, operation in operations:
+            if not self._change(i, operation):
+                self._rebuild()
+                return
+        if "kernarg_growth" in self.runtime.target.quirks and self._since_instantiation > _UPDATES_BEFORE_AFRESH:
+            self._rebuild()
+
+    def _restore(self, names: list[str]) -> None:
+        """Set the nodes back after a failure; what cannot be set back is built afresh."""
+        try:
+            self._apply(names)
+        except HipError:
+            self._rebuild()
+
+    def _change(self, index: int, operation: Operation) -> bool:
+        assert self._program is not None
+        if _equal(self._program.operations[index], operation):
+            return True
+        if not self._program.change(index, operation):
+            return False
+        self.stats.updates += 1
+        self._since_instantiation += 1
+        return True
+
+    def set(self, node: Union[str, Node], **fields: Any) -> None:
+        """Give a node other fields, from the next launch on.
+
+        Parameters
+        ----------
+        node : str or Node
+        **fields
+            Fields of its model: ``grid=``, ``args=``, ``src=``, ``value=``, ``fn=``, ...
+
+        Raises
+        ------
+        UpdateError
+            If the node's new accesses are not ordered by the graph's edges, or the field cannot change.
+        DeclarationError
+            If a field is unknown or its value is impossible.
+        """
+        with self._lock:
+            self._require_open("set")
+            index = self._step_index(node, "set")
+            step = self._steps[index]
+            for name in ("name", "after"):
+                if name in fields:
+                    raise UpdateError(f"node {step.name!r}: {name} is fixed when the graph is compiled", node=step.name, field=name)
+            new = step.node.changed(**fields)
+            if new.accesses != step.node.accesses:
+                self._require_ordered(step, new, next(iter(fields)))
+            self._replace_steps({index: replace(step, node=new)})
+
+    def _require_ordered(self, step: Step, new: Node, field: str) -> None:
+        """Refuse accesses that the existing edges do not order."""
+        if step.path:
+            raise UpdateError(
+                f"node {step.name!r}: what a node inside a child accesses is fixed; set it in the child and compile again",
+                node=step.name, field=field,
+            )
+        workflow = self.workflow
+        for access in new.accesses:
+            root = access.view.root
+            known = workflow.parameters if isinstance(root, Parameter) else workflow.arrays
+            if not isinstance(root, Symbol) and known.get(root.name) is not root:
+                raise UpdateError(
+                    f"node {step.name!r}: array {root.name!r} is not of the graph that was compiled", node=step.name, field=field
+                )
+        nodes = list(workflow.nodes)
+        nodes[workflow.index[step.node.name]] = new
+        report = check_workflow(replace(workflow, nodes=tuple(nodes), infer=False))
+        faults = [d for d in report.errors if step.node.name in d.nodes]
+        if faults:
+            raise UpdateError(
+                f"node {step.name!r}: with {field}= it would access memory that the graph's edges do not order: {faults[0].message};"
+                " declare it in the graph and compile again",
+                node=step.name, field=field,
+            )
+
+    def _replace_steps(self, changes: Mapping[int, Step]) -> None:
+        """Put other steps in place, or leave everything as it was."""
+        before = {i: self._steps[i] for i in changes}
+        workflow = self.workflow
+        try:
+            for i, step in changes.items():
+                self._steps[i] = step
+                self._note_users(step)
+            self.workflow = _with_nodes(workflow, [step.node for step in changes.values() if not step.path])
+            if self._program is None:
+                return
+            self._load_kernels([step.node for step in changes.values()])
+            program = self._program
+            operations = [(i, program.resolve(step)) for i, step in changes.items()]
+            for i, step in changes.items():
+                program.steps[i] = step
+            if not all([self._change(i, operation) for i, operation in operations]):
+                self._rebuild()
+        except BaseException:
+            for i, step in before.items():
+                self._steps[i] = step
+            self.workflow = workflow
+            if self._program is not None:
+                self._rebuild()
+            raise
+
+    def _load_kernels(self, nodes: list[Node]) -> None:
+        for node in nodes:
+            if isinstance(node, KernelNode):
+                self._shared.load({node.kernel.module: ([node.kernel.name], list(node.kernel.module.symbols))})
+
+    def enable(self, node: Union[str, Node]) -> None:
+        """Let a disabled node run again, from the next launch on."""
+        self._enable(node, True)
+
+    def disable(self, node: Union[str, Node]) -> None:
+        """Let a node do nothing, from the next launch on; what it orders stays ordered."""
+        self._enable(node, False)
+
+    def _enable(self, node: Union[str, Node], enabled: bool) -> None:
+        with self._lock:
+            action = "enable" if enabled else "disable"
+            self._require_open(action)
+            index = self._step_index(node, action)
+            step = self._steps[index]
+            if step.node.kind in ("alloc", "free"):
+                raise UpdateError(
+                    f"node {step.name!r}: nodes of kind {step.node.kind} cannot be disabled, because others use the memory",
+                    node=step.name,
+                )
+            if (index not in self._disabled) == enabled:
+                return
+            if enabled:
+                self._disabled.discard(index)
+            else:
+                self._disabled.add(index)
+            if self._program is None:
+                return
+            try:
+                if not self._program.enable(index, enabled):
+                    self._rebuild()
+            except BaseException:
+                self._disabled ^= {index}
+                raise
+
+    def update(self, graph: HasWorkflow, *, rebuild: bool = False) -> None:
+        """Take over what another graph of the same shape does.
+
+        Parameters
+        ----------
+        graph : Graph or Workflow
+            Matched by node names; arrays and parameters are matched by name, and keep their memory and values.
+        rebuild : bool
+            Where a change cannot be applied in place, build afresh instead of refusing.
+
+        Raises
+        ------
+        UpdateError
+            Names the first node and field that cannot change in place; nothing has changed then.
+        """
+        with self._lock:
+            self._require_open("update")
+            new = graph.workflow()
+            explained = explain_update(self.workflow, new)
+            blocking = [change for change in explained.changes if not change.in_place]
+            if blocking:
+                if rebuild:
+                    self._become(new)
+                    return
+                first = blocking[0]
+                raise UpdateError(
+                    f"graph {self.workflow.name!r} cannot take {new.name!r} in place: {str(first).split('  ', 1)[1].strip()}; call"
+                    " update(graph, rebuild=True) to build it afresh",
+                    node=first.node, field=first.field,
+                )
+            changes = {}
+            for change in explained.changes:
+                assert change.node is not None
+                index = self._step_index(change.node, "update")
+                node = self._adopted(new.nodes[new.index[change.node]])
+                changes[index] = replace(self._steps[index], node=node)
+            if changes:
+                self._replace_steps(changes)
+
+    def _adopted(self, node: Node) -> Node:
+        """Return a node of another graph with its arrays and parameters replaced by this one's of the same names."""
+        return node.translated(self.workflow.arrays, self.workflow.parameters)
+
+    def _become(self, workflow: Workflow) -> None:
+        """Take over another workflow wholly; values of arrays that keep name, shape and dtype are kept."""
+        other = Executable.build(workflow, self.runtime, self.backend, device=self.device, **self._options)
+        try:
+            for name, memory in self._memory.items():
+                twin = other._memory.get(name)
+                if twin is not None and twin.array.shape == memory.array.shape and twin.array.dtype == memory.array.dtype:
+                    if not isinstance(memory.array, ExternalArray) and not isinstance(twin.array, ExternalArray):
+                        other.write(name, self.read(name))
+            for name in self._parameters.keys() & other._parameters.keys():
+                value = self._current(name)
+                if value is not None and not self._parameters[name][1].shape:
+                    other._prepare({name: value}) if not other._missing - {name} else other._bind(name, value)
+        except BaseException:
+            other.close()
+            raise
+        instantiations, launches, updates = self.stats.instantiations, self.stats.launches, self.stats.updates
+        self.close()
+        lock = self._lock
+        _living.discard(other)
+        self.__dict__.update(other.__dict__)
+        self._lock = lock
+        self.stats.instantiations += instantiations
+        self.stats.launches += launches
+        self.stats.updates += updates
+        other._closed = True
+
+    def clone(self) -> Executable:
+        """Return a second Executable of the same workflow with its own memory, holding the same values."""
+        self._require_open("clone")
+        twin = Executable.build(self.workflow, self.runtime, self.backend, device=self.device, **self._options)
+        try:
+            for name, memory in self._memory.items():
+                if not isinstance(memory.array, ExternalArray):
+                    twin.write(name, self.read(name))
+            for name in self._parameters:
+                value = self._current(name)
+                if value is not None:
+                    twin._bind(name, value)
+                    twin._missing.discard(name)
+            twin._disabled = set(self._disabled)
+            if not twin._missing:
+                twin._rebuild()
+        except BaseException:
+            twin.close()
+            raise
+        return twin
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
+    def profile(self, **params: Any) -> Timeline:
+        """Launch an instrumented copy once and return when each node ran.
+
+        The plan is issued on one stream per lane with an event before and after each node, so that it works on every runtime
+        and each span bears its node's name; the events cost some time themselves. Times are in microseconds.
+        """
+        with self._lock:
+            self._require_open("profile")
+            self._prepare(params)
+            self.synchronize()
+            runtime = self.runtime
+            plan = make_plan(self.workflow, runtime.target, **self._options, inline=True)
+            by_name = {step.name: i for i, step in enumerate(self._steps)}
+            disabled = frozenset(step.index for step in plan.steps if by_name.get(step.name) in self._disabled)
+            program = EagerProgram.of(plan, self._scope, runtime, disabled)
+            lanes = LaneStreams(plan, runtime)
+            events: list[int] = []
+            try:
+                zero = runtime.event_create(timing=True)
+                events.append(zero)
+                marks: list[tuple[int, int]] = []
+
+                def issue(step: Step, stream: int) -> None:
+                    before, after = runtime.event_create(timing=True), runtime.event_create(timing=True)
+                    events.extend((before, after))
+                    runtime.event_record(before, stream)
+                    program.issue(step, stream)
+                    runtime.event_record(after, stream)
+                    marks.append((before, after))
+
+                runtime.event_record(zero, self._stream)
+                try:
+                    lanes.run(self._stream, issue)
+                except BaseException:
+                    lanes.join(self._stream)
+                    raise
+                finally:
+                    self._pending.add(self._stream)
+                    self.synchronize()
+                spans = []
+                for step, (before, after) in zip(plan.steps, marks):
+                    start = runtime.event_elapsed_time(zero, before) * 1e3
+                    stop = start + runtime.event_elapsed_time(before, after) * 1e3
+                    nbytes = getattr(step.node, "nbytes", 0) if step.node.kind in ("memcpy", "alloc") else 0
+                    spans.append(Span(step.name, start, stop, engine_of(step.node), step.lane, step.node.kind, nbytes))
+                return Timeline(self.workflow.name, "us", tuple(spans), tuple(step.deps for step in plan.steps))
+            finally:
+                for event in events:
+                    runtime.event_destroy(event)
+                lanes.close()
+
+    def elapsed_us(self, start: Any, stop: Any) -> float:
+        """Return microseconds between two events that the last launch recorded, given by name or as Event."""
+        self._require_open("elapsed_us")
+        self.synchronize()
+        handles = []
+        for event in (start, stop):
+            name = getattr(event, "name", event)
+            handle = self._shared.event_named(name)
+            if handle is None:
+                raise DeclarationError(f"graph {self.workflow.name!r} records no event {name!r}")
+            handles.append(handle)
+        return self.runtime.event_elapsed_time(*handles) * 1e3
+
+    @property
+    def handle(self) -> int:
+        """The raw hipGraphExec_t; 0 for the streams and serial backends."""
+        return self._program.handle if self._program is not None else 0
+
+    @property
+    def stream(self) -> int:
+        """The raw handle of the Executable's own stream."""
+        return self._stream
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Current values of the scalar parameters by launch keyword; None where none has been given."""
+        return {name: scope.values.get(p) for name, (scope, p) in self._parameters.items() if not p.shape}
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{self.stats.launches} launches"
+        return (
+            f"<Executable of {self.workflow.name!r}: {self.backend} on {self.runtime.name}, {self.stats.nodes} nodes,"
+            f" {self.stats.lanes} lanes, {state}>"
+        )
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Wait for the device and return everything; a second call does nothing."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._attention = True
+            self._launch = self._not_built
+            if self._forked:  # the handles belong to the parent
+                return
+            try:
+                self._wait(None)
+            except HipError:  # a launch that failed has finished; what it says was for synchronize
+                self._pending.clear()
+            program, self._program = self._program, None
+            if program is not None:
+                program.close()
+            self._hosts.close()
+            self._shared.close()
+            for memory in self._memory.values():
+                if memory.release is not None:
+                    memory.release(memory.pointer)
+            self._memory.clear()
+            if self._stream:
+                self.runtime.stream_destroy(self._stream)
+
+    def __enter__(self) -> Executable:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            warnings.warn(f"{self!r} was never closed; use it as a context manager", ResourceWarning, stacklevel=2)
+            self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an Executable holds device handles and cannot be pickled; pickle graph.to_json() and compile again")
+
+    def _require_open(self, action: str) -> None:
+        if self._closed or self._forked:
+            self._refuse_closed(action)
+
+    def _refuse_closed(self, action: str) -> NoReturn:
+        if self._forked:
+            raise HipGraphError(
+                f"{action}: graph {self.workflow.name!r} was compiled before this process was forked, and device handles do not"
+                " survive a fork; compile it here, or start processes by spawn"
+            )
+        raise HipGraphError(f"{action}: the Executable of graph {self.workflow.name!r} is closed; compile it again")
+
+    def _step_index(self, node: Union[str, Node], action: Literal["set", "enable", "disable", "update"] | str) -> int:
+        name = node if isinstance(node, str) else node.name
+        index = self.plan.index.get(name)
+        if index is None:
+            names = ", ".join(map(repr, list(self.plan.index)[:20]))
+            raise UpdateError(f"{action}: graph {self.workflow.name!r} has no node {name!r}; its nodes are {names}", node=name)
+        return index
+
+
+def _array_at(workflow: Workflow, name: str) -> Optional[Array]:
+    """Return the array of a name such as ``"child/x"``."""
+    head, _, rest = name.partition("/")
+    if name in workflow.arrays or not rest:
+        return workflow.arrays.get(name)
+    child = workflow.nodes[workflow.index[head]] if head in workflow.index else None
+    return _array_at(child.workflow, rest) if isinstance(child, ChildGraphNode) else None
+
+
+def _modules(workflow: Workflow) -> dict[Module, tuple[list[str], list[str]]]:
+    """Return the kernels and symbols that the workflow needs of each module."""
+    found: dict[Module, tuple[list[str], list[str]]] = {}
+
+    def visit(inner: Workflow) -> None:
+        for node in inner.nodes:
+            if isinstance(node, KernelNode):
+                names, _ = found.setdefault(node.kernel.module, ([], []))
+                if node.kernel.name not in names:
+                    names.append(node.kernel.name)
+            elif isinstance(node, ChildGraphNode):
+                visit(node.workflow)
+                continue
+            elif isinstance(node, ConditionalNode):
+                for body in node.bodies:
+                    visit(body)
+            for access in node.accesses:
+                root = access.view.root
+                if isinstance(root, Symbol):
+                    _, symbols = found.setdefault(root.module, ([], []))
+                    if root.name not in symbols:
+                        symbols.append(root.name)
+
+    visit(workflow)
+    return found
+
+
+def _with_nodes(workflow: Workflow, nodes: list[Node]) -> Workflow:
+    """Return the workflow with nodes of the same names replaced."""
+    if not nodes:
+        return workflow
+    replaced = list(workflow.nodes)
+    for node in nodes:
+        replaced[workflow.index[node.name]] = node
+    return replace(workflow, nodes=tuple(replaced))
+
+
+def _same(a: Any, b: Any) -> bool:
+    return type(a) is type(b) and bool(np.all(a == b))
+
+
+def _equal(a: Operation, b: Operation) -> bool:
+    """Return whether two operations are the same call; values are compared with their types."""
+    if isinstance(a, Launch) and isinstance(b, Launch):
+        return (
+            (a.function, a.grid, a.block, a.shared_bytes, a.cooperative, a.priority)
+            == (b.function, b.grid, b.block, b.shared_bytes, b.cooperative, b.priority)
+            and len(a.values) == len(b.values)
+            and all(_same(x, y) for x, y in zip(a.values, b.values))
+        )
+    if type(a) is not type(b) or type(a).__name__ == "RunChild":
+        return False
+    return a == b
+
+
+def _stream_handle(stream: Any) -> int:
+    """Return the raw handle of a stream of whatever library."""
+    if isinstance(stream, int):
+        return stream
+    if hasattr(stream, "__cuda_stream__"):
+        return int(stream.__cuda_stream__()[1])
+    for attribute in ("cuda_stream", "ptr", "handle"):  # torch, cupy, others
+        handle = getattr(stream, attribute, None)
+        if isinstance(handle, int):
+            return handle
+    if isinstance(stream, SupportsIndex):
+        return stream.__index__()
+    raise DeclarationError(f"stream is a raw handle or a stream object (got {stream!r})")
+
+
+def _unfinished_text(names: tuple[str, ...]) -> str:
+    if not names:
+        return ""
+    shown = ", ".join(map(repr, names[:10])) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+    return f"; not finished: {shown}"

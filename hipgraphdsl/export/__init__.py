@@ -1,0 +1,163 @@
+"""A workflow as a file. The extension names the format, and each format is one module of this package.
+
+A format's module has one function that returns what the file holds, and touches no file itself::
+
+    def render(workflow: Workflow, **options) -> str | bytes
+
+Options are keyword-only, with defaults. `FORMATS` below says which module and function serve an extension; it is imported when
+it is first asked for, so that `import hipgraphdsl` loads no drawing library. A function that needs a package of an extra
+asks for it with `need("matplotlib", "viz")`, which says what to install.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import os
+import secrets
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, Optional, Union
+
+from ..errors import DeclarationError
+from ..workflow import Workflow
+
+__all__ = ["FORMATS", "Format", "export_graph", "formats", "need", "render", "write_file"]
+
+
+class Format(NamedTuple):
+    """Where a format is made.
+
+    Attributes
+    ----------
+    module : str
+        Module of this package.
+    function : str
+        Its function ``(workflow, **options) -> str | bytes``.
+    title : str
+        What it is, for lists.
+    """
+
+    module: str
+    function: str
+    title: str
+
+
+FORMATS: dict[str, Format] = {
+    ".json": Format("json", "render", "the workflow itself, versioned; loads again"),
+    ".yaml": Format("yaml", "render", "the same document as YAML; loads again"),
+    ".graphml": Format("graphml", "render", "GraphML for graph tools; loads again"),
+    ".py": Format("python", "render", "a Python program that declares the workflow"),
+    ".dot": Format("dot", "render", "Graphviz"),
+    ".mmd": Format("mermaid", "render", "Mermaid"),
+    ".svg": Format("svg", "render", "a drawing"),
+    ".png": Format("png", "render", "a drawing"),
+    ".html": Format("html", "render", "one page to look around in"),
+    ".hip": Format("hip_cpp", "render", "a stand-alone HIP C++ program"),
+}
+"""Extension -> where it is made."""
+
+_SAME = {".yml": ".yaml", ".mermaid": ".mmd", ".gv": ".dot", ".htm": ".html", ".cpp": ".hip"}
+
+
+def formats() -> dict[str, str]:
+    """Return extension -> title of the formats that are there."""
+    found = {}
+    for extension, entry in FORMATS.items():
+        if importlib.util.find_spec(f"{__name__}.{entry.module}") is not None:
+            found[extension] = entry.title
+    return found
+
+
+def render(workflow: Workflow, extension: str, **options: Any) -> Union[str, bytes]:
+    """Return the workflow in the format of an extension.
+
+    Raises
+    ------
+    DeclarationError
+        If there is no such format, it takes no such option, or it needs a package that is not installed.
+    """
+    wanted = _SAME.get(extension.lower(), extension.lower())
+    known = formats()
+    if wanted not in known:
+        raise DeclarationError(
+            f"graph {workflow.name!r} cannot be written as {extension!r}; formats are {', '.join(known)}"
+            if extension
+            else f"the file needs an extension that names its format; formats are {', '.join(known)}"
+        )
+    entry = FORMATS[wanted]
+    function: Callable[..., Union[str, bytes]] = getattr(importlib.import_module(f"{__name__}.{entry.module}"), entry.function)
+    accepted = inspect.signature(function).parameters
+    if not any(p.kind is p.VAR_KEYWORD for p in accepted.values()):
+        names = [name for name, p in list(accepted.items())[1:] if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        for option in options:
+            if option not in names:
+                raise DeclarationError(
+                    f"a {wanted} file takes no option {option!r}; its options are {', '.join(map(repr, names)) or 'none'}"
+                )
+    return function(workflow, **options)
+
+
+def export_graph(workflow: Workflow, path: Union[str, os.PathLike[str]], **options: Any) -> None:
+    """Write a workflow to a file, whole or not at all; the extension names the format.
+
+    Parameters
+    ----------
+    path : path
+    **options
+        Those of the format's `render` function.
+
+    Raises
+    ------
+    DeclarationError
+        If there is no such format or option, or the file cannot be written.
+    """
+    write_file(path, render(workflow, Path(path).suffix, **options))
+
+
+def write_file(path: Union[str, os.PathLike[str]], content: Union[str, bytes]) -> None:
+    """Write a file beside and rename it, so that a reader never sees half of it.
+
+    Raises
+    ------
+    DeclarationError
+        If the folder is not there or cannot be written; an earlier file is then as it was.
+    """
+    target = Path(path)
+    data = content.encode() if isinstance(content, str) else content
+    beside: Optional[Path] = None
+    try:
+        if target.exists() and not target.is_file():  # a pipe or a terminal, which a rename would replace
+            target.write_bytes(data)
+            return
+        target = target.resolve()
+        beside = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}")
+        with beside.open("xb") as file:
+            file.write(data)
+        if target.exists():
+            shutil.copymode(target, beside)
+        beside.replace(target)
+        beside = None
+    except OSError as error:
+        raise DeclarationError(f"{str(path)!r} cannot be written: {error.strerror or error}") from None
+    finally:
+        if beside is not None:
+            with suppress(OSError):
+                beside.unlink()
+
+
+def need(package: str, extra: str) -> Any:
+    """Return a package of an extra.
+
+    Raises
+    ------
+    DeclarationError
+        If it is not installed; says what to install.
+    """
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise DeclarationError(f'{package} is not installed ({error}); pip install "hipgraphdsl[{extra}]"') from None

@@ -1,0 +1,172 @@
+"""Graphviz: the picture as DOT text, which needs no Graphviz to be written."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any, Final
+
+from ..workflow import Workflow
+from .picture import Box, Cluster, Link, Picture, draw
+from .style import BACKGROUND, CRITICAL, EDGE, FAULT, FAULT_FILL, FONT, INK, LANES, MUTED, STYLES, shortened
+
+__all__ = ["dot_text", "render"]
+
+_SHAPES: Final = {
+    "round": ("box", "rounded,filled"),
+    "slanted": ("parallelogram", "filled"),
+    "hexagon": ("hexagon", "filled"),
+    "cylinder": ("cylinder", "filled"),
+    "framed": ("box", "filled"),
+    "pill": ("oval", "filled"),
+    "folder": ("folder", "filled"),
+    "diamond": ("diamond", "filled"),
+}
+
+
+def render(workflow: Workflow, *, direction: str = "TB", **options: Any) -> str:
+    """Return a workflow as DOT text.
+
+    Parameters
+    ----------
+    direction : {"TB", "LR"}
+        Where edges lead: to the bottom or to the right.
+    **options
+        Those of `picture.draw`: fold, edges, lanes, critical, faults, target.
+    """
+    return dot_text(draw(workflow, **options), direction=direction)
+
+
+def dot_text(picture: Picture, *, direction: str = "TB", legend: bool = True) -> str:
+    """Return a picture as DOT text."""
+    large = len(picture.boxes) > 300
+    lines = [
+        f"digraph {_quoted(picture.title)} {{",
+        f"  graph [rankdir={direction}, bgcolor={_quoted(BACKGROUND)}, pad=0.3, nodesep=0.28, ranksep=0.42, compound=true,"
+        f" fontname={_quoted(FONT)}, fontsize=13, fontcolor={_quoted(INK)}, labelloc=t, labeljust=l,"
+        + (" splines=polyline, nslimit=2, nslimit1=2, mclimit=0.5," if large else "")
+        + f" label={_title(picture)}];",
+        f"  node [fontname={_quoted(FONT)}, fontsize=12, fontcolor={_quoted(INK)}, penwidth=1.3, margin=\"0.14,0.07\", height=0.3];",
+        f"  edge [color={_quoted(EDGE)}, fontname={_quoted(FONT)}, fontsize=9, fontcolor={_quoted(MUTED)}, arrowsize=0.65, penwidth=1.1];",
+    ]
+    boxes: dict[str, list[Box]] = {}
+    for box in picture.boxes:
+        boxes.setdefault(box.cluster, []).append(box)
+    inner: dict[str, list[Cluster]] = {}
+    for cluster in picture.clusters:
+        inner.setdefault(cluster.parent, []).append(cluster)
+
+    def emit(at: str, indent: str) -> None:
+        for box in boxes.get(at, ()):
+            lines.append(indent + _node(box))
+        for cluster in inner.get(at, ()):
+            if cluster.id not in picture.first_box:
+                continue
+            lines.append(f"{indent}subgraph cluster_{cluster.id} {{")
+            lines.append(f"{indent}  graph [{_frame(cluster)}];")
+            emit(cluster.id, indent + "  ")
+            lines.append(f"{indent}}}")
+
+    emit("", "  ")
+    ends = picture.first_box
+    lines += [line for link in picture.links if (line := _edge(link, ends))]
+    if legend:
+        lines += _legend(picture)
+    lines.append("}")
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    """Return a DOT string: only quotes and backslashes have a meaning in it."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _html(text: str) -> str:
+    """Return text for an HTML-like label, in which DOT's own escapes mean nothing."""
+    return escape(text, quote=False)
+
+
+def _title(picture: Picture) -> str:
+    text = f'<B>{_html(picture.title)}</B>  <FONT POINT-SIZE="11" COLOR="{MUTED}">{_html(picture.subtitle)}</FONT>'
+    for fault in picture.faults[:5]:
+        text += f'<BR ALIGN="LEFT"/><FONT POINT-SIZE="11" COLOR="{FAULT}">{fault.code} {_html(shortened(fault.message, 110))}</FONT>'
+    return f'<{text}<BR ALIGN="LEFT"/>>'
+
+
+def _node(box: Box) -> str:
+    style = STYLES[box.kind]
+    shape, drawn = _SHAPES[style.shape]
+    parts = [f"<B>{_html(shortened(box.name, 48))}</B>"]
+    if box.repeats > 1:
+        parts[0] += f'  <FONT COLOR="{style.stroke}"><B>×{box.repeats}</B></FONT>'
+    parts += [f'<FONT POINT-SIZE="10" COLOR="{MUTED}">{_html(shortened(line, 44))}</FONT>' for line in box.lines]
+    parts += [f'<FONT POINT-SIZE="10" COLOR="{FAULT}"><B>{code}</B></FONT>' for code in dict.fromkeys(f.code for f in box.faults)]
+    label = "<BR/>".join(parts)
+    if style.shape == "pill" and box.kind == "empty" and not box.lines:
+        label = f'<FONT POINT-SIZE="10">{_html(shortened(box.name, 48))}</FONT>'
+    values = {"label": f"<{label}>", "shape": shape, "style": _quoted(drawn + (",dashed" if style.dashed else "")),
+              "fillcolor": _quoted(style.fill), "color": _quoted(style.stroke)}  # fmt: skip
+    if style.shape == "framed" or box.repeats > 1:
+        values["peripheries"] = "2"
+    if style.shape in ("slanted", "hexagon", "pill", "diamond"):
+        values["margin"] = '"0.02,0.03"'
+    if box.critical:
+        values |= {"color": _quoted(CRITICAL), "penwidth": "2.6"}
+    if box.faults:
+        values |= {"color": _quoted(FAULT), "penwidth": "2.6", "fillcolor": _quoted(FAULT_FILL)}
+    tip = box.name + (f": {box.faults[0].message}" if box.faults else "")
+    values["tooltip"] = _quoted(shortened(tip, 300))
+    return f"{box.id} [{', '.join(f'{key}={value}' for key, value in values.items())}];"
+
+
+def _frame(cluster: Cluster) -> str:
+    label = f"<B>{_html(shortened(cluster.label, 70))}</B>"
+    if cluster.faults:
+        label += f' <FONT COLOR="{FAULT}"><B>{" ".join(dict.fromkeys(f.code for f in cluster.faults))}</B></FONT>'
+    values = {"label": f"<{label}>", "fontsize": "11", "fontcolor": _quoted(MUTED), "margin": "12", "style": '"rounded,filled"'}
+    if cluster.kind == "lane":
+        values |= {"fillcolor": _quoted(LANES[(cluster.lane or 0) % len(LANES)]), "color": '"#d5dce3"'}
+    elif cluster.kind == "repeat":
+        values |= {"fillcolor": '"#ffffff00"', "color": '"#1f5f99"', "style": '"rounded,dashed"', "fontcolor": '"#1f5f99"', "penwidth": "1.4"}
+    else:
+        values |= {"fillcolor": _quoted(STYLES["child"].fill), "color": _quoted(STYLES["child"].stroke)}
+    if cluster.critical:
+        values |= {"color": _quoted(CRITICAL), "penwidth": "2.6"}
+    if cluster.faults:
+        values |= {"color": _quoted(FAULT), "penwidth": "2.6"}
+    return ", ".join(f"{key}={value}" for key, value in values.items())
+
+
+def _edge(link: Link, ends: dict[str, str]) -> str:
+    source, target = ends.get(link.source, link.source), ends.get(link.target, link.target)
+    values = {}
+    if source != link.source:
+        values["ltail"] = f"cluster_{link.source}"
+    if target != link.target:
+        values["lhead"] = f"cluster_{link.target}"
+    label = link.label
+    if link.style == "next":
+        values |= {"style": "dashed", "constraint": "false", "color": '"#1f5f99"', "fontcolor": '"#1f5f99"'}
+        label = f"next: {label}" if label else "next"
+    elif link.style == "fault":
+        values |= {"style": "dashed", "constraint": "false", "dir": "none"}
+    if link.critical:
+        values |= {"color": _quoted(CRITICAL), "penwidth": "2.6"}
+    if link.faulty:
+        values |= {"color": _quoted(FAULT), "fontcolor": _quoted(FAULT), "penwidth": "2.2"}
+    if label:
+        values["label"] = _quoted(label + " ")
+    text = ", ".join(f"{key}={value}" for key, value in values.items())
+    return f"  {source} -> {target}" + (f" [{text}];" if text else ";")
+
+
+def _legend(picture: Picture) -> list[str]:
+    """Return one row that names the kinds that occur."""
+    kinds = [kind for kind in STYLES if any(box.kind == kind for box in picture.boxes)]
+    if len(kinds) < 2:
+        return []
+    cells = "".join(
+        f'<TD BGCOLOR="{STYLES[kind].fill}" COLOR="{STYLES[kind].stroke}" BORDER="1"><FONT POINT-SIZE="9">{STYLES[kind].title}</FONT></TD>'
+        for kind in kinds
+    )
+    table = f'<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="4" CELLPADDING="4"><TR>{cells}</TR></TABLE>>'
+    return [f"  legend [shape=plain, label={table}];"]

@@ -1,0 +1,160 @@
+"""Find what repeats: stretches of nodes that are declared again and again with the same structure.
+
+A stretch repeats with period p when node i and node i + p do the same (kind, kernel, launch, array shapes) and their edges
+correspond: each comes from the same distance back, or from the same node before the stretch. Arrays may differ by name, so
+that buffers that swap or rotate do not hide a repetition. The search compares the sequence with itself shifted by every period
+up to a limit; each comparison is one pass over an array of hashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Access, ArrayView, Parameter
+from ..nodes import ChildGraphNode, ConditionalNode, HostNode, KernelNode, MemcpyNode, MemsetNode, Node, callable_name
+
+__all__ = ["Repeat", "find_repeats", "signature"]
+
+_MAX_PERIOD = 2000
+_HUB = 4  # successors from which on a node counts as feeding a stretch from outside
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """A stretch of nodes that repeats.
+
+    Attributes
+    ----------
+    start : int
+        Index of its first node, in order of declaration.
+    period : int
+        Nodes of one repetition.
+    count : int
+        Repetitions.
+    """
+
+    start: int
+    period: int
+    count: int
+
+    @property
+    def stop(self) -> int:
+        """Index past its last node."""
+        return self.start + self.period * self.count
+
+
+def signature(node: Node) -> Hashable:
+    """Return what a node does, apart from its name and the names of its arrays."""
+    if isinstance(node, KernelNode):
+        return ("kernel", node.kernel.name, *map(_axis, (*node.grid, *node.block)), *map(_value, node.args))
+    if isinstance(node, MemcpyNode):
+        return ("memcpy", node.direction, node.dst.shape, node.dst.dtype.str)
+    if isinstance(node, MemsetNode):
+        return ("memset", node.dst.shape, node.dst.dtype.str)
+    if isinstance(node, HostNode):
+        return ("host", callable_name(node.fn))
+    if isinstance(node, ChildGraphNode):
+        return ("child", id(node.workflow))
+    if isinstance(node, ConditionalNode):
+        return ("conditional", node.mode, *map(id, node.bodies))
+    return (node.kind, *(access.view.shape for access in node.accesses))
+
+
+def _value(arg: Any) -> Hashable:
+    """Return what an argument is, apart from names and scalar values: those often count the repetitions."""
+    if isinstance(arg, Access):
+        return (arg.mode, arg.view.shape)
+    if isinstance(arg, ArrayView):
+        return arg.shape
+    if isinstance(arg, Parameter):
+        return arg.name
+    return None
+
+
+def _axis(axis: Any) -> Hashable:
+    return axis.name if isinstance(axis, Parameter) else axis
+
+
+def find_repeats(
+    tokens: Sequence[Hashable], predecessors: Sequence[Sequence[int]], *, least_count: int = 3, least_saving: int = 6
+) -> tuple[Repeat, ...]:
+    """Return stretches that repeat, disjoint and in order.
+
+    Parameters
+    ----------
+    tokens : sequence
+        What each node does; equal for nodes that may stand for each other.
+    predecessors : sequence of sequence of int
+    least_count : int
+        Repetitions that a stretch must have.
+    least_saving : int
+        Nodes that folding a stretch must save.
+    """
+    n = len(tokens)
+    if n < least_count + least_saving - 1:
+        return ()
+    coded: dict[Hashable, int] = {}
+    token = np.array([coded.setdefault(t, len(coded)) for t in tokens], dtype=np.int64)
+    relative, mixed = _edge_hashes(predecessors)
+    candidates: list[tuple[int, int, int]] = []  # (saving, -period, start) of stretches at their longest
+    for period in range(1, min(n // least_count, _MAX_PERIOD) + 1):
+        same = token[:-period] == token[period:]
+        if not same.any():
+            continue
+        same &= (relative[:-period] == relative[period:]) | (mixed[:-period] == mixed[period:])
+        edges = np.flatnonzero(np.diff(np.concatenate(([0], same.view(np.int8), [0]))))
+        starts, lengths = edges[::2], edges[1::2] - edges[::2]
+        counts = lengths // period + 1
+        saving = (counts - 1) * period
+        for k in np.flatnonzero((counts >= least_count) & (saving >= least_saving)):
+            candidates.append((int(saving[k]), -period, int(starts[k])))
+    candidates.sort(key=lambda c: (-c[0] + c[1], c[2]))  # the most saved, less what a long period leaves to read
+    chosen: list[Repeat] = []
+    taken = np.zeros(n, dtype=bool)
+    for saving, negative, start in candidates:
+        period = -negative
+        stretch = _free_part(Repeat(start, period, saving // period + 1), taken, predecessors)
+        if stretch is None or stretch.count < least_count or period * (stretch.count - 1) < least_saving:
+            continue
+        taken[stretch.start : stretch.stop] = True
+        chosen.append(stretch)
+    return tuple(sorted(chosen, key=lambda r: r.start))
+
+
+def _edge_hashes(predecessors: Sequence[Sequence[int]]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return two hashes of each node's incoming edges: by distance, and with much used sources by identity."""
+    n = len(predecessors)
+    uses = [0] * n
+    for sources in predecessors:
+        for source in sources:
+            uses[source] += 1
+    relative, mixed = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+    for i, sources in enumerate(predecessors):
+        if sources:
+            relative[i] = hash(tuple(sorted([i - s for s in sources])))
+            mixed[i] = hash(tuple(sorted([(1, s) if uses[s] >= _HUB else (0, i - s) for s in sources])))
+    return relative, mixed
+
+
+def _free_part(
+    wanted: Repeat, taken: np.ndarray[Any, Any], predecessors: Sequence[Sequence[int]]
+) -> Repeat | None:
+    """Return the longest part of a stretch that no other has taken and whose fixed sources lie before it."""
+    start, stop, period = wanted.start, wanted.stop, wanted.period
+    used = taken[start:stop]
+    if used.any():
+        edges = np.flatnonzero(np.diff(np.concatenate(([0], (~used).view(np.int8), [0]))))
+        if not len(edges):
+            return None
+        k = int(np.argmax(edges[1::2] - edges[::2]))
+        start, stop = start + int(edges[2 * k]), start + int(edges[2 * k + 1])
+    # A source that repetitions share must not be a member: it would be drawn as one node and stand for many.
+    for i in range(start, stop - period):
+        fixed = set(predecessors[i]).intersection(predecessors[i + period])
+        if fixed and max(fixed) >= start:
+            start = max(start, max(fixed) + 1)
+    return Repeat(start, period, (stop - start) // period) if stop - start >= period else None

@@ -1,0 +1,72 @@
+"""Graphviz as a layout engine: DOT text in, a drawing out.
+
+The pygraphviz wheel carries Graphviz as a library. It is run in a process of its own: a fault inside it ends that process and
+not the user's, it can be given up after a while, and nothing it keeps grows in a notebook. A ``dot`` program serves as well.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from typing import Final
+
+from ..errors import DeclarationError, HipGraphError
+
+__all__ = ["engine", "lay_out"]
+
+_RUN: Final = """
+import sys, pygraphviz
+graph = pygraphviz.AGraph(string=sys.stdin.buffer.read().decode())
+sys.stdout.buffer.write(graph.draw(format=sys.argv[1], prog="dot", args=" ".join(sys.argv[2:])))
+"""
+
+
+def engine() -> list[str] | None:
+    """Return the command that lays out, without the format; None where there is none."""
+    if importlib.util.find_spec("pygraphviz") is not None and sys.executable:
+        return [sys.executable, "-c", _RUN]
+    found = shutil.which("dot")
+    return [found] if found else None
+
+
+def lay_out(text: str, form: str, *, what: str, timeout_s: float = 120.0, dpi: int | None = None) -> bytes:
+    """Return a drawing of DOT text.
+
+    Parameters
+    ----------
+    text : str
+    form : {"svg", "png", "pdf"}
+    what : str
+        The format that is being made, for messages.
+    timeout_s : float
+        After this many seconds the layout is given up.
+
+    Raises
+    ------
+    DeclarationError
+        If Graphviz is not there: says what to install.
+    HipGraphError
+        If it fails or takes too long.
+    """
+    command = engine()
+    if command is None:
+        raise DeclarationError(
+            f'{what} needs Graphviz for the layout: pip install "hipgraphdsl[viz]"; .dot, .mmd and .html need nothing'
+        )
+    if len(command) == 1:
+        command = [*command, f"-T{form}", *([f"-Gdpi={dpi}"] if dpi else [])]
+    else:
+        command = [*command, form, *([f"-Gdpi={dpi}"] if dpi else [])]
+    try:
+        done = subprocess.run(command, input=text.encode(), capture_output=True, timeout=timeout_s, check=False)
+    except subprocess.TimeoutExpired:
+        raise HipGraphError(
+            f"{what}: Graphviz found no layout in {timeout_s:.0f} s; fold the drawing (fold=True), or export .html, whose layout"
+            " is made for large graphs"
+        ) from None
+    if done.returncode or not done.stdout:
+        said = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or [f"status {done.returncode}"]
+        raise HipGraphError(f"{what}: Graphviz failed: {said[0]}")
+    return done.stdout

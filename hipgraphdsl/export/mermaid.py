@@ -1,0 +1,123 @@
+"""Mermaid: the picture as text that GitHub, GitLab and many editors draw."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ..workflow import Workflow
+from .picture import Box, Cluster, Link, Picture, draw
+from .style import CRITICAL, FAULT, FAULT_FILL, INK, LANES, STYLES, shortened
+
+__all__ = ["mermaid_text", "render"]
+
+_SHAPES: Final = {
+    "round": ("(", ")"),
+    "slanted": ("[/", "/]"),
+    "hexagon": ("{{", "}}"),
+    "cylinder": ("[(", ")]"),
+    "framed": ("[[", "]]"),
+    "pill": ("([", "])"),
+    "folder": ("[", "]"),
+    "diamond": ("{", "}"),
+}
+
+
+def render(workflow: Workflow, *, direction: str = "TB", **options: Any) -> str:
+    """Return a workflow as a Mermaid flowchart.
+
+    Parameters
+    ----------
+    direction : {"TB", "LR"}
+    **options
+        Those of `picture.draw`: fold, edges, lanes, critical, faults, target.
+    """
+    return mermaid_text(draw(workflow, **options), direction=direction)
+
+
+def mermaid_text(picture: Picture, *, direction: str = "TB") -> str:
+    """Return a picture as a Mermaid flowchart."""
+    lines = ["---", f"title: {_yaml(picture.title + ': ' + picture.subtitle)}", "---", f"flowchart {direction}"]
+    lines += [f"  %% {fault.code} {_comment(fault.message)}" for fault in picture.faults]
+    boxes: dict[str, list[Box]] = {}
+    for box in picture.boxes:
+        boxes.setdefault(box.cluster, []).append(box)
+    inner: dict[str, list[Cluster]] = {}
+    for cluster in picture.clusters:
+        inner.setdefault(cluster.parent, []).append(cluster)
+    drawn = picture.first_box
+
+    def emit(at: str, indent: str) -> None:
+        for box in boxes.get(at, ()):
+            lines.append(indent + _node(box))
+        for cluster in inner.get(at, ()):
+            if cluster.id in drawn:
+                lines.append(f'{indent}subgraph {cluster.id}["{_text(shortened(cluster.label, 70))}"]')
+                emit(cluster.id, indent + "  ")
+                lines.append(f"{indent}end")
+
+    emit("", "  ")
+    marked: dict[str, list[str]] = {}
+    for n, link in enumerate(picture.links):
+        lines.append("  " + _edge(link))
+        if link.faulty or link.critical or link.style == "next":
+            marked.setdefault("faulty" if link.faulty else "critical" if link.critical else "next", []).append(str(n))
+    for kind in dict.fromkeys(box.kind for box in picture.boxes):
+        style = STYLES[kind]
+        dash = ",stroke-dasharray:5 3" if style.dashed else ""
+        lines.append(f"  classDef {kind} fill:{style.fill},stroke:{style.stroke},color:{INK}{dash}")
+    if any(box.critical for box in picture.boxes):
+        lines.append(f"  classDef critical stroke:{CRITICAL},stroke-width:3px")
+        lines.append(f"  class {','.join(box.id for box in picture.boxes if box.critical)} critical")
+    if any(box.faults for box in picture.boxes):
+        lines.append(f"  classDef faulty fill:{FAULT_FILL},stroke:{FAULT},stroke-width:3px,color:{FAULT}")
+        lines.append(f"  class {','.join(box.id for box in picture.boxes if box.faults)} faulty")
+    strokes = {"faulty": f"stroke:{FAULT},stroke-width:3px", "critical": f"stroke:{CRITICAL},stroke-width:3px", "next": "stroke:#1f5f99"}
+    lines += [f"  linkStyle {','.join(found)} {strokes[what]}" for what, found in marked.items()]
+    for cluster in picture.clusters:
+        if cluster.id not in drawn:
+            continue
+        if cluster.faults:
+            lines.append(f"  style {cluster.id} fill:{FAULT_FILL},stroke:{FAULT},stroke-width:3px")
+        elif cluster.kind == "repeat":
+            lines.append(f"  style {cluster.id} fill:none,stroke:#1f5f99,stroke-dasharray:5 3")
+        else:
+            fill = LANES[(cluster.lane or 0) % len(LANES)] if cluster.kind == "lane" else STYLES["child"].fill
+            lines.append(f"  style {cluster.id} fill:{fill},stroke:#a9b4c0,color:{INK}")
+    return "\n".join(lines) + "\n"
+
+
+def _text(text: str) -> str:
+    """Return text for a quoted label: nothing in it can end the label or be taken for markup."""
+    out = []
+    for c in text:
+        if c in "\"#&<>`\\[]{}|" or ord(c) < 32:
+            out.append(f"#{ord(c)};")
+        else:
+            out.append(c)
+    return "".join(out)
+
+
+def _comment(text: str) -> str:
+    return " ".join(text.replace("%%", "% %").replace("{", "(").replace("}", ")").split())
+
+
+def _yaml(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _node(box: Box) -> str:
+    style = STYLES[box.kind]
+    opening, closing = _SHAPES[style.shape]
+    parts = [f"<b>{_text(shortened(box.name, 48))}</b>" + (f" ×{box.repeats}" if box.repeats > 1 else "")]
+    parts += [_text(shortened(line, 44)) for line in box.lines]
+    parts += [f"<b>{code}</b>" for code in dict.fromkeys(f.code for f in box.faults)]
+    return f'{box.id}{opening}"{"<br/>".join(parts)}"{closing}:::{box.kind}'
+
+
+def _edge(link: Link) -> str:
+    label = link.label
+    if link.style == "next":
+        label = f"next: {label}" if label else "next"
+    arrow = {"next": "-.->", "fault": "-.-"}.get(link.style, "-->")
+    said = f'|"{_text(label)}"|' if label else ""
+    return f"{link.source} {arrow}{said} {link.target}"

@@ -1,0 +1,524 @@
+"""Picture: what a drawing shows, before any format. Every drawing is made from one.
+
+Data flow: `Workflow` -> needed edges, folds, lanes, critical path and faults -> boxes, links and clusters -> dot, mermaid,
+svg, html. Child graphs become clusters inside their parents; a stretch that repeats becomes one repetition with its count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, Union
+
+from ..checks import Report, check_workflow
+from ..errors import DeclarationError
+from ..nodes import (
+    AllocNode,
+    ChildGraphNode,
+    ConditionalNode,
+    EventRecordNode,
+    EventWaitNode,
+    FreeNode,
+    KernelNode,
+    MemcpyNode,
+    MemsetNode,
+    Node,
+)
+from ..nodes.base import Dim3
+from ..plan import Plan, make_plan
+from ..target import Target
+from ..timeline import Timeline
+from ..workflow import Workflow
+from .fold import Repeat, find_repeats, signature
+from .style import human_bytes, human_count, shortened
+
+__all__ = ["Box", "Cluster", "Fault", "Link", "Picture", "details", "draw", "needed_edges", "weigh"]
+
+Edges = Literal["needed", "all", "labels"]
+Critical = Union[bool, Timeline, Mapping[str, float]]
+
+_FOLD_FROM = 30  # nodes of one level from which on it is folded
+_EXPAND_UP_TO = 60  # boxes of a child that is drawn inside its parent
+_EXPAND_ALL = 600  # boxes from which on further children stay closed
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What `check` says of a node.
+
+    Attributes
+    ----------
+    code, severity, message, hint : str
+    """
+
+    code: str
+    severity: str
+    message: str
+    hint: str = ""
+
+
+@dataclass(slots=True)
+class Box:
+    """One drawn node.
+
+    Attributes
+    ----------
+    id : str
+        Unique in the picture and safe in every format: ``"n12"``.
+    name : str
+        What stands first; for a folded box the first and the last name.
+    kind : str
+    lines : tuple of str
+        What stands below the name.
+    members : tuple of str
+        Full names of the nodes that it stands for.
+    cluster : str
+        The innermost cluster that it stands in; empty for none.
+    repeats : int
+        How many nodes of a stretch it stands for; 1 where it is not folded.
+    lane : int or None
+    critical : bool
+    faults : tuple of Fault
+    """
+
+    id: str
+    name: str
+    kind: str
+    lines: tuple[str, ...]
+    members: tuple[str, ...]
+    cluster: str = ""
+    repeats: int = 1
+    lane: int | None = None
+    critical: bool = False
+    faults: tuple[Fault, ...] = ()
+
+
+@dataclass(slots=True)
+class Link:
+    """One drawn edge, from box or cluster to box or cluster.
+
+    Attributes
+    ----------
+    source, target : str
+        Ids.
+    reasons : tuple of str
+        Why, without repeats: ``"RAW x"``.
+    count : int
+        Edges that it stands for.
+    style : {"edge", "next", "added", "fault"}
+        ``"next"`` leads from one repetition to the next, ``"added"`` is a plan's own, ``"fault"`` joins two nodes that race.
+    critical : bool
+    faulty : bool
+    label : str
+        What is written at it.
+    """
+
+    source: str
+    target: str
+    reasons: tuple[str, ...] = ()
+    count: int = 1
+    style: Literal["edge", "next", "added", "fault"] = "edge"
+    critical: bool = False
+    faulty: bool = False
+    label: str = ""
+
+
+@dataclass(slots=True)
+class Cluster:
+    """A frame around boxes.
+
+    Attributes
+    ----------
+    id : str
+    label : str
+    kind : {"child", "body", "repeat", "lane"}
+    parent : str
+        The cluster around it; empty for none.
+    lane : int or None
+    critical : bool
+    faults : tuple of Fault
+    members : tuple of str
+        The nodes that the frame itself stands for.
+    """
+
+    id: str
+    label: str
+    kind: Literal["child", "body", "repeat", "lane"]
+    parent: str = ""
+    lane: int | None = None
+    critical: bool = False
+    faults: tuple[Fault, ...] = ()
+    members: tuple[str, ...] = ()
+
+
+@dataclass
+class Picture:
+    """What a drawing shows.
+
+    Attributes
+    ----------
+    title, subtitle : str
+    boxes : list of Box
+        In order of declaration.
+    links : list of Link
+    clusters : list of Cluster
+        Outer ones first.
+    faults : tuple of Fault
+        Those that name no node.
+    """
+
+    title: str
+    subtitle: str
+    boxes: list[Box] = field(default_factory=list)
+    links: list[Link] = field(default_factory=list)
+    clusters: list[Cluster] = field(default_factory=list)
+    faults: tuple[Fault, ...] = ()
+
+    @cached_property
+    def first_box(self) -> dict[str, str]:
+        """For each cluster a box inside it, for formats whose edges join boxes only."""
+        inside: dict[str, str] = {}
+        parents = {cluster.id: cluster.parent for cluster in self.clusters}
+        for box in self.boxes:
+            at = box.cluster
+            while at and at not in inside:
+                inside[at] = box.id
+                at = parents[at]
+        return inside
+
+
+def draw(
+    workflow: Workflow,
+    *,
+    fold: bool | Literal["auto"] = "auto",
+    edges: Edges = "needed",
+    lanes: bool | int | Plan = False,
+    critical: Critical = False,
+    faults: bool | Report = True,
+    target: str | Target = "cpu",
+) -> Picture:
+    """Return what a drawing of a workflow shows.
+
+    Parameters
+    ----------
+    fold : bool or "auto"
+        Draw stretches that repeat once, with their count; ``"auto"`` where a level has more than 30 nodes.
+    edges : {"needed", "all", "labels"}
+        Edges that no others imply, all, or those needed with the array and the hazard written at each.
+    lanes : bool, int or Plan
+        Gather nodes in the lanes of a plan: the one for `target`, one with at most that many lanes, or the one given.
+    critical : bool, Timeline or mapping
+        Mark the longest path: by nodes, as a timeline has it, or by durations of node names or kinds.
+    faults : bool or Report
+        Mark what `check` finds.
+    target : str or Target
+        For `lanes`.
+
+    Raises
+    ------
+    DeclarationError
+        If an option has no such value.
+    """
+    if edges not in ("needed", "all", "labels"):
+        raise DeclarationError(f"edges is 'needed', 'all' or 'labels' (got {edges!r})")
+    if fold not in (True, False, "auto"):
+        raise DeclarationError(f"fold is True, False or 'auto' (got {fold!r})")
+    report = faults if isinstance(faults, Report) else check_workflow(workflow) if faults else None
+    plan = lanes if isinstance(lanes, Plan) else None
+    if plan is None and lanes is not False and workflow.order:
+        plan = make_plan(workflow, Target.named(target), lanes="auto" if lanes is True else lanes)
+    return _Artist(workflow, fold, edges, plan, _path(workflow, critical), report).picture
+
+
+def needed_edges(workflow: Workflow) -> list[list[tuple[int, str]]]:
+    """Return for each node the predecessors that no others imply, each with its reason; all of them if there is a cycle."""
+    order = workflow.order
+    if len(order) != len(workflow.nodes):
+        return [list(zip(s, r)) for s, r in zip(workflow.predecessors, workflow.reasons)]
+    position = [0] * len(order)
+    for p, i in enumerate(order):
+        position[i] = p
+    uses = [len(targets) for targets in workflow.successors]
+    sets: dict[int, int] = {}
+    kept: list[list[tuple[int, str]]] = [[] for _ in order]
+    for p, i in enumerate(order):
+        covered = 0
+        sources = workflow.predecessors[i]
+        if len(sources) > 1:
+            for source, reason in sorted(zip(sources, workflow.reasons[i]), key=lambda e: -position[e[0]]):
+                if not covered >> position[source] & 1:
+                    kept[i].append((source, reason))
+                    covered |= sets[source]
+        elif sources:
+            kept[i].append((sources[0], workflow.reasons[i][0]))
+            covered = sets[sources[0]]
+        for source in sources:
+            uses[source] -= 1
+            if not uses[source]:
+                del sets[source]
+        if uses[i]:
+            sets[i] = covered | 1 << p
+    return kept
+
+
+def weigh(workflow: Workflow, durations: Mapping[str, float] | None) -> list[float]:
+    """Return each node's weight for the longest path: its duration by name, direction or kind; 1 where none are given."""
+    if not durations:
+        return [1.0] * len(workflow.nodes)
+    found = []
+    for node in workflow.nodes:
+        keys = (node.name, node.direction, "memcpy") if isinstance(node, MemcpyNode) else (node.name, node.kind)
+        found.append(next((float(durations[key]) for key in keys if key in durations), 0.0))
+    return found
+
+
+def _path(workflow: Workflow, critical: Critical) -> list[str]:
+    """Return the names on the longest path, first to last."""
+    if critical is False:
+        return []
+    if isinstance(critical, Timeline):
+        return [span.name for span in critical.critical_path]
+    weights = weigh(workflow, None if critical is True else critical)
+    order = workflow.order
+    if not order:
+        return []
+    best = [0.0] * len(order)
+    via = [-1] * len(order)
+    for i in order:
+        for source in workflow.predecessors[i]:
+            if best[source] > best[i] or via[i] < 0:
+                best[i], via[i] = best[source], source
+        best[i] += weights[i]
+    at = max(order, key=lambda i: best[i])
+    path = []
+    while at >= 0:
+        path.append(workflow.nodes[at].name)
+        at = via[at]
+    return path[::-1]
+
+
+def details(node: Node) -> tuple[str, ...]:
+    """Return what stands below a node's name: what it does, to what, and how much."""
+    if isinstance(node, KernelNode):
+        launch = f"{_extent(node.grid)} × {_extent(node.block)} threads"
+        return (launch,) if node.kernel.name == node.name else (node.kernel.name, launch)
+    if isinstance(node, MemcpyNode):
+        return (f"{node.dst.name} ← {node.src.name}", f"{node.direction} · {human_bytes(node.nbytes)}")
+    if isinstance(node, MemsetNode):
+        return (node.describe(), human_bytes(node.dst.nbytes))
+    if isinstance(node, AllocNode):
+        return (node.describe(), human_bytes(node.nbytes))
+    if isinstance(node, FreeNode):
+        return (f"{node.array.name} · {human_bytes(node.array.nbytes)}",)
+    if isinstance(node, ChildGraphNode):
+        return (f"{node.workflow.name} · {human_count(len(node.workflow.nodes), 'node')}",)
+    if isinstance(node, (EventRecordNode, EventWaitNode)):
+        return (f"event {node.event.name}",)
+    text = node.describe()
+    return () if text == node.kind else (text,)
+
+
+def _extent(dim: Dim3) -> str:
+    axes = [axis if isinstance(axis, int) else axis.name for axis in dim]
+    while len(axes) > 1 and axes[-1] == 1:
+        axes.pop()
+    text = "×".join(map(str, axes))
+    return text if len(axes) == 1 else f"({text})"
+
+
+class _Artist:
+    """Makes one picture; `_level` draws one workflow and calls itself for its children."""
+
+    def __init__(
+        self, workflow: Workflow, fold: bool | Literal["auto"], edges: Edges, plan: Plan | None, path: Sequence[str],
+        report: Report | None,
+    ) -> None:  # fmt: skip
+        self.fold, self.edges = fold, edges
+        self.path = list(path)
+        self.on_path = set(path)
+        self.lane_of = {} if plan is None else {name: step.lane for step in plan.steps for name in (*step.origin, step.name)}
+        self.faults: dict[str, list[Fault]] = {}
+        self.end_of: dict[str, str] = {}  # full node name -> box or cluster that stands for it
+        count = sum(map(len, workflow.predecessors))
+        subtitle = f"{human_count(len(workflow.nodes), 'node')}, {human_count(count, 'edge')}"
+        if plan is not None:
+            subtitle += f", {human_count(len(plan.lanes), 'lane')}"
+        self.picture = Picture(workflow.name, subtitle)
+        pairs = self._read(report)
+        if plan is not None:
+            for lane in range(len(plan.lanes)):
+                self.picture.clusters.append(Cluster(f"lane{lane}", f"lane {lane}", "lane", lane=lane))
+        self._level(workflow, "", "")
+        self._mark_path()
+        self._mark_pairs(pairs)
+
+    def _read(self, report: Report | None) -> list[tuple[Fault, tuple[str, ...]]]:
+        """Sort what check found by node; return what concerns several nodes."""
+        pairs = []
+        loose = []
+        for diagnostic in report.diagnostics if report else ():
+            if diagnostic.severity == "info":
+                continue
+            fault = Fault(diagnostic.code, diagnostic.severity, diagnostic.message, diagnostic.hint or "")
+            for name in diagnostic.nodes:
+                self.faults.setdefault(name, []).append(fault)
+            if len(diagnostic.nodes) > 1:
+                pairs.append((fault, tuple(diagnostic.nodes)))
+            elif not diagnostic.nodes:
+                loose.append(fault)
+        self.picture.faults = tuple(loose)
+        return pairs
+
+    def _level(self, workflow: Workflow, prefix: str, cluster: str) -> None:
+        """Draw one workflow into a cluster."""
+        nodes = workflow.nodes
+        links = (
+            [list(zip(s, r)) for s, r in zip(workflow.predecessors, workflow.reasons)]
+            if self.edges == "all"
+            else needed_edges(workflow)
+        )
+        repeats: tuple[Repeat, ...] = ()
+        if self.fold is True or (self.fold == "auto" and len(nodes) > _FOLD_FROM):
+            tokens = [(signature(n), tuple(f.code for f in self.faults.get(prefix + n.name, ()))) for n in nodes]
+            repeats = find_repeats(tokens, [[source for source, _ in sources] for sources in links])
+        ends: list[str] = [""] * len(nodes)
+        where: dict[int, tuple[Repeat, int]] = {}
+        for repeat in repeats:
+            for i in range(repeat.start, repeat.stop):
+                where[i] = (repeat, (i - repeat.start) // repeat.period)
+        frames: dict[Repeat, str] = {}
+        for i in range(len(nodes)):
+            if i not in where:
+                ends[i] = self._node(workflow, (i,), prefix, cluster)
+                continue
+            repeat, turn = where[i]
+            if turn:
+                ends[i] = ends[i - repeat.period]
+                self.end_of[prefix + nodes[i].name] = ends[i]
+                continue
+            if repeat.period > 1 and repeat not in frames and not self.lane_of:
+                frame = Cluster(self._new_cluster(), f"repeats {repeat.count} times", "repeat", parent=cluster)
+                self.picture.clusters.append(frame)
+                frames[repeat] = frame.id
+            members = tuple(range(i, repeat.stop, repeat.period))
+            ends[i] = self._node(workflow, members, prefix, frames.get(repeat, cluster))
+        self._links(links, ends, where)
+
+    def _links(
+        self, links: Sequence[Sequence[tuple[int, str]]], ends: Sequence[str], where: Mapping[int, tuple[Repeat, int]]
+    ) -> None:
+        made: dict[tuple[str, str, str], Link] = {}
+        for i, sources in enumerate(links):
+            for source, reason in sources:
+                turn, from_turn = where.get(i), where.get(source)
+                carried = turn is not None and from_turn is not None and turn[0] == from_turn[0] and turn[1] != from_turn[1]
+                style: Literal["next", "edge"] = "next" if carried else "edge"
+                key = (ends[source], ends[i], style)
+                link = made.get(key)
+                if link is None:
+                    made[key] = Link(ends[source], ends[i], (reason,), 1, style)
+                else:
+                    link.count += 1
+                    if reason not in link.reasons and len(link.reasons) < 4:
+                        link.reasons = (*link.reasons, reason)
+        for link in made.values():
+            if self.edges == "labels":
+                shown = link.reasons if len(link.reasons) <= 2 else (*link.reasons[:2], "…")
+                link.label = ", ".join(shortened(reason, 32) for reason in shown)
+        self.picture.links += made.values()
+
+    def _node(self, workflow: Workflow, members: tuple[int, ...], prefix: str, cluster: str) -> str:
+        """Draw one node, or one that stands for several; return the id of its box or cluster."""
+        nodes = [workflow.nodes[i] for i in members]
+        node = nodes[0]
+        full = [prefix + n.name for n in nodes]
+        faults = tuple(dict.fromkeys(f for name in full for f in self.faults.get(name, ())))
+        critical = any(name in self.on_path for name in full)
+        lane = self.lane_of.get(full[0])
+        if lane is not None and not cluster:
+            cluster = f"lane{lane}"
+        name = node.name if len(nodes) == 1 else f"{node.name} … {nodes[-1].name}"
+        bodies: tuple[tuple[str, str, Workflow], ...] = ()
+        if isinstance(node, ChildGraphNode):
+            bodies = (("", "", node.workflow),)
+        elif isinstance(node, ConditionalNode):
+            bodies = tuple((f"{n}/", _body_title(node.mode, n), body) for n, body in enumerate(node.bodies))
+        if bodies and prefix.count("/") < 16 and self._expands(bodies):
+            if self.lane_of and lane is None and isinstance(node, ChildGraphNode) and not cluster:
+                # The plan has inlined this child: its nodes stand in the lanes themselves.
+                self._level(node.workflow, f"{full[0]}/", "")
+                first = next(b.id for b in self.picture.boxes if b.members[0].startswith(f"{full[0]}/"))
+                self.end_of[full[0]] = first
+                return first
+            label = f"{name} · {node.describe()}" if isinstance(node, ConditionalNode) else name
+            if isinstance(node, ChildGraphNode) and node.workflow.name not in (node.name, node.name.rpartition("_")[0]):
+                label = f"{name} · {node.workflow.name}"
+            if len(nodes) > 1:
+                label += f" · ×{len(nodes)}"
+            frame = Cluster(self._new_cluster(), label, "child", cluster, lane, critical, faults, tuple(full))
+            self.picture.clusters.append(frame)
+            for key, title, body in bodies:
+                inner = frame
+                if title:
+                    inner = Cluster(self._new_cluster(), f"{title}: {body.name}", "body", frame.id)
+                    self.picture.clusters.append(inner)
+                self._level(body, f"{full[0]}/{key}", inner.id)
+            for each in full:
+                self.end_of[each] = frame.id
+            return frame.id
+        lines = details(node)
+        if len(nodes) > 1:
+            last = details(nodes[-1])
+            lines = tuple(a if a == b else f"{shortened(a, 36)} …" for a, b in zip(lines, last))
+        box = Box(
+            f"n{len(self.picture.boxes)}", name if not cluster.startswith("lane") else prefix + name, node.kind, lines, tuple(full),
+            cluster, len(nodes), lane, critical, faults,
+        )  # fmt: skip
+        self.picture.boxes.append(box)
+        for each in full:
+            self.end_of[each] = box.id
+        return box.id
+
+    def _expands(self, bodies: Iterable[tuple[str, str, Workflow]]) -> bool:
+        """Return whether children are small enough to be drawn inside; each needs a node that edges can lead to."""
+        if len(self.picture.boxes) > _EXPAND_ALL:
+            return False
+        for _, _, body in bodies:
+            if not body.nodes:
+                return False
+            if len(body.nodes) <= _EXPAND_UP_TO or self.fold is False:
+                continue
+            repeats = find_repeats([signature(n) for n in body.nodes], body.predecessors)
+            if len(body.nodes) - sum(r.period * (r.count - 1) for r in repeats) > _EXPAND_UP_TO:
+                return False
+        return True
+
+    def _new_cluster(self) -> str:
+        return f"c{len(self.picture.clusters)}"
+
+    def _mark_path(self) -> None:
+        joined = {(self.end_of.get(a), self.end_of.get(b)) for a, b in zip(self.path, self.path[1:])}
+        for link in self.picture.links:
+            link.critical = (link.source, link.target) in joined
+
+    def _mark_pairs(self, pairs: Iterable[tuple[Fault, tuple[str, ...]]]) -> None:
+        """Mark the links between nodes that one fault names; join in red what has no link."""
+        links: dict[tuple[str, str], list[Link]] = {}
+        for link in self.picture.links:
+            links.setdefault((link.source, link.target), []).append(link)
+        for fault, names in pairs:
+            around = list(zip(names, (*names[1:], names[0]))) if len(names) > 2 else [(names[0], names[1]), (names[1], names[0])]
+            found = False
+            for a, b in around:
+                for link in links.get((self.end_of.get(a, ""), self.end_of.get(b, "")), ()):
+                    link.faulty = found = True
+            ends = [self.end_of.get(name) for name in names[:2]]
+            if not found and len(names) == 2 and ends[0] and ends[1] and ends[0] != ends[1]:
+                link = Link(ends[0], ends[1], (), 1, "fault", False, True, fault.code)
+                links[ends[0], ends[1]] = [link]
+                self.picture.links.append(link)
+
+
+def _body_title(mode: str, n: int) -> str:
+    return {"if": ("then", "else"), "while": ("do",)}.get(mode, ())[n] if mode != "switch" else f"case {n}"

@@ -1,0 +1,114 @@
+"""How things look and read in every drawing: shapes and colours of node kinds, sizes in human units, names cut short.
+
+Fills are light and strokes dark, so that text has a contrast above 7:1 and kinds differ in lightness as well as in hue: they
+stay apart for colour-blind readers, in print and on a dark page, because a drawing brings its own light background.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = [
+    "BACKGROUND",
+    "CRITICAL",
+    "EDGE",
+    "FAULT",
+    "FAULT_FILL",
+    "FONT",
+    "INK",
+    "LANES",
+    "MUTED",
+    "STYLES",
+    "Style",
+    "engine_style",
+    "human_bytes",
+    "human_count",
+    "shortened",
+]
+
+INK: Final = "#1c2733"
+MUTED: Final = "#55616d"
+EDGE: Final = "#7b8794"
+BACKGROUND: Final = "#fcfcfb"
+FAULT: Final = "#c3181f"
+FAULT_FILL: Final = "#fdeaea"
+CRITICAL: Final = "#111111"
+FONT: Final = "Helvetica,Arial,DejaVu Sans,sans-serif"
+
+LANES: Final = ("#eef4fb", "#fdf4e7", "#ecf7f1", "#fbeff6", "#f4f2e4", "#eef0f4", "#f9efe9", "#e9f6f7")
+"""Backgrounds of lanes, in turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How nodes of one kind are drawn.
+
+    Attributes
+    ----------
+    title : str
+        The kind in words, for legends.
+    fill, stroke : str
+        Colours, ``"#rrggbb"``.
+    shape : str
+        The project's own name of the shape; each format has its equivalent.
+    dashed : bool
+        Whether the outline is dashed.
+    """
+
+    title: str
+    fill: str
+    stroke: str
+    shape: str
+    dashed: bool = False
+
+
+STYLES: Final[dict[str, Style]] = {
+    "kernel": Style("kernel", "#d9e8f7", "#1f5f99", "round"),
+    "memcpy": Style("copy", "#fde6c8", "#a85b00", "slanted"),
+    "memset": Style("memset", "#fbf3c4", "#7d6c00", "hexagon"),
+    "alloc": Style("alloc", "#d4efe3", "#0b6e4f", "cylinder"),
+    "free": Style("free", "#eef8f3", "#0b6e4f", "cylinder", dashed=True),
+    "host": Style("host function", "#f6dfec", "#8d2f6b", "framed"),
+    "record": Style("event record", "#e4e6ea", "#4b5563", "pill"),
+    "wait": Style("event wait", "#f3f4f6", "#4b5563", "pill", dashed=True),
+    "empty": Style("empty", "#ffffff", "#6b7280", "pill"),
+    "child": Style("child graph", "#f4f6f8", "#52606d", "folder"),
+    "signal": Style("semaphore signal", "#e6e0f5", "#5b3fa0", "pill"),
+    "wait_semaphore": Style("semaphore wait", "#f3f0fb", "#5b3fa0", "pill", dashed=True),
+    "memory_ops": Style("memory operations", "#dff2f6", "#0a6a7d", "hexagon"),
+    "captured": Style("captured calls", "#e6eefa", "#1f5f99", "round", dashed=True),
+    "conditional": Style("conditional", "#eee5fb", "#5b3fa0", "diamond"),
+}
+"""Styles by node kind."""
+
+_ENGINES: Final = {"H2D": "#e69f00", "D2H": "#d55e00", "D2D": "#f0c36d", "copy": "#e69f00", "H2H": "#cbb994",
+                   "kernel": "#56a0d3", "memset": "#d8c73a", "host": "#c879ab"}  # fmt: skip
+
+
+def engine_style(engine: str) -> str:
+    """Return the colour of an engine's bars."""
+    return _ENGINES.get(engine, "#9aa5b1")
+
+
+def human_bytes(nbytes: int) -> str:
+    """Return a size as people say it: ``"512 B"``, ``"4 MiB"``, ``"1.5 GiB"``."""
+    value = float(nbytes)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1023.95 or unit == "TiB":
+            break
+        value /= 1024
+    return f"{value:.1f}".removesuffix(".0") + f" {unit}" if unit != "B" else f"{nbytes} B"
+
+
+def human_count(n: int, what: str) -> str:
+    """Return ``"1 node"``, ``"2 nodes"``."""
+    return f"{n:,} {what}{'s' * (n != 1)}".replace(",", " ")
+
+
+def shortened(text: str, limit: int = 40) -> str:
+    """Return the text, its middle left out where it is too long: ends tell names apart."""
+    if len(text) <= limit:
+        return text
+    head = (limit - 1) * 3 // 5
+    return f"{text[:head]}…{text[len(text) - (limit - 1 - head) :]}"

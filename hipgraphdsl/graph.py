@@ -1,0 +1,646 @@
+"""Graph: the networkx DAG and the methods that declare its nodes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Optional, Union
+
+import networkx as nx
+import numpy as np
+
+from .arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, Parameter, as_dtype, as_shape
+from .checks import Report, check_workflow
+from .errors import CheckError, DeclarationError
+from .executable import Executable
+from .export import export_graph
+from .export import json as json_format
+from .hazards import HazardTracker
+from .kernels import Kernel, Symbol
+from .nodes import (
+    AllocNode,
+    CapturedNode,
+    ChildGraphNode,
+    ConditionalNode,
+    EmptyNode,
+    Event,
+    EventRecordNode,
+    EventWaitNode,
+    FreeNode,
+    HostNode,
+    KernelNode,
+    MemcpyNode,
+    MemoryOp,
+    MemoryOpsNode,
+    MemsetNode,
+    Node,
+    Semaphore,
+    SemaphoreSignalNode,
+    SemaphoreWaitNode,
+    callable_name,
+    element_bytes,
+)
+from .nodes.base import check_name
+from .plan import Lanes, Plan, make_plan
+from .runtimes import open_runtime
+from .target import Target
+from .timeline import Timeline, simulate
+from .workflow import Workflow
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from .runtimes.base import Runtime
+
+__all__ = ["Graph"]
+
+After = Sequence[Union[Node, str]]
+Backend = Literal["explicit", "capture", "streams", "serial"]
+
+
+class Graph:
+    """A workflow while it is being described.
+
+    Nodes are declared in order; each method checks what one call can decide, adds one node and returns its model. Edges are
+    inferred from what each node reads and writes, byte for byte, in order of declaration.
+
+    Parameters
+    ----------
+    name : str
+        Name in messages, drawings and files.
+    infer : bool
+        False uses declared edges only; `check` then says which pairs of nodes race.
+    """
+
+    def __init__(self, name: str = "graph", *, infer: bool = True) -> None:
+        self.name = check_name(name, "graph")
+        self.infer = infer
+        self.dag: nx.DiGraph[str] = nx.DiGraph(name=name)
+        """Node attribute `node`: the model; edge attribute `reason`: ``"RAW x"``, ``"after"``, ``"event e"``, ..."""
+        self.arrays: dict[str, Array] = {}
+        self.parameters: dict[str, Parameter] = {}
+        self._hazards = HazardTracker()
+        self._recorded: dict[str, str] = {}
+        self._counts: dict[str, int] = {}
+        self._ordered: list[tuple[str, str]] = []
+        self._snapshot: Optional[Workflow] = None
+
+    # -- arrays and parameters ---------------------------------------------------------------------------------------
+
+    def host_array(
+        self, name: str, initial: Any = None, *, shape: Any = None, dtype: Any = None, pinned: bool = True, device: int = 0
+    ) -> HostArray:
+        """Declare host memory that lives as long as the Executable.
+
+        Parameters
+        ----------
+        name : str
+            Unique among the graph's arrays.
+        initial : array_like, optional
+            Values copied in now, written when the graph is compiled. Shape and dtype follow from it.
+        shape, dtype : optional
+            Without `initial`; the memory is then zero at first. `dtype` also converts `initial`.
+        pinned : bool
+            Page-locked, so that copies are asynchronous and kernels reach it; False makes it pageable.
+
+        Raises
+        ------
+        DeclarationError
+            If the name is taken, or shape and dtype are missing or impossible.
+        """
+        values, shape, dtype = self._values(name, initial, shape, dtype)
+        return self._add_array(HostArray(name, shape, dtype, pinned, values, device=device))
+
+    def device_array(
+        self, name: str, initial: Any = None, *, shape: Any = None, dtype: Any = None, device: int = 0
+    ) -> DeviceArray:
+        """Declare device memory that lives as long as the Executable; parameters as for `host_array`."""
+        values, shape, dtype = self._values(name, initial, shape, dtype)
+        return self._add_array(DeviceArray(name, shape, dtype, values, device=device))
+
+    def external_array(self, name: str, obj: Any, *, device: int = 0) -> ExternalArray:
+        """Use somebody else's memory in place: ``__cuda_array_interface__``, DLPack or the buffer protocol.
+
+        The object is kept alive by the graph and its Executables. No copy is made.
+        """
+        self._new_name(name, "array", self.arrays)
+        return self._add_array(ExternalArray.wrap(name, obj, device=device))
+
+    def param(self, name: str, dtype: Any, default: Any = None, shape: Any = ()) -> Parameter:
+        """Declare a value that is bound at launch.
+
+        Parameters
+        ----------
+        name : str
+            The keyword of `Executable.launch`; an identifier other than ``stream``.
+        dtype : dtype
+        default : optional
+            Value of the first launch; without one that launch must give it.
+        shape : optional
+            Makes it stand where an array may; it is then bound to an array of that shape and dtype.
+
+        Raises
+        ------
+        DeclarationError
+            If the name is taken, reserved or no identifier, or the default is no value of the dtype.
+        """
+        self._new_name(name, "parameter", self.parameters)
+        if not name.isidentifier() or name == "stream":
+            why = "is reserved for the stream" if name == "stream" else "is no Python identifier"
+            raise DeclarationError(f"parameter {name!r} {why}, and parameters are launch keywords; choose another name", array=name)
+        dtype, shape = as_dtype(dtype), as_shape(shape) if shape != () else ()
+        if default is not None and not shape:
+            element_bytes(default, dtype, f"parameter {name!r}: default")
+        parameter = Parameter(name, dtype, default, shape)
+        self.parameters[name] = parameter
+        self._snapshot = None
+        return parameter
+
+    def _values(
+        self, name: str, initial: Any, shape: Any, dtype: Any
+    ) -> tuple[Optional[np.ndarray[Any, Any]], tuple[int, ...], np.dtype[Any]]:
+        self._new_name(name, "array", self.arrays)
+        if initial is None:
+            if shape is None or dtype is None:
+                raise DeclarationError(
+                    f"array {name!r} needs initial values, or shape= and dtype= (got shape={shape!r}, dtype={dtype!r})", array=name
+                )
+            return None, as_shape(shape), as_dtype(dtype)
+        try:
+            values = np.array(initial, dtype=None if dtype is None else as_dtype(dtype), order="C")
+        except (TypeError, ValueError) as error:
+            raise DeclarationError(f"array {name!r}: the initial values are no array: {error}", array=name) from None
+        values = values.astype(as_dtype(values.dtype), copy=False)
+        wanted = values.shape if shape is None else as_shape(shape)
+        if wanted != values.shape:
+            raise DeclarationError(f"array {name!r} has shape {wanted}, its initial values {values.shape}; give one of them", array=name)
+        as_shape(values.shape)
+        values.flags.writeable = False
+        return values, values.shape, values.dtype
+
+    def _add_array(self, array: Any) -> Any:
+        self.arrays[array.name] = array
+        self._snapshot = None
+        return array
+
+    def _new_name(self, name: str, what: str, known: Mapping[str, Any]) -> None:
+        check_name(name, what)
+        if name in known:
+            raise DeclarationError(f"graph {self.name!r} already has {_an(what)} {name!r}; choose another name", array=name)
+
+    # -- nodes -------------------------------------------------------------------------------------------------------
+
+    def kernel(
+        self,
+        kernel: Kernel,
+        grid: Any,
+        block: Any,
+        args: Sequence[Any] = (),
+        *,
+        shared_bytes: int = 0,
+        cooperative: bool = False,
+        priority: Optional[int] = None,
+        name: Optional[str] = None,
+        after: After = (),
+        ignore: Optional[Mapping[str, str]] = None,
+    ) -> KernelNode:
+        """Add a kernel launch.
+
+        Parameters
+        ----------
+        kernel : Kernel
+            ``module["name"]``.
+        grid, block : int, Parameter or a tuple of one to three of them
+            Blocks of the grid, threads of a block.
+        args : sequence
+            One for each parameter of the kernel. ``const T*`` is read, ``T*`` is read and written, unless wrapped in
+            `hg.reads`, `hg.writes` or `hg.updates`.
+        shared_bytes : int
+            Dynamic shared memory of a block, in bytes.
+        name, after, ignore
+            As for every node: its unique name, nodes that it must follow, diagnostics to leave out with the reason.
+
+        Raises
+        ------
+        DeclarationError
+            If an extent is 0, a block has over 1024 threads, or an argument's count, kind, dtype or range is wrong.
+        """
+        if name is None:
+            name = self._default_name(getattr(kernel, "name", "kernel"))
+        node = KernelNode(
+            name=name, kernel=kernel, grid=grid, block=block, args=args, shared_bytes=shared_bytes, cooperative=cooperative,
+            priority=priority, **self._common(after, ignore),
+        )
+        return self._insert(node)
+
+    def memcpy(
+        self, dst: Any, src: Any, *, name: Optional[str] = None, after: After = (), ignore: Optional[Mapping[str, str]] = None
+    ) -> MemcpyNode:
+        """Add a copy of elements; the direction follows from the arrays.
+
+        Raises
+        ------
+        DeclarationError
+            If dtypes or shapes differ, or no single 3-D pitched copy can express it.
+        """
+        name = name or self._default_name("memcpy_" + _root_name(dst))
+        return self._insert(MemcpyNode(name=name, dst=dst, src=src, **self._common(after, ignore)))
+
+    def memset(
+        self, dst: Any, value: Any = 0, *, name: Optional[str] = None, after: After = (),
+        ignore: Optional[Mapping[str, str]] = None,
+    ) -> MemsetNode:
+        """Set every element of an array or view to `value`, in its dtype."""
+        name = name or self._default_name("memset_" + _root_name(dst))
+        return self._insert(MemsetNode(name=name, dst=dst, value=value, **self._common(after, ignore)))
+
+    def alloc(
+        self, array: str, shape: Any, dtype: Any, *, device: int = 0, name: Optional[str] = None, after: After = (),
+        ignore: Optional[Mapping[str, str]] = None,
+    ) -> AllocNode:
+        """Add a node that makes device memory while the graph runs; the node stands wherever an array may.
+
+        Parameters
+        ----------
+        array : str
+            Name of the array.
+        """
+        self._new_name(array, "array", self.arrays)
+        memory = AllocArray(array, as_shape(shape), as_dtype(dtype), device=device)
+        name = name or self._default_name("alloc_" + array)
+        return self._insert(AllocNode(name=name, array=memory, **self._common(after, ignore)))
+
+    def free(
+        self, array: Any, *, name: Optional[str] = None, after: After = (), ignore: Optional[Mapping[str, str]] = None
+    ) -> FreeNode:
+        """Add a node that returns what an alloc node made."""
+        name = name or self._default_name("free_" + _root_name(array))
+        return self._insert(FreeNode(name=name, array=array, **self._common(after, ignore)))
+
+    def host(
+        self, fn: Callable[..., Any], args: Sequence[Any] = (), *, reads: Optional[Sequence[Any]] = None,
+        writes: Optional[Sequence[Any]] = None, name: Optional[str] = None, after: After = (),
+        ignore: Optional[Mapping[str, str]] = None,
+    ) -> HostNode:
+        """Add a Python callable, called with one NumPy view for each array in `args`.
+
+        Without `reads` and `writes` it updates every array in `args`. Its exception is raised at the next `synchronize()`.
+        """
+        name = name or self._default_name(callable_name(fn).strip("<>"))
+        return self._insert(HostNode(name=name, fn=fn, args=args, reads=reads, writes=writes, **self._common(after, ignore)))
+
+    def captured(
+        self, fn: Callable[..., Any], args: Sequence[Any] = (), *, reads: Optional[Sequence[Any]] = None,
+        writes: Optional[Sequence[Any]] = None, name: Optional[str] = None, after: After = (),
+        ignore: Optional[Mapping[str, str]] = None,
+    ) -> CapturedNode:
+        """Add whatever ``fn(stream, *args)`` issues on a stream, as one node."""
+        name = name or self._default_name(callable_name(fn).strip("<>"))
+        return self._insert(
+            CapturedNode(name=name, fn=fn, args=args, reads=reads, writes=writes, **self._common(after, ignore))
+        )
+
+    def record(
+        self, event: Union[str, Event], *, name: Optional[str] = None, after: After = (),
+        ignore: Optional[Mapping[str, str]] = None,
+    ) -> EventRecordNode:
+        """Add an event record; `after` says what it marks the end of."""
+        name = name or self._default_name("record_" + getattr(event, "name", str(event)))
+        return self._insert(EventRecordNode(name=name, event=event, **self._common(after, ignore)))
+
+    def wait(
+        self, event: Union[str, Event], *, name: Optional[str] = None, after: After = (),
+        ignore: Optional[Mapping[str, str]] = None,
+    ) -> EventWaitNode:
+        """Add an event wait; it follows the last earlier record of the event in this graph."""
+        name = name or self._default_name("wait_" + getattr(event, "name", str(event)))
+        return self._insert(EventWaitNode(name=name, event=event, **self._common(after, ignore)))
+
+    def empty(
+        self, *, name: Optional[str] = None, after: After = (), ignore: Optional[Mapping[str, str]] = None
+    ) -> EmptyNode:
+        """Add a node that does nothing but order others."""
+        return self._insert(EmptyNode(name=name or self._default_name("empty"), **self._common(after, ignore)))
+
+    def child(
+        self, graph: Union[Graph, Workflow], bind: Optional[Mapping[str, Any]] = None, *, name: Optional[str] = None,
+        after: After = (), ignore: Optional[Mapping[str, str]] = None,
+    ) -> ChildGraphNode:
+        """Add a snapshot of another graph as one node.
+
+        Parameters
+        ----------
+        graph : Graph or Workflow
+        bind : mapping, optional
+            The child's arrays and parameters, by name, to this graph's arrays, views, parameters or values.
+        """
+        name = name or self._default_name(getattr(graph, "name", "child"))
+        return self._insert(ChildGraphNode(name=name, workflow=graph, bind=dict(bind or {}), **self._common(after, ignore)))
+
+    def signal_semaphore(
+        self, semaphore: Union[str, Semaphore], value: int = 1, *, name: Optional[str] = None, after: After = (),
+        ignore: Optional[Mapping[str, str]] = None,
+    ) -> SemaphoreSignalNode:
+        """Add a node that raises an external semaphore to `value`."""
+        name = name or self._default_name("signal_" + getattr(semaphore, "name", str(semaphore)))
+        return self._insert(SemaphoreSignalNode(name=name, semaphore=semaphore, value=value, **self._common(after, ignore)))
+
+    def wait_semaphore(
+        self, semaphore: Union[str, Semaphore], value: int = 1, *, name: Optional[str] = None, after: After = (),
+        ignore: Optional[Mapping[str, str]] = None,
+    ) -> SemaphoreWaitNode:
+        """Add a node that waits until an external semaphore has reached `value`."""
+        name = name or self._default_name("wait_" + getattr(semaphore, "name", str(semaphore)))
+        return self._insert(SemaphoreWaitNode(name=name, semaphore=semaphore, value=value, **self._common(after, ignore)))
+
+    def memory_ops(
+        self, ops: Union[MemoryOp, Sequence[MemoryOp]], *, name: Optional[str] = None, after: After = (),
+        ignore: Optional[Mapping[str, str]] = None,
+    ) -> MemoryOpsNode:
+        """Add writes and waits of single 4- or 8-byte elements, made by `hg.write_value` and `hg.wait_value`."""
+        return self._insert(
+            MemoryOpsNode(name=name or self._default_name("memory_ops"), ops=ops, **self._common(after, ignore))
+        )
+
+    def conditional(
+        self, mode: Literal["if", "while", "switch"], condition: Any, bodies: Any, bind: Optional[Mapping[str, Any]] = None, *,
+        name: Optional[str] = None, after: After = (), ignore: Optional[Mapping[str, str]] = None,
+    ) -> ConditionalNode:
+        """Add workflows that run as a 32-bit integer in device memory says."""
+        name = name or self._default_name(f"{mode}_{_root_name(condition)}")
+        return self._insert(
+            ConditionalNode(
+                name=name, mode=mode, condition=condition, bodies=bodies, bind=dict(bind or {}), **self._common(after, ignore)
+            )
+        )
+
+    def add(self, node: Node, after: After = ()) -> Node:
+        """Add a model made by hand, or one of another graph that uses only arrays of this one.
+
+        Returns
+        -------
+        Node
+            The model that was added: `node`, or a copy with the additional `after`.
+        """
+        if not isinstance(node, Node):
+            raise DeclarationError(f"graph {self.name!r} takes node models (got {type(node).__name__})")
+        extra = self._after_names(after)
+        unknown = [name for name in node.after if name not in self.dag]
+        if unknown:
+            raise self._no_node(unknown[0])
+        if extra or node.source is None:
+            node = node.changed(after=tuple(dict.fromkeys((*node.after, *extra))), source=node.source or _caller())
+        return self._insert(node)
+
+    def order(self, *nodes: Union[Node, str]) -> None:
+        """Make each of the nodes wait for the one before it."""
+        names = self._after_names(nodes)
+        for source, target in zip(names, names[1:]):
+            if source == target:
+                raise DeclarationError(f"graph {self.name!r}: node {source!r} cannot wait for itself", node=source)
+            if not self.dag.has_edge(source, target):
+                self.dag.add_edge(source, target, reason="after")
+            self._ordered.append((source, target))
+        self._snapshot = None
+
+    # -- how nodes are added -------------------------------------------------------------------------------------------
+
+    def _common(self, after: After, ignore: Optional[Mapping[str, str]]) -> dict[str, Any]:
+        fields: dict[str, Any] = {"source": _caller()}
+        if after:
+            fields["after"] = self._after_names(after)
+        if ignore:
+            fields["ignore"] = dict(ignore)
+        return fields
+
+    def _after_names(self, after: After) -> tuple[str, ...]:
+        if isinstance(after, (str, Node)):
+            after = (after,)
+        names = []
+        for item in after:
+            name = item if isinstance(item, str) else getattr(item, "name", None)
+            known = self.dag.nodes.get(name)
+            if known is None or (isinstance(item, Node) and known["node"] is not item and type(known["node"]) is not type(item)):
+                raise self._no_node(str(name if name is not None else item))
+            names.append(name)
+        return tuple(names)  # type: ignore[arg-type]  # every name was found among the nodes
+
+    def _no_node(self, name: str) -> DeclarationError:
+        names = list(self.dag)
+        shown = ", ".join(map(repr, names[:10])) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+        return DeclarationError(f"graph {self.name!r} has no node {name!r}; its nodes are {shown or 'none yet'}", node=name)
+
+    def _default_name(self, base: str) -> str:
+        count = self._counts.get(base, 0) + 1
+        name = base if count == 1 else f"{base}_{count}"
+        while name in self.dag:
+            count += 1
+            name = f"{base}_{count}"
+        self._counts[base] = count
+        return name
+
+    def _insert(self, node: Any) -> Any:
+        """Add a finished model with its edges; nothing is changed if it is refused."""
+        dag, name = self.dag, node.name
+        if name in dag:
+            raise DeclarationError(f"graph {self.name!r} already has a node {name!r}; choose another name", node=name)
+        accesses = node.accesses
+        arrays = self.arrays
+        made = node.array if type(node) is AllocNode else None
+        for access in accesses:
+            root = access.view.root
+            if arrays.get(root.name) is not root and root is not made:
+                self._require_known(root, name)
+        for parameter in node.parameters:
+            if self.parameters.get(parameter.name) is not parameter:
+                self._require_known(parameter, name)
+        if made is not None:
+            if arrays.get(made.name, made) is not made:
+                raise DeclarationError(f"graph {self.name!r} already has an array {made.name!r}; choose another name", array=made.name)
+            arrays[made.name] = made
+        edges = self._hazards.edges(name, accesses) if self.infer else {}
+        if type(node) is EventWaitNode and node.event.name in self._recorded:
+            edges.setdefault(self._recorded[node.event.name], f"event {node.event.name}")
+        for source in node.after:
+            edges.setdefault(source, "after")
+        if self.infer:
+            self._hazards.record(name, accesses)
+        if type(node) is EventRecordNode:
+            self._recorded[node.event.name] = name
+        dag.add_node(name, node=node)
+        for source, reason in edges.items():
+            dag.add_edge(source, name, reason=reason)
+        self._snapshot = None
+        return node
+
+    def _require_known(self, root: Any, node: str) -> None:
+        if isinstance(root, Symbol):
+            return
+        known = self.parameters if isinstance(root, Parameter) else self.arrays
+        if known.get(root.name) is root:
+            return
+        what = "parameter" if isinstance(root, Parameter) else "array"
+        if root.name in known:
+            raise DeclarationError(
+                f"node {node!r}: {what} {root.name!r} belongs to another graph; graph {self.name!r} has its own of that name",
+                node=node, array=root.name,
+            )
+        names = ", ".join(map(repr, list(known)[:10])) or "none yet"
+        raise DeclarationError(
+            f"node {node!r}: graph {self.name!r} has no {what} {root.name!r}; its {what}s are {names}", node=node, array=root.name
+        )
+
+    # -- what a graph can do -------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.dag)
+
+    def __getitem__(self, name: str) -> Node:
+        known = self.dag.nodes.get(name)
+        if known is None:
+            raise self._no_node(name)
+        node: Node = known["node"]
+        return node
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.dag
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """All models in order of declaration."""
+        return tuple(data["node"] for _, data in self.dag.nodes(data=True))
+
+    def workflow(self) -> Workflow:
+        """Return the frozen document as it stands now."""
+        if self._snapshot is None:
+            dag = self.dag
+            index = {name: i for i, name in enumerate(dag)}
+            pred = dag.pred
+            predecessors, reasons = [], []
+            for name in dag:
+                sources = pred[name]
+                predecessors.append(tuple([index[source] for source in sources]))
+                reasons.append(tuple([data["reason"] for data in sources.values()]))
+            self._snapshot = Workflow(
+                self.name, dict(self.arrays), dict(self.parameters), self.nodes, tuple(predecessors), tuple(reasons),
+                self.infer, tuple(self._ordered),
+            )
+        return self._snapshot
+
+    def check(self, target: Union[None, str, Target] = None) -> Report:
+        """Look for faults in the description; no device is needed.
+
+        Parameters
+        ----------
+        target : str or Target, optional
+            Also check the limits and known defects of a device: ``"cpu"``, ``"amd:gfx942"``, ``"amd:gfx942@7.2"``,
+            ``"nvidia:sm_90"``.
+        """
+        return check_workflow(self.workflow(), None if target is None else Target.named(target))
+
+    def plan(self, *, target: Union[str, Target] = "cpu", lanes: Lanes = "auto", join: bool = True) -> Plan:
+        """Return what would be lowered: reduced edges, order and lanes."""
+        return make_plan(self.workflow(), Target.named(target), lanes=lanes, join=join)
+
+    def compile(
+        self,
+        runtime: Union[str, Runtime] = "auto",
+        backend: Backend = "explicit",
+        *,
+        lanes: Lanes = "auto",
+        join: bool = True,
+        device: int = 0,
+        check: bool = True,
+    ) -> Executable:
+        """Build a relaunchable Executable from a snapshot of this graph.
+
+        Parameters
+        ----------
+        runtime : {"auto", "amd", "nvidia", "cpu", "recorder"} or Runtime
+            ``"auto"`` takes amd where a device answers, else nvidia, else cpu.
+        backend : {"explicit", "capture", "streams", "serial"}
+        lanes : "auto", int, None or "measure"
+            How many sequences the nodes are gathered into; None keeps the declared shape.
+        join : bool
+            False keeps one runtime node for each declared node.
+        device : int
+        check : bool
+            Raise CheckError if `check` finds an error.
+
+        Raises
+        ------
+        CheckError, RuntimeUnavailable, HipError, DeclarationError
+        """
+        workflow = self.workflow()
+        opened = open_runtime(runtime, device) if isinstance(runtime, str) else runtime
+        if check:
+            report = check_workflow(workflow, opened.target)
+            if report.errors:
+                raise CheckError(report)
+        return Executable.build(workflow, opened, backend, lanes=lanes, join=join, device=device)
+
+    def simulate(
+        self, durations: Union[Mapping[str, float], Callable[[Node], float]], engines: Optional[Mapping[str, int]] = None
+    ) -> Timeline:
+        """Predict when each node runs on a machine with a few engines (list scheduling).
+
+        Parameters
+        ----------
+        durations : mapping or callable
+            Time of each node, by name, by kind (``"H2D"``, ``"D2H"``, ``"kernel"``, ...) or as a function of the node; any unit.
+        engines : mapping, optional
+            How many of each engine there are; by default one for ``"H2D"``, ``"D2H"`` and ``"kernel"`` each.
+        """
+        return simulate(self.workflow(), durations, engines)
+
+    def export(self, path: Union[str, os.PathLike[str]], **options: Any) -> None:
+        """Write the workflow as a file; the extension names the format."""
+        export_graph(self.workflow(), path, **options)
+
+    def to_json(self) -> str:
+        """Return the workflow as versioned JSON, one node a line."""
+        return json_format.dumps(self.workflow())
+
+    @staticmethod
+    def from_json(
+        text: str, arrays: Optional[Mapping[str, Any]] = None, callbacks: Optional[Mapping[str, Callable[..., Any]]] = None
+    ) -> Graph:
+        """Load a workflow; nothing is run, compiled or imported.
+
+        Parameters
+        ----------
+        text : str
+            What `to_json` returned.
+        arrays : mapping, optional
+            Values, by name, of arrays that the file holds only as a hash, and objects of external arrays.
+        callbacks : mapping, optional
+            Callables by import path, by function name or by node name.
+
+        Raises
+        ------
+        DeclarationError
+            If the text is no workflow, of a newer version, truncated or beyond the limits.
+        """
+        return json_format.loads(text, Graph, arrays or {}, callbacks or {})
+
+    def __repr__(self) -> str:
+        return f"Graph({self.name!r}, {len(self.dag)} nodes, {self.dag.number_of_edges()} edges)"
+
+
+def _root_name(obj: Any) -> str:
+    root = getattr(obj, "root", None) or getattr(obj, "array", None) or obj
+    return str(getattr(root, "name", "array"))
+
+
+def _an(what: str) -> str:
+    return f"an {what}" if what[0] in "aeiou" else f"a {what}"
+
+
+def _caller() -> tuple[str, int]:
+    """Return file and line of the first frame outside this module."""
+    frame: Optional[FrameType] = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename == __file__:
+        frame = frame.f_back
+    return ("<unknown>", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+

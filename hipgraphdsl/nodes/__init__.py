@@ -1,0 +1,96 @@
+"""One frozen Pydantic model for each HIP node type."""
+
+from __future__ import annotations
+
+from typing import Union
+
+from .base import Dim3, Node
+from .child import ChildGraphNode, ConditionalNode
+from .host import CapturedNode, HostNode, UnboundCallback, callable_name
+from .kernel import KernelNode
+from .memory import AllocNode, FreeNode, MemcpyNode, MemsetNode, copy_geometry, element_bytes
+from .sync import (
+    EmptyNode,
+    Event,
+    EventRecordNode,
+    EventWaitNode,
+    MemoryOp,
+    MemoryOpsNode,
+    Semaphore,
+    SemaphoreSignalNode,
+    SemaphoreWaitNode,
+    wait_value,
+    write_value,
+)
+
+__all__ = [
+    "KINDS",
+    "AllocNode",
+    "AnyNode",
+    "CapturedNode",
+    "ChildGraphNode",
+    "ConditionalNode",
+    "Dim3",
+    "EmptyNode",
+    "Event",
+    "EventRecordNode",
+    "EventWaitNode",
+    "FreeNode",
+    "HostNode",
+    "KernelNode",
+    "MemcpyNode",
+    "MemoryOp",
+    "MemoryOpsNode",
+    "MemsetNode",
+    "Node",
+    "Semaphore",
+    "SemaphoreSignalNode",
+    "SemaphoreWaitNode",
+    "UnboundCallback",
+    "callable_name",
+    "copy_geometry",
+    "element_bytes",
+    "wait_value",
+    "write_value",
+]
+
+AnyNode = Union[
+    KernelNode,
+    MemcpyNode,
+    MemsetNode,
+    AllocNode,
+    FreeNode,
+    HostNode,
+    EventRecordNode,
+    EventWaitNode,
+    EmptyNode,
+    ChildGraphNode,
+    SemaphoreSignalNode,
+    SemaphoreWaitNode,
+    MemoryOpsNode,
+    CapturedNode,
+    ConditionalNode,
+]
+"""Every node; a `match` over it ends with `assert_never`."""
+
+KINDS: dict[str, type[Node]] = {
+    cls.kind: cls
+    for cls in (
+        KernelNode,
+        MemcpyNode,
+        MemsetNode,
+        AllocNode,
+        FreeNode,
+        HostNode,
+        EventRecordNode,
+        EventWaitNode,
+        EmptyNode,
+        ChildGraphNode,
+        SemaphoreSignalNode,
+        SemaphoreWaitNode,
+        MemoryOpsNode,
+        CapturedNode,
+        ConditionalNode,
+    )
+}
+"""Node classes by kind."""

@@ -1,0 +1,219 @@
+"""Node: what every node of a workflow has."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, ClassVar, Optional, SupportsIndex, Union
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ..arrays import Access, Array, ArrayView, Parameter, as_view
+from ..errors import DeclarationError
+
+__all__ = ["Axis", "Dim3", "Node", "as_accesses", "as_dim3", "check_name"]
+
+Axis = Union[int, Parameter]
+Dim3 = tuple[Axis, Axis, Axis]
+
+_MAX_NAME = 200
+
+
+class Node(BaseModel):
+    """One node: a frozen model that holds Python objects and names them in JSON.
+
+    Attributes
+    ----------
+    name : str
+        Unique in its graph.
+    after : tuple of str
+        Names of nodes that must have finished before this one starts, beside those that its accesses imply.
+    ignore : dict of str to str
+        Diagnostic codes that `check` leaves out for this node, each with the reason.
+    source : tuple of (str, int) or None
+        File and line that declared it.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", arbitrary_types_allowed=True, ignored_types=(cached_property,), defer_build=True
+    )
+
+    kind: ClassVar[str]
+    """The node's kind, as in files: ``"kernel"``, ``"memcpy"``, ..."""
+    references: ClassVar[tuple[str, ...]] = ()
+    """Fields that refer to arrays, parameters, kernels, callbacks or workflows; files hold their names."""
+
+    name: str
+    after: tuple[str, ...] = ()
+    ignore: Optional[dict[str, str]] = None
+    source: Optional[tuple[str, int]] = None
+
+    def __init__(self, /, **data: Any) -> None:
+        check_name(data.get("name"), "node")
+        self._prepare(data)
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            raise _as_declaration_error(data["name"], error) from None
+
+    @classmethod
+    def _prepare(cls, data: dict[str, Any]) -> None:
+        """Bring the raw fields into their normal form, in place; raise DeclarationError for what cannot be."""
+
+    @cached_property
+    def accesses(self) -> tuple[Access, ...]:
+        """What the node touches, in the order of its arguments."""
+        return ()
+
+    @property
+    def reads(self) -> tuple[ArrayView, ...]:
+        """Views whose values the node uses."""
+        return tuple(a.view for a in self.accesses if a.mode != "write")
+
+    @property
+    def writes(self) -> tuple[ArrayView, ...]:
+        """Views whose values the node changes."""
+        return tuple(a.view for a in self.accesses if a.mode != "read")
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The parameters that the node's fields mention, without repeats."""
+        return ()
+
+    def changed(self, **fields: Any) -> Node:
+        """Return a copy with other fields, checked as a new node is."""
+        data = {name: getattr(self, name) for name in type(self).model_fields}
+        data.update(fields)
+        return type(self)(**data)
+
+    def translated(self, arrays: Mapping[str, Any], parameters: Mapping[str, Any]) -> Node:
+        """Return a copy whose arrays and parameters are those of the same names in another graph."""
+        fields = {name: _translate(getattr(self, name), arrays, parameters, self.name) for name in self.references}
+        return self.changed(**fields)
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.name))
+
+    def describe(self) -> str:
+        """Return what the node does in a few words, without its name."""
+        return self.kind
+
+
+def _translate(value: Any, arrays: Mapping[str, Any], parameters: Mapping[str, Any], node: str) -> Any:
+    if isinstance(value, ArrayView):
+        root = _translate(value.root, arrays, parameters, node)
+        return value if root is value.root else ArrayView(root, value.selection)
+    if isinstance(value, Access):
+        return Access(_translate(value.view, arrays, parameters, node), value.mode, value.region)
+    if isinstance(value, (Array, Parameter)):
+        if value.kind == "symbol":
+            return value
+        found = (parameters if isinstance(value, Parameter) else arrays).get(value.name)
+        if found is None or found.shape != value.shape or found.dtype != value.dtype:
+            raise DeclarationError(
+                f"node {node!r}: there is no {value.kind} {value.name!r} of {value.dtype}{list(value.shape)} to take its place",
+                node=node, array=value.name,
+            )
+        return found
+    if isinstance(value, (tuple, list)):
+        return tuple(_translate(v, arrays, parameters, node) for v in value)
+    if isinstance(value, dict):
+        return {k: _translate(v, arrays, parameters, node) for k, v in value.items()}
+    if dataclasses.is_dataclass(value) and hasattr(value, "view"):
+        return dataclasses.replace(value, view=_translate(value.view, arrays, parameters, node))  # type: ignore[type-var]
+    return value
+
+
+def check_name(name: Any, what: str) -> str:
+    """Return `name` if it can name something.
+
+    Raises
+    ------
+    DeclarationError
+        If it is no string, empty, too long or holds characters that a file or a drawing cannot show.
+    """
+    if type(name) is str and name.isidentifier() and len(name) <= _MAX_NAME:
+        return name
+    if not isinstance(name, str):
+        raise DeclarationError(f"the name of {_a(what)} is a string (got {name!r})")
+    if not name or len(name) > _MAX_NAME or not name.isprintable() or name != name.strip() or "[" in name:
+        raise DeclarationError(
+            f"{name[:60]!r} cannot name {_a(what)}: a name has 1 to {_MAX_NAME} printable characters, no '[', no space around it"
+        )
+    return name
+
+
+def _a(what: str) -> str:
+    return f"an {what}" if what[0] in "aeiou" else f"a {what}"
+
+
+def as_dim3(value: Any, field: str, node: str) -> Dim3:
+    """Return one to three extents as a triple; each is an int of at least 1 or a scalar integer parameter."""
+    if type(value) is int and 0 < value < 2**32:
+        return (value, 1, 1)
+    axes = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    if not 1 <= len(axes) <= 3:
+        raise DeclarationError(f"node {node!r}: {field} has one to three axes (got {len(axes)})", node=node)
+    result: list[Axis] = []
+    for i, axis in enumerate(axes):
+        if isinstance(axis, Parameter):
+            if axis.shape or axis.dtype.kind not in "iu":
+                raise DeclarationError(
+                    f"node {node!r}: {field}.{i} can be a scalar integer parameter; {axis.name!r} is {axis!r}", node=node
+                )
+            result.append(axis)
+            continue
+        if isinstance(axis, (bool, np.bool_)) or not isinstance(axis, SupportsIndex):
+            raise DeclarationError(f"node {node!r}: {field}.{i} is an integer (got {axis!r})", node=node)
+        extent = axis.__index__()
+        if extent < 1:
+            raise DeclarationError(f"node {node!r}: {field}.{i} must be at least 1 (got {extent})", node=node)
+        if extent >= 2**32:
+            raise DeclarationError(f"node {node!r}: {field}.{i} must be less than 2**32 (got {extent})", node=node)
+        result.append(extent)
+    return (*result, *(1,) * (3 - len(result)))  # type: ignore[return-value]  # one to three axes and the rest are three
+
+
+def as_accesses(reads: Any, writes: Any, args: tuple[Any, ...], node: str) -> tuple[Access, ...]:
+    """Return the accesses of a node that runs the user's own code.
+
+    Without `reads` and `writes`, it updates every array in `args`; a view in both lists is updated.
+    """
+    if reads is None and writes is None:
+        found = []
+        for arg in args:
+            if isinstance(arg, Access):
+                found.append(arg)
+            elif isinstance(arg, ArrayView):
+                found.append(Access(arg, "update"))
+        return tuple(found)
+    read = [as_view(v, f"node {node!r}: an array in reads=") for v in _listed(reads, "reads", node)]
+    written = [as_view(v, f"node {node!r}: an array in writes=") for v in _listed(writes, "writes", node)]
+    result = [Access(v, "update" if v in written else "read") for v in read]
+    result += [Access(v, "write") for v in written if v not in read]
+    return tuple(result)
+
+
+def _listed(value: Any, field: str, node: str) -> tuple[Any, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, (list, tuple)):
+        return tuple(value)
+    raise DeclarationError(f"node {node!r}: {field} is a list of arrays (got {value!r}); write {field}=[...]", node=node)
+
+
+def _as_declaration_error(node: str, error: ValidationError) -> DeclarationError:
+    parts = []
+    for item in error.errors():
+        where = ".".join(str(part) for part in item["loc"])
+        if item["type"] == "extra_forbidden":
+            parts.append(f"there is no field {where!r}")
+        elif item["type"] == "missing":
+            parts.append(f"field {where!r} is missing")
+        else:
+            shown: Any = item["input"]
+            text = repr(shown) if not isinstance(shown, Mapping) else "..."
+            parts.append(f"{where}: {item['msg'].lower()} (got {text[:80]})")
+    return DeclarationError(f"node {node!r}: " + "; ".join(parts), node=node)

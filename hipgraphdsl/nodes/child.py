@@ -1,0 +1,207 @@
+"""Nodes that hold workflows: child graphs and conditionals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Optional, Union
+
+from ..arrays import Access, AllocArray, Array, ArrayView, ExternalArray, HostArray, Parameter, Region, as_view
+from ..errors import DeclarationError
+from ..kernels import Symbol
+from .base import Node
+from .memory import element_bytes
+
+if TYPE_CHECKING:
+    from ..workflow import Workflow
+
+__all__ = ["ChildGraphNode", "ConditionalNode"]
+
+Bound = Union[ArrayView, Parameter, Any]
+
+
+class ChildGraphNode(Node):
+    """A whole workflow as one node (hipGraphAddChildGraphNode).
+
+    Attributes
+    ----------
+    workflow : Workflow
+        A snapshot: later changes of the graph that it came from are not seen.
+    bind : dict of str to view, Parameter or value
+        The child's arrays and parameters, by name, to the parent's arrays or views (contiguous, same dtype and size),
+        parameters, or values. Arrays that are not bound belong to the parent's Executable as ``<node>/<array>``; parameters
+        that are not bound keep their defaults.
+    """
+
+    kind: ClassVar[str] = "child"
+    references: ClassVar[tuple[str, ...]] = ("workflow", "bind")
+
+    workflow: Any
+    bind: dict[str, Any] = {}
+
+    @classmethod
+    def _prepare(cls, data: dict[str, Any]) -> None:
+        name = data["name"]
+        workflow = data["workflow"] = _as_workflow(data.get("workflow"), name)
+        bind = data.get("bind") or {}
+        if not isinstance(bind, Mapping):
+            raise DeclarationError(f"node {name!r}: bind is a dict from the child's names (got {bind!r})", node=name)
+        bound: dict[str, Bound] = {}
+        for inner, value in bind.items():
+            if inner in workflow.arrays:
+                bound[inner] = _bind_array(workflow.arrays[inner], value, name)
+            elif inner in workflow.parameters:
+                parameter = workflow.parameters[inner]
+                bound[inner] = _bind_array(parameter, value, name) if parameter.shape else _bind_value(parameter, value, name)
+            else:
+                names = ", ".join(map(repr, [*workflow.arrays, *workflow.parameters])) or "none"
+                raise DeclarationError(
+                    f"node {name!r}: child graph {workflow.name!r} has no array or parameter {inner!r}; it has {names}", node=name
+                )
+        data["bind"] = bound
+
+    @cached_property
+    def accesses(self) -> tuple[Access, ...]:
+        """What the child touches of the parent's arrays, byte for byte; its own arrays are nobody else's business."""
+        found: dict[tuple[Any, str, Region], Access] = {}
+        for access in self.workflow.accesses:
+            root = access.view.root
+            if root.name in self.bind and not isinstance(root, (Symbol, AllocArray)):
+                outer: ArrayView = self.bind[root.name]
+                region = access.bytes.shifted(outer.offset_bytes)
+                whole = region == outer.region
+                result = Access(outer, access.mode, None if whole else region)
+            elif isinstance(root, (ExternalArray, Symbol)):
+                result = access
+            else:
+                continue
+            found[(result.view.root, result.mode, result.bytes)] = result
+        return tuple(found.values())
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        found: dict[Parameter, None] = {}
+        for value in self.bind.values():
+            root = value.root if isinstance(value, ArrayView) else value
+            if isinstance(root, Parameter):
+                found[root] = None
+        return tuple(found)
+
+    def describe(self) -> str:
+        bound = ", ".join(f"{inner}={getattr(value, 'name', value)}" for inner, value in self.bind.items())
+        return f"{self.workflow.name}({bound})"
+
+
+def _as_workflow(value: Any, node: str) -> Workflow:
+    if hasattr(value, "workflow") and callable(value.workflow):
+        value = value.workflow()
+    if not hasattr(value, "predecessors"):
+        raise DeclarationError(f"node {node!r}: workflow is a Graph or a Workflow (got {type(value).__name__})", node=node)
+    return value  # type: ignore[no-any-return]  # told by its attributes, because Workflow stands below nodes
+
+
+def _bind_array(inner: Union[Array, Parameter], value: Any, node: str) -> ArrayView:
+    outer = as_view(value, f"node {node!r}: an array for {inner.name!r} of the child")
+    if isinstance(inner, AllocArray):
+        raise DeclarationError(f"node {node!r}: {inner.name!r} is made by an alloc node of the child and cannot be bound", node=node)
+    if outer.dtype != inner.dtype or outer.nbytes != inner.nbytes or not outer.contiguous:
+        raise DeclarationError(
+            f"node {node!r}: {inner.name!r} of the child is {inner.dtype}{list(inner.shape)} and takes a contiguous array of the"
+            f" same dtype and size; {outer.name!r} is {outer.dtype}{list(outer.shape)}"
+            + ("" if outer.contiguous else " and not contiguous"),
+            node=node, array=outer.root.name,
+        )
+    if isinstance(inner, HostArray) and not outer.root.on_host:
+        raise DeclarationError(
+            f"node {node!r}: {inner.name!r} of the child is a host array; {outer.name!r} is {outer.root.kind} memory",
+            node=node, array=outer.root.name,
+        )
+    if inner.on_device and not outer.root.on_device:
+        raise DeclarationError(
+            f"node {node!r}: {inner.name!r} of the child is reached by the device; {outer.name!r} is pageable host memory",
+            node=node, array=outer.root.name,
+        )
+    return outer
+
+
+def _bind_value(inner: Parameter, value: Any, node: str) -> Any:
+    if isinstance(value, Parameter):
+        if value.dtype != inner.dtype or value.shape:
+            raise DeclarationError(f"node {node!r}: parameter {inner.name!r} of the child is {inner.dtype}; {value!r} is not", node=node)
+        return value
+    element_bytes(value, inner.dtype, f"node {node!r}: parameter {inner.name!r}")
+    return value
+
+
+class ConditionalNode(Node):
+    """Run workflows as a condition in device memory says (cudaGraphConditionalHandle; HIP has none up to 10.0).
+
+    Attributes
+    ----------
+    mode : {"if", "while", "switch"}
+    condition : ArrayView
+        One 32-bit integer: not 0 for ``if`` and ``while``, the index of the body for ``switch``.
+    bodies : tuple of Workflow
+        One for ``while``, one or two (then, else) for ``if``, one or more for ``switch``.
+    bind : dict
+        As for a child graph, for all bodies.
+    """
+
+    kind: ClassVar[str] = "conditional"
+    references: ClassVar[tuple[str, ...]] = ("condition", "bodies", "bind")
+
+    mode: Literal["if", "while", "switch"]
+    condition: ArrayView
+    bodies: tuple[Any, ...]
+    bind: dict[str, Any] = {}
+
+    @classmethod
+    def _prepare(cls, data: dict[str, Any]) -> None:
+        name = data["name"]
+        condition = data["condition"] = as_view(data.get("condition"), f"node {name!r}: condition is an array, and one")
+        if condition.size != 1 or condition.dtype.kind not in "iu" or condition.dtype.itemsize != 4:
+            raise DeclarationError(
+                f"node {name!r}: condition is one 32-bit integer; {condition.name!r} has {condition.size} of {condition.dtype}",
+                node=name,
+            )
+        bodies = data.get("bodies", ())
+        bodies = tuple(bodies) if isinstance(bodies, (tuple, list)) else (bodies,)
+        data["bodies"] = tuple(_as_workflow(body, name) for body in bodies)
+        most: Optional[int] = {"if": 2, "while": 1, "switch": None}.get(data.get("mode", ""), 0)
+        if not bodies or (most is not None and len(bodies) > most):
+            raise DeclarationError(
+                f"node {name!r}: mode {data.get('mode')!r} takes"
+                f" {'one or more bodies' if most is None else f'1 to {most} bodies' if most else 'if, while or switch'}"
+                f" (got {len(bodies)} bodies)",
+                node=name,
+            )
+        bind = dict(data.get("bind") or {})
+        children = [ChildGraphNode(name=name, workflow=body, bind={k: v for k, v in bind.items() if _has(body, k)})
+                    for body in data["bodies"]]
+        for inner in bind:
+            if not any(inner in child.bind for child in children):
+                raise DeclarationError(f"node {name!r}: no body has an array or parameter {inner!r}", node=name)
+        data["bind"] = {k: v for child in children for k, v in child.bind.items()}
+
+    @property
+    def children(self) -> tuple[ChildGraphNode, ...]:
+        """The bodies as child graph nodes, bound."""
+        return tuple(
+            ChildGraphNode(name=self.name, workflow=body, bind={k: v for k, v in self.bind.items() if _has(body, k)})
+            for body in self.bodies
+        )
+
+    @cached_property
+    def accesses(self) -> tuple[Access, ...]:
+        found = [Access(self.condition, "read")]
+        for child in self.children:
+            # A body may be skipped, so what it writes keeps its earlier value: an update.
+            found += [Access(a.view, "update" if a.is_write else "read", a.region) for a in child.accesses]
+        return tuple(found)
+
+    def describe(self) -> str:
+        return f"{self.mode} {self.condition.name}: {', '.join(body.name for body in self.bodies)}"
+
+
+def _has(workflow: Workflow, name: str) -> bool:
+    return name in workflow.arrays or name in workflow.parameters

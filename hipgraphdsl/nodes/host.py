@@ -1,0 +1,164 @@
+"""Nodes that run the user's own code: on the host, or on a stream while it is captured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, ClassVar
+
+from ..arrays import Access, ArrayView, Parameter, Viewable
+from ..errors import DeclarationError
+from .base import Node, as_accesses
+
+__all__ = ["CapturedNode", "HostNode", "callable_name"]
+
+
+def callable_name(fn: Any) -> str:
+    """Return a short name for a callback: its own, or its class's."""
+    return getattr(fn, "__name__", None) or type(fn).__name__
+
+
+class _UserCode(Node):
+    """What host and captured nodes share."""
+
+    references: ClassVar[tuple[str, ...]] = ("fn", "args", "access")
+
+    fn: Any
+    args: tuple[Any, ...] = ()
+    access: tuple[Access, ...] = ()
+
+    @classmethod
+    def _prepare(cls, data: dict[str, Any]) -> None:
+        name = data["name"]
+        fn = data.get("fn")
+        if not isinstance(fn, (Callable, UnboundCallback)):  # type: ignore[arg-type]  # collections.abc.Callable is a class
+            raise DeclarationError(f"node {name!r}: fn is a Python callable (got {fn!r})", node=name)
+        args = data.get("args", ())
+        if not isinstance(args, (tuple, list)):
+            raise DeclarationError(f"node {name!r}: args is a tuple (got {args!r}); write args=(...,)", node=name)
+        data["args"] = tuple(
+            a if isinstance(a, Access) or (isinstance(a, Parameter) and not a.shape) or not isinstance(a, Viewable) else a.as_view()
+            for a in args
+        )
+        if "access" not in data:
+            data["access"] = as_accesses(data.pop("reads", None), data.pop("writes", None), data["args"], name)
+        elif "reads" in data or "writes" in data:
+            raise DeclarationError(f"node {name!r}: give access, or reads and writes, not both", node=name)
+        for access in data["access"]:
+            cls._check_access(access, name)
+
+    @classmethod
+    def _check_access(cls, access: Access, node: str) -> None:
+        root = access.view.root
+        if access.is_write and not getattr(root, "writeable", True):
+            raise DeclarationError(
+                f"node {node!r}: external array {root.name!r} is read-only; list it in reads=[...]", node=node, array=root.name
+            )
+
+    @cached_property
+    def accesses(self) -> tuple[Access, ...]:
+        """What `reads` and `writes` say, or an update of every array in `args`."""
+        return self.access
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        found: dict[Parameter, None] = {}
+        for arg in self.args:
+            value = arg.view if isinstance(arg, Access) else arg
+            value = value.root if isinstance(value, ArrayView) else value
+            if isinstance(value, Parameter):
+                found[value] = None
+        return tuple(found)
+
+    def describe(self) -> str:
+        return f"{callable_name(self.fn)}({', '.join(_argument_text(a) for a in self.args)})"
+
+
+def _argument_text(arg: Any) -> str:
+    if isinstance(arg, (ArrayView, Parameter)):
+        return arg.name
+    if isinstance(arg, Access):
+        return arg.view.name
+    text = repr(arg)
+    return text if len(text) <= 20 else text[:17] + "..."
+
+
+class UnboundCallback:
+    """A callback that a file names and nobody has supplied yet; compile refuses it by name.
+
+    Attributes
+    ----------
+    path : str
+        Import path, ``"package.module:function"``.
+    """
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    @property
+    def __name__(self) -> str:  # noqa: A003  # shown where a function's own name would be
+        return self.path.rpartition(":")[2]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UnboundCallback) and other.path == self.path
+
+    def __hash__(self) -> int:
+        return hash(self.path)
+
+    def __repr__(self) -> str:
+        return f"UnboundCallback({self.path!r})"
+
+
+class HostNode(_UserCode):
+    """A Python callable that the runtime calls on the host (hipGraphAddHostNode).
+
+    It is called with one NumPy view for each array or view in `args`, the current value of each parameter, and other
+    arguments as they are; what it returns is ignored. Views that are only read are not writeable.
+
+    Attributes
+    ----------
+    fn : callable
+    args : tuple
+    access : tuple of Access
+        From ``reads=[...]`` and ``writes=[...]``; without them every array in `args` is updated.
+    """
+
+    kind: ClassVar[str] = "host"
+
+    @classmethod
+    def _check_access(cls, access: Access, node: str) -> None:
+        super()._check_access(access, node)
+        root = access.view.root
+        if not root.on_host:
+            raise DeclarationError(
+                f"node {node!r}: a host callback cannot reach {root.kind} array {root.name!r}; copy it to a host array first",
+                node=node, array=root.name,
+            )
+
+    @classmethod
+    def _prepare(cls, data: dict[str, Any]) -> None:
+        super()._prepare(data)
+        for arg in data["args"]:
+            view = arg.view if isinstance(arg, Access) else arg
+            if isinstance(view, ArrayView):
+                cls._check_access(Access(view, "read"), data["name"])
+
+
+class CapturedNode(_UserCode):
+    """Whatever a function issues on a stream while it is captured.
+
+    ``fn(stream, *args)`` is called while capturing: by the explicit and capture backends when the graph is compiled, by
+    streams and serial at each launch. `int(stream)` is the raw handle, `stream.runtime` the protocol's calls; an array in
+    `args` arrives as an object with `ptr`, `__cuda_array_interface__` and `__dlpack__`.
+
+    Attributes
+    ----------
+    fn : callable
+    args : tuple
+    access : tuple of Access
+        From ``reads=[...]`` and ``writes=[...]``; without them every array in `args` is updated.
+    """
+
+    kind: ClassVar[str] = "captured"

@@ -1,0 +1,250 @@
+"""KernelNode."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, ClassVar, Optional, SupportsIndex
+
+import numpy as np
+
+from ..arrays import Access, ArrayView, Parameter, Viewable
+from ..errors import DeclarationError
+from ..kernels import Kernel, KernelParameter, Signature, check_argument
+from .base import Dim3, Node, as_dim3
+
+__all__ = ["KernelNode"]
+
+_BOUNDS = {
+    np.dtype(f"{kind}{size}"): (-(2 ** (8 * size - 1)), 2 ** (8 * size - 1) - 1) if kind == "i" else (0, 2 ** (8 * size) - 1)
+    for kind in "iu"
+    for size in (1, 2, 4, 8)
+}
+
+_MAX_THREADS = 1024  # of a block, on every device that HIP runs on
+
+
+class KernelNode(Node):
+    """A kernel launch (hipGraphAddKernelNode).
+
+    Attributes
+    ----------
+    kernel : Kernel
+    grid : tuple of 3 int or Parameter
+        Blocks along x, y, z.
+    block : tuple of 3 int or Parameter
+        Threads of a block along x, y, z; at most 1024 in all.
+    args : tuple
+        One entry for each parameter of the kernel: a view for a pointer (or `hg.reads`, `hg.writes`, `hg.updates` of one), a
+        value or a parameter for a value.
+    shared_bytes : int
+        Dynamic shared memory of a block, in bytes.
+    cooperative : bool
+        All blocks are resident at once and may synchronise with each other.
+    priority : int or None
+        Launch priority where the platform has one; lower runs first.
+    """
+
+    kind: ClassVar[str] = "kernel"
+    references: ClassVar[tuple[str, ...]] = ("kernel", "grid", "block", "args")
+
+    kernel: Kernel
+    grid: Any
+    block: Any
+    args: tuple[Any, ...] = ()
+    shared_bytes: int = 0
+    cooperative: bool = False
+    priority: Optional[int] = None
+
+    @classmethod
+    def _prepare(cls, data: dict[str, Any]) -> None:
+        name = data["name"]
+        for field in ("kernel", "grid", "block"):
+            if field not in data:
+                raise DeclarationError(f"node {name!r}: field {field!r} is missing", node=name)
+        kernel = data["kernel"]
+        if not isinstance(kernel, Kernel):
+            raise DeclarationError(
+                f"node {name!r}: kernel is a hipgraphdsl.Kernel such as module['scale'] (got {type(kernel).__name__})", node=name
+            )
+        data["grid"] = as_dim3(data["grid"], "grid", name)
+        data["block"] = block = as_dim3(data["block"], "block", name)
+        threads = 1
+        for axis in block:
+            if not isinstance(axis, Parameter):
+                threads *= axis
+        if threads > _MAX_THREADS:
+            raise DeclarationError(
+                f"node {name!r}: a block has at most {_MAX_THREADS} threads (got {' x '.join(map(str, block))} = {threads})",
+                node=name,
+            )
+        shared = data.get("shared_bytes", 0)
+        if type(shared) is int and 0 <= shared < 2**31:
+            pass
+        elif not isinstance(shared, SupportsIndex) or isinstance(shared, bool) or not 0 <= shared.__index__() < 2**31:
+            raise DeclarationError(f"node {name!r}: shared_bytes is a number of bytes from 0 (got {shared!r})", node=name)
+        args = data.get("args", ())
+        if not isinstance(args, (tuple, list)):
+            args = (args,)
+        signature = kernel.signature
+        if signature is None:
+            data["args"] = args = tuple([a.as_view() if isinstance(a, Viewable) and not isinstance(a, Access) else a for a in args])
+            signature = _signature_of(kernel.name, args, name)
+        parameters = signature.parameters
+        if len(args) != len(parameters):
+            wanted = ", ".join(f"{p.ctype} {p.name}" for p in parameters)
+            raise DeclarationError(
+                f"node {name!r}: kernel {kernel.name!r} takes {len(parameters)} arguments ({wanted}), got {len(args)}", node=name
+            )
+        data["args"] = tuple([_argument(p, a, name, kernel.name) for p, a in zip(parameters, args)])
+
+    @cached_property
+    def signature(self) -> Signature:
+        """The kernel's, or for a code object without one what the arguments say."""
+        return self.kernel.signature or _signature_of(self.kernel.name, self.args, self.name)
+
+    @cached_property
+    def accesses(self) -> tuple[Access, ...]:
+        """One access for each pointer argument; `const T*` is read, `T*` is updated, unless the argument says otherwise."""
+        found = []
+        for parameter, arg in zip(self.signature.parameters, self.args):
+            if type(arg) is ArrayView:
+                found.append(Access(arg, "read" if parameter.const else "update"))
+            elif type(arg) is Access:
+                found.append(arg)
+        for symbol, constant in self.kernel.symbols:
+            found.append(Access(symbol.as_view(), "read" if constant else "update"))
+        return tuple(found)
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        found: dict[Parameter, None] = {}
+        for value in (*self.args, *self.grid, *self.block):
+            if isinstance(value, Access):
+                value = value.view
+            if isinstance(value, ArrayView):
+                value = value.root
+            if isinstance(value, Parameter):
+                found[value] = None
+        return tuple(found)
+
+    @property
+    def threads(self) -> Optional[int]:
+        """Threads of the whole launch, None where a parameter decides."""
+        total = 1
+        for axis in (*self.grid, *self.block):
+            if isinstance(axis, Parameter):
+                return None
+            total *= axis
+        return total
+
+    def describe(self) -> str:
+        return f"{self.kernel.name}<<<{_dim_text(self.grid)}, {_dim_text(self.block)}>>>"
+
+
+def _dim_text(dim: Dim3) -> str:
+    axes = [a.name if isinstance(a, Parameter) else str(a) for a in dim]
+    while len(axes) > 1 and axes[-1] == "1":
+        axes.pop()
+    return axes[0] if len(axes) == 1 else f"({', '.join(axes)})"
+
+
+def _argument(parameter: KernelParameter, arg: Any, node: str, kernel: str) -> Any:
+    """Return one argument in its normal form: ArrayView, Access, Parameter or a checked value."""
+    kind = type(arg)
+    if kind is int and (bounds := _BOUNDS.get(parameter.dtype)) is not None and not parameter.pointer:
+        if bounds[0] <= arg <= bounds[1]:
+            return arg
+    if parameter.pointer:
+        if type(arg) is ArrayView:
+            view, result = arg, arg
+        elif isinstance(arg, Access):
+            view, result = arg.view, arg
+        elif isinstance(arg, Viewable):
+            view = result = arg.as_view()
+        else:
+            raise DeclarationError(
+                f"node {node!r}: argument {parameter.name!r} of kernel {kernel!r} is {parameter.ctype}: give an array or a view"
+                f" of one (got {type(arg).__name__} {_short(arg)})",
+                node=node,
+            )
+        _check_pointer(parameter, view, result, node, kernel)
+        return result
+    if isinstance(arg, Parameter):
+        if arg.shape or not _same_dtype(parameter, arg.dtype):
+            raise DeclarationError(
+                f"node {node!r}: argument {parameter.name!r} of kernel {kernel!r} is {parameter.ctype}, parameter {arg.name!r} is"
+                f" {arg.dtype}{list(arg.shape) if arg.shape else ''}; declare it with dtype={str(parameter.dtype)!r}",
+                node=node, array=arg.name,
+            )
+        return arg
+    if isinstance(arg, (Viewable, Access)):
+        raise DeclarationError(
+            f"node {node!r}: argument {parameter.name!r} of kernel {kernel!r} is {parameter.ctype}, a value; got the array"
+            f" {arg.as_view().name!r}",
+            node=node,
+        )
+    value = check_argument(parameter, arg, f"node {node!r}: kernel {kernel!r}")
+    return arg if isinstance(value, bytes) else value
+
+
+def _signature_of(kernel: str, args: tuple[Any, ...], node: str) -> Signature:
+    dtypes: list[Any] = []
+    for i, arg in enumerate(args):
+        if isinstance(arg, (ArrayView, Access)):
+            dtypes.append(None)
+        elif isinstance(arg, (Parameter, np.generic, np.ndarray)):
+            dtypes.append(arg.dtype)
+        else:
+            raise DeclarationError(
+                f"node {node!r}: the signature of kernel {kernel!r} is not known, so argument {i} needs a NumPy type such as"
+                f" numpy.int32({arg!r}); or give signatures= to Module.from_file",
+                node=node,
+            )
+    return Signature.of_values(kernel, dtypes)
+
+
+def _same_dtype(parameter: KernelParameter, dtype: Any) -> bool:
+    return bool(parameter.dtype == dtype)
+
+
+def _check_pointer(parameter: KernelParameter, view: ArrayView, given: Any, node: str, kernel: str) -> None:
+    root = view.root
+    where = f"node {node!r}: argument {parameter.name!r} of kernel {kernel!r}"
+    if not root.on_device:
+        raise DeclarationError(
+            f"{where}: {root.name!r} is pageable host memory, which kernels cannot reach; declare it with pinned=True or copy it",
+            node=node, array=root.name,
+        )
+    wanted = parameter.dtype
+    if wanted is not None and wanted != view.dtype:
+        raise DeclarationError(
+            f"{where} is {parameter.ctype}, which takes dtype {wanted}; {view.name!r} has dtype {view.dtype}",
+            node=node, array=root.name,
+        )
+    if not view.contiguous:
+        raise DeclarationError(
+            f"{where}: the view {view.name!r} is not contiguous, and a kernel gets only the address of its first element; pass"
+            " the array and its strides, or copy the view",
+            node=node, array=root.name,
+        )
+    if parameter.lanes > 1:
+        if view.size % parameter.lanes:
+            raise DeclarationError(
+                f"{where} is {parameter.ctype}: {view.name!r} has {view.size} elements, not a multiple of {parameter.lanes}",
+                node=node, array=root.name,
+            )
+        if view.offset_bytes % parameter.align:
+            raise DeclarationError(
+                f"{where} is {parameter.ctype}: {view.name!r} begins at byte {view.offset_bytes}, not at a multiple of"
+                f" {parameter.align}",
+                node=node, array=root.name,
+            )
+    if isinstance(given, Access) and given.is_write and parameter.const:
+        raise DeclarationError(f"{where} is {parameter.ctype} and cannot be written", node=node, array=root.name)
+    if not getattr(root, "writeable", True) and not parameter.const and not (isinstance(given, Access) and given.mode == "read"):
+        raise DeclarationError(f"{where}: external array {root.name!r} is read-only", node=node, array=root.name)
+
+
+def _short(obj: Any) -> str:
+    text = repr(obj)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,298 @@
+"""Nodes that move, fill, make and return memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Optional
+
+import numpy as np
+
+from ..arrays import Access, AllocArray, Array, ArrayView, HostArray, Parameter, Viewable, as_view
+from ..errors import DeclarationError
+from .base import Node
+
+__all__ = ["AllocNode", "CopyGeometry", "FreeNode", "MemcpyNode", "MemsetNode", "copy_geometry", "element_bytes"]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyGeometry:
+    """A copy as one pitched box: `depth` slices of `height` rows of `width_bytes` bytes.
+
+    `*_pitch` is the distance between rows and `*_slice` the distance between slices, in bytes; a slice distance is a
+    multiple of the pitch. A 1-D copy has height and depth 1.
+    """
+
+    width_bytes: int
+    height: int
+    depth: int
+    dst_pitch: int
+    dst_slice: int
+    src_pitch: int
+    src_slice: int
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether it is one contiguous run on both sides."""
+        return self.height == 1 and self.depth == 1
+
+
+def copy_geometry(dst: ArrayView, src: ArrayView) -> Optional[CopyGeometry]:
+    """Return the pitched box that copies `src` to `dst` element by element, or None where there is none.
+
+    Both have the same number of elements and, unless both are contiguous, the same extents apart from ones.
+    """
+    itemsize = dst.dtype.itemsize
+    if dst.contiguous and src.contiguous:
+        return CopyGeometry(dst.nbytes, 1, 1, dst.nbytes, dst.nbytes, dst.nbytes, dst.nbytes)
+    width = itemsize
+    dims: list[tuple[int, int, int]] = []  # (count, dst stride, src stride), innermost first
+    dst_dims = [(n, s) for n, s in zip(reversed(dst.shape), reversed(dst.strides)) if n > 1]
+    src_dims = [(n, s) for n, s in zip(reversed(src.shape), reversed(src.strides)) if n > 1]
+    for (count, dst_stride), (src_count, src_stride) in zip(dst_dims, src_dims):
+        if count != src_count:
+            return None
+        if not dims and dst_stride == width and src_stride == width:
+            width *= count
+        elif dims and dst_stride == dims[-1][0] * dims[-1][1] and src_stride == dims[-1][0] * dims[-1][2]:
+            dims[-1] = (dims[-1][0] * count, dims[-1][1], dims[-1][2])
+        else:
+            dims.append((count, dst_stride, src_stride))
+    if len(dims) > 2:
+        return None
+    height, dst_pitch, src_pitch = dims[0] if dims else (1, width, width)
+    depth, dst_slice, src_slice = dims[1] if len(dims) > 1 else (1, height * dst_pitch, height * src_pitch)
+    if depth > 1 and (dst_slice % dst_pitch or src_slice % src_pitch):
+        return None
+    return CopyGeometry(width, height, depth, dst_pitch, dst_slice, src_pitch, src_slice)
+
+
+class MemcpyNode(Node):
+    """A copy of elements (hipGraphAddMemcpyNode1D, hipGraphAddMemcpyNode); the direction follows from the arrays.
+
+    Attributes
+    ----------
+    dst, src : ArrayView
+        Same dtype and same number of elements; what one 3-D pitched copy can express.
+    """
+
+    kind: ClassVar[str] = "memcpy"
+    references: ClassVar[tuple[str, ...]] = ("dst", "src")
+
+    dst: ArrayView
+    src: ArrayView
+
+    @classmethod
+    def _prepare(cls, data: dict[str, Any]) -> None:
+        name = data["name"]
+        for field in ("dst", "src"):
+            if field not in data:
+                raise DeclarationError(f"node {name!r}: field {field!r} is missing", node=name)
+            data[field] = as_view(data[field], f"node {name!r}: {field} is an array, and one")
+        dst, src = data["dst"], data["src"]
+        if dst.dtype != src.dtype:
+            raise DeclarationError(
+                f"node {name!r}: a copy keeps the dtype; {src.name!r} is {src.dtype} and {dst.name!r} is {dst.dtype}", node=name
+            )
+        same_form = [n for n in dst.shape if n > 1] == [n for n in src.shape if n > 1]
+        if dst.size != src.size or not (same_form or (dst.contiguous and src.contiguous)):
+            raise DeclarationError(
+                f"node {name!r}: {src.name!r} has shape {src.shape} ({src.nbytes} bytes) and {dst.name!r} has shape {dst.shape}"
+                f" ({dst.nbytes} bytes); slice one of them to the other's shape",
+                node=name,
+            )
+        if copy_geometry(dst, src) is None:
+            raise DeclarationError(
+                f"node {name!r}: no single 3-D pitched copy takes {src.name!r} (strides {src.strides}) to {dst.name!r} (strides"
+                f" {dst.strides}); split it, or copy a contiguous part",
+                node=name,
+            )
+        if not getattr(dst.root, "writeable", True):
+            raise DeclarationError(f"node {name!r}: external array {dst.root.name!r} is read-only", node=name, array=dst.root.name)
+
+    @cached_property
+    def accesses(self) -> tuple[Access, ...]:
+        return (Access(self.src, "read"), Access(self.dst, "write"))
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return tuple(dict.fromkeys(v.root for v in (self.dst, self.src) if isinstance(v.root, Parameter)))
+
+    @property
+    def direction(self) -> str:
+        """``"H2D"``, ``"D2H"``, ``"D2D"`` or ``"H2H"``."""
+        return f"{_side(self.src)}2{_side(self.dst)}"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes copied."""
+        return self.dst.nbytes
+
+    def describe(self) -> str:
+        return f"{self.dst.name} <- {self.src.name}"
+
+
+def _side(view: ArrayView) -> str:
+    root = view.root
+    return "H" if isinstance(root, Array) and root.on_host else "D"
+
+
+def element_bytes(value: Any, dtype: np.dtype[Any], where: str) -> bytes:
+    """Return `value` as one element of `dtype`.
+
+    Raises
+    ------
+    DeclarationError
+        If the dtype cannot hold it.
+    """
+    try:
+        if dtype.kind in "iu":
+            if isinstance(value, (bool, np.bool_)) or int(value) != value:
+                raise ValueError("it is no integer")
+            info = np.iinfo(dtype)
+            if not info.min <= int(value) <= info.max:
+                raise ValueError(f"the range is {info.min}..{info.max}")
+        elif dtype.kind == "b" and value not in (0, 1):
+            raise ValueError("it is neither true nor false")
+        elif dtype.kind == "f" and isinstance(value, complex):
+            raise ValueError("it is complex")
+        element = np.zeros((), dtype)
+        with np.errstate(over="raise"):
+            element[()] = value
+    except (TypeError, ValueError, OverflowError, FloatingPointError) as error:
+        raise DeclarationError(f"{where}: {value!r} is no value of dtype {dtype}: {error}") from None
+    return element.tobytes()
+
+
+class MemsetNode(Node):
+    """Set every element of a view to one value (hipGraphAddMemsetNode, or a fill kernel where memset cannot).
+
+    Attributes
+    ----------
+    dst : ArrayView
+    value : number, numpy.void or Parameter
+        In the array's dtype.
+    """
+
+    kind: ClassVar[str] = "memset"
+    references: ClassVar[tuple[str, ...]] = ("dst", "value")
+
+    dst: ArrayView
+    value: Any = 0
+
+    @classmethod
+    def _prepare(cls, data: dict[str, Any]) -> None:
+        name = data["name"]
+        if "dst" not in data:
+            raise DeclarationError(f"node {name!r}: field 'dst' is missing", node=name)
+        dst = data["dst"] = as_view(data["dst"], f"node {name!r}: dst is an array, and one")
+        value = data.get("value", 0)
+        if isinstance(value, Parameter):
+            if value.shape or value.dtype != dst.dtype:
+                raise DeclarationError(
+                    f"node {name!r}: the value of {dst.name!r} has dtype {dst.dtype}; parameter {value.name!r} is {value!r}",
+                    node=name, array=value.name,
+                )
+        else:
+            element_bytes(value, dst.dtype, f"node {name!r}")
+        if not dst.root.on_device:
+            raise DeclarationError(
+                f"node {name!r}: {dst.root.name!r} is pageable host memory, which a memset cannot reach; set it in a host node or"
+                " declare it with pinned=True",
+                node=name, array=dst.root.name,
+            )
+        if not getattr(dst.root, "writeable", True):
+            raise DeclarationError(f"node {name!r}: external array {dst.root.name!r} is read-only", node=name, array=dst.root.name)
+
+    @cached_property
+    def accesses(self) -> tuple[Access, ...]:
+        return (Access(self.dst, "write"),)
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return tuple(dict.fromkeys(p for p in (self.dst.root, self.value) if isinstance(p, Parameter)))
+
+    def describe(self) -> str:
+        value = self.value.name if isinstance(self.value, Parameter) else self.value
+        return f"{self.dst.name} = {value}"
+
+
+class AllocNode(Node, Viewable):
+    """Make an array inside the graph (hipGraphAddMemAllocNode). It may stand wherever its array may.
+
+    Attributes
+    ----------
+    array : AllocArray
+    """
+
+    kind: ClassVar[str] = "alloc"
+    references: ClassVar[tuple[str, ...]] = ("array",)
+
+    array: AllocArray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array."""
+        return self.array.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the array."""
+        return self.array.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return self.array.nbytes
+
+    def as_view(self) -> ArrayView:
+        """Return the whole array as a view."""
+        return self.array.as_view()
+
+    def __getitem__(self, key: Any) -> ArrayView:
+        return self.array[key]
+
+    @cached_property
+    def accesses(self) -> tuple[Access, ...]:
+        """A write of the whole array, so that every use comes later."""
+        return (Access(self.array.as_view(), "write"),)
+
+    def describe(self) -> str:
+        return f"{self.array.name}: {self.array.dtype}{list(self.array.shape)}"
+
+
+class FreeNode(Node):
+    """Return what an alloc node made (hipGraphAddMemFreeNode).
+
+    Attributes
+    ----------
+    array : AllocArray
+    """
+
+    kind: ClassVar[str] = "free"
+    references: ClassVar[tuple[str, ...]] = ("array",)
+
+    array: AllocArray
+
+    @classmethod
+    def _prepare(cls, data: dict[str, Any]) -> None:
+        name, array = data["name"], data.get("array")
+        if isinstance(array, AllocNode):
+            data["array"] = array.array
+        elif isinstance(array, ArrayView) and array.is_whole:
+            data["array"] = array.root
+        if not isinstance(data.get("array"), AllocArray):
+            what = f"{array.kind} array {array.name!r}" if isinstance(array, (Array, HostArray)) else repr(array)
+            raise DeclarationError(
+                f"node {name!r}: only what an alloc node made can be freed (got {what}); other arrays are returned when the"
+                " Executable is closed",
+                node=name, array=getattr(array, "name", None),
+            )
+
+    @cached_property
+    def accesses(self) -> tuple[Access, ...]:
+        """A write of the whole array, so that it comes after every earlier use."""
+        return (Access(self.array.as_view(), "write"),)
+
+    def describe(self) -> str:
+        return self.array.name

@@ -1,0 +1,223 @@
+"""Nodes that only order or signal: empty, events, semaphores, memory operations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Literal, Optional, SupportsIndex
+
+from ..arrays import Access, ArrayView, as_view
+from ..errors import DeclarationError
+from .base import Node, check_name
+
+__all__ = [
+    "EmptyNode",
+    "Event",
+    "EventRecordNode",
+    "EventWaitNode",
+    "MemoryOp",
+    "MemoryOpsNode",
+    "Semaphore",
+    "SemaphoreSignalNode",
+    "SemaphoreWaitNode",
+    "wait_value",
+    "write_value",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event by name. Within a graph, events of one name are one event.
+
+    Attributes
+    ----------
+    name : str
+    shared : bool
+        One event of this name for the whole process and device, so that graphs can wait for each other.
+    """
+
+    name: str
+    shared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Semaphore:
+    """An external timeline semaphore by name.
+
+    Attributes
+    ----------
+    name : str
+    handle : int or None
+        The runtime's hipExternalSemaphore_t; None until it is bound.
+    """
+
+    name: str
+    handle: Optional[int] = None
+
+
+def _as_event(value: Any, node: str) -> Event:
+    if isinstance(value, Event):
+        return value
+    if isinstance(value, str):
+        return Event(check_name(value, "event"))
+    raise DeclarationError(f"node {node!r}: event is a name or an Event (got {value!r})", node=node)
+
+
+class EmptyNode(Node):
+    """A node that does nothing but order others (hipGraphAddEmptyNode)."""
+
+    kind: ClassVar[str] = "empty"
+
+
+class _EventNode(Node):
+    event: Event
+
+    @classmethod
+    def _prepare(cls, data: dict[str, Any]) -> None:
+        data["event"] = _as_event(data.get("event"), data["name"])
+
+    def describe(self) -> str:
+        return self.event.name
+
+
+class EventRecordNode(_EventNode):
+    """Record an event (hipGraphAddEventRecordNode).
+
+    Attributes
+    ----------
+    event : Event
+    """
+
+    kind: ClassVar[str] = "record"
+
+
+class EventWaitNode(_EventNode):
+    """Wait for an event (hipGraphAddEventWaitNode); follows the last earlier record of it in this graph.
+
+    Attributes
+    ----------
+    event : Event
+    """
+
+    kind: ClassVar[str] = "wait"
+
+
+class _SemaphoreNode(Node):
+    semaphore: Semaphore
+    value: int = 1
+
+    @classmethod
+    def _prepare(cls, data: dict[str, Any]) -> None:
+        name, semaphore, value = data["name"], data.get("semaphore"), data.get("value", 1)
+        if isinstance(semaphore, str):
+            data["semaphore"] = Semaphore(check_name(semaphore, "semaphore"))
+        elif not isinstance(semaphore, Semaphore):
+            raise DeclarationError(f"node {name!r}: semaphore is a name or a Semaphore (got {semaphore!r})", node=name)
+        if not isinstance(value, SupportsIndex) or isinstance(value, bool) or not 0 <= value.__index__() < 2**64:
+            raise DeclarationError(f"node {name!r}: value is an unsigned 64-bit integer (got {value!r})", node=name)
+
+    def describe(self) -> str:
+        return f"{self.semaphore.name} {self.value}"
+
+
+class SemaphoreSignalNode(_SemaphoreNode):
+    """Raise an external semaphore to a value (hipGraphAddExternalSemaphoresSignalNode).
+
+    Attributes
+    ----------
+    semaphore : Semaphore
+    value : int
+        Unsigned, 64 bits.
+    """
+
+    kind: ClassVar[str] = "signal"
+
+
+class SemaphoreWaitNode(_SemaphoreNode):
+    """Wait until an external semaphore has reached a value (hipGraphAddExternalSemaphoresWaitNode).
+
+    Attributes
+    ----------
+    semaphore : Semaphore
+    value : int
+        Unsigned, 64 bits.
+    """
+
+    kind: ClassVar[str] = "wait_semaphore"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryOp:
+    """One operation of a MemoryOpsNode, on one 4- or 8-byte element.
+
+    Attributes
+    ----------
+    op : {"write", "wait"}
+    view : ArrayView
+        One element.
+    value : int
+    condition : {"eq", "geq", "and", "nor"}
+        What a wait waits for: equal, greater or equal, any common bit, not all bits.
+    """
+
+    op: Literal["write", "wait"]
+    view: ArrayView
+    value: int
+    condition: Literal["eq", "geq", "and", "nor"] = "eq"
+
+
+def _memory_op(op: Literal["write", "wait"], view: Any, value: Any, condition: Any) -> MemoryOp:
+    element = as_view(view, f"hg.{op}_value: an element of an array")
+    if element.size != 1 or element.dtype.itemsize not in (4, 8) or element.dtype.kind not in "iu":
+        raise DeclarationError(
+            f"hg.{op}_value takes one 4- or 8-byte integer; {element.name!r} has {element.size} of {element.dtype}; index it",
+            array=element.root.name,
+        )
+    bits = 8 * element.dtype.itemsize
+    if not isinstance(value, SupportsIndex) or not -(2 ** (bits - 1)) <= value.__index__() < 2**bits:
+        raise DeclarationError(f"hg.{op}_value: value is an integer of {bits} bits (got {value!r})", array=element.root.name)
+    if condition not in ("eq", "geq", "and", "nor"):
+        raise DeclarationError(f"hg.wait_value: op is one of 'eq', 'geq', 'and', 'nor' (got {condition!r})")
+    return MemoryOp(op, element, value.__index__() % 2**bits, condition)
+
+
+def write_value(view: Any, value: int) -> MemoryOp:
+    """Write an integer to one 4- or 8-byte element."""
+    return _memory_op("write", view, value, "eq")
+
+
+def wait_value(view: Any, value: int, op: str = "eq") -> MemoryOp:
+    """Wait until one 4- or 8-byte element compares with an integer: ``"eq"``, ``"geq"``, ``"and"`` or ``"nor"``."""
+    return _memory_op("wait", view, value, op)
+
+
+class MemoryOpsNode(Node):
+    """Batch memory operations (hipGraphAddBatchMemOpNode).
+
+    Attributes
+    ----------
+    ops : tuple of MemoryOp
+        1 to 256, done in order; made by `hg.write_value` and `hg.wait_value`.
+    """
+
+    kind: ClassVar[str] = "memory_ops"
+    references: ClassVar[tuple[str, ...]] = ("ops",)
+
+    ops: tuple[MemoryOp, ...]
+
+    @classmethod
+    def _prepare(cls, data: dict[str, Any]) -> None:
+        name, ops = data["name"], data.get("ops")
+        ops = (ops,) if isinstance(ops, MemoryOp) else tuple(ops or ())
+        if not 1 <= len(ops) <= 256 or not all(isinstance(op, MemoryOp) for op in ops):
+            raise DeclarationError(
+                f"node {name!r}: ops is a list of 1 to 256 operations made by hg.write_value and hg.wait_value", node=name
+            )
+        data["ops"] = ops
+
+    @cached_property
+    def accesses(self) -> tuple[Access, ...]:
+        return tuple(Access(op.view, "write" if op.op == "write" else "read") for op in self.ops)
+
+    def describe(self) -> str:
+        return ", ".join(f"{op.op} {op.view.name} {op.value}" for op in self.ops)

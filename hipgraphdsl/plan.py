@@ -1,0 +1,369 @@
+"""Plan: what is lowered. Edges reduced to those that are needed, a stable order, and lanes (= streams).
+
+Data flow: `Workflow` -> entries (children with allocs inlined) -> reduced edges and lanes in one pass over the topological
+order -> `Plan`, plain frozen data that backends lower and that can be simulated, drawn and printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, Optional, Union
+
+from .errors import DeclarationError
+from .nodes import AllocNode, ChildGraphNode, ConditionalNode, FreeNode, Node
+from .target import Target
+from .workflow import Ancestors, Workflow, find_cycle, topological_order
+
+__all__ = ["Lanes", "Plan", "Step", "make_plan"]
+
+Lanes = Union[int, None, Literal["auto", "measure"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One node of the graph that will be lowered.
+
+    Attributes
+    ----------
+    index : int
+        Its place in `Plan.steps`, a topological order.
+    name : str
+        The node's name; inside an inlined child ``<child>/<node>``.
+    node : Node
+    origin : tuple of str
+        Names of the declared nodes that it carries.
+    deps : tuple of int
+        Steps that must have finished before it starts; none of them is implied by the others.
+    lane : int
+        The sequence that it belongs to.
+    added : tuple of int
+        Those of `deps` that nobody declared: they only gather independent nodes into fewer lanes.
+    path : tuple of ChildGraphNode
+        The inlined children that it stands in, outermost first.
+    child : Plan or None
+        The plan of a child graph.
+    bodies : tuple of Plan
+        The plans of a conditional's bodies.
+    """
+
+    index: int
+    name: str
+    node: Node
+    origin: tuple[str, ...]
+    deps: tuple[int, ...]
+    lane: int
+    added: tuple[int, ...] = ()
+    path: tuple[ChildGraphNode, ...] = ()
+    child: Optional[Plan] = None
+    bodies: tuple[Plan, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Steps in topological order, with the edges that are needed, in lanes.
+
+    Attributes
+    ----------
+    workflow : Workflow
+        What it was made from.
+    steps : tuple of Step
+    lanes : tuple of tuple of int
+        For each lane its steps, in order; each step stands in exactly one lane.
+    declared_edges : int
+        Edges before the reduction.
+    notes : tuple of str
+        What the plan did and why, in sentences.
+    """
+
+    workflow: Workflow
+    steps: tuple[Step, ...]
+    lanes: tuple[tuple[int, ...], ...]
+    declared_edges: int
+    notes: tuple[str, ...] = field(default=())
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """Step indices by the names in `origin`."""
+        return {name: step.index for step in self.steps for name in step.origin}
+
+    @cached_property
+    def successors(self) -> tuple[tuple[int, ...], ...]:
+        """For each step, the steps that wait for it."""
+        found: list[list[int]] = [[] for _ in self.steps]
+        for step in self.steps:
+            for source in step.deps:
+                found[source].append(step.index)
+        return tuple(map(tuple, found))
+
+    @property
+    def edges(self) -> int:
+        """Number of edges."""
+        return sum(len(step.deps) for step in self.steps)
+
+    @cached_property
+    def depth(self) -> int:
+        """Steps on the longest path."""
+        depths: list[int] = []
+        for step in self.steps:
+            depths.append(1 + max((depths[d] for d in step.deps), default=0))
+        return max(depths, default=0)
+
+    @property
+    def has_allocs(self) -> bool:
+        """Whether a step allocates or frees memory."""
+        return any(isinstance(step.node, (AllocNode, FreeNode)) for step in self.steps)
+
+    def explain(self) -> str:
+        """Return what the plan did and what it expects, in sentences."""
+        return "\n".join(self.notes)
+
+    def __str__(self) -> str:
+        lines = [
+            f"plan of {self.workflow.name!r}: {_count(len(self.steps), 'step')}, {_count(self.edges, 'edge')} of"
+            f" {self.declared_edges} declared, {_count(len(self.lanes), 'lane')}, depth {self.depth}"
+        ]
+        shown = self.steps if len(self.steps) <= 40 else (*self.steps[:30], None, *self.steps[-5:])
+        width = max((len(s.name) for s in shown if s), default=0)
+        for step in shown:
+            if step is None:
+                lines.append(f"  ... {len(self.steps) - 35} more steps ...")
+                continue
+            after = ", ".join(self.steps[d].name + ("*" if d in step.added else "") for d in step.deps)
+            lines.append(
+                f"  {step.index:>4}  lane {step.lane:<3} {step.name:<{width}}  {step.node.kind:<8}" + (f" after {after}" if after else "")
+            )
+        lines += [f"  {note}" for note in self.notes]
+        return "\n".join(line.rstrip() for line in lines)
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        return {"text/plain": str(self)}
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}{'s' * (n != 1)}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A node before planning; `deps` are indices into the list of entries."""
+
+    name: str
+    node: Node
+    deps: tuple[int, ...]
+    path: tuple[ChildGraphNode, ...]
+
+
+def make_plan(workflow: Workflow, target: Target, *, lanes: Lanes = "auto", join: bool = True, inline: bool = False) -> Plan:
+    """Plan a workflow for a target.
+
+    Parameters
+    ----------
+    lanes : "auto", int or None
+        At most this many lanes; None keeps the declared shape, ``"auto"`` gathers independent nodes where the target's costs
+        say that it pays.
+    join : bool
+        Whether neighbouring copies may become one step.
+    inline : bool
+        Put the nodes of every child graph in its place, as backends that issue on streams need it; else only those of
+        children that allocate.
+
+    Raises
+    ------
+    DeclarationError
+        If `lanes` is no lane count, or the workflow has a cycle; the message names it node by node.
+    """
+    bound = _lane_bound(workflow, target, lanes)
+    children: dict[int, Plan] = {}
+    return _plan(workflow, target, bound, children, inline)
+
+
+def _plan(workflow: Workflow, target: Target, bound: Optional[int], children: dict[int, Plan], inline: bool) -> Plan:
+    if any(isinstance(node, ChildGraphNode) and (inline or _has_allocs(node.workflow)) for node in workflow.nodes):
+        entries = _inlined(workflow, inline)
+        deps: Sequence[tuple[int, ...]] = [entry.deps for entry in entries]
+        order = topological_order(deps)
+    else:
+        entries = None
+        deps = workflow.predecessors
+        order = workflow.order
+    if not order and deps:
+        names = [entry.name for entry in entries] if entries else [node.name for node in workflow.nodes]
+        cycle = [names[i] for i in find_cycle(deps)]
+        raise DeclarationError(
+            f"graph {workflow.name!r} has a cycle: {' -> '.join([*cycle, cycle[0]])}; remove one of these edges", node=cycle[0]
+        )
+    reduced, lane_of, lane_steps, added = _reduce_and_lanes(order, deps, bound)
+    straight = order == tuple(range(len(order)))
+    position = range(len(order)) if straight else Ancestors(order, deps).position
+    nodes = workflow.nodes
+    steps = []
+    for index, i in enumerate(order):
+        node = entries[i].node if entries else nodes[i]
+        name = entries[i].name if entries else node.name
+        sources = reduced[i] if straight else tuple(sorted(position[d] for d in reduced[i]))
+        extra = added.get(i, ())
+        kind = type(node)
+        if kind is ChildGraphNode or kind is ConditionalNode:
+            child = _child_plan(node.workflow, target, children) if isinstance(node, ChildGraphNode) else None
+            bodies = tuple(_child_plan(b, target, children) for b in node.bodies) if isinstance(node, ConditionalNode) else ()
+            steps.append(
+                Step(index, name, node, (name,), sources, lane_of[i], tuple(position[d] for d in extra),
+                     entries[i].path if entries else (), child, bodies)
+            )
+        elif entries:
+            steps.append(Step(index, name, node, (name,), sources, lane_of[i], tuple(position[d] for d in extra), entries[i].path))
+        else:
+            steps.append(Step(index, name, node, (name,), sources, lane_of[i], tuple([position[d] for d in extra]) if extra else ()))
+    lanes = tuple(tuple(lane) if straight else tuple(position[i] for i in lane) for lane in lane_steps)
+    declared = sum(map(len, deps))
+    notes = []
+    removed = declared - sum(len(s.deps) - len(s.added) for s in steps)
+    if removed:
+        notes.append(f"{removed} of {declared} edges are implied by others and were left out.")
+    if added:
+        notes.append(
+            f"{sum(map(len, added.values()))} ordering edges (marked *) gather independent nodes into {len(lanes)} lanes."
+        )
+    return Plan(workflow, tuple(steps), lanes, declared, tuple(notes))
+
+
+def _child_plan(workflow: Workflow, target: Target, children: dict[int, Plan]) -> Plan:
+    """Return the plan of a child, made once however often the child is used."""
+    plan = children.get(id(workflow))
+    if plan is None:
+        plan = children[id(workflow)] = _plan(workflow, target, None, children, False)
+    return plan
+
+
+def _has_allocs(workflow: Workflow) -> bool:
+    return any(
+        isinstance(node, (AllocNode, FreeNode)) or (isinstance(node, ChildGraphNode) and _has_allocs(node.workflow))
+        for node in workflow.nodes
+    )
+
+
+def _inlined(workflow: Workflow, inline: bool) -> list[_Entry]:
+    """Return the nodes with each child, or each child that allocates, replaced by its own nodes."""
+    entries: list[_Entry] = []
+
+    def visit(
+        inner: Workflow, prefix: str, path: tuple[ChildGraphNode, ...], before: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        """Append the nodes of one workflow; return those that nothing inside follows."""
+        ends: dict[int, tuple[int, ...]] = {}  # node -> entries that finish it
+        used: set[int] = set()
+        for i in inner.order:
+            node = inner.nodes[i]
+            sources = tuple(dict.fromkeys(e for d in inner.predecessors[i] for e in ends[d])) or before
+            if isinstance(node, ChildGraphNode) and (inline or _has_allocs(node.workflow)):
+                ends[i] = visit(node.workflow, f"{prefix}{node.name}/", (*path, node), sources)
+            else:
+                entries.append(_Entry(prefix + node.name, node, sources, path))
+                ends[i] = (len(entries) - 1,)
+            used.update(inner.predecessors[i])
+        return tuple(e for i in inner.order if i not in used for e in ends[i]) or before
+
+    visit(workflow, "", (), ())
+    return entries
+
+
+def _lane_bound(workflow: Workflow, target: Target, lanes: Lanes) -> Optional[int]:
+    if lanes is None:
+        return None
+    if isinstance(lanes, int) and not isinstance(lanes, bool):
+        if lanes < 1:
+            raise DeclarationError(f"lanes is at least 1 (got {lanes})")
+        return lanes
+    if lanes not in ("auto", "measure"):
+        raise DeclarationError(f"lanes is 'auto', 'measure', a number or None (got {lanes!r})")
+    # Each parallel branch costs the host a fixed time a launch, so more branches than the device has queues only cost.
+    # On the CPU a branch costs nothing that gathering would save.
+    return None if target.platform == "cpu" else 2 * target.hardware_queues
+
+
+def _reduce_and_lanes(
+    order: Sequence[int], deps: Sequence[tuple[int, ...]], bound: Optional[int]
+) -> tuple[list[tuple[int, ...]], list[int], list[list[int]], dict[int, tuple[int, ...]]]:
+    """Reduce the edges and cover the nodes with lanes, in one pass over the topological order.
+
+    An edge is left out when another predecessor implies it (transitive reduction). A node continues the lane of a direct
+    predecessor that ends one (of these, the one with the fewest other successors left), else any lane whose end precedes
+    it, else it opens a lane; beyond `bound` it is put behind the lane that ends earliest, with an added edge.
+
+    Returns
+    -------
+    reduced, lane of each node, nodes of each lane, added edges by node
+    """
+    n = len(order)
+    reduced: list[tuple[int, ...]] = [()] * n
+    lane_of = [0] * n
+    lanes: list[list[int]] = []
+    added: dict[int, tuple[int, ...]] = {}
+    position = [0] * n
+    for p, i in enumerate(order):
+        position[i] = p
+    uses = [0] * n
+    for sources in deps:
+        for source in sources:
+            uses[source] += 1
+    left = uses[:]  # successors that have not been placed
+    sets: dict[int, int] = {}  # node -> bits of the positions of its ancestors and itself, while it has successors to come
+    tails = 0  # bits of the positions at which lanes end
+    levels: list[int] = [0] * n
+    for p, i in enumerate(order):
+        sources = deps[i]
+        ancestors = 0
+        if len(sources) == 1:
+            source = sources[0]
+            kept: tuple[int, ...] = sources
+            ancestors = sets[source]
+        elif sources:
+            keep = []
+            for q in sorted([position[s] for s in sources], reverse=True):
+                if not ancestors >> q & 1:
+                    source = order[q]
+                    keep.append(source)
+                    ancestors |= sets[source]
+            keep.reverse()
+            kept = tuple(keep)
+        else:
+            kept = ()
+        chosen = -1
+        fewest = 0
+        for source in kept:
+            if tails >> position[source] & 1:
+                others = left[source]
+                if chosen < 0 or others < fewest:
+                    chosen, fewest = source, others
+        if chosen < 0:
+            free = tails & ancestors
+            if free:
+                chosen = order[free.bit_length() - 1]
+        if chosen >= 0:
+            lane = lane_of[chosen]
+            tails ^= 1 << position[chosen]
+        elif bound is None or len(lanes) < bound:
+            lane = len(lanes)
+            lanes.append([])
+        else:
+            lane = min(range(len(lanes)), key=lambda k: (levels[lanes[k][-1]], k))
+            tail = lanes[lane][-1]
+            tails ^= 1 << position[tail]
+            added[i] = (tail,)
+            ancestors |= sets.get(tail, 0) | 1 << position[tail]
+            kept = (*kept, tail)
+        lane_of[i] = lane
+        lanes[lane].append(i)
+        tails |= 1 << p
+        reduced[i] = kept
+        levels[i] = 1 + max([levels[d] for d in kept]) if kept else 1
+        for source in sources:
+            left[source] -= 1
+            uses[source] -= 1
+            if not uses[source] and bound is None:
+                del sets[source]
+        if uses[i] or bound is not None:
+            sets[i] = ancestors | 1 << p
+    return reduced, lane_of, lanes, added

@@ -1,0 +1,115 @@
+"""The platforms: each module makes HIP's calls in one way, and alone imports its binding, when it is opened."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import threading
+from typing import cast
+
+from ..errors import DeclarationError, HipGraphError, RuntimeUnavailable
+from .base import Runtime
+
+__all__ = ["RUNTIMES", "Runtime", "explain_auto", "open_runtime"]
+
+# Each module has one class, which is called with the number of the device.
+RUNTIMES = {
+    "amd": "AmdRuntime",
+    "nvidia": "NvidiaRuntime",
+    "cpu": "CpuRuntime",
+    "recorder": "RecorderRuntime",
+}
+_AUTO = ("amd", "nvidia", "cpu")
+
+_opened: dict[tuple[str, int], tuple[int, Runtime]] = {}
+_lock = threading.RLock()
+
+
+def open_runtime(name: str = "auto", device: int = 0) -> Runtime:
+    """Return the runtime of a device, opened once per process and kept.
+
+    Parameters
+    ----------
+    name : {"auto", "amd", "nvidia", "cpu", "recorder"}
+        ``"auto"`` is what the environment variable HIPGRAPHDSL_RUNTIME says, else amd where a device answers, else
+        nvidia where one does, else cpu.
+    device : int
+        Number of the device, from 0.
+
+    Raises
+    ------
+    DeclarationError
+        If there is no runtime of that name.
+    RuntimeUnavailable
+        If the binding, the library or the device is not there; says what to install.
+    HipGraphError
+        After a fork: device contexts and threads do not cross it.
+    """
+    wanted = _wanted(name)
+    if wanted != "auto":
+        return _open(wanted, device)
+    for candidate in _AUTO[:-1]:
+        try:
+            return _open(candidate, device)
+        except RuntimeUnavailable:
+            continue
+    return _open(_AUTO[-1], device)
+
+
+def explain_auto(device: int = 0) -> list[tuple[str, str]]:
+    """Return (runtime, reason) for each runtime that ``"auto"`` looks at, in its order.
+
+    The reason of the chosen one begins with ``"chosen"``; those after it are not asked.
+    """
+    wanted = _wanted("auto")
+    if wanted != "auto":
+        return [(wanted, "chosen by HIPGRAPHDSL_RUNTIME")]
+    lines: list[tuple[str, str]] = []
+    chosen = ""
+    for candidate in _AUTO:
+        if chosen:
+            lines.append((candidate, f"not asked: {chosen} comes first"))
+            continue
+        try:
+            runtime = _open(candidate, device)
+        except RuntimeUnavailable as error:
+            lines.append((candidate, str(error)))
+            continue
+        chosen = candidate
+        lines.append((candidate, f"chosen: {runtime.target.name} answers"))
+    return lines
+
+
+def _wanted(name: str) -> str:
+    wanted = os.environ.get("HIPGRAPHDSL_RUNTIME") or "auto" if name == "auto" else name
+    if wanted != "auto" and wanted not in RUNTIMES:
+        source = " (from HIPGRAPHDSL_RUNTIME)" if name == "auto" else ""
+        known = ", ".join(repr(known) for known in ("auto", *RUNTIMES))
+        raise DeclarationError(f"there is no runtime {wanted!r}{source}; runtimes are {known}")
+    return wanted
+
+
+def _open(name: str, device: int) -> Runtime:
+    key = (name, device)
+    opened = _opened.get(key)
+    if opened is None:
+        with _lock:
+            opened = _opened.get(key)
+            if opened is None:
+                _refuse_after_fork()
+                module = importlib.import_module(f"{__name__}.{name}")
+                opened = (os.getpid(), cast(Runtime, getattr(module, RUNTIMES[name])(device)))
+                _opened[key] = opened
+                return opened[1]
+    _refuse_after_fork()
+    return opened[1]
+
+
+def _refuse_after_fork() -> None:
+    here = os.getpid()
+    for (name, _), (opener, _) in _opened.items():
+        if opener != here:
+            raise HipGraphError(
+                f"runtime {name!r} was opened in process {opener}, and process {here} is a fork of it, where the "
+                f"runtime's device and threads do not exist; start workers with multiprocessing's 'spawn' method"
+            )

@@ -1,0 +1,310 @@
+"""AMD GPUs: libamdhip64 and libhiprtc, those that hip-python finds and uses.
+
+hip-python names the libraries and is made to load them first; the calls go through `HipAbiRuntime` to the same library,
+so that handles made here and handles made by hip-python are the same things.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..defects import defects_for, with_quirks
+from ..errors import HipError, RuntimeUnavailable
+from ..target import Target
+from .base import CodeObject
+from .hip_abi import HipAbiRuntime
+from .hiprtc import HipRtc, cache_directory
+
+__all__ = ["AmdRuntime", "load_hiprtc"]
+
+# hipDeviceAttribute_t, the same in all releases from 6.0 on.
+_ASYNC_ENGINE_COUNT = 2
+_MAX_BLOCK_DIM_X = 26
+_MAX_GRID_DIM_X = 29
+_MAX_THREADS_PER_BLOCK = 56
+_MULTIPROCESSOR_COUNT = 63
+_MAX_SHARED_MEMORY_PER_BLOCK = 74
+_WARP_SIZE = 87
+
+# hipDeviceProp_tR0600: its size, with room for more, and where gcnArchName[256] lies.
+_PROPERTIES_SIZE = 4096
+_ARCHITECTURE_OFFSET = 1160
+
+_INSTALL_LIBRARY = "install ROCm 6.4 or newer, or set LD_LIBRARY_PATH (hip-python 10: ROCM_PATH) to where it is"
+
+# What changes how graphs are run; `describe` reports those that are set.
+SWITCHES = (
+    "DEBUG_HIP_GRAPH_CLASSIC_PATH",
+    "DEBUG_HIP_GRAPH_SEGMENT_SCHEDULING",
+    "DEBUG_HIP_GRAPH_MIN_OVERLAP",
+    "DEBUG_HIP_GRAPH_BATCH_SIZE",
+    "DEBUG_HIP_GRAPH_DOT_PRINT",
+    "DEBUG_HIP_FORCE_GRAPH_QUEUES",
+    "DEBUG_HIP_FORCE_ASYNC_QUEUE",
+    "DEBUG_HIP_DYNAMIC_QUEUES",
+    "DEBUG_HIP_KERNARG_COPY_OPT",
+    "DEBUG_CLR_GRAPH_PACKET_CAPTURE",
+    "GPU_MAX_HW_QUEUES",
+    "HIP_FORCE_DEV_KERNARG",
+    "HIP_LAUNCH_BLOCKING",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "HSA_OVERRIDE_GFX_VERSION",
+    "AMD_LOG_LEVEL",
+    "AMD_SERIALIZE_KERNEL",
+    "ROCM_PATH",
+)
+
+
+class AmdRuntime(HipAbiRuntime):
+    """One AMD GPU.
+
+    Parameters
+    ----------
+    device : int
+        Number of the device; made current in the calling thread.
+
+    Attributes
+    ----------
+    device : int
+        The device that it was opened for.
+    architecture : str
+        Its full target identifier, ``"gfx942:sramecc+:xnack-"``.
+
+    Raises
+    ------
+    RuntimeUnavailable
+        If hip-python, libamdhip64 or the device is not there, or if the process holds two HIP runtimes.
+    """
+
+    name = "amd"
+
+    def __init__(self, device: int = 0) -> None:
+        binding, library, self._library_path = _load_library()
+        super().__init__(library, f"libamdhip64 ({self._library_path})")
+        self.binding = binding
+        self.device = device
+        self._rtc: HipRtc | None = None
+        version = self.runtime_get_version()
+        try:
+            count = self.get_device_count()
+        except HipError as error:
+            # Older runtimes answer hipErrorInvalidDevice or hipErrorNotInitialized where there is no device.
+            raise RuntimeUnavailable(
+                f"runtime 'amd' has hip-python and libamdhip64, but no device answers: {error}",
+                runtime="amd",
+                missing="device",
+            ) from error
+        if not 0 <= device < count:
+            found = f"{count} device{'s' if count != 1 else ''}" if count else "no device"
+            hint = "" if count else "; see /dev/kfd, the groups video and render, and HIP_VISIBLE_DEVICES"
+            raise RuntimeUnavailable(
+                f"runtime 'amd' has hip-python and libamdhip64 (HIP {_dotted(version)}), but there is {found} where "
+                f"device {device} is asked for{hint}",
+                runtime="amd",
+                missing="device",
+            )
+        self.set_device(device)
+        self.architecture = self._device_architecture(device)
+        self.target = self._device_target(version)
+
+    def _device_architecture(self, device: int) -> str:
+        properties = ctypes.create_string_buffer(_PROPERTIES_SIZE)
+        self._call("hipGetDevicePropertiesR0600", properties, device)
+        text = properties.raw[_ARCHITECTURE_OFFSET : _ARCHITECTURE_OFFSET + 256].partition(b"\0")[0]
+        architecture = text.decode(errors="replace")
+        if not re.fullmatch(r"gfx[0-9a-f]+(:[a-z]+[+-])*", architecture):
+            raise HipError(
+                "hipGetDevicePropertiesR0600", 0, "hipSuccess", f"its architecture reads {architecture!r}, not 'gfx...'"
+            )
+        return architecture
+
+    def _device_target(self, version: tuple[int, ...]) -> Target:
+        def ask(attribute: int) -> int:
+            return self.device_get_attribute(attribute, self.device)
+
+        processor = self.architecture.partition(":")[0]
+        block_x, block_y, block_z = (ask(_MAX_BLOCK_DIM_X + axis) for axis in range(3))
+        grid_x, grid_y, grid_z = (ask(_MAX_GRID_DIM_X + axis) for axis in range(3))
+        target = replace(
+            Target.named(f"amd:{processor}"),
+            name=f"amd:{processor}@{version[0]}.{version[1]}",
+            version=version,
+            max_threads=ask(_MAX_THREADS_PER_BLOCK),
+            max_block=(block_x, block_y, block_z),
+            max_grid=(grid_x, grid_y, grid_z),
+            max_shared_bytes=ask(_MAX_SHARED_MEMORY_PER_BLOCK),
+            warp_size=ask(_WARP_SIZE),
+            multiprocessors=ask(_MULTIPROCESSOR_COUNT),
+            copy_engines=max(1, ask(_ASYNC_ENGINE_COUNT)),
+            hardware_queues=_hardware_queues(),
+        )
+        return with_quirks(target, _classic_executor_chosen(version))
+
+    # -- modules ---------------------------------------------------------------------------------------------------
+    def rtc_compile(
+        self,
+        source: str,
+        names: Sequence[str],
+        symbols: Sequence[str] = (),
+        options: Sequence[str] = (),
+        *,
+        name: str = "module",
+    ) -> CodeObject:
+        if self._rtc is None:
+            self._rtc = load_hiprtc(self.target.version)
+        return self._rtc.compile(source, names, symbols, options, architecture=self.architecture)
+
+    # -- what `info` prints --------------------------------------------------------------------------------------------
+    def describe(self) -> dict[str, Any]:
+        """Return versions, paths, device, executor, environment switches and the known defects that apply."""
+        free, total = self.mem_get_info()
+        return {
+            "runtime": "amd",
+            "binding": self.binding,
+            "version": _dotted(self.target.version),
+            "library": self._library_path,
+            "device": self.device,
+            "devices": self.get_device_count(),
+            "name": self.get_device_name(self.device),
+            "architecture": self.architecture,
+            "multiprocessors": self.target.multiprocessors,
+            "memory_bytes": total,
+            "free_bytes": free,
+            "executor": self.executor(),
+            "kernel cache": str(cache_directory("hiprtc")),
+            "switches": {name: os.environ[name] for name in SWITCHES if name in os.environ},
+            "defects": [
+                {"id": defect.id, "title": defect.title, "handling": defect.handling, "source": defect.source}
+                for defect in defects_for(self.target, _classic_executor_chosen(self.target.version))
+            ],
+        }
+
+    def executor(self) -> str:
+        """Return how this library runs graphs, judged by its version, its switches and the strings in its file."""
+        if _classic_executor_chosen(self.target.version):
+            return "classic (chosen by an environment switch)"
+        if self.target.version >= (7, 15):
+            return "segmented"
+        with open(self._library_path, "rb") as file:
+            segmented = b"DEBUG_HIP_GRAPH_SEGMENT_SCHEDULING" in file.read()
+        return "segmented, classic for complex graphs" if segmented else "classic"
+
+
+def load_hiprtc(version: tuple[int, ...]) -> HipRtc:
+    """Load the compiler library that hip-python finds; it works without a device.
+
+    Parameters
+    ----------
+    version : tuple of int
+        Version of the HIP runtime beside it.
+
+    Raises
+    ------
+    RuntimeUnavailable
+        If hip-python or libhiprtc is not there.
+    """
+    name = _library_name("hiprtc")[1]
+    try:
+        return HipRtc(ctypes.CDLL(name), version)
+    except (OSError, AttributeError) as error:
+        raise RuntimeUnavailable(
+            f"runtime 'amd' needs libhiprtc to compile kernels; loading {name!r} fails: {error}; {_INSTALL_LIBRARY}",
+            runtime="amd",
+            missing="library",
+        ) from error
+
+
+def _library_name(short: str) -> tuple[str, str]:
+    """Return hip-python's version and the name by which it loads a library."""
+    try:
+        paths = importlib.import_module("rocm.bindings.util.paths")
+    except ModuleNotFoundError:
+        pass
+    else:
+        version = importlib.import_module("rocm.version").ROCM_VERSION_NAME
+        return f"hip-python {version}", os.fsdecode(paths.get_library_path(short))
+    try:
+        wrapper = importlib.import_module({"amdhip64": "hip.chip", "hiprtc": "hip.chiprtc"}[short])
+        version = importlib.import_module("hip").ROCM_VERSION_NAME
+    except (ImportError, AttributeError) as error:
+        raise RuntimeUnavailable(
+            "runtime 'amd' needs hip-python: pip install hip-python", runtime="amd", missing="binding"
+        ) from error
+    return f"hip-python {version}", os.fsdecode(wrapper.DLL)
+
+
+def _load_library() -> tuple[str, ctypes.CDLL, str]:
+    """Return hip-python's version, the library, and the path of its file."""
+    binding, name = _library_name("amdhip64")
+    # A runtime that another package of this process brought along is the one to use: its handles must be valid here.
+    present = _mapped_libraries()
+    chosen = present[0] if len(present) == 1 else name
+    try:
+        library = ctypes.CDLL(chosen)
+    except OSError as error:
+        raise RuntimeUnavailable(
+            f"runtime 'amd' has {binding}, but loading {chosen!r} fails: {error}; {_INSTALL_LIBRARY}",
+            runtime="amd",
+            missing="library",
+        ) from error
+    if chosen == name:
+        _make_binding_load()
+    mapped = _mapped_libraries()
+    if len(mapped) != 1:
+        raise RuntimeUnavailable(
+            f"runtime 'amd' would mix {len(mapped)} HIP runtimes in one process, {' and '.join(mapped)}, whose handles "
+            f"are not exchangeable; let LD_LIBRARY_PATH (hip-python 10: ROCM_PATH) lead to one of them",
+            runtime="amd",
+            missing="library",
+        )
+    return binding, library, mapped[0]
+
+
+def _make_binding_load() -> None:
+    # Any call makes hip-python load its library, and only then can a second copy be seen.
+    try:
+        hip = importlib.import_module("rocm.bindings.hip")
+    except ModuleNotFoundError:
+        hip = importlib.import_module("hip.hip")
+    try:
+        hip.hipRuntimeGetVersion()
+    except RuntimeError as error:
+        raise RuntimeUnavailable(
+            f"runtime 'amd': hip-python does not load libamdhip64: {error}; {_INSTALL_LIBRARY}",
+            runtime="amd",
+            missing="library",
+        ) from error
+
+
+def _mapped_libraries() -> list[str]:
+    """Return the files of libamdhip64 that this process has loaded."""
+    found: dict[str, None] = {}
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        fields = line.split(maxsplit=5)
+        if len(fields) == 6 and re.fullmatch(r"libamdhip64\.so[.\d-]*", os.path.basename(fields[5])):
+            found[fields[5]] = None
+    return list(found)
+
+
+def _classic_executor_chosen(version: tuple[int, ...]) -> bool:
+    if os.environ.get("DEBUG_HIP_GRAPH_CLASSIC_PATH", "0") not in ("", "0"):
+        return True
+    # From 7.15 on 0 is the default, by which the runtime chooses; such versions have the switch above.
+    return version < (7, 15) and os.environ.get("DEBUG_HIP_GRAPH_SEGMENT_SCHEDULING") == "0"
+
+
+def _hardware_queues() -> int:
+    text = os.environ.get("GPU_MAX_HW_QUEUES", "")
+    return int(text) if text.isdigit() and int(text) else 4
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))

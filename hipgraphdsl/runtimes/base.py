@@ -1,0 +1,459 @@
+"""The protocol: HIP's own calls in snake case, as one platform makes them.
+
+Handles (streams, events, modules, functions, graphs, nodes, executables, pointers) are plain integers. Every method
+raises `HipError` where HIP returns a code; none returns one. A runtime knows nothing of workflows or plans.
+Methods that HIP does not have say so.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from ..errors import HipError
+from ..target import Target
+
+__all__ = [
+    "CaptureInfo",
+    "CaptureMode",
+    "CaptureStatus",
+    "CodeObject",
+    "Copy3D",
+    "Dim3",
+    "Fill2D",
+    "HostParams",
+    "KernelParams",
+    "MemOp",
+    "MemcpyKind",
+    "NodeType",
+    "Runtime",
+]
+
+Dim3 = tuple[int, int, int]
+
+
+class MemcpyKind(IntEnum):
+    """hipMemcpyKind."""
+
+    HOST_TO_HOST = 0
+    HOST_TO_DEVICE = 1
+    DEVICE_TO_HOST = 2
+    DEVICE_TO_DEVICE = 3
+    DEFAULT = 4
+
+
+class NodeType(IntEnum):
+    """hipGraphNodeType."""
+
+    KERNEL = 0
+    MEMCPY = 1
+    MEMSET = 2
+    HOST = 3
+    GRAPH = 4
+    EMPTY = 5
+    WAIT_EVENT = 6
+    EVENT_RECORD = 7
+    EXT_SEMAPHORE_SIGNAL = 8
+    EXT_SEMAPHORE_WAIT = 9
+    MEM_ALLOC = 10
+    MEM_FREE = 11
+    MEMCPY_FROM_SYMBOL = 12
+    MEMCPY_TO_SYMBOL = 13
+    BATCH_MEM_OP = 14
+
+
+class CaptureMode(IntEnum):
+    """hipStreamCaptureMode."""
+
+    GLOBAL = 0
+    THREAD_LOCAL = 1
+    RELAXED = 2
+
+
+class CaptureStatus(IntEnum):
+    """hipStreamCaptureStatus."""
+
+    NONE = 0
+    ACTIVE = 1
+    INVALIDATED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureInfo:
+    """What a stream answers while it captures; `graph` is 0 and `dependencies` empty unless status is ACTIVE."""
+
+    status: CaptureStatus
+    id: int
+    graph: int
+    dependencies: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Copy3D:
+    """One pitched copy (hipMemcpy3DParms): `depth` slices of `height` rows of `width_bytes` bytes.
+
+    Row `y` of slice `z` begins at ``pointer + x + pitch_bytes * (y + pos[1] + rows * (z + pos[2])) + pos[0]``, where `rows`
+    is the number of rows that a slice of the allocation has. Positions are (bytes, rows, slices).
+    """
+
+    dst: int
+    dst_pitch_bytes: int
+    dst_rows: int
+    src: int
+    src_pitch_bytes: int
+    src_rows: int
+    width_bytes: int
+    height: int
+    depth: int
+    kind: MemcpyKind
+    dst_pos: Dim3 = (0, 0, 0)
+    src_pos: Dim3 = (0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Fill2D:
+    """One memset (hipMemsetParams): `height` rows of `width` elements of `element_size` (1, 2, 4) bytes."""
+
+    dst: int
+    element_size: int
+    value: int
+    width: int
+    height: int = 1
+    pitch_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MemOp:
+    """One entry of a batch memory operation: write `value`, or wait until memory compares with it."""
+
+    op: str  # "write" | "wait"
+    address: int
+    value: int
+    size: int  # 4 or 8 bytes
+    condition: str = "eq"  # wait: "eq" | "geq" | "and" | "nor"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelParams:
+    """What a kernel node launches, as read back (hipKernelNodeParams).
+
+    `args` is the address of an array of pointers to the arguments; where it is 0, `extra` is that of a
+    HIP_LAUNCH_PARAM list.
+    """
+
+    function: int
+    grid: Dim3
+    block: Dim3
+    shared_bytes: int
+    args: int
+    extra: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HostParams:
+    """The C function of a host node and its argument, as read back (hipHostNodeParams)."""
+
+    fn: int
+    user_data: int
+
+
+@dataclass(frozen=True, slots=True)
+class CodeObject:
+    """A compiled module.
+
+    Attributes
+    ----------
+    image : bytes
+        What `module_load_data` takes. The runtime may need it for as long as the module is loaded.
+    lowered : dict
+        For each kernel asked for (``"scale"``, ``"scale<float>"``) and each symbol, the name inside the image.
+    log : str
+        The compiler's warnings, with the user's line numbers; empty where there were none.
+    """
+
+    image: bytes
+    lowered: dict[str, str] = field(default_factory=dict)
+    log: str = ""
+
+
+class Runtime(ABC):
+    """One platform's HIP calls. Obtain one from `hipgraphdsl.runtimes.open_runtime`."""
+
+    name: str
+    target: Target
+
+    # -- device ----------------------------------------------------------------------------------------------------
+    @abstractmethod
+    def runtime_get_version(self) -> tuple[int, ...]: ...
+    @abstractmethod
+    def get_device_count(self) -> int: ...
+    @abstractmethod
+    def set_device(self, device: int) -> None: ...
+    @abstractmethod
+    def get_device(self) -> int: ...
+    @abstractmethod
+    def get_device_name(self, device: int) -> str: ...
+    @abstractmethod
+    def device_synchronize(self) -> None: ...
+    @abstractmethod
+    def mem_get_info(self) -> tuple[int, int]:
+        """Return (free, total) bytes of the current device's memory."""
+    def device_can_access_peer(self, device: int, peer: int) -> bool:
+        return False
+    def device_enable_peer_access(self, peer: int) -> None:
+        """Let the current device reach `peer`'s memory; already enabled is not an error."""
+    def describe(self) -> dict[str, Any]:
+        """Return what `hipgraphdsl info` prints: versions, paths, switches (not a HIP call)."""
+        return {}
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+    @abstractmethod
+    def malloc(self, nbytes: int) -> int: ...
+    @abstractmethod
+    def free(self, pointer: int) -> None: ...
+    @abstractmethod
+    def host_malloc(self, nbytes: int) -> int:
+        """Allocate page-locked host memory that kernels can reach at the same address."""
+    @abstractmethod
+    def host_free(self, pointer: int) -> None: ...
+    @abstractmethod
+    def memcpy(self, dst: int, src: int, nbytes: int, kind: MemcpyKind) -> None: ...
+    @abstractmethod
+    def memcpy_async(self, dst: int, src: int, nbytes: int, kind: MemcpyKind, stream: int) -> None: ...
+    @abstractmethod
+    def memcpy_3d_async(self, copy: Copy3D, stream: int) -> None: ...
+    @abstractmethod
+    def memset_async(self, fill: Fill2D, stream: int) -> None:
+        """hipMemsetAsync, hipMemsetD16Async, hipMemsetD32Async or hipMemset2DAsync, as `fill` asks."""
+    @abstractmethod
+    def malloc_async(self, nbytes: int, stream: int) -> int: ...
+    @abstractmethod
+    def free_async(self, pointer: int, stream: int) -> None: ...
+    @abstractmethod
+    def stream_batch_mem_op(self, stream: int, ops: Sequence[MemOp]) -> None: ...
+
+    # -- streams and events ------------------------------------------------------------------------------------------
+    @abstractmethod
+    def stream_create(self, priority: int = 0) -> int:
+        """hipStreamCreateWithPriority, hipStreamNonBlocking."""
+    @abstractmethod
+    def stream_destroy(self, stream: int) -> None: ...
+    @abstractmethod
+    def stream_synchronize(self, stream: int) -> None: ...
+    @abstractmethod
+    def stream_query(self, stream: int) -> bool:
+        """Return whether all work of the stream is done."""
+    @abstractmethod
+    def stream_wait_event(self, stream: int, event: int) -> None: ...
+    @abstractmethod
+    def launch_host_func(self, stream: int, fn: int, user_data: int) -> None: ...
+    @abstractmethod
+    def event_create(self, timing: bool = True) -> int: ...
+    @abstractmethod
+    def event_destroy(self, event: int) -> None: ...
+    @abstractmethod
+    def event_record(self, event: int, stream: int) -> None: ...
+    @abstractmethod
+    def event_synchronize(self, event: int) -> None: ...
+    @abstractmethod
+    def event_query(self, event: int) -> bool: ...
+    @abstractmethod
+    def event_elapsed_time(self, start: int, stop: int) -> float:
+        """Return milliseconds between two recorded events."""
+
+    def stream_wait(self, stream: int, timeout_s: float) -> bool:
+        """Wait for the stream's work for at most `timeout_s` seconds; return whether it is done (not a HIP call).
+
+        Signals are handled between calls, so a caller who loops over short waits can be interrupted.
+        """
+        deadline = time.monotonic() + timeout_s
+        pause = 0.0
+        while not self.stream_query(stream):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            time.sleep(min(pause, left))
+            pause = min(1e-3, pause + 1e-6)
+        return True
+
+    # -- modules ---------------------------------------------------------------------------------------------------
+    @abstractmethod
+    def rtc_compile(
+        self, source: str, names: Sequence[str], symbols: Sequence[str] = (), options: Sequence[str] = (), *, name: str = "module"
+    ) -> CodeObject:
+        """Compile HIP C++ for this device, from the disk cache where it has been compiled before.
+
+        Parameters
+        ----------
+        source : str
+            HIP C++ with `__global__` functions.
+        names : sequence of str
+            Kernels, and template instantiations such as ``"scale<float>"``, that will be asked for.
+        symbols : sequence of str
+            `__device__` and `__constant__` variables that will be asked for.
+        options : sequence of str
+            Compiler options, e.g. ``"-DN=4"``.
+        name : str
+            What the compiler's messages call the source.
+
+        Raises
+        ------
+        DeclarationError
+            If the source does not compile: the compiler's message with the user's line numbers.
+        """
+    @abstractmethod
+    def module_load_data(self, image: bytes) -> int: ...
+    @abstractmethod
+    def module_unload(self, module: int) -> None: ...
+    @abstractmethod
+    def module_get_function(self, module: int, name: str) -> int: ...
+    @abstractmethod
+    def module_get_global(self, module: int, name: str) -> tuple[int, int]:
+        """Return (pointer, bytes) of a `__device__` or `__constant__` variable."""
+    @abstractmethod
+    def module_launch_kernel(
+        self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, stream: int, args: int, cooperative: bool = False
+    ) -> None:
+        """Launch on a stream; `args` is the address of an array of pointers to the arguments, read before it returns."""
+
+    # -- capture ---------------------------------------------------------------------------------------------------
+    @abstractmethod
+    def stream_begin_capture(self, stream: int, mode: CaptureMode = CaptureMode.THREAD_LOCAL) -> None: ...
+    @abstractmethod
+    def stream_end_capture(self, stream: int) -> int: ...
+    @abstractmethod
+    def stream_get_capture_info(self, stream: int) -> CaptureInfo: ...
+    @abstractmethod
+    def stream_update_capture_dependencies(self, stream: int, nodes: Sequence[int], replace: bool) -> None: ...
+
+    # -- graphs ----------------------------------------------------------------------------------------------------
+    @abstractmethod
+    def graph_create(self) -> int: ...
+    @abstractmethod
+    def graph_destroy(self, graph: int) -> None: ...
+    @abstractmethod
+    def graph_clone(self, graph: int) -> int: ...
+    @abstractmethod
+    def graph_node_find_in_clone(self, node: int, clone: int) -> int: ...
+    @abstractmethod
+    def graph_add_kernel_node(
+        self, graph: int, deps: Sequence[int], function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int
+    ) -> int:
+        """Add a kernel node; `args` is the address of an array of pointers to the arguments, copied before it returns."""
+    def graph_kernel_node_set_attributes(
+        self, node: int, *, cooperative: bool = False, priority: int | None = None, cluster: Dim3 | None = None
+    ) -> None:
+        """hipGraphKernelNodeSetAttribute for each attribute given."""
+        if cooperative or priority is not None or cluster is not None:
+            raise self._lacks("hipGraphKernelNodeSetAttribute")
+    @abstractmethod
+    def graph_add_memcpy_node_1d(
+        self, graph: int, deps: Sequence[int], dst: int, src: int, nbytes: int, kind: MemcpyKind
+    ) -> int: ...
+    @abstractmethod
+    def graph_add_memcpy_node(self, graph: int, deps: Sequence[int], copy: Copy3D) -> int: ...
+    @abstractmethod
+    def graph_add_memset_node(self, graph: int, deps: Sequence[int], fill: Fill2D) -> int: ...
+    @abstractmethod
+    def graph_add_host_node(self, graph: int, deps: Sequence[int], fn: int, user_data: int) -> int: ...
+    @abstractmethod
+    def graph_add_mem_alloc_node(self, graph: int, deps: Sequence[int], nbytes: int, device: int) -> tuple[int, int]:
+        """Add an allocation; return (node, pointer). The pointer is known now and valid while the graph runs."""
+    @abstractmethod
+    def graph_add_mem_free_node(self, graph: int, deps: Sequence[int], pointer: int) -> int: ...
+    @abstractmethod
+    def graph_add_empty_node(self, graph: int, deps: Sequence[int]) -> int: ...
+    @abstractmethod
+    def graph_add_child_graph_node(self, graph: int, deps: Sequence[int], child: int) -> int:
+        """Add a copy of `child`; its nodes keep their order in `graph_get_nodes(graph_child_graph_node_get_graph(node))`."""
+    @abstractmethod
+    def graph_add_event_record_node(self, graph: int, deps: Sequence[int], event: int) -> int: ...
+    @abstractmethod
+    def graph_add_event_wait_node(self, graph: int, deps: Sequence[int], event: int) -> int: ...
+    @abstractmethod
+    def graph_add_external_semaphores_signal_node(
+        self, graph: int, deps: Sequence[int], semaphore: int, value: int
+    ) -> int: ...
+    @abstractmethod
+    def graph_add_external_semaphores_wait_node(
+        self, graph: int, deps: Sequence[int], semaphore: int, value: int
+    ) -> int: ...
+    @abstractmethod
+    def graph_add_batch_mem_op_node(self, graph: int, deps: Sequence[int], ops: Sequence[MemOp]) -> int: ...
+    @abstractmethod
+    def graph_add_dependencies(self, graph: int, sources: Sequence[int], targets: Sequence[int]) -> None: ...
+    @abstractmethod
+    def graph_get_nodes(self, graph: int) -> tuple[int, ...]: ...
+    @abstractmethod
+    def graph_get_edges(self, graph: int) -> tuple[tuple[int, int], ...]: ...
+    @abstractmethod
+    def graph_node_get_type(self, node: int) -> NodeType: ...
+    @abstractmethod
+    def graph_child_graph_node_get_graph(self, node: int) -> int: ...
+
+    # -- executables -------------------------------------------------------------------------------------------------
+    @abstractmethod
+    def graph_instantiate(self, graph: int, flags: int = 0) -> int:
+        """hipGraphInstantiateWithFlags; flag 1 frees on each launch what the last one allocated and left."""
+    @abstractmethod
+    def graph_exec_destroy(self, graph_exec: int) -> None: ...
+    @abstractmethod
+    def graph_upload(self, graph_exec: int, stream: int) -> None: ...
+    @abstractmethod
+    def graph_launch(self, graph_exec: int, stream: int) -> None: ...
+    @abstractmethod
+    def graph_exec_update(self, graph_exec: int, graph: int) -> None: ...
+    @abstractmethod
+    def graph_exec_kernel_node_set_params(
+        self, graph_exec: int, node: int, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int
+    ) -> None: ...
+    @abstractmethod
+    def graph_exec_memcpy_node_set_params_1d(
+        self, graph_exec: int, node: int, dst: int, src: int, nbytes: int, kind: MemcpyKind
+    ) -> None: ...
+    @abstractmethod
+    def graph_exec_memcpy_node_set_params(self, graph_exec: int, node: int, copy: Copy3D) -> None: ...
+    @abstractmethod
+    def graph_exec_memset_node_set_params(self, graph_exec: int, node: int, fill: Fill2D) -> None: ...
+    @abstractmethod
+    def graph_exec_host_node_set_params(self, graph_exec: int, node: int, fn: int, user_data: int) -> None: ...
+    @abstractmethod
+    def graph_exec_child_graph_node_set_params(self, graph_exec: int, node: int, child: int) -> None: ...
+    @abstractmethod
+    def graph_exec_event_record_node_set_event(self, graph_exec: int, node: int, event: int) -> None: ...
+    @abstractmethod
+    def graph_exec_event_wait_node_set_event(self, graph_exec: int, node: int, event: int) -> None: ...
+    @abstractmethod
+    def graph_node_set_enabled(self, graph_exec: int, node: int, enabled: bool) -> None: ...
+
+    def signal_external_semaphore_async(self, semaphore: int, value: int, stream: int) -> None:
+        """hipSignalExternalSemaphoresAsync with one timeline semaphore."""
+        raise self._lacks("hipSignalExternalSemaphoresAsync")
+    def wait_external_semaphore_async(self, semaphore: int, value: int, stream: int) -> None:
+        """hipWaitExternalSemaphoresAsync with one timeline semaphore."""
+        raise self._lacks("hipWaitExternalSemaphoresAsync")
+
+    def _lacks(self, api: str) -> HipError:
+        return HipError(api, 801, "hipErrorNotSupported", f"runtime {self.name!r} has no such call")
+
+    # -- what HIP has no call for ------------------------------------------------------------------------------------
+    def shared_event(self, name: str) -> int:
+        """Return the event of that name that all graphs of this process and device share."""
+        events: dict[str, int] = self.__dict__.setdefault("_shared_events", {})
+        if name not in events:
+            events[name] = self.event_create(timing=True)
+        return events[name]
+
+    def host_func_failed(self) -> None:
+        """Say, inside a host function, that it failed, so that nothing after it starts; nothing where HIP cannot."""
+
+    def graph_exec_unfinished(self, graph_exec: int) -> tuple[int, ...]:
+        """Return the nodes (of the graph that was instantiated) that a running launch has not finished, if known."""
+        return ()
+
+    def close(self) -> None:
+        """Return what the runtime itself holds; it is opened once per process and device, and kept."""

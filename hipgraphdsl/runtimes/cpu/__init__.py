@@ -1,0 +1,292 @@
+"""The embedded CPU runtime: HIP's calls over the threads of this machine, so that every workflow runs anywhere.
+
+The library beside this file is C++ with HIP's own C API. It is compiled on first use by the compiler that compiles the
+kernels, and kept in the cache directory.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ...errors import HipGraphError, RuntimeUnavailable
+from ...target import Target
+from ..base import CodeObject
+from ..hip_abi import ERROR_NOT_READY, HipAbiRuntime
+from .compiler import ABI_VERSION, BuildFailed, build, cache_dir, find_compiler
+
+__all__ = ["CpuRuntime", "NodeTimes", "open_runtime", "runtime_library"]
+
+log = logging.getLogger("hipgraphdsl")
+
+#: Longest that a wait stays outside Python, in microseconds: Ctrl-C is noticed this soon.
+_SLICE_US = 50_000
+
+_EXTENSIONS: dict[str, tuple[Any, ...]] = {
+    "hgcpuStreamWait": (c_void_p, c_uint64),
+    "hgcpuGraphExecUnfinished": (c_void_p, c_void_p, c_void_p),
+    "hgcpuGraphExecAbort": (c_void_p,),
+    "hgcpuSetSchedule": (c_uint64, c_int),
+    "hgcpuGraphExecProfile": (c_void_p, c_int),
+    "hgcpuGraphExecTimes": (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p),
+    "hgcpuSemaphoreCreate": (c_void_p, c_uint64),
+    "hgcpuSemaphoreDestroy": (c_void_p,),
+    "hgcpuSemaphoreValue": (c_void_p, c_void_p),
+    "hgcpuSemaphoreSignal": (c_void_p, c_uint64),
+    "hipSignalExternalSemaphoresAsync": (c_void_p, c_void_p, c_uint, c_void_p),
+    "hipWaitExternalSemaphoresAsync": (c_void_p, c_void_p, c_uint, c_void_p),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTimes:
+    """When a node of the last profiled launch ran: nanoseconds of CLOCK_MONOTONIC, and the worker (-1: no worker)."""
+
+    start_ns: int
+    stop_ns: int
+    worker: int
+
+
+class _SemaphoreParams(ctypes.Structure):
+    """hipExternalSemaphoreSignalParams and hipExternalSemaphoreWaitParams: the value stands first in both."""
+
+    _fields_ = (("value", c_uint64), ("other", c_uint64 * 8), ("flags", c_uint), ("reserved", c_uint * 16))
+
+
+def runtime_library() -> Path:
+    """Return the runtime's shared library, built if need be.
+
+    Raises
+    ------
+    RuntimeUnavailable
+        If there is no compiler, or it cannot build the library.
+    """
+    if not sys.platform.startswith(("linux", "darwin")):
+        raise RuntimeUnavailable(
+            f"runtime 'cpu' runs on Linux and macOS, not on {sys.platform!r}; on Windows use WSL",
+            runtime="cpu", missing="library",
+        )
+    folder = Path(__file__).parent
+    # `runtime.cpp` includes the headers, so one unit is compiled and calls between its parts can be inlined.
+    names = ["runtime.cpp", *_headers((folder / "runtime.cpp").read_text(), folder)]
+    sources = {name: (folder / name).read_text() for name in names}
+    compiler = find_compiler()
+    try:
+        return build(compiler, sources, ("-O2",), stem="runtime", what="the CPU runtime")
+    except BuildFailed as error:
+        raise RuntimeUnavailable(
+            f"runtime 'cpu' could not build its library with {' '.join(compiler.command)}: {error.log.strip()[:2000]}; "
+            'choose another compiler by HIPGRAPHDSL_CXX, or `pip install "hipgraphdsl[cpu]"`',
+            runtime="cpu", missing="compiler",
+        ) from error
+
+
+def _headers(text: str, folder: Path) -> list[str]:
+    """Return the headers of this folder that a source includes, directly or not."""
+    found: list[str] = []
+    queue = [text]
+    while queue:
+        for line in queue.pop().splitlines():
+            if line.startswith('#include "'):
+                name = line.split('"')[1]
+                if name not in found:
+                    found.append(name)
+                    queue.append((folder / name).read_text())
+    return sorted(found)
+
+
+class CpuRuntime(HipAbiRuntime):
+    """The CPU as a device of HIP.
+
+    Parameters
+    ----------
+    device : int
+        0: there is one.
+
+    Raises
+    ------
+    RuntimeUnavailable
+        If there is no C++ compiler, or `device` is not 0.
+    """
+
+    def __init__(self, device: int = 0) -> None:
+        if device != 0:
+            raise RuntimeUnavailable(
+                f"runtime 'cpu' has one device, number 0 (got {device})", runtime="cpu", missing="device"
+            )
+        self.path = runtime_library()
+        library = ctypes.CDLL(str(self.path))
+        super().__init__(library, "the CPU runtime")
+        self._ext = library
+        for api, prototype in _EXTENSIONS.items():
+            function = getattr(library, api)
+            function.argtypes, function.restype = prototype, c_int
+        for api in ("hgcpuHostFuncFailed", "hgcpuShutdown"):
+            getattr(library, api).argtypes, getattr(library, api).restype = (), None
+        library.hgcpuWorkers.argtypes, library.hgcpuWorkers.restype = (), c_uint
+        self._call("hipInit", 0)
+        self.name = "cpu"
+        self.workers = int(library.hgcpuWorkers())
+        self.target = replace(Target.named("cpu"), multiprocessors=self.workers)
+        self._pid = os.getpid()
+        # Before the interpreter goes: a host function that started later would wait for the GIL for ever.
+        atexit.register(self._shutdown)
+
+    def _shutdown(self) -> None:
+        if os.getpid() == self._pid:
+            self._ext.hgcpuShutdown()
+
+    def _extension(self, api: str, *args: Any) -> None:
+        code = getattr(self._ext, api)(*args)
+        if code:
+            self._fail(api, code)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the compiler, the library's path, the cache and the number of workers."""
+        compiler = find_compiler()
+        return {
+            "runtime": "cpu",
+            "device": self.get_device_name(0),
+            "workers": self.workers,
+            "compiler": " ".join(compiler.command),
+            "compiler version": compiler.version,
+            "library": str(self.path),
+            "cache": str(cache_dir()),
+            "abi": ABI_VERSION,
+        }
+
+    # -- compiling -------------------------------------------------------------------------------------------------
+    def rtc_compile(
+        self, source: str, names: Sequence[str], symbols: Sequence[str] = (), options: Sequence[str] = (), *, name: str = "module"
+    ) -> CodeObject:
+        from .rtc import compile_kernels
+
+        return compile_kernels(source, names, symbols, options)
+
+    # -- waiting ---------------------------------------------------------------------------------------------------
+    def stream_synchronize(self, stream: int) -> None:
+        # In slices, so that Ctrl-C ends the wait.
+        wait = self._ext.hgcpuStreamWait
+        while (code := wait(stream, _SLICE_US)) == ERROR_NOT_READY:
+            continue
+        if code:
+            self._fail("hipStreamSynchronize", code)
+
+    def stream_wait(self, stream: int, timeout_s: float) -> bool:
+        wait = self._ext.hgcpuStreamWait
+        deadline = time.monotonic() + timeout_s
+        left_us = timeout_s * 1e6
+        while True:
+            code = wait(stream, int(min(max(left_us, 0.0), _SLICE_US)))
+            if code == 0:
+                return True
+            if code != ERROR_NOT_READY:
+                self._fail("hipStreamSynchronize", code)
+            left_us = (deadline - time.monotonic()) * 1e6
+            if left_us <= 0:
+                return False
+
+    def host_func_failed(self) -> None:
+        """Say, inside a host function, that it failed: nothing behind it starts, and the next synchronize raises."""
+        self._ext.hgcpuHostFuncFailed()
+
+    def graph_exec_unfinished(self, graph_exec: int) -> tuple[int, ...]:
+        count = c_size_t()
+        self._extension("hgcpuGraphExecUnfinished", graph_exec, None, byref(count))
+        if not count.value:
+            return ()
+        nodes = (c_void_p * count.value)()
+        self._extension("hgcpuGraphExecUnfinished", graph_exec, nodes, byref(count))
+        return tuple(node for node in nodes[: count.value] if node)
+
+    def graph_exec_abort(self, graph_exec: int) -> None:
+        """Start no more nodes of what is in flight; the stream's next synchronize raises hipErrorLaunchFailure."""
+        self._extension("hgcpuGraphExecAbort", graph_exec)
+
+    # -- schedule and times ----------------------------------------------------------------------------------------
+    def set_schedule(self, seed: int, mode: int) -> None:
+        """Choose how graphs launched from now on are scheduled.
+
+        Parameters
+        ----------
+        seed : int
+            Replays the same choices; the k-th launch after this call uses the k-th part of its sequence.
+        mode : {0, 1, 2}
+            0: as fast as possible. 1: each launch on one worker, in a random topological order. 2: as 0, with random delays.
+        """
+        self._extension("hgcpuSetSchedule", seed & (2**64 - 1), mode)
+
+    def graph_exec_profile(self, graph_exec: int, enable: bool = True) -> None:
+        """Take the times of each node in launches from now on; about 50 ns a node."""
+        self._extension("hgcpuGraphExecProfile", graph_exec, int(enable))
+
+    def graph_exec_times(self, graph_exec: int, node: int) -> NodeTimes:
+        """Return when `node` ran in the last launch; wait for that launch first."""
+        start, stop, worker = c_uint64(), c_uint64(), c_int()
+        self._extension("hgcpuGraphExecTimes", graph_exec, node, byref(start), byref(stop), byref(worker))
+        return NodeTimes(start.value, stop.value, worker.value)
+
+    # -- semaphores ------------------------------------------------------------------------------------------------
+    def semaphore_create(self, value: int = 0) -> int:
+        """Create a timeline semaphore; its value only grows."""
+        out = c_void_p()
+        self._extension("hgcpuSemaphoreCreate", byref(out), value)
+        return out.value or 0
+
+    def semaphore_destroy(self, semaphore: int) -> None:
+        """Give up the handle; nodes that use the semaphore keep it."""
+        self._extension("hgcpuSemaphoreDestroy", semaphore)
+
+    def semaphore_value(self, semaphore: int) -> int:
+        """Return the value that the semaphore has reached."""
+        out = c_uint64()
+        self._extension("hgcpuSemaphoreValue", semaphore, byref(out))
+        return out.value
+
+    def semaphore_signal(self, semaphore: int, value: int) -> None:
+        """Raise the semaphore to `value` from the host."""
+        self._extension("hgcpuSemaphoreSignal", semaphore, value)
+
+    def signal_external_semaphore_async(self, semaphore: int, value: int, stream: int) -> None:
+        params = _SemaphoreParams(value=value)
+        self._extension("hipSignalExternalSemaphoresAsync", byref(c_void_p(semaphore)), byref(params), 1, stream)
+
+    def wait_external_semaphore_async(self, semaphore: int, value: int, stream: int) -> None:
+        params = _SemaphoreParams(value=value)
+        self._extension("hipWaitExternalSemaphoresAsync", byref(c_void_p(semaphore)), byref(params), 1, stream)
+
+
+_opened: CpuRuntime | None = None
+_lock = threading.Lock()
+
+
+def open_runtime() -> CpuRuntime:
+    """Return the process's CPU runtime, building its library if this machine has not yet.
+
+    Raises
+    ------
+    RuntimeUnavailable
+        If there is no C++ compiler.
+    HipGraphError
+        In a child of a process that had opened it: its threads do not survive fork.
+    """
+    global _opened
+    with _lock:
+        if _opened is None:
+            _opened = CpuRuntime()
+        if _opened._pid != os.getpid():
+            raise HipGraphError(
+                "runtime 'cpu' was opened before this process was forked, and its threads do not survive that; "
+                "start processes with the 'spawn' method, or open the runtime in the child only"
+            )
+        return _opened

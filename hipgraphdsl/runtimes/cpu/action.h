@@ -1,0 +1,498 @@
+// What one operation does, whether a stream or a graph node holds it, and the objects that operations refer to.
+#pragma once
+#include <dlfcn.h>
+
+#include "memory.h"
+
+// ---- modules ----------------------------------------------------------------------------------------------------------
+struct Function;
+struct Module {
+  static constexpr Kind kKind = kModule;
+  Handle handle = 0;
+  Atomic<int> refs;  // the handle, and every operation that holds one of its kernels
+  void* library = nullptr;
+  int file = -1;  // open while the library is loaded from memory
+  const hgcpu_module_info* info = nullptr;
+  Vec<Function*> functions;
+};
+struct Function {
+  static constexpr Kind kKind = kFunction;
+  Handle handle = 0;
+  Module* module = nullptr;
+  const hgcpu_kernel_info* info = nullptr;
+};
+inline void module_release(Module* m) {
+  if (m->refs.sub(1) != 1) return;
+  dlclose(m->library);
+  if (m->file >= 0) close(m->file);
+  discard(m);
+}
+
+// ---- failures: an error is reported once, wherever it was carried to ---------------------------------------------------
+struct Failure {
+  Atomic<int> refs, reported;
+  int code = 0;
+};
+inline Failure* failure_new(int code) {
+  Failure* f = create<Failure>();
+  f->refs.set_relaxed(1);
+  f->code = code;
+  return f;
+}
+inline Failure* failure_hold(Failure* f) {
+  if (f) f->refs.add(1);
+  return f;
+}
+inline void failure_release(Failure* f) {
+  if (f && f->refs.sub(1) == 1) discard(f);
+}
+
+// ---- events -----------------------------------------------------------------------------------------------------------
+// One record of an event. A wait holds the record that was the last one when the wait was issued.
+struct Token {
+  Atomic<int> refs, done, sleepers;
+  SpinLock lock;
+  uint64_t ns = 0;
+  Failure* failure = nullptr;
+  Vec<Task> waiters;
+};
+struct Sleep {
+  Mutex lock;
+  Condition woken;
+};
+inline Sleep* g_token_sleep = create<Sleep>();
+inline Sleep& token_sleep() { return *g_token_sleep; }
+inline Token* token_hold(Token* t) {
+  if (t) t->refs.add(1);
+  return t;
+}
+inline void token_release(Token* t) {
+  if (t && t->refs.sub(1) == 1) {
+    failure_release(t->failure);
+    discard(t);
+  }
+}
+inline Token* token_new() {
+  Token* t = create<Token>();
+  t->refs.set_relaxed(1);
+  return t;
+}
+inline void token_complete(Token* t, Failure* failure) {
+  t->ns = now_ns();
+  t->failure = failure_hold(failure);
+  t->lock.lock();
+  t->done.set_sequential(1);
+  t->lock.unlock();
+  // Nobody adds a waiter any more.
+  for (const Task& waiter : t->waiters) push(waiter);
+  if (t->sleepers.get_sequential()) {
+    Sleep& s = token_sleep();
+    Guard<Mutex> g(s.lock);
+    s.woken.broadcast();
+  }
+}
+// Returns false if the record is complete already.
+inline bool token_wait(Token* t, const Task& then) {
+  if (t->done.get()) return false;
+  Guard<SpinLock> g(t->lock);
+  if (t->done.get()) return false;
+  t->waiters.push(then);
+  return true;
+}
+// Takes back a wait; returns whether it was still there.
+inline bool token_cancel(Token* t, void* object, uint64_t index) {
+  Guard<SpinLock> g(t->lock);
+  if (t->done.get()) return false;
+  for (uint32_t i = 0; i < t->waiters.count; ++i) {
+    if (t->waiters[i].object == object && t->waiters[i].index == index) {
+      t->waiters.remove_at(i);
+      return true;
+    }
+  }
+  return false;
+}
+
+struct Event {
+  static constexpr Kind kKind = kEvent;
+  Handle handle = 0;
+  Atomic<int> refs;
+  SpinLock lock;
+  Token* last = nullptr;  // the latest record, if there was one
+  bool timing = true;
+  uint64_t capture = 0;  // id of the capture that recorded it last, and the nodes that it stands for
+  Vec<Handle> captured;
+};
+inline void event_release(Event* e) {
+  if (!e || e->refs.sub(1) != 1) return;
+  token_release(e->last);
+  discard(e);
+}
+inline Token* event_last(Event* e) {
+  Guard<SpinLock> g(e->lock);
+  return token_hold(e->last);
+}
+// Makes `t` the event's latest record.
+inline void event_set(Event* e, Token* t) {
+  token_hold(t);
+  e->lock.lock();
+  Token* old = e->last;
+  e->last = t;
+  e->capture = 0;
+  e->lock.unlock();
+  token_release(old);
+}
+
+// ---- semaphores -------------------------------------------------------------------------------------------------------
+struct Semaphore {  // a timeline: its value only grows
+  static constexpr Kind kKind = kSemaphore;
+  Handle handle = 0;
+  Atomic<int> refs;
+  Atomic<uint64_t> value;
+};
+inline void semaphore_release(Semaphore* s) {
+  if (s->refs.sub(1) == 1) discard(s);
+}
+inline void semaphore_signal(Semaphore* s, uint64_t value) {
+  for (uint64_t old = s->value.get(); old < value && !s->value.replace(old, value);) old = s->value.get();
+  polls_check();
+}
+
+// ---- actions ------------------------------------------------------------------------------------------------------------
+enum class StepKind : uint8_t { signal, wait_semaphore, write, wait_memory };
+struct Step {
+  StepKind kind;
+  uint8_t size;       // of memory: 4 or 8
+  uint8_t condition;  // hipStreamWaitValueGte 0, Eq 1, And 2, Nor 3
+  Semaphore* semaphore;
+  void* address;
+  uint64_t value, mask;
+};
+
+// Immutable once made, so that a launch in flight and an update of the next one never meet.
+struct Action {
+  Atomic<int> refs;
+  int type = hipGraphNodeTypeEmpty;
+  union {
+    struct {
+      const hgcpu_kernel_info* info;
+      Module* module;
+      Handle function;
+      hgcpu_launch launch;
+      uint64_t blocks;
+      void** args;
+      int cooperative, priority;
+    } kernel;
+    struct {
+      Copy run;
+      hipMemcpy3DParms given;
+    } copy;
+    struct {
+      Fill run;
+      hipMemsetParams given;
+    } fill;
+    hipHostNodeParams host;
+    Event* event;
+    struct {
+      Block* block;
+      hipMemAllocNodeParams given;
+    } memory;
+    struct {
+      uint32_t count;
+      Step* list;
+    } steps;
+  };
+  Action() { memset(static_cast<void*>(&copy), 0, sizeof copy); }
+};
+
+inline Action* action_new(int type) {
+  Action* a = create<Action>();
+  a->refs.set_relaxed(1);
+  a->type = type;
+  return a;
+}
+inline Action* action_hold(Action* a) {
+  a->refs.add(1);
+  return a;
+}
+inline void action_release(Action* a) {
+  if (!a || a->refs.sub(1) != 1) return;
+  switch (a->type) {
+    case hipGraphNodeTypeKernel:
+      free(a->kernel.args);
+      module_release(a->kernel.module);
+      break;
+    case hipGraphNodeTypeEventRecord:
+    case hipGraphNodeTypeWaitEvent:
+      event_release(a->event);
+      break;
+    case hipGraphNodeTypeMemAlloc:
+    case hipGraphNodeTypeMemFree:
+      if (a->memory.block->origin == Origin::graph) graph_block_release(a->memory.block);
+      break;
+    case hipGraphNodeTypeExtSemaphoreSignal:
+    case hipGraphNodeTypeExtSemaphoreWait:
+    case hipGraphNodeTypeBatchMemOp:
+      for (uint32_t i = 0; i < a->steps.count; ++i) {
+        if (a->steps.list[i].semaphore) semaphore_release(a->steps.list[i].semaphore);
+      }
+      free(a->steps.list);
+      break;
+    default:
+      break;
+  }
+  discard(a);
+}
+
+// Arguments are copied by the sizes that the kernel's library tells.
+inline int action_kernel(Action** out, Handle function, dim3 grid, dim3 block, unsigned shared, void** params, void** extra) {
+  Function* f = find<Function>(function);
+  if (!f) return hipErrorInvalidHandle;
+  uint64_t threads = uint64_t(block.x) * block.y * block.z;
+  if (!grid.x || !grid.y || !grid.z || !threads || block.x > 1024 || block.y > 1024 || block.z > 1024 || threads > 1024) {
+    return hipErrorInvalidConfiguration;
+  }
+  unsigned __int128 blocks = (unsigned __int128)grid.x * grid.y * grid.z;
+  if (blocks >> 62) return hipErrorInvalidConfiguration;
+  const hgcpu_kernel_info* info = f->info;
+  const char* packed = nullptr;
+  size_t packed_bytes = 0;
+  if (params && extra) return hipErrorInvalidValue;
+  if (extra) {  // HIP_LAUNCH_PARAM_BUFFER_POINTER 1, BUFFER_SIZE 2, END 3
+    for (int i = 0; uintptr_t(extra[i]) != 3; i += 2) {
+      if (uintptr_t(extra[i]) == 1) packed = static_cast<const char*>(extra[i + 1]);
+      else if (uintptr_t(extra[i]) == 2) packed_bytes = *static_cast<size_t*>(extra[i + 1]);
+      else return hipErrorInvalidValue;
+    }
+  }
+  if (info->n_params && !params && !packed) return hipErrorInvalidValue;
+  size_t bytes = info->n_params * sizeof(void*);
+  for (uint32_t i = 0; i < info->n_params; ++i) bytes += (info->param_sizes[i] + 15u) & ~size_t(15);
+  void* storage = nullptr;
+  if (bytes && posix_memalign(&storage, 16, (bytes + 31) & ~size_t(15))) return hipErrorOutOfMemory;
+  void** args = static_cast<void**>(storage);
+  char* to = static_cast<char*>(storage) + ((info->n_params * sizeof(void*) + 15) & ~size_t(15));
+  size_t at = 0;
+  for (uint32_t i = 0; i < info->n_params; ++i) {
+    size_t size = info->param_sizes[i];
+    const void* from = params ? params[i] : nullptr;
+    if (packed) {
+      size_t align = size & (~size + 1);
+      if (align > 16) align = 16;
+      at = (at + align - 1) / align * align;
+      from = packed + at;
+      at += size;
+    }
+    if (!from || (packed && at > packed_bytes)) {
+      free(storage);
+      return hipErrorInvalidValue;
+    }
+    memcpy(to, from, size);
+    args[i] = to;
+    to += (size + 15) & ~size_t(15);
+  }
+  Action* a = action_new(hipGraphNodeTypeKernel);
+  f->module->refs.add(1);
+  a->kernel.info = info;
+  a->kernel.module = f->module;
+  a->kernel.function = function;
+  a->kernel.launch = {{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared, 0};
+  a->kernel.blocks = uint64_t(blocks);
+  a->kernel.args = args;
+  *out = a;
+  return hipSuccess;
+}
+
+inline int action_copy(Action** out, const hipMemcpy3DParms& p) {
+  if (p.srcArray || p.dstArray) return hipErrorNotSupported;
+  if (!p.srcPtr.ptr || !p.dstPtr.ptr || p.kind < 0 || p.kind > 4) return hipErrorInvalidValue;
+  const hipExtent& e = p.extent;
+  bool rows = e.height > 1 || e.depth > 1;
+  if (rows && (p.srcPtr.pitch < e.width + p.srcPos.x || p.dstPtr.pitch < e.width + p.dstPos.x)) return hipErrorInvalidPitchValue;
+  if (e.depth > 1 && (p.srcPtr.ysize < e.height + p.srcPos.y || p.dstPtr.ysize < e.height + p.dstPos.y)) return hipErrorInvalidValue;
+  Action* a = action_new(hipGraphNodeTypeMemcpy);
+  a->copy.given = p;
+  size_t ds = p.dstPtr.pitch * p.dstPtr.ysize, ss = p.srcPtr.pitch * p.srcPtr.ysize;
+  char* dst = static_cast<char*>(p.dstPtr.ptr) + p.dstPos.x + p.dstPos.y * p.dstPtr.pitch + p.dstPos.z * ds;
+  const char* src = static_cast<const char*>(p.srcPtr.ptr) + p.srcPos.x + p.srcPos.y * p.srcPtr.pitch + p.srcPos.z * ss;
+  Copy c{dst, src, p.dstPtr.pitch, p.srcPtr.pitch, ds, ss, e.width, e.height, e.depth};
+  // Rows that touch each other are one row.
+  if (c.height > 1 && c.dst_pitch == c.width && c.src_pitch == c.width) {
+    if (c.depth == 1 || (ds == c.width * c.height && ss == ds)) {
+      c.width *= c.height * c.depth;
+      c.height = c.depth = 1;
+    }
+  }
+  a->copy.run = c;
+  *out = a;
+  return hipSuccess;
+}
+inline int action_copy_1d(Action** out, void* dst, const void* src, size_t bytes, int kind) {
+  hipMemcpy3DParms p;
+  memset(&p, 0, sizeof p);
+  p.dstPtr = {dst, bytes, bytes, 1};
+  p.srcPtr = {const_cast<void*>(src), bytes, bytes, 1};
+  p.extent = {bytes, 1, 1};
+  p.kind = kind;
+  return action_copy(out, p);
+}
+inline int action_fill(Action** out, const hipMemsetParams& p) {
+  if (!p.dst || (p.elementSize != 1 && p.elementSize != 2 && p.elementSize != 4)) return hipErrorInvalidValue;
+  if (p.height > 1 && p.pitch < p.width * p.elementSize) return hipErrorInvalidValue;
+  if (uintptr_t(p.dst) % p.elementSize) return hipErrorInvalidValue;
+  Action* a = action_new(hipGraphNodeTypeMemset);
+  a->fill.given = p;
+  a->fill.run = {static_cast<char*>(p.dst), p.pitch, p.width, p.height, p.value, p.elementSize};
+  if (p.height > 1 && p.pitch == p.width * p.elementSize) {
+    a->fill.run.width *= p.height;
+    a->fill.run.height = 1;
+  }
+  *out = a;
+  return hipSuccess;
+}
+inline int action_semaphores(Action** out, int type, const hipExternalSemaphoreNodeParams& p) {
+  if (!p.numExtSems || !p.extSemArray || !p.paramsArray) return hipErrorInvalidValue;
+  for (unsigned i = 0; i < p.numExtSems; ++i) {
+    if (!find<Semaphore>(p.extSemArray[i])) return hipErrorInvalidHandle;
+  }
+  Action* a = action_new(type);
+  a->steps.count = p.numExtSems;
+  a->steps.list = static_cast<Step*>(must_alloc(p.numExtSems * sizeof(Step)));
+  for (unsigned i = 0; i < p.numExtSems; ++i) {
+    Semaphore* s = find<Semaphore>(p.extSemArray[i]);
+    s->refs.add(1);
+    StepKind kind = type == hipGraphNodeTypeExtSemaphoreSignal ? StepKind::signal : StepKind::wait_semaphore;
+    a->steps.list[i] = {kind, 8, 0, s, nullptr, p.paramsArray[i].fenceValue, ~uint64_t(0)};
+  }
+  *out = a;
+  return hipSuccess;
+}
+inline int action_memory_ops(Action** out, unsigned count, const hipStreamBatchMemOpParams* ops, unsigned flags, uint64_t mask) {
+  if (!count || count > 256 || !ops || flags) return hipErrorInvalidValue;
+  for (unsigned i = 0; i < count; ++i) {
+    int op = ops[i].operation;
+    bool memory = op == 1 || op == 2 || op == 4 || op == 5;  // wait 32, write 32, wait 64, write 64
+    if (!memory && op != 3 && op != 6) return hipErrorInvalidValue;  // flush of remote writes, barrier
+    if (memory && (!ops[i].address || uintptr_t(ops[i].address) % (op < 3 ? 4 : 8))) return hipErrorInvalidValue;
+    if ((op == 1 || op == 4) && (ops[i].flags & 0x3fffffff) > 3) return hipErrorInvalidValue;
+  }
+  Action* a = action_new(hipGraphNodeTypeBatchMemOp);
+  a->steps.list = static_cast<Step*>(must_alloc(count * sizeof(Step)));
+  for (unsigned i = 0; i < count; ++i) {
+    int op = ops[i].operation;
+    if (op == 3 || op == 6) continue;  // memory is coherent here
+    StepKind kind = op == 2 || op == 5 ? StepKind::write : StepKind::wait_memory;
+    uint8_t size = op < 3 ? 4 : 8;
+    a->steps.list[a->steps.count++] = {kind, size, uint8_t(ops[i].flags & 3), nullptr, ops[i].address, ops[i].value, mask};
+  }
+  *out = a;
+  return hipSuccess;
+}
+
+// ---- running them -------------------------------------------------------------------------------------------------------
+inline bool semaphore_reached(const Poll& p) { return static_cast<const Semaphore*>(p.where)->value.get() >= p.value; }
+inline bool memory_reached(const Poll& p) {
+  bool wide = p.size == 8;
+  uint64_t now = wide ? __atomic_load_n(static_cast<const uint64_t*>(p.where), __ATOMIC_ACQUIRE)
+                      : __atomic_load_n(static_cast<const uint32_t*>(p.where), __ATOMIC_ACQUIRE);
+  uint64_t seen = now & p.mask, value = p.value;
+  if (!wide) value &= 0xffffffffu;
+  switch (p.condition) {
+    case 0:  // by the signed difference, so that a counter may wrap
+      return wide ? int64_t(seen - value) >= 0 : int32_t(uint32_t(seen) - uint32_t(value)) >= 0;
+    case 1:
+      return seen == (value & p.mask);
+    case 2:
+      return (seen & value) != 0;
+    default:
+      return (~(seen | value) & (wide ? ~uint64_t(0) : 0xffffffffu)) != 0;
+  }
+}
+
+struct StepsRun {
+  Action* action;
+  const Atomic<int>* stop;
+  Task done;
+};
+inline Progress steps_run(Action* a, uint32_t from, const Task& done, const Atomic<int>* stop, StepsRun* run);
+inline void steps_continue(void* object, uint64_t index, int) {
+  StepsRun* run = static_cast<StepsRun*>(object);
+  if (steps_run(run->action, uint32_t(index), run->done, run->stop, run) == kPending) return;
+  Task done = run->done;
+  action_release(run->action);
+  free(run);
+  done.run(done.object, done.index, 0);
+}
+inline Progress steps_run(Action* a, uint32_t from, const Task& done, const Atomic<int>* stop, StepsRun* run) {
+  for (uint32_t i = from; i < a->steps.count; ++i) {
+    const Step& s = a->steps.list[i];
+    if (stop && stop->get()) return kDone;
+    switch (s.kind) {
+      case StepKind::signal:
+        semaphore_signal(s.semaphore, s.value);
+        continue;
+      case StepKind::write:
+        if (s.size == 8) __atomic_store_n(static_cast<uint64_t*>(s.address), s.value, __ATOMIC_RELEASE);
+        else __atomic_store_n(static_cast<uint32_t*>(s.address), uint32_t(s.value), __ATOMIC_RELEASE);
+        continue;
+      case StepKind::wait_semaphore:
+      case StepKind::wait_memory:
+        break;
+    }
+    bool memory = s.kind == StepKind::wait_memory;
+    Poll p{memory ? memory_reached : semaphore_reached, memory ? s.address : static_cast<const void*>(s.semaphore),
+           s.value, s.mask, s.condition, memory ? s.size : 0, stop, {}};
+    if (p.ready(p)) continue;
+    bool fresh = !run;
+    if (fresh) {
+      run = static_cast<StepsRun*>(must_alloc(sizeof(StepsRun)));
+      *run = {action_hold(a), stop, done};
+    }
+    p.then = {steps_continue, run, i + 1, 0};
+    if (poll_wait(p)) return kPending;
+    if (fresh) {
+      action_release(run->action);
+      free(run);
+      run = nullptr;
+    }
+  }
+  return kDone;
+}
+
+inline int kernel_blocks(void* context, uint64_t first, uint64_t last) {
+  Action* a = static_cast<Action*>(context);
+  return a->kernel.info->entry(&a->kernel.launch, a->kernel.args, first, last);
+}
+
+// Runs anything but event operations. `alone` keeps it on this thread. kPending: `done` is called later with the error.
+inline Progress action_run(Action* a, const Task& done, bool alone, const Atomic<int>* stop, int* error) {
+  switch (a->type) {
+    case hipGraphNodeTypeKernel: {
+      const hgcpu_kernel_info* info = a->kernel.info;
+      if (a->kernel.blocks == 1 || alone || (info->flags & kKernelNeedsAllBlocks)) {
+        *error = info->entry(&a->kernel.launch, a->kernel.args, 0, a->kernel.blocks);
+        return kDone;
+      }
+      return run_blocks(kernel_blocks, a, a->kernel.blocks, done, error);
+    }
+    case hipGraphNodeTypeMemcpy:
+      return copy_run(&a->copy.run, done, alone, error);
+    case hipGraphNodeTypeMemset:
+      return fill_run(&a->fill.run, done, alone, error);
+    case hipGraphNodeTypeHost:
+      host_call(a->host.fn, a->host.userData, done);
+      return kPending;
+    case hipGraphNodeTypeMemAlloc:
+      if (a->memory.block->origin == Origin::graph) graph_block_set_live(a->memory.block, true);
+      return kDone;
+    case hipGraphNodeTypeMemFree:
+      if (a->memory.block->origin == Origin::graph) graph_block_set_live(a->memory.block, false);
+      else memory_give_back(a->memory.block);
+      return kDone;
+    case hipGraphNodeTypeExtSemaphoreSignal:
+    case hipGraphNodeTypeExtSemaphoreWait:
+    case hipGraphNodeTypeBatchMemOp:
+      return steps_run(a, 0, done, stop, nullptr);
+    default:
+      return kDone;
+  }
+}

@@ -1,0 +1,729 @@
+// hipGraph*: building, asking, instantiating, launching and updating graphs.
+#pragma once
+#include "api_stream.h"
+
+#define GRAPH(name, handle)           \
+  Graph* name = find<Graph>(handle); \
+  REQUIRE(name, hipErrorInvalidValue)
+#define NODE(name, handle, wanted)  \
+  Node* name = find<Node>(handle); \
+  REQUIRE(name && name->action->type == (wanted), hipErrorInvalidValue)
+#define EXEC(name, handle)          \
+  Exec* name = find<Exec>(handle); \
+  REQUIRE(name, hipErrorInvalidValue)
+
+// ---- graphs -----------------------------------------------------------------------------------------------------------------
+API int hipGraphCreate(Handle* out, unsigned flags) {
+  ENTER();
+  REQUIRE(out && !flags, hipErrorInvalidValue);
+  *out = graph_new(true)->handle;
+  return hipSuccess;
+}
+API int hipGraphDestroy(Handle graph) {
+  ENTER();
+  GRAPH(g, graph);
+  REQUIRE(!g->is_child, hipErrorInvalidValue);
+  graph_discard(g);
+  return hipSuccess;
+}
+API int hipGraphClone(Handle* out, Handle graph) {
+  ENTER();
+  GRAPH(g, graph);
+  REQUIRE(out, hipErrorInvalidValue);
+  REQUIRE(!graph_has_memory(g), hipErrorNotSupported);
+  *out = graph_copy(g, true)->handle;
+  return hipSuccess;
+}
+API int hipGraphNodeFindInClone(Handle* out, Handle original, Handle clone) {
+  ENTER();
+  GRAPH(g, clone);
+  REQUIRE(out && original, hipErrorInvalidValue);
+  Node* n = find<Node>(original);
+  if (n && n->index < g->nodes.count && g->nodes[n->index]->cloned_from == original) {
+    *out = g->nodes[n->index]->handle;
+    return hipSuccess;
+  }
+  for (Node* c : g->nodes) {
+    if (c->cloned_from != original) continue;
+    *out = c->handle;
+    return hipSuccess;
+  }
+  return fail(hipErrorInvalidValue);
+}
+
+// Takes over the reference to `action`.
+inline int add_node(Handle* out, Handle graph, const Handle* deps, size_t n, Action* action, Node** made = nullptr) {
+  Graph* g = find<Graph>(graph);
+  if (!g || !out || (n && !deps)) {
+    action_release(action);
+    return fail(hipErrorInvalidValue);
+  }
+  Node* node = nullptr;
+  if (int code = graph_add(g, deps, n, action, &node)) return fail(code);
+  *out = node->handle;
+  if (made) *made = node;
+  return hipSuccess;
+}
+
+inline int action_of_kernel(Action** out, const hipKernelNodeParams* p) {
+  if (!p) return hipErrorInvalidValue;
+  return action_kernel(out, p->func, p->gridDim, p->blockDim, p->sharedMemBytes, p->kernelParams, p->extra);
+}
+inline int action_of_copy(Action** out, const hipMemcpy3DParms* p) { return p ? action_copy(out, *p) : hipErrorInvalidValue; }
+inline int action_of_copy_1d(Action** out, void* dst, const void* src, size_t bytes, int kind) {
+  return bytes ? action_copy_1d(out, dst, src, bytes, kind) : hipErrorInvalidValue;
+}
+inline int action_of_fill(Action** out, const hipMemsetParams* p) {
+  if (!p || !p->width || !p->height) return hipErrorInvalidValue;
+  return action_fill(out, *p);
+}
+inline int action_of_host(Action** out, const hipHostNodeParams* p) {
+  if (!p || !p->fn) return hipErrorInvalidValue;
+  *out = action_new(hipGraphNodeTypeHost);
+  (*out)->host = *p;
+  return hipSuccess;
+}
+inline int action_of_event(Action** out, int type, Handle event) {
+  Event* e = find<Event>(event);
+  if (!e) return hipErrorInvalidValue;
+  e->refs.add(1);
+  *out = action_new(type);
+  (*out)->event = e;
+  return hipSuccess;
+}
+inline int action_of_semaphores(Action** out, int type, const hipExternalSemaphoreNodeParams* p) {
+  return p ? action_semaphores(out, type, *p) : hipErrorInvalidValue;
+}
+inline int action_of_memory_ops(Action** out, const hipBatchMemOpNodeParams* p) {
+  if (!p || !p->ctx) return hipErrorInvalidValue;
+  return action_memory_ops(out, p->count, p->paramArray, p->flags, ~uint64_t(0));
+}
+
+API int hipGraphAddKernelNode(Handle* out, Handle graph, const Handle* deps, size_t n, const hipKernelNodeParams* p) {
+  ENTER();
+  Action* a;
+  if (int code = action_of_kernel(&a, p)) return fail(code);
+  return add_node(out, graph, deps, n, a);
+}
+API int hipGraphAddMemcpyNode(Handle* out, Handle graph, const Handle* deps, size_t n, const hipMemcpy3DParms* p) {
+  ENTER();
+  Action* a;
+  if (int code = action_of_copy(&a, p)) return fail(code);
+  return add_node(out, graph, deps, n, a);
+}
+API int hipGraphAddMemcpyNode1D(Handle* out, Handle graph, const Handle* deps, size_t n, void* dst, const void* src, size_t bytes,
+                                int kind) {
+  ENTER();
+  Action* a;
+  if (int code = action_of_copy_1d(&a, dst, src, bytes, kind)) return fail(code);
+  return add_node(out, graph, deps, n, a);
+}
+API int hipGraphAddMemsetNode(Handle* out, Handle graph, const Handle* deps, size_t n, const hipMemsetParams* p) {
+  ENTER();
+  Action* a;
+  if (int code = action_of_fill(&a, p)) return fail(code);
+  return add_node(out, graph, deps, n, a);
+}
+API int hipGraphAddHostNode(Handle* out, Handle graph, const Handle* deps, size_t n, const hipHostNodeParams* p) {
+  ENTER();
+  Action* a;
+  if (int code = action_of_host(&a, p)) return fail(code);
+  return add_node(out, graph, deps, n, a);
+}
+API int hipGraphAddEmptyNode(Handle* out, Handle graph, const Handle* deps, size_t n) {
+  ENTER();
+  return add_node(out, graph, deps, n, action_new(hipGraphNodeTypeEmpty));
+}
+API int hipGraphAddChildGraphNode(Handle* out, Handle graph, const Handle* deps, size_t n, Handle child) {
+  ENTER();
+  GRAPH(c, child);
+  REQUIRE(child != graph, hipErrorInvalidValue);
+  REQUIRE(!graph_has_memory(c), hipErrorNotSupported);
+  Node* node = nullptr;
+  if (int code = add_node(out, graph, deps, n, action_new(hipGraphNodeTypeGraph), &node)) return code;
+  node->child = graph_copy(c, true);  // later changes of the child are not seen, as in HIP
+  node->child->is_child = true;
+  return hipSuccess;
+}
+API int hipGraphAddEventRecordNode(Handle* out, Handle graph, const Handle* deps, size_t n, Handle event) {
+  ENTER();
+  Action* a;
+  if (int code = action_of_event(&a, hipGraphNodeTypeEventRecord, event)) return fail(code);
+  return add_node(out, graph, deps, n, a);
+}
+API int hipGraphAddEventWaitNode(Handle* out, Handle graph, const Handle* deps, size_t n, Handle event) {
+  ENTER();
+  Action* a;
+  if (int code = action_of_event(&a, hipGraphNodeTypeWaitEvent, event)) return fail(code);
+  return add_node(out, graph, deps, n, a);
+}
+API int hipGraphAddMemAllocNode(Handle* out, Handle graph, const Handle* deps, size_t n, hipMemAllocNodeParams* p) {
+  ENTER();
+  REQUIRE(p && p->bytesize && p->poolProps.allocType == 1, hipErrorInvalidValue);
+  REQUIRE(p->poolProps.location.type == 1 && p->poolProps.location.id == 0, hipErrorInvalidValue);
+  Block* b = memory_take(p->bytesize, Origin::graph);
+  if (!b) {
+    memory_trim();
+    b = memory_take(p->bytesize, Origin::graph);
+  }
+  REQUIRE(b, hipErrorOutOfMemory);
+  graph_block_hold(b);
+  Action* a = action_new(hipGraphNodeTypeMemAlloc);
+  a->memory.block = b;
+  a->memory.given = *p;
+  a->memory.given.dptr = b->pointer;
+  void* pointer = b->pointer;
+  if (int code = add_node(out, graph, deps, n, a)) return code;
+  p->dptr = pointer;
+  return hipSuccess;
+}
+API int hipGraphAddMemFreeNode(Handle* out, Handle graph, const Handle* deps, size_t n, void* pointer) {
+  ENTER();
+  Block* b = memory_find(pointer);
+  REQUIRE(b && b->origin == Origin::graph, hipErrorInvalidValue);
+  GRAPH(g, graph);
+  for (Node* other : g->nodes) {  // freed twice in one graph
+    const Action* a = other->action;
+    REQUIRE(a->type != hipGraphNodeTypeMemFree || a->memory.block != b, hipErrorInvalidValue);
+  }
+  graph_block_hold(b);
+  Action* a = action_new(hipGraphNodeTypeMemFree);
+  a->memory.block = b;
+  a->memory.given.dptr = pointer;
+  return add_node(out, graph, deps, n, a);
+}
+API int hipGraphAddExternalSemaphoresSignalNode(Handle* out, Handle graph, const Handle* deps, size_t n,
+                                                const hipExternalSemaphoreNodeParams* p) {
+  ENTER();
+  Action* a;
+  if (int code = action_of_semaphores(&a, hipGraphNodeTypeExtSemaphoreSignal, p)) return fail(code);
+  return add_node(out, graph, deps, n, a);
+}
+API int hipGraphAddExternalSemaphoresWaitNode(Handle* out, Handle graph, const Handle* deps, size_t n,
+                                              const hipExternalSemaphoreNodeParams* p) {
+  ENTER();
+  Action* a;
+  if (int code = action_of_semaphores(&a, hipGraphNodeTypeExtSemaphoreWait, p)) return fail(code);
+  return add_node(out, graph, deps, n, a);
+}
+API int hipGraphAddBatchMemOpNode(Handle* out, Handle graph, const Handle* deps, size_t n, const hipBatchMemOpNodeParams* p) {
+  ENTER();
+  Action* a;
+  if (int code = action_of_memory_ops(&a, p)) return fail(code);
+  return add_node(out, graph, deps, n, a);
+}
+
+API int hipGraphAddDependencies(Handle graph, const Handle* from, const Handle* to, size_t n) {
+  ENTER();
+  GRAPH(g, graph);
+  REQUIRE(!n || (from && to), hipErrorInvalidValue);
+  size_t added = 0;
+  for (; added < n; ++added) {
+    Node *a = find<Node>(from[added]), *b = find<Node>(to[added]);
+    if (!a || !b || a == b || a->graph != g || b->graph != g || edge_has(a, b)) break;
+    edge_add(a, b);
+  }
+  if (added == n) return hipSuccess;
+  while (added-- > 0) {  // all or nothing
+    find<Node>(from[added])->after.pop();
+    find<Node>(to[added])->before.pop();
+  }
+  return fail(hipErrorInvalidValue);
+}
+API int hipGraphRemoveDependencies(Handle graph, const Handle* from, const Handle* to, size_t n) {
+  ENTER();
+  GRAPH(g, graph);
+  REQUIRE(!n || (from && to), hipErrorInvalidValue);
+  for (size_t i = 0; i < n; ++i) {
+    Node *a = find<Node>(from[i]), *b = find<Node>(to[i]);
+    REQUIRE(a && b && a->graph == g && b->graph == g && edge_has(a, b), hipErrorInvalidValue);
+  }
+  for (size_t i = 0; i < n; ++i) {
+    Node *a = find<Node>(from[i]), *b = find<Node>(to[i]);
+    a->after.remove(b);
+    b->before.remove(a);
+  }
+  return hipSuccess;
+}
+API int hipGraphDestroyNode(Handle node) {
+  ENTER();
+  Node* n = find<Node>(node);
+  REQUIRE(n, hipErrorInvalidValue);
+  int type = n->action->type;
+  REQUIRE(type != hipGraphNodeTypeMemAlloc && type != hipGraphNodeTypeMemFree, hipErrorNotSupported);
+  Graph* g = n->graph;
+  for (Node* b : n->before) b->after.remove(n);
+  for (Node* a : n->after) a->before.remove(n);
+  g->nodes.remove_at(n->index);
+  for (uint32_t i = n->index; i < g->nodes.count; ++i) g->nodes[i]->index = i;
+  node_discard(n);
+  return hipSuccess;
+}
+
+// ---- asking -----------------------------------------------------------------------------------------------------------------
+// HIP's convention: without an array the number, with one as many as fit, and zeros in what is left.
+template <class Source>
+inline int give(const Source& source, uint32_t have, Handle* out, size_t* count) {
+  REQUIRE(count, hipErrorInvalidValue);
+  if (out) {
+    for (size_t i = 0; i < *count; ++i) out[i] = i < have ? source(uint32_t(i)) : 0;
+  }
+  if (!out || have < *count) *count = have;
+  return hipSuccess;
+}
+API int hipGraphGetNodes(Handle graph, Handle* out, size_t* count) {
+  ENTER();
+  GRAPH(g, graph);
+  return give([&](uint32_t i) { return g->nodes[i]->handle; }, g->nodes.count, out, count);
+}
+API int hipGraphGetRootNodes(Handle graph, Handle* out, size_t* count) {
+  ENTER();
+  GRAPH(g, graph);
+  Vec<Handle> roots;
+  for (Node* n : g->nodes) {
+    if (!n->before.count) roots.push(n->handle);
+  }
+  return give([&](uint32_t i) { return roots[i]; }, roots.count, out, count);
+}
+API int hipGraphGetEdges(Handle graph, Handle* from, Handle* to, size_t* count) {
+  ENTER();
+  GRAPH(g, graph);
+  REQUIRE(count && !from == !to, hipErrorInvalidValue);
+  Vec<Handle> sources, targets;
+  for (Node* n : g->nodes) {
+    for (Node* a : n->after) {
+      sources.push(n->handle);
+      targets.push(a->handle);
+    }
+  }
+  size_t room = *count;
+  give([&](uint32_t i) { return targets[i]; }, targets.count, to, &room);
+  return give([&](uint32_t i) { return sources[i]; }, sources.count, from, count);
+}
+API int hipGraphNodeGetDependencies(Handle node, Handle* out, size_t* count) {
+  ENTER();
+  Node* n = find<Node>(node);
+  REQUIRE(n, hipErrorInvalidValue);
+  return give([&](uint32_t i) { return n->before[i]->handle; }, n->before.count, out, count);
+}
+API int hipGraphNodeGetDependentNodes(Handle node, Handle* out, size_t* count) {
+  ENTER();
+  Node* n = find<Node>(node);
+  REQUIRE(n, hipErrorInvalidValue);
+  return give([&](uint32_t i) { return n->after[i]->handle; }, n->after.count, out, count);
+}
+API int hipGraphNodeGetType(Handle node, int* type) {
+  ENTER();
+  Node* n = find<Node>(node);
+  REQUIRE(n && type, hipErrorInvalidValue);
+  *type = n->action->type;
+  return hipSuccess;
+}
+API int hipGraphChildGraphNodeGetGraph(Handle node, Handle* graph) {
+  ENTER();
+  NODE(n, node, hipGraphNodeTypeGraph);
+  REQUIRE(graph, hipErrorInvalidValue);
+  *graph = n->child->handle;
+  return hipSuccess;
+}
+
+// ---- parameters of nodes ----------------------------------------------------------------------------------------------------
+API int hipGraphKernelNodeGetParams(Handle node, hipKernelNodeParams* p) {
+  ENTER();
+  NODE(n, node, hipGraphNodeTypeKernel);
+  REQUIRE(p, hipErrorInvalidValue);
+  const auto& k = n->action->kernel;
+  const uint32_t *b = k.launch.block, *g = k.launch.grid;
+  *p = {{b[0], b[1], b[2]}, nullptr, k.function, {g[0], g[1], g[2]}, k.args, k.launch.shared_bytes};
+  return hipSuccess;
+}
+API int hipGraphMemcpyNodeGetParams(Handle node, hipMemcpy3DParms* p) {
+  ENTER();
+  NODE(n, node, hipGraphNodeTypeMemcpy);
+  REQUIRE(p, hipErrorInvalidValue);
+  *p = n->action->copy.given;
+  return hipSuccess;
+}
+API int hipGraphMemsetNodeGetParams(Handle node, hipMemsetParams* p) {
+  ENTER();
+  NODE(n, node, hipGraphNodeTypeMemset);
+  REQUIRE(p, hipErrorInvalidValue);
+  *p = n->action->fill.given;
+  return hipSuccess;
+}
+API int hipGraphHostNodeGetParams(Handle node, hipHostNodeParams* p) {
+  ENTER();
+  NODE(n, node, hipGraphNodeTypeHost);
+  REQUIRE(p, hipErrorInvalidValue);
+  *p = n->action->host;
+  return hipSuccess;
+}
+API int hipGraphMemAllocNodeGetParams(Handle node, hipMemAllocNodeParams* p) {
+  ENTER();
+  NODE(n, node, hipGraphNodeTypeMemAlloc);
+  REQUIRE(p, hipErrorInvalidValue);
+  *p = n->action->memory.given;
+  return hipSuccess;
+}
+API int hipGraphMemFreeNodeGetParams(Handle node, void* pointer) {
+  ENTER();
+  NODE(n, node, hipGraphNodeTypeMemFree);
+  REQUIRE(pointer, hipErrorInvalidValue);
+  *static_cast<void**>(pointer) = n->action->memory.block->pointer;
+  return hipSuccess;
+}
+inline int event_of_node(Handle node, int type, Handle* event) {
+  NODE(n, node, type);
+  REQUIRE(event, hipErrorInvalidValue);
+  *event = n->action->event->handle;
+  return hipSuccess;
+}
+API int hipGraphEventRecordNodeGetEvent(Handle node, Handle* event) {
+  ENTER();
+  return event_of_node(node, hipGraphNodeTypeEventRecord, event);
+}
+API int hipGraphEventWaitNodeGetEvent(Handle node, Handle* event) {
+  ENTER();
+  return event_of_node(node, hipGraphNodeTypeWaitEvent, event);
+}
+
+// Gives a node a new action of the same type, if making it succeeded.
+inline int set_node(Handle node, int type, Action* action, int code) {
+  if (code) return fail(code);
+  Node* n = find<Node>(node);
+  if (!n || n->action->type != type) {
+    action_release(action);
+    return fail(hipErrorInvalidValue);
+  }
+  if (type == hipGraphNodeTypeKernel) {
+    action->kernel.cooperative = n->action->kernel.cooperative;
+    action->kernel.priority = n->action->kernel.priority;
+  }
+  action_release(n->action);
+  n->action = action;
+  return hipSuccess;
+}
+API int hipGraphKernelNodeSetParams(Handle node, const hipKernelNodeParams* p) {
+  ENTER();
+  Action* a = nullptr;
+  int code = action_of_kernel(&a, p);
+  return set_node(node, hipGraphNodeTypeKernel, a, code);
+}
+API int hipGraphMemcpyNodeSetParams(Handle node, const hipMemcpy3DParms* p) {
+  ENTER();
+  Action* a = nullptr;
+  int code = action_of_copy(&a, p);
+  return set_node(node, hipGraphNodeTypeMemcpy, a, code);
+}
+API int hipGraphMemcpyNodeSetParams1D(Handle node, void* dst, const void* src, size_t bytes, int kind) {
+  ENTER();
+  Action* a = nullptr;
+  int code = action_of_copy_1d(&a, dst, src, bytes, kind);
+  return set_node(node, hipGraphNodeTypeMemcpy, a, code);
+}
+API int hipGraphMemsetNodeSetParams(Handle node, const hipMemsetParams* p) {
+  ENTER();
+  Action* a = nullptr;
+  int code = action_of_fill(&a, p);
+  return set_node(node, hipGraphNodeTypeMemset, a, code);
+}
+API int hipGraphHostNodeSetParams(Handle node, const hipHostNodeParams* p) {
+  ENTER();
+  Action* a = nullptr;
+  int code = action_of_host(&a, p);
+  return set_node(node, hipGraphNodeTypeHost, a, code);
+}
+API int hipGraphEventRecordNodeSetEvent(Handle node, Handle event) {
+  ENTER();
+  Action* a = nullptr;
+  int code = action_of_event(&a, hipGraphNodeTypeEventRecord, event);
+  return set_node(node, hipGraphNodeTypeEventRecord, a, code);
+}
+API int hipGraphEventWaitNodeSetEvent(Handle node, Handle event) {
+  ENTER();
+  Action* a = nullptr;
+  int code = action_of_event(&a, hipGraphNodeTypeWaitEvent, event);
+  return set_node(node, hipGraphNodeTypeWaitEvent, a, code);
+}
+API int hipGraphExternalSemaphoresSignalNodeSetParams(Handle node, const hipExternalSemaphoreNodeParams* p) {
+  ENTER();
+  Action* a = nullptr;
+  int code = action_of_semaphores(&a, hipGraphNodeTypeExtSemaphoreSignal, p);
+  return set_node(node, hipGraphNodeTypeExtSemaphoreSignal, a, code);
+}
+API int hipGraphExternalSemaphoresWaitNodeSetParams(Handle node, const hipExternalSemaphoreNodeParams* p) {
+  ENTER();
+  Action* a = nullptr;
+  int code = action_of_semaphores(&a, hipGraphNodeTypeExtSemaphoreWait, p);
+  return set_node(node, hipGraphNodeTypeExtSemaphoreWait, a, code);
+}
+API int hipGraphBatchMemOpNodeSetParams(Handle node, const hipBatchMemOpNodeParams* p) {
+  ENTER();
+  Action* a = nullptr;
+  int code = action_of_memory_ops(&a, p);
+  return set_node(node, hipGraphNodeTypeBatchMemOp, a, code);
+}
+constexpr int kAttributeCooperative = 2, kAttributePriority = 8;  // hipLaunchAttributeID
+API int hipGraphKernelNodeSetAttribute(Handle node, int attribute, const hipLaunchAttributeValue* value) {
+  ENTER();
+  NODE(n, node, hipGraphNodeTypeKernel);
+  REQUIRE(value, hipErrorInvalidValue);
+  if (attribute == kAttributeCooperative) n->action->kernel.cooperative = value->cooperative != 0;
+  else if (attribute == kAttributePriority) n->action->kernel.priority = value->priority;
+  else return fail(hipErrorInvalidValue);
+  return hipSuccess;
+}
+API int hipGraphKernelNodeGetAttribute(Handle node, int attribute, hipLaunchAttributeValue* value) {
+  ENTER();
+  NODE(n, node, hipGraphNodeTypeKernel);
+  REQUIRE(value, hipErrorInvalidValue);
+  if (attribute == kAttributeCooperative) value->cooperative = n->action->kernel.cooperative;
+  else if (attribute == kAttributePriority) value->priority = n->action->kernel.priority;
+  else return fail(hipErrorInvalidValue);
+  return hipSuccess;
+}
+
+// ---- executables ------------------------------------------------------------------------------------------------------------
+API int hipGraphInstantiateWithFlags(Handle* out, Handle graph, unsigned long long flags) {
+  ENTER();
+  GRAPH(g, graph);
+  REQUIRE(out && (flags == 0 || flags == 1 || flags == 8), hipErrorInvalidValue);
+  Exec* x = nullptr;
+  if (int code = exec_new(g, flags, &x)) return fail(code);
+  *out = x->handle;
+  return hipSuccess;
+}
+API int hipGraphInstantiate(Handle* out, Handle graph, Handle* error_node, char* log, size_t log_bytes) {
+  if (error_node) *error_node = 0;
+  if (log && log_bytes) *log = 0;
+  return hipGraphInstantiateWithFlags(out, graph, 0);
+}
+API int hipGraphExecGetFlags(Handle exec, unsigned long long* flags) {
+  ENTER();
+  EXEC(x, exec);
+  REQUIRE(flags, hipErrorInvalidValue);
+  *flags = x->flags;
+  return hipSuccess;
+}
+// A launch in flight goes on and keeps what it needs.
+API int hipGraphExecDestroy(Handle exec) {
+  ENTER();
+  EXEC(x, exec);
+  g_handles.remove(exec);
+  exec_release(x);
+  return hipSuccess;
+}
+API int hipGraphUpload(Handle exec, Handle stream) {
+  ENTER();
+  EXEC(x, exec);
+  STREAM(s, stream);
+  (void)x;
+  (void)s;
+  return hipSuccess;
+}
+API int hipGraphLaunch(Handle exec, Handle stream) {
+  ENTER();
+  EXEC(x, exec);
+  STREAM(s, stream);
+  if (s->capture.relaxed()) {  // becomes a child node
+    Node* node = nullptr;
+    REQUIRE(!x->blocks.count, hipErrorNotSupported);
+    if (int code = capture_add(s, action_new(hipGraphNodeTypeGraph), &node)) return fail(code);
+    node->child = graph_copy(x->shape, true);
+    node->child->is_child = true;
+    return hipSuccess;
+  }
+  for (Block* b : x->leftover) REQUIRE(x->auto_free || !b->live.get(), hipErrorInvalidValue);
+  for (Block* b : x->leftover) graph_block_set_live(b, true);
+  return fail(stream_submit(s, nullptr, nullptr, launch_new(x)));
+}
+
+inline int exec_index(Exec* x, Handle node, int type, uint32_t* index) {
+  uint64_t* found = x->index_of.find(node);
+  if (!found || x->program->entries[*found].action->type != type) return hipErrorInvalidValue;
+  *index = uint32_t(*found);
+  return hipSuccess;
+}
+// Gives a node of an executable a new action, for launches from now on.
+inline int set_exec_node(Handle exec, Handle node, int type, Action* action, int code) {
+  if (code) return fail(code);
+  Exec* x = find<Exec>(exec);
+  uint32_t i = 0;
+  code = x ? exec_index(x, node, type, &i) : int(hipErrorInvalidValue);
+  if (code) {
+    action_release(action);
+    return fail(code);
+  }
+  if (type == hipGraphNodeTypeKernel) {
+    action->kernel.cooperative = x->program->entries[i].action->kernel.cooperative;
+    action->kernel.priority = x->program->entries[i].action->kernel.priority;
+  }
+  exec_set_action(x, i, action);
+  return hipSuccess;
+}
+API int hipGraphExecKernelNodeSetParams(Handle exec, Handle node, const hipKernelNodeParams* p) {
+  ENTER();
+  Action* a = nullptr;
+  int code = action_of_kernel(&a, p);
+  return set_exec_node(exec, node, hipGraphNodeTypeKernel, a, code);
+}
+API int hipGraphExecMemcpyNodeSetParams(Handle exec, Handle node, const hipMemcpy3DParms* p) {
+  ENTER();
+  Action* a = nullptr;
+  int code = action_of_copy(&a, p);
+  return set_exec_node(exec, node, hipGraphNodeTypeMemcpy, a, code);
+}
+API int hipGraphExecMemcpyNodeSetParams1D(Handle exec, Handle node, void* dst, const void* src, size_t bytes, int kind) {
+  ENTER();
+  Action* a = nullptr;
+  int code = action_of_copy_1d(&a, dst, src, bytes, kind);
+  return set_exec_node(exec, node, hipGraphNodeTypeMemcpy, a, code);
+}
+API int hipGraphExecMemsetNodeSetParams(Handle exec, Handle node, const hipMemsetParams* p) {
+  ENTER();
+  Action* a = nullptr;
+  int code = action_of_fill(&a, p);
+  return set_exec_node(exec, node, hipGraphNodeTypeMemset, a, code);
+}
+API int hipGraphExecHostNodeSetParams(Handle exec, Handle node, const hipHostNodeParams* p) {
+  ENTER();
+  Action* a = nullptr;
+  int code = action_of_host(&a, p);
+  return set_exec_node(exec, node, hipGraphNodeTypeHost, a, code);
+}
+API int hipGraphExecEventRecordNodeSetEvent(Handle exec, Handle node, Handle event) {
+  ENTER();
+  Action* a = nullptr;
+  int code = action_of_event(&a, hipGraphNodeTypeEventRecord, event);
+  return set_exec_node(exec, node, hipGraphNodeTypeEventRecord, a, code);
+}
+API int hipGraphExecEventWaitNodeSetEvent(Handle exec, Handle node, Handle event) {
+  ENTER();
+  Action* a = nullptr;
+  int code = action_of_event(&a, hipGraphNodeTypeWaitEvent, event);
+  return set_exec_node(exec, node, hipGraphNodeTypeWaitEvent, a, code);
+}
+API int hipGraphExecExternalSemaphoresSignalNodeSetParams(Handle exec, Handle node, const hipExternalSemaphoreNodeParams* p) {
+  ENTER();
+  Action* a = nullptr;
+  int code = action_of_semaphores(&a, hipGraphNodeTypeExtSemaphoreSignal, p);
+  return set_exec_node(exec, node, hipGraphNodeTypeExtSemaphoreSignal, a, code);
+}
+API int hipGraphExecExternalSemaphoresWaitNodeSetParams(Handle exec, Handle node, const hipExternalSemaphoreNodeParams* p) {
+  ENTER();
+  Action* a = nullptr;
+  int code = action_of_semaphores(&a, hipGraphNodeTypeExtSemaphoreWait, p);
+  return set_exec_node(exec, node, hipGraphNodeTypeExtSemaphoreWait, a, code);
+}
+API int hipGraphExecBatchMemOpNodeSetParams(Handle exec, Handle node, const hipBatchMemOpNodeParams* p) {
+  ENTER();
+  Action* a = nullptr;
+  int code = action_of_memory_ops(&a, p);
+  return set_exec_node(exec, node, hipGraphNodeTypeBatchMemOp, a, code);
+}
+inline int update_shape(Exec* x, Graph* mine, Graph* theirs, Handle* node, int* result) {
+  if (int code = shape_compare(mine, theirs, node, result)) return code;
+  Guard<SpinLock> g(x->lock);
+  shape_take_actions(program_to_change(x), mine, theirs);
+  return hipSuccess;
+}
+API int hipGraphExecChildGraphNodeSetParams(Handle exec, Handle node, Handle child) {
+  ENTER();
+  EXEC(x, exec);
+  GRAPH(c, child);
+  Node* n = shape_find_child(x->shape, node);
+  REQUIRE(n, hipErrorInvalidValue);
+  Handle at = 0;
+  int result = 0;
+  if (update_shape(x, n->child, c, &at, &result)) return fail(hipErrorGraphExecUpdateFailure);
+  return hipSuccess;
+}
+API int hipGraphExecUpdate(Handle exec, Handle graph, Handle* error_node, int* result) {
+  ENTER();
+  EXEC(x, exec);
+  GRAPH(g, graph);
+  REQUIRE(error_node && result, hipErrorInvalidValue);
+  *error_node = 0;
+  return fail(update_shape(x, x->shape, g, error_node, result));
+}
+inline bool can_disable(int type) {
+  return type == hipGraphNodeTypeKernel || type == hipGraphNodeTypeMemcpy || type == hipGraphNodeTypeMemset;
+}
+// A disabled node does nothing and keeps its place in the order.
+API int hipGraphNodeSetEnabled(Handle exec, Handle node, unsigned enabled) {
+  ENTER();
+  EXEC(x, exec);
+  uint64_t* i = x->index_of.find(node);
+  REQUIRE(i && can_disable(x->program->entries[*i].action->type), hipErrorInvalidValue);
+  Guard<SpinLock> g(x->lock);
+  program_to_change(x)->entries[*i].enabled = enabled != 0;
+  return hipSuccess;
+}
+API int hipGraphNodeGetEnabled(Handle exec, Handle node, unsigned* enabled) {
+  ENTER();
+  EXEC(x, exec);
+  uint64_t* i = x->index_of.find(node);
+  REQUIRE(enabled && i && can_disable(x->program->entries[*i].action->type), hipErrorInvalidValue);
+  *enabled = x->program->entries[*i].enabled;
+  return hipSuccess;
+}
+
+// ---- what HIP has no call for -----------------------------------------------------------------------------------------------
+// The nodes, as handles of the graph that was instantiated, that a launch under way has not finished.
+API int hgcpuGraphExecUnfinished(Handle exec, Handle* out, size_t* count) {
+  ENTER();
+  EXEC(x, exec);
+  REQUIRE(count, hipErrorInvalidValue);
+  Vec<Handle> open;
+  {
+    Guard<SpinLock> g(x->lock);
+    bool begun = x->running && x->running->epoch == x->epoch;
+    for (uint32_t i = 0; i < x->count && x->submitted; ++i) {
+      if (x->nodes[i].handle && !(begun && x->finished[i].relaxed() == x->epoch)) open.push(x->nodes[i].handle);
+    }
+  }
+  return give([&](uint32_t i) { return open[i]; }, open.count, out, count);
+}
+// A wait was given up: nothing more starts, and the stream's next synchronize answers hipErrorLaunchFailure.
+API int hgcpuGraphExecAbort(Handle exec) {
+  ENTER();
+  EXEC(x, exec);
+  exec_abort(x);
+  return hipSuccess;
+}
+API int hgcpuSetSchedule(uint64_t seed, int mode) {
+  ENTER();
+  REQUIRE(mode >= 0 && mode <= 2, hipErrorInvalidValue);
+  Guard<SpinLock> g(g_schedule.lock);
+  g_schedule.seed = seed;
+  g_schedule.launches = 0;
+  g_schedule.mode.set(mode);
+  return hipSuccess;
+}
+// Takes the times of each node of later launches.
+API int hgcpuGraphExecProfile(Handle exec, int enable) {
+  ENTER();
+  EXEC(x, exec);
+  if (enable && !x->times) {
+    auto* times = static_cast<NodeTime*>(calloc(x->count ? x->count : 1, sizeof(NodeTime)));
+    REQUIRE(times, hipErrorOutOfMemory);
+    x->times = times;
+  }
+  Guard<SpinLock> g(x->lock);
+  x->profile = enable != 0;
+  return hipSuccess;
+}
+// Of the last launch, in nanoseconds of CLOCK_MONOTONIC; a child's are those of all that is in it.
+API int hgcpuGraphExecTimes(Handle exec, Handle node, uint64_t* start_ns, uint64_t* stop_ns, int* worker) {
+  ENTER();
+  EXEC(x, exec);
+  uint64_t* i = x->index_of.find(node);
+  REQUIRE(i && x->times && start_ns && stop_ns, hipErrorInvalidValue);
+  uint64_t* entry = x->entry_of.find(node);
+  *start_ns = x->times[entry ? *entry : *i].start_ns;
+  *stop_ns = x->times[*i].stop_ns;
+  if (worker) *worker = x->times[*i].worker;
+  return hipSuccess;
+}
+API uint32_t hgcpuWorkers() { return cores(); }
+API uint32_t hgcpuAbiVersion() { return kModuleAbi; }

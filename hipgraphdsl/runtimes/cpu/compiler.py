@@ -1,0 +1,342 @@
+"""Find the host's C++ compiler, and build shared libraries with it once.
+
+Both the CPU runtime itself and the kernels that it runs are built here. A library is kept in the cache directory under a
+name that holds the hash of everything that decides its bytes, so two processes may build the same one at the same time.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import logging
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import platformdirs
+
+from ...errors import RuntimeUnavailable
+
+__all__ = [
+    "ABI_VERSION",
+    "BuildFailed",
+    "Compiler",
+    "build",
+    "build_log",
+    "cache_dir",
+    "cpu_features",
+    "find_compiler",
+    "forget_compiler",
+]
+
+log = logging.getLogger("hipgraphdsl")
+
+#: Version of what the runtime, the kernel libraries and the Python above them agree on; part of every cache key.
+ABI_VERSION = 1
+
+#: A build that takes longer than this says so, because the first one may take a minute (zig unpacks its own libc).
+_SLOW_S = 2.0
+
+
+class BuildFailed(Exception):
+    """The compiler refused a source.
+
+    Attributes
+    ----------
+    log : str
+        What the compiler printed.
+    command : tuple of str
+        The command line.
+    """
+
+    def __init__(self, command: Sequence[str], log: str) -> None:
+        super().__init__(f"{command[0]} could not build it:\n{log}")
+        self.command = tuple(command)
+        self.log = log
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """A C++ compiler of this machine.
+
+    Attributes
+    ----------
+    command : tuple of str
+        How to call it, e.g. ``("/usr/bin/clang++",)`` or ``(python, "-m", "ziglang", "c++")``.
+    kind : {"clang", "zig", "gcc"}
+        `zig` is the clang inside the ziglang wheel; its flags are clang's.
+    version : str
+        First line of what ``--version`` prints.
+    """
+
+    command: tuple[str, ...]
+    kind: Literal["clang", "zig", "gcc"]
+    version: str
+
+    @property
+    def is_clang(self) -> bool:
+        """Whether it takes clang's pragmas and options."""
+        return self.kind != "gcc"
+
+    def library_options(self) -> tuple[str, ...]:
+        """Return options that make a shared library for this CPU that needs no C++ library at run time."""
+        options = ["-std=c++17", "-shared", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti"]
+        options += ["-fno-threadsafe-statics", "-march=native" if _march_native() else "-mcpu=native"]
+        if sys.platform != "darwin":
+            options.append("-Wl,-Bsymbolic")
+        if self.is_clang:
+            # zig would build its own libc++ first, which takes most of a minute; gcc 12 does not know the option, and
+            # its libstdc++ is on the machine anyway.
+            options.append("-nostdlib++")
+        if self.kind == "zig":
+            # zig traps on undefined behaviour by default, which costs time and turns HIP's idioms into crashes.
+            options += ["-fno-sanitize=undefined", "-fno-stack-protector"]
+        return tuple(options)
+
+
+def _march_native() -> bool:
+    return platform.machine().lower() in {"x86_64", "amd64", "i686"}
+
+
+def cache_dir() -> Path:
+    """Return the directory that keeps built libraries: $HIPGRAPHDSL_CACHE_DIR, or the user's cache."""
+    chosen = os.environ.get("HIPGRAPHDSL_CACHE_DIR")
+    return Path(chosen).expanduser() if chosen else platformdirs.user_cache_path("hipgraphdsl")
+
+
+@functools.cache
+def _temporary_cache() -> Path:
+    return Path(tempfile.mkdtemp(prefix="hipgraphdsl-"))
+
+
+def _writable_cache() -> Path:
+    """Return the cache directory, or a temporary one, with a warning, where it cannot be written."""
+    wanted = cache_dir()
+    try:
+        wanted.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=wanted):
+            return wanted
+    except OSError as error:
+        fallback = _temporary_cache()
+        log.warning(
+            "the cache directory %s cannot be written (%s), so libraries are built anew in each process in %s; "
+            "set HIPGRAPHDSL_CACHE_DIR to a directory that can be written",
+            wanted, error.strerror or error, fallback,
+        )
+        return fallback
+
+
+@functools.cache
+def cpu_features() -> str:
+    """Return what distinguishes this CPU for ``-march=native``; machines that share a cache may differ in it."""
+    text = platform.machine()
+    try:
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+            key = line.partition(":")[0].strip()
+            if key in {"model name", "flags", "Features", "CPU part"}:
+                text += "\n" + line
+            elif not line.strip():
+                break  # the first processor stands for all
+    except OSError:
+        text += platform.processor()
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _environment() -> dict[str, str]:
+    environment = dict(os.environ, LC_ALL="C")
+    environment.setdefault("ZIG_GLOBAL_CACHE_DIR", str(_writable_cache() / "zig"))
+    environment.setdefault("ZIG_LOCAL_CACHE_DIR", environment["ZIG_GLOBAL_CACHE_DIR"])
+    return environment
+
+
+def _probe(command: Sequence[str]) -> Compiler | None:
+    try:
+        done = subprocess.run(
+            [*command, "--version"], capture_output=True, text=True, timeout=120, env=_environment(), check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if done.returncode != 0 or not done.stdout.strip():
+        return None
+    kind: Literal["clang", "zig", "gcc"] = "gcc"
+    if "clang" in done.stdout:
+        kind = "zig" if "ziglang" in command or Path(command[0]).name == "zig" else "clang"
+    return Compiler(tuple(command), kind, done.stdout.splitlines()[0].strip())
+
+
+@functools.lru_cache(maxsize=4)
+def _find(chosen: str | None, path: str | None) -> Compiler:
+    if chosen:
+        command = tuple(shlex.split(chosen))
+        found = _probe(command)
+        if found is None:
+            raise RuntimeUnavailable(
+                f"runtime 'cpu' cannot use the compiler in HIPGRAPHDSL_CXX, {chosen!r}: `{chosen} --version` fails; "
+                "name a C++ compiler that works, or unset the variable",
+                runtime="cpu", missing="compiler",
+            )
+        return found
+    candidates: list[tuple[str, ...]] = []
+    if clang := shutil.which("clang++"):
+        candidates.append((clang,))
+    if importlib.util.find_spec("ziglang") is not None:
+        candidates.append((sys.executable, "-m", "ziglang", "c++"))
+    for name in ("c++", "g++"):
+        if other := shutil.which(name):
+            candidates.append((other,))
+    for command in candidates:
+        if (found := _probe(command)) is not None:
+            return found
+    raise RuntimeUnavailable(
+        "runtime 'cpu' compiles kernels and found no C++ compiler: "
+        'install a C++ compiler, or `pip install "hipgraphdsl[cpu]"`',
+        runtime="cpu", missing="compiler",
+    )
+
+
+def find_compiler() -> Compiler:
+    """Return the compiler to use: $HIPGRAPHDSL_CXX, clang++, the ziglang wheel's clang, else c++ or g++.
+
+    Raises
+    ------
+    RuntimeUnavailable
+        With ``missing="compiler"`` if there is none.
+    """
+    return _find(os.environ.get("HIPGRAPHDSL_CXX"), os.environ.get("PATH"))
+
+
+def forget_compiler() -> None:
+    """Look for a compiler anew next time."""
+    _find.cache_clear()
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold an advisory lock on `path`, so that of two processes one builds and the other finds the result."""
+    import fcntl
+
+    with path.open("a") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError:
+            # A file system without locks costs a second build, never a wrong one: the result is renamed into place.
+            log.debug("no file locks in %s", path.parent)
+        yield
+
+
+def _key(compiler: Compiler, sources: Mapping[str, str], options: Sequence[str]) -> str:
+    digest = hashlib.sha256()
+    for part in (str(ABI_VERSION), compiler.version, *compiler.command, cpu_features(), "\0".join(options)):
+        digest.update(part.encode() + b"\0\0")
+    for name in sorted(sources):
+        digest.update(name.encode() + b"\0" + sources[name].encode() + b"\0")
+    return digest.hexdigest()
+
+
+def build(
+    compiler: Compiler,
+    sources: str | Mapping[str, str],
+    options: Sequence[str] = (),
+    *,
+    stem: str = "kernels",
+    what: str = "kernels",
+) -> Path:
+    """Build a shared library, or find it in the cache.
+
+    Parameters
+    ----------
+    compiler : Compiler
+        From `find_compiler`.
+    sources : str or mapping
+        One C++ source, or texts by file name; every ``.cpp`` among them is compiled, the others can be included.
+    options : sequence of str
+        Options beyond `Compiler.library_options`, such as ``-O3`` and ``-DN=4``.
+    stem : str
+        Beginning of the library's file name.
+    what : str
+        What is built, for the line that a long build logs.
+
+    Returns
+    -------
+    Path
+        The library; `build_log` gives the compiler's warnings.
+
+    Raises
+    ------
+    BuildFailed
+        If the compiler refuses the source; `log` is what it said.
+    RuntimeUnavailable
+        If the compiler has gone since it was found.
+    """
+    texts = {f"{stem}.cpp": sources} if isinstance(sources, str) else dict(sources)
+    flags = (*compiler.library_options(), *options)
+    cache = _writable_cache()
+    target = cache / f"{stem}-{_key(compiler, texts, flags)[:32]}.so"
+    if target.exists():
+        return target
+    with _locked(cache / f"{target.stem}.lock"):
+        if target.exists():
+            return target
+        with tempfile.TemporaryDirectory(prefix=f"{target.stem}.", dir=cache) as name:
+            # Built beside and renamed: a reader never sees half a library, whatever happens to the builder.
+            folder = Path(name)
+            for file, text in texts.items():
+                (folder / file).write_text(text)
+            made = folder / target.name
+            units = sorted(file for file in texts if file.endswith(".cpp"))
+            command = [*compiler.command, *flags, "-o", target.name, *units]
+            if sys.platform != "darwin":
+                command += ["-lpthread", "-ldl"]
+            said = _run(command, folder, what)
+            (folder / "log").write_text(said)
+            os.replace(folder / "log", target.with_suffix(".log"))
+            os.replace(made, target)
+    return target
+
+
+def _run(command: list[str], folder: Path, what: str) -> str:
+    started = time.monotonic()
+    try:
+        process = subprocess.Popen(
+            command, cwd=folder, env=_environment(), text=True, errors="replace",
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )
+    except OSError as error:
+        raise RuntimeUnavailable(
+            f"runtime 'cpu' cannot start its compiler {command[0]!r}: {error.strerror}; "
+            'install a C++ compiler, or `pip install "hipgraphdsl[cpu]"`',
+            runtime="cpu", missing="compiler",
+        ) from error
+    with process:
+        try:
+            try:
+                said, _ = process.communicate(timeout=_SLOW_S)
+            except subprocess.TimeoutExpired:
+                log.info("building %s with %s; the first build on a machine may take a minute", what, command[0])
+                said, _ = process.communicate()
+                log.info("built %s in %.1f s", what, time.monotonic() - started)
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode != 0:
+        raise BuildFailed(command, said)
+    return said
+
+
+def build_log(library: Path) -> str:
+    """Return what the compiler printed when it built `library`: its warnings; empty where there were none."""
+    try:
+        return library.with_suffix(".log").read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,683 @@
+// Executables: a graph made flat, and how a launch of it runs.
+//
+// Instantiation copies the graph, makes children flat (each between an entry and an exit that do nothing), sorts it, and
+// stores for each node where its successors stand. A launch needs no allocation per node. Whoever finishes a node runs the
+// first successor that became ready and pushes the others, so that a chain stays on one worker and touches nothing shared;
+// a node with one predecessor has no counter at all.
+//
+// What nodes do is in a Program, which a launch holds. An update while a launch is in flight goes into a new Program, so it
+// concerns later launches only, as in HIP.
+#pragma once
+#include "stream.h"
+
+constexpr uint32_t kNone = ~0u;
+
+struct ExecNode {
+  uint32_t first, count;  // successors: exec->successors[first, first + count)
+  uint32_t before;        // predecessors
+  uint32_t token;         // event operations: index into launch->tokens
+  Handle handle;          // of the node in the graph that was instantiated; 0 for the entry of a child
+};
+struct Entry {
+  Action* action;
+  uint32_t enabled;
+};
+struct Program {
+  Atomic<int> refs;
+  uint32_t count;
+  Entry entries[1];
+};
+struct NodeTime {
+  uint64_t start_ns, stop_ns;
+  int worker;
+};
+
+struct Exec {
+  static constexpr Kind kKind = kExec;
+  Handle handle = 0;
+  Atomic<int> refs;  // the handle, and every launch
+  Graph* shape = nullptr;
+  uint32_t count = 0;
+  ExecNode* nodes = nullptr;
+  uint32_t* successors = nullptr;
+  Atomic<uint32_t>* left = nullptr;      // predecessors that this launch has not finished
+  Atomic<uint32_t>* finished = nullptr;  // number of the last launch that finished the node
+  Vec<uint32_t> roots, event_nodes;
+  Map index_of;                 // node handle -> index; for a child node its exit
+  Map entry_of;                 // child node handle -> index of its entry
+  Vec<Block*> blocks, leftover;  // what its nodes allocate; of that, what none of them frees
+  bool auto_free = false, has_memory = false;
+  unsigned long long flags = 0;
+
+  SpinLock lock;
+  Program* program = nullptr;
+  Launch *running = nullptr, *queue = nullptr, *queue_tail = nullptr;
+  uint32_t submitted = 0, epoch = 0;
+  bool profile = false;
+  NodeTime* times = nullptr;
+};
+
+// Schedule fuzzing: 0 normal; 1 one worker, seeded random topological order; 2 normal workers with seeded delays.
+struct Schedule {
+  SpinLock lock;
+  uint64_t seed = 0, launches = 0;
+  Atomic<int> mode;
+};
+inline Schedule g_schedule;
+
+struct Fuzz {
+  Mutex lock;
+  Vec<uint32_t> ready;
+  bool busy = false, blocked = false;
+  Random random{0};
+};
+
+struct Launch {
+  Exec* exec = nullptr;
+  Program* program = nullptr;
+  Launch* next = nullptr;
+  Task done;
+  Atomic<Failure*> failure;
+  Atomic<int> stop;               // nothing more starts
+  Atomic<int> phase;              // 0 begun by the stream's worker, 1 that worker has left, 2 finished
+  Atomic<uint32_t> remaining;
+  uint32_t epoch = 0;
+  int mode = 0;
+  uint64_t seed = 0;
+  bool profile = false;
+  Token** tokens = nullptr;
+  Fuzz* fuzz = nullptr;
+};
+
+// ---- programs -------------------------------------------------------------------------------------------------------------
+inline Program* program_new(uint32_t n) {
+  auto* p = static_cast<Program*>(must_alloc(sizeof(Program) + n * sizeof(Entry)));
+  p->refs.value = 1;
+  p->count = n;
+  return p;
+}
+inline void program_release(Program* p) {
+  if (p->refs.sub(1) != 1) return;
+  for (uint32_t i = 0; i < p->count; ++i) action_release(p->entries[i].action);
+  free(p);
+}
+// The program for the next launch, for changing; call under x->lock.
+inline Program* program_to_change(Exec* x) {
+  if (x->program->refs.get() > 1) {
+    Program* copy = program_new(x->program->count);
+    for (uint32_t i = 0; i < copy->count; ++i) {
+      copy->entries[i] = x->program->entries[i];
+      action_hold(copy->entries[i].action);
+    }
+    program_release(x->program);
+    x->program = copy;
+  }
+  return x->program;
+}
+// Takes over the reference to `action`.
+inline void exec_set_action(Exec* x, uint32_t i, Action* action) {
+  x->lock.lock();
+  Entry& e = program_to_change(x)->entries[i];
+  Action* old = e.action;
+  e.action = action;
+  x->lock.unlock();
+  action_release(old);
+}
+
+// ---- making a graph flat --------------------------------------------------------------------------------------------------
+struct Flat {
+  struct Item {
+    Action* action;
+    Handle handle;
+  };
+  struct Edge {
+    uint32_t from, to;
+  };
+  Vec<Item> items;
+  Vec<Edge> edges;
+  Exec* exec = nullptr;
+
+  uint32_t item(Action* action, Handle handle) {
+    items.push({action, handle});
+    return items.count - 1;
+  }
+  void add(Graph* g, uint32_t entry, uint32_t exit) {
+    Vec<uint32_t> in, out;
+    in.resize_zeroed(g->nodes.count);
+    out.resize_zeroed(g->nodes.count);
+    for (Node* n : g->nodes) {
+      uint32_t i = n->index;
+      if (n->child) {
+        in[i] = item(action_new(hipGraphNodeTypeEmpty), 0);
+        out[i] = item(action_new(hipGraphNodeTypeEmpty), n->cloned_from);
+        exec->entry_of.put(n->cloned_from, in[i]);
+        add(n->child, in[i], out[i]);
+      } else {
+        in[i] = out[i] = item(action_hold(n->action), n->cloned_from);
+      }
+      n->exec_index = out[i];
+    }
+    for (Node* n : g->nodes) {
+      for (Node* a : n->after) edges.push({out[n->index], in[a->index]});
+      if (entry != kNone && !n->before.count) edges.push({entry, in[n->index]});
+      if (exit != kNone && !n->after.count) edges.push({out[n->index], exit});
+    }
+    if (entry != kNone && !g->nodes.count) edges.push({entry, exit});
+  }
+};
+
+inline void shape_renumber(Graph* g, const uint32_t* place) {
+  for (Node* n : g->nodes) {
+    n->exec_index = place[n->exec_index];
+    if (n->child) shape_renumber(n->child, place);
+  }
+}
+
+struct Ranked {
+  uint32_t node, height;
+  int priority;
+};
+inline int by_rank(const void* a, const void* b) {
+  const auto *x = static_cast<const Ranked*>(a), *y = static_cast<const Ranked*>(b);
+  if (x->priority != y->priority) return x->priority < y->priority ? -1 : 1;
+  if (x->height != y->height) return x->height > y->height ? -1 : 1;
+  return x->node < y->node ? -1 : x->node > y->node;
+}
+
+inline void exec_release(Exec* x) {
+  if (x->refs.sub(1) != 1) return;
+  for (Block* b : x->blocks) {
+    b->execs.sub(1);
+    graph_block_release(b);
+  }
+  if (x->program) program_release(x->program);
+  if (x->shape) graph_discard(x->shape);
+  free(x->nodes);
+  free(x->successors);
+  free(x->left);
+  free(x->finished);
+  free(x->times);
+  discard(x);
+}
+
+inline int exec_new(Graph* g, unsigned long long flags, Exec** out) {
+  Exec* x = create<Exec>();
+  x->refs.set_relaxed(1);
+  x->flags = flags;
+  x->auto_free = flags & 1;
+  x->shape = graph_copy(g, false);
+  Flat flat;
+  flat.exec = x;
+  flat.add(x->shape, kNone, kNone);
+  uint32_t n = x->count = flat.items.count;
+
+  // Successor lists of the items, in the order in which they were added.
+  Vec<uint32_t> first, to, waits, order, height;
+  first.resize_zeroed(n + 1);
+  to.resize_zeroed(flat.edges.count);
+  waits.resize_zeroed(n);
+  for (const auto& e : flat.edges) ++first[e.from + 1], ++waits[e.to];
+  for (uint32_t i = 0; i < n; ++i) first[i + 1] += first[i];
+  {
+    Vec<uint32_t> at;
+    at.assign(first.items, n);
+    for (const auto& e : flat.edges) to[at[e.from]++] = e.to;
+  }
+  // Depth first, so that a chain's nodes stand side by side in memory.
+  Vec<uint32_t> open, left;
+  left.assign(waits.items, n);
+  for (uint32_t i = n; i-- > 0;) {
+    if (!left[i]) open.push(i);
+  }
+  while (open.count) {
+    uint32_t i = open.pop();
+    order.push(i);
+    for (uint32_t k = first[i + 1]; k-- > first[i];) {
+      if (!--left[to[k]]) open.push(to[k]);
+    }
+  }
+  bool cyclic = order.count != n;
+  Vec<uint32_t> place;
+  place.resize_zeroed(n);
+  for (uint32_t k = 0; k < order.count; ++k) place[order[k]] = k;
+
+  x->program = program_new(n);
+  for (uint32_t i = 0; i < n; ++i) x->program->entries[cyclic ? i : place[i]] = {flat.items[i].action, 1};
+  if (cyclic) {
+    exec_release(x);
+    return hipErrorInvalidValue;
+  }
+  height.resize_zeroed(n);
+  for (uint32_t k = n; k-- > 0;) {
+    uint32_t i = order[k], most = 0;
+    for (uint32_t j = first[i]; j < first[i + 1]; ++j) most = height[to[j]] >= most ? height[to[j]] + 1 : most;
+    height[i] = most;
+  }
+  shape_renumber(x->shape, place.items);
+  x->nodes = static_cast<ExecNode*>(must_alloc(n * sizeof(ExecNode)));
+  x->successors = static_cast<uint32_t*>(must_alloc(to.count * sizeof(uint32_t)));
+  x->left = static_cast<Atomic<uint32_t>*>(must_alloc(n * sizeof(uint32_t)));
+  x->finished = static_cast<Atomic<uint32_t>*>(calloc(n ? n : 1, sizeof(uint32_t)));
+  if (!x->finished) abort();
+  Vec<Ranked> ranked;
+  uint32_t used = 0, tokens = 0;
+  for (uint32_t k = 0; k < n; ++k) {
+    uint32_t i = order[k];
+    const Action* a = flat.items[i].action;
+    ranked.clear();
+    for (uint32_t j = first[i]; j < first[i + 1]; ++j) {
+      const Action* s = flat.items[to[j]].action;
+      ranked.push({place[to[j]], height[to[j]], s->type == hipGraphNodeTypeKernel ? s->kernel.priority : 0});
+    }
+    // The longest way to the end goes first.
+    if (ranked.count > 1) qsort(ranked.items, ranked.count, sizeof(Ranked), by_rank);
+    bool event = a->type == hipGraphNodeTypeEventRecord || a->type == hipGraphNodeTypeWaitEvent;
+    x->nodes[k] = {used, ranked.count, waits[i], event ? tokens++ : 0, flat.items[i].handle};
+    if (event) x->event_nodes.push(k);
+    for (const Ranked& r : ranked) x->successors[used++] = r.node;
+    x->left[k].value = waits[i];
+    if (!waits[i]) x->roots.push(k);
+    if (flat.items[i].handle) x->index_of.put(flat.items[i].handle, k);
+  }
+  for (uint32_t i = 0; i < x->entry_of.room; ++i) {
+    Map::Entry& e = x->entry_of.entries[i];
+    if (e.key) e.value = place[e.value];
+  }
+  for (uint32_t i = 0; i < n; ++i) {
+    const Action* a = flat.items[i].action;
+    if (a->type != hipGraphNodeTypeMemAlloc) continue;
+    graph_block_hold(a->memory.block);
+    x->blocks.push(a->memory.block);
+  }
+  bool shared = false;
+  for (Block* b : x->blocks) shared = b->execs.add(1) > 0 || shared;
+  if (shared) {  // two executables would use the same memory at once
+    exec_release(x);
+    return hipErrorNotSupported;
+  }
+  for (Block* b : x->blocks) {
+    bool freed = false;
+    for (uint32_t i = 0; i < n && !freed; ++i) {
+      const Action* a = flat.items[i].action;
+      freed = a->type == hipGraphNodeTypeMemFree && a->memory.block == b;
+    }
+    if (!freed) x->leftover.push(b);
+  }
+  x->handle = g_handles.add(kExec, x);
+  *out = x;
+  return hipSuccess;
+}
+
+// ---- launching --------------------------------------------------------------------------------------------------------------
+inline Failure* launch_failure(Launch* l) { return l->failure.get(); }
+
+inline void launch_fail_with(Launch* l, Failure* f) {
+  failure_hold(f);
+  if (!l->failure.replace(nullptr, f)) failure_release(f);
+  l->stop.set(1);
+}
+inline void launch_fail(Launch* l, int code) {
+  Failure* f = failure_new(code);
+  launch_fail_with(l, f);
+  failure_release(f);
+}
+
+inline Launch* launch_new(Exec* x) {
+  Launch* l = create<Launch>();
+  x->refs.add(1);
+  l->exec = x;
+  x->lock.lock();
+  l->program = x->program;
+  l->program->refs.add(1);
+  ++x->submitted;
+  x->lock.unlock();
+  if (uint32_t n = x->event_nodes.count) {
+    // Waits look at the records before this launch; only then do this launch's own records become the latest.
+    l->tokens = static_cast<Token**>(must_alloc(n * sizeof(Token*)));
+    for (uint32_t t = 0; t < n; ++t) {
+      Action* a = l->program->entries[x->event_nodes[t]].action;
+      l->tokens[t] = a->type == hipGraphNodeTypeWaitEvent ? event_last(a->event) : token_new();
+    }
+    for (uint32_t t = 0; t < n; ++t) {
+      Action* a = l->program->entries[x->event_nodes[t]].action;
+      if (a->type == hipGraphNodeTypeEventRecord) event_set(a->event, l->tokens[t]);
+    }
+  }
+  return l;
+}
+inline void launch_discard(Launch* l) {
+  Exec* x = l->exec;
+  for (uint32_t t = 0; l->tokens && t < x->event_nodes.count; ++t) token_release(l->tokens[t]);
+  free(l->tokens);
+  program_release(l->program);
+  failure_release(l->failure.get());
+  if (l->fuzz) discard(l->fuzz);
+  discard(l);
+  exec_release(x);
+}
+
+inline void launch_begin(Launch* l);
+inline void launch_begin_task(void* object, uint64_t, int) { launch_begin(static_cast<Launch*>(object)); }
+
+inline void launch_finish(Launch* l) {
+  Exec* x = l->exec;
+  x->lock.lock();
+  Launch* next = x->queue;
+  if (next) {
+    x->queue = next->next;
+    if (!x->queue) x->queue_tail = nullptr;
+  }
+  x->running = next;
+  --x->submitted;
+  x->lock.unlock();
+  if (next) push_last({launch_begin_task, next, 0, 0});
+  Task done = l->done;
+  if (l->phase.swap(2) == 1) done.run(done.object, done.index, 0);
+}
+
+inline void node_time(Launch* l, uint32_t i, bool stop) {
+  NodeTime& t = l->exec->times[i];
+  if (stop) {
+    t.stop_ns = now_ns();
+  } else {
+    t.start_ns = now_ns();
+    t.worker = t_worker ? int(t_worker->index) : -1;
+  }
+}
+
+inline void delay(uint64_t ns) {
+  for (uint64_t end = now_ns() + ns; now_ns() < end;) pause_cpu();
+}
+
+// Begins node `i`. kPending: `done` is called when it is finished.
+inline Progress node_start(Launch* l, uint32_t i, const Task& done, int* code) {
+  const Entry& e = l->program->entries[i];
+  Action* a = e.action;
+  if (l->mode) {
+    Random r{l->seed + i * 0x9e3779b97f4a7c15ull};
+    uint64_t dice = r.next();
+    if (l->mode == 2 && dice % 4 == 0) delay((dice >> 8) % 30000);
+  }
+  if (l->profile) node_time(l, i, false);
+  bool skip = l->stop.get() || !e.enabled;
+  switch (a->type) {
+    case hipGraphNodeTypeEmpty:
+      return kDone;
+    case hipGraphNodeTypeEventRecord:  // also when skipped: somebody may wait for it
+      token_complete(l->tokens[l->exec->nodes[i].token], l->failure.get());
+      return kDone;
+    case hipGraphNodeTypeWaitEvent: {
+      Token* t = l->tokens[l->exec->nodes[i].token];
+      if (!t || skip) return kDone;
+      if (token_wait(t, done)) return kPending;
+      if (t->failure && !t->failure->reported.get()) launch_fail_with(l, t->failure);
+      return kDone;
+    }
+    case hipGraphNodeTypeMemAlloc:
+    case hipGraphNodeTypeMemFree:
+      return action_run(a, done, true, nullptr, code);
+    default:
+      return skip ? kDone : action_run(a, done, l->mode == 1, &l->stop, code);
+  }
+}
+
+inline void node_mark(Launch* l, uint32_t i, int code) {
+  if (code) launch_fail(l, code);
+  if (l->profile) node_time(l, i, true);
+  l->exec->finished[i].set_relaxed(l->epoch);
+}
+// After a wait for an event: its failure becomes the launch's.
+inline void node_take_failure(Launch* l, uint32_t i) {
+  if (l->program->entries[i].action->type != hipGraphNodeTypeWaitEvent) return;
+  Token* t = l->tokens[l->exec->nodes[i].token];
+  if (t->done.get() && t->failure && !t->failure->reported.get()) launch_fail_with(l, t->failure);
+}
+
+inline void node_run(void* object, uint64_t index, int);
+
+// Whether finishing one of its predecessors made node `s` ready.
+inline bool node_ready(Exec* x, uint32_t s) {
+  uint32_t before = x->nodes[s].before;
+  if (before == 1) return true;
+  if (x->left[s].sub(1) != 1) return false;
+  x->left[s].set_relaxed(before);  // for the next launch
+  return true;
+}
+
+// Returns the successor to run here; pushes the others that became ready.
+inline uint32_t node_successor(Launch* l, uint32_t i) {
+  Exec* x = l->exec;
+  const ExecNode& n = x->nodes[i];
+  const uint32_t* successors = x->successors + n.first;
+  if (n.count == 1) return node_ready(x, successors[0]) ? successors[0] : kNone;
+  uint32_t next = kNone, held = 0;
+  Task tasks[64];
+  uint32_t turn = l->mode == 2 && n.count ? Random{l->seed ^ i}.below(n.count) : 0;
+  // From the last to the first: this worker takes from the end of its deque, thieves from the beginning.
+  for (uint32_t k = n.count; k-- > 0;) {
+    uint32_t s = successors[(k + turn) % n.count];
+    if (!node_ready(x, s)) continue;
+    if (next != kNone) {
+      tasks[held++] = {node_run, l, next, 0};
+      if (held == 64) {
+        (t_worker ? t_worker->deque : g_pool->shared).push(tasks, held);
+        held = 0;
+        pool_notify();
+      }
+    }
+    next = s;
+  }
+  if (held) {
+    (t_worker ? t_worker->deque : g_pool->shared).push(tasks, held);
+    pool_notify();
+  }
+  return next;
+}
+
+inline void node_done(void* object, uint64_t index, int code);
+
+// Runs from node `i` on, as far as one worker gets; `did` nodes are finished but not yet counted.
+inline void nodes_run(Launch* l, uint32_t i, uint32_t did) {
+  for (uint32_t turns = 1; i != kNone; ++turns) {
+    int code = 0;
+    if (node_start(l, i, {node_done, l, i, 0}, &code) == kPending) break;
+    node_mark(l, i, code);
+    ++did;
+    i = node_successor(l, i);
+    if (turns % 64 == 0 && i != kNone && others_wait()) {
+      push_last({node_run, l, i, 0});
+      break;
+    }
+  }
+  if (did && l->remaining.sub(did) == did) launch_finish(l);
+}
+inline void node_run(void* object, uint64_t index, int) { nodes_run(static_cast<Launch*>(object), uint32_t(index), 0); }
+
+// ---- one worker, seeded order ---------------------------------------------------------------------------------------------
+// The loop holds one unit of `remaining`, so that the launch cannot finish under it.
+inline void fuzz_leave(Launch* l) {
+  if (l->remaining.sub(1) == 1) launch_finish(l);
+}
+inline void fuzz_successors(Launch* l, uint32_t i) {
+  const ExecNode& n = l->exec->nodes[i];
+  for (uint32_t k = 0; k < n.count; ++k) {
+    uint32_t s = l->exec->successors[n.first + k];
+    if (node_ready(l->exec, s)) l->fuzz->ready.push(s);
+  }
+}
+inline void fuzz_loop(Launch* l) {
+  Fuzz& f = *l->fuzz;
+  for (;;) {
+    f.lock.lock();
+    // A host function runs elsewhere, and nothing else starts meanwhile: the order stays a matter of the seed.
+    if (f.blocked || !f.ready.count) {
+      f.busy = false;
+      f.lock.unlock();
+      return fuzz_leave(l);
+    }
+    uint32_t k = f.random.below(f.ready.count), i = f.ready[k];
+    f.ready.remove_at(k);
+    bool host = l->program->entries[i].action->type == hipGraphNodeTypeHost;
+    f.blocked = host;
+    f.lock.unlock();
+    int code = 0;
+    if (node_start(l, i, {node_done, l, i, 0}, &code) == kPending) continue;
+    node_mark(l, i, code);
+    f.lock.lock();
+    if (host) f.blocked = false;
+    fuzz_successors(l, i);
+    f.lock.unlock();
+    l->remaining.sub(1);
+  }
+}
+inline void fuzz_done(Launch* l, uint32_t i) {
+  Fuzz& f = *l->fuzz;
+  f.lock.lock();
+  if (l->program->entries[i].action->type == hipGraphNodeTypeHost) f.blocked = false;
+  fuzz_successors(l, i);
+  bool start = !f.busy;
+  if (start) {
+    f.busy = true;
+    l->remaining.add(1);
+  }
+  f.lock.unlock();
+  fuzz_leave(l);
+  if (start) fuzz_loop(l);
+}
+
+inline void node_done(void* object, uint64_t index, int code) {
+  Launch* l = static_cast<Launch*>(object);
+  uint32_t i = uint32_t(index);
+  node_take_failure(l, i);
+  node_mark(l, i, code);
+  if (l->fuzz) return fuzz_done(l, i);
+  nodes_run(l, node_successor(l, i), 1);
+}
+
+inline void launch_begin(Launch* l) {
+  Exec* x = l->exec;
+  Schedule& schedule = g_schedule;
+  if (int mode = schedule.mode.get()) {
+    Guard<SpinLock> g(schedule.lock);
+    l->mode = mode;
+    l->seed = Random{schedule.seed + schedule.launches++ * 0x632be59bd9b4e019ull}.next();
+  }
+  x->lock.lock();
+  l->epoch = ++x->epoch;
+  l->profile = x->profile;
+  x->lock.unlock();
+  if (!x->count) return launch_finish(l);
+  if (l->mode == 1) {
+    l->fuzz = create<Fuzz>();
+    l->fuzz->random.state = l->seed;
+    for (uint32_t i : x->roots) l->fuzz->ready.push(i);
+    l->fuzz->busy = true;
+    l->remaining.set(x->count + 1);
+    return fuzz_loop(l);
+  }
+  l->remaining.set(x->count);
+  Task tasks[64];
+  uint32_t held = 0;
+  for (uint32_t k = x->roots.count; k-- > 1;) {
+    tasks[held++] = {node_run, l, x->roots[k], 0};
+    if (held == 64 || k == 1) {
+      (t_worker ? t_worker->deque : g_pool->shared).push(tasks, held);
+      held = 0;
+      pool_notify();
+    }
+  }
+  nodes_run(l, x->roots[0], 0);
+}
+
+inline Progress launch_start(Launch* l, const Task& done, bool skip) {
+  Exec* x = l->exec;
+  l->done = done;
+  if (skip) l->stop.set(1);
+  x->lock.lock();
+  if (x->running) {  // launches of one executable never overlap
+    l->phase.set(1);
+    (x->queue_tail ? x->queue_tail->next : x->queue) = l;
+    x->queue_tail = l;
+    x->lock.unlock();
+    return kPending;
+  }
+  x->running = l;
+  x->lock.unlock();
+  launch_begin(l);
+  return l->phase.swap(1) == 2 ? kDone : kPending;
+}
+
+// Ends what is in flight as soon as what runs now is done.
+inline void exec_abort(Exec* x) {
+  x->lock.lock();
+  for (Launch* l = x->queue; l; l = l->next) launch_fail(l, hipErrorLaunchFailure);
+  Vec<Task> over;
+  if (Launch* l = x->running) {
+    launch_fail(l, hipErrorLaunchFailure);
+    for (uint32_t i : x->event_nodes) {
+      Token* t = l->tokens[x->nodes[i].token];
+      if (t && l->program->entries[i].action->type == hipGraphNodeTypeWaitEvent && token_cancel(t, l, i)) {
+        over.push({node_done, l, i, 0});
+      }
+    }
+  }
+  x->lock.unlock();
+  for (const Task& task : over) push_last(task);
+  if (g_monitor) polls_check();
+}
+
+// ---- update -----------------------------------------------------------------------------------------------------------------
+// Compares the edges themselves: HIP compares only how many each node has.
+inline int shape_compare(const Graph* mine, const Graph* theirs, Handle* node, int* result) {
+  *result = hipGraphExecUpdateErrorTopologyChanged;
+  if (mine->nodes.count != theirs->nodes.count) return hipErrorGraphExecUpdateFailure;
+  for (uint32_t i = 0; i < mine->nodes.count; ++i) {
+    const Node *m = mine->nodes[i], *t = theirs->nodes[i];
+    *node = t->handle;
+    if (m->action->type != t->action->type) {
+      *result = hipGraphExecUpdateErrorNodeTypeChanged;
+      return hipErrorGraphExecUpdateFailure;
+    }
+    if (m->before.count != t->before.count) return hipErrorGraphExecUpdateFailure;
+    for (uint32_t k = 0; k < t->before.count; ++k) {
+      uint32_t wanted = t->before[k]->index;
+      bool same = m->before[k]->index == wanted;  // nearly always: both were built in one order
+      for (uint32_t j = 0; j < m->before.count && !same; ++j) same = m->before[j]->index == wanted;
+      if (!same) return hipErrorGraphExecUpdateFailure;
+    }
+    bool memory = m->action->type == hipGraphNodeTypeMemAlloc || m->action->type == hipGraphNodeTypeMemFree;
+    if (memory && m->action->memory.block != t->action->memory.block) {
+      *result = hipGraphExecUpdateErrorNotSupported;
+      return hipErrorGraphExecUpdateFailure;
+    }
+    if (m->child) {
+      int code = shape_compare(m->child, t->child, node, result);
+      if (code) return code;
+      *result = hipGraphExecUpdateErrorTopologyChanged;
+    }
+  }
+  *node = 0;
+  *result = hipGraphExecUpdateSuccess;
+  return hipSuccess;
+}
+inline void shape_take_actions(Program* p, const Graph* mine, const Graph* theirs) {
+  for (uint32_t i = 0; i < mine->nodes.count; ++i) {
+    const Node *m = mine->nodes[i], *t = theirs->nodes[i];
+    if (m->child) {
+      shape_take_actions(p, m->child, t->child);
+      continue;
+    }
+    Entry& e = p->entries[m->exec_index];
+    action_hold(t->action);
+    action_release(e.action);
+    e.action = t->action;
+  }
+}
+inline Node* shape_find_child(Graph* g, Handle handle) {
+  for (Node* n : g->nodes) {
+    if (!n->child) continue;
+    if (n->cloned_from == handle) return n;
+    if (Node* inner = shape_find_child(n->child, handle)) return inner;
+  }
+  return nullptr;
+}

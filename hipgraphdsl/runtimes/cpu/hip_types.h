@@ -1,0 +1,210 @@
+// What HIP's header declares and this library answers with: error codes, enums and structure layouts, by HIP's own names.
+// Also the ABI between this library and the libraries that hold compiled kernels.
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+enum hipError_t : int {
+  hipSuccess = 0,
+  hipErrorInvalidValue = 1,
+  hipErrorOutOfMemory = 2,
+  hipErrorNotInitialized = 3,
+  hipErrorInvalidConfiguration = 9,
+  hipErrorInvalidPitchValue = 12,
+  hipErrorNoDevice = 100,
+  hipErrorInvalidDevice = 101,
+  hipErrorInvalidImage = 200,
+  hipErrorInvalidHandle = 400,
+  hipErrorIllegalState = 401,
+  hipErrorNotFound = 500,
+  hipErrorNotReady = 600,
+  hipErrorPeerAccessUnsupported = 217,
+  hipErrorLaunchFailure = 719,
+  hipErrorNotSupported = 801,
+  hipErrorStreamCaptureUnsupported = 900,
+  hipErrorStreamCaptureInvalidated = 901,
+  hipErrorStreamCaptureMerge = 902,
+  hipErrorStreamCaptureUnmatched = 903,
+  hipErrorStreamCaptureUnjoined = 904,
+  hipErrorStreamCaptureIsolation = 905,
+  hipErrorStreamCaptureImplicit = 906,
+  hipErrorCapturedEvent = 907,
+  hipErrorStreamCaptureWrongThread = 908,
+  hipErrorGraphExecUpdateFailure = 910,
+  hipErrorUnknown = 999,
+};
+
+enum hipGraphNodeType : int {
+  hipGraphNodeTypeKernel = 0,
+  hipGraphNodeTypeMemcpy = 1,
+  hipGraphNodeTypeMemset = 2,
+  hipGraphNodeTypeHost = 3,
+  hipGraphNodeTypeGraph = 4,
+  hipGraphNodeTypeEmpty = 5,
+  hipGraphNodeTypeWaitEvent = 6,
+  hipGraphNodeTypeEventRecord = 7,
+  hipGraphNodeTypeExtSemaphoreSignal = 8,
+  hipGraphNodeTypeExtSemaphoreWait = 9,
+  hipGraphNodeTypeMemAlloc = 10,
+  hipGraphNodeTypeMemFree = 11,
+  hipGraphNodeTypeBatchMemOp = 14,
+};
+
+enum hipGraphExecUpdateResult : int {
+  hipGraphExecUpdateSuccess = 0,
+  hipGraphExecUpdateError = 1,
+  hipGraphExecUpdateErrorTopologyChanged = 2,
+  hipGraphExecUpdateErrorNodeTypeChanged = 3,
+  hipGraphExecUpdateErrorFunctionChanged = 4,
+  hipGraphExecUpdateErrorParametersChanged = 5,
+  hipGraphExecUpdateErrorNotSupported = 6,
+};
+
+enum hipStreamCaptureMode : int {
+  hipStreamCaptureModeGlobal = 0,
+  hipStreamCaptureModeThreadLocal = 1,
+  hipStreamCaptureModeRelaxed = 2,
+};
+
+enum hipStreamCaptureStatus : int {
+  hipStreamCaptureStatusNone = 0,
+  hipStreamCaptureStatusActive = 1,
+  hipStreamCaptureStatusInvalidated = 2,
+};
+
+// Handles are table entries, not addresses: a stale one is recognised instead of followed.
+using Handle = uint64_t;
+
+struct dim3 {
+  uint32_t x, y, z;
+};
+struct hipKernelNodeParams {
+  dim3 blockDim;
+  void** extra;
+  Handle func;
+  dim3 gridDim;
+  void** kernelParams;
+  unsigned sharedMemBytes;
+};
+struct hipMemsetParams {
+  void* dst;
+  unsigned elementSize;
+  size_t height, pitch;
+  unsigned value;
+  size_t width;
+};
+using hipHostFn_t = void (*)(void*);
+struct hipHostNodeParams {
+  hipHostFn_t fn;
+  void* userData;
+};
+struct hipPos {
+  size_t x, y, z;
+};
+struct hipExtent {
+  size_t width, height, depth;
+};
+struct hipPitchedPtr {
+  void* ptr;
+  size_t pitch, xsize, ysize;
+};
+struct hipMemcpy3DParms {
+  void* srcArray;
+  hipPos srcPos;
+  hipPitchedPtr srcPtr;
+  void* dstArray;
+  hipPos dstPos;
+  hipPitchedPtr dstPtr;
+  hipExtent extent;
+  int kind;
+};
+struct hipMemLocation {
+  int type, id;
+};
+struct hipMemPoolProps {
+  int allocType, handleTypes;
+  hipMemLocation location;
+  void* win32SecurityAttributes;
+  size_t maxSize;
+  unsigned char reserved[56];
+};
+struct hipMemAllocNodeParams {
+  hipMemPoolProps poolProps;
+  const void* accessDescs;
+  size_t accessDescCount, bytesize;
+  void* dptr;
+};
+struct hipStreamBatchMemOpParams {
+  int operation;
+  uint64_t* address;
+  uint64_t value;
+  unsigned flags;
+  void* alias;
+  uint64_t pad;
+};
+struct hipBatchMemOpNodeParams {
+  void* ctx;
+  unsigned count;
+  hipStreamBatchMemOpParams* paramArray;
+  unsigned flags;
+};
+struct hipExternalSemaphoreParams {  // signal and wait have the same fields here
+  uint64_t fenceValue;
+  uint64_t other[8];
+  unsigned flags, reserved[16];
+};
+struct hipExternalSemaphoreNodeParams {
+  Handle* extSemArray;
+  const hipExternalSemaphoreParams* paramsArray;
+  unsigned numExtSems;
+};
+struct hipGraphInstantiateParams {
+  Handle* errNode_out;
+  unsigned long long flags;
+  int result_out;
+  Handle uploadStream;
+};
+union hipLaunchAttributeValue {
+  char pad[64];
+  int cooperative, priority;
+};
+
+static_assert(sizeof(hipKernelNodeParams) == 64 && offsetof(hipKernelNodeParams, kernelParams) == 48, "layout");
+static_assert(sizeof(hipMemsetParams) == 48 && sizeof(hipMemcpy3DParms) == 160, "layout");
+static_assert(sizeof(hipMemAllocNodeParams) == 120 && offsetof(hipMemAllocNodeParams, dptr) == 112, "layout");
+static_assert(sizeof(hipStreamBatchMemOpParams) == 48 && sizeof(hipBatchMemOpNodeParams) == 32, "layout");
+static_assert(sizeof(hipExternalSemaphoreParams) == 144 && sizeof(hipExternalSemaphoreNodeParams) == 24, "layout");
+
+// ---- what a library of compiled kernels exports ---------------------------------------------------------------------
+extern "C" {
+typedef struct {
+  uint32_t grid[3], block[3];
+  uint32_t shared_bytes;
+  uint32_t reserved;
+} hgcpu_launch;
+// Runs blocks [first, last) in linear order, x fastest; returns 0 or a hipError_t.
+typedef int (*hgcpu_entry)(const hgcpu_launch* launch, void* const* args, uint64_t first_block, uint64_t last_block);
+typedef struct {
+  const char* name;
+  hgcpu_entry entry;
+  uint32_t n_params;
+  const uint32_t* param_sizes;
+  uint32_t flags;  // bit 0: all blocks must be in one call, because they wait for each other
+  uint32_t static_shared_bytes;
+  uint32_t cost_hint;
+} hgcpu_kernel_info;
+typedef struct {
+  const char* name;
+  void* address;
+  uint64_t bytes;
+} hgcpu_symbol_info;
+typedef struct {
+  uint32_t abi;
+  uint32_t n_kernels;
+  const hgcpu_kernel_info* kernels;
+  uint32_t n_symbols;
+  const hgcpu_symbol_info* symbols;
+} hgcpu_module_info;
+}
+constexpr uint32_t kModuleAbi = 1;
+constexpr uint32_t kKernelNeedsAllBlocks = 1;

@@ -1,0 +1,234 @@
+// Device memory is host memory: what hipMalloc, hipHostMalloc, hipMallocAsync and alloc nodes give, and who frees it when.
+#pragma once
+#include "pool.h"
+
+#ifdef __linux__
+#include <stdio.h>
+#endif
+
+constexpr size_t kAlign = 256;
+constexpr size_t kPoolKeeps = size_t(256) << 20;  // bytes of freed stream-ordered memory that stay for reuse
+
+enum class Origin : uint8_t { device, host, pool, graph };
+
+struct Block {
+  void* pointer;
+  size_t bytes, room;
+  Origin origin;
+  Atomic<int> refs;   // graph: one for each node that holds it
+  Atomic<int> live;   // graph: allocated by a launch and not freed since
+  Atomic<int> execs;  // graph: executables that allocate it; more than one would share the memory
+};
+
+struct Memory {
+  Mutex lock;
+  Map blocks;  // pointer -> Block*
+  size_t total = 0, taken = 0;
+  // Freed stream-ordered memory by size class: four classes for each power of two.
+  Vec<Block*> cached[256];
+  size_t cached_bytes = 0;
+  uint64_t graph_used = 0, graph_used_high = 0, graph_reserved = 0, graph_reserved_high = 0;
+};
+
+inline Memory& memory() {
+  static Memory* made = nullptr;
+  static Mutex once;
+  if (Memory* m = __atomic_load_n(&made, __ATOMIC_ACQUIRE)) return *m;
+  Guard<Mutex> g(once);
+  if (!made) {
+    Memory* m = create<Memory>();
+    size_t pages = size_t(sysconf(_SC_PHYS_PAGES)), page = size_t(sysconf(_SC_PAGESIZE));
+    m->total = pages * page;
+#ifdef __linux__
+    if (FILE* f = fopen("/sys/fs/cgroup/memory.max", "re")) {  // a container's own limit
+      unsigned long long limit;
+      if (fscanf(f, "%llu", &limit) == 1 && limit < m->total) m->total = size_t(limit);
+      fclose(f);
+    }
+#endif
+    __atomic_store_n(&made, m, __ATOMIC_RELEASE);
+  }
+  return *made;
+}
+
+inline uint32_t size_class(size_t bytes, size_t* room) {
+  size_t n = bytes < kAlign ? kAlign : bytes;
+  uint32_t log = 63u - uint32_t(__builtin_clzll(n));
+  size_t quarter = size_t(1) << (log - 2);
+  uint32_t part = uint32_t((n - (size_t(1) << log) + quarter - 1) / quarter);
+  *room = (size_t(1) << log) + part * quarter;
+  return log * 4 + part;
+}
+
+inline Block* memory_take(size_t bytes, Origin origin) {
+  Memory& m = memory();
+  size_t room = bytes;
+  uint32_t cls = 0;
+  bool pooled = origin == Origin::pool || origin == Origin::graph;
+  if (bytes > m.total) return nullptr;
+  if (pooled) cls = size_class(bytes, &room);
+  Guard<Mutex> g(m.lock);
+  Block* b = nullptr;
+  if (pooled && m.cached[cls].count) {
+    b = m.cached[cls].pop();
+    m.cached_bytes -= b->room;
+  } else {
+    if (m.taken + room > m.total) return nullptr;
+    void* p = nullptr;
+    if (posix_memalign(&p, kAlign, (room + kAlign - 1) / kAlign * kAlign)) return nullptr;
+    b = create<Block>();
+    b->pointer = p;
+    b->room = room;
+    m.taken += room;
+  }
+  b->bytes = bytes;
+  b->origin = origin;
+  b->live.set(0);
+  b->execs.set(0);
+  m.blocks.put(uint64_t(b->pointer), uint64_t(b));
+  if (origin == Origin::graph) {
+    m.graph_reserved += b->room;
+    if (m.graph_reserved > m.graph_reserved_high) m.graph_reserved_high = m.graph_reserved;
+  }
+  return b;
+}
+
+inline void memory_drop_locked(Memory& m, Block* b) {
+  m.taken -= b->room;
+  free(b->pointer);
+  discard(b);
+}
+// Gives back a block that is no longer in the table of blocks.
+inline void memory_give_back(Block* b) {
+  Memory& m = memory();
+  Guard<Mutex> g(m.lock);
+  bool pooled = b->origin == Origin::pool || b->origin == Origin::graph;
+  if (pooled && m.cached_bytes + b->room <= kPoolKeeps) {
+    size_t room;
+    m.cached[size_class(b->room, &room)].push(b);
+    m.cached_bytes += b->room;
+  } else {
+    memory_drop_locked(m, b);
+  }
+}
+inline void memory_trim() {
+  Memory& m = memory();
+  Guard<Mutex> g(m.lock);
+  for (auto& list : m.cached) {
+    while (list.count) memory_drop_locked(m, list.pop());
+  }
+  m.cached_bytes = 0;
+}
+
+inline Block* memory_find(const void* pointer) {
+  Memory& m = memory();
+  Guard<Mutex> g(m.lock);
+  uint64_t* found = m.blocks.find(uint64_t(pointer));
+  return found ? reinterpret_cast<Block*>(*found) : nullptr;
+}
+// Takes the block at `pointer` out of the table if its origin is one of the two.
+inline Block* memory_unlist(const void* pointer, Origin one, Origin other) {
+  Memory& m = memory();
+  Guard<Mutex> g(m.lock);
+  uint64_t* found = m.blocks.find(uint64_t(pointer));
+  if (!found) return nullptr;
+  Block* b = reinterpret_cast<Block*>(*found);
+  if (b->origin != one && b->origin != other) return nullptr;
+  m.blocks.erase(uint64_t(pointer));
+  return b;
+}
+
+inline void graph_block_hold(Block* b) { b->refs.add(1); }
+inline void graph_block_release(Block* b) {
+  if (b->refs.sub(1) != 1) return;
+  Memory& m = memory();
+  {
+    Guard<Mutex> g(m.lock);
+    m.blocks.erase(uint64_t(b->pointer));
+    m.graph_reserved -= b->room;
+    if (b->live.get()) m.graph_used -= b->bytes;
+  }
+  memory_give_back(b);
+}
+inline void graph_block_set_live(Block* b, bool live) {
+  if (b->live.swap(live) == int(live)) return;
+  Memory& m = memory();
+  Guard<Mutex> g(m.lock);
+  m.graph_used = live ? m.graph_used + b->bytes : m.graph_used - b->bytes;
+  if (m.graph_used > m.graph_used_high) m.graph_used_high = m.graph_used;
+}
+
+// ---- copies and fills, as a stream or a node runs them ----------------------------------------------------------------
+struct Copy {
+  char* dst;
+  const char* src;
+  size_t dst_pitch, src_pitch, dst_slice, src_slice, width, height, depth;
+};
+struct Fill {
+  char* dst;
+  size_t pitch, width, height;  // width in elements
+  uint32_t value, element;
+};
+
+inline int copy_rows(void* context, uint64_t first, uint64_t last) {
+  const Copy& c = *static_cast<const Copy*>(context);
+  for (uint64_t i = first; i < last; ++i) {
+    uint64_t z = i / c.height, y = i % c.height;
+    memmove(c.dst + z * c.dst_slice + y * c.dst_pitch, c.src + z * c.src_slice + y * c.src_pitch, c.width);
+  }
+  return 0;
+}
+constexpr size_t kPiece = size_t(1) << 18;
+inline int copy_pieces(void* context, uint64_t first, uint64_t last) {
+  const Copy& c = *static_cast<const Copy*>(context);
+  size_t from = first * kPiece, to = last * kPiece < c.width ? last * kPiece : c.width;
+  memcpy(c.dst + from, c.src + from, to - from);
+  return 0;
+}
+inline void fill_row(char* dst, uint32_t element, uint32_t value, size_t width) {
+  if (element == 1) {
+    memset(dst, int(value & 255), width);
+  } else if (element == 2) {
+    for (size_t i = 0; i < width; ++i) reinterpret_cast<uint16_t*>(dst)[i] = uint16_t(value);
+  } else {
+    for (size_t i = 0; i < width; ++i) reinterpret_cast<uint32_t*>(dst)[i] = value;
+  }
+}
+inline int fill_rows(void* context, uint64_t first, uint64_t last) {
+  const Fill& f = *static_cast<const Fill*>(context);
+  for (uint64_t y = first; y < last; ++y) fill_row(f.dst + y * f.pitch, f.element, f.value, f.width);
+  return 0;
+}
+inline int fill_pieces(void* context, uint64_t first, uint64_t last) {
+  const Fill& f = *static_cast<const Fill*>(context);
+  size_t each = kPiece / f.element, from = first * each, to = last * each < f.width ? last * each : f.width;
+  fill_row(f.dst + from * f.element, f.element, f.value, to - from);
+  return 0;
+}
+
+inline Progress copy_run(Copy* c, const Task& done, bool alone, int* error) {
+  if (!c->width || !c->height || !c->depth) return kDone;
+  uint64_t rows = c->height * c->depth;
+  if (rows == 1) {
+    bool apart = c->dst + c->width <= c->src || c->src + c->width <= c->dst;
+    if (!apart || alone || c->width < 4 * kPiece) {
+      memmove(c->dst, c->src, c->width);
+      return kDone;
+    }
+    return run_blocks(copy_pieces, c, (c->width + kPiece - 1) / kPiece, done, error);
+  }
+  if (alone || c->width * rows < 4 * kPiece) {
+    copy_rows(c, 0, rows);
+    return kDone;
+  }
+  return run_blocks(copy_rows, c, rows, done, error);
+}
+inline Progress fill_run(Fill* f, const Task& done, bool alone, int* error) {
+  if (!f->width || !f->height) return kDone;
+  if (alone || f->width * f->element * f->height < 4 * kPiece) {
+    fill_rows(f, 0, f->height);
+    return kDone;
+  }
+  if (f->height == 1) return run_blocks(fill_pieces, f, (f->width * f->element + kPiece - 1) / kPiece, done, error);
+  return run_blocks(fill_rows, f, f->height, done, error);
+}

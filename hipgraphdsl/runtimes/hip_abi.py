@@ -1,0 +1,958 @@
+"""HIP's C ABI through ctypes: one layer for AMD's libamdhip64 and for the embedded CPU library.
+
+Both export the same names, structure layouts, enum values and error codes, so that a call is written once.
+hip-python's own wrappers cannot serve here: those of 7.2 take the dependencies of a node as an output and hold the GIL
+while they wait, and the graph queries of 7.2 and 10.0 let HIP write beyond the memory that they pass.
+
+Speed: structures that HIP only reads are packed into `bytes` and passed by address. That costs less than a ctypes
+structure, needs no storage that threads could share, and is freed when the call returns. `ctypes.CDLL` releases the GIL
+around each call, which a host node's Python callback needs in order to run while another thread waits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable, Sequence
+from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint16, c_ulonglong, c_void_p
+from typing import Any, NoReturn, cast
+
+from ..errors import HipError
+from .base import (
+    CaptureInfo,
+    CaptureMode,
+    CaptureStatus,
+    Copy3D,
+    Dim3,
+    Fill2D,
+    HostParams,
+    KernelParams,
+    MemcpyKind,
+    MemOp,
+    NodeType,
+    Runtime,
+)
+
+__all__ = [
+    "ERROR_NOT_READY",
+    "ERROR_NOT_SUPPORTED",
+    "ERROR_NO_DEVICE",
+    "PROTOTYPES",
+    "STRUCT_LAYOUTS",
+    "HipAbiRuntime",
+    "HipCalls",
+]
+
+ERROR_NO_DEVICE = 100
+ERROR_NOT_READY = 600
+ERROR_PEER_ACCESS_ALREADY_ENABLED = 704
+ERROR_NOT_SUPPORTED = 801
+ERROR_GRAPH_EXEC_UPDATE_FAILURE = 910
+
+_STREAM_NON_BLOCKING = 1
+_EVENT_DISABLE_TIMING = 2
+_LOCATION_DEVICE = 1
+_ALLOCATION_PINNED = 1
+_ATTRIBUTE_COOPERATIVE = 2
+_ATTRIBUTE_PRIORITY = 8
+
+_UPDATE_RESULTS = {
+    1: "hipGraphExecUpdateError",
+    2: "hipGraphExecUpdateErrorTopologyChanged",
+    3: "hipGraphExecUpdateErrorNodeTypeChanged",
+    4: "hipGraphExecUpdateErrorFunctionChanged",
+    5: "hipGraphExecUpdateErrorParametersChanged",
+    6: "hipGraphExecUpdateErrorNotSupported",
+    7: "hipGraphExecUpdateErrorUnsupportedFunctionChange",
+}
+
+# Structures, in `struct` notation. `STRUCT_LAYOUTS` names them for the test that compiles AMD's header.
+_KERNEL_NODE_PARAMS = struct.Struct("=3I4xQQ3I4xQI4x")  # blockDim, extra, func, gridDim, kernelParams, sharedMemBytes
+_MEMSET_PARAMS = struct.Struct("=QI4xQQI4xQ")  # dst, elementSize, height, pitch, value, width
+_HOST_NODE_PARAMS = struct.Struct("=QQ")  # fn, userData
+_MEMCPY_3D_PARMS = struct.Struct("=Q3Q4QQ3Q4Q3Qi4x")  # src array, pos, ptr; dst array, pos, ptr; extent, kind
+# allocType, handleTypes, location type and id, win32, maxSize, reserved; accessDescs, accessDescCount, bytesize, dptr
+_MEM_ALLOC_NODE_PARAMS = struct.Struct("=iiiiQQ56xQQQQ")
+_BATCH_MEM_OP_NODE_PARAMS = struct.Struct("=QI4xQI4x")  # ctx, count, paramArray, flags
+_STREAM_BATCH_MEM_OP_PARAMS = struct.Struct("=i4xQQI4xQ8x")  # operation, address, value, flags, alias
+_SEMAPHORE_NODE_PARAMS = struct.Struct("=QQI4x")  # extSemArray, paramsArray, numExtSems
+_SEMAPHORE_PARAMS = struct.Struct("=Q64xI68x")  # params.fence.value, flags
+_LAUNCH_ATTRIBUTE_VALUE = struct.Struct("=i60x")
+
+STRUCT_LAYOUTS: dict[str, tuple[struct.Struct, dict[str, int]]] = {
+    "hipKernelNodeParams": (
+        _KERNEL_NODE_PARAMS,
+        {"blockDim": 0, "extra": 16, "func": 24, "gridDim": 32, "kernelParams": 48, "sharedMemBytes": 56},
+    ),
+    "hipMemsetParams": (
+        _MEMSET_PARAMS,
+        {"dst": 0, "elementSize": 8, "height": 16, "pitch": 24, "value": 32, "width": 40},
+    ),
+    "hipHostNodeParams": (_HOST_NODE_PARAMS, {"fn": 0, "userData": 8}),
+    "hipMemcpy3DParms": (
+        _MEMCPY_3D_PARMS,
+        {
+            "srcArray": 0,
+            "srcPos": 8,
+            "srcPtr": 32,
+            "dstArray": 64,
+            "dstPos": 72,
+            "dstPtr": 96,
+            "extent": 128,
+            "kind": 152,
+        },
+    ),
+    "hipMemAllocNodeParams": (
+        _MEM_ALLOC_NODE_PARAMS,
+        {
+            "poolProps": 0,
+            "poolProps.location": 8,
+            "poolProps.maxSize": 24,
+            "accessDescs": 88,
+            "accessDescCount": 96,
+            "bytesize": 104,
+            "dptr": 112,
+        },
+    ),
+    "hipBatchMemOpNodeParams": (_BATCH_MEM_OP_NODE_PARAMS, {"ctx": 0, "count": 8, "paramArray": 16, "flags": 24}),
+    "hipStreamBatchMemOpParams": (
+        _STREAM_BATCH_MEM_OP_PARAMS,
+        {"waitValue.address": 8, "waitValue.value64": 16, "waitValue.flags": 24, "waitValue.alias": 32},
+    ),
+    "hipExternalSemaphoreSignalNodeParams": (
+        _SEMAPHORE_NODE_PARAMS,
+        {"extSemArray": 0, "paramsArray": 8, "numExtSems": 16},
+    ),
+    "hipExternalSemaphoreWaitNodeParams": (
+        _SEMAPHORE_NODE_PARAMS,
+        {"extSemArray": 0, "paramsArray": 8, "numExtSems": 16},
+    ),
+    "hipExternalSemaphoreSignalParams": (_SEMAPHORE_PARAMS, {"params.fence.value": 0, "flags": 72}),
+    "hipExternalSemaphoreWaitParams": (_SEMAPHORE_PARAMS, {"params.fence.value": 0, "flags": 72}),
+    "hipLaunchAttributeValue": (_LAUNCH_ATTRIBUTE_VALUE, {"cooperative": 0, "priority": 0}),
+}
+
+# hipStreamBatchMemOpParams.operation by (op, bytes), and the flags of a wait.
+_MEM_OPERATIONS = {("wait", 4): 1, ("write", 4): 2, ("wait", 8): 4, ("write", 8): 5}
+_MEM_CONDITIONS = {"geq": 0, "eq": 1, "and": 2, "nor": 3}
+
+_P, _U, _Z, _I = c_void_p, c_uint, c_size_t, c_int
+_NODE = (_P, _P, _P, _Z)  # address of the new handle, graph, dependencies, their number
+
+PROTOTYPES: dict[str, tuple[Any, ...]] = {
+    "hipInit": (_U,),
+    "hipRuntimeGetVersion": (_P,),
+    "hipGetLastError": (),
+    "hipGetDeviceCount": (_P,),
+    "hipSetDevice": (_I,),
+    "hipGetDevice": (_P,),
+    "hipDeviceGetName": (_P, _I, _I),
+    "hipDeviceGetAttribute": (_P, _I, _I),
+    "hipGetDevicePropertiesR0600": (_P, _I),
+    "hipDeviceSynchronize": (),
+    "hipDeviceCanAccessPeer": (_P, _I, _I),
+    "hipDeviceEnablePeerAccess": (_I, _U),
+    "hipDevicePrimaryCtxRetain": (_P, _I),
+    "hipDevicePrimaryCtxRelease": (_I,),
+    "hipMemGetInfo": (_P, _P),
+    "hipMalloc": (_P, _Z),
+    "hipFree": (_P,),
+    "hipHostMalloc": (_P, _Z, _U),
+    "hipHostFree": (_P,),
+    "hipMemcpy": (_P, _P, _Z, _I),
+    "hipMemcpyAsync": (_P, _P, _Z, _I, _P),
+    "hipMemcpy3DAsync": (_P, _P),
+    "hipMemsetAsync": (_P, _I, _Z, _P),
+    "hipMemsetD16Async": (_P, c_uint16, _Z, _P),
+    "hipMemsetD32Async": (_P, _I, _Z, _P),
+    "hipMemset2DAsync": (_P, _Z, _I, _Z, _Z, _P),
+    "hipMallocAsync": (_P, _Z, _P),
+    "hipFreeAsync": (_P, _P),
+    "hipStreamBatchMemOp": (_P, _U, _P, _U),
+    "hipStreamCreateWithPriority": (_P, _U, _I),
+    "hipStreamDestroy": (_P,),
+    "hipStreamSynchronize": (_P,),
+    "hipStreamQuery": (_P,),
+    "hipStreamWaitEvent": (_P, _P, _U),
+    "hipLaunchHostFunc": (_P, _P, _P),
+    "hipEventCreateWithFlags": (_P, _U),
+    "hipEventDestroy": (_P,),
+    "hipEventRecord": (_P, _P),
+    "hipEventSynchronize": (_P,),
+    "hipEventQuery": (_P,),
+    "hipEventElapsedTime": (_P, _P, _P),
+    "hipModuleLoadData": (_P, _P),
+    "hipModuleUnload": (_P,),
+    "hipModuleGetFunction": (_P, _P, c_char_p),
+    "hipModuleGetGlobal": (_P, _P, _P, c_char_p),
+    "hipModuleLaunchKernel": (_P, _U, _U, _U, _U, _U, _U, _U, _P, _P, _P),
+    "hipModuleLaunchCooperativeKernel": (_P, _U, _U, _U, _U, _U, _U, _U, _P, _P),
+    "hipStreamBeginCapture": (_P, _I),
+    "hipStreamEndCapture": (_P, _P),
+    "hipStreamGetCaptureInfo_v2": (_P, _P, _P, _P, _P, _P),
+    "hipStreamUpdateCaptureDependencies": (_P, _P, _Z, _U),
+    "hipThreadExchangeStreamCaptureMode": (_P,),
+    "hipGraphCreate": (_P, _U),
+    "hipGraphDestroy": (_P,),
+    "hipGraphClone": (_P, _P),
+    "hipGraphNodeFindInClone": (_P, _P, _P),
+    "hipGraphAddKernelNode": (*_NODE, _P),
+    "hipGraphKernelNodeSetAttribute": (_P, _I, _P),
+    "hipGraphAddMemcpyNode1D": (*_NODE, _P, _P, _Z, _I),
+    "hipGraphAddMemcpyNode": (*_NODE, _P),
+    "hipGraphAddMemsetNode": (*_NODE, _P),
+    "hipGraphAddHostNode": (*_NODE, _P),
+    "hipGraphAddMemAllocNode": (*_NODE, _P),
+    "hipGraphAddMemFreeNode": (*_NODE, _P),
+    "hipGraphAddEmptyNode": _NODE,
+    "hipGraphAddChildGraphNode": (*_NODE, _P),
+    "hipGraphAddEventRecordNode": (*_NODE, _P),
+    "hipGraphAddEventWaitNode": (*_NODE, _P),
+    "hipGraphAddExternalSemaphoresSignalNode": (*_NODE, _P),
+    "hipGraphAddExternalSemaphoresWaitNode": (*_NODE, _P),
+    "hipGraphAddBatchMemOpNode": (*_NODE, _P),
+    "hipGraphAddDependencies": (_P, _P, _P, _Z),
+    "hipGraphRemoveDependencies": (_P, _P, _P, _Z),
+    "hipGraphDestroyNode": (_P,),
+    "hipGraphGetNodes": (_P, _P, _P),
+    "hipGraphGetRootNodes": (_P, _P, _P),
+    "hipGraphGetEdges": (_P, _P, _P, _P),
+    "hipGraphNodeGetDependencies": (_P, _P, _P),
+    "hipGraphNodeGetType": (_P, _P),
+    "hipGraphKernelNodeGetParams": (_P, _P),
+    "hipGraphMemcpyNodeGetParams": (_P, _P),
+    "hipGraphMemsetNodeGetParams": (_P, _P),
+    "hipGraphHostNodeGetParams": (_P, _P),
+    "hipGraphMemAllocNodeGetParams": (_P, _P),
+    "hipGraphMemFreeNodeGetParams": (_P, _P),
+    "hipGraphEventRecordNodeGetEvent": (_P, _P),
+    "hipGraphEventWaitNodeGetEvent": (_P, _P),
+    "hipGraphChildGraphNodeGetGraph": (_P, _P),
+    "hipGraphInstantiateWithFlags": (_P, _P, c_ulonglong),
+    "hipGraphExecDestroy": (_P,),
+    "hipGraphUpload": (_P, _P),
+    "hipGraphLaunch": (_P, _P),
+    "hipGraphExecUpdate": (_P, _P, _P, _P),
+    "hipGraphExecKernelNodeSetParams": (_P, _P, _P),
+    "hipGraphExecMemcpyNodeSetParams1D": (_P, _P, _P, _P, _Z, _I),
+    "hipGraphExecMemcpyNodeSetParams": (_P, _P, _P),
+    "hipGraphExecMemsetNodeSetParams": (_P, _P, _P),
+    "hipGraphExecHostNodeSetParams": (_P, _P, _P),
+    "hipGraphExecChildGraphNodeSetParams": (_P, _P, _P),
+    "hipGraphExecEventRecordNodeSetEvent": (_P, _P, _P),
+    "hipGraphExecEventWaitNodeSetEvent": (_P, _P, _P),
+    "hipGraphNodeSetEnabled": (_P, _P, _U),
+    "hipGraphNodeGetEnabled": (_P, _P, _P),
+}
+
+_Call = Callable[..., int]
+
+
+class HipCalls:
+    """The library's functions as attributes, each bound with its prototype at first use.
+
+    Reading one that the library does not export raises `HipError` (hipErrorNotSupported), so an old runtime is refused
+    only where the missing call is needed.
+    """
+
+    def __init__(self, library: ctypes.CDLL, label: str) -> None:
+        self._library = library
+        self._label = label
+
+    def __getattr__(self, api: str) -> _Call:
+        prototype = PROTOTYPES.get(api)
+        if prototype is None:
+            raise AttributeError(api)
+        try:
+            function = getattr(self._library, api)
+        except AttributeError:
+            raise HipError(
+                api, ERROR_NOT_SUPPORTED, "hipErrorNotSupported", f"{self._label} does not export it"
+            ) from None
+        function.argtypes = prototype
+        function.restype = c_int
+        setattr(self, api, function)
+        return cast(_Call, function)
+
+    def exports(self, api: str) -> bool:
+        """Return whether the library has this function."""
+        return hasattr(self._library, api)
+
+
+class _Packers(dict[int, Callable[..., bytes]]):
+    """For n handles, the function that packs them into bytes."""
+
+    def __missing__(self, count: int) -> Callable[..., bytes]:
+        pack = struct.Struct(f"={count}Q").pack
+        if count <= 256:
+            self[count] = pack
+        return pack
+
+
+_PACK_HANDLES = _Packers()
+_PACK_KERNEL = _KERNEL_NODE_PARAMS.pack
+
+
+def _handles(handles: Sequence[int]) -> bytes | None:
+    # HIP refuses an address with a count of 0 for some node types, hence None.
+    count = len(handles)
+    return _PACK_HANDLES[count](*handles) if count else None
+
+
+def _pack_copy(copy: Copy3D) -> bytes:
+    return _MEMCPY_3D_PARMS.pack(
+        0,
+        *copy.src_pos,
+        copy.src,
+        copy.src_pitch_bytes,
+        copy.src_pitch_bytes,
+        copy.src_rows,
+        0,
+        *copy.dst_pos,
+        copy.dst,
+        copy.dst_pitch_bytes,
+        copy.dst_pitch_bytes,
+        copy.dst_rows,
+        copy.width_bytes,
+        copy.height,
+        copy.depth,
+        copy.kind,
+    )
+
+
+def _pack_fill(fill: Fill2D) -> bytes:
+    # AMD checks the pitch of one row too.
+    pitch_bytes = fill.pitch_bytes or fill.width * fill.element_size
+    return _MEMSET_PARAMS.pack(fill.dst, fill.element_size, fill.height, pitch_bytes, fill.value, fill.width)
+
+
+def _pack_mem_ops(ops: Sequence[MemOp]) -> bytes:
+    return b"".join(
+        _STREAM_BATCH_MEM_OP_PARAMS.pack(
+            _MEM_OPERATIONS[op.op, op.size],
+            op.address,
+            op.value,
+            _MEM_CONDITIONS[op.condition] if op.op == "wait" else 0,
+            0,
+        )
+        for op in ops
+    )
+
+
+class HipAbiRuntime(Runtime):
+    """The protocol over a shared library with HIP's C ABI.
+
+    Every method may be called from any thread; HIP's own rules (one thread at a time builds a graph, the current device
+    belongs to the thread) stay. Out values of a call that failed are never read: HIP leaves garbage in them.
+
+    Parameters
+    ----------
+    library : ctypes.CDLL
+        The loaded library. A `ctypes.PyDLL` would deadlock with host callbacks.
+    label : str
+        What messages call the library, e.g. ``"libamdhip64 7.2"``.
+    """
+
+    def __init__(self, library: ctypes.CDLL, label: str) -> None:
+        self._hip = HipCalls(library, label)
+        self._images: dict[int, bytes] = {}
+        self._error_name = self._text_function(library, "hipGetErrorName")
+        self._error_string = self._text_function(library, "hipGetErrorString")
+        self._clears_last_error = self._hip.exports("hipGetLastError")
+
+    @staticmethod
+    def _text_function(library: ctypes.CDLL, api: str) -> Callable[[int], bytes | None] | None:
+        function = getattr(library, api, None)
+        if function is None:
+            return None
+        function.argtypes = (c_int,)
+        function.restype = c_char_p
+        return cast("Callable[[int], bytes | None]", function)
+
+    # -- errors ----------------------------------------------------------------------------------------------------
+    def _check(self, api: str, code: int, detail: str = "") -> None:
+        """Raise the `HipError` of a code other than hipSuccess."""
+        if code:
+            self._fail(api, code, detail)
+
+    def _fail(self, api: str, code: int, detail: str = "") -> NoReturn:
+        name = self._error_name(code) if self._error_name else None
+        text = self._error_string(code) if self._error_string else None
+        self._clear_last_error()
+        said = text.decode(errors="replace") if text else ""
+        raise HipError(
+            api,
+            code,
+            name.decode(errors="replace") if name else f"hipError {code}",
+            f"{said}; {detail}" if said and detail else said or detail,
+        )
+
+    def _clear_last_error(self) -> None:
+        # The error is reported by exception: another library of this thread must not find it in hipGetLastError.
+        if self._clears_last_error:
+            self._hip.hipGetLastError()
+
+    def _call(self, api: str, *args: Any) -> None:
+        code = getattr(self._hip, api)(*args)
+        if code:
+            self._fail(api, code)
+
+    def _new(self, api: str, *args: Any) -> int:
+        """Call a function whose first argument is the address of the handle that it makes."""
+        out = c_void_p()
+        code = getattr(self._hip, api)(byref(out), *args)
+        if code:
+            self._fail(api, code)
+        return out.value or 0
+
+    def _new_last(self, api: str, *args: Any) -> int:
+        """Call a function whose last argument is the address of the handle that it answers."""
+        out = c_void_p()
+        code = getattr(self._hip, api)(*args, byref(out))
+        if code:
+            self._fail(api, code)
+        return out.value or 0
+
+    def _integer(self, api: str, *args: Any) -> int:
+        """Call a function whose first argument is the address of the int that it answers."""
+        out = c_int()
+        code = getattr(self._hip, api)(byref(out), *args)
+        if code:
+            self._fail(api, code)
+        return out.value
+
+    def _two_calls(self, api: str, handle: int, arrays: int = 1) -> tuple[tuple[int, ...], ...]:
+        """Ask for the number first and then for the handles; `arrays` of them in parallel."""
+        call = getattr(self._hip, api)
+        count = c_size_t()
+        code = call(handle, *[None] * arrays, byref(count))
+        if code:
+            self._fail(api, code)
+        if not count.value:
+            return ((),) * arrays
+        asked = [(c_void_p * count.value)() for _ in range(arrays)]
+        code = call(handle, *asked, byref(count))
+        if code:
+            self._fail(api, code)
+        return tuple(tuple(value or 0 for value in array[: count.value]) for array in asked)
+
+    # -- device ----------------------------------------------------------------------------------------------------
+    def runtime_get_version(self) -> tuple[int, ...]:
+        number = self._integer("hipRuntimeGetVersion")
+        return (number // 10_000_000, number // 100_000 % 100, number % 100_000)
+
+    def get_device_count(self) -> int:
+        out = c_int()
+        code = self._hip.hipGetDeviceCount(byref(out))
+        if code == ERROR_NO_DEVICE:
+            self._clear_last_error()
+            return 0
+        self._check("hipGetDeviceCount", code)
+        return out.value
+
+    def set_device(self, device: int) -> None:
+        code = self._hip.hipSetDevice(device)
+        if code:
+            self._fail("hipSetDevice", code)
+
+    def get_device(self) -> int:
+        return self._integer("hipGetDevice")
+
+    def get_device_name(self, device: int) -> str:
+        buffer = ctypes.create_string_buffer(256)
+        self._call("hipDeviceGetName", buffer, len(buffer), device)
+        return buffer.value.decode(errors="replace")
+
+    def device_get_attribute(self, attribute: int, device: int) -> int:
+        """Return an integer attribute of a device; `attribute` is a value of hipDeviceAttribute_t."""
+        return self._integer("hipDeviceGetAttribute", attribute, device)
+
+    def device_synchronize(self) -> None:
+        self._call("hipDeviceSynchronize")
+
+    def mem_get_info(self) -> tuple[int, int]:
+        free, total = c_size_t(), c_size_t()
+        self._call("hipMemGetInfo", byref(free), byref(total))
+        return free.value, total.value
+
+    def device_can_access_peer(self, device: int, peer: int) -> bool:
+        return bool(self._integer("hipDeviceCanAccessPeer", device, peer))
+
+    def device_enable_peer_access(self, peer: int) -> None:
+        code = self._hip.hipDeviceEnablePeerAccess(peer, 0)
+        if code == ERROR_PEER_ACCESS_ALREADY_ENABLED:
+            self._clear_last_error()
+            return
+        self._check("hipDeviceEnablePeerAccess", code)
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+    def malloc(self, nbytes: int) -> int:
+        return self._new("hipMalloc", nbytes)
+
+    def free(self, pointer: int) -> None:
+        self._call("hipFree", pointer)
+
+    def host_malloc(self, nbytes: int) -> int:
+        # Flags 0 is what AMD maps into every device's address space and keeps coherent.
+        return self._new("hipHostMalloc", nbytes, 0)
+
+    def host_free(self, pointer: int) -> None:
+        self._call("hipHostFree", pointer)
+
+    def memcpy(self, dst: int, src: int, nbytes: int, kind: MemcpyKind) -> None:
+        code = self._hip.hipMemcpy(dst, src, nbytes, kind)
+        if code:
+            self._fail("hipMemcpy", code)
+
+    def memcpy_async(self, dst: int, src: int, nbytes: int, kind: MemcpyKind, stream: int) -> None:
+        code = self._hip.hipMemcpyAsync(dst, src, nbytes, kind, stream)
+        if code:
+            self._fail("hipMemcpyAsync", code)
+
+    def memcpy_3d_async(self, copy: Copy3D, stream: int) -> None:
+        code = self._hip.hipMemcpy3DAsync(_pack_copy(copy), stream)
+        if code:
+            self._fail("hipMemcpy3DAsync", code)
+
+    def memset_async(self, fill: Fill2D, stream: int) -> None:
+        size, value = fill.element_size, fill.value
+        if fill.height > 1:
+            bytes_of_value = value.to_bytes(size, "little")
+            if len(set(bytes_of_value)) == 1:
+                self._call(
+                    "hipMemset2DAsync", fill.dst, fill.pitch_bytes, value & 0xFF, fill.width * size, fill.height, stream
+                )
+                return
+            # HIP has no asynchronous 2-D fill of 2- or 4-byte values.
+            for row in range(fill.height):
+                self._fill_row(fill.dst + row * fill.pitch_bytes, size, value, fill.width, stream)
+            return
+        self._fill_row(fill.dst, size, value, fill.width, stream)
+
+    def _fill_row(self, dst: int, size: int, value: int, width: int, stream: int) -> None:
+        if size == 1:
+            self._call("hipMemsetAsync", dst, value, width, stream)
+        elif size == 2:
+            self._call("hipMemsetD16Async", dst, value, width, stream)
+        else:
+            self._call("hipMemsetD32Async", dst, value, width, stream)
+
+    def malloc_async(self, nbytes: int, stream: int) -> int:
+        return self._new("hipMallocAsync", nbytes, stream)
+
+    def free_async(self, pointer: int, stream: int) -> None:
+        self._call("hipFreeAsync", pointer, stream)
+
+    def stream_batch_mem_op(self, stream: int, ops: Sequence[MemOp]) -> None:
+        self._call("hipStreamBatchMemOp", stream, len(ops), _pack_mem_ops(ops), 0)
+
+    # -- streams and events ------------------------------------------------------------------------------------------
+    def stream_create(self, priority: int = 0) -> int:
+        return self._new("hipStreamCreateWithPriority", _STREAM_NON_BLOCKING, priority)
+
+    def stream_destroy(self, stream: int) -> None:
+        self._call("hipStreamDestroy", stream)
+
+    def stream_synchronize(self, stream: int) -> None:
+        code = self._hip.hipStreamSynchronize(stream)
+        if code:
+            self._fail("hipStreamSynchronize", code)
+
+    def stream_query(self, stream: int) -> bool:
+        code = self._hip.hipStreamQuery(stream)
+        if code == ERROR_NOT_READY:
+            self._clear_last_error()
+            return False
+        if code:
+            self._fail("hipStreamQuery", code)
+        return True
+
+    def stream_wait_event(self, stream: int, event: int) -> None:
+        code = self._hip.hipStreamWaitEvent(stream, event, 0)
+        if code:
+            self._fail("hipStreamWaitEvent", code)
+
+    def launch_host_func(self, stream: int, fn: int, user_data: int) -> None:
+        self._call("hipLaunchHostFunc", stream, fn, user_data)
+
+    def event_create(self, timing: bool = True) -> int:
+        return self._new("hipEventCreateWithFlags", 0 if timing else _EVENT_DISABLE_TIMING)
+
+    def event_destroy(self, event: int) -> None:
+        self._call("hipEventDestroy", event)
+
+    def event_record(self, event: int, stream: int) -> None:
+        code = self._hip.hipEventRecord(event, stream)
+        if code:
+            self._fail("hipEventRecord", code)
+
+    def event_synchronize(self, event: int) -> None:
+        self._call("hipEventSynchronize", event)
+
+    def event_query(self, event: int) -> bool:
+        code = self._hip.hipEventQuery(event)
+        if code == ERROR_NOT_READY:
+            self._clear_last_error()
+            return False
+        if code:
+            self._fail("hipEventQuery", code)
+        return True
+
+    def event_elapsed_time(self, start: int, stop: int) -> float:
+        milliseconds = c_float()
+        self._call("hipEventElapsedTime", byref(milliseconds), start, stop)
+        return milliseconds.value
+
+    # -- modules ---------------------------------------------------------------------------------------------------
+    def module_load_data(self, image: bytes) -> int:
+        module = self._new("hipModuleLoadData", image)
+        # AMD's runtime does not copy the image.
+        self._images[module] = image
+        return module
+
+    def module_unload(self, module: int) -> None:
+        self._call("hipModuleUnload", module)
+        self._images.pop(module, None)
+
+    def module_get_function(self, module: int, name: str) -> int:
+        return self._new("hipModuleGetFunction", module, name.encode())
+
+    def module_get_global(self, module: int, name: str) -> tuple[int, int]:
+        pointer, nbytes = c_void_p(), c_size_t()
+        self._call("hipModuleGetGlobal", byref(pointer), byref(nbytes), module, name.encode())
+        return pointer.value or 0, nbytes.value
+
+    def module_launch_kernel(
+        self,
+        function: int,
+        grid: Dim3,
+        block: Dim3,
+        shared_bytes: int,
+        stream: int,
+        args: int,
+        cooperative: bool = False,
+    ) -> None:
+        if cooperative:
+            self._call("hipModuleLaunchCooperativeKernel", function, *grid, *block, shared_bytes, stream, args)
+            return
+        code = self._hip.hipModuleLaunchKernel(function, *grid, *block, shared_bytes, stream, args, None)
+        if code:
+            self._fail("hipModuleLaunchKernel", code)
+
+    # -- capture ---------------------------------------------------------------------------------------------------
+    def stream_begin_capture(self, stream: int, mode: CaptureMode = CaptureMode.THREAD_LOCAL) -> None:
+        self._call("hipStreamBeginCapture", stream, mode)
+
+    def stream_end_capture(self, stream: int) -> int:
+        return self._new_last("hipStreamEndCapture", stream)
+
+    def stream_get_capture_info(self, stream: int) -> CaptureInfo:
+        status, number, graph, count = c_int(), c_ulonglong(), c_void_p(), c_size_t()
+        nodes = ctypes.POINTER(c_void_p)()
+        code = self._hip.hipStreamGetCaptureInfo_v2(
+            stream, byref(status), byref(number), byref(graph), byref(nodes), byref(count)
+        )
+        if code:
+            self._fail("hipStreamGetCaptureInfo_v2", code)
+        if status.value != CaptureStatus.ACTIVE:
+            # The other out values are uninitialised then.
+            return CaptureInfo(CaptureStatus(status.value), 0, 0, ())
+        # `nodes` points into the stream: it is copied before another call can change it.
+        dependencies = tuple(node or 0 for node in nodes[: count.value])
+        return CaptureInfo(CaptureStatus.ACTIVE, number.value, graph.value or 0, dependencies)
+
+    def stream_update_capture_dependencies(self, stream: int, nodes: Sequence[int], replace: bool) -> None:
+        self._call("hipStreamUpdateCaptureDependencies", stream, _handles(nodes), len(nodes), int(replace))
+
+    def thread_exchange_stream_capture_mode(self, mode: CaptureMode) -> CaptureMode:
+        """Set the calling thread's capture mode and return the one it had."""
+        exchanged = c_int(mode)
+        self._call("hipThreadExchangeStreamCaptureMode", byref(exchanged))
+        return CaptureMode(exchanged.value)
+
+    # -- graphs ----------------------------------------------------------------------------------------------------
+    def _add(self, api: str, graph: int, deps: Sequence[int], *params: Any) -> int:
+        out = c_void_p()
+        count = len(deps)
+        code = getattr(self._hip, api)(
+            byref(out), graph, _PACK_HANDLES[count](*deps) if count else None, count, *params
+        )
+        if code:
+            self._fail(api, code)
+        return out.value or 0
+
+    def graph_create(self) -> int:
+        return self._new("hipGraphCreate", 0)
+
+    def graph_destroy(self, graph: int) -> None:
+        self._call("hipGraphDestroy", graph)
+
+    def graph_clone(self, graph: int) -> int:
+        return self._new("hipGraphClone", graph)
+
+    def graph_node_find_in_clone(self, node: int, clone: int) -> int:
+        return self._new("hipGraphNodeFindInClone", node, clone)
+
+    def graph_add_kernel_node(
+        self, graph: int, deps: Sequence[int], function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int
+    ) -> int:
+        # Named extents: unpacking them in the call would build a list and a tuple first (0.1 us).
+        block_x, block_y, block_z = block
+        grid_x, grid_y, grid_z = grid
+        out = c_void_p()
+        count = len(deps)
+        code = self._hip.hipGraphAddKernelNode(
+            byref(out),
+            graph,
+            _PACK_HANDLES[count](*deps) if count else None,
+            count,
+            _PACK_KERNEL(block_x, block_y, block_z, 0, function, grid_x, grid_y, grid_z, args, shared_bytes),
+        )
+        if code:
+            self._fail("hipGraphAddKernelNode", code)
+        return out.value or 0
+
+    def graph_kernel_node_set_attributes(
+        self, node: int, *, cooperative: bool = False, priority: int | None = None, cluster: Dim3 | None = None
+    ) -> None:
+        api = "hipGraphKernelNodeSetAttribute"
+        if cluster is not None:
+            raise HipError(api, ERROR_NOT_SUPPORTED, "hipErrorNotSupported", "HIP has no thread block clusters")
+        if cooperative:
+            self._call(api, node, _ATTRIBUTE_COOPERATIVE, _LAUNCH_ATTRIBUTE_VALUE.pack(1))
+        if priority is not None:
+            self._call(api, node, _ATTRIBUTE_PRIORITY, _LAUNCH_ATTRIBUTE_VALUE.pack(priority))
+
+    def graph_add_memcpy_node_1d(
+        self, graph: int, deps: Sequence[int], dst: int, src: int, nbytes: int, kind: MemcpyKind
+    ) -> int:
+        return self._add("hipGraphAddMemcpyNode1D", graph, deps, dst, src, nbytes, kind)
+
+    def graph_add_memcpy_node(self, graph: int, deps: Sequence[int], copy: Copy3D) -> int:
+        return self._add("hipGraphAddMemcpyNode", graph, deps, _pack_copy(copy))
+
+    def graph_add_memset_node(self, graph: int, deps: Sequence[int], fill: Fill2D) -> int:
+        return self._add("hipGraphAddMemsetNode", graph, deps, _pack_fill(fill))
+
+    def graph_add_host_node(self, graph: int, deps: Sequence[int], fn: int, user_data: int) -> int:
+        return self._add("hipGraphAddHostNode", graph, deps, _HOST_NODE_PARAMS.pack(fn, user_data))
+
+    def graph_add_mem_alloc_node(self, graph: int, deps: Sequence[int], nbytes: int, device: int) -> tuple[int, int]:
+        # HIP writes the pointer into the structure, so it cannot be `bytes`.
+        params = ctypes.create_string_buffer(_MEM_ALLOC_NODE_PARAMS.size)
+        _MEM_ALLOC_NODE_PARAMS.pack_into(
+            params, 0, _ALLOCATION_PINNED, 0, _LOCATION_DEVICE, device, 0, 0, 0, 0, nbytes, 0
+        )
+        node = self._add("hipGraphAddMemAllocNode", graph, deps, params)
+        return node, int(_MEM_ALLOC_NODE_PARAMS.unpack(params)[-1])
+
+    def graph_add_mem_free_node(self, graph: int, deps: Sequence[int], pointer: int) -> int:
+        return self._add("hipGraphAddMemFreeNode", graph, deps, pointer)
+
+    def graph_add_empty_node(self, graph: int, deps: Sequence[int]) -> int:
+        return self._add("hipGraphAddEmptyNode", graph, deps)
+
+    def graph_add_child_graph_node(self, graph: int, deps: Sequence[int], child: int) -> int:
+        return self._add("hipGraphAddChildGraphNode", graph, deps, child)
+
+    def graph_add_event_record_node(self, graph: int, deps: Sequence[int], event: int) -> int:
+        return self._add("hipGraphAddEventRecordNode", graph, deps, event)
+
+    def graph_add_event_wait_node(self, graph: int, deps: Sequence[int], event: int) -> int:
+        return self._add("hipGraphAddEventWaitNode", graph, deps, event)
+
+    def graph_add_external_semaphores_signal_node(
+        self, graph: int, deps: Sequence[int], semaphore: int, value: int
+    ) -> int:
+        return self._add_semaphore("hipGraphAddExternalSemaphoresSignalNode", graph, deps, semaphore, value)
+
+    def graph_add_external_semaphores_wait_node(
+        self, graph: int, deps: Sequence[int], semaphore: int, value: int
+    ) -> int:
+        return self._add_semaphore("hipGraphAddExternalSemaphoresWaitNode", graph, deps, semaphore, value)
+
+    def _add_semaphore(self, api: str, graph: int, deps: Sequence[int], semaphore: int, value: int) -> int:
+        handle = c_void_p(semaphore)
+        params = ctypes.create_string_buffer(_SEMAPHORE_PARAMS.pack(value, 0), _SEMAPHORE_PARAMS.size)
+        return self._add(
+            api,
+            graph,
+            deps,
+            _SEMAPHORE_NODE_PARAMS.pack(ctypes.addressof(handle), ctypes.addressof(params), 1),
+        )
+
+    def graph_add_batch_mem_op_node(self, graph: int, deps: Sequence[int], ops: Sequence[MemOp]) -> int:
+        packed = _pack_mem_ops(ops)
+        array = ctypes.create_string_buffer(packed, len(packed))
+        # AMD refuses a null context. The primary one lives as long as the process, so it is released at once.
+        device = self.get_device()
+        context = self._new("hipDevicePrimaryCtxRetain", device)
+        self._call("hipDevicePrimaryCtxRelease", device)
+        params = _BATCH_MEM_OP_NODE_PARAMS.pack(context, len(ops), ctypes.addressof(array), 0)
+        return self._add("hipGraphAddBatchMemOpNode", graph, deps, params)
+
+    def graph_add_dependencies(self, graph: int, sources: Sequence[int], targets: Sequence[int]) -> None:
+        self._call("hipGraphAddDependencies", graph, _handles(sources), _handles(targets), len(sources))
+
+    def graph_remove_dependencies(self, graph: int, sources: Sequence[int], targets: Sequence[int]) -> None:
+        """Remove the edges ``sources[i] -> targets[i]``."""
+        self._call("hipGraphRemoveDependencies", graph, _handles(sources), _handles(targets), len(sources))
+
+    def graph_destroy_node(self, node: int) -> None:
+        """Remove a node and its edges from its graph."""
+        self._call("hipGraphDestroyNode", node)
+
+    # -- what a graph holds ------------------------------------------------------------------------------------------
+    def graph_get_nodes(self, graph: int) -> tuple[int, ...]:
+        return self._two_calls("hipGraphGetNodes", graph)[0]
+
+    def graph_get_root_nodes(self, graph: int) -> tuple[int, ...]:
+        """Return the nodes without dependencies."""
+        return self._two_calls("hipGraphGetRootNodes", graph)[0]
+
+    def graph_get_edges(self, graph: int) -> tuple[tuple[int, int], ...]:
+        sources, targets = self._two_calls("hipGraphGetEdges", graph, arrays=2)
+        return tuple(zip(sources, targets, strict=True))
+
+    def graph_node_get_dependencies(self, node: int) -> tuple[int, ...]:
+        """Return the nodes that `node` waits for."""
+        return self._two_calls("hipGraphNodeGetDependencies", node)[0]
+
+    def graph_node_get_type(self, node: int) -> NodeType:
+        out = c_int()
+        self._call("hipGraphNodeGetType", node, byref(out))
+        try:
+            return NodeType(out.value)
+        except ValueError:
+            raise HipError(
+                "hipGraphNodeGetType",
+                ERROR_NOT_SUPPORTED,
+                "hipErrorNotSupported",
+                f"node type {out.value} is not known here",
+            ) from None
+
+    def graph_kernel_node_get_params(self, node: int) -> KernelParams:
+        """Return what a kernel node would launch; `args` stays valid until the node is changed or destroyed."""
+        params = ctypes.create_string_buffer(_KERNEL_NODE_PARAMS.size)
+        self._call("hipGraphKernelNodeGetParams", node, params)
+        bx, by, bz, extra, function, gx, gy, gz, args, shared_bytes = _KERNEL_NODE_PARAMS.unpack(params)
+        return KernelParams(function, (gx, gy, gz), (bx, by, bz), shared_bytes, args, extra)
+
+    def graph_memcpy_node_get_params(self, node: int) -> Copy3D:
+        """Return the copy of a memcpy node; one added as 1-D may be refused (hipErrorInvalidValue) by AMD."""
+        params = ctypes.create_string_buffer(_MEMCPY_3D_PARMS.size)
+        self._call("hipGraphMemcpyNodeGetParams", node, params)
+        value = _MEMCPY_3D_PARMS.unpack(params)
+        src_pos, (src, src_pitch_bytes, _, src_rows) = value[1:4], value[4:8]
+        dst_pos, (dst, dst_pitch_bytes, _, dst_rows) = value[9:12], value[12:16]
+        width_bytes, height, depth = value[16:19]
+        return Copy3D(
+            dst, dst_pitch_bytes, dst_rows, src, src_pitch_bytes, src_rows, width_bytes, height, depth,
+            MemcpyKind(value[19]), dst_pos, src_pos,
+        )  # fmt: skip
+
+    def graph_memset_node_get_params(self, node: int) -> Fill2D:
+        """Return the fill of a memset node."""
+        params = ctypes.create_string_buffer(_MEMSET_PARAMS.size)
+        self._call("hipGraphMemsetNodeGetParams", node, params)
+        dst, element_size, height, pitch_bytes, value, width = _MEMSET_PARAMS.unpack(params)
+        return Fill2D(dst, element_size, value, width, height, pitch_bytes)
+
+    def graph_host_node_get_params(self, node: int) -> HostParams:
+        """Return the function and argument of a host node."""
+        params = ctypes.create_string_buffer(_HOST_NODE_PARAMS.size)
+        self._call("hipGraphHostNodeGetParams", node, params)
+        return HostParams(*_HOST_NODE_PARAMS.unpack(params))
+
+    def graph_mem_alloc_node_get_params(self, node: int) -> tuple[int, int]:
+        """Return (pointer, bytes) of an alloc node."""
+        params = ctypes.create_string_buffer(_MEM_ALLOC_NODE_PARAMS.size)
+        self._call("hipGraphMemAllocNodeGetParams", node, params)
+        nbytes, pointer = _MEM_ALLOC_NODE_PARAMS.unpack(params)[-2:]
+        return pointer, nbytes
+
+    def graph_mem_free_node_get_params(self, node: int) -> int:
+        """Return the pointer that a free node frees."""
+        return self._new_last("hipGraphMemFreeNodeGetParams", node)
+
+    def graph_event_record_node_get_event(self, node: int) -> int:
+        """Return the event of a record node."""
+        return self._new_last("hipGraphEventRecordNodeGetEvent", node)
+
+    def graph_event_wait_node_get_event(self, node: int) -> int:
+        """Return the event of a wait node."""
+        return self._new_last("hipGraphEventWaitNodeGetEvent", node)
+
+    def graph_child_graph_node_get_graph(self, node: int) -> int:
+        return self._new_last("hipGraphChildGraphNodeGetGraph", node)
+
+    # -- executables -------------------------------------------------------------------------------------------------
+    def graph_instantiate(self, graph: int, flags: int = 0) -> int:
+        return self._new("hipGraphInstantiateWithFlags", graph, flags)
+
+    def graph_exec_destroy(self, graph_exec: int) -> None:
+        self._call("hipGraphExecDestroy", graph_exec)
+
+    def graph_upload(self, graph_exec: int, stream: int) -> None:
+        self._call("hipGraphUpload", graph_exec, stream)
+
+    def graph_launch(self, graph_exec: int, stream: int) -> None:
+        code = self._hip.hipGraphLaunch(graph_exec, stream)
+        if code:
+            self._fail("hipGraphLaunch", code)
+
+    def graph_exec_update(self, graph_exec: int, graph: int) -> None:
+        node, result = c_void_p(), c_int()
+        code = self._hip.hipGraphExecUpdate(graph_exec, graph, byref(node), byref(result))
+        if code == ERROR_GRAPH_EXEC_UPDATE_FAILURE:
+            self._fail("hipGraphExecUpdate", code, _UPDATE_RESULTS.get(result.value, f"result {result.value}"))
+        self._check("hipGraphExecUpdate", code)
+
+    def graph_exec_kernel_node_set_params(
+        self, graph_exec: int, node: int, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int
+    ) -> None:
+        block_x, block_y, block_z = block
+        grid_x, grid_y, grid_z = grid
+        code = self._hip.hipGraphExecKernelNodeSetParams(
+            graph_exec,
+            node,
+            _PACK_KERNEL(block_x, block_y, block_z, 0, function, grid_x, grid_y, grid_z, args, shared_bytes),
+        )
+        if code:
+            self._fail("hipGraphExecKernelNodeSetParams", code)
+
+    def graph_exec_memcpy_node_set_params_1d(
+        self, graph_exec: int, node: int, dst: int, src: int, nbytes: int, kind: MemcpyKind
+    ) -> None:
+        code = self._hip.hipGraphExecMemcpyNodeSetParams1D(graph_exec, node, dst, src, nbytes, kind)
+        if code:
+            self._fail("hipGraphExecMemcpyNodeSetParams1D", code)
+
+    def graph_exec_memcpy_node_set_params(self, graph_exec: int, node: int, copy: Copy3D) -> None:
+        self._call("hipGraphExecMemcpyNodeSetParams", graph_exec, node, _pack_copy(copy))
+
+    def graph_exec_memset_node_set_params(self, graph_exec: int, node: int, fill: Fill2D) -> None:
+        self._call("hipGraphExecMemsetNodeSetParams", graph_exec, node, _pack_fill(fill))
+
+    def graph_exec_host_node_set_params(self, graph_exec: int, node: int, fn: int, user_data: int) -> None:
+        self._call("hipGraphExecHostNodeSetParams", graph_exec, node, _HOST_NODE_PARAMS.pack(fn, user_data))
+
+    def graph_exec_child_graph_node_set_params(self, graph_exec: int, node: int, child: int) -> None:
+        self._call("hipGraphExecChildGraphNodeSetParams", graph_exec, node, child)
+
+    def graph_exec_event_record_node_set_event(self, graph_exec: int, node: int, event: int) -> None:
+        self._call("hipGraphExecEventRecordNodeSetEvent", graph_exec, node, event)
+
+    def graph_exec_event_wait_node_set_event(self, graph_exec: int, node: int, event: int) -> None:
+        self._call("hipGraphExecEventWaitNodeSetEvent", graph_exec, node, event)
+
+    def graph_node_set_enabled(self, graph_exec: int, node: int, enabled: bool) -> None:
+        code = self._hip.hipGraphNodeSetEnabled(graph_exec, node, enabled)
+        if code:
+            self._fail("hipGraphNodeSetEnabled", code)
+
+    def graph_node_get_enabled(self, graph_exec: int, node: int) -> bool:
+        """Return whether a launch runs the node."""
+        out = c_uint()
+        self._call("hipGraphNodeGetEnabled", graph_exec, node, byref(out))
+        return bool(out.value)

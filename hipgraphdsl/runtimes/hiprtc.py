@@ -1,0 +1,252 @@
+"""hiprtc: HIP C++ to a code object for one architecture, kept in a cache on disk.
+
+It needs no device: the architecture is always named. Left to itself hiprtc asks the device, and fails with an empty log
+where there is none.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import logging
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
+from pathlib import Path
+from typing import Any, cast
+
+import platformdirs
+
+from ..errors import DeclarationError, HipError
+from .base import CodeObject
+
+__all__ = ["HipRtc", "cache_directory"]
+
+_log = logging.getLogger(__name__)
+
+_COMPILATION = 6
+_CACHE_FORMAT = 1
+_FILE_NAME = "kernel.hip"
+
+# hiprtc before 7 ends the process when it meets an architecture that it does not know, so only these are let through.
+_KNOWN_BEFORE_7 = frozenset(
+    {
+        *("gfx900", "gfx906", "gfx908", "gfx90a", "gfx940", "gfx941", "gfx942", "gfx1010", "gfx1011", "gfx1012"),
+        *("gfx1030", "gfx1031", "gfx1032", "gfx1033", "gfx1034", "gfx1035", "gfx1036"),
+        *("gfx1100", "gfx1101", "gfx1102", "gfx1103"),
+    }
+)
+
+_PROTOTYPES: dict[str, tuple[Any, ...]] = {
+    "hiprtcVersion": (c_void_p, c_void_p),
+    "hiprtcCreateProgram": (c_void_p, c_char_p, c_char_p, c_int, c_void_p, c_void_p),
+    "hiprtcAddNameExpression": (c_void_p, c_char_p),
+    "hiprtcCompileProgram": (c_void_p, c_int, c_void_p),
+    "hiprtcGetProgramLogSize": (c_void_p, c_void_p),
+    "hiprtcGetProgramLog": (c_void_p, c_void_p),
+    "hiprtcGetCodeSize": (c_void_p, c_void_p),
+    "hiprtcGetCode": (c_void_p, c_void_p),
+    "hiprtcGetLoweredName": (c_void_p, c_char_p, c_void_p),
+    "hiprtcDestroyProgram": (c_void_p,),
+}
+
+
+def cache_directory(kind: str) -> Path:
+    """Return where compiled things of a kind are kept: in HIPGRAPHDSL_CACHE_DIR, else in the user's cache directory."""
+    root = os.environ.get("HIPGRAPHDSL_CACHE_DIR") or platformdirs.user_cache_dir("hipgraphdsl")
+    return Path(root) / kind
+
+
+class HipRtc:
+    """The compiler library.
+
+    Parameters
+    ----------
+    library : ctypes.CDLL
+        libhiprtc, loaded.
+    version : tuple of int
+        Version of the HIP runtime that it belongs to; hiprtc itself answers 9.0 in all releases.
+    """
+
+    def __init__(self, library: ctypes.CDLL, version: tuple[int, ...]) -> None:
+        self._library = library
+        self.version = version
+        for name, prototype in _PROTOTYPES.items():
+            function = getattr(library, name)
+            function.argtypes = prototype
+            function.restype = c_int
+        library.hiprtcGetErrorString.argtypes = (c_int,)
+        library.hiprtcGetErrorString.restype = c_char_p
+        self._identity = [".".join(map(str, version)), *_file_identity(library)]
+
+    def compile(
+        self,
+        source: str,
+        names: Sequence[str],
+        symbols: Sequence[str] = (),
+        options: Sequence[str] = (),
+        *,
+        architecture: str,
+    ) -> CodeObject:
+        """Compile for an architecture, or take what an earlier process compiled.
+
+        Parameters
+        ----------
+        source : str
+            HIP C++.
+        names : sequence of str
+            Kernels and template instantiations that will be asked for.
+        symbols : sequence of str
+            `__device__` and `__constant__` variables that will be asked for.
+        options : sequence of str
+            Compiler options; the architecture is not one of them.
+        architecture : str
+            ``"gfx942"``, or a target identifier, ``"gfx942:sramecc+:xnack-"``.
+
+        Raises
+        ------
+        DeclarationError
+            If the source does not compile, or an option names an architecture.
+        """
+        for option in options:
+            if option.startswith(("--offload-arch", "--gpu-architecture", "-mcpu", "--cuda-gpu-arch")):
+                raise DeclarationError(
+                    f"compiler option {option!r} names an architecture; leave it out, it is the device's ({architecture})"
+                )
+        processor = architecture.partition(":")[0]
+        if self.version < (7,) and processor not in _KNOWN_BEFORE_7:
+            raise DeclarationError(
+                f"hiprtc of HIP {'.'.join(map(str, self.version[:2]))} does not know the architecture {processor!r}; "
+                f"install ROCm 7 or newer"
+            )
+        wanted = (source, tuple(names), tuple(symbols), tuple(options), architecture)
+        path = self._cache_path(wanted)
+        cached = _load(path)
+        if cached is not None:
+            return cached
+        compiled = self._compile(*wanted)
+        _store(path, compiled)
+        return compiled
+
+    def _cache_path(self, wanted: tuple[Any, ...]) -> Path:
+        key = json.dumps([_CACHE_FORMAT, self._identity, *wanted])
+        return cache_directory("hiprtc") / f"{hashlib.sha256(key.encode()).hexdigest()}.co"
+
+    def _check(self, api: str, code: int) -> None:
+        if code:
+            text = self._library.hiprtcGetErrorString(code)
+            raise HipError(api, code, text.decode(errors="replace") if text else f"hiprtc error {code}")
+
+    def _compile(
+        self, source: str, names: tuple[str, ...], symbols: tuple[str, ...], options: tuple[str, ...], architecture: str
+    ) -> CodeObject:
+        rtc = self._library
+        program = c_void_p()
+        self._check(
+            "hiprtcCreateProgram",
+            rtc.hiprtcCreateProgram(byref(program), source.encode(), _FILE_NAME.encode(), 0, None, None),
+        )
+        try:
+            # A variable's expression is its address, as in C++; both keep what they name from being thrown away.
+            expressions = {name: name for name in names} | {symbol: f"&{symbol}" for symbol in symbols}
+            for expression in expressions.values():
+                self._check("hiprtcAddNameExpression", rtc.hiprtcAddNameExpression(program, expression.encode()))
+            given = [f"--offload-arch={architecture}", *options]
+            array = (c_char_p * len(given))(*(option.encode() for option in given))
+            code = rtc.hiprtcCompileProgram(program, len(given), array)
+            log = self._program_log(program)
+            if code == _COMPILATION:
+                raise DeclarationError(_explain(log, source, architecture))
+            self._check("hiprtcCompileProgram", code)
+            nbytes = c_size_t()
+            self._check("hiprtcGetCodeSize", rtc.hiprtcGetCodeSize(program, byref(nbytes)))
+            if not nbytes.value:
+                raise DeclarationError("hiprtc made no code object; the option -fgpu-rdc is not supported")
+            image = ctypes.create_string_buffer(nbytes.value)
+            self._check("hiprtcGetCode", rtc.hiprtcGetCode(program, image))
+            lowered = {name: self._lowered(program, expression) for name, expression in expressions.items()}
+            return CodeObject(image.raw, lowered, log)
+        finally:
+            rtc.hiprtcDestroyProgram(byref(program))
+
+    def _program_log(self, program: c_void_p) -> str:
+        nbytes = c_size_t()
+        self._check("hiprtcGetProgramLogSize", self._library.hiprtcGetProgramLogSize(program, byref(nbytes)))
+        if nbytes.value <= 1:
+            return ""
+        log = ctypes.create_string_buffer(nbytes.value)
+        self._check("hiprtcGetProgramLog", self._library.hiprtcGetProgramLog(program, log))
+        # hiprtc compiles a copy in a temporary folder, whose name is no help and differs from run to run.
+        return re.sub(rf"\S*/{re.escape(_FILE_NAME)}\b", _FILE_NAME, log.value.decode(errors="replace")).strip()
+
+    def _lowered(self, program: c_void_p, expression: str) -> str:
+        name = c_char_p()
+        self._check(
+            "hiprtcGetLoweredName", self._library.hiprtcGetLoweredName(program, expression.encode(), byref(name))
+        )
+        return (name.value or b"").decode()
+
+
+def _file_identity(library: ctypes.CDLL) -> list[str]:
+    # Distributions rebuild a release without changing its version, so the file itself is part of the cache's key.
+    address = cast(int, ctypes.cast(library.hiprtcCompileProgram, c_void_p).value)
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        fields = line.split(maxsplit=5)
+        begin, _, end = fields[0].partition("-")
+        if len(fields) == 6 and int(begin, 16) <= address < int(end, 16):
+            state = os.stat(fields[5])
+            return [fields[5], str(state.st_size), str(state.st_mtime_ns)]
+    return []
+
+
+def _explain(log: str, source: str, architecture: str) -> str:
+    """Return the compiler's message, with the line of the source that it speaks of."""
+    if not log:
+        return f"the kernel source does not compile for {architecture}, and the compiler does not say why"
+    first = re.search(rf"^{re.escape(_FILE_NAME)}:(\d+):\d+: (?:fatal )?error: (.*)$", log, re.MULTILINE)
+    if first is None:
+        return f"the kernel source does not compile for {architecture}:\n{log}"
+    number = int(first.group(1))
+    lines = source.splitlines()
+    if number > len(lines):
+        # hiprtc appends a line for each kernel and variable that is asked for.
+        return f"the kernel source lacks what is asked for ({first.group(2)}); does it declare that name?\n{log}"
+    shown = lines[number - 1].strip()
+    return f"the kernel source does not compile for {architecture}: line {number}, {first.group(2)}: {shown}\n{log}"
+
+
+def _load(path: Path) -> CodeObject | None:
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    # A header of one line, then the image; a file that a full disk cut short is compiled again.
+    head, _, image = content.partition(b"\n")
+    try:
+        header = json.loads(head)
+        lowered, log, digest = header["lowered"], header["log"], header["sha256"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    if hashlib.sha256(image).hexdigest() != digest:
+        return None
+    return CodeObject(image, lowered, log)
+
+
+def _store(path: Path, compiled: CodeObject) -> None:
+    header = {"lowered": compiled.lowered, "log": compiled.log, "sha256": hashlib.sha256(compiled.image).hexdigest()}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Written beside and renamed: another process sees all of it or nothing.
+        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".part")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(json.dumps(header).encode() + b"\n" + compiled.image)
+            os.replace(beside, path)
+        except OSError:
+            os.unlink(beside)
+            raise
+    except OSError as error:
+        _log.warning("compiled kernels cannot be kept in %s: %s", path.parent, error)

@@ -1,0 +1,136 @@
+"""Target: what check and plan may know of a device, with or without one at hand."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+
+from .errors import DeclarationError
+
+__all__ = ["CostModel", "Target"]
+
+
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """Cost constants that `plan` reads, in microseconds and bytes.
+
+    Attributes
+    ----------
+    launch_us : float
+        Host time of one graph launch, whatever it holds.
+    branch_us : float
+        Additional host time of each parallel branch of a launch.
+    node_us : float
+        Device time that a node costs beyond its work.
+    copy_us : float
+        Time that a copy node costs beyond its bytes.
+    stream_launch_us : float
+        Host time of launching one kernel on a stream, the cost that a graph saves.
+    link_gb_s : float
+        Bandwidth of the link between host and device, 10^9 bytes a second, one direction.
+    """
+
+    launch_us: float = 1.0
+    branch_us: float = 0.7
+    node_us: float = 0.5
+    copy_us: float = 2.2
+    stream_launch_us: float = 2.5
+    link_gb_s: float = 50.0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Limits, engines and defects of a device.
+
+    Attributes
+    ----------
+    name : str
+        ``"cpu"``, ``"amd:gfx942"``, ``"nvidia:sm_90"``; with the runtime's version when it is known, ``"amd:gfx942@7.2"``.
+    max_threads : int
+        Threads in a block.
+    max_block, max_grid : tuple of int
+        Extent along x, y, z: threads of a block, blocks of a grid.
+    max_shared_bytes : int
+        Shared memory (LDS) of a block, static and dynamic together.
+    warp_size : int
+        Threads that run in lockstep.
+    multiprocessors : int
+        Compute units; 0 where unknown.
+    copy_engines : int
+        Copies that run beside kernels and each other.
+    hardware_queues : int
+        Streams that really run at once.
+    version : tuple of int
+        Runtime version, (major, minor, patch); empty where unknown.
+    quirks : frozenset of str
+        Names of the platform's defects that plan and the backends work around (see ``defects.py``).
+    """
+
+    name: str
+    max_threads: int = 1024
+    max_block: tuple[int, int, int] = (1024, 1024, 1024)
+    max_grid: tuple[int, int, int] = (2**31 - 1, 65535, 65535)
+    max_shared_bytes: int = 65536
+    warp_size: int = 64
+    multiprocessors: int = 0
+    copy_engines: int = 2
+    hardware_queues: int = 4
+    version: tuple[int, ...] = ()
+    quirks: frozenset[str] = frozenset()
+    costs: CostModel = field(default_factory=CostModel)
+
+    @property
+    def platform(self) -> str:
+        """``"cpu"``, ``"amd"`` or ``"nvidia"``."""
+        return self.name.partition(":")[0]
+
+    @property
+    def architecture(self) -> str:
+        """``"gfx942"``, ``"sm_90"``, or empty for the CPU."""
+        return self.name.partition(":")[2].partition("@")[0]
+
+    @staticmethod
+    def named(name: str | Target) -> Target:
+        """Return the target of that name, without a device.
+
+        Raises
+        ------
+        DeclarationError
+            If the name is none of ``cpu``, ``amd:gfx...[@version]``, ``nvidia:sm_...``.
+        """
+        if isinstance(name, Target):
+            return name
+        match = re.fullmatch(r"(cpu|amd:gfx[0-9a-f]+|nvidia:sm_\d+[a-z]?)(?:@(\d+(?:\.\d+){0,2}))?", name)
+        if match is None:
+            known = ", ".join(repr(n) for n in _KNOWN)
+            raise DeclarationError(f"there is no target {name!r}; targets are {known} and others of their kind")
+        base, version = match.group(1), match.group(2)
+        if base in _KNOWN:
+            target = _KNOWN[base]
+        elif base.startswith("amd:gfx9"):
+            target = replace(_KNOWN["amd:gfx942"], name=base, multiprocessors=0)
+        elif base.startswith("amd:"):
+            target = replace(_KNOWN["amd:gfx1100"], name=base, multiprocessors=0)
+        else:
+            target = replace(_KNOWN["nvidia:sm_90"], name=base, multiprocessors=0, max_shared_bytes=49152)
+        if version:
+            target = replace(target, name=name, version=tuple(int(part) for part in version.split(".")))
+        return target
+
+
+# Sources: AMD's "Hardware features" and accelerator specification tables (LDS 64 KiB, CU counts), the CUDA programming
+# guide's table of technical specifications (sm_90: 227 KiB a block by opt-in), HIP's rule grid * block <= 2^32 - 1.
+_KNOWN = {
+    "cpu": Target("cpu", max_grid=(2**31 - 1, 2**31 - 1, 2**31 - 1), hardware_queues=64, copy_engines=64,
+                  costs=CostModel(3.0, 0.5, 1.0, 0.5, 3.0, 10.0)),
+    "amd:gfx90a": Target("amd:gfx90a", max_grid=(2**31 - 1,) * 3, multiprocessors=104,
+                         costs=CostModel(3.0, 2.0, 1.0, 4.0, 4.0, 50.0)),
+    "amd:gfx942": Target("amd:gfx942", max_grid=(2**31 - 1,) * 3, multiprocessors=304,
+                         costs=CostModel(3.0, 2.0, 1.0, 4.0, 4.0, 55.0)),
+    "amd:gfx1100": Target("amd:gfx1100", max_grid=(2**31 - 1,) * 3, warp_size=32, multiprocessors=96,
+                          costs=CostModel(4.0, 3.0, 4.0, 5.0, 15.0, 25.0)),
+    "amd:gfx1201": Target("amd:gfx1201", max_grid=(2**31 - 1,) * 3, warp_size=32, multiprocessors=64,
+                          costs=CostModel(4.0, 3.0, 4.0, 5.0, 15.0, 50.0)),
+    "nvidia:sm_90": Target("nvidia:sm_90", max_block=(1024, 1024, 64), max_shared_bytes=232448, warp_size=32,
+                           multiprocessors=132, hardware_queues=32, costs=CostModel(1.0, 0.7, 0.53, 2.2, 2.5, 55.5)),
+}

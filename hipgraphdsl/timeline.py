@@ -1,0 +1,585 @@
+"""Timeline: when each node ran, or would run, and on which engine.
+
+`simulate` predicts one by list scheduling; `Executable.profile` measures one. Both print, and `render` gives the form in which
+pipelines are usually explained: what starts at each time, one column for each lane.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, Optional, Union
+
+from .errors import DeclarationError
+from .nodes import ChildGraphNode, MemcpyNode, Node
+from .plan import make_plan
+from .target import Target
+from .workflow import Workflow
+
+__all__ = ["ENGINES", "Durations", "Span", "Timeline", "engine_of", "simulate"]
+
+Durations = Union[Mapping[str, float], Callable[[Node], float]]
+
+ENGINES = ("H2D", "D2H", "D2D", "H2H", "copy", "kernel", "memset", "host")
+"""Engines that `simulate` knows. ``"copy"`` takes both directions where it is given and they are not."""
+
+_DEFAULT_ENGINES = {"H2D": 1, "D2H": 1, "kernel": 1}
+_INSTANT = frozenset({"empty", "record", "wait", "alloc", "free", "signal", "wait_semaphore", "memory_ops"})
+"""Kinds that take no time and no engine, unless `durations` names them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One node's stay on an engine.
+
+    Attributes
+    ----------
+    name : str
+        The node's name; inside a child graph ``<child>/<node>``.
+    start, stop : float
+        In the timeline's unit, from the start of the launch.
+    engine : str
+        ``"H2D"``, ``"D2H"``, ``"D2D"``, ``"H2H"``, ``"kernel"``, ``"host"``, ...; empty where the node needs none.
+    lane : int
+        The plan's lane.
+    kind : str
+        The node's kind.
+    nbytes : int
+        Bytes that a copy moves; 0 for other nodes.
+    """
+
+    name: str
+    start: float
+    stop: float
+    engine: str = "kernel"
+    lane: int = 0
+    kind: str = "kernel"
+    nbytes: int = 0
+
+    @property
+    def duration(self) -> float:
+        """``stop - start``."""
+        return self.stop - self.start
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Spans of one launch.
+
+    Attributes
+    ----------
+    name : str
+        The graph's name.
+    unit : {"us", "units"}
+        Microseconds, or whatever `simulate` was given.
+    spans : tuple of Span
+        In order of declaration.
+    deps : tuple of tuple of int
+        For each span the spans that had to finish first; empty where that is not known.
+    engines : tuple of (str, int)
+        How many of each engine there are; those that are not named have no limit.
+    """
+
+    name: str
+    unit: Literal["us", "units"]
+    spans: tuple[Span, ...]
+    deps: tuple[tuple[int, ...], ...] = ()
+    engines: tuple[tuple[str, int], ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if self.deps and len(self.deps) != len(self.spans):
+            raise DeclarationError(f"timeline {self.name!r} has {len(self.spans)} spans and dependencies of {len(self.deps)}")
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+    def __iter__(self) -> Iterator[Span]:
+        return iter(self.spans)
+
+    def __getitem__(self, name: str) -> Span:
+        at = self._index.get(name)
+        if at is None:
+            shown = ", ".join(repr(s.name) for s in self.spans[:10]) + (", ..." if len(self.spans) > 10 else "")
+            raise DeclarationError(f"timeline {self.name!r} has no node {name!r}; its nodes are {shown or 'none'}", node=name)
+        return self.spans[at]
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {span.name: i for i, span in enumerate(self.spans)}
+
+    # -- numbers -------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def start(self) -> float:
+        """Start of the first span."""
+        return min((s.start for s in self.spans), default=0.0)
+
+    @cached_property
+    def makespan(self) -> float:
+        """From the first start to the last stop."""
+        return max((s.stop for s in self.spans), default=0.0) - self.start
+
+    @cached_property
+    def sequential(self) -> float:
+        """What the nodes would take one after the other."""
+        return math.fsum(s.duration for s in self.spans)
+
+    @property
+    def speedup(self) -> float:
+        """``sequential / makespan``; 1 for an empty timeline."""
+        return self.sequential / self.makespan if self.makespan else 1.0
+
+    @cached_property
+    def utilisation(self) -> dict[str, float]:
+        """For each engine the part of the makespan in which it works, 0 to 1; of several engines of a kind, their mean."""
+        limits = dict(self.engines)
+        groups: dict[str, list[Span]] = {name: [] for name in limits}
+        for span in self.spans:
+            if span.engine:
+                groups.setdefault(span.engine, []).append(span)
+        found = {}
+        for engine, spans in groups.items():
+            limit = limits.get(engine)
+            busy = math.fsum(s.duration for s in spans) / limit if limit else _covered(spans)
+            found[engine] = busy / self.makespan if self.makespan else 0.0
+        return found
+
+    @cached_property
+    def critical_path(self) -> tuple[Span, ...]:
+        """The chain of dependent spans that takes longest: no number of engines makes the launch shorter than it."""
+        if not self.spans:
+            return ()
+        heads, _ = self._heads_and_tails
+        lengths = [head + span.duration for head, span in zip(heads, self.spans)]
+        at = max(range(len(lengths)), key=lambda i: (lengths[i], -i))
+        path = [self.spans[at]]
+        while self.deps and self.deps[at]:
+            at = max(self.deps[at], key=lambda d: (lengths[d], -d))
+            path.append(self.spans[at])
+        return tuple(reversed(path))
+
+    @cached_property
+    def _heads_and_tails(self) -> tuple[list[float], list[float]]:
+        """For each span the longest chain before it and the longest after it, itself left out."""
+        count = len(self.spans)
+        heads, tails = [0.0] * count, [0.0] * count
+        if self.deps:
+            order = sorted(range(count), key=lambda i: (self.spans[i].start, self.spans[i].stop, i))
+            if all(d < i for i, sources in enumerate(self.deps) for d in sources):
+                order = list(range(count))
+            for i in order:
+                heads[i] = max((heads[d] + self.spans[d].duration for d in self.deps[i]), default=0.0)
+            for i in reversed(order):
+                for d in self.deps[i]:
+                    tails[d] = max(tails[d], tails[i] + self.spans[i].duration)
+        return heads, tails
+
+    @cached_property
+    def bound(self) -> float:
+        """A makespan that no order goes below: the critical path, or all work of an engine between its first and its last."""
+        heads, tails = self._heads_and_tails
+        found = math.fsum(s.duration for s in self.critical_path)
+        for engine, count in self.engines:
+            mine = [i for i, s in enumerate(self.spans) if s.engine == engine and s.duration > 0]
+            if mine:
+                work = math.fsum(self.spans[i].duration for i in mine) / count
+                found = max(found, min(heads[i] for i in mine) + work + min(tails[i] for i in mine))
+        return found
+
+    @property
+    def overlap_achieved(self) -> float:
+        """Time that overlap saved: ``sequential - makespan``; negative where gaps cost more."""
+        return self.sequential - self.makespan
+
+    @property
+    def overlap_possible(self) -> float:
+        """The most that overlap could save: ``sequential - bound``."""
+        return self.sequential - self.bound
+
+    # -- text ----------------------------------------------------------------------------------------------------------
+
+    def render(self, title: Optional[str] = None) -> str:
+        """Return what starts at each time, one column for each lane, with the same nodes in sequence beside it.
+
+        Parameters
+        ----------
+        title : str, optional
+            The heading; by default the timeline's name.
+        """
+        shown = [s for s in self.spans if s.duration > 0] or list(self.spans)
+        lanes = sorted({s.lane for s in shown})
+        column = {lane: i for i, lane in enumerate(lanes)}
+        widths = [max(len(s.name) for s in shown if s.lane == lane) for lane in lanes]
+        durations = {s.duration for s in shown}
+        head = f"Batches: {len(lanes)}"
+        if len(durations) == 1:
+            head += f", Each stage: {self._amount(durations.pop())}"
+        lines = [
+            f"=== {title or self.name} ===",
+            head,
+            "",
+            "Sequential (no overlap):",
+            "".join(f"[{s.name}]" for s in shown),
+            f"Total: {self._amount(self.sequential)}",
+            "",
+            "Pipelined (with streams):",
+        ]
+        rows: dict[float, dict[int, list[str]]] = {}
+        for span in shown:
+            at = column[span.lane]
+            rows.setdefault(span.start - self.start, {}).setdefault(at, []).append(f"[{span.name:<{widths[at]}}]")
+        times = [_number(t) for t in sorted(rows)]
+        margin = max(map(len, times), default=0)
+        for text, time in zip(times, sorted(rows)):
+            cells = rows[time]
+            row = [
+                " ".join(cells[i]) if i in cells else " " * (width + 2)
+                for i, width in enumerate(widths[: max(cells) + 1])
+            ]
+            lines.append(f"t={text}:{' ' * (margin - len(text))} " + " ".join(row).rstrip())
+        lines += [f"Total: {self._amount(self.makespan)}", f"Speedup: {self.speedup:.2f}x"]
+        return "\n".join(lines)
+
+    def gantt(self, width: int = 72, by: Literal["node", "lane", "engine"] = "node", rows: int = 40) -> str:
+        """Return a chart of bars.
+
+        Parameters
+        ----------
+        width : int
+            Characters of the time axis.
+        by : {"node", "lane", "engine"}
+            What a row is. Spans of one engine that overlap take a row each.
+        rows : int
+            At most this many rows; the rest is counted.
+        """
+        groups: dict[str, list[Span]] = {}
+        for span in self.spans:
+            if by == "node":
+                groups[span.name] = [span]
+            elif span.engine or by == "lane":
+                groups.setdefault(f"lane {span.lane}" if by == "lane" else span.engine, []).append(span)
+        charted: list[tuple[str, list[Span]]] = []
+        for label, spans in groups.items():
+            tracks = [spans] if by == "node" else _tracks(spans)
+            charted += [(label if i == 0 else "", track) for i, track in enumerate(tracks)]
+        margin = min(max((len(label) for label, _ in charted[:rows]), default=0), 30)
+        lines = []
+        for label, spans in charted[:rows]:
+            text = label if len(label) <= margin else label[: margin - 1] + "…"
+            amount = f" {self._amount(spans[0].duration)}" if by == "node" else ""
+            lines.append(f"{text:<{margin}} │{self._bar(spans, width):<{width}}│{amount}".rstrip())
+        if len(charted) > rows:
+            lines.append(f"... and {len(charted) - rows} more rows")
+        end = self._amount(self.makespan)
+        lines.append(f"{'':<{margin}}  0{end:>{max(width - 1, len(end) + 1)}}")
+        return "\n".join(lines)
+
+    def _bar(self, spans: Sequence[Span], width: int) -> str:
+        """Return one row; a span shows at least one mark, and eighths of a character at its end."""
+        row = [" "] * width
+        scale = width / self.makespan if self.makespan else 0.0
+        for span in sorted(spans, key=lambda s: s.start):
+            first = min((span.start - self.start) * scale, width - 1)
+            last = min((span.stop - self.start) * scale, float(width))
+            at = int(first + 1e-9)
+            if span.duration <= 0:
+                row[at] = "╵"
+                continue
+            whole = int(last + 1e-9)
+            for i in range(at, whole):
+                row[i] = "█"
+            eighths = round((last - whole) * 8) if whole < width else 0
+            if whole < width and (eighths or whole <= at):
+                row[whole] = " ▏▎▍▌▋▊▉█"[max(eighths, 1)]
+        return "".join(row)
+
+    def _amount(self, value: float) -> str:
+        text = _number(value)
+        if self.unit == "us":
+            return f"{text} us"
+        return f"{text} time unit{'' if text == '1' else 's'}"
+
+    def __str__(self) -> str:
+        lines = [
+            f"timeline of {self.name!r}: {len(self.spans)} nodes in {self._amount(self.makespan)}, in sequence"
+            f" {self._amount(self.sequential)}, speedup {self.speedup:.2f}x"
+        ]
+        if self.deps and self.spans:
+            lines.append(
+                f"  overlap saves {_number(self.overlap_achieved)} of {self._amount(self.overlap_possible)} possible;"
+                f" critical path {self._amount(math.fsum(s.duration for s in self.critical_path))}:"
+                f" {_chain([s.name for s in self.critical_path])}"
+            )
+        used = {engine: part for engine, part in self.utilisation.items() if part}
+        if used:
+            lines.append("  busy: " + ", ".join(f"{engine} {part:.0%}" for engine, part in used.items()))
+        if self.spans:
+            lines.append(self.gantt(by="node" if len(self.spans) <= 40 else "engine"))
+        return "\n".join(lines)
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        return {"text/plain": str(self)}
+
+    def to_json(self) -> str:
+        """Return the timeline as JSON, one span a line."""
+        head: dict[str, Any] = {
+            "timeline": self.name,
+            "unit": self.unit,
+            "makespan": self.makespan,
+            "sequential": self.sequential,
+            "speedup": self.speedup,
+            "critical_path": [s.name for s in self.critical_path],
+            "utilisation": self.utilisation,
+            "engines": dict(self.engines),
+        }
+        lines = ["{"] + [f" {json.dumps(key)}: {json.dumps(value)}," for key, value in head.items()] + [' "spans": [']
+        for i, span in enumerate(self.spans):
+            data = {"name": span.name, "start": span.start, "stop": span.stop, "engine": span.engine, "lane": span.lane,
+                    "kind": span.kind, "nbytes": span.nbytes}  # fmt: skip
+            if self.deps:
+                data["after"] = [self.spans[d].name for d in self.deps[i]]
+            lines.append(f"  {json.dumps(data)}" + ("," if i + 1 < len(self.spans) else ""))
+        lines.append(" ]\n}")
+        return "\n".join(lines) + "\n"
+
+
+def _number(value: float) -> str:
+    """Return a number without digits that say nothing."""
+    return str(int(value)) if value == int(value) else f"{value:.3f}".rstrip("0").rstrip(".")
+
+
+def _chain(names: Sequence[str]) -> str:
+    return " -> ".join(names if len(names) <= 8 else (*names[:4], "...", *names[-3:]))
+
+
+def _covered(spans: Sequence[Span]) -> float:
+    """Return the length of the union."""
+    total, end = 0.0, -math.inf
+    for span in sorted(spans, key=lambda s: (s.start, s.stop)):
+        total += max(0.0, span.stop - max(span.start, end))
+        end = max(end, span.stop)
+    return total
+
+
+def _tracks(spans: Sequence[Span]) -> list[list[Span]]:
+    """Share spans out to as few rows as hold them without overlap."""
+    tracks: list[list[Span]] = []
+    for span in sorted(spans, key=lambda s: (s.start, s.stop)):
+        for track in tracks:
+            if track[-1].stop <= span.start:
+                track.append(span)
+                break
+        else:
+            tracks.append([span])
+    return tracks
+
+
+# -- prediction --------------------------------------------------------------------------------------------------------
+
+
+def engine_of(node: Node) -> str:
+    """Return the engine that a node needs: a copy's direction, ``"kernel"``, ``"memset"``, ``"host"``, or none."""
+    if isinstance(node, MemcpyNode):
+        return node.direction
+    if node.kind in _INSTANT:
+        return ""
+    return node.kind if node.kind in ("memset", "host") else "kernel"
+
+
+class _Task(NamedTuple):
+    name: str
+    node: Node
+    deps: tuple[int, ...]
+    duration: float
+    engine: str
+    lane: int
+
+
+def simulate(
+    workflow: Workflow,
+    durations: Durations,
+    engines: Optional[Mapping[str, int]] = None,
+    *,
+    unit: Literal["us", "units"] = "units",
+) -> Timeline:
+    """Predict when each node runs, by list scheduling: a free engine takes the first ready node in topological order.
+
+    Parameters
+    ----------
+    workflow : Workflow
+    durations : mapping or callable
+        Time of each node: by name, by direction of a copy (``"H2D"``, ``"D2H"``, ``"D2D"``, ``"H2H"``) or by kind
+        (``"kernel"``, ``"memcpy"``, ``"memset"``, ``"host"``, ...), the first that is there; or a function of the node.
+        Empty nodes, events, allocations, semaphores and memory operations take no time unless they are named. A child graph
+        that is not named is expanded.
+    engines : mapping, optional
+        How many there are of each of `ENGINES`, added to one each of ``"H2D"``, ``"D2H"`` and ``"kernel"``. Copies inside a
+        device and memsets use the kernel engine where theirs is not given; host nodes have no limit unless ``"host"`` is given.
+    unit : {"us", "units"}
+        What the durations are.
+
+    Raises
+    ------
+    DeclarationError
+        If an engine or a duration's key is not known, a duration is missing or no finite number from 0, or there is a cycle.
+    """
+    limits = _limits(engines)
+    tasks = _tasks(workflow, durations, limits)
+    spans, deps = _schedule(tasks, limits)
+    used = {span.engine for span in spans}
+    counts = tuple((name, count) for name, count in limits.items() if name in used)
+    return Timeline(workflow.name, unit, spans, deps, counts)
+
+
+def _limits(engines: Optional[Mapping[str, int]]) -> dict[str, int]:
+    limits = dict(_DEFAULT_ENGINES)
+    given = dict(engines or {})
+    if "copy" in given:
+        for direction in ("H2D", "D2H"):
+            del limits[direction]
+    for name, count in given.items():
+        if name not in ENGINES:
+            raise DeclarationError(f"simulate: there is no engine {name!r}; engines are {', '.join(map(repr, ENGINES))}")
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise DeclarationError(f"simulate: engines[{name!r}] is how many there are, an int from 1 (got {count!r})")
+        limits[name] = count
+    return limits
+
+
+def _placed(engine: str, limits: Mapping[str, int]) -> str:
+    """Return the engine that really takes a node's work."""
+    if engine in limits or not engine:
+        return engine
+    if engine in ("H2D", "D2H"):
+        return "copy"
+    if engine in ("D2D", "memset"):
+        return "kernel"
+    return "host"
+
+
+def _tasks(workflow: Workflow, durations: Durations, limits: Mapping[str, int]) -> list[_Task]:
+    plan = make_plan(workflow, Target.named("cpu"), lanes=None)
+    lanes = {step.name: step.lane for step in plan.steps}
+    tasks: list[_Task] = []
+    names: set[str] = set()
+
+    def visit(inner: Workflow, prefix: str, before: tuple[int, ...], lane: int) -> tuple[int, ...]:
+        """Append the tasks of one workflow; return those that nothing inside follows."""
+        ends: dict[int, tuple[int, ...]] = {}
+        followed: set[int] = set()
+        for i in inner.order:
+            node = inner.nodes[i]
+            name = prefix + node.name
+            names.add(name)
+            own = lanes.get(name, lane)
+            sources = tuple(dict.fromkeys(e for d in inner.predecessors[i] for e in ends[d])) or before
+            followed.update(inner.predecessors[i])
+            duration = _duration(name, node, durations)
+            if duration is None and isinstance(node, ChildGraphNode):
+                ends[i] = visit(node.workflow, f"{name}/", sources, own)
+                continue
+            if duration is None:
+                duration = _missing(name, node)
+            tasks.append(_Task(name, node, sources, duration, _placed(engine_of(node), limits), own))
+            ends[i] = (len(tasks) - 1,)
+        return tuple(e for i in inner.order if i not in followed for e in ends[i]) or before
+
+    visit(workflow, "", (), 0)
+    if isinstance(durations, Mapping):
+        kinds = {task.node.kind for task in tasks} | set(ENGINES) | _INSTANT | {"memcpy", "captured", "child", "conditional"}
+        for key in durations:
+            if key not in names and key not in kinds:
+                raise DeclarationError(
+                    f"simulate: durations has {key!r}, which is neither a node of graph {workflow.name!r} nor a kind or direction",
+                    node=str(key),
+                )
+    return tasks
+
+
+def _duration(name: str, node: Node, durations: Durations) -> Optional[float]:
+    value: Any = None
+    where = f"durations[{name!r}]"
+    if isinstance(durations, Mapping):
+        for key in (name, engine_of(node) if isinstance(node, MemcpyNode) else node.kind, node.kind):
+            if key in durations:
+                value, where = durations[key], f"durations[{key!r}]"
+                break
+        else:
+            return 0.0 if node.kind in _INSTANT else None
+    elif callable(durations):
+        value = durations(node)
+        where = f"the duration of node {name!r}"
+        if value is None:
+            return 0.0 if node.kind in _INSTANT else None
+    else:
+        raise DeclarationError(f"simulate: durations is a mapping or a function of a node (got {durations!r})")
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if isinstance(value, (bool, str)) or not 0 <= number < math.inf:
+        raise DeclarationError(f"simulate: {where} is a time, a finite number from 0 (got {value!r})", node=name)
+    return number
+
+
+def _missing(name: str, node: Node) -> float:
+    keys = dict.fromkeys((name, engine_of(node) if isinstance(node, MemcpyNode) else node.kind, node.kind))
+    raise DeclarationError(
+        f"simulate: node {name!r} ({node.kind}) has no duration; give durations[{'] or durations['.join(map(repr, keys))}]", node=name
+    )
+
+
+def _schedule(tasks: Sequence[_Task], limits: Mapping[str, int]) -> tuple[tuple[Span, ...], tuple[tuple[int, ...], ...]]:
+    """Run the tasks in simulated time. Ties go to the lower position, so the result is always the same."""
+    followers: list[list[int]] = [[] for _ in tasks]
+    missing = [len(task.deps) for task in tasks]
+    for i, task in enumerate(tasks):
+        for source in task.deps:
+            followers[source].append(i)
+    starts = [0.0] * len(tasks)
+    stops = [0.0] * len(tasks)
+    free = dict(limits)
+    waiting: dict[str, list[int]] = {name: [] for name in limits}
+    running: list[tuple[float, int]] = []
+
+    def begin(i: int, now: float) -> None:
+        starts[i], stops[i] = now, now + tasks[i].duration
+        heapq.heappush(running, (stops[i], i))
+
+    def admit(i: int, now: float) -> None:
+        engine = tasks[i].engine
+        if engine in waiting and tasks[i].duration > 0:
+            heapq.heappush(waiting[engine], i)
+        else:
+            begin(i, now)
+
+    for i, count in enumerate(missing):
+        if not count:
+            admit(i, 0.0)
+    now = 0.0
+    while True:
+        if not running or running[0][0] > now:  # everything that ends now has ended: engines take what is ready
+            for engine, ready in waiting.items():
+                while ready and free[engine]:
+                    free[engine] -= 1
+                    begin(heapq.heappop(ready), now)
+            if not running:
+                break
+        now, i = heapq.heappop(running)
+        task = tasks[i]
+        if task.engine in waiting and task.duration > 0:
+            free[task.engine] += 1
+        for follower in followers[i]:
+            missing[follower] -= 1
+            if not missing[follower]:
+                admit(follower, now)
+    spans = tuple(
+        Span(task.name, start, stop, task.engine, task.lane, task.node.kind,
+             task.node.nbytes if isinstance(task.node, MemcpyNode) else 0)
+        for task, start, stop in zip(tasks, starts, stops)
+    )  # fmt: skip
+    return spans, tuple(task.deps for task in tasks)

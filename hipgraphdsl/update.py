@@ -1,0 +1,152 @@
+"""What changed between two workflows, and whether an Executable can take it in place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Optional, Protocol
+
+from .nodes import AllocNode, CapturedNode, ChildGraphNode, ConditionalNode, EmptyNode, FreeNode, Node
+from .workflow import Workflow
+
+__all__ = ["Change", "UpdatePlan", "explain_update"]
+
+
+class HasWorkflow(Protocol):
+    """A Graph or a Workflow."""
+
+    def workflow(self) -> Workflow: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One difference.
+
+    Attributes
+    ----------
+    node : str or None
+        Name of the node; None for what belongs to the whole graph.
+    field : str or None
+        Field of the node; None where the node itself was added, removed or rewired.
+    old, new : object
+    in_place : bool
+        Whether an Executable can take it without being instantiated again.
+    reason : str
+        Why not, or what it is.
+    """
+
+    node: Optional[str]
+    field: Optional[str]
+    old: Any
+    new: Any
+    in_place: bool
+    reason: str
+
+    def __str__(self) -> str:
+        where = f"node {self.node!r}" if self.node else "graph"
+        what = f".{self.field}: {_short(self.old)} -> {_short(self.new)}" if self.field else ""
+        return f"{'in place' if self.in_place else 'afresh  '}  {where}{what}" + (f" ({self.reason})" if self.reason else "")
+
+
+@dataclass(frozen=True)
+class UpdatePlan:
+    """All differences between two workflows.
+
+    Attributes
+    ----------
+    changes : tuple of Change
+    """
+
+    old: str
+    new: str
+    changes: tuple[Change, ...] = field(default=())
+
+    @property
+    def in_place(self) -> bool:
+        """Whether every change can be applied without instantiating again."""
+        return all(change.in_place for change in self.changes)
+
+    def __bool__(self) -> bool:
+        return bool(self.changes)
+
+    def __str__(self) -> str:
+        if not self.changes:
+            return f"{self.old!r} and {self.new!r} are alike"
+        head = f"{self.old!r} -> {self.new!r}: {len(self.changes)} change{'s' * (len(self.changes) != 1)}"
+        return "\n".join([head, *(f"  {change}" for change in self.changes)])
+
+
+_NOT_PARAMETERS = {"name", "after", "ignore", "source"}
+
+
+def explain_update(old: HasWorkflow, new: HasWorkflow) -> UpdatePlan:
+    """Say, node and field by field, what would change and whether it can be changed in place.
+
+    Nodes are matched by name. Topology, node kinds and memory that the graph itself allocates cannot change in place; what a
+    kernel, memcpy, memset, host or event node does can.
+    """
+    before, after = old.workflow(), new.workflow()
+    changes: list[Change] = []
+    for name in before.index:
+        if name not in after.index:
+            changes.append(Change(name, None, before.nodes[before.index[name]], None, False, "it is gone"))
+    for node in after.nodes:
+        i = before.index.get(node.name)
+        if i is None:
+            changes.append(Change(node.name, None, None, node, False, "it is new"))
+            continue
+        known = before.nodes[i]
+        if type(known) is not type(node):
+            changes.append(Change(node.name, "kind", known.kind, node.kind, False, "kinds of nodes cannot change"))
+            continue
+        sources = {before.nodes[s].name for s in before.predecessors[i]}
+        wanted = {after.nodes[s].name for s in after.predecessors[after.index[node.name]]}
+        if sources != wanted:
+            changes.append(Change(node.name, "predecessors", sorted(sources), sorted(wanted), False, "edges cannot change"))
+        changes += _fields(known, node)
+    return UpdatePlan(before.name, after.name, tuple(changes))
+
+
+def _fields(old: Node, new: Node) -> list[Change]:
+    changes = []
+    for name in type(old).model_fields:
+        if name in _NOT_PARAMETERS:
+            continue
+        a, b = getattr(old, name), getattr(new, name)
+        if _key(a) == _key(b):
+            continue
+        if isinstance(old, (AllocNode, FreeNode)):
+            changes.append(Change(old.name, name, a, b, False, "memory that a graph allocates is fixed when it is built"))
+        elif isinstance(old, (CapturedNode, ConditionalNode, EmptyNode)):
+            changes.append(Change(old.name, name, a, b, False, f"nodes of kind {old.kind} are recorded once"))
+        elif isinstance(old, ChildGraphNode) and name == "workflow":
+            inner = explain_update(a, b)
+            if inner:
+                fits = all(change.in_place for change in inner.changes)
+                changes.append(Change(old.name, name, a, b, fits, "; ".join(f"{c.node}.{c.field}" for c in inner.changes[:3])))
+        elif name in ("cooperative", "priority"):
+            changes.append(Change(old.name, name, a, b, False, "attributes are fixed when a node is added"))
+        else:
+            changes.append(Change(old.name, name, a, b, True, ""))
+    return changes
+
+
+def _key(value: Any) -> Any:
+    """Return what makes two values of a field the same: arrays and parameters count by name, shape and dtype."""
+    if isinstance(value, (tuple, list)):
+        return tuple(_key(v) for v in value)
+    if isinstance(value, dict):
+        return tuple(sorted((k, _key(v)) for k, v in value.items()))
+    root = getattr(value, "root", None)
+    if root is not None:
+        return ("view", value.name, root.name, root.shape, str(root.dtype), root.kind)
+    if hasattr(value, "view") and hasattr(value, "mode"):
+        return (value.mode, _key(value.view))
+    if hasattr(value, "dtype") and hasattr(value, "shape") and hasattr(value, "name"):
+        return ("array", value.name, value.shape, str(value.dtype))
+    return value
+
+
+def _short(value: Any) -> str:
+    text = value.describe() if isinstance(value, Node) else getattr(value, "name", None) or repr(value)
+    text = str(text)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,240 @@
+"""Workflow: the frozen document that a Graph describes, a file holds and a Plan is made from."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import networkx as nx
+
+from .arrays import Access, Array, ExternalArray, Parameter, Region, UnboundValues
+from .kernels import Module
+from .nodes import (
+    CapturedNode,
+    ChildGraphNode,
+    ConditionalNode,
+    HostNode,
+    KernelNode,
+    Node,
+    SemaphoreSignalNode,
+    SemaphoreWaitNode,
+    UnboundCallback,
+)
+
+__all__ = ["Ancestors", "Workflow", "find_cycle", "topological_order"]
+
+
+@dataclass(frozen=True, eq=False)
+class Workflow:
+    """A workflow that no longer changes.
+
+    Nodes stand in order of declaration and are referred to by their index.
+
+    Attributes
+    ----------
+    name : str
+    arrays : mapping of str to Array
+        Alloc arrays included.
+    parameters : mapping of str to Parameter
+    nodes : tuple of Node
+    predecessors : tuple of tuple of int
+        For each node, the nodes that must have finished before it starts.
+    reasons : tuple of tuple of str
+        For each of those edges, why: ``"RAW x"``, ``"WAR x"``, ``"WAW x"``, ``"after"``, ``"event e"``.
+    infer : bool
+        Whether edges were inferred from accesses.
+    ordered : tuple of (str, str)
+        Plain edges that `order` added, by name.
+    """
+
+    name: str
+    arrays: Mapping[str, Array]
+    parameters: Mapping[str, Parameter]
+    nodes: tuple[Node, ...]
+    predecessors: tuple[tuple[int, ...], ...]
+    reasons: tuple[tuple[str, ...], ...]
+    infer: bool = True
+    ordered: tuple[tuple[str, str], ...] = field(default=())
+
+    def __repr__(self) -> str:
+        return f"Workflow({self.name!r}, {len(self.nodes)} nodes, {sum(map(len, self.predecessors))} edges)"
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """Node indices by name."""
+        return {node.name: i for i, node in enumerate(self.nodes)}
+
+    @cached_property
+    def successors(self) -> tuple[tuple[int, ...], ...]:
+        """For each node, the nodes that wait for it."""
+        found: list[list[int]] = [[] for _ in self.nodes]
+        for target, sources in enumerate(self.predecessors):
+            for source in sources:
+                found[source].append(target)
+        return tuple(map(tuple, found))
+
+    @cached_property
+    def modules(self) -> tuple[Module, ...]:
+        """Modules of all kernels and symbols, children's included, in order of first use."""
+        found: dict[Module, None] = {}
+        for node in self.nodes:
+            if isinstance(node, KernelNode):
+                found[node.kernel.module] = None
+            elif isinstance(node, ChildGraphNode):
+                found.update(dict.fromkeys(node.workflow.modules))
+            elif isinstance(node, ConditionalNode):
+                for body in node.bodies:
+                    found.update(dict.fromkeys(body.modules))
+            else:
+                for access in node.accesses:
+                    module = getattr(access.view.root, "module", None)
+                    if module is not None:
+                        found[module] = None
+        return tuple(found)
+
+    @cached_property
+    def accesses(self) -> tuple[Access, ...]:
+        """What all nodes touch together, without repeats."""
+        found: dict[tuple[Any, str, Region], Access] = {}
+        for node in self.nodes:
+            for access in node.accesses:
+                found.setdefault((access.view.root, access.mode, access.bytes), access)
+        return tuple(found.values())
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """A topological order, declaration order wherever that is one; empty if there is a cycle."""
+        return topological_order(self.predecessors)
+
+    @cached_property
+    def dag(self) -> nx.DiGraph[str]:
+        """The same as a networkx graph: node attribute `node`, edge attribute `reason`."""
+        dag: nx.DiGraph[str] = nx.DiGraph(name=self.name)
+        for node in self.nodes:
+            dag.add_node(node.name, node=node)
+        for node, sources, reasons in zip(self.nodes, self.predecessors, self.reasons):
+            for source, reason in zip(sources, reasons):
+                dag.add_edge(self.nodes[source].name, node.name, reason=reason)
+        return dag
+
+    def unbound(self) -> tuple[tuple[str, str], ...]:
+        """Return what a file named and nobody has supplied, as (node or array, what is missing); children's included."""
+        found: list[tuple[str, str]] = []
+        for array in self.arrays.values():
+            values = getattr(array, "initial", None)
+            if isinstance(values, UnboundValues):
+                found.append((array.name, f"initial values of {array.dtype}{list(array.shape)} (SHA-256 {values.sha256[:12]}...)"))
+            elif isinstance(array, ExternalArray) and array.obj is None:
+                found.append((array.name, f"external memory of {array.dtype}{list(array.shape)}"))
+        for node in self.nodes:
+            match node:
+                case HostNode() | CapturedNode() if isinstance(node.fn, UnboundCallback):
+                    found.append((node.name, f"callback {node.fn.path}"))
+                case SemaphoreSignalNode() | SemaphoreWaitNode() if node.semaphore.handle is None:
+                    found.append((node.name, f"handle of semaphore {node.semaphore.name!r}"))
+                case ChildGraphNode():
+                    inner = [(name, what) for name, what in node.workflow.unbound() if name not in node.bind]
+                    found += [(f"{node.name}/{name}", what) for name, what in inner]
+                case ConditionalNode():
+                    for body in node.bodies:
+                        found += [(f"{node.name}/{name}", what) for name, what in body.unbound() if name not in node.bind]
+        return tuple(found)
+
+    def workflow(self) -> Workflow:
+        """Return itself, so that a Workflow stands wherever a Graph may."""
+        return self
+
+
+def topological_order(predecessors: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """Return a topological order that stays as near to 0, 1, 2, ... as edges allow; empty if there is a cycle."""
+    for target, sources in enumerate(predecessors):
+        if sources and max(sources) >= target:
+            break
+    else:
+        return tuple(range(len(predecessors)))
+    missing = [len(sources) for sources in predecessors]
+    successors: list[list[int]] = [[] for _ in predecessors]
+    for target, sources in enumerate(predecessors):
+        for source in sources:
+            successors[source].append(target)
+    ready = [i for i, count in enumerate(missing) if not count]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        i = heapq.heappop(ready)
+        order.append(i)
+        for target in successors[i]:
+            missing[target] -= 1
+            if not missing[target]:
+                heapq.heappush(ready, target)
+    return tuple(order) if len(order) == len(predecessors) else ()
+
+
+def find_cycle(predecessors: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """Return the nodes of one cycle in the order in which edges run, or nothing if there is none."""
+    missing = [len(sources) for sources in predecessors]
+    successors: list[list[int]] = [[] for _ in predecessors]
+    for target, sources in enumerate(predecessors):
+        for source in sources:
+            successors[source].append(target)
+    done = [i for i, count in enumerate(missing) if not count]
+    for i in done:
+        for target in successors[i]:
+            missing[target] -= 1
+            if not missing[target]:
+                done.append(target)
+    left = {i for i, count in enumerate(missing) if count}
+    if not left:
+        return ()
+    path: dict[int, None] = {}
+    at = min(left)
+    while at not in path:  # every node that is left has a predecessor that is left
+        path[at] = None
+        at = next(p for p in predecessors[at] if p in left)
+    cycle = list(path)[list(path).index(at) :]
+    cycle.reverse()
+    first = cycle.index(min(cycle))
+    return tuple(cycle[first:] + cycle[:first])
+
+
+class Ancestors:
+    """Walks a DAG in topological order and knows, at each node, everything that precedes it.
+
+    Sets of nodes are integers whose bit `k` stands for the node at position `k` of the order. The set of a node is dropped
+    as soon as all of its successors have been visited, so memory follows the width of the graph.
+
+    Parameters
+    ----------
+    order : sequence of int
+        A topological order.
+    predecessors : sequence of sequence of int
+    """
+
+    def __init__(self, order: Sequence[int], predecessors: Sequence[Sequence[int]]) -> None:
+        self.order = order
+        self.predecessors = predecessors
+        self.position = [0] * len(order)
+        for position, i in enumerate(order):
+            self.position[i] = position
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """Yield (node, ancestors) in order; the ancestors do not hold the node itself."""
+        position, predecessors = self.position, self.predecessors
+        uses = [0] * len(self.order)
+        for sources in predecessors:
+            for source in sources:
+                uses[source] += 1
+        sets: dict[int, int] = {}
+        for i in self.order:
+            ancestors = 0
+            for source in predecessors[i]:
+                ancestors |= sets[source]
+                uses[source] -= 1
+                if not uses[source]:
+                    del sets[source]
+            if uses[i]:
+                sets[i] = ancestors | 1 << position[i]
+            yield i, ancestors

@@ -1,0 +1,430 @@
+// Code objects: loaded as the runtime asks, their kernels executed by a host build of the source that they carry.
+#include <cxxabi.h>
+#include <dlfcn.h>
+#include <elf.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <regex>
+#include <set>
+#include <vector>
+
+#include "source_section.h"
+#include "standin.h"
+
+namespace {
+
+using standin::answer;
+
+// AMDGPU relocations (LLVM's user guide for the AMDGPU back end).
+constexpr uint32_t kAbs64 = 3;
+constexpr uint32_t kRelative64 = 13;
+
+// As host_kernels.h declares it.
+struct Launch {
+  unsigned blocks[3];
+  unsigned threads[3];
+  unsigned wave_size;
+};
+using HostKernel = void (*)(const uint8_t* arguments, const Launch* launch);
+
+struct Symbol {
+  std::string name;
+  bool is_kernel;
+  uint8_t* address;
+  uint32_t bytes;
+};
+
+struct Executable {
+  std::map<std::string, void*> defined_outside;
+  std::vector<std::unique_ptr<Symbol>> symbols;
+  std::vector<void*> memory;
+  std::optional<standin::Program> program;
+  // The host builds that were made of the program: one of all kernels, or one for each where that does not compile.
+  std::set<void*> libraries;
+  std::map<std::string, HostKernel> host_kernels;
+};
+
+struct Loaded {
+  std::string name;
+  Executable* executable;
+};
+
+std::mutex kernels_mutex;
+std::map<uint64_t, Loaded> kernels;  // by the address of the descriptor, which a dispatch packet names
+
+// Kernels run one after the other: the host build has one set of indices and of shared memory.
+std::mutex run_mutex;
+
+Executable* executable_of(hsa_executable_t handle) { return reinterpret_cast<Executable*>(handle.handle); }
+
+// A kernel that does not run makes every result after it wrong, so it must not go unnoticed: the name goes into the file
+// AMD_ON_CPU_SKIPPED, which `run` looks at in the end; without one the process stops.
+void skipped(const std::string& kernel, const std::string& why) {
+  std::fprintf(stderr, "[stand-in] kernel %s was not run: %s\n", kernel.c_str(), why.c_str());
+  const char* list = std::getenv("AMD_ON_CPU_SKIPPED");
+  FILE* file = list ? std::fopen(list, "a") : nullptr;
+  if (!file) std::abort();
+  std::fprintf(file, "%s: %s\n", kernel.c_str(), why.c_str());
+  std::fclose(file);
+}
+
+// ---- the host build --------------------------------------------------------------------------------------------------
+uint64_t hash_of(const std::string& text) {
+  uint64_t hash = 14695981039346656037u;  // FNV-1a
+  for (unsigned char c : text) hash = (hash ^ c) * 1099511628211u;
+  return hash;
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  if (FILE* file = std::fopen(path.c_str(), "wb")) {
+    std::fwrite(text.data(), 1, text.size(), file);
+    std::fclose(file);
+  }
+}
+
+std::string read_file(const std::string& path) {
+  std::string text;
+  if (FILE* file = std::fopen(path.c_str(), "rb")) {
+    char buffer[4096];
+    for (size_t n; (n = std::fread(buffer, 1, sizeof buffer, file)) > 0;) text.append(buffer, n);
+    std::fclose(file);
+  }
+  return text;
+}
+
+// "_ZN1m4fillIfEEvPT_" -> "static_cast<void (*)(float*)>(&::m::fill<float>)"; names of extern "C" stay as they are.
+std::string expression_for(const std::string& symbol) {
+  int status = 0;
+  std::unique_ptr<char, void (*)(void*)> text(abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status), std::free);
+  if (!text) return "&::" + symbol;
+  std::string name = text.get();
+  if (name.rfind("void ", 0) == 0) name.erase(0, 5);
+  size_t depth = 0, open = std::string::npos;
+  for (size_t i = 0; i < name.size() && open == std::string::npos; ++i) {
+    if (name[i] == '<') ++depth;
+    if (name[i] == '>') --depth;
+    if (name[i] == '(' && depth == 0) open = i;
+  }
+  return "static_cast<void (*)" + name.substr(open) + ">(&::" + name.substr(0, open) + ")";
+}
+
+std::string host_source(const Executable& executable, const std::vector<std::string>& names) {
+  const standin::Program& program = *executable.program;
+  static const std::regex dynamic_shared(R"(extern\s+__shared__\s+([^;]*?)(\w+)\s*\[\s*\]\s*;)");
+  const std::string source = std::regex_replace(
+      program.source, dynamic_shared, "auto* const $2 = reinterpret_cast<$1*>(standin::dynamic_shared);");
+  static const std::regex needs_fibers(R"(\b(__syncthreads|__shfl|__ballot|__any|__all|__activemask|__lane_id))");
+  bool fibers = std::regex_search(source, needs_fibers);
+  for (const auto& [name, text] : program.headers) fibers = fibers || std::regex_search(text, needs_fibers);
+
+  std::string out = "#define STANDIN_FIBERS " + std::to_string(int(fibers)) + "\n#include \"host_kernels.h\"\n";
+  out += "#line 1 \"kernel.hip\"\n" + source + "\n#line 1 \"entries\"\n";
+  for (size_t i = 0; i < names.size(); ++i) {
+    out += "STANDIN_KERNEL(standin_kernel_" + std::to_string(i) + ", (" + expression_for(names[i]) + "))\n";
+  }
+  return out;
+}
+
+int shell(const std::string& command) {
+  const int status = std::system(command.c_str());
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+// Builds the kernels of these names into one library, or takes it from the cache; an empty string means success.
+std::string build(Executable& executable, const std::vector<std::string>& names) {
+  const char* home = std::getenv("AMD_ON_CPU_HOME");
+  const std::string root = home ? home : ".";
+  std::string options;
+  for (const std::string& option : executable.program->options) {
+    if (option.rfind("-std=", 0) != 0) options += " '" + option + "'";
+  }
+  const std::string text = host_source(executable, names);
+  std::string key = text + options + read_file(root + "/host_kernels.h");
+  for (const auto& [name, header] : executable.program->headers) key += name + header;
+  char number[17];
+  std::snprintf(number, sizeof number, "%016lx", hash_of(key));
+  const std::string base = root + "/built/" + number;
+  const std::string library = base + ".so";
+  if (access(library.c_str(), R_OK) != 0) {
+    const std::string mine = base + "." + std::to_string(getpid());
+    shell("mkdir -p '" + mine + ".include'");
+    write_file(mine + ".cpp", text);
+    for (const auto& [name, header] : executable.program->headers) write_file(mine + ".include/" + name, header);
+    const std::string compile = "unset LD_PRELOAD LD_LIBRARY_PATH; g++ -O2 -std=c++20 -shared -fPIC -w -fno-gnu-unique" + options +
+                                " -Wl,-Bsymbolic -I'" + mine + ".include' -I'" + root + "' -I'" + root + "/include' -o '" + mine +
+                                ".so' '" + mine + ".cpp' 2>'" + mine + ".log'";
+    const int status = shell(compile);
+    const std::string log = read_file(mine + ".log");
+    if (status == 0) std::rename((mine + ".so").c_str(), library.c_str());
+    shell("rm -rf '" + mine + ".include' '" + mine + ".cpp' '" + mine + ".log'");
+    if (status != 0) return "its host build fails:\n" + log.substr(0, 2000);
+  }
+  void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!handle) return std::string("its host build cannot be loaded: ") + dlerror();
+  executable.libraries.insert(handle);
+  for (size_t i = 0; i < names.size(); ++i) {
+    const std::string entry = "standin_kernel_" + std::to_string(i);
+    executable.host_kernels[names[i]] = reinterpret_cast<HostKernel>(dlsym(handle, entry.c_str()));
+  }
+  return {};
+}
+
+std::string build_for(Executable& executable, const std::string& kernel) {
+  if (!executable.program) return "the code object has no source in it; it was not compiled by this libhiprtc";
+  std::vector<std::string> all;
+  for (const auto& symbol : executable.symbols) {
+    if (symbol->is_kernel) all.push_back(symbol->name.substr(0, symbol->name.size() - 3));
+  }
+  const std::string error = build(executable, all);
+  return error.empty() || all.size() == 1 ? error : build(executable, {kernel});
+}
+
+// __device__ and __constant__ variables live in device memory; the host build has copies of its own.
+class Variables {
+ public:
+  explicit Variables(Executable& executable) : executable_(executable) {
+    visit([](uint8_t* device, uint8_t* host, size_t bytes) { std::memcpy(host, device, bytes); });
+  }
+  ~Variables() {
+    visit([](uint8_t* device, uint8_t* host, size_t bytes) {
+      // Unchanged variables are not written: a copy to them may be under way.
+      if (std::memcmp(device, host, bytes) != 0) std::memcpy(device, host, bytes);
+    });
+  }
+
+ private:
+  template <class Function>
+  void visit(Function function) {
+    for (void* library : executable_.libraries) {
+      for (const auto& symbol : executable_.symbols) {
+        if (symbol->is_kernel) continue;
+        if (void* host = dlsym(library, symbol->name.c_str())) {
+          function(symbol->address, static_cast<uint8_t*>(host), symbol->bytes);
+        }
+      }
+    }
+  }
+  Executable& executable_;
+};
+
+// ---- kernels that the runtime itself brings, in assembly or OpenCL -----------------------------------------------------
+template <class T>
+T read_at(const uint8_t* arguments, size_t offset) {
+  T value;
+  std::memcpy(&value, arguments + offset, sizeof value);
+  return value;
+}
+
+bool run_builtin(const std::string& name, const uint8_t* arguments) {
+  const auto pointer = [&](size_t offset) { return read_at<uint8_t*>(arguments, offset); };
+  const auto number = [&](size_t offset) { return read_at<uint64_t>(arguments, offset); };
+  if (name == "__amd_rocclr_copyBuffer") {
+    std::memmove(pointer(8), pointer(0), number(16));
+  } else if (name == "__amd_rocclr_copyBufferAligned") {
+    std::memmove(pointer(8) + number(24), pointer(0) + number(16), number(32));
+  } else if (name == "__amd_rocclr_fillBufferAligned") {
+    const size_t pattern = size_t(read_at<uint32_t>(arguments, 16)) * read_at<uint32_t>(arguments, 20);
+    for (uint8_t* at = pointer(0); at < pointer(24); at += pattern) std::memcpy(at, pointer(8), pattern);
+  } else if (name == "__amd_rocclr_streamOpsWrite") {
+    if (pointer(0)) {
+      const uint32_t value = uint32_t(number(16));
+      std::memcpy(pointer(0), &value, sizeof value);
+    } else {
+      const uint64_t value = number(16);
+      std::memcpy(pointer(8), &value, sizeof value);
+    }
+  } else {
+    return name == "__amd_rocclr_initHeap";
+  }
+  return true;
+}
+
+}  // namespace
+
+namespace standin {
+
+void run_kernel(const hsa_kernel_dispatch_packet_t& packet) {
+  Loaded loaded;
+  {
+    std::lock_guard lock(kernels_mutex);
+    const auto found = kernels.find(packet.kernel_object);
+    if (found == kernels.end()) return skipped("?", "the dispatch names no kernel of a loaded code object");
+    loaded = found->second;
+  }
+  const auto* arguments = static_cast<const uint8_t*>(packet.kernarg_address);
+  if (run_builtin(loaded.name, arguments)) {
+    STANDIN_LOG(1, "dispatch of %s, the runtime's own", loaded.name.c_str());
+    return;
+  }
+  std::lock_guard lock(run_mutex);
+  auto& host_kernels = loaded.executable->host_kernels;
+  if (host_kernels.find(loaded.name) == host_kernels.end()) {
+    const std::string error = build_for(*loaded.executable, loaded.name);
+    if (!error.empty()) return skipped(loaded.name, error);
+  }
+  Launch launch = {{}, {packet.workgroup_size_x, packet.workgroup_size_y, packet.workgroup_size_z}, wave_size()};
+  const uint32_t grid[3] = {packet.grid_size_x, packet.grid_size_y, packet.grid_size_z};
+  for (int axis = 0; axis < 3; ++axis) launch.blocks[axis] = (grid[axis] + launch.threads[axis] - 1) / launch.threads[axis];
+  STANDIN_LOG(1, "dispatch of %s, %ux%ux%u blocks of %ux%ux%u threads", loaded.name.c_str(), launch.blocks[0],
+              launch.blocks[1], launch.blocks[2], launch.threads[0], launch.threads[1], launch.threads[2]);
+  Variables variables(*loaded.executable);
+  host_kernels[loaded.name](arguments, &launch);
+}
+
+}  // namespace standin
+
+// ---- loading -------------------------------------------------------------------------------------------------------
+HSA_EXPORT hsa_status_t hsa_code_object_reader_create_from_memory(
+    const void* image, size_t bytes, hsa_code_object_reader_t* reader) {
+  // The runtime may free the image before it loads what was read.
+  reader->handle = uint64_t(new std::string(static_cast<const char*>(image), bytes));
+  return HSA_STATUS_SUCCESS;
+}
+
+HSA_EXPORT hsa_status_t hsa_code_object_reader_destroy(hsa_code_object_reader_t reader) {
+  delete reinterpret_cast<std::string*>(reader.handle);
+  return HSA_STATUS_SUCCESS;
+}
+
+HSA_EXPORT hsa_status_t hsa_executable_create_alt(
+    hsa_profile_t, hsa_default_float_rounding_mode_t, const char*, hsa_executable_t* executable) {
+  executable->handle = uint64_t(new Executable);
+  return HSA_STATUS_SUCCESS;
+}
+
+HSA_EXPORT hsa_status_t hsa_executable_destroy(hsa_executable_t handle) {
+  Executable* executable = executable_of(handle);
+  {
+    std::lock_guard lock(kernels_mutex);
+    for (const auto& symbol : executable->symbols) kernels.erase(uint64_t(symbol->address));
+  }
+  std::lock_guard lock(run_mutex);
+  for (void* library : executable->libraries) dlclose(library);
+  for (void* memory : executable->memory) standin::free_memory(memory);
+  delete executable;
+  return HSA_STATUS_SUCCESS;
+}
+
+HSA_EXPORT hsa_status_t hsa_executable_freeze(hsa_executable_t, const char*) { return HSA_STATUS_SUCCESS; }
+
+HSA_EXPORT hsa_status_t hsa_executable_agent_global_variable_define(
+    hsa_executable_t executable, hsa_agent_t, const char* name, void* address) {
+  executable_of(executable)->defined_outside[name] = address;
+  return HSA_STATUS_SUCCESS;
+}
+
+HSA_EXPORT hsa_status_t hsa_executable_load_agent_code_object(
+    hsa_executable_t handle, hsa_agent_t, hsa_code_object_reader_t reader, const char*, hsa_loaded_code_object_t* loaded) {
+  Executable& executable = *executable_of(handle);
+  const std::string& image = *reinterpret_cast<std::string*>(reader.handle);
+  const auto* header = reinterpret_cast<const Elf64_Ehdr*>(image.data());
+  if (image.size() < sizeof *header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0) {
+    return HSA_STATUS_ERROR_INVALID_CODE_OBJECT;
+  }
+  const auto* segments = reinterpret_cast<const Elf64_Phdr*>(image.data() + header->e_phoff);
+  const auto* sections = reinterpret_cast<const Elf64_Shdr*>(image.data() + header->e_shoff);
+
+  uint64_t extent = 0;
+  for (int i = 0; i < header->e_phnum; ++i) {
+    if (segments[i].p_type == PT_LOAD) extent = std::max(extent, segments[i].p_vaddr + segments[i].p_memsz);
+  }
+  auto* base = static_cast<uint8_t*>(standin::allocate_device_memory(extent));
+  executable.memory.push_back(base);
+  for (int i = 0; i < header->e_phnum; ++i) {
+    if (segments[i].p_type != PT_LOAD) continue;
+    std::memcpy(base + segments[i].p_vaddr, image.data() + segments[i].p_offset, segments[i].p_filesz);
+  }
+
+  const Elf64_Sym* symbols = nullptr;
+  const char* names = nullptr;
+  size_t count = 0;
+  for (int i = 0; i < header->e_shnum; ++i) {
+    if (sections[i].sh_type != SHT_DYNSYM) continue;
+    symbols = reinterpret_cast<const Elf64_Sym*>(image.data() + sections[i].sh_offset);
+    count = sections[i].sh_size / sizeof *symbols;
+    names = image.data() + sections[sections[i].sh_link].sh_offset;
+  }
+
+  for (int i = 0; i < header->e_shnum; ++i) {
+    if (sections[i].sh_type != SHT_RELA) continue;
+    const auto* entries = reinterpret_cast<const Elf64_Rela*>(image.data() + sections[i].sh_offset);
+    for (size_t k = 0; k < sections[i].sh_size / sizeof *entries; ++k) {
+      const uint32_t type = ELF64_R_TYPE(entries[k].r_info), symbol = ELF64_R_SYM(entries[k].r_info);
+      uint64_t value = uint64_t(entries[k].r_addend);
+      if (type == kRelative64) {
+        value += uint64_t(base);
+      } else if (type == kAbs64 && symbol < count) {
+        const auto outside = executable.defined_outside.find(names + symbols[symbol].st_name);
+        if (symbols[symbol].st_shndx != SHN_UNDEF) {
+          value += uint64_t(base) + symbols[symbol].st_value;
+        } else if (outside != executable.defined_outside.end()) {
+          value += uint64_t(outside->second);
+        }
+      } else {
+        STANDIN_LOG(1, "relocation of type %u is not known", type);
+        continue;
+      }
+      std::memcpy(base + entries[k].r_offset, &value, sizeof value);
+    }
+  }
+
+  for (size_t i = 1; i < count; ++i) {
+    if (symbols[i].st_shndx == SHN_UNDEF || ELF64_ST_TYPE(symbols[i].st_info) == STT_FUNC) continue;
+    const std::string name = names + symbols[i].st_name;
+    const bool is_kernel = name.size() > 3 && name.compare(name.size() - 3, 3, ".kd") == 0;
+    if (!is_kernel && ELF64_ST_TYPE(symbols[i].st_info) != STT_OBJECT) continue;
+    auto* address = base + symbols[i].st_value;
+    executable.symbols.push_back(std::make_unique<Symbol>(Symbol{name, is_kernel, address, uint32_t(symbols[i].st_size)}));
+    if (is_kernel) {
+      std::lock_guard lock(kernels_mutex);
+      kernels[uint64_t(address)] = {name.substr(0, name.size() - 3), &executable};
+    }
+    STANDIN_LOG(2, "loaded %s at %p", name.c_str(), static_cast<void*>(address));
+  }
+  if (auto program = standin::source_section::find(image.data())) executable.program = std::move(program);
+  if (loaded) loaded->handle = uint64_t(base);
+  return HSA_STATUS_SUCCESS;
+}
+
+HSA_EXPORT hsa_status_t hsa_executable_get_symbol_by_name(
+    hsa_executable_t executable, const char* name, const hsa_agent_t*, hsa_executable_symbol_t* symbol) {
+  for (const auto& known : executable_of(executable)->symbols) {
+    if (known->name == name) {
+      symbol->handle = uint64_t(known.get());
+      return HSA_STATUS_SUCCESS;
+    }
+  }
+  return HSA_STATUS_ERROR_INVALID_SYMBOL_NAME;
+}
+
+HSA_EXPORT hsa_status_t hsa_executable_symbol_get_info(
+    hsa_executable_symbol_t handle, hsa_executable_symbol_info_t what, void* value) {
+  const auto& symbol = *reinterpret_cast<const Symbol*>(handle.handle);
+  // A kernel descriptor begins with the bytes of its group, private and argument segments.
+  const auto* descriptor = reinterpret_cast<const uint32_t*>(symbol.address);
+  switch (int(what)) {
+    case HSA_EXECUTABLE_SYMBOL_INFO_TYPE:
+      return answer<uint32_t>(value, symbol.is_kernel ? HSA_SYMBOL_KIND_KERNEL : HSA_SYMBOL_KIND_VARIABLE);
+    case HSA_EXECUTABLE_SYMBOL_INFO_NAME_LENGTH: return answer<uint32_t>(value, uint32_t(symbol.name.size()));
+    case HSA_EXECUTABLE_SYMBOL_INFO_NAME:
+      std::memcpy(value, symbol.name.data(), symbol.name.size());
+      return HSA_STATUS_SUCCESS;
+    case HSA_EXECUTABLE_SYMBOL_INFO_KERNEL_OBJECT:
+    case HSA_EXECUTABLE_SYMBOL_INFO_VARIABLE_ADDRESS: return answer<uint64_t>(value, uint64_t(symbol.address));
+    case HSA_EXECUTABLE_SYMBOL_INFO_VARIABLE_SIZE: return answer<uint32_t>(value, symbol.bytes);
+    case HSA_EXECUTABLE_SYMBOL_INFO_KERNEL_GROUP_SEGMENT_SIZE: return answer<uint32_t>(value, descriptor[0]);
+    case HSA_EXECUTABLE_SYMBOL_INFO_KERNEL_PRIVATE_SEGMENT_SIZE: return answer<uint32_t>(value, descriptor[1]);
+    case HSA_EXECUTABLE_SYMBOL_INFO_KERNEL_KERNARG_SEGMENT_SIZE: return answer<uint32_t>(value, descriptor[2]);
+    case HSA_EXECUTABLE_SYMBOL_INFO_KERNEL_KERNARG_SEGMENT_ALIGNMENT: return answer<uint32_t>(value, 16);
+    case HSA_EXECUTABLE_SYMBOL_INFO_KERNEL_DYNAMIC_CALLSTACK: return answer<bool>(value, false);
+  }
+  STANDIN_LOG(1, "hsa_executable_symbol_get_info: no answer to %u", unsigned(what));
+  return HSA_STATUS_ERROR_INVALID_ARGUMENT;
+}

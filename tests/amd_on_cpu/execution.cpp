@@ -1,0 +1,355 @@
+// Signals, queues that a thread drains, and copies.
+#include <unistd.h>
+
+#include <list>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <thread>
+#include <vector>
+
+#include "standin.h"
+
+namespace {
+
+using standin::holds;
+using standin::now_ns;
+using standin::value_of;
+
+// Waits in ever longer steps: most things come at once, and an idle queue should cost next to nothing.
+template <class Condition>
+void wait_until(Condition condition) {
+  for (int round = 0; !condition(); ++round) {
+    if (round < 50) {
+      std::this_thread::yield();
+    } else {
+      usleep(round < 2000 ? 20 : 200);
+    }
+  }
+}
+
+void complete(hsa_signal_t signal, uint64_t started_ns) {
+  if (!signal.handle) return;
+  auto* memory = reinterpret_cast<amd_signal_t*>(signal.handle);
+  memory->start_ts = started_ns;
+  memory->end_ts = now_ns() + 1;
+  value_of(signal).fetch_sub(1);
+}
+
+// ---- handlers that are called when a signal's value meets a condition ------------------------------------------------
+struct Handler {
+  hsa_signal_t signal;
+  hsa_signal_condition_t condition;
+  int64_t compared;
+  hsa_amd_signal_handler function;
+  void* data;
+};
+
+std::mutex handlers_mutex;
+std::list<Handler> handlers;
+
+void call_handlers() {
+  for (;;) {
+    std::vector<Handler> met;
+    {
+      std::lock_guard lock(handlers_mutex);
+      for (auto handler = handlers.begin(); handler != handlers.end();) {
+        if (holds(handler->condition, value_of(handler->signal).load(), handler->compared)) {
+          met.push_back(*handler);
+          handler = handlers.erase(handler);
+        } else {
+          ++handler;
+        }
+      }
+    }
+    for (const Handler& handler : met) {
+      if (handler.function(value_of(handler.signal).load(), handler.data)) {
+        std::lock_guard lock(handlers_mutex);
+        handlers.push_back(handler);
+      }
+    }
+    if (met.empty()) usleep(50);
+  }
+}
+
+// ---- queues --------------------------------------------------------------------------------------------------------
+struct Queue {
+  amd_queue_t shared;  // first, for its address is the handle
+  std::unique_ptr<hsa_kernel_dispatch_packet_t[]> packets;
+  std::atomic<bool> stop;
+  std::thread worker;
+};
+
+Queue* queue_of(const hsa_queue_t* queue) { return reinterpret_cast<Queue*>(const_cast<hsa_queue_t*>(queue)); }
+
+std::atomic<uint64_t>& read_index(Queue& queue) { return standin::atomic_view(queue.shared.read_dispatch_id); }
+std::atomic<uint64_t>& write_index(Queue& queue) { return standin::atomic_view(queue.shared.write_dispatch_id); }
+
+void wait_for_all(Queue& queue, const hsa_signal_t (&signals)[5]) {
+  for (hsa_signal_t signal : signals) {
+    if (signal.handle) wait_until([&] { return value_of(signal).load() == 0 || queue.stop; });
+  }
+}
+
+void wait_for_any(Queue& queue, const hsa_signal_t (&signals)[5]) {
+  wait_until([&] {
+    bool none = true;
+    for (hsa_signal_t signal : signals) {
+      if (!signal.handle) continue;
+      none = false;
+      if (value_of(signal).load() == 0) return true;
+    }
+    return none || queue.stop;
+  });
+}
+
+void process(Queue& queue, hsa_kernel_dispatch_packet_t& packet, int type) {
+  standin::jitter();
+  const uint64_t started = now_ns();
+  hsa_signal_t completion = packet.completion_signal;
+  switch (type) {
+    case HSA_PACKET_TYPE_KERNEL_DISPATCH:
+      standin::run_kernel(packet);
+      break;
+    case HSA_PACKET_TYPE_BARRIER_AND:
+    case HSA_PACKET_TYPE_BARRIER_OR: {
+      const auto& barrier = reinterpret_cast<hsa_barrier_and_packet_t&>(packet);
+      if (type == HSA_PACKET_TYPE_BARRIER_AND) {
+        wait_for_all(queue, barrier.dep_signal);
+      } else {
+        wait_for_any(queue, barrier.dep_signal);
+      }
+      completion = barrier.completion_signal;
+      break;
+    }
+    case HSA_PACKET_TYPE_VENDOR_SPECIFIC: {
+      const auto& barrier = reinterpret_cast<hsa_amd_barrier_value_packet_t&>(packet);
+      if (barrier.header.AmdFormat != HSA_AMD_PACKET_TYPE_BARRIER_VALUE) {
+        STANDIN_LOG(1, "vendor packet %u is not known", barrier.header.AmdFormat);
+        break;
+      }
+      if (barrier.signal.handle) {
+        const auto condition = hsa_signal_condition_t(barrier.cond);
+        wait_until([&] {
+          return holds(condition, value_of(barrier.signal).load() & barrier.mask, barrier.value) || queue.stop;
+        });
+      }
+      completion = barrier.completion_signal;
+      break;
+    }
+    default:
+      STANDIN_LOG(1, "packet type %d is not known", type);
+  }
+  __atomic_store_n(&packet.header, uint16_t(HSA_PACKET_TYPE_INVALID), __ATOMIC_RELEASE);
+  read_index(queue).fetch_add(1);
+  complete(completion, started);
+}
+
+void drain(Queue& queue) {
+  const uint32_t size = queue.shared.hsa_queue.size;
+  const hsa_signal_t doorbell = queue.shared.hsa_queue.doorbell_signal;
+  while (!queue.stop) {
+    const uint64_t next = read_index(queue).load();
+    auto& packet = queue.packets[next % size];
+    int type = HSA_PACKET_TYPE_INVALID;
+    wait_until([&] {
+      if (queue.stop) return true;
+      if (value_of(doorbell).load() < int64_t(next) || next >= write_index(queue).load()) return false;
+      type = __atomic_load_n(&packet.header, __ATOMIC_ACQUIRE) & 0xff;
+      return type != HSA_PACKET_TYPE_INVALID;
+    });
+    if (!queue.stop) process(queue, packet, type);
+  }
+}
+
+// ---- copies --------------------------------------------------------------------------------------------------------
+hsa_status_t copy_later(
+    void* dst, const void* src, size_t bytes, uint32_t count, const hsa_signal_t* dependencies, hsa_signal_t completion) {
+  // A thread for each copy: copies that nothing orders may overtake one another, as on real copy engines.
+  std::vector<hsa_signal_t> waits(dependencies, dependencies + count);
+  std::thread([=] {
+    for (hsa_signal_t signal : waits) wait_until([&] { return value_of(signal).load() == 0; });
+    standin::jitter();
+    const uint64_t started = now_ns();
+    std::memmove(dst, src, bytes);
+    complete(completion, started);
+  }).detach();
+  return HSA_STATUS_SUCCESS;
+}
+
+}  // namespace
+
+namespace standin {
+
+hsa_status_t make_signal(int64_t value, hsa_signal_t* signal) {
+  constexpr size_t kBytes = (sizeof(amd_signal_t) + 63) / 64 * 64;
+  auto* memory = static_cast<amd_signal_t*>(std::aligned_alloc(64, kBytes));
+  std::memset(memory, 0, kBytes);
+  memory->kind = AMD_SIGNAL_KIND_USER;
+  memory->value = value;
+  signal->handle = uint64_t(memory);
+  return HSA_STATUS_SUCCESS;
+}
+
+bool holds(hsa_signal_condition_t condition, int64_t value, int64_t compared) {
+  switch (condition) {
+    case HSA_SIGNAL_CONDITION_EQ: return value == compared;
+    case HSA_SIGNAL_CONDITION_NE: return value != compared;
+    case HSA_SIGNAL_CONDITION_LT: return value < compared;
+    default: return value >= compared;
+  }
+}
+
+}  // namespace standin
+
+// ---- signals -------------------------------------------------------------------------------------------------------
+HSA_EXPORT hsa_status_t hsa_signal_create(hsa_signal_value_t value, uint32_t, const hsa_agent_t*, hsa_signal_t* signal) {
+  return standin::make_signal(value, signal);
+}
+HSA_EXPORT hsa_status_t hsa_amd_signal_create(
+    hsa_signal_value_t value, uint32_t, const hsa_agent_t*, uint64_t, hsa_signal_t* signal) {
+  return standin::make_signal(value, signal);
+}
+// A handler, a queue or a copy may still read it: signals are never given back.
+HSA_EXPORT hsa_status_t hsa_signal_destroy(hsa_signal_t) { return HSA_STATUS_SUCCESS; }
+
+HSA_EXPORT hsa_status_t hsa_amd_signal_value_pointer(hsa_signal_t signal, volatile hsa_signal_value_t** pointer) {
+  *pointer = reinterpret_cast<volatile hsa_signal_value_t*>(&value_of(signal));
+  return HSA_STATUS_SUCCESS;
+}
+HSA_EXPORT hsa_signal_value_t hsa_signal_load_relaxed(hsa_signal_t signal) { return value_of(signal).load(); }
+HSA_EXPORT void hsa_signal_silent_store_relaxed(hsa_signal_t signal, hsa_signal_value_t value) {
+  value_of(signal).store(value);
+}
+HSA_EXPORT void hsa_signal_store_relaxed(hsa_signal_t signal, hsa_signal_value_t value) { value_of(signal).store(value); }
+HSA_EXPORT void hsa_signal_store_screlease(hsa_signal_t signal, hsa_signal_value_t value) {
+  value_of(signal).store(value);
+}
+HSA_EXPORT void hsa_signal_add_relaxed(hsa_signal_t signal, hsa_signal_value_t value) {
+  value_of(signal).fetch_add(value);
+}
+HSA_EXPORT void hsa_signal_subtract_relaxed(hsa_signal_t signal, hsa_signal_value_t value) {
+  value_of(signal).fetch_sub(value);
+}
+
+HSA_EXPORT hsa_signal_value_t hsa_signal_wait_scacquire(
+    hsa_signal_t signal, hsa_signal_condition_t condition, hsa_signal_value_t compared, uint64_t timeout_ns, hsa_wait_state_t) {
+  const uint64_t begin = now_ns();
+  int64_t value = 0;
+  wait_until([&] {
+    value = value_of(signal).load();
+    return holds(condition, value, compared) || (timeout_ns != UINT64_MAX && now_ns() - begin > timeout_ns);
+  });
+  return value;
+}
+
+HSA_EXPORT hsa_status_t hsa_amd_signal_async_handler(
+    hsa_signal_t signal, hsa_signal_condition_t condition, hsa_signal_value_t compared, hsa_amd_signal_handler function, void* data) {
+  static std::once_flag started;
+  std::call_once(started, [] { std::thread(call_handlers).detach(); });
+  std::lock_guard lock(handlers_mutex);
+  handlers.push_back({signal, condition, compared, function, data});
+  return HSA_STATUS_SUCCESS;
+}
+
+// ---- queues --------------------------------------------------------------------------------------------------------
+HSA_EXPORT hsa_status_t hsa_queue_create(
+    hsa_agent_t, uint32_t size, hsa_queue_type32_t type, void (*)(hsa_status_t, hsa_queue_t*, void*), void*, uint32_t, uint32_t, hsa_queue_t** handle) {
+  static std::atomic<uint64_t> next_id{1};
+  auto* queue = new Queue{};
+  queue->packets.reset(new (std::align_val_t(64)) hsa_kernel_dispatch_packet_t[size]());
+  for (uint32_t i = 0; i < size; ++i) queue->packets[i].header = HSA_PACKET_TYPE_INVALID;
+  hsa_queue_t& shown = queue->shared.hsa_queue;
+  shown.type = type;
+  shown.features = HSA_QUEUE_FEATURE_KERNEL_DISPATCH;
+  shown.size = size;
+  shown.id = next_id++;
+  shown.base_address = queue->packets.get();
+  standin::make_signal(-1, &shown.doorbell_signal);
+  queue->worker = std::thread(drain, std::ref(*queue));
+  *handle = &shown;
+  return HSA_STATUS_SUCCESS;
+}
+
+HSA_EXPORT hsa_status_t hsa_queue_destroy(hsa_queue_t* handle) {
+  Queue* queue = queue_of(handle);
+  queue->stop = true;
+  queue->worker.join();
+  ::operator delete[](queue->packets.release(), std::align_val_t(64));
+  delete queue;
+  return HSA_STATUS_SUCCESS;
+}
+
+HSA_EXPORT uint64_t hsa_queue_add_write_index_screlease(const hsa_queue_t* queue, uint64_t count) {
+  return write_index(*queue_of(queue)).fetch_add(count);
+}
+HSA_EXPORT uint64_t hsa_queue_load_read_index_relaxed(const hsa_queue_t* queue) {
+  return read_index(*queue_of(queue)).load();
+}
+HSA_EXPORT uint64_t hsa_queue_load_read_index_scacquire(const hsa_queue_t* queue) {
+  return read_index(*queue_of(queue)).load();
+}
+HSA_EXPORT uint64_t hsa_queue_load_write_index_relaxed(const hsa_queue_t* queue) {
+  return write_index(*queue_of(queue)).load();
+}
+HSA_EXPORT hsa_status_t hsa_amd_queue_set_priority(hsa_queue_t*, hsa_amd_queue_priority_t) { return HSA_STATUS_SUCCESS; }
+HSA_EXPORT hsa_status_t hsa_amd_queue_cu_set_mask(const hsa_queue_t*, uint32_t, const uint32_t*) {
+  return HSA_STATUS_SUCCESS;
+}
+
+// ---- times ---------------------------------------------------------------------------------------------------------
+HSA_EXPORT hsa_status_t hsa_amd_profiling_set_profiler_enabled(hsa_queue_t*, int) { return HSA_STATUS_SUCCESS; }
+HSA_EXPORT hsa_status_t hsa_amd_profiling_async_copy_enable(bool) { return HSA_STATUS_SUCCESS; }
+
+HSA_EXPORT hsa_status_t hsa_amd_profiling_get_dispatch_time(
+    hsa_agent_t, hsa_signal_t signal, hsa_amd_profiling_dispatch_time_t* time) {
+  const auto* memory = reinterpret_cast<amd_signal_t*>(signal.handle);
+  time->start = memory->start_ts;
+  time->end = memory->end_ts;
+  return HSA_STATUS_SUCCESS;
+}
+HSA_EXPORT hsa_status_t hsa_amd_profiling_get_async_copy_time(
+    hsa_signal_t signal, hsa_amd_profiling_async_copy_time_t* time) {
+  const auto* memory = reinterpret_cast<amd_signal_t*>(signal.handle);
+  time->start = memory->start_ts;
+  time->end = memory->end_ts;
+  return HSA_STATUS_SUCCESS;
+}
+
+// ---- copies --------------------------------------------------------------------------------------------------------
+HSA_EXPORT hsa_status_t hsa_amd_memory_async_copy(
+    void* dst, hsa_agent_t, const void* src, hsa_agent_t, size_t bytes, uint32_t count, const hsa_signal_t* dependencies, hsa_signal_t completion) {
+  return copy_later(dst, src, bytes, count, dependencies, completion);
+}
+
+HSA_EXPORT hsa_status_t hsa_amd_memory_async_copy_on_engine(
+    void* dst, hsa_agent_t, const void* src, hsa_agent_t, size_t bytes, uint32_t count, const hsa_signal_t* dependencies, hsa_signal_t completion, hsa_amd_sdma_engine_id_t, bool) {
+  return copy_later(dst, src, bytes, count, dependencies, completion);
+}
+
+HSA_EXPORT hsa_status_t hsa_amd_memory_async_copy_rect(
+    const hsa_pitched_ptr_t* dst, const hsa_dim3_t* dst_offset, const hsa_pitched_ptr_t* src, const hsa_dim3_t* src_offset,
+    const hsa_dim3_t* range, hsa_agent_t, hsa_amd_copy_direction_t, uint32_t count, const hsa_signal_t* dependencies,
+    hsa_signal_t completion) {
+  for (uint32_t i = 0; i < count; ++i) wait_until([&] { return value_of(dependencies[i]).load() == 0; });
+  const uint64_t started = now_ns();
+  const auto row = [](const hsa_pitched_ptr_t& area, const hsa_dim3_t& offset, uint32_t y, uint32_t z) {
+    return static_cast<char*>(area.base) + (z + offset.z) * area.slice + (y + offset.y) * area.pitch + offset.x;
+  };
+  for (uint32_t z = 0; z < range->z; ++z) {
+    for (uint32_t y = 0; y < range->y; ++y) {
+      std::memcpy(row(*dst, *dst_offset, y, z), row(*src, *src_offset, y, z), range->x);
+    }
+  }
+  complete(completion, started);
+  return HSA_STATUS_SUCCESS;
+}
+
+HSA_EXPORT hsa_status_t hsa_amd_memory_copy_engine_status(hsa_agent_t, hsa_agent_t, uint32_t* engines) {
+  *engines = 3;
+  return HSA_STATUS_SUCCESS;
+}
+HSA_EXPORT hsa_status_t hsa_amd_memory_get_preferred_copy_engine(hsa_agent_t, hsa_agent_t, uint32_t* engines) {
+  *engines = 3;
+  return HSA_STATUS_SUCCESS;
+}

@@ -1,0 +1,123 @@
+"""The tree itself: what no file of the project may hold, and what every public name must have."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hipgraphdsl
+
+ROOT = Path(__file__).parent.parent
+
+SKIPPED = {".git", ".venv", ".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", "__pycache__", "build", "dist"}
+PICTURES = {".gif", ".png"}
+
+# The patterns are written so that they do not find themselves.
+PATH_OF_ONE_MACHINE = re.compile(r"(?<![\w./-])/(?:root|home|tmp|work|Users)/\w")
+UNFINISHED = re.compile(r"\b(?:TO[D]O|FIX[M]E|XX[X]|HAC[K])\b")
+SAYS_NOTHING = {"utils.py", "util.py", "helpers.py", "misc.py", "common.py"}
+
+
+def project_files() -> list[Path]:
+    """Return what belongs to the project: what git knows or would take, or every file where there is no git."""
+    asked = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, check=False
+    )
+    if asked.returncode == 0:
+        found = [ROOT / name for name in asked.stdout.decode().split("\0") if name]
+    else:
+        found = [path for path in ROOT.rglob("*") if not SKIPPED & set(path.relative_to(ROOT).parts)]
+    return sorted(path for path in found if path.is_file())
+
+
+FILES = project_files()
+TEXTS = [path for path in FILES if path.suffix not in PICTURES]
+
+
+def lines_with(pattern: re.Pattern[str]) -> list[str]:
+    return [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()[:120]}"
+        for path in TEXTS
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if pattern.search(line)
+    ]
+
+
+def test_no_file_names_a_path_of_one_machine() -> None:
+    assert lines_with(PATH_OF_ONE_MACHINE) == []
+
+
+def test_nothing_is_marked_as_unfinished() -> None:
+    assert lines_with(UNFINISHED) == []
+
+
+def test_every_module_has_a_noun_for_a_name() -> None:
+    assert [str(path.relative_to(ROOT)) for path in FILES if path.name in SAYS_NOTHING] == []
+
+
+def test_only_pictures_are_binary_and_they_are_small() -> None:
+    binary = [str(path.relative_to(ROOT)) for path in TEXTS if b"\0" in path.read_bytes()]
+    large = [str(path.relative_to(ROOT)) for path in FILES if path.stat().st_size > 1_000_000]
+    assert binary == []
+    assert large == []
+
+
+def test_text_files_end_with_one_newline() -> None:
+    wrong = []
+    for path in TEXTS:
+        data = path.read_bytes()
+        if data and (not data.endswith(b"\n") or data.endswith(b"\n\n") or b"\r" in data):
+            wrong.append(str(path.relative_to(ROOT)))
+    assert wrong == []
+
+
+MODULES = sorted(
+    info.name
+    for info in pkgutil.walk_packages(hipgraphdsl.__path__, "hipgraphdsl.")
+    if not info.name.endswith(".__main__")
+)
+
+
+def public_members(module: Any) -> list[tuple[str, Any]]:
+    """Return the names in ``__all__`` that are defined in this module, with the public methods of their classes."""
+    found = []
+    for name in getattr(module, "__all__", ()):
+        value = getattr(module, name)
+        if getattr(value, "__module__", None) != module.__name__ or not (inspect.isclass(value) or callable(value)):
+            continue
+        found.append((name, value))
+        if not inspect.isclass(value):
+            continue
+        for member, attribute in vars(value).items():
+            if not member.startswith("_") and (inspect.isfunction(attribute) or isinstance(attribute, property)):
+                found.append((f"{name}.{member}", getattr(value, member)))
+    return found
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_module_and_its_public_names_are_documented(name: str) -> None:
+    module = importlib.import_module(name)
+    assert inspect.getdoc(module), f"{name} has no docstring"
+    if ".runtimes" in name:
+        # Their methods are HIP's calls, which HIP's own reference documents.
+        missing = [member for member, value in public_members(module) if "." not in member and not inspect.getdoc(value)]
+    else:
+        missing = [member for member, value in public_members(module) if not inspect.getdoc(value)]
+    assert missing == []
+
+
+def test_package_exports_what_it_lists() -> None:
+    assert [name for name in hipgraphdsl.__all__ if not hasattr(hipgraphdsl, name)] == []
+    assert sorted(hipgraphdsl.__all__, key=str.lower) == sorted(set(hipgraphdsl.__all__), key=str.lower)
+
+
+def test_version_is_written_once() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+", hipgraphdsl.__version__)
+    assert f"[{hipgraphdsl.__version__}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")

@@ -1,0 +1,575 @@
+"""Signatures, arguments, modules: what is read from HIP C++ source without compiling it."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hipgraphdsl.errors import DeclarationError
+from hipgraphdsl.kernels import ArgumentPacker, Kernel, KernelParameter, Module, Signature, check_argument
+from hipgraphdsl.source import evaluate, tokenize
+
+SCALE = 'extern "C" __global__ void scale(float* x, float a, size_t n) { x[0] = a; }\n'
+
+
+def signature_of(parameters: str, before: str = "", **options: Any) -> Signature:
+    found = Module(f"{before}\n__global__ void k({parameters}) {{}}", **options)["k"].signature
+    assert found is not None
+    return found
+
+
+def parameter_of(text: str, before: str = "", **options: Any) -> KernelParameter:
+    (only,) = signature_of(text, before, **options).parameters
+    return only
+
+
+# -- parameters --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "ctype", "pointer", "const", "dtype", "lanes"),
+    [
+        ("float* x", "x", "float*", True, False, "f4", 1),
+        ("const float* x", "x", "const float*", True, True, "f4", 1),
+        ("float const *x", "x", "const float*", True, True, "f4", 1),
+        ("float* const x", "x", "float*", True, False, "f4", 1),
+        ("const float* __restrict__ const x", "x", "const float*", True, True, "f4", 1),
+        ("volatile int *__restrict x", "x", "int*", True, False, "i4", 1),
+        ("double x[]", "x", "double*", True, False, "f8", 1),
+        ("const double x[16]", "x", "const double*", True, True, "f8", 1),
+        ("float (*x)[4]", "x", "float*", True, False, "f4", 1),
+        ("int x", "x", "int", False, False, "i4", 1),
+        ("const int x = 3", "x", "const int", False, False, "i4", 1),
+        ("unsigned x", "x", "unsigned", False, False, "u4", 1),
+        ("unsigned long long x", "x", "unsigned long long", False, False, "u8", 1),
+        ("long long unsigned int x", "x", "long long unsigned int", False, False, "u8", 1),
+        ("long int x", "x", "long int", False, False, "i8", 1),
+        ("short x", "x", "short", False, False, "i2", 1),
+        ("unsigned char* x", "x", "unsigned char*", True, False, "u1", 1),
+        ("char x", "x", "char", False, False, "i1", 1),
+        ("bool x", "x", "bool", False, False, "?", 1),
+        ("size_t x", "x", "size_t", False, False, "u8", 1),
+        ("std::size_t x", "x", "std::size_t", False, False, "u8", 1),
+        ("::std::uint32_t const x", "x", "const ::std::uint32_t", False, False, "u4", 1),
+        ("std::int64_t* x", "x", "std::int64_t*", True, False, "i8", 1),
+        ("uint8_t* x", "x", "uint8_t*", True, False, "u1", 1),
+        ("__half* x", "x", "__half*", True, False, "f2", 1),
+        ("_Float16 x", "x", "_Float16", False, False, "f2", 1),
+        ("float2 x", "x", "float2", False, False, "f4", 2),
+        ("const float4* x", "x", "const float4*", True, True, "f4", 4),
+        ("uchar4 x", "x", "uchar4", False, False, "u1", 4),
+        ("dim3 x", "x", "dim3", False, False, "u4", 3),
+        ("hipFloatComplex* x", "x", "hipFloatComplex*", True, False, "c8", 1),
+        ("std::complex<double> x", "x", "std::complex<double>", False, False, "c16", 1),
+        ("struct Point* x", "x", "Point*", True, False, None, 1),
+        ("const void* x", "x", "const void*", True, True, None, 1),
+        ("float*", "arg0", "float*", True, False, "f4", 1),
+        ("[[maybe_unused]] float* x", "x", "float*", True, False, "f4", 1),
+        ("float __attribute__((aligned(16)))* x", "x", "float*", True, False, "f4", 1),
+    ],
+)
+def test_parameter_is_read(
+    text: str, name: str, ctype: str, pointer: bool, const: bool, dtype: str | None, lanes: int
+) -> None:
+    found = parameter_of(text)
+    wanted = None if dtype is None else np.dtype(dtype)
+    assert (found.name, found.ctype, found.pointer, found.const, found.dtype, found.lanes) == (
+        name, ctype, pointer, const, wanted, lanes,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ctype", "size", "align"),
+    [("float*", 8, 8), ("float3", 12, 4), ("float4", 16, 16), ("float2", 8, 8), ("double2", 16, 16), ("uchar4", 4, 4),
+     ("bool", 1, 1), ("__half", 2, 2), ("hipFloatComplex", 8, 8), ("long", 8, 8), ("dim3", 12, 4)],
+)  # fmt: skip
+def test_parameter_has_natural_layout(ctype: str, size: int, align: int) -> None:
+    found = parameter_of(f"{ctype} x")
+    assert (found.size, found.align) == (size, align)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "typedef float real;",
+        "using real = float;",
+        "#define real float",
+        "#define REAL float\ntypedef REAL real;",
+        "namespace types { using real = float; }\nusing namespace types;",
+        "#if 0\n#define real double\n#else\n#define real float\n#endif",
+        "#ifdef __HIP_PLATFORM_AMD__\nusing real = float;\n#else\nusing real = double;\n#endif",
+        "#if defined(WIDE) && WIDE > 1\ntypedef double real;\n#elif !defined WIDE\ntypedef float real;\n#endif",
+    ],
+)
+def test_aliases_are_followed(before: str) -> None:
+    found = parameter_of("const real* x", before)
+    assert found.dtype == np.dtype("f4")
+    assert found.const
+
+
+def test_alias_of_a_pointer_keeps_its_const() -> None:
+    found = parameter_of("input x", "typedef const float* input;")
+    assert found.pointer
+    assert found.const
+
+
+def test_options_define_macros() -> None:
+    source = "#ifdef WIDE\nusing real = double;\n#else\nusing real = float;\n#endif"
+    assert parameter_of("real x", source, options=["-DWIDE"]).dtype == np.dtype("f8")
+    assert parameter_of("real x", options=["-Dreal=short"]).dtype == np.dtype("i2")
+
+
+def test_bfloat16_needs_ml_dtypes() -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    assert parameter_of("__hip_bfloat16* x").dtype == np.dtype(ml_dtypes.bfloat16)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("float& x", "reference"),
+        ("float** x", "pointer to a pointer"),
+        ("float* x[]", "pointer to a pointer"),
+        ("Unknown x", "type 'Unknown' is not known"),
+        ("Unknown* x", "type 'Unknown' is not known"),
+        ("Point x", "struct Point is passed by value"),
+        ("Mode x", "enum Mode"),
+        ("void (*x)(int)", "pointers to functions"),
+        ("long double x", "long double"),
+        ("float float x y", "'y' is not understood"),
+    ],
+)
+def test_parameter_that_is_refused_names_kernel_and_parameter(text: str, said: str) -> None:
+    module = Module(f"struct Point {{ float x; }}; enum Mode {{ A }};\n__global__ void k({text}) {{}}")
+    with pytest.raises(DeclarationError) as caught:
+        module["k"]
+    message = str(caught.value)
+    assert said in message
+    assert "kernel 'k'" in message
+    assert "x" in message
+    assert caught.value.array == "k"
+
+
+def test_struct_by_value_takes_its_layout() -> None:
+    dtype = np.dtype([("a", "f4"), ("n", "i8")], align=True)
+    found = parameter_of("Params p", "struct Params { float a; long n; };", structs={"Params": dtype})
+    assert (found.dtype, found.size, found.align) == (dtype, 16, 8)
+    pointer = parameter_of("const Params* p", structs={"Params": dtype})
+    assert (pointer.dtype, pointer.pointer, pointer.const) == (dtype, True, True)
+
+
+# -- declarations ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'extern "C" __global__ void scale(float* x, float a, size_t n) { }',
+        'extern "C" {\n__global__ void scale(float* x, float a, size_t n) { }\n}',
+        "static __global__ void scale(float* x, float a, size_t n) { }",
+        "void __global__ scale(float* x, float a, size_t n) { }",
+        "__global__ __launch_bounds__(256, 2) void scale(float* x, float a, size_t n) { }",
+        "__global__ void __launch_bounds__(256) scale(float* x, float a, size_t n) { }",
+        "__attribute__((noinline)) __global__ void scale(float* x, float a, size_t n) { }",
+        "[[nodiscard]] __global__ void scale(float* x, float a, size_t n) { }",
+        "__global__ void scale(float* x, float a, size_t n);\n__global__ void scale(float* y, float b, size_t m) { }",
+        "__global__\nvoid\nscale(\n  float* x, // first\n  float a, /* second,\n more */\n  size_t n)\n{ }",
+        "__global__ void sc\\\nale(float* x, float a, size_t n) { }".replace("sc\\\nale", "scale \\\n"),
+        "#define KERNEL(name, T) __global__ void name(T* x, T a, size_t n) { }\nKERNEL(scale, float)",
+        "#define K(name) name##ale\n__global__ void K(sc)(float* x, float a, size_t n) { }",
+        "int helper(int (*f)(int)) { return f(1); }\n__global__ void scale(float* x, float a, size_t n) { }",
+        'const char* text = "__global__ void no(int)"; // __global__ void neither(int);\n' + SCALE,
+        "template <typename T> struct Box { T value; __device__ T get() { return value; } };\n" + SCALE,
+        "template <typename T> __device__ T twice(T x) { return x + x; }\n" + SCALE,
+        "struct { int a; } const table[2] = {{1}, {2}};\n" + SCALE,
+        "__device__ float4 operator+(float4 a, float4 b) { return a; }\n" + SCALE,
+        'enum class Kind : int { A = 1, B };\nstatic_assert(sizeof(int) == 4, "int");\n' + SCALE,
+    ],
+)
+def test_kernel_is_found(source: str) -> None:
+    module = Module(source)
+    assert module.kernels == ("scale",)
+    kernel = module["scale"]
+    assert kernel.signature is not None
+    assert [p.ctype for p in kernel.signature.parameters] == ["float*", "float", "size_t"]
+
+
+def test_kernels_stand_in_order_of_the_source() -> None:
+    module = Module("__global__ void b() {}\n__global__ void a(void) {}\nnamespace n { __global__ void c(int) {} }")
+    assert module.kernels == ("b", "a", "n::c")
+    assert module["a"].signature == Signature("a", ())
+    assert module["c"].name == "n::c"
+    assert list(module) == ["b", "a", "n::c"]
+    assert "a" in module
+
+
+def test_unknown_kernel_names_those_that_exist() -> None:
+    with pytest.raises(DeclarationError, match=r"has no kernel 'scal'; its kernels are 'scale'"):
+        Module(SCALE, name="m")["scal"]
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("int x;", "no __global__ function"),
+        ("__global__ void k(float* x) { if (x) {", "line 1: '{' is not closed"),
+        ("\n\n/* open", "line 3: unterminated comment"),
+        ('\nconst char* s = "open;\n', "line 2: unterminated string"),
+    ],
+)
+def test_source_that_cannot_be_read_names_the_line(source: str, said: str) -> None:
+    with pytest.raises(DeclarationError) as caught:
+        Module(source)
+    assert said in str(caught.value)
+
+
+def test_one_kernel_that_is_not_understood_leaves_the_others() -> None:
+    module = Module("__global__ int bad() { return 0; }\n" + SCALE)
+    assert module["scale"].name == "scale"
+    with pytest.raises(DeclarationError, match="a kernel returns void"):
+        module["bad"]
+
+
+def test_overloads_are_refused() -> None:
+    module = Module("__global__ void k(int* x) {}\n__global__ void k(float* x) {}")
+    with pytest.raises(DeclarationError, match="2 kernels 'k'"):
+        module["k"]
+
+
+def test_launch_bounds_and_shared_bytes_are_read() -> None:
+    module = Module(
+        """
+        #define TILE 16
+        constexpr int PAD = 1;
+        __global__ __launch_bounds__(TILE * TILE) void k(float* x) {
+            const int extra = PAD + 1;
+            __shared__ float a[TILE][TILE + PAD], b;
+            __shared__ double c[extra];
+            extern __shared__ char rest[];
+        }
+        __global__ void plain(float* x) {}
+        __global__ void odd(float* x) { __shared__ Unknown u; }
+        """
+    )
+    assert module["k"].launch_bounds == 256
+    # 16 * 17 floats and one more, 4 bytes of padding, 2 doubles
+    assert module["k"].static_shared_bytes == 16 * 17 * 4 + 4 + 4 + 16
+    assert module["plain"].launch_bounds is None
+    assert module["plain"].static_shared_bytes == 0
+    assert module["odd"].static_shared_bytes is None
+
+
+# -- templates ---------------------------------------------------------------------------------------------------------
+
+TEMPLATE = """
+template <typename T, int N = 4>
+__global__ void scale(T* x, const T (&no)[N]) {}
+template <class T, unsigned N = 2 * 4> __global__ __launch_bounds__(N * 32)
+void fill(T* x, T value) { __shared__ T s[N]; }
+template <> __global__ void fill<bool>(bool* x, bool value) {}
+template <typename... Ts> __global__ void many(Ts... values) {}
+"""
+
+
+def test_template_is_instantiated() -> None:
+    module = Module(TEMPLATE)
+    kernel = module["fill<unsigned  char,2>"]
+    assert kernel.name == "fill<unsigned char, 2>"
+    assert kernel.signature is not None
+    assert [p.dtype for p in kernel.signature.parameters] == [np.dtype("u1"), np.dtype("u1")]
+    assert (kernel.launch_bounds, kernel.static_shared_bytes) == (64, 2)
+    assert module["fill<float>"].launch_bounds == 256
+    assert module["fill<unsigned char, 2>"] is kernel
+
+
+def test_template_specialisation_is_found() -> None:
+    assert Module(TEMPLATE)["fill<bool>"].name == "fill<bool>"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("fill", r"is a template of \(class T, unsigned N\); ask for module\['fill<...>'\]"),
+        ("fill<float, 1, 2>", "got 3 arguments"),
+        ("fill<Unknown>", "type 'Unknown' is not known"),
+        ("fill<float", "'<' is not closed"),
+        ("many<int>", "parameter pack"),
+        ("scale<float>", "reference"),
+    ],
+)
+def test_template_that_is_refused_says_why(name: str, said: str) -> None:
+    with pytest.raises(DeclarationError, match=said):
+        Module(TEMPLATE)[name]
+
+
+def test_plain_kernel_takes_no_template_arguments() -> None:
+    with pytest.raises(DeclarationError, match="is no template"):
+        Module(SCALE)["scale<float>"]
+
+
+# -- variables ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "dtype", "shape", "constant"),
+    [
+        ("__constant__ float table[16];", "table", "f4", (16,), True),
+        ("static __device__ int counter = 0;", "counter", "i4", (), False),
+        ("const int N = 3;\n__device__ double m[N][2 * N];", "m", "f8", (3, 6), False),
+        ("__constant__ short t[] = {1, 2, 3};", "t", "i2", (3,), True),
+        ("__device__ float4 v[2];", "v", "f4", (2, 4), False),
+        ("__device__ int a, b[4];", "b", "i4", (4,), False),
+        ("enum { A, B, COUNT };\n__managed__ long c[COUNT];", "c", "i8", (2,), False),
+        ("namespace n { __constant__ const unsigned u[1 << 4] = {}; }", "n::u", "u4", (16,), True),
+        ("__device__ float* where;", "where", "u8", (), False),
+    ],
+)
+def test_variable_is_read(source: str, name: str, dtype: str, shape: tuple[int, ...], constant: bool) -> None:
+    module = Module(source)
+    symbol = module.symbol(name)
+    assert name in module.symbols
+    assert (symbol.dtype, symbol.shape, symbol.constant) == (np.dtype(dtype), shape, constant)
+    assert symbol.nbytes == np.dtype(dtype).itemsize * int(np.prod(shape))
+    assert symbol.module is module
+    assert symbol == module.symbol(name)
+
+
+def test_unknown_variable_names_those_that_exist() -> None:
+    with pytest.raises(DeclarationError, match="no variable 'tabel'; its variables are 'table'"):
+        Module("__constant__ float table[16];").symbol("tabel")
+
+
+def test_variable_without_layout_says_how_to_give_it() -> None:
+    source = "struct P { float x; };\n__constant__ P points[4];"
+    with pytest.raises(DeclarationError, match="structs="):
+        Module(source).symbol("points")
+    dtype = np.dtype([("x", "f4")])
+    assert Module(source, structs={"P": dtype}).symbol("points").nbytes == 16
+
+
+# -- layout and packing ------------------------------------------------------------------------------------------------
+
+
+def test_layout_is_that_of_c() -> None:
+    found = signature_of("float* x, bool b, float a, char c, double d, short s, float4 v, char e, float3 w")
+
+    class Layout(ctypes.Structure):
+        _fields_ = [
+            ("x", ctypes.c_void_p), ("b", ctypes.c_bool), ("a", ctypes.c_float), ("c", ctypes.c_char),
+            ("d", ctypes.c_double), ("s", ctypes.c_short),
+        ]  # fmt: skip
+
+    wanted = tuple(getattr(Layout, name).offset for name, _ in Layout._fields_)  # type: ignore[misc]
+    assert found.offsets[:6] == wanted
+    assert found.offsets[6:] == (48, 64, 68)
+    assert found.nbytes == 80
+    assert struct.calcsize(found.format) == 80
+
+
+def test_packed_arguments_are_what_the_table_points_at() -> None:
+    found = signature_of("float* x, float a, int n, __half h, float4 v, bool b, hipDoubleComplex z")
+    packer = ArgumentPacker(found)
+    given: list[Any] = [2.5, -3, 0.5, (1, 2, 3, 4), True, 1 + 2j]
+    checked = [
+        check_argument(parameter, value, "node 'k'")
+        for parameter, value in zip(found.parameters[1:], given, strict=True)
+    ]
+    address = packer.pack([0xDEADBEEF, *checked])
+    assert address == packer.address
+    table = (ctypes.c_void_p * 7).from_address(address)
+
+    def value_of(n: int, dtype: str, count: int = 1) -> Any:
+        return np.frombuffer(ctypes.string_at(table[n] or 0, np.dtype(dtype).itemsize * count), dtype)
+
+    assert value_of(0, "u8") == 0xDEADBEEF
+    assert value_of(1, "f4") == 2.5
+    assert value_of(2, "i4") == -3
+    assert value_of(3, "f2") == 0.5
+    assert value_of(4, "f4", 4).tolist() == [1, 2, 3, 4]
+    assert value_of(5, "?")
+    assert value_of(6, "c16") == 1 + 2j
+    assert all((table[n] or 0) % parameter.align == 0 for n, parameter in enumerate(found.parameters))
+
+
+def test_packing_again_writes_the_same_memory() -> None:
+    packer = ArgumentPacker(signature_of("int n"))
+    first = packer.pack([1])
+    assert packer.pack([2]) == first
+    assert ctypes.c_int.from_address((ctypes.c_void_p * 1).from_address(first)[0] or 0).value == 2
+
+
+def test_kernel_without_parameters_packs_nothing() -> None:
+    assert ArgumentPacker(signature_of("")).pack([]) != 0
+
+
+@pytest.mark.parametrize(
+    ("ctype", "value", "wanted"),
+    [
+        ("int", 3, 3),
+        ("int", np.int64(-5), -5),
+        ("unsigned char", 255, 255),
+        ("int", True, 1),
+        ("int", np.array(4), 4),
+        ("float", 0.5, 0.5),
+        ("float", 2, 2.0),
+        ("float", 0.1, float(np.float32(0.1))),
+        ("double", np.float32(0.5), 0.5),
+        ("float", float("inf"), float("inf")),
+        ("bool", np.True_, True),
+        ("float*", None, 0),
+        ("hipFloatComplex", 1 + 2j, np.complex64(1 + 2j).tobytes()),
+        ("int2", [1, 2], np.array([1, 2], "i4").tobytes()),
+        ("float3", np.array([1, 2, 3]), np.array([1, 2, 3], "f4").tobytes()),
+    ],
+)
+def test_value_is_taken(ctype: str, value: object, wanted: object) -> None:
+    found = check_argument(parameter_of(f"{ctype} x"), value, "node 'k'")
+    assert found == wanted
+    assert type(found) is type(wanted)
+
+
+@pytest.mark.parametrize(
+    ("ctype", "value", "said"),
+    [
+        ("int", 0.5, "takes an int (got 0.5 of type float); convert it with int()"),
+        ("int", 2**31, "an int from -2147483648 to 2147483647 (got 2147483648"),
+        ("size_t", -1, "an int from 0 to 18446744073709551615"),
+        ("int", "3", "takes an int"),
+        ("float", 1e300, "a number that float32 can hold"),
+        ("double", 10**400, "a number that float64 can hold"),
+        ("float", 1j, "takes a float"),
+        ("float", True, "takes a float"),
+        ("bool", 2, "True or False"),
+        ("float*", 12345, "takes an array"),
+        ("float4", (1, 2, 3), "takes 4 numbers"),
+        ("int2", (1, 2.5), "takes an int"),
+        ("hipComplex", "1", "a complex number"),
+    ],
+)
+def test_value_of_another_kind_or_range_is_refused(ctype: str, value: object, said: str) -> None:
+    with pytest.raises(DeclarationError) as caught:
+        check_argument(parameter_of(f"{ctype} x"), value, "node 'k'")
+    assert said in str(caught.value)
+    assert str(caught.value).startswith("node 'k': parameter")
+    assert caught.value.array == "x"
+
+
+def test_struct_values_are_taken_in_three_forms() -> None:
+    dtype = np.dtype([("a", "f4"), ("n", "i8")], align=True)
+    parameter = parameter_of("Params p", structs={"Params": dtype})
+    wanted = np.array((0.5, 7), dtype)
+    for value in (wanted[()], wanted, (0.5, 7), {"n": 7, "a": 0.5}):
+        assert np.frombuffer(bytes(check_argument(parameter, value, "node 'k'")), dtype)[0] == wanted  # type: ignore[arg-type]
+    for wrong in ((1,), 3, {"a": 1.0}, ("x", 1)):
+        with pytest.raises(DeclarationError, match="Params p"):
+            check_argument(parameter, wrong, "node 'k'")
+
+
+def test_bfloat16_value_is_packed() -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    value = check_argument(parameter_of("__hip_bfloat16 x"), 1.5, "node 'k'")
+    assert value == np.array(1.5, ml_dtypes.bfloat16).tobytes()
+
+
+# -- modules -----------------------------------------------------------------------------------------------------------
+
+
+def test_modules_of_the_same_source_are_equal() -> None:
+    one, two, other = Module(SCALE), Module(SCALE, name="other"), Module(SCALE, options=["-DX"])
+    assert one == two
+    assert one.digest == two.digest
+    assert one != other
+    assert len({one["scale"], two["scale"], other["scale"]}) == 2
+    assert one["scale"] is one["scale"]
+
+
+def test_reference_is_carried_and_does_not_count() -> None:
+    kernel = Module(SCALE)["scale"]
+
+    def reference(x: Any, a: float, n: int) -> None:
+        x[:] *= a
+
+    with_reference = kernel.with_reference(reference)
+    assert with_reference.reference is reference
+    assert kernel.reference is None
+    assert with_reference == kernel
+    with pytest.raises(DeclarationError, match="a reference is a function"):
+        kernel.with_reference(3)  # type: ignore[arg-type]
+
+
+def test_module_survives_json() -> None:
+    dtype = np.dtype([("a", "f4"), ("n", "i8"), ("v", "f4", (3,))], align=True)
+    source = "struct P { float a; long n; float v[3]; };\n__global__ void k(P p) {}"
+    module = Module(source, name="m", options=["-DX=1"], structs={"P": dtype})
+    again = Module.from_dict(json.loads(json.dumps(module.to_dict())))
+    assert again == module
+    assert (again.name, again.options, again.structs) == ("m", ("-DX=1",), {"P": dtype})
+    assert again["k"].signature == module["k"].signature
+
+
+@pytest.mark.parametrize("data", [{}, {"name": "m"}, {"name": "m", "source": 3}, {"name": "m", "file": "x", "sha256": "y"},
+                                  {"name": "m", "source": SCALE, "structs": {"P": {"names": ["a"]}}}])  # fmt: skip
+def test_stored_module_that_is_damaged_is_refused(data: dict[str, Any]) -> None:
+    with pytest.raises(DeclarationError):
+        Module.from_dict(data)
+
+
+def test_code_object_has_the_signatures_given(tmp_path: Path) -> None:
+    path = tmp_path / "k.hsaco"
+    path.write_bytes(b"\x7fELF code")
+    signatures = {"scale": "float*, float, size_t", "add": ["const float* x", "float*"]}
+    module = Module.from_file(path, signatures=signatures)
+    assert module.kernels == ("scale", "add")
+    assert module.image == b"\x7fELF code"
+    signature = module["add"].signature
+    assert signature is not None
+    assert [(p.name, p.const) for p in signature.parameters] == [("x", True), ("arg1", False)]
+    assert module["other"].signature is None
+    with pytest.raises(DeclarationError, match="does not tell the types of its variables"):
+        module.symbol("table")
+    again = Module.from_dict(json.loads(json.dumps(module.to_dict())))
+    assert again == module
+    assert again.image == module.image
+    path.write_bytes(b"other")
+    with pytest.raises(DeclarationError, match="is not the file"):
+        _ = Module.from_dict(module.to_dict()).image
+
+
+def test_signature_of_values_counts_pointers_as_updated() -> None:
+    made = Signature.of_values("k", [None, np.dtype("f4"), np.dtype("i8")])
+    assert [(p.pointer, p.const) for p in made.parameters] == [(True, False), (False, False), (False, False)]
+    assert made.offsets == (0, 8, 16)
+
+
+def test_source_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "kernels.hip"
+    path.write_text(SCALE)
+    assert Module.from_file(path).kernels == ("scale",)
+    with pytest.raises(DeclarationError, match="give none"):
+        Module.from_file(path, signatures={"scale": "float*"})
+    with pytest.raises(DeclarationError, match="cannot be read"):
+        Module.from_file(tmp_path / "missing.hip")
+    (tmp_path / "x.txt").write_text("")
+    with pytest.raises(DeclarationError, match="ending that is not known"):
+        Module.from_file(tmp_path / "x.txt")
+
+
+def test_repr_shows_the_signature() -> None:
+    kernel: Kernel = Module(SCALE, name="m")["scale"]
+    assert repr(kernel) == "<Kernel scale(float* x, float a, size_t n) of 'm'>"
+    assert repr(kernel.module) == "<Module 'm': scale>"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1 + 2 * 3", 7), ("(1 + 2) * 3", 9), ("1 << 4 >> 2", 4), ("5 / 2 - -1", 3), ("1 ? 2 : 3", 2), ("0x1F & 0b11", 3),
+     ("!0 && 2 > 1", 1), ("sizeof(float) * 4", 16), ("(int)3u + 010", 11), ("1'000ull % 7", 6)],
+)  # fmt: skip
+def test_constant_expression_is_evaluated(text: str, value: int) -> None:
+    assert evaluate(tokenize(text), lambda _: None) == value
