@@ -91,7 +91,7 @@ def main(argv: list[str] | None = None) -> int:
         table.add_column(column, justify="right" if column in ("ms", "A", "B") else "left")
     for way, backend, lanes, how in WAYS:
         with g.compile(runtime=options.runtime, backend=backend, lanes=lanes) as exe:
-            device = exe.device_name
+            device = exe.runtime.get_device_name(0)
             fastest = float("inf")
             for _ in range(options.repeat):
                 exe.write("host_a", np.full(size, INITIAL_A))

@@ -583,6 +583,14 @@ class ArrayView(_Sliceable):
         """Return itself."""
         return self
 
+    def accessed(self, mode: Mode) -> Access:
+        """Return the access of the view in a mode; the same object each time."""
+        known: dict[Mode, Access] = self.__dict__.setdefault("_accesses", {})
+        access = known.get(mode)
+        if access is None:
+            access = known[mode] = Access(self, mode)
+        return access
+
     @cached_property
     def name(self) -> str:  # type: ignore[override]  # an attribute elsewhere, here it is made from the selection
         """The root's name with the selection: ``"u"``, ``"u[3, 8:248]"``."""

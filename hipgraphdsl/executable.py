@@ -571,7 +571,7 @@ class Executable:
             new = step.node.changed(**fields)
             if new.accesses != step.node.accesses:
                 self._require_ordered(step, new, next(iter(fields)))
-            self._replace_steps({index: replace(step, node=new)})
+            self._replace_steps({index: step._replace(node=new)})
 
     def _require_ordered(self, step: Step, new: Node, field: str) -> None:
         """Refuse accesses that the existing edges do not order."""
@@ -699,7 +699,7 @@ class Executable:
                 assert change.node is not None
                 index = self._step_index(change.node, "update")
                 node = self._adopted(new.nodes[new.index[change.node]])
-                changes[index] = replace(self._steps[index], node=node)
+                changes[index] = self._steps[index]._replace(node=node)
             if changes:
                 self._replace_steps(changes)
 

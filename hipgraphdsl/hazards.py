@@ -142,8 +142,10 @@ class HazardTracker:
 
     @staticmethod
     def _region(access: Access) -> Region:
-        region = access.region or access.view.region
-        return region.shifted(access.view.root.hazard_offset)
+        view = access.view
+        region = access.region or view.region
+        offset = view.root.hazard_offset
+        return region.shifted(offset) if offset else region
 
     def _space(self, access: Access) -> _Space:
         root = access.view.root

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, Optional, Union
+from typing import Literal, NamedTuple, Optional, Union
 
 from .errors import DeclarationError
 from .nodes import AllocNode, ChildGraphNode, ConditionalNode, FreeNode, Node
@@ -21,8 +21,7 @@ __all__ = ["Lanes", "Plan", "Step", "make_plan"]
 Lanes = Union[int, None, Literal["auto", "measure"]]
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """One node of the graph that will be lowered.
 
     Attributes
@@ -195,7 +194,7 @@ def _plan(workflow: Workflow, target: Target, bound: Optional[int], children: di
             f"graph {workflow.name!r} has a cycle: {' -> '.join([*cycle, cycle[0]])}; remove one of these edges", node=cycle[0]
         )
     reduced, lane_of, lane_steps, added = _reduce_and_lanes(order, deps, bound)
-    straight = order == tuple(range(len(order)))
+    straight = all(map(int.__eq__, order, range(len(order))))
     position = range(len(order)) if straight else Ancestors(order, deps).position
     nodes = workflow.nodes
     steps = []
@@ -299,71 +298,77 @@ def _reduce_and_lanes(
     n = len(order)
     reduced: list[tuple[int, ...]] = [()] * n
     lane_of = [0] * n
+    place = [0] * n  # of each node within its lane
     lanes: list[list[int]] = []
     added: dict[int, tuple[int, ...]] = {}
-    position = [0] * n
-    for p, i in enumerate(order):
-        position[i] = p
-    uses = [0] * n
+    position = range(n) if all(map(int.__eq__, order, range(n))) else Ancestors(order, deps).position
+    left = [0] * n  # successors that have not been visited
     for sources in deps:
         for source in sources:
-            uses[source] += 1
-    left = uses[:]  # successors that have not been placed
-    sets: dict[int, int] = {}  # node -> bits of the positions of its ancestors and itself, while it has successors to come
-    tails = 0  # bits of the positions at which lanes end
-    levels: list[int] = [0] * n
-    for p, i in enumerate(order):
+            left[source] += 1
+    levels = [0] * n
+    # What precedes a node, as the place of the last such node in each lane: lanes are totally ordered, so that says it all,
+    # and it costs only as much as the graph is wide. The node itself is included; a clock is dropped, or taken over, by the
+    # last successor.
+    clocks: dict[int, dict[int, int]] = {}
+    for i in order:
         sources = deps[i]
-        ancestors = 0
-        if len(sources) == 1:
+        level = 0
+        if not sources:
+            kept: tuple[int, ...] = ()
+            clock: dict[int, int] = {}
+        elif len(sources) == 1:
+            kept = sources
             source = sources[0]
-            kept: tuple[int, ...] = sources
-            ancestors = sets[source]
-        elif sources:
+            level = levels[source]
+            left[source] -= 1
+            clock = clocks[source] if left[source] or bound else clocks.pop(source)
+            if left[source] or bound:
+                clock = clock.copy()
+        else:
             keep = []
-            for q in sorted([position[s] for s in sources], reverse=True):
-                if not ancestors >> q & 1:
-                    source = order[q]
+            clock = {}
+            for source in sorted(sources, key=position.__getitem__, reverse=True):
+                left[source] -= 1
+                if clock.get(lane_of[source], -1) < place[source]:
                     keep.append(source)
-                    ancestors |= sets[source]
+                    level = max(level, levels[source])
+                    for lane, at in clocks[source].items():
+                        if clock.get(lane, -1) < at:
+                            clock[lane] = at
+                if not left[source] and not bound:
+                    del clocks[source]
             keep.reverse()
             kept = tuple(keep)
-        else:
-            kept = ()
-        chosen = -1
+        lane = -1
         fewest = 0
         for source in kept:
-            if tails >> position[source] & 1:
-                others = left[source]
-                if chosen < 0 or others < fewest:
-                    chosen, fewest = source, others
-        if chosen < 0:
-            free = tails & ancestors
-            if free:
-                chosen = order[free.bit_length() - 1]
-        if chosen >= 0:
-            lane = lane_of[chosen]
-            tails ^= 1 << position[chosen]
-        elif bound is None or len(lanes) < bound:
-            lane = len(lanes)
-            lanes.append([])
-        else:
-            lane = min(range(len(lanes)), key=lambda k: (levels[lanes[k][-1]], k))
-            tail = lanes[lane][-1]
-            tails ^= 1 << position[tail]
-            added[i] = (tail,)
-            ancestors |= sets.get(tail, 0) | 1 << position[tail]
-            kept = (*kept, tail)
+            mine = lane_of[source]
+            if lanes[mine][-1] == source and (lane < 0 or left[source] < fewest):
+                lane, fewest = mine, left[source]
+        if lane < 0:
+            for mine, at in clock.items():
+                if len(lanes[mine]) == at + 1 and (lane < 0 or levels[lanes[mine][-1]] > levels[lanes[lane][-1]]):
+                    lane = mine
+        if lane < 0:
+            if bound is None or len(lanes) < bound:
+                lane = len(lanes)
+                lanes.append([])
+            else:
+                lane = min(range(len(lanes)), key=lambda k: (levels[lanes[k][-1]], k))
+                tail = lanes[lane][-1]
+                added[i] = (tail,)
+                level = max(level, levels[tail])
+                for other, at in clocks[tail].items():
+                    if clock.get(other, -1) < at:
+                        clock[other] = at
+                kept = (*(d for d in kept if clocks[tail].get(lane_of[d], -1) < place[d]), tail)
+        line = lanes[lane]
+        place[i] = clock[lane] = len(line)
+        line.append(i)
         lane_of[i] = lane
-        lanes[lane].append(i)
-        tails |= 1 << p
         reduced[i] = kept
-        levels[i] = 1 + max([levels[d] for d in kept]) if kept else 1
-        for source in sources:
-            left[source] -= 1
-            uses[source] -= 1
-            if not uses[source] and bound is None:
-                del sets[source]
-        if uses[i] or bound is not None:
-            sets[i] = ancestors | 1 << p
+        levels[i] = level + 1
+        if left[i] or bound:
+            clocks[i] = clock
     return reduced, lane_of, lanes, added

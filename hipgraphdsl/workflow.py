@@ -19,8 +19,6 @@ from .nodes import (
     HostNode,
     KernelNode,
     Node,
-    SemaphoreSignalNode,
-    SemaphoreWaitNode,
     UnboundCallback,
 )
 
@@ -133,8 +131,6 @@ class Workflow:
             match node:
                 case HostNode() | CapturedNode() if isinstance(node.fn, UnboundCallback):
                     found.append((node.name, f"callback {node.fn.path}"))
-                case SemaphoreSignalNode() | SemaphoreWaitNode() if node.semaphore.handle is None:
-                    found.append((node.name, f"handle of semaphore {node.semaphore.name!r}"))
                 case ChildGraphNode():
                     inner = [(name, what) for name, what in node.workflow.unbound() if name not in node.bind]
                     found += [(f"{node.name}/{name}", what) for name, what in inner]

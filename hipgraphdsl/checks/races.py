@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from operator import attrgetter
 from typing import Any, Optional
 
-from ..arrays import Access, Region
+from ..arrays import Access, ExternalArray, Region
 from ..hazards import HazardTracker
 from ..nodes import AllocNode, ChildGraphNode, ConditionalNode, EventRecordNode, EventWaitNode, FreeNode, Node
 from ..workflow import Workflow
@@ -143,6 +143,9 @@ def edges_cover_accesses(workflow: Workflow) -> bool:
     """
     if workflow.order != tuple(range(len(workflow.nodes))):
         return False
+    covered = _whole_arrays_covered(workflow)
+    if covered is not None:
+        return covered
     tracker = HazardTracker()
     index = workflow.index
     for node, sources in zip(workflow.nodes, workflow.predecessors):
@@ -152,6 +155,38 @@ def edges_cover_accesses(workflow: Workflow) -> bool:
                 if index[name] not in sources:
                     return False
             tracker.record(node.name, accesses)
+    return True
+
+
+def _whole_arrays_covered(workflow: Workflow) -> Optional[bool]:
+    """Do the same where each array is only ever touched in one and the same region; None where that is not so."""
+    last: dict[Any, tuple[Region, int, list[int]]] = {}  # array -> region, last writer, readers since
+    for i, (node, sources) in enumerate(zip(workflow.nodes, workflow.predecessors)):
+        written = ()
+        for access in node.accesses:
+            view = access.view
+            root = view.root
+            region = access.region or view.region
+            known = last.get(root)
+            if known is None:
+                if type(root) is ExternalArray:
+                    return None
+                last[root] = (region, i, []) if access.mode != "read" else (region, -1, [i])
+                continue
+            if known[0] is not region and known[0] != region:
+                return None
+            writer, readers = known[1], known[2]
+            if writer >= 0 and writer != i and writer not in sources:
+                return False
+            if access.mode == "read":
+                readers.append(i)
+                continue
+            for reader in readers:
+                if reader != i and reader not in sources:
+                    return False
+            written = (*written, (root, region))
+        for root, region in written:
+            last[root] = (region, i, [])
     return True
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from functools import cached_property
-from typing import Any, ClassVar, Optional, SupportsIndex, Union
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Generic, Optional, SupportsIndex, TypeVar, Union, overload
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -13,12 +12,32 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from ..arrays import Access, Array, ArrayView, Parameter, as_view
 from ..errors import DeclarationError
 
-__all__ = ["Axis", "Dim3", "Node", "as_accesses", "as_dim3", "check_name"]
+__all__ = ["Axis", "Dim3", "Node", "as_accesses", "as_dim3", "check_name", "lazy"]
 
+T = TypeVar("T")
 Axis = Union[int, Parameter]
 Dim3 = tuple[Axis, Axis, Axis]
 
 _MAX_NAME = 200
+
+
+class lazy(Generic[T]):  # noqa: N801  # used as a decorator, like functools.cached_property
+    """A property that is computed once; `functools.cached_property` without the lock that it takes before Python 3.12."""
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self._compute = compute
+        self._name = compute.__name__
+        self.__doc__ = compute.__doc__
+
+    @overload
+    def __get__(self, node: None, owner: type[Any]) -> lazy[T]: ...
+    @overload
+    def __get__(self, node: object, owner: type[Any]) -> T: ...
+    def __get__(self, node: Any, owner: type[Any]) -> Any:
+        if node is None:
+            return self
+        value = node.__dict__[self._name] = self._compute(node)
+        return value
 
 
 class Node(BaseModel):
@@ -37,7 +56,7 @@ class Node(BaseModel):
     """
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", arbitrary_types_allowed=True, ignored_types=(cached_property,), defer_build=True
+        frozen=True, extra="forbid", arbitrary_types_allowed=True, ignored_types=(lazy,)
     )
 
     kind: ClassVar[str]
@@ -62,7 +81,7 @@ class Node(BaseModel):
     def _prepare(cls, data: dict[str, Any]) -> None:
         """Bring the raw fields into their normal form, in place; raise DeclarationError for what cannot be."""
 
-    @cached_property
+    @lazy
     def accesses(self) -> tuple[Access, ...]:
         """What the node touches, in the order of its arguments."""
         return ()

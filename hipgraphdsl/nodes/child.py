@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Optional, Union
 
 from ..arrays import Access, AllocArray, Array, ArrayView, ExternalArray, HostArray, Parameter, Region, as_view
 from ..errors import DeclarationError
 from ..kernels import Symbol
-from .base import Node
+from .base import Node, lazy
 from .memory import element_bytes
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ class ChildGraphNode(Node):
                 )
         data["bind"] = bound
 
-    @cached_property
+    @lazy
     def accesses(self) -> tuple[Access, ...]:
         """What the child touches of the parent's arrays, byte for byte; its own arrays are nobody else's business."""
         found: dict[tuple[Any, str, Region], Access] = {}
@@ -191,7 +190,7 @@ class ConditionalNode(Node):
             for body in self.bodies
         )
 
-    @cached_property
+    @lazy
     def accesses(self) -> tuple[Access, ...]:
         found = [Access(self.condition, "read")]
         for child in self.children:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any, ClassVar
 
 from ..arrays import Access, ArrayView, Parameter, Viewable
 from ..errors import DeclarationError
-from .base import Node, as_accesses
+from .base import Node, as_accesses, lazy
 
 __all__ = ["CapturedNode", "HostNode", "callable_name"]
 
@@ -55,7 +54,7 @@ class _UserCode(Node):
                 f"node {node!r}: external array {root.name!r} is read-only; list it in reads=[...]", node=node, array=root.name
             )
 
-    @cached_property
+    @lazy
     def accesses(self) -> tuple[Access, ...]:
         """What `reads` and `writes` say, or an update of every array in `args`."""
         return self.access

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, ClassVar, Optional, SupportsIndex
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from ..arrays import Access, ArrayView, Parameter, Viewable
 from ..errors import DeclarationError
 from ..kernels import Kernel, KernelParameter, Signature, check_argument
-from .base import Dim3, Node, as_dim3
+from .base import Dim3, Node, as_dim3, lazy
 
 __all__ = ["KernelNode"]
 
@@ -97,18 +96,19 @@ class KernelNode(Node):
             )
         data["args"] = tuple([_argument(p, a, name, kernel.name) for p, a in zip(parameters, args)])
 
-    @cached_property
+    @lazy
     def signature(self) -> Signature:
         """The kernel's, or for a code object without one what the arguments say."""
         return self.kernel.signature or _signature_of(self.kernel.name, self.args, self.name)
 
-    @cached_property
+    @lazy
     def accesses(self) -> tuple[Access, ...]:
         """One access for each pointer argument; `const T*` is read, `T*` is updated, unless the argument says otherwise."""
         found = []
-        for parameter, arg in zip(self.signature.parameters, self.args):
+        signature = self.kernel.signature or self.signature
+        for parameter, arg in zip(signature.parameters, self.args):
             if type(arg) is ArrayView:
-                found.append(Access(arg, "read" if parameter.const else "update"))
+                found.append(arg.accessed("read" if parameter.const else "update"))
             elif type(arg) is Access:
                 found.append(arg)
         for symbol, constant in self.kernel.symbols:
@@ -119,13 +119,16 @@ class KernelNode(Node):
     def parameters(self) -> tuple[Parameter, ...]:
         found: dict[Parameter, None] = {}
         for value in (*self.args, *self.grid, *self.block):
-            if isinstance(value, Access):
-                value = value.view
-            if isinstance(value, ArrayView):
+            kind = type(value)
+            if kind is int or kind is float:
+                continue
+            if kind is Access:
+                value = value.view.root
+            elif kind is ArrayView:
                 value = value.root
             if isinstance(value, Parameter):
                 found[value] = None
-        return tuple(found)
+        return tuple(found) if found else ()
 
     @property
     def threads(self) -> Optional[int]:

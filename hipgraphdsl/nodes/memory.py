@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, Optional
 
 import numpy as np
 
 from ..arrays import Access, AllocArray, Array, ArrayView, HostArray, Parameter, Viewable, as_view
 from ..errors import DeclarationError
-from .base import Node
+from .base import Node, lazy
 
 __all__ = ["AllocNode", "CopyGeometry", "FreeNode", "MemcpyNode", "MemsetNode", "copy_geometry", "element_bytes"]
 
@@ -110,7 +109,7 @@ class MemcpyNode(Node):
         if not getattr(dst.root, "writeable", True):
             raise DeclarationError(f"node {name!r}: external array {dst.root.name!r} is read-only", node=name, array=dst.root.name)
 
-    @cached_property
+    @lazy
     def accesses(self) -> tuple[Access, ...]:
         return (Access(self.src, "read"), Access(self.dst, "write"))
 
@@ -204,7 +203,7 @@ class MemsetNode(Node):
         if not getattr(dst.root, "writeable", True):
             raise DeclarationError(f"node {name!r}: external array {dst.root.name!r} is read-only", node=name, array=dst.root.name)
 
-    @cached_property
+    @lazy
     def accesses(self) -> tuple[Access, ...]:
         return (Access(self.dst, "write"),)
 
@@ -252,7 +251,7 @@ class AllocNode(Node, Viewable):
     def __getitem__(self, key: Any) -> ArrayView:
         return self.array[key]
 
-    @cached_property
+    @lazy
     def accesses(self) -> tuple[Access, ...]:
         """A write of the whole array, so that every use comes later."""
         return (Access(self.array.as_view(), "write"),)
@@ -289,7 +288,7 @@ class FreeNode(Node):
                 node=name, array=getattr(array, "name", None),
             )
 
-    @cached_property
+    @lazy
     def accesses(self) -> tuple[Access, ...]:
         """A write of the whole array, so that it comes after every earlier use."""
         return (Access(self.array.as_view(), "write"),)

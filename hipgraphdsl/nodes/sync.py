@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, Literal, Optional, SupportsIndex
 
 from ..arrays import Access, ArrayView, as_view
 from ..errors import DeclarationError
-from .base import Node, check_name
+from .base import Node, check_name, lazy
 
 __all__ = [
     "EmptyNode",
@@ -215,7 +214,7 @@ class MemoryOpsNode(Node):
             )
         data["ops"] = ops
 
-    @cached_property
+    @lazy
     def accesses(self) -> tuple[Access, ...]:
         return tuple(Access(op.view, "write" if op.op == "write" else "read") for op in self.ops)
 

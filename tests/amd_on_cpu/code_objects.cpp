@@ -101,6 +101,8 @@ std::string read_file(const std::string& path) {
 
 // "_ZN1m4fillIfEEvPT_" -> "static_cast<void (*)(float*)>(&::m::fill<float>)"; names of extern "C" stay as they are.
 std::string expression_for(const std::string& symbol) {
+  // Without this test a kernel that is called "h" would be taken for the type that "h" stands for.
+  if (symbol.rfind("_Z", 0) != 0) return "&::" + symbol;
   int status = 0;
   std::unique_ptr<char, void (*)(void*)> text(abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status), std::free);
   if (!text) return "&::" + symbol;

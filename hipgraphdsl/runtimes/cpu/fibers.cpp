@@ -94,7 +94,6 @@ static void* hgcpu_prepare(char* top, hgcpu_fiber* fiber, void (*main)(hgcpu_fib
 #else
 #include <ucontext.h>
 // Elsewhere: the C library's contexts, which cost a system call each time. A saved stack pointer is a context's address.
-static thread_local ucontext_t* hgcpu_saved;
 extern "C" void hgcpu_switch(void** save, void* load) {
   ucontext_t here;
   *save = &here;
