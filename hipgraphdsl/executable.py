@@ -133,6 +133,7 @@ class Executable:
         self._hosts = HostCalls(runtime)
         self._shared.register_host = self._hosts.register
         self._shared.register_captured = captured_call
+        self._shared.host_failed = self._hosts.has_failed
         self._attention = True
         self._launch: Callable[[int], None] = self._not_built
 
@@ -519,7 +520,7 @@ class Executable:
         """Set the nodes that depend on changed parameters."""
         program = self._program
         assert program is not None
-        indices = self._affected(names)
+        indices = [i for i in self._affected(names) if i not in self._disabled]
         operations = [(i, program.resolve(self._steps[i])) for i in indices]  # all of them before any is set
         for i, operation in operations:
             if not self._change(i, operation):
@@ -612,7 +613,7 @@ class Executable:
                 return
             self._load_kernels([step.node for step in changes.values()])
             program = self._program
-            operations = [(i, program.resolve(step)) for i, step in changes.items()]
+            operations = [(i, program.resolve(step)) for i, step in changes.items() if i not in self._disabled]
             for i, step in changes.items():
                 program.steps[i] = step
             if not all([self._change(i, operation) for i, operation in operations]):
@@ -659,6 +660,8 @@ class Executable:
                 return
             try:
                 if not self._program.enable(index, enabled):
+                    self._rebuild()
+                elif enabled and not self._change(index, self._program.resolve(step)):  # it may have been set meanwhile
                     self._rebuild()
             except BaseException:
                 self._disabled ^= {index}

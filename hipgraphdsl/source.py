@@ -19,6 +19,7 @@ from .errors import DeclarationError
 
 __all__ = [
     "CType",
+    "Conditionals",
     "Declarations",
     "Declarator",
     "Item",
@@ -428,23 +429,60 @@ def expand_macros(
     return out
 
 
-def preprocess(tokens: Sequence[Token], macros: dict[str, Macro], where: str) -> list[Token]:
-    """Follow `#if`, `#define` and `#undef`, and expand macros; `macros` is changed to what holds at the end.
+class Conditionals:
+    """Follows `#if`, `#define` and `#undef` through a source.
 
-    `#include` lines are passed over: types that a header of the user defines are named through `Module(structs=)`.
+    Parameters
+    ----------
+    macros : dict
+        Changed to what holds after each line.
+    where : str
+        What error messages call the source.
     """
-    out: list[Token] = []
-    pending: list[Token] = []
-    # One entry for each open #if: whether this branch is read, and whether an earlier one has been.
-    branches: list[tuple[bool, bool]] = []
 
-    def flush() -> None:
-        if pending:
-            out.extend(expand_macros(pending, macros))
-            pending.clear()
+    def __init__(self, macros: dict[str, Macro], where: str) -> None:
+        self.macros = macros
+        self.where = where
+        # For each open #if: whether the branch is read, and whether this or an earlier one has been.
+        self._branches: list[tuple[bool, bool]] = []
 
-    def condition(text: str) -> bool:
-        words = tokenize(text, where)
+    @property
+    def reading(self) -> bool:
+        """Whether the lines that follow are compiled."""
+        return all(now for now, _ in self._branches)
+
+    def directive(self, text: str) -> str:
+        """Follow one preprocessor line; return its word: ``if``, ``define``, ``include``; empty for a null directive."""
+        match = re.match(r"#\s*(\w+)\s*(.*)", _strip_comments(text), re.DOTALL)
+        if match is None:
+            return ""
+        word, rest = match.groups()
+        if word in ("if", "ifdef", "ifndef"):
+            now = self.reading
+            if now:
+                now = self._condition(rest) if word == "if" else self._defined(rest) == (word == "ifdef")
+                self._branches.append((now, now))
+            else:
+                self._branches.append((False, True))
+        elif word in ("elif", "else") and self._branches:
+            _, taken = self._branches.pop()
+            now = self.reading and not taken and (word == "else" or self._condition(rest))
+            self._branches.append((now, taken or now))
+        elif word == "endif" and self._branches:
+            self._branches.pop()
+        elif word == "define" and self.reading:
+            defined = parse_define(text, self.where)
+            if defined is not None:
+                self.macros[defined[0]] = defined[1]
+        elif word == "undef" and self.reading:
+            self.macros.pop(rest.strip(), None)
+        return word
+
+    def _defined(self, rest: str) -> bool:
+        return bool(rest) and rest.split(None, 1)[0] in self.macros
+
+    def _condition(self, text: str) -> bool:
+        words = tokenize(text, self.where)
         resolved: list[Token] = []
         i = 0
         while i < len(words):
@@ -452,59 +490,33 @@ def preprocess(tokens: Sequence[Token], macros: dict[str, Macro], where: str) ->
                 bracket = i + 1 < len(words) and words[i + 1].text == "("
                 at = i + 2 if bracket else i + 1
                 name = words[at].text if at < len(words) else ""
-                resolved.append(words[i]._replace(kind="number", text="1" if name in macros else "0"))
+                resolved.append(words[i]._replace(kind="number", text="1" if name in self.macros else "0"))
                 i = at + (2 if bracket else 1)
             else:
                 resolved.append(words[i])
                 i += 1
         try:
-            return evaluate(expand_macros(resolved, macros), lambda _: 0) != 0
+            return evaluate(expand_macros(resolved, self.macros), lambda _: 0) != 0
         except ValueError:
             return False
 
+
+def preprocess(tokens: Sequence[Token], macros: dict[str, Macro], where: str) -> list[Token]:
+    """Follow `#if`, `#define` and `#undef`, and expand macros; `macros` is changed to what holds at the end.
+
+    `#include` lines are passed over: types that a header of the user defines are named through `Module(structs=)`.
+    """
+    out: list[Token] = []
+    pending: list[Token] = []
+    conditionals = Conditionals(macros, where)
     for token in tokens:
-        reading = all(now for now, _ in branches)
-        if token.kind != "directive":
-            if reading:
-                pending.append(token)
-            continue
-        line = _strip_comments(token.text)
-        match = re.match(r"#\s*(\w+)\s*(.*)", line, re.DOTALL)
-        if match is None:
-            continue
-        word, rest = match.groups()
-        if word in ("if", "ifdef", "ifndef"):
-            flush()
-            if not reading:
-                branches.append((False, True))
-                continue
-            if word == "if":
-                now = condition(rest)
-            else:
-                now = (rest.split(None, 1)[0] if rest else "") in macros
-                now = now if word == "ifdef" else not now
-            branches.append((now, now))
-        elif word in ("elif", "else") and branches:
-            flush()
-            _, taken = branches.pop()
-            outer = all(now for now, _ in branches)
-            now = outer and not taken and (word == "else" or condition(rest))
-            branches.append((now, taken or now))
-        elif word == "endif" and branches:
-            flush()
-            branches.pop()
-        elif not reading:
-            continue
-        elif word == "define":
-            flush()
-            defined = parse_define(token.text, where)
-            if defined is not None:
-                macros[defined[0]] = defined[1]
-        elif word == "undef":
-            flush()
-            macros.pop(rest.strip(), None)
-    flush()
-    return out
+        if token.kind == "directive":
+            out += expand_macros(pending, macros)
+            pending.clear()
+            conditionals.directive(token.text)
+        elif conditionals.reading:
+            pending.append(token)
+    return out + expand_macros(pending, macros)
 
 
 # -- constant expressions --------------------------------------------------------------------------------------------
@@ -995,7 +1007,7 @@ class Item:
     ----------
     kind : str
         ``kernel``, ``function``, ``variable``, ``record``, ``typedef``, ``using``, ``instantiation`` (of a template),
-        or ``open`` and ``close``: the two ends of ``extern "C" { }``; namespaces are passed through and stand in `space`.
+        or ``open`` and ``close``: the two ends of ``extern "C" { }``; namespaces are passed through, see `space`.
     tokens : list of Token
         All of it, from ``template`` or the first specifier to the brace or semicolon that ends it.
     head : list of Token

@@ -17,7 +17,7 @@ from ..runtimes.base import Runtime
 from .dlpack import capsule
 from .operations import Scope
 
-__all__ = ["CapturedArray", "CapturedStream", "HostCalls", "captured_call", "host_view", "memory_view"]
+__all__ = ["NO_CALL", "CapturedArray", "CapturedStream", "HostCalls", "captured_call", "host_view", "memory_view"]
 
 # One C function for all callbacks: the runtime hands back a number, and a table says what it stands for. The table keeps
 # what a launch may still call alive; the function itself lives as long as the process.
@@ -33,6 +33,9 @@ def _trampoline(token: Optional[int]) -> None:
 
 
 _TRAMPOLINE: Final = ctypes.cast(_trampoline, ctypes.c_void_p).value or 0
+
+NO_CALL: Final = (_TRAMPOLINE, 0)
+"""A host function that does nothing."""
 
 
 def memory_view(address: int, nbytes: int, shape: tuple[int, ...], dtype: np.dtype[Any],
@@ -101,6 +104,10 @@ class HostCalls:
                 runtime.host_func_failed()
 
         return call
+
+    def has_failed(self) -> bool:
+        """Return whether a callback has raised since the last synchronize."""
+        return bool(self.failures)
 
     def take_failure(self) -> Optional[CallbackError]:
         """Return the error to raise for the first failure, and forget all of them."""

@@ -281,6 +281,7 @@ class SharedHandles:
         self._events: dict[Event, int] = {}
         self.register_host: Callable[[str, HostNode, Scope], tuple[int, int]]
         self.register_captured: Callable[[str, CapturedNode, Scope], Callable[[int], None]]
+        self.host_failed: Callable[[], bool]
 
     def load(self, kernels: Mapping[Module, tuple[list[str], list[str]]]) -> None:
         """Compile and load modules, each with the kernels and symbols that will be asked for."""

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from ..errors import HipError
 from ..plan import Plan, Step
 from ..runtimes.base import Copy3D, Fill2D, Runtime
+from .callbacks import NO_CALL
 from .operations import (
     Alloc,
     CallHost,
@@ -165,7 +166,13 @@ class GraphProgram(Program):
         return False
 
     def enable(self, index: int, enabled: bool) -> bool:
-        in_place = isinstance(self.operations[index], (Launch, Copy1D, Copy3D, Fill2D)) and bool(self.nodes[index])
+        operation = self.operations[index]
+        if isinstance(operation, CallHost) and self.nodes[index]:
+            fn, user_data = (operation.fn, operation.user_data) if enabled else NO_CALL
+            with naming(self.steps[index].name):
+                self.runtime.graph_exec_host_node_set_params(self.handle, self.nodes[index], fn, user_data)
+            return True
+        in_place = isinstance(operation, (Launch, Copy1D, Copy3D, Fill2D)) and bool(self.nodes[index])
         if in_place and "disabled_nodes_drop_edges" not in self.runtime.target.quirks:
             with naming(self.steps[index].name):
                 self.runtime.graph_node_set_enabled(self.handle, self.nodes[index], enabled)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from ..errors import HipError
 from ..plan import Plan
 from ..runtimes.base import Runtime
-from .operations import Scope
+from .operations import Scope, at_node
 from .program import Program
 from .streams import EagerProgram
 
@@ -13,9 +14,16 @@ __all__ = ["build"]
 
 class _SerialProgram(EagerProgram):
     def launch(self, stream: int) -> None:
+        failed = self.scope.shared.host_failed
         for step in self.plan.steps:
             self.issue(step, stream)
-            self.runtime.stream_synchronize(stream)
+            try:
+                self.runtime.stream_synchronize(stream)
+            except HipError as error:
+                if not failed():
+                    raise at_node(error, step.name) from error.__cause__
+            if failed():  # nothing after it starts; the next synchronize of the Executable raises it
+                return
 
     def close(self) -> None:
         """Nothing is held."""

@@ -49,6 +49,7 @@ struct Executable {
   // The host builds that were made of the program: one of all kernels, or one for each where that does not compile.
   std::set<void*> libraries;
   std::map<std::string, HostKernel> host_kernels;
+  std::map<std::string, std::string> failures;  // why a kernel has no host build
 };
 
 struct Loaded {
@@ -71,7 +72,7 @@ void skipped(const std::string& kernel, const std::string& why) {
   const char* list = std::getenv("AMD_ON_CPU_SKIPPED");
   FILE* file = list ? std::fopen(list, "a") : nullptr;
   if (!file) std::abort();
-  std::fprintf(file, "%s: %s\n", kernel.c_str(), why.c_str());
+  std::fprintf(file, "%s: %s\n", kernel.c_str(), why.substr(0, why.find('\n')).c_str());
   std::fclose(file);
 }
 
@@ -268,8 +269,9 @@ void run_kernel(const hsa_kernel_dispatch_packet_t& packet) {
   std::lock_guard lock(run_mutex);
   auto& host_kernels = loaded.executable->host_kernels;
   if (host_kernels.find(loaded.name) == host_kernels.end()) {
-    const std::string error = build_for(*loaded.executable, loaded.name);
-    if (!error.empty()) return skipped(loaded.name, error);
+    auto& failures = loaded.executable->failures;
+    if (failures.find(loaded.name) == failures.end()) failures[loaded.name] = build_for(*loaded.executable, loaded.name);
+    if (!failures[loaded.name].empty()) return skipped(loaded.name, failures[loaded.name]);
   }
   Launch launch = {{}, {packet.workgroup_size_x, packet.workgroup_size_y, packet.workgroup_size_z}, wave_size()};
   const uint32_t grid[3] = {packet.grid_size_x, packet.grid_size_y, packet.grid_size_z};

@@ -38,23 +38,24 @@ STANDIN_VARIABLE dim3 threadIdx, blockIdx, blockDim, gridDim;
 STANDIN_VARIABLE int warpSize;
 
 // ---- vector types --------------------------------------------------------------------------------------------------
-#define STANDIN_VECTORS(base, name)                                                                                  \
-  struct name##1 { base x; };                                                                                        \
-  struct alignas(2 * sizeof(base)) name##2 { base x, y; };                                                           \
-  struct name##3 { base x, y, z; };                                                                                  \
-  struct alignas(4 * sizeof(base)) name##4 { base x, y, z, w; };                                                     \
-  inline name##1 make_##name##1(base x) { return {x}; }                                                              \
-  inline name##2 make_##name##2(base x, base y) { return {x, y}; }                                                   \
-  inline name##3 make_##name##3(base x, base y, base z) { return {x, y, z}; }                                        \
-  inline name##4 make_##name##4(base x, base y, base z, base w) { return {x, y, z, w}; }                             \
-  inline name##2 operator+(name##2 a, name##2 b) { return {base(a.x + b.x), base(a.y + b.y)}; }                      \
-  inline name##2 operator-(name##2 a, name##2 b) { return {base(a.x - b.x), base(a.y - b.y)}; }                      \
-  inline name##2 operator*(name##2 a, name##2 b) { return {base(a.x * b.x), base(a.y * b.y)}; }                      \
+#define STANDIN_VECTORS(element, name)                                                                               \
+  using name##_t_ = element;                                                                                         \
+  struct name##1 { name##_t_ x; };                                                                                   \
+  struct alignas(2 * sizeof(element)) name##2 { name##_t_ x, y; };                                                   \
+  struct name##3 { name##_t_ x, y, z; };                                                                             \
+  struct alignas(4 * sizeof(element)) name##4 { name##_t_ x, y, z, w; };                                             \
+  inline name##1 make_##name##1(element x) { return {x}; }                                                           \
+  inline name##2 make_##name##2(element x, element y) { return {x, y}; }                                             \
+  inline name##3 make_##name##3(element x, element y, element z) { return {x, y, z}; }                               \
+  inline name##4 make_##name##4(element x, element y, element z, element w) { return {x, y, z, w}; }                 \
+  inline name##2 operator+(name##2 a, name##2 b) { return {name##_t_(a.x + b.x), name##_t_(a.y + b.y)}; }            \
+  inline name##2 operator-(name##2 a, name##2 b) { return {name##_t_(a.x - b.x), name##_t_(a.y - b.y)}; }            \
+  inline name##2 operator*(name##2 a, name##2 b) { return {name##_t_(a.x * b.x), name##_t_(a.y * b.y)}; }            \
   inline name##4 operator+(name##4 a, name##4 b) {                                                                   \
-    return {base(a.x + b.x), base(a.y + b.y), base(a.z + b.z), base(a.w + b.w)};                                     \
+    return {name##_t_(a.x + b.x), name##_t_(a.y + b.y), name##_t_(a.z + b.z), name##_t_(a.w + b.w)};                 \
   }                                                                                                                  \
   inline name##4 operator*(name##4 a, name##4 b) {                                                                   \
-    return {base(a.x * b.x), base(a.y * b.y), base(a.z * b.z), base(a.w * b.w)};                                     \
+    return {name##_t_(a.x * b.x), name##_t_(a.y * b.y), name##_t_(a.z * b.z), name##_t_(a.w * b.w)};                 \
   }
 STANDIN_VECTORS(signed char, char)
 STANDIN_VECTORS(unsigned char, uchar)

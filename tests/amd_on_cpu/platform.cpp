@@ -321,6 +321,8 @@ HSA_EXPORT hsa_status_t hsa_amd_agent_memory_pool_get_info(
     case HSA_AMD_AGENT_MEMORY_POOL_INFO_LINK_INFO: {
       hsa_amd_memory_pool_link_info_t link = {};
       link.link_type = HSA_AMD_LINK_INFO_TYPE_PCIE;
+      // Without atomics over the link the runtime refuses kernels that print.
+      link.atomic_support_32bit = link.atomic_support_64bit = link.coherent_support = true;
       return answer(value, link);
     }
   }
