@@ -452,7 +452,7 @@ class Conditionals:
         return all(now for now, _ in self._branches)
 
     def directive(self, text: str) -> str:
-        """Follow one preprocessor line; return its word: ``if``, ``define``, ``include``; empty for a null directive."""
+        """Follow one preprocessor line; return its word: ``if``, ``define``; empty for a null directive."""
         match = re.match(r"#\s*(\w+)\s*(.*)", _strip_comments(text), re.DOTALL)
         if match is None:
             return ""

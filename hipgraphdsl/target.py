@@ -89,6 +89,11 @@ class Target:
         """``"gfx942"``, ``"sm_90"``, or empty for the CPU."""
         return self.name.partition(":")[2].partition("@")[0]
 
+    @property
+    def dlpack_device(self) -> int:
+        """DLPack's number for the kind of memory that `malloc` returns: 1 host, 2 CUDA, 10 ROCm."""
+        return {"amd": 10, "nvidia": 2}.get(self.platform, 1)
+
     @staticmethod
     def named(name: str | Target) -> Target:
         """Return the target of that name, without a device.

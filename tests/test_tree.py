@@ -20,7 +20,7 @@ SKIPPED = {".git", ".venv", ".hypothesis", ".mypy_cache", ".pytest_cache", ".ruf
 PICTURES = {".gif", ".png"}
 
 # The patterns are written so that they do not find themselves.
-PATH_OF_ONE_MACHINE = re.compile(r"(?<![\w./-])/(?:root|home|tmp|work|Users)/\w")
+PATH_OF_ONE_MACHINE = re.compile(r"(?<![\w./-])/(?:root|home|tmp|work|Users)/\w(?![\w-]*X{6})")
 UNFINISHED = re.compile(r"\b(?:TO[D]O|FIX[M]E|XX[X]|HAC[K])\b")
 SAYS_NOTHING = {"utils.py", "util.py", "helpers.py", "misc.py", "common.py"}
 

@@ -202,12 +202,12 @@ class CapturedArray:
 
     @property
     def _reachable(self) -> bool:
-        return self._on_host or self._runtime.target.platform == "cpu"
+        return self._on_host or self._runtime.target.dlpack_device == 1
 
     def __dlpack_device__(self) -> tuple[int, int]:
         if self._reachable:
             return (1, 0)
-        return (10 if self._runtime.target.platform == "amd" else 2, self._runtime.get_device())
+        return (self._runtime.target.dlpack_device, self._runtime.get_device())
 
     def __dlpack__(self, **options: Any) -> Any:
         if self._reachable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Optional
 
 from ..arrays import AllocArray, DeviceArray, HostArray
-from ..nodes import CapturedNode, ChildGraphNode, HostNode, KernelNode, MemcpyNode, MemsetNode
+from ..nodes import CapturedNode, ChildGraphNode, ConditionalNode, HostNode, KernelNode, MemcpyNode, MemsetNode
 from ..target import Target
 from .reach import Reach
 from .scope import Findings, Scope
@@ -88,7 +88,7 @@ def check_reuse(scope: Scope, findings: Findings) -> None:
     edges: dict[str, list[tuple[int, int]]] = {}
     for i, reasons in enumerate(workflow.reasons):
         for source, reason in zip(predecessors[i], reasons):
-            if reason[0] == "W":  # "WAR x" or "WAW x"
+            if reason[:3] == "WAR":  # a write that follows a write directly is of no use, which is another matter
                 known = edges.setdefault(reason[4:], [])
                 if len(known) < _TRIES:
                     known.append((source, i))
@@ -99,8 +99,8 @@ def check_reuse(scope: Scope, findings: Findings) -> None:
         for source, i in pairs:
             first, second = nodes[source], nodes[i]
             fresh = any(a.view.root is array and a.mode == "write" and a.view.is_whole for a in second.accesses)
-            used = any(a.view.root is array for a in first.accesses)
-            if not (fresh and used and isinstance(first, _WORK) and isinstance(second, _WORK)):
+            carried = any(f"RAW {name}" in workflow.reasons[t] for t in workflow.successors[i])
+            if not (fresh and carried and isinstance(first, _WORK) and isinstance(second, _WORK)):
                 continue
             if not _another_path(predecessors, source, i):
                 findings.add(
@@ -147,7 +147,7 @@ def check_shape(scope: Scope, target: Optional[Target], findings: Findings) -> N
     costs = target.costs
     graph_us = costs.launch_us + costs.branch_us * max(width - 1, 0)
     stream_us = costs.stream_launch_us * work
-    if graph_us >= stream_us and not any(isinstance(node, ChildGraphNode) for node in nodes):
+    if graph_us >= stream_us and not any(isinstance(node, (ChildGraphNode, ConditionalNode)) for node in nodes):
         findings.add(
             "HG703", f"launching graph {workflow.name!r} costs about {graph_us:.1f} us on {target.name}, launching its"
             f" {work} node{'s' * (work != 1)} one by one about {stream_us:.1f} us", scope=scope,

@@ -61,7 +61,7 @@ def check_lifetimes(scope: Scope, reach: Reach, findings: Findings) -> None:
         for free in life.frees:
             wanted += [(u, free) for u in life.uses]
             wanted += [(free, u) for u in life.uses]
-        wanted += [pair for a in life.frees for b in life.frees if a != b for pair in ((a, b),)]
+            wanted += [(u, v) for u in life.uses for v in life.uses if u != v] if len(life.uses) <= 8 else []
     before = reach.preceding(wanted)
     for life in lives:
         _check_life(scope, life, before, findings)
@@ -101,8 +101,10 @@ def _check_life(scope: Scope, life: _Life, before: set[tuple[int, int]], finding
                 hint=f"add after=[{nodes[alloc].name!r}] to {nodes[i].name!r}")
     for free in life.frees:
         if (alloc, free) not in before:
+            last = [nodes[i].name for i in life.uses if not any((i, j) in before for j in life.uses)] or [nodes[alloc].name]
             say("HG305", f"{who(free)} frees {name!r}, and no path leads to it from {who(alloc)}, which allocates it", free, alloc,
-                hint=f"add after=[{nodes[alloc].name!r}] to {nodes[free].name!r}")
+                hint=f"add after=[{', '.join(map(repr, last))}] to {nodes[free].name!r}")
+            continue
         for i in life.uses:
             if (i, free) in before:
                 continue

@@ -123,6 +123,11 @@ def _cooperative(workflow: Workflow) -> list[Node]:
     return [node for node in workflow.nodes if isinstance(node, KernelNode) and node.cooperative]
 
 
+def _parametrised(workflow: Workflow) -> list[Node]:
+    """Kernels that a launch with another parameter value updates."""
+    return [node for node in workflow.nodes if isinstance(node, KernelNode) and node.parameters]
+
+
 def _prioritised(workflow: Workflow) -> list[Node]:
     return [node for node in workflow.nodes if isinstance(node, KernelNode) and node.priority is not None]
 
@@ -147,7 +152,7 @@ _RULES: dict[str, tuple[str, Met]] = {
     "captured-alloc-leaks": ("HG803", _unfreed),
     "child-order": ("HG804", _forked_children),
     "capture-silent": ("HG805", _of(CapturedNode)),
-    "update-leaks": ("HG806", _of(KernelNode)),
+    "update-leaks": ("HG806", _parametrised),
     "interior-host-pointer": ("HG807", _interior),
     "capture-host-func": ("HG808", _of(HostNode)),
     "capture-mem-ops": ("HG808", _of(MemoryOpsNode)),

@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from operator import attrgetter
 from typing import Any, Optional
 
-from ..arrays import Access, ExternalArray, Region
+from ..arrays import Access, Region
 from ..hazards import HazardTracker
 from ..nodes import AllocNode, ChildGraphNode, ConditionalNode, EventRecordNode, EventWaitNode, FreeNode, Node
 from ..workflow import Workflow
@@ -169,8 +169,8 @@ def _whole_arrays_covered(workflow: Workflow) -> Optional[bool]:
             region = access.region or view.region
             known = last.get(root)
             if known is None:
-                if type(root) is ExternalArray:
-                    return None
+                if root.hazard_key is not root:
+                    return None  # it may share memory with another array
                 last[root] = (region, i, []) if access.mode != "read" else (region, -1, [i])
                 continue
             if known[0] is not region and known[0] != region:

@@ -85,6 +85,7 @@ from ..nodes import (
     SemaphoreSignalNode,
     SemaphoreWaitNode,
     UnboundCallback,
+    callable_name,
     wait_value,
     write_value,
 )
@@ -94,7 +95,7 @@ from ..workflow import Workflow
 if TYPE_CHECKING:
     from ..graph import Graph
 
-__all__ = ["VERSION", "callback_path", "document", "dumps", "from_document", "loads", "render", "schema"]
+__all__ = ["VERSION", "callback_path", "document", "documents", "dumps", "from_document", "loads", "render"]
 
 VERSION = 1
 """Version of the format; a file of a newer one is refused."""
@@ -107,6 +108,7 @@ MAX_NODES = 1_000_000
 MAX_CHILD_DEPTH = 16
 MAX_NESTING = 64
 _MAX_DIGITS = 40
+_MAX_BRACKETS = 8_000_000  # each becomes a Python object of some 60 bytes or more before it is judged
 
 _log = logging.getLogger("hipgraphdsl")
 
@@ -138,15 +140,27 @@ def dumps(workflow: Workflow) -> str:
     return "\n".join(out)
 
 
-def document(workflow: Workflow) -> dict[str, Data]:
+def document(workflow: Workflow, *, strict: bool = True) -> dict[str, Data]:
     """Return a workflow as plain data, in the order in which `dumps` writes it.
+
+    Parameters
+    ----------
+    strict : bool
+        False puts ``{"python": text}`` where something has no form in a file; such data is for people and does not load.
 
     Raises
     ------
     DeclarationError
         As `dumps`.
     """
-    return _Writer(workflow).document()
+    return _Writer(workflow, strict).document()
+
+
+def documents(workflow: Workflow) -> tuple[dict[str, Data], dict[str, Workflow]]:
+    """Return `document`, not strict, and the child workflows by their key in it."""
+    writer = _Writer(workflow, strict=False)
+    data = writer.document()
+    return data, {key: child for key, child, _ in writer.children.values()}
 
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
@@ -209,8 +223,9 @@ def _write_modules(modules: Mapping[str, Data], depth: int, out: list[str]) -> N
 class _Writer:
     """Turns one workflow, with its children and modules, into plain data."""
 
-    def __init__(self, workflow: Workflow) -> None:
+    def __init__(self, workflow: Workflow, strict: bool) -> None:
         self.root = workflow
+        self.strict = strict
         self.modules: dict[Module, str] = {}
         self.children: dict[int, tuple[str, Workflow, dict[str, Data]]] = {}
 
@@ -301,7 +316,7 @@ class _Writer:
             case FreeNode():
                 out["array"] = node.array.name
             case HostNode() | CapturedNode():
-                out["fn"] = callback_path(node.fn)
+                out["fn"] = self._callback(node.fn)
                 if node.args:
                     out["args"] = [self._value(arg) for arg in node.args]
                 if node.access != as_accesses(None, None, node.args, node.name):
@@ -353,6 +368,14 @@ class _Writer:
     def _access(self, access: Access) -> Data:
         return {access.mode: self._view(access.view)}
 
+    def _callback(self, fn: Any) -> Data:
+        try:
+            return _callback_path(fn)
+        except _Unstorable:
+            if self.strict:
+                raise
+            return {"python": callable_name(fn)}
+
     def _value(self, value: Any) -> Data:
         kind = type(value)
         if kind is ArrayView:
@@ -369,7 +392,12 @@ class _Writer:
             return {"param": value.name}
         if kind is Access:
             return self._access(value)
-        return self._rare_value(value)
+        try:
+            return self._rare_value(value)
+        except _Unstorable:
+            if self.strict:
+                raise
+            return {"python": _shown(value)}
 
     def _rare_value(self, value: Any) -> Data:
         kind = type(value)
@@ -791,7 +819,7 @@ def _guard(text: str) -> None:
         raise DeclarationError(f"a workflow file has at most {MAX_BYTES // 2**20} MB (got {size / 2**20:.1f} MB)")
     if b"\\" in data:
         data = data.replace(b"\\\\", b"  ").replace(b'\\"', b"  ")
-    at, level, inside = 0, 0, 0
+    at, level, inside, brackets = 0, 0, 0, 0
     while at < len(data):
         chunk = np.frombuffer(data, np.uint8, min(2**22, len(data) - at), at)
         quotes = np.cumsum(chunk == ord('"'), dtype=np.uint8)  # only its parity is used, so it may wrap
@@ -804,6 +832,9 @@ def _guard(text: str) -> None:
             line = data.count(b"\n", 0, where) + 1
             raise DeclarationError(f"workflow file, line {line}: brackets are nested deeper than {MAX_NESTING}")
         level += int(levels[-1])
+        brackets += int(np.count_nonzero(opened))
+        if brackets > _MAX_BRACKETS:
+            raise DeclarationError(f"a workflow file has at most {_MAX_BRACKETS} lists and objects")
         inside = (inside + int(quotes[-1])) & 1
         at += len(chunk)
 
@@ -887,7 +918,6 @@ class _Fields:
 
 
 _JSON_NAMES: dict[type, str] = {str: "text", int: "an integer", float: "a number", bool: "true or false", list: "a list", dict: "an object"}
-_BODIES: dict[str, type[Node]] = KINDS
 
 
 class _Builder:
@@ -1532,222 +1562,3 @@ def _module(data: Data, key: str) -> Module:
     spec["structs"] = structs
     fields.done("a module")
     return Module.from_dict(spec)
-
-
-# -- JSON schema -------------------------------------------------------------------------------------------------------
-
-
-def schema() -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) of a workflow file."""
-
-    def ref(name: str) -> dict[str, Any]:
-        return {"$ref": f"#/$defs/{name}"}
-
-    def record(properties: dict[str, Any], required: str = "", **more: Any) -> dict[str, Any]:
-        out: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False, **more}
-        if required:
-            out["required"] = required.split()
-        return out
-
-    def list_of(item: dict[str, Any], **more: Any) -> dict[str, Any]:
-        return {"type": "array", "items": item, **more}
-
-    def node(kind: str, properties: dict[str, Any], required: str = "") -> dict[str, Any]:
-        common = {
-            "name": ref("name"),
-            "kind": {"const": kind},
-            "after": list_of(ref("name"), description="Nodes that must have finished first."),
-            "ignore": {"type": "object", "additionalProperties": text, "description": "Diagnostic codes and reasons."},
-        }
-        return record(common | properties, f"name kind {required}".strip())
-
-    text, count, flag = {"type": "string"}, {"type": "integer", "minimum": 0}, {"type": "boolean"}
-    shape = list_of({"type": "integer", "minimum": 1}, maxItems=32)
-    user_code = {"fn": ref("callback"), "args": list_of(ref("value")), "access": list_of(ref("access"))}
-    bind = {"type": "object", "additionalProperties": ref("value")}
-    semaphore = {"semaphore": ref("name"), "value": {"type": "integer", "minimum": 0, "maximum": 2**64 - 1}}
-    event = {"event": {"oneOf": [ref("name"), record({"name": ref("name"), "shared": flag}, "name")]}}
-    nodes = {
-        "kernel": node(
-            "kernel",
-            {
-                "kernel": {"type": "string", "pattern": "^[^:]+:.+$", "description": "module:kernel"},
-                "grid": ref("dim3"),
-                "block": ref("dim3"),
-                "args": list_of(ref("value")),
-                "shared_bytes": count,
-                "cooperative": flag,
-                "priority": {"type": "integer"},
-            },
-            "kernel grid block",
-        ),
-        "memcpy": node("memcpy", {"dst": ref("view"), "src": ref("view")}, "dst src"),
-        "memset": node("memset", {"dst": ref("view"), "value": ref("value")}, "dst value"),
-        "alloc": node(
-            "alloc",
-            {"array": record({"name": ref("name"), "dtype": ref("dtype"), "shape": shape, "device": count}, "name dtype shape")},
-            "array",
-        ),
-        "free": node("free", {"array": ref("name")}, "array"),
-        "host": node("host", user_code, "fn"),
-        "record": node("record", event, "event"),
-        "wait": node("wait", event, "event"),
-        "empty": node("empty", {}),
-        "child": node("child", {"workflow": ref("name"), "bind": bind}, "workflow"),
-        "signal": node("signal", semaphore, "semaphore"),
-        "wait_semaphore": node("wait_semaphore", semaphore, "semaphore"),
-        "memory_ops": node(
-            "memory_ops",
-            {
-                "ops": list_of(
-                    record(
-                        {
-                            "op": {"enum": ["write", "wait"]},
-                            "view": ref("view"),
-                            "value": {"type": "integer"},
-                            "condition": {"enum": ["eq", "geq", "and", "nor"]},
-                        },
-                        "op view value",
-                    ),
-                    minItems=1,
-                    maxItems=256,
-                )
-            },
-            "ops",
-        ),
-        "captured": node("captured", user_code, "fn"),
-        "conditional": node(
-            "conditional",
-            {
-                "mode": {"enum": ["if", "while", "switch"]},
-                "condition": ref("view"),
-                "bodies": list_of(ref("name"), minItems=1),
-                "bind": bind,
-            },
-            "mode condition bodies",
-        ),
-    }
-    tags = {
-        "float": {"enum": ["nan", "inf", "-inf"]},
-        "complex": list_of(ref("value"), minItems=2, maxItems=2),
-        "str": text,
-        "bytes": ref("base64"),
-        "tuple": list_of(ref("value")),
-        "dict": {"type": "object", "additionalProperties": ref("value")},
-    }
-    values = [record({tag: form}, tag) for tag, form in tags.items()]
-    values += [
-        record({"numpy": ref("dtype"), "value": ref("value")}, "numpy value"),
-        record({"struct": ref("dtype"), "base64": ref("base64")}, "struct base64"),
-        record({"ndarray": ref("dtype"), "shape": list_of(count, maxItems=32), "base64": ref("base64")}, "ndarray shape base64"),
-    ]
-    body = {
-        "infer": {**flag, "description": "Whether edges are inferred from what nodes read and write."},
-        "arrays": list_of(ref("array")),
-        "parameters": list_of(ref("parameter")),
-        "nodes": list_of(ref("node")),
-        "order": list_of(list_of(ref("name"), minItems=2, maxItems=2), description="Plain edges: earlier node, later node."),
-    }
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "hipgraphdsl workflow",
-        **record(
-            {
-                "hipgraphdsl": {"const": VERSION, "description": "Version of the format."},
-                "name": ref("name"),
-                "modules": {"type": "object", "additionalProperties": ref("module")},
-                **body,
-                "workflows": {
-                    "type": "object",
-                    "additionalProperties": record({"name": ref("name"), **body}),
-                    "description": "Child graphs, each once; inner ones first.",
-                },
-            },
-            "hipgraphdsl name",
-        ),
-        "$defs": {
-            "name": {"type": "string", "minLength": 1, "maxLength": 200},
-            "base64": {"type": "string", "contentEncoding": "base64"},
-            "callback": {"type": "string", "pattern": r"^[\w.]+:[\w.]+$", "description": "package.module:function"},
-            "dtype": {
-                "oneOf": [
-                    text,
-                    record({"base": ref("dtype"), "shape": shape}, "base shape"),
-                    record(
-                        {
-                            "names": list_of(text),
-                            "formats": list_of(ref("dtype")),
-                            "offsets": list_of(count),
-                            "itemsize": count,
-                            "align": flag,
-                        },
-                        "names formats offsets itemsize",
-                    ),
-                ]
-            },
-            "view": {
-                "oneOf": [
-                    {"type": "string", "description": "x or x[3, 8:248, 0:10:2]"},
-                    record({"param": text}, "param"),
-                    record({"symbol": {"type": "string", "pattern": "^[^:]+:.+$"}}, "symbol"),
-                ]
-            },
-            "access": {"oneOf": [record({mode: ref("view")}, mode) for mode in ("read", "write", "update")]},
-            "axis": {"oneOf": [{"type": "integer", "minimum": 1, "maximum": 2**32 - 1}, record({"param": text}, "param")]},
-            "dim3": {"oneOf": [ref("axis"), list_of(ref("axis"), minItems=1, maxItems=3)]},
-            "value": {
-                "oneOf": [
-                    {"type": ["null", "boolean", "number"]},
-                    ref("view"),
-                    ref("access"),
-                    list_of(ref("value")),
-                    *values,
-                ]
-            },
-            "module": {
-                "oneOf": [
-                    record(
-                        {
-                            "name": text,
-                            "source": list_of(text, description="HIP C++, a line each."),
-                            "options": list_of(text),
-                            "structs": {"type": "object", "additionalProperties": ref("dtype")},
-                        },
-                        "source",
-                    ),
-                    record(
-                        {
-                            "name": text,
-                            "file": text,
-                            "sha256": ref("sha256"),
-                            "signatures": {"type": "object", "additionalProperties": text},
-                            "structs": {"type": "object", "additionalProperties": ref("dtype")},
-                        },
-                        "file sha256",
-                    ),
-                ]
-            },
-            "sha256": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
-            "array": {
-                **record(
-                    {
-                        "name": ref("name"),
-                        "kind": {"enum": ["host", "device", "external"]},
-                        "dtype": ref("dtype"),
-                        "shape": shape,
-                        "device": count,
-                        "pinned": flag,
-                        "location": {"enum": ["host", "device"]},
-                        "writeable": flag,
-                        "values": list_of({"type": ["number", "boolean"]}, description="All elements, C order."),
-                        "base64": {**ref("base64"), "description": "All elements, C order, little-endian."},
-                        "sha256": {**ref("sha256"), "description": "Hash of values that are supplied when it is loaded."},
-                    },
-                    "name kind dtype shape",
-                )
-            },
-            "parameter": record({"name": ref("name"), "dtype": ref("dtype"), "shape": shape, "default": ref("value")}, "name dtype"),
-            "node": {"oneOf": [{"$ref": f"#/$defs/node_{kind}"} for kind in nodes]},
-            **{f"node_{kind}": form for kind, form in nodes.items()},
-        },
-    }

@@ -73,7 +73,7 @@ _HOST_NODE_PARAMS = struct.Struct("=QQ")  # fn, userData
 _MEMCPY_3D_PARMS = struct.Struct("=Q3Q4QQ3Q4Q3Qi4x")  # src array, pos, ptr; dst array, pos, ptr; extent, kind
 # allocType, handleTypes, location type and id, win32, maxSize, reserved; accessDescs, accessDescCount, bytesize, dptr
 _MEM_ALLOC_NODE_PARAMS = struct.Struct("=iiiiQQ56xQQQQ")
-_BATCH_MEM_OP_NODE_PARAMS = struct.Struct("=QI4xQI4x")  # ctx, count, paramArray, flags
+BATCH_MEM_OP_NODE_PARAMS = struct.Struct("=QI4xQI4x")  # ctx, count, paramArray, flags
 _STREAM_BATCH_MEM_OP_PARAMS = struct.Struct("=i4xQQI4xQ8x")  # operation, address, value, flags, alias
 _SEMAPHORE_NODE_PARAMS = struct.Struct("=QQI4x")  # extSemArray, paramsArray, numExtSems
 _SEMAPHORE_PARAMS = struct.Struct("=Q64xI68x")  # params.fence.value, flags
@@ -114,7 +114,7 @@ STRUCT_LAYOUTS: dict[str, tuple[struct.Struct, dict[str, int]]] = {
             "dptr": 112,
         },
     ),
-    "hipBatchMemOpNodeParams": (_BATCH_MEM_OP_NODE_PARAMS, {"ctx": 0, "count": 8, "paramArray": 16, "flags": 24}),
+    "hipBatchMemOpNodeParams": (BATCH_MEM_OP_NODE_PARAMS, {"ctx": 0, "count": 8, "paramArray": 16, "flags": 24}),
     "hipStreamBatchMemOpParams": (
         _STREAM_BATCH_MEM_OP_PARAMS,
         {"waitValue.address": 8, "waitValue.value64": 16, "waitValue.flags": 24, "waitValue.alias": 32},
@@ -326,7 +326,7 @@ def _pack_fill(fill: Fill2D) -> bytes:
     return _MEMSET_PARAMS.pack(fill.dst, fill.element_size, fill.height, pitch_bytes, fill.value, fill.width)
 
 
-def _pack_mem_ops(ops: Sequence[MemOp]) -> bytes:
+def pack_mem_ops(ops: Sequence[MemOp]) -> bytes:
     return b"".join(
         _STREAM_BATCH_MEM_OP_PARAMS.pack(
             _MEM_OPERATIONS[op.op, op.size],
@@ -544,7 +544,7 @@ class HipAbiRuntime(Runtime):
         self._call("hipFreeAsync", pointer, stream)
 
     def stream_batch_mem_op(self, stream: int, ops: Sequence[MemOp]) -> None:
-        self._call("hipStreamBatchMemOp", stream, len(ops), _pack_mem_ops(ops), 0)
+        self._call("hipStreamBatchMemOp", stream, len(ops), pack_mem_ops(ops), 0)
 
     # -- streams and events ------------------------------------------------------------------------------------------
     def stream_create(self, priority: int = 0) -> int:
@@ -782,13 +782,13 @@ class HipAbiRuntime(Runtime):
         )
 
     def graph_add_batch_mem_op_node(self, graph: int, deps: Sequence[int], ops: Sequence[MemOp]) -> int:
-        packed = _pack_mem_ops(ops)
+        packed = pack_mem_ops(ops)
         array = ctypes.create_string_buffer(packed, len(packed))
         # AMD refuses a null context. The primary one lives as long as the process, so it is released at once.
         device = self.get_device()
         context = self._new("hipDevicePrimaryCtxRetain", device)
         self._call("hipDevicePrimaryCtxRelease", device)
-        params = _BATCH_MEM_OP_NODE_PARAMS.pack(context, len(ops), ctypes.addressof(array), 0)
+        params = BATCH_MEM_OP_NODE_PARAMS.pack(context, len(ops), ctypes.addressof(array), 0)
         return self._add("hipGraphAddBatchMemOpNode", graph, deps, params)
 
     def graph_add_dependencies(self, graph: int, sources: Sequence[int], targets: Sequence[int]) -> None:

@@ -74,7 +74,8 @@ def runtime_library() -> Path:
     if not sys.platform.startswith(("linux", "darwin")):
         raise RuntimeUnavailable(
             f"runtime 'cpu' runs on Linux and macOS, not on {sys.platform!r}; on Windows use WSL",
-            runtime="cpu", missing="library",
+            runtime="cpu",
+            missing="library",
         )
     folder = Path(__file__).parent
     # `runtime.cpp` includes the headers, so one unit is compiled and calls between its parts can be inlined.
@@ -87,7 +88,8 @@ def runtime_library() -> Path:
         raise RuntimeUnavailable(
             f"runtime 'cpu' could not build its library with {' '.join(compiler.command)}: {error.log.strip()[:2000]}; "
             'choose another compiler by HIPGRAPHDSL_CXX, or `pip install "hipgraphdsl[cpu]"`',
-            runtime="cpu", missing="compiler",
+            runtime="cpu",
+            missing="compiler",
         ) from error
 
 
@@ -167,7 +169,13 @@ class CpuRuntime(HipAbiRuntime):
 
     # -- compiling -------------------------------------------------------------------------------------------------
     def rtc_compile(
-        self, source: str, names: Sequence[str], symbols: Sequence[str] = (), options: Sequence[str] = (), *, name: str = "module"
+        self,
+        source: str,
+        names: Sequence[str],
+        symbols: Sequence[str] = (),
+        options: Sequence[str] = (),
+        *,
+        name: str = "module",
     ) -> CodeObject:
         from .rtc import compile_kernels
 

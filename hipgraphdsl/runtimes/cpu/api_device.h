@@ -528,7 +528,9 @@ inline size_t image_bytes(const unsigned char* image) {
 // The file stays open while the library is loaded: the loader knows libraries by path, and this path holds the file's number.
 inline void* library_from_memory(const void* image, size_t bytes, int* kept) {
   int file = -1;
-  char path[64] = "/tmp/hgcpu-XXXXXX";
+  char path[256];
+  const char* folder = getenv("TMPDIR");
+  snprintf(path, sizeof path, "%s/hgcpu-XXXXXX", folder ? folder : P_tmpdir);
 #if defined(__linux__) && defined(SYS_memfd_create)
   file = int(syscall(SYS_memfd_create, "hgcpu-kernels", 1u));
 #endif

@@ -1,7 +1,7 @@
 """Find the host's C++ compiler, and build shared libraries with it once.
 
-Both the CPU runtime itself and the kernels that it runs are built here. A library is kept in the cache directory under a
-name that holds the hash of everything that decides its bytes, so two processes may build the same one at the same time.
+Both the CPU runtime itself and the kernels that it runs are built here. A library is kept in the cache directory under
+a name that holds the hash of everything that decides its bytes, so two processes may build the same one at once.
 """
 
 from __future__ import annotations
@@ -132,7 +132,9 @@ def _writable_cache() -> Path:
         log.warning(
             "the cache directory %s cannot be written (%s), so libraries are built anew in each process in %s; "
             "set HIPGRAPHDSL_CACHE_DIR to a directory that can be written",
-            wanted, error.strerror or error, fallback,
+            wanted,
+            error.strerror or error,
+            fallback,
         )
         return fallback
 
@@ -184,7 +186,8 @@ def _find(chosen: str | None, path: str | None) -> Compiler:
             raise RuntimeUnavailable(
                 f"runtime 'cpu' cannot use the compiler in HIPGRAPHDSL_CXX, {chosen!r}: `{chosen} --version` fails; "
                 "name a C++ compiler that works, or unset the variable",
-                runtime="cpu", missing="compiler",
+                runtime="cpu",
+                missing="compiler",
             )
         return found
     candidates: list[tuple[str, ...]] = []
@@ -201,7 +204,8 @@ def _find(chosen: str | None, path: str | None) -> Compiler:
     raise RuntimeUnavailable(
         "runtime 'cpu' compiles kernels and found no C++ compiler: "
         'install a C++ compiler, or `pip install "hipgraphdsl[cpu]"`',
-        runtime="cpu", missing="compiler",
+        runtime="cpu",
+        missing="compiler",
     )
 
 
@@ -309,14 +313,21 @@ def _run(command: list[str], folder: Path, what: str) -> str:
     started = time.monotonic()
     try:
         process = subprocess.Popen(
-            command, cwd=folder, env=_environment(), text=True, errors="replace",
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            command,
+            cwd=folder,
+            env=_environment(),
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
     except OSError as error:
         raise RuntimeUnavailable(
             f"runtime 'cpu' cannot start its compiler {command[0]!r}: {error.strerror}; "
             'install a C++ compiler, or `pip install "hipgraphdsl[cpu]"`',
-            runtime="cpu", missing="compiler",
+            runtime="cpu",
+            missing="compiler",
         ) from error
     with process:
         try:

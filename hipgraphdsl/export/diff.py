@@ -1,0 +1,285 @@
+"""What differs between two workflows, by name: added, removed, changed field by field, rewired."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..nodes import KernelNode
+from ..workflow import Workflow
+from .json import documents
+
+__all__ = ["Difference", "Entry", "compare"]
+
+How = Literal["added", "removed", "changed", "rewired"]
+_MARKS = {"added": "+", "removed": "-", "changed": "~", "rewired": "*"}
+_STYLES = {"added": "green", "removed": "red", "changed": "yellow", "rewired": "cyan"}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One difference.
+
+    Attributes
+    ----------
+    how : {"added", "removed", "changed", "rewired"}
+    what : {"graph", "module", "array", "parameter", "node", "workflow"}
+    name : str
+        Inside a child graph ``<workflow>/<name>``.
+    field : str
+        What changed: ``"grid"``, ``"args[1] (a)"``, ``"waits for"``; empty where the whole was added or removed.
+    old, new : object
+        As a file holds it; None where there is none.
+    """
+
+    how: How
+    what: str
+    name: str
+    field: str = ""
+    old: Any = None
+    new: Any = None
+
+    def __str__(self) -> str:
+        head = f"{_MARKS[self.how]} {self.what} {self.name!r}"
+        if self.how in ("added", "removed"):
+            summary = _summary(self.new if self.how == "added" else self.old)
+            return head + (f"  {summary}" if summary else "")
+        if self.how == "rewired":
+            parts = [f"no longer waits for {edge}" for edge in self.old] + [f"now waits for {edge}" for edge in self.new]
+            return f"{head} {'; '.join(parts)}"
+        if self.field == "source" and self.what == "module":
+            return "\n".join([f"{head} source:", *("    " + line for line in source_diff(self.old, self.new))])
+        return f"{head} {self.field}: {_shown(self.old)} -> {_shown(self.new)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        out: dict[str, Any] = {"how": self.how, "what": self.what, "name": self.name}
+        if self.field:
+            out["field"] = self.field
+        if self.how != "added":
+            out["old"] = self.old
+        if self.how != "removed":
+            out["new"] = self.new
+        return out
+
+
+@dataclass(frozen=True)
+class Difference:
+    """All differences between two workflows.
+
+    Attributes
+    ----------
+    old, new : str
+        Names of the two graphs.
+    entries : tuple of Entry
+        In the order of the new workflow, what was removed last.
+    """
+
+    old: str
+    new: str
+    entries: tuple[Entry, ...]
+
+    @property
+    def same(self) -> bool:
+        """Whether there is none."""
+        return not self.entries
+
+    def of(self, how: How) -> tuple[Entry, ...]:
+        """Return the entries of one kind."""
+        return tuple(entry for entry in self.entries if entry.how == how)
+
+    def __str__(self) -> str:
+        if self.same:
+            return f"{self.old!r} and {self.new!r} are the same workflow"
+        counts = ", ".join(f"{len(self.of(how))} {how}" for how in _MARKS if self.of(how))  # type: ignore[arg-type]  # keys are Hows
+        return "\n".join([f"{self.old!r} -> {self.new!r}: {counts}", *(f"  {entry}" for entry in self.entries)])
+
+    def __rich__(self) -> Any:
+        from rich.text import Text  # rich draws only when something is printed with it
+
+        if self.same:
+            return Text(str(self), style="green")
+        text = Text(str(self).partition("\n")[0], style="bold")
+        for entry in self.entries:
+            text.append(f"\n  {entry}", style=_STYLES[entry.how])
+        return text
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        return {"text/plain": str(self)}
+
+    def to_json(self) -> str:
+        """Return the differences as JSON, one a line."""
+        lines = [json.dumps(entry.to_dict(), ensure_ascii=False) for entry in self.entries]
+        body = ",\n  ".join(lines)
+        head = f' "version": 1,\n "old": {json.dumps(self.old)},\n "new": {json.dumps(self.new)},\n "same": {json.dumps(self.same)}'
+        return f'{{\n{head},\n "differences": [' + (f"\n  {body}\n ]\n}}\n" if lines else "]\n}\n")
+
+
+def compare(old: Any, new: Any) -> Difference:
+    """Return what differs between two workflows.
+
+    Parameters
+    ----------
+    old, new : Workflow or Graph
+        Nodes, arrays and parameters are paired by name, so a mere change of position is none. Modules whose names only tell
+        a hash of their contents are paired in order.
+    """
+    first: Workflow = old.workflow()
+    second: Workflow = new.workflow()
+    (a, children_a), (b, children_b) = documents(first), documents(second)
+    entries: list[Entry] = []
+    if a["name"] != b["name"]:
+        entries.append(Entry("changed", "graph", b["name"], "name", a["name"], b["name"]))
+    modules_a, modules_b = a["modules"], b["modules"]
+    pairs = _paired_modules(modules_a, modules_b)
+    if any(x != y for x, y in pairs.items()):
+        a = _renamed(a, pairs)
+        modules_a = {pairs.get(key, key): module for key, module in modules_a.items()}
+    entries += _compare_named("module", "", modules_a, modules_b)
+    entries += _compare_workflows("", a, b, first, second)
+    inner_a, inner_b = a.get("workflows", {}), b.get("workflows", {})
+    for key, body in inner_b.items():
+        if key in inner_a:
+            entries += _compare_workflows(f"{key}/", inner_a[key], body, children_a[key], children_b[key])
+        else:
+            entries.append(Entry("added", "workflow", key, new={"nodes": len(body["nodes"])}))
+    entries += [
+        Entry("removed", "workflow", key, old={"nodes": len(body["nodes"])})
+        for key, body in inner_a.items()
+        if key not in inner_b
+    ]
+    return Difference(first.name, second.name, tuple(entries))
+
+
+def source_diff(old: list[str], new: list[str]) -> list[str]:
+    """Return a unified diff of two sources, without its head."""
+    return list(difflib.unified_diff(old, new, lineterm="", n=1))[2:]
+
+
+def _paired_modules(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, str]:
+    """Return old key -> new key of modules that are versions of one another."""
+    pairs = {key: key for key in old if key in new}
+
+    def unnamed(keys: Mapping[str, Any]) -> list[str]:
+        return [key for key in keys if key not in pairs and re.fullmatch(r"kernels_[0-9a-f]{8}", key)]
+
+    pairs.update(zip(unnamed(old), unnamed(new)))
+    return pairs
+
+
+def _renamed(data: Any, names: Mapping[str, str]) -> Any:
+    """Return data with references to modules renamed."""
+    if isinstance(data, list):
+        return [_renamed(item, names) for item in data]
+    if not isinstance(data, dict):
+        return data
+    out = {}
+    for key, value in data.items():
+        if key in ("kernel", "symbol") and isinstance(value, str) and ":" in value:
+            module, _, member = value.partition(":")
+            out[key] = f"{names.get(module, module)}:{member}"
+        else:
+            out[key] = _renamed(value, names) if key != "modules" else value
+    return out
+
+
+def _compare_workflows(prefix: str, a: Any, b: Any, old: Workflow, new: Workflow) -> list[Entry]:
+    entries = []
+    if a["infer"] != b["infer"]:
+        entries.append(Entry("changed", "graph", prefix.rstrip("/") or new.name, "infer", a["infer"], b["infer"]))
+    for section, what in (("arrays", "array"), ("parameters", "parameter")):
+        entries += _compare_named(what, prefix, _by_name(a[section]), _by_name(b[section]))
+    nodes_a, nodes_b = _by_name(a["nodes"]), _by_name(b["nodes"])
+    waits_a, waits_b = _waits(old), _waits(new)
+    removed = []
+    for name, data in nodes_b.items():
+        before = nodes_a.get(name)
+        if before is None:
+            entries.append(Entry("added", "node", prefix + name, new=data))
+            continue
+        entries += _changes("node", prefix + name, before, data, _argument_names(new, name))
+        gone = [source for source in waits_a[name] if source not in waits_b[name]]
+        come = [source for source in waits_b[name] if source not in waits_a[name]]
+        if gone or come:
+            lost = [_edge(source, waits_a[name][source]) for source in gone]
+            entries.append(
+                Entry("rewired", "node", prefix + name, "waits for", lost, [_edge(s, waits_b[name][s]) for s in come])
+            )
+    removed = [Entry("removed", "node", prefix + name, old=data) for name, data in nodes_a.items() if name not in nodes_b]
+    return entries + removed
+
+
+def _edge(source: str, reason: str) -> str:
+    return f"{source!r} ({reason})"
+
+
+def _by_name(items: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {item["name"]: item for item in items}
+
+
+def _waits(workflow: Workflow) -> dict[str, dict[str, str]]:
+    """For each node the nodes that it waits for, with the reasons."""
+    nodes = workflow.nodes
+    return {
+        node.name: {nodes[source].name: reason for source, reason in zip(sources, reasons)}
+        for node, sources, reasons in zip(nodes, workflow.predecessors, workflow.reasons)
+    }
+
+
+def _argument_names(workflow: Workflow, name: str) -> list[str]:
+    node = workflow.nodes[workflow.index[name]]
+    if isinstance(node, KernelNode) and node.kernel.signature is not None:
+        return [parameter.name for parameter in node.kernel.signature.parameters]
+    return []
+
+
+def _compare_named(what: str, prefix: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Entry]:
+    entries = []
+    for name, data in new.items():
+        if name in old:
+            entries += _changes(what, prefix + name, old[name], data, [])
+        else:
+            entries.append(Entry("added", what, prefix + name, new=data))
+    return entries + [Entry("removed", what, prefix + name, old=data) for name, data in old.items() if name not in new]
+
+
+def _changes(what: str, name: str, old: Mapping[str, Any], new: Mapping[str, Any], arguments: list[str]) -> list[Entry]:
+    entries = []
+    for field in dict.fromkeys((*old, *new)):
+        before, after = old.get(field), new.get(field)
+        if _same(before, after) or field == "name":
+            continue
+        if field in ("args", "values") and isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+            for i, (x, y) in enumerate(zip(before, after)):
+                if not _same(x, y):
+                    known = f" ({arguments[i]})" if field == "args" and i < len(arguments) else ""
+                    entries.append(Entry("changed", what, name, f"{field}[{i}]{known}", x, y))
+        else:
+            entries.append(Entry("changed", what, name, field, before, after))
+    return entries
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Return whether two stored values are equal and of one type: 1, 1.0 and true are three values."""
+    return type(a) is type(b) and a == b and (not isinstance(a, (list, dict)) or json.dumps(a) == json.dumps(b))
+
+
+def _summary(data: Any) -> str:
+    if "source" in data:
+        return f"{len(data['source'])} lines"
+    return " ".join(f"{key}={_shown(value)}" for key, value in data.items() if key not in ("name", "values", "base64"))
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, dict) and len(value) == 1:
+        (tag, inner), = value.items()
+        if isinstance(inner, str) and tag in ("param", "symbol", "read", "write", "update", "float", "python"):
+            return inner if tag in ("param", "symbol", "float", "python") else f"{tag}s({inner})"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 100 else text[:97] + "..."

@@ -1,0 +1,316 @@
+"""Compile HIP C++ kernels to a shared library for this CPU.
+
+Three ways to run the threads of a block, chosen for each kernel by what it and the device functions it calls mention:
+
+- a loop over the threads, marked independent so that clang makes vector code of it: no barrier, no warp operation, no atomic;
+- the same loop, not marked: atomics, printf, shared memory without barriers;
+- fibers, one per thread, switched at each barrier and warp operation.
+
+Results follow IEEE 754 as NumPy's do: multiplications and additions are not contracted to fused ones (GPUs do that by
+default; ``options=["-ffp-contract=fast"]`` does it here), nothing is reassociated, and errno and floating-point traps are not
+looked at, because vector code needs that and no kernel can see it.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from ...errors import DeclarationError
+from ...source import spell, split_commas, tokenize
+from ..base import CodeObject
+from .compiler import BuildFailed, Compiler, build, build_log, find_compiler
+from .translate import KernelText, Translation, translate
+
+__all__ = ["IMAGE_PREFIX", "compile_kernels"]
+
+#: Begins a code object of this runtime; the path of the library and a zero byte follow.
+IMAGE_PREFIX: Final = b"HGCPU:"
+
+_OPTIONS: Final = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fsigned-char")
+_CLANG_OPTIONS: Final = ("-Wno-pass-failed", "-Wno-unknown-attributes", "-Wno-ignored-attributes", "-mllvm", "-inline-threshold=1000")
+_GCC_OPTIONS: Final = ("-Wno-unknown-pragmas", "-Wno-attributes", "-Wno-psabi")
+#: Options for a GPU's compiler that mean nothing here.
+_GPU_OPTIONS: Final = re.compile(
+    r"--?(offload-arch|gpu-architecture|amdgpu-target|cuda-gpu-arch|gpu-code|arch)\b.*|-m(cumode|no-cumode|wavefrontsize64|"
+    r"no-wavefrontsize64|unsafe-fp-atomics|code-object-version.*)|-x.*|--?(hip|rocm|cuda)-.*|-fgpu-.*|-fhip-.*|-nogpu.*|"
+    r"-std=(c\+\+|gnu\+\+)(98|03|0x|11|14|1y|1z)|--use_fast_math|-use_fast_math"
+)
+
+
+@functools.cache
+def _header(name: str) -> str:
+    return (Path(__file__).parent / name).read_text()
+
+
+def _user_options(options: Sequence[str]) -> tuple[str, ...]:
+    kept: list[str] = []
+    skip = False
+    for n, option in enumerate(options):
+        if skip:
+            skip = False
+        elif option == "-I":
+            skip = n + 1 < len(options)  # included files are put into the source
+        elif option.startswith("-I") or _GPU_OPTIONS.fullmatch(option):
+            continue
+        else:
+            kept.append(option)
+    return tuple(kept)
+
+
+def compile_kernels(
+    source: str,
+    names: Sequence[str],
+    symbols: Sequence[str] = (),
+    options: Sequence[str] = (),
+    *,
+    name: str = "kernels",
+    compiler: Compiler | None = None,
+) -> CodeObject:
+    """Compile HIP C++ source for this CPU, or find the library in the cache.
+
+    Parameters
+    ----------
+    source : str
+        HIP C++.
+    names : sequence of str
+        Kernels and template instantiations, ``"scale"``, ``"scale<float>"``.
+    symbols : sequence of str
+        Device variables.
+    options : sequence of str
+        Compiler options. Those that only a GPU's compiler knows are left out.
+    name : str
+        File name for the compiler's messages.
+    compiler : Compiler, optional
+        Another than `find_compiler` finds.
+
+    Returns
+    -------
+    CodeObject
+        Its image is ``HGCPU:``, the library's path and a zero byte.
+
+    Raises
+    ------
+    DeclarationError
+        If a name is not there, the source uses what a CPU cannot do, or it does not compile: the message holds the
+        compiler's own, with the user's line numbers.
+    RuntimeUnavailable
+        If there is no compiler.
+    """
+    if compiler is None:
+        compiler = find_compiler()
+    translation = translate(source, name, options, _predefined(compiler))
+    wanted = {asked: _find(translation, asked, name) for asked in dict.fromkeys(names)}
+    for symbol in symbols:
+        if symbol.removeprefix("::") not in translation.variables:
+            raise DeclarationError(f"kernel source {name!r} has no variable {symbol!r}", array=symbol)
+    serial: frozenset[str] = frozenset()
+    while True:
+        entries = _Entries(translation, wanted, symbols, serial)
+        library = _build(compiler, translation, entries, options, name)
+        log = build_log(library)
+        unsafe = _private_memory(log, entries) - serial
+        if not unsafe:
+            break
+        serial |= unsafe
+    return CodeObject(
+        image=IMAGE_PREFIX + str(library).encode() + b"\0",
+        lowered={asked: asked for asked in (*wanted, *symbols)},
+        log=_clean(_without_dump(log)),
+    )
+
+
+def _predefined(compiler: Compiler) -> dict[str, str]:
+    macros = {"HGCPU_CPU": "1", "__GNUC__": "4", "__LP64__": "1", "__linux__": "1", "__HIP_CPU_RT__": "1"}
+    if compiler.is_clang:
+        macros["__clang__"] = "1"
+    return macros
+
+
+def _find(translation: Translation, asked: str, name: str) -> tuple[KernelText, str]:
+    """Return the kernel of a name expression, and the expression inside its struct."""
+    tokens = tokenize(asked, f"kernel name {asked!r}")
+    angle = next((n for n, t in enumerate(tokens) if t.text == "<"), len(tokens))
+    stem = spell(tokens[:angle]).removeprefix("::")
+    whole = spell(tokens).removeprefix("::")
+    for key in (whole, stem):
+        matches = [k for full, k in translation.kernels.items() if full == key or full.endswith(f"::{key}")]
+        exact = [k for k in matches if k.name == key]
+        found = (exact or matches)[:1]
+        if found:
+            member = found[0].member
+            if key == stem and angle < len(tokens):
+                arguments = ", ".join(spell(part) for part in split_commas(tokens[angle + 1 : -1]))
+                member += f"<{arguments}>"
+            return found[0], member
+    known = ", ".join(repr(known) for known in translation.kernels) or "none"
+    raise DeclarationError(f"kernel source {name!r} has no kernel {asked!r}; its kernels are {known}", array=asked)
+
+
+class _Entries:
+    """The part of the source that the runtime calls: one entry a kernel, and the tables."""
+
+    def __init__(
+        self,
+        translation: Translation,
+        wanted: dict[str, tuple[KernelText, str]],
+        symbols: Sequence[str],
+        serial: frozenset[str],
+    ) -> None:
+        self.fibers = False
+        self.parallel: dict[str, str] = {}
+        parts = ['#line 1 "entries"\n']
+        rows = []
+        for n, (asked, (kernel, member)) in enumerate(wanted.items()):
+            entry = f"hgcpu_entry_{n}"
+            self.fibers = self.fibers or kernel.needs_fibers or kernel.dynamic_shared or "printf" in kernel.words
+            arguments = ", ".join(f"a{k}" for k in range(kernel.parameters))
+            values = [
+                f"hgcpu_traits_{n}::type<{k}> a{k} = *(const hgcpu_traits_{n}::type<{k}>*)args[{k}];"
+                for k in range(kernel.parameters)
+            ]
+            parts.append(f"typedef hgcpu_traits<decltype(&{kernel.struct}::{member})> hgcpu_traits_{n};\n")
+            if kernel.needs_fibers:
+                parts.append(self._fibers(n, kernel, member, arguments))
+            else:
+                marked = not kernel.serial and asked not in serial
+                if marked:
+                    self.parallel[entry] = asked
+                parts.append(self._loop(n, kernel, member, arguments, values, marked))
+            rows.append(
+                f'{{"{asked}", {entry}, hgcpu_traits_{n}::count, hgcpu_traits_{n}::sizes, 0, 0, 0}},\n'
+            )
+        parts.append(f"static const hgcpu_kernel_info hgcpu_kernels[] = {{\n{''.join(rows)}{{}}}};\n")
+        variables = "".join(f'{{"{symbol}", (void*)&::{symbol.removeprefix("::")}, '
+                            f'sizeof(::{symbol.removeprefix("::")})}},\n' for symbol in symbols)
+        parts.append(f"static const hgcpu_symbol_info hgcpu_symbols[] = {{\n{variables}{{}}}};\n")
+        parts.append(
+            f"static const hgcpu_module_info hgcpu_info = {{1, {len(rows)}, hgcpu_kernels, {len(symbols)}, "
+            "hgcpu_symbols};\n"
+            'extern "C" __attribute__((visibility("default"))) const hgcpu_module_info* hgcpu_module(void) '
+            "{ return &hgcpu_info; }\n"
+        )
+        self.text = "".join(parts)
+
+    @staticmethod
+    def _loop(n: int, kernel: KernelText, member: str, arguments: str, values: list[str], marked: bool) -> str:
+        dynamic = ""
+        pointer = "nullptr"
+        if kernel.dynamic_shared:
+            dynamic = (
+                "  hgcpu_worker* worker = hgcpu_this_worker(launch->shared_bytes);\n"
+                "  if (!worker) return 2;\n  char* const dynamic = worker->dynamic;\n"
+            )
+            pointer = "dynamic"
+        flush = "  hgcpu_flush();\n" if "printf" in kernel.words else ""
+        loads = "".join(f"  {value}\n" for value in values)
+        return f"""
+extern "C" {{ static int hgcpu_entry_{n}(const hgcpu_launch* launch, void* const* args, uint64_t first, uint64_t last) {{
+{loads}{dynamic}  hgcpu_blocks blocks(launch, first);
+  for (; first < last; ++first, blocks.advance()) {{
+    for (uint32_t z = 0; z < blocks.block.z; ++z) {{
+      for (uint32_t y = 0; y < blocks.block.y; ++y) {{
+        {"HGCPU_PARALLEL" if marked else ""}
+        for (uint32_t x = 0; x < blocks.block.x; ++x) {{
+          {kernel.struct} thread;
+          blocks.place(thread);
+          thread.threadIdx = dim3(x, y, z);
+          thread.hgcpu_dynamic = {pointer};
+          thread.hgcpu_self = nullptr;
+          thread.{member}({arguments});
+        }}
+      }}
+    }}
+  }}
+{flush}  (void)args;
+  return 0;
+}} }}
+"""
+
+    @staticmethod
+    def _fibers(n: int, kernel: KernelText, member: str, arguments: str) -> str:
+        members = "".join(f"  hgcpu_traits_{n}::type<{k}> a{k};\n" for k in range(kernel.parameters))
+        values = "".join(f", *(const hgcpu_traits_{n}::type<{k}>*)args[{k}]" for k in range(kernel.parameters))
+        given = ", ".join(f"job->a{k}" for k in range(kernel.parameters))
+        flush = "  hgcpu_flush();\n" if "printf" in kernel.words else ""
+        return f"""
+struct hgcpu_job_{n} {{
+  hgcpu_blocks blocks;
+  char* dynamic;
+{members}}};
+static void hgcpu_body_{n}(void* pointer, hgcpu_fiber* self) {{
+  const hgcpu_job_{n}* job = (const hgcpu_job_{n}*)pointer;
+  {kernel.struct} thread;
+  job->blocks.place(thread);
+  const dim3 block = job->blocks.block;
+  thread.threadIdx = dim3(self->thread % block.x, self->thread / block.x % block.y, self->thread / block.x / block.y);
+  thread.hgcpu_dynamic = job->dynamic;
+  thread.hgcpu_self = self;
+  thread.{member}({given});
+}}
+extern "C" {{ static int hgcpu_entry_{n}(const hgcpu_launch* launch, void* const* args, uint64_t first, uint64_t last) {{
+  hgcpu_worker* worker = hgcpu_this_worker(launch->shared_bytes);
+  if (!worker) return 2;
+  hgcpu_job_{n} job = {{hgcpu_blocks(launch, first), worker->dynamic{values}}};
+  const uint32_t threads = launch->block[0] * launch->block[1] * launch->block[2];
+  int status = 0;
+  for (; first < last && !status; ++first, job.blocks.advance())
+    status = hgcpu_run_block(worker, threads, hgcpu_body_{n}, &job);
+{flush}  (void)args;
+  return status;
+}} }}
+"""
+
+
+def _build(
+    compiler: Compiler, translation: Translation, entries: _Entries, options: Sequence[str], name: str
+) -> Path:
+    sources = {
+        "kernels.cpp": '#include "device.h"\n' + translation.text + entries.text,
+        "device.h": _header("device.h"),
+    }
+    flags = [*_OPTIONS, *(_CLANG_OPTIONS if compiler.is_clang else _GCC_OPTIONS)]
+    if entries.fibers:
+        sources |= {"fibers.h": _header("fibers.h"), "fibers.cpp": _header("fibers.cpp")}
+        flags.append("-DHGCPU_FIBERS=1")
+    if translation.standard:
+        flags.append("-DHGCPU_STD=1")
+    else:
+        flags.append("-nostdinc++")
+    if compiler.is_clang and entries.parallel:
+        flags += ["-mllvm", "-print-before=loop-vectorize", "-mllvm"]
+        flags.append("-filter-print-funcs=" + ",".join(entries.parallel))
+    try:
+        return build(compiler, sources, (*flags, *_user_options(options)), stem="kernels", what=f"kernels of {name!r}")
+    except BuildFailed as failed:
+        raise DeclarationError(f"kernel source {name!r} does not compile:\n{_clean(_without_dump(failed.log))}") from None
+
+
+_DUMP = re.compile(r"^(?:; )?\*\*\* IR Dump Before LoopVectorizePass on (\w+) \*\*\*.*\n((?:.*\n)*?^}\n)", re.MULTILINE)
+
+
+def _private_memory(log: str, entries: _Entries) -> frozenset[str]:
+    """Return the kernels in which a thread's own array stays in memory where the loop over threads becomes vector code.
+
+    All iterations of that loop share the array's memory, so marking them independent would be wrong; before LLVM 21 the
+    vectoriser believes the mark. The compiler prints each entry as it stands right before.
+    """
+    return frozenset(
+        entries.parallel[found.group(1)]
+        for found in _DUMP.finditer(log)
+        if found.group(1) in entries.parallel and re.search(r"= alloca ", found.group(2))
+    )
+
+
+def _without_dump(log: str) -> str:
+    return _DUMP.sub("", log)
+
+
+def _clean(log: str) -> str:
+    """Take the translation's own names out of the compiler's messages."""
+    log = re.sub(r"(?:::)?(?:\w+::)?hgcpu_c\d+::", "", log)
+    log = re.sub(r"^In file included from .*\n|^\d+ (?:warning|error)s?(?: and \d+ errors?)? generated\.\n?", "", log, flags=re.MULTILINE)
+    return log.strip()

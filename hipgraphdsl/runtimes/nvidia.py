@@ -1,0 +1,660 @@
+"""nvidia: HIP's calls on CUDA, one to one, as HIP's own NVIDIA platform maps them.
+
+Most of HIP's graph API has CUDA's signatures, so `HipAbiRuntime` serves both: `_NAMES` says which driver function stands behind
+which HIP name. What differs is here: the structures of kernel, memcpy and memset nodes, devices and contexts, modules, and the
+compiler (NVRTC). The driver (libcuda) is called through ctypes, which costs half of what cuda-bindings' wrappers do; the
+binding finds and drives NVRTC and is what says whether CUDA is installed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import re
+import struct
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_void_p
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import platformdirs
+
+from ..errors import DeclarationError, HipError, RuntimeUnavailable
+from ..target import Target
+from .base import CodeObject, Copy3D, Dim3, Fill2D, MemcpyKind, NodeType
+from .hip_abi import BATCH_MEM_OP_NODE_PARAMS, PROTOTYPES, HipAbiRuntime, KernelParams, pack_mem_ops
+
+__all__ = ["NvidiaRuntime"]
+
+_NOT_INITIALIZED: Final = 3
+_NO_DEVICE: Final = 100
+_INVALID_CONTEXT: Final = 201
+_PEER_ACCESS_ALREADY_ENABLED: Final = 704
+_NOT_FOUND: Final = 500
+
+_COMPUTE_MAJOR, _COMPUTE_MINOR, _MULTIPROCESSORS, _SHARED_OPTIN, _COPY_ENGINES = 75, 76, 16, 97, 40  # CUdevice_attribute
+_MAX_DYNAMIC_SHARED: Final = 8  # CUfunction_attribute
+_ORDINARY_SHARED_BYTES: Final = 49152  # beyond it a kernel must ask
+_ATTRIBUTE_COOPERATIVE, _ATTRIBUTE_CLUSTER, _ATTRIBUTE_PRIORITY = 2, 4, 8  # CUlaunchAttributeID
+
+_KERNEL_NODE_PARAMS: Final = struct.Struct("=Q7I4xQQQQ")  # func, grid, block, sharedMemBytes, kernelParams, extra, kern, ctx
+_MEMSET_NODE_PARAMS: Final = struct.Struct("=QQIIQQ")  # dst, pitch, value, elementSize, width, height
+_SIDE: Final = "4Qi4xQQQQQQ"  # x, y, z, LOD, type, host, device, array, reserved, pitch, height
+_MEMCPY_3D: Final = struct.Struct("=" + _SIDE + _SIDE + "3Q")  # source, destination, extent
+_HOST, _DEVICE, _UNIFIED = 1, 2, 4  # CUmemorytype
+
+_NODE_TYPES: Final = {12: NodeType.BATCH_MEM_OP}  # CUgraphNodeType where it differs from HIP's
+
+# HIP's name -> the driver's, for functions of one signature.
+_NAMES: Final = {
+    "hipGetDeviceCount": "cuDeviceGetCount",
+    "hipDeviceSynchronize": "cuCtxSynchronize",
+    "hipMemGetInfo": "cuMemGetInfo_v2",
+    "hipMalloc": "cuMemAlloc_v2",
+    "hipFree": "cuMemFree_v2",
+    "hipHostMalloc": "cuMemHostAlloc",
+    "hipHostFree": "cuMemFreeHost",
+    "hipMallocAsync": "cuMemAllocAsync",
+    "hipFreeAsync": "cuMemFreeAsync",
+    "hipMemcpy3DAsync": "cuMemcpy3DAsync_v2",
+    "hipMemsetD16Async": "cuMemsetD16Async",
+    "hipMemsetD32Async": "cuMemsetD32Async",
+    "hipStreamBatchMemOp": "cuStreamBatchMemOp_v2",
+    "hipStreamCreateWithPriority": "cuStreamCreateWithPriority",
+    "hipStreamDestroy": "cuStreamDestroy_v2",
+    "hipStreamSynchronize": "cuStreamSynchronize",
+    "hipStreamQuery": "cuStreamQuery",
+    "hipStreamWaitEvent": "cuStreamWaitEvent",
+    "hipLaunchHostFunc": "cuLaunchHostFunc",
+    "hipEventCreateWithFlags": "cuEventCreate",
+    "hipEventDestroy": "cuEventDestroy_v2",
+    "hipEventRecord": "cuEventRecord",
+    "hipEventSynchronize": "cuEventSynchronize",
+    "hipEventQuery": "cuEventQuery",
+    "hipEventElapsedTime": "cuEventElapsedTime",
+    "hipModuleLoadData": "cuModuleLoadData",
+    "hipModuleUnload": "cuModuleUnload",
+    "hipModuleGetFunction": "cuModuleGetFunction",
+    "hipModuleGetGlobal": "cuModuleGetGlobal_v2",
+    "hipModuleLaunchKernel": "cuLaunchKernel",
+    "hipModuleLaunchCooperativeKernel": "cuLaunchCooperativeKernel",
+    "hipStreamBeginCapture": "cuStreamBeginCapture_v2",
+    "hipStreamEndCapture": "cuStreamEndCapture",
+    "hipStreamGetCaptureInfo_v2": "cuStreamGetCaptureInfo_v2",
+    "hipStreamUpdateCaptureDependencies": "cuStreamUpdateCaptureDependencies",
+    "hipThreadExchangeStreamCaptureMode": "cuThreadExchangeStreamCaptureMode",
+    "hipGraphCreate": "cuGraphCreate",
+    "hipGraphDestroy": "cuGraphDestroy",
+    "hipGraphClone": "cuGraphClone",
+    "hipGraphNodeFindInClone": "cuGraphNodeFindInClone",
+    "hipGraphAddKernelNode": "cuGraphAddKernelNode_v2",
+    "hipGraphKernelNodeSetAttribute": "cuGraphKernelNodeSetAttribute",
+    "hipGraphAddHostNode": "cuGraphAddHostNode",
+    "hipGraphAddMemAllocNode": "cuGraphAddMemAllocNode",
+    "hipGraphAddMemFreeNode": "cuGraphAddMemFreeNode",
+    "hipGraphAddEmptyNode": "cuGraphAddEmptyNode",
+    "hipGraphAddChildGraphNode": "cuGraphAddChildGraphNode",
+    "hipGraphAddEventRecordNode": "cuGraphAddEventRecordNode",
+    "hipGraphAddEventWaitNode": "cuGraphAddEventWaitNode",
+    "hipGraphAddExternalSemaphoresSignalNode": "cuGraphAddExternalSemaphoresSignalNode",
+    "hipGraphAddExternalSemaphoresWaitNode": "cuGraphAddExternalSemaphoresWaitNode",
+    "hipGraphAddBatchMemOpNode": "cuGraphAddBatchMemOpNode",
+    "hipGraphAddDependencies": "cuGraphAddDependencies",
+    "hipGraphRemoveDependencies": "cuGraphRemoveDependencies",
+    "hipGraphDestroyNode": "cuGraphDestroyNode",
+    "hipGraphGetNodes": "cuGraphGetNodes",
+    "hipGraphGetRootNodes": "cuGraphGetRootNodes",
+    "hipGraphGetEdges": "cuGraphGetEdges",
+    "hipGraphNodeGetDependencies": "cuGraphNodeGetDependencies",
+    "hipGraphNodeGetType": "cuGraphNodeGetType",
+    "hipGraphKernelNodeGetParams": "cuGraphKernelNodeGetParams_v2",
+    "hipGraphMemcpyNodeGetParams": "cuGraphMemcpyNodeGetParams",
+    "hipGraphMemsetNodeGetParams": "cuGraphMemsetNodeGetParams",
+    "hipGraphHostNodeGetParams": "cuGraphHostNodeGetParams",
+    "hipGraphMemAllocNodeGetParams": "cuGraphMemAllocNodeGetParams",
+    "hipGraphMemFreeNodeGetParams": "cuGraphMemFreeNodeGetParams",
+    "hipGraphEventRecordNodeGetEvent": "cuGraphEventRecordNodeGetEvent",
+    "hipGraphEventWaitNodeGetEvent": "cuGraphEventWaitNodeGetEvent",
+    "hipGraphChildGraphNodeGetGraph": "cuGraphChildGraphNodeGetGraph",
+    "hipGraphInstantiateWithFlags": "cuGraphInstantiateWithFlags",
+    "hipGraphExecDestroy": "cuGraphExecDestroy",
+    "hipGraphUpload": "cuGraphUpload",
+    "hipGraphLaunch": "cuGraphLaunch",
+    "hipGraphExecKernelNodeSetParams": "cuGraphExecKernelNodeSetParams_v2",
+    "hipGraphExecHostNodeSetParams": "cuGraphExecHostNodeSetParams",
+    "hipGraphExecChildGraphNodeSetParams": "cuGraphExecChildGraphNodeSetParams",
+    "hipGraphExecEventRecordNodeSetEvent": "cuGraphExecEventRecordNodeSetEvent",
+    "hipGraphExecEventWaitNodeSetEvent": "cuGraphExecEventWaitNodeSetEvent",
+    "hipGraphNodeSetEnabled": "cuGraphNodeSetEnabled",
+    "hipGraphNodeGetEnabled": "cuGraphNodeGetEnabled",
+}
+
+_P, _I, _Z = c_void_p, c_int, c_size_t
+# Functions of the driver that have no HIP call of the same signature.
+_DRIVER: Final[dict[str, tuple[Any, ...]]] = {
+    "cuInit": (ctypes.c_uint,),
+    "cuDriverGetVersion": (_P,),
+    "cuGetErrorName": (_I, _P),
+    "cuGetErrorString": (_I, _P),
+    "cuDeviceGet": (_P, _I),
+    "cuDeviceGetName": (_P, _I, _I),
+    "cuDeviceGetAttribute": (_P, _I, _I),
+    "cuDevicePrimaryCtxRetain": (_P, _I),
+    "cuDeviceCanAccessPeer": (_P, _I, _I),
+    "cuCtxSetCurrent": (_P,),
+    "cuCtxEnablePeerAccess": (_P, ctypes.c_uint),
+    "cuFuncSetAttribute": (_P, _I, _I),
+    "cuMemcpy": (_P, _P, _Z),
+    "cuMemcpyAsync": (_P, _P, _Z, _P),
+    "cuMemsetD8Async": (_P, ctypes.c_ubyte, _Z, _P),
+    "cuMemsetD2D8Async": (_P, _Z, ctypes.c_ubyte, _Z, _Z, _P),
+    "cuMemsetD2D16Async": (_P, _Z, ctypes.c_ushort, _Z, _Z, _P),
+    "cuMemsetD2D32Async": (_P, _Z, ctypes.c_uint, _Z, _Z, _P),
+    "cuGraphAddMemcpyNode": (_P, _P, _P, _Z, _P, _P),
+    "cuGraphAddMemsetNode": (_P, _P, _P, _Z, _P, _P),
+    "cuGraphExecMemcpyNodeSetParams": (_P, _P, _P, _P),
+    "cuGraphExecMemsetNodeSetParams": (_P, _P, _P, _P),
+    "cuGraphExecUpdate_v2": (_P, _P, _P),
+}
+
+# What HIP source may use and CUDA lacks or spells otherwise. CUDA's warps have 32 threads.
+_PRELUDE: Final = r"""#pragma once
+#define hipThreadIdx_x threadIdx.x
+#define hipThreadIdx_y threadIdx.y
+#define hipThreadIdx_z threadIdx.z
+#define hipBlockIdx_x blockIdx.x
+#define hipBlockIdx_y blockIdx.y
+#define hipBlockIdx_z blockIdx.z
+#define hipBlockDim_x blockDim.x
+#define hipBlockDim_y blockDim.y
+#define hipBlockDim_z blockDim.z
+#define hipGridDim_x gridDim.x
+#define hipGridDim_y gridDim.y
+#define hipGridDim_z gridDim.z
+#define HIP_DYNAMIC_SHARED(type, name) extern __shared__ type name[];
+#define __HIP_PLATFORM_NVIDIA__ 1
+#define __shfl(value, ...) __shfl_sync(0xffffffffu, value, __VA_ARGS__)
+#define __shfl_up(value, ...) __shfl_up_sync(0xffffffffu, value, __VA_ARGS__)
+#define __shfl_down(value, ...) __shfl_down_sync(0xffffffffu, value, __VA_ARGS__)
+#define __shfl_xor(value, ...) __shfl_xor_sync(0xffffffffu, value, __VA_ARGS__)
+#define __ballot(predicate) ((unsigned long long)__ballot_sync(__activemask(), predicate))
+#define __any(predicate) __any_sync(__activemask(), predicate)
+#define __all(predicate) __all_sync(__activemask(), predicate)
+typedef signed char int8_t;
+typedef short int16_t;
+typedef int int32_t;
+typedef long long int64_t;
+typedef unsigned char uint8_t;
+typedef unsigned short uint16_t;
+typedef unsigned int uint32_t;
+typedef unsigned long long uint64_t;
+"""
+_EMPTY_HEADERS: Final = ("hip/hip_runtime.h", "hip/hip_runtime_api.h", "stdint.h", "cstdint", "stddef.h", "cstddef", "math.h", "cmath")
+_HALF_HEADERS: Final = {"hip/hip_fp16.h": "cuda_fp16.h", "hip/hip_bf16.h": "cuda_bf16.h"}
+
+
+class _Driver:
+    """The driver's functions, under HIP's names where the signatures are the same, bound at first use."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+
+    def __getattr__(self, api: str) -> Callable[..., int]:
+        if api in _NAMES:
+            name, prototype = _NAMES[api], PROTOTYPES[api]
+        elif api in _DRIVER:
+            name, prototype = api, _DRIVER[api]
+        elif api in PROTOTYPES:
+            raise HipError(api, 801, "hipErrorNotSupported", "CUDA has no such call")
+        else:
+            raise AttributeError(api)
+        try:
+            function = getattr(self._library, name)
+        except AttributeError:
+            raise HipError(api, 801, "hipErrorNotSupported", f"this driver does not export {name}") from None
+        function.argtypes = prototype
+        function.restype = c_int
+        setattr(self, api, function)
+        return function  # type: ignore[no-any-return]  # ctypes says Any
+
+    def exports(self, api: str) -> bool:
+        """Return whether the driver has this function."""
+        return api != "hipGetLastError" and hasattr(self._library, _NAMES.get(api, api))
+
+
+class NvidiaRuntime(HipAbiRuntime):
+    """One NVIDIA GPU through the CUDA driver.
+
+    Parameters
+    ----------
+    device : int
+
+    Raises
+    ------
+    RuntimeUnavailable
+        If cuda-bindings, the driver's library or the device is not there.
+    """
+
+    def __init__(self, device: int = 0) -> None:
+        self.name = "nvidia"
+        try:
+            from cuda.bindings import nvrtc
+        except ImportError:
+            raise RuntimeUnavailable(
+                "runtime 'nvidia' needs cuda-bindings: pip install \"hipgraphdsl[nvidia]\"", runtime="nvidia", missing="binding"
+            ) from None
+        self._nvrtc = nvrtc
+        try:
+            library = ctypes.CDLL("libcuda.so.1")
+        except OSError as error:
+            raise RuntimeUnavailable(
+                f"runtime 'nvidia' needs the NVIDIA driver's libcuda.so.1: {error}", runtime="nvidia", missing="library"
+            ) from None
+        super().__init__(library, "libcuda")
+        self._hip: Any = _Driver(library)
+        self._clears_last_error = False
+        code = self._hip.cuInit(0)
+        count = c_int()
+        if not code:
+            code = self._hip.hipGetDeviceCount(byref(count))
+        if code or device >= count.value:
+            raise RuntimeUnavailable(
+                f"runtime 'nvidia' finds no device {device}: "
+                + (f"cuInit says {self._names(code)[0]} ({code})" if code else f"there are {count.value}"),
+                runtime="nvidia", missing="device",
+            )
+        self._contexts: dict[int, int] = {}
+        self._current = threading.local()
+        self._device = device
+        self.set_device(device)
+        self.target = self._describe_target(device)
+        self._wide: set[int] = set()
+
+    def _describe_target(self, device: int) -> Target:
+        major, minor = (self._attribute(a, device) for a in (_COMPUTE_MAJOR, _COMPUTE_MINOR))
+        self.architecture = f"sm_{major}{minor}"
+        version = self.runtime_get_version()
+        return replace(
+            Target.named(f"nvidia:{self.architecture}"), name=f"nvidia:{self.architecture}",
+            multiprocessors=self._attribute(_MULTIPROCESSORS, device),
+            max_shared_bytes=self._attribute(_SHARED_OPTIN, device),
+            copy_engines=self._attribute(_COPY_ENGINES, device), version=version,
+        )
+
+    # -- errors ----------------------------------------------------------------------------------------------------
+    def _names(self, code: int) -> tuple[str, str]:
+        found = []
+        for api in ("cuGetErrorName", "cuGetErrorString"):
+            text = c_char_p()
+            failed = getattr(self._hip, api)(code, byref(text))
+            found.append("" if failed or not text.value else text.value.decode())
+        return found[0] or f"CUDA error {code}", found[1]
+
+    def _fail(self, api: str, code: int, detail: str = "") -> NoReturn:
+        name, said = self._names(code)
+        raise HipError(api, code, name, f"{said}; {detail}" if said and detail else said or detail)
+
+    def _call(self, api: str, *args: Any) -> None:
+        code = getattr(self._hip, api)(*args)
+        if code == _INVALID_CONTEXT:  # a thread that has not called the runtime before: HIP's device belongs to the process
+            self.set_device(self._device)
+            code = getattr(self._hip, api)(*args)
+        if code:
+            self._fail(api, code)
+
+    def _new(self, api: str, *args: Any) -> int:
+        out = c_void_p()
+        self._call(api, byref(out), *args)
+        return out.value or 0
+
+    # -- device ----------------------------------------------------------------------------------------------------
+    def runtime_get_version(self) -> tuple[int, ...]:
+        number = self._integer("cuDriverGetVersion")
+        return (number // 1000, number % 1000 // 10)
+
+    def get_device_count(self) -> int:
+        return self._integer("hipGetDeviceCount")
+
+    def _attribute(self, attribute: int, device: int) -> int:
+        return self._integer("cuDeviceGetAttribute", attribute, self._integer("cuDeviceGet", device))
+
+    def set_device(self, device: int) -> None:
+        context = self._contexts.get(device)
+        if context is None:
+            context = self._contexts[device] = self._new("cuDevicePrimaryCtxRetain", self._integer("cuDeviceGet", device))
+        code = self._hip.cuCtxSetCurrent(context)
+        if code:
+            self._fail("hipSetDevice", code)
+        self._current.device = device
+        self._device = device
+
+    def get_device(self) -> int:
+        return int(getattr(self._current, "device", self._device))
+
+    def get_device_name(self, device: int) -> str:
+        buffer = ctypes.create_string_buffer(256)
+        self._call("cuDeviceGetName", buffer, len(buffer), self._integer("cuDeviceGet", device))
+        return buffer.value.decode(errors="replace")
+
+    def device_can_access_peer(self, device: int, peer: int) -> bool:
+        return bool(
+            self._integer("cuDeviceCanAccessPeer", self._integer("cuDeviceGet", device), self._integer("cuDeviceGet", peer))
+        )
+
+    def device_enable_peer_access(self, peer: int) -> None:
+        here = self.get_device()
+        self.set_device(peer)  # makes sure that its context is there
+        self.set_device(here)
+        code = self._hip.cuCtxEnablePeerAccess(self._contexts[peer], 0)
+        if code != _PEER_ACCESS_ALREADY_ENABLED:
+            self._check("hipDeviceEnablePeerAccess", code)
+
+    def describe(self) -> dict[str, Any]:
+        """Return device, driver and compiler versions."""
+        _, major, minor = self._nvrtc.nvrtcVersion()
+        return {
+            "runtime": "nvidia",
+            "device": self.get_device_name(self._device),
+            "architecture": self.architecture,
+            "driver": ".".join(map(str, self.runtime_get_version())),
+            "nvrtc": f"{major}.{minor}",
+            "multiprocessors": self.target.multiprocessors,
+        }
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+    def host_malloc(self, nbytes: int) -> int:
+        return self._new("hipHostMalloc", nbytes, 1 | 2)  # portable to every context, mapped for kernels
+
+    def memcpy(self, dst: int, src: int, nbytes: int, kind: MemcpyKind) -> None:
+        self._call("cuMemcpy", dst, src, nbytes)
+
+    def memcpy_async(self, dst: int, src: int, nbytes: int, kind: MemcpyKind, stream: int) -> None:
+        code = self._hip.cuMemcpyAsync(dst, src, nbytes, stream)
+        if code:
+            self._fail("hipMemcpyAsync", code)
+
+    def memcpy_3d_async(self, copy: Copy3D, stream: int) -> None:
+        code = self._hip.hipMemcpy3DAsync(_pack_copy(copy), stream)
+        if code:
+            self._fail("hipMemcpy3DAsync", code)
+
+    def memset_async(self, fill: Fill2D, stream: int) -> None:
+        size, value = fill.element_size, fill.value
+        if fill.height > 1:
+            api = {1: "cuMemsetD2D8Async", 2: "cuMemsetD2D16Async", 4: "cuMemsetD2D32Async"}[size]
+            self._call(api, fill.dst, fill.pitch_bytes, value, fill.width, fill.height, stream)
+        else:
+            api = {1: "cuMemsetD8Async", 2: "hipMemsetD16Async", 4: "hipMemsetD32Async"}[size]
+            self._call(api, fill.dst, value, fill.width, stream)
+
+    # -- modules ---------------------------------------------------------------------------------------------------
+    def rtc_compile(
+        self, source: str, names: Sequence[str], symbols: Sequence[str] = (), options: Sequence[str] = (), *, name: str = "module"
+    ) -> CodeObject:
+        key = hashlib.sha256(
+            repr((source, sorted(names), sorted(symbols), tuple(options), self.architecture, self._nvrtc.nvrtcVersion(), _PRELUDE,
+                  name)).encode()
+        ).hexdigest()
+        cached = _cache_folder() / f"{key}.cubin"
+        lowered_file = cached.with_suffix(".names")
+        try:
+            pairs = [line.split("\t") for line in lowered_file.read_text().splitlines()]
+            return CodeObject(cached.read_bytes(), {asked: found for asked, found in pairs})
+        except (OSError, ValueError):
+            pass
+        code = self._compile(source, names, symbols, options, name)
+        _write_whole(cached, code.image)
+        _write_whole(lowered_file, "".join(f"{asked}\t{found}\n" for asked, found in code.lowered.items()).encode())
+        return code
+
+    def _compile(
+        self, source: str, names: Sequence[str], symbols: Sequence[str], options: Sequence[str], name: str
+    ) -> CodeObject:
+        nvrtc = self._nvrtc
+        headers = {"hipgraphdsl_prelude.h": _PRELUDE, **dict.fromkeys(_EMPTY_HEADERS, "#pragma once\n")}
+        flags = [f"--gpu-architecture={self.architecture}", "--pre-include=hipgraphdsl_prelude.h", *options]
+        for hip_name, cuda_name in _HALF_HEADERS.items():
+            headers[hip_name] = f"#include <{cuda_name}>\n"
+        if re.search(r"__half|half2|bfloat16|hip_fp16|hip_bf16", source):
+            flags += [f"--include-path={folder}" for folder in _cuda_include_folders()]
+        error, program = nvrtc.nvrtcCreateProgram(
+            source.encode(), f"{name}.hip".encode(), len(headers), [text.encode() for text in headers.values()],
+            [header.encode() for header in headers],
+        )
+        self._check_nvrtc(error, "nvrtcCreateProgram")
+        try:
+            asked = {kernel: kernel for kernel in names} | {symbol: f"&{symbol}" for symbol in symbols}
+            for expression in asked.values():
+                self._check_nvrtc(nvrtc.nvrtcAddNameExpression(program, expression.encode())[0], "nvrtcAddNameExpression")
+            (error,) = nvrtc.nvrtcCompileProgram(program, len(flags), [flag.encode() for flag in flags])
+            log = self._nvrtc_bytes(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
+            text = log.rstrip(b"\0").decode(errors="replace").strip()
+            if int(error):
+                raise DeclarationError(f"module {name!r} does not compile for {self.architecture}:\n{text}", array=name)
+            image = self._nvrtc_bytes(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
+            lowered = {}
+            for wanted, expression in asked.items():
+                error, found = nvrtc.nvrtcGetLoweredName(program, expression.encode())
+                self._check_nvrtc(error, "nvrtcGetLoweredName")
+                lowered[wanted] = found.decode() if isinstance(found, bytes) else str(found)
+            return CodeObject(image, lowered, text)
+        finally:
+            nvrtc.nvrtcDestroyProgram(program)
+
+    def _nvrtc_bytes(self, program: Any, size_of: Callable[..., Any], read: Callable[..., Any]) -> bytes:
+        error, size = size_of(program)
+        self._check_nvrtc(error, size_of.__name__)
+        result = b" " * size  # the binding writes into the bytes that it is given
+        if size:
+            self._check_nvrtc(read(program, result)[0], read.__name__)
+        return result
+
+    @staticmethod
+    def _check_nvrtc(error: Any, api: str) -> None:
+        if int(error):
+            raise HipError(api, int(error), getattr(error, "name", f"NVRTC error {int(error)}"))
+
+    def module_load_data(self, image: bytes) -> int:
+        return self._new("hipModuleLoadData", image)
+
+    def module_get_global(self, module: int, name: str) -> tuple[int, int]:
+        pointer, nbytes = c_void_p(), c_size_t()
+        self._call("hipModuleGetGlobal", byref(pointer), byref(nbytes), module, name.encode())
+        return pointer.value or 0, nbytes.value
+
+    def _allow_shared(self, function: int, shared_bytes: int) -> None:
+        """Ask for dynamic shared memory beyond what every kernel may have."""
+        if shared_bytes > _ORDINARY_SHARED_BYTES and function not in self._wide:
+            self._call("cuFuncSetAttribute", function, _MAX_DYNAMIC_SHARED, self.target.max_shared_bytes)
+            self._wide.add(function)
+
+    def module_launch_kernel(
+        self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, stream: int, args: int, cooperative: bool = False
+    ) -> None:
+        if shared_bytes > _ORDINARY_SHARED_BYTES:
+            self._allow_shared(function, shared_bytes)
+        super().module_launch_kernel(function, grid, block, shared_bytes, stream, args, cooperative)
+
+    # -- graphs ----------------------------------------------------------------------------------------------------
+    def graph_add_kernel_node(
+        self, graph: int, deps: Sequence[int], function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int
+    ) -> int:
+        if shared_bytes > _ORDINARY_SHARED_BYTES:
+            self._allow_shared(function, shared_bytes)
+        return self._add("hipGraphAddKernelNode", graph, deps, _pack_kernel(function, grid, block, shared_bytes, args))
+
+    def graph_exec_kernel_node_set_params(
+        self, graph_exec: int, node: int, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int
+    ) -> None:
+        if shared_bytes > _ORDINARY_SHARED_BYTES:
+            self._allow_shared(function, shared_bytes)
+        code = self._hip.hipGraphExecKernelNodeSetParams(
+            graph_exec, node, _pack_kernel(function, grid, block, shared_bytes, args)
+        )
+        if code:
+            self._fail("hipGraphExecKernelNodeSetParams", code)
+
+    def graph_kernel_node_get_params(self, node: int) -> KernelParams:
+        """Return what a kernel node would launch."""
+        params = ctypes.create_string_buffer(_KERNEL_NODE_PARAMS.size)
+        self._call("hipGraphKernelNodeGetParams", node, params)
+        function, gx, gy, gz, bx, by, bz, shared_bytes, args, extra, _, _ = _KERNEL_NODE_PARAMS.unpack(params)
+        return KernelParams(function, (gx, gy, gz), (bx, by, bz), shared_bytes, args, extra)
+
+    def graph_kernel_node_set_attributes(
+        self, node: int, *, cooperative: bool = False, priority: int | None = None, cluster: Dim3 | None = None
+    ) -> None:
+        api = "hipGraphKernelNodeSetAttribute"
+        if cooperative:
+            self._call(api, node, _ATTRIBUTE_COOPERATIVE, struct.pack("=i60x", 1))
+        if priority is not None:
+            self._call(api, node, _ATTRIBUTE_PRIORITY, struct.pack("=i60x", priority))
+        if cluster is not None:
+            self._call(api, node, _ATTRIBUTE_CLUSTER, struct.pack("=3I52x", *cluster))
+
+    def graph_add_memcpy_node_1d(
+        self, graph: int, deps: Sequence[int], dst: int, src: int, nbytes: int, kind: MemcpyKind
+    ) -> int:
+        return self._add("cuGraphAddMemcpyNode", graph, deps, _pack_run(dst, src, nbytes, kind), self._contexts[self._device])
+
+    def graph_add_memcpy_node(self, graph: int, deps: Sequence[int], copy: Copy3D) -> int:
+        return self._add("cuGraphAddMemcpyNode", graph, deps, _pack_copy(copy), self._contexts[self._device])
+
+    def graph_memcpy_node_get_params(self, node: int) -> Copy3D:
+        """Return the copy of a memcpy node."""
+        params = ctypes.create_string_buffer(_MEMCPY_3D.size)
+        self._call("hipGraphMemcpyNodeGetParams", node, params)
+        v = _MEMCPY_3D.unpack(params)
+        src, dst, (width_bytes, height, depth) = v[:11], v[11:22], v[22:]
+        sides = (src[4] == _HOST, dst[4] == _HOST)
+        kind = MemcpyKind({(True, True): 0, (True, False): 1, (False, True): 2, (False, False): 3}[sides])
+        return Copy3D(
+            dst[5] or dst[6], dst[9], dst[10], src[5] or src[6], src[9], src[10], width_bytes, height, depth, kind, dst[:3], src[:3]
+        )
+
+    def graph_add_memset_node(self, graph: int, deps: Sequence[int], fill: Fill2D) -> int:
+        return self._add("cuGraphAddMemsetNode", graph, deps, _pack_fill(fill), self._contexts[self._device])
+
+    def graph_memset_node_get_params(self, node: int) -> Fill2D:
+        """Return the fill of a memset node."""
+        params = ctypes.create_string_buffer(_MEMSET_NODE_PARAMS.size)
+        self._call("hipGraphMemsetNodeGetParams", node, params)
+        dst, pitch_bytes, value, element_size, width, height = _MEMSET_NODE_PARAMS.unpack(params)
+        return Fill2D(dst, element_size, value, width, height, pitch_bytes)
+
+    def graph_add_batch_mem_op_node(self, graph: int, deps: Sequence[int], ops: Sequence[Any]) -> int:
+        packed = pack_mem_ops(ops)
+        array = ctypes.create_string_buffer(packed, len(packed))
+        params = BATCH_MEM_OP_NODE_PARAMS.pack(self._contexts[self._device], len(ops), ctypes.addressof(array), 0)
+        return self._add("hipGraphAddBatchMemOpNode", graph, deps, params)
+
+    def graph_node_get_type(self, node: int) -> NodeType:
+        out = c_int()
+        self._call("hipGraphNodeGetType", node, byref(out))
+        return _NODE_TYPES.get(out.value) or NodeType(out.value)
+
+    # -- executables -------------------------------------------------------------------------------------------------
+    def graph_exec_memcpy_node_set_params_1d(
+        self, graph_exec: int, node: int, dst: int, src: int, nbytes: int, kind: MemcpyKind
+    ) -> None:
+        self._call(
+            "cuGraphExecMemcpyNodeSetParams", graph_exec, node, _pack_run(dst, src, nbytes, kind), self._contexts[self._device]
+        )
+
+    def graph_exec_memcpy_node_set_params(self, graph_exec: int, node: int, copy: Copy3D) -> None:
+        self._call("cuGraphExecMemcpyNodeSetParams", graph_exec, node, _pack_copy(copy), self._contexts[self._device])
+
+    def graph_exec_memset_node_set_params(self, graph_exec: int, node: int, fill: Fill2D) -> None:
+        self._call("cuGraphExecMemsetNodeSetParams", graph_exec, node, _pack_fill(fill), self._contexts[self._device])
+
+    def graph_exec_update(self, graph_exec: int, graph: int) -> None:
+        result = ctypes.create_string_buffer(24)  # CUgraphExecUpdateResultInfo: result, errorNode, errorFromNode
+        code = self._hip.cuGraphExecUpdate_v2(graph_exec, graph, result)
+        if code:
+            self._fail("hipGraphExecUpdate", code, f"result {struct.unpack_from('=i', result)[0]}")
+
+    def graph_launch(self, graph_exec: int, stream: int) -> None:
+        code = self._hip.hipGraphLaunch(graph_exec, stream)
+        if code:
+            if code != _INVALID_CONTEXT:
+                self._fail("hipGraphLaunch", code)
+            self._call("hipGraphLaunch", graph_exec, stream)
+
+    def event_elapsed_time(self, start: int, stop: int) -> float:
+        milliseconds = c_float()
+        self._call("hipEventElapsedTime", byref(milliseconds), start, stop)
+        return milliseconds.value
+
+
+def _pack_kernel(function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int) -> bytes:
+    grid_x, grid_y, grid_z = grid
+    block_x, block_y, block_z = block
+    return _KERNEL_NODE_PARAMS.pack(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, args, 0, 0, 0)
+
+
+def _side(kind: int, pointer: int) -> tuple[int, int, int]:
+    """Return memory type, host and device address."""
+    return (kind, pointer, 0) if kind == _HOST else (kind, 0, pointer)
+
+
+_SIDES: Final = {
+    MemcpyKind.HOST_TO_HOST: (_HOST, _HOST),
+    MemcpyKind.HOST_TO_DEVICE: (_HOST, _DEVICE),
+    MemcpyKind.DEVICE_TO_HOST: (_DEVICE, _HOST),
+    MemcpyKind.DEVICE_TO_DEVICE: (_DEVICE, _DEVICE),
+    MemcpyKind.DEFAULT: (_UNIFIED, _UNIFIED),
+}
+
+
+def _pack_run(dst: int, src: int, nbytes: int, kind: MemcpyKind) -> bytes:
+    from_kind, to_kind = _SIDES[kind]
+    return _MEMCPY_3D.pack(
+        0, 0, 0, 0, *_side(from_kind, src), 0, 0, nbytes, 1, 0, 0, 0, 0, *_side(to_kind, dst), 0, 0, nbytes, 1, nbytes, 1, 1
+    )
+
+
+def _pack_copy(copy: Copy3D) -> bytes:
+    from_kind, to_kind = _SIDES[copy.kind]
+    return _MEMCPY_3D.pack(
+        *copy.src_pos, 0, *_side(from_kind, copy.src), 0, 0, copy.src_pitch_bytes, copy.src_rows,
+        *copy.dst_pos, 0, *_side(to_kind, copy.dst), 0, 0, copy.dst_pitch_bytes, copy.dst_rows,
+        copy.width_bytes, copy.height, copy.depth,
+    )
+
+
+def _pack_fill(fill: Fill2D) -> bytes:
+    return _MEMSET_NODE_PARAMS.pack(fill.dst, fill.pitch_bytes, fill.value, fill.element_size, fill.width, fill.height)
+
+
+def _cuda_include_folders() -> list[str]:
+    """Return folders that may hold cuda_fp16.h, best first."""
+    found = [os.environ[name] + "/include" for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
+    try:
+        import cuda.pathfinder
+
+        header = cuda.pathfinder.find_nvidia_header_directory("cudart")
+        found += [header] if header else []
+    except (ImportError, AttributeError):
+        pass
+    return [folder for folder in (*found, "/usr/local/cuda/include") if Path(folder, "cuda_fp16.h").exists()]
+
+
+def _cache_folder() -> Path:
+    base = os.environ.get("HIPGRAPHDSL_CACHE_DIR")
+    return Path(base or platformdirs.user_cache_path("hipgraphdsl")) / "nvidia"
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all; a cache that cannot be written only costs time."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.replace(name, path)
+    except OSError:
+        return

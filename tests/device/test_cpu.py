@@ -1,0 +1,1440 @@
+"""What the embedded CPU runtime alone promises: HIP's capture rules, concurrency, fairness, errors, and no leaks."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib.util
+import itertools
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from hipgraphdsl.errors import HipError, RuntimeUnavailable
+from hipgraphdsl.runtimes.base import CaptureMode, CaptureStatus, Copy3D, Fill2D, MemcpyKind, MemOp, NodeType
+from hipgraphdsl.runtimes.cpu import CpuRuntime, open_runtime
+from hipgraphdsl.runtimes.cpu import compiler as compiler_module
+from hipgraphdsl.runtimes.cpu.compiler import Compiler, build, find_compiler
+
+DEFAULT = MemcpyKind.DEFAULT
+ONE = (1, 1, 1)
+HOSTFN = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+CValue: TypeAlias = "ctypes.c_void_p | ctypes.c_uint32"
+
+# A kernel library written by hand, so that these tests need no kernel compiler.
+KERNELS = r"""
+#include <stdint.h>
+#include <time.h>
+typedef struct { uint32_t grid[3], block[3], shared_bytes, reserved; } hgcpu_launch;
+typedef int (*hgcpu_entry)(const hgcpu_launch*, void* const*, uint64_t, uint64_t);
+typedef struct { const char* name; hgcpu_entry entry; uint32_t n_params; const uint32_t* param_sizes;
+                 uint32_t flags, static_shared_bytes, cost_hint; } hgcpu_kernel_info;
+typedef struct { const char* name; void* address; uint64_t bytes; } hgcpu_symbol_info;
+typedef struct { uint32_t abi, n_kernels; const hgcpu_kernel_info* kernels;
+                 uint32_t n_symbols; const hgcpu_symbol_info* symbols; } hgcpu_module_info;
+
+static int empty(const hgcpu_launch*, void* const*, uint64_t, uint64_t) { return 0; }
+static int broken(const hgcpu_launch*, void* const*, uint64_t, uint64_t) { return 700; }
+static int count(const hgcpu_launch*, void* const* args, uint64_t first, uint64_t last) {
+  uint32_t* x = *(uint32_t**)args[0];
+  for (uint64_t b = first; b < last; ++b) x[b] += 1;
+  return 0;
+}
+static int note(const hgcpu_launch*, void* const* args, uint64_t, uint64_t) {  // list[list[0]++ + 1] = value
+  uint32_t* list = *(uint32_t**)args[0];
+  list[__atomic_fetch_add(list, 1, __ATOMIC_SEQ_CST) + 1] = *(uint32_t*)args[1];
+  return 0;
+}
+static int await_flag(const hgcpu_launch*, void* const* args, uint64_t, uint64_t) {
+  while (!__atomic_load_n(*(uint32_t**)args[0], __ATOMIC_SEQ_CST)) {}
+  return 0;
+}
+static int set_flag(const hgcpu_launch*, void* const* args, uint64_t, uint64_t) {
+  __atomic_store_n(*(uint32_t**)args[0], *(uint32_t*)args[1], __ATOMIC_SEQ_CST);
+  return 0;
+}
+static int slow_count(const hgcpu_launch*, void* const* args, uint64_t first, uint64_t last) {
+  for (uint64_t b = first; b < last; ++b) {
+    (*(uint32_t**)args[0])[b] += 1;
+    timespec pause = {0, 20000};
+    nanosleep(&pause, 0);
+  }
+  return 0;
+}
+static uint32_t table[16];
+static const uint32_t pointer[] = {8}, pointer_and_int[] = {8, 4};
+static const hgcpu_kernel_info kernels[] = {
+  {"empty", empty, 0, 0, 0, 0, 0}, {"broken", broken, 0, 0, 0, 0, 0}, {"count", count, 1, pointer, 0, 0, 0},
+  {"note", note, 2, pointer_and_int, 0, 0, 0}, {"await_flag", await_flag, 1, pointer, 0, 0, 0},
+  {"set_flag", set_flag, 2, pointer_and_int, 0, 0, 0}, {"slow_count", slow_count, 1, pointer, 0, 0, 0}};
+static const hgcpu_symbol_info symbols[] = {{"table", table, sizeof table}};
+static const hgcpu_module_info info = {1, sizeof kernels / sizeof *kernels, kernels, 1, symbols};
+extern "C" __attribute__((visibility("default"))) const hgcpu_module_info* hgcpu_module(void) { return &info; }
+"""
+
+
+@pytest.fixture(scope="session")
+def library() -> Path:
+    try:
+        return build(find_compiler(), KERNELS, ("-O1",), stem="cpu-test")
+    except RuntimeUnavailable as error:
+        pytest.skip(f"no C++ compiler: {error}")
+
+
+@pytest.fixture(scope="session")
+def rt(library: Path) -> CpuRuntime:
+    return open_runtime()
+
+
+class Args:
+    """Kernel arguments, and the address of the array of pointers to them."""
+
+    def __init__(self, *values: CValue) -> None:
+        self.values = values
+        self.pointers = (ctypes.c_void_p * max(len(values), 1))(*[ctypes.addressof(value) for value in values])
+        self.address = ctypes.addressof(self.pointers)
+
+
+def pointer(address: int) -> ctypes.c_void_p:
+    return ctypes.c_void_p(address)
+
+
+class Bench:
+    """A stream, the test's kernels, and memory that is freed at the end."""
+
+    def __init__(self, rt: CpuRuntime, library: Path) -> None:
+        self.rt = rt
+        self.module = rt.module_load_data(library.read_bytes())
+        self.kernels = {
+            name: rt.module_get_function(self.module, name)
+            for name in ("empty", "broken", "count", "note", "await_flag", "set_flag", "slow_count")
+        }
+        self.stream = rt.stream_create()
+        self.owned: list[int] = []
+        self.words_at = 0
+        self.callbacks: list[object] = []
+
+    def words(self, count: int) -> tuple[int, ctypes.Array[ctypes.c_uint32]]:
+        """Return the address of zeroed device memory, and the same memory as an array."""
+        address = self.rt.malloc(count * 4)
+        self.owned.append(address)
+        ctypes.memset(address, 0, count * 4)
+        return address, (ctypes.c_uint32 * count).from_address(address)
+
+    def add(self, graph: int, deps: list[int], name: str, *values: CValue, blocks: int = 1) -> int:
+        args = Args(*values)
+        return self.rt.graph_add_kernel_node(graph, deps, self.kernels[name], (blocks, 1, 1), ONE, 0, args.address)
+
+    def launch(self, stream: int, name: str, *values: CValue, blocks: int = 1) -> None:
+        args = Args(*values)
+        self.rt.module_launch_kernel(self.kernels[name], (blocks, 1, 1), ONE, 0, stream, args.address)
+
+    def host(self, fn: Callable[[], None]) -> int:
+        """Return the address of a C function that calls `fn`."""
+        callback = HOSTFN(lambda _: fn())
+        self.callbacks.append(callback)
+        return ctypes.cast(callback, ctypes.c_void_p).value or 0
+
+    def close(self) -> None:
+        self.rt.stream_destroy(self.stream)
+        self.rt.device_synchronize()
+        for address in self.owned:
+            self.rt.free(address)
+        self.rt.module_unload(self.module)
+
+
+@pytest.fixture
+def bench(rt: CpuRuntime, library: Path) -> Iterator[Bench]:
+    made = Bench(rt, library)
+    yield made
+    made.close()
+
+
+def code_of(call: Callable[[], object]) -> int:
+    """Return the HIP error code of a call, 0 if it made none."""
+    try:
+        call()
+    except HipError as error:
+        return error.code
+    return 0
+
+
+# -- device and memory ---------------------------------------------------------------------------------------------
+
+
+def test_there_is_one_device_with_the_cores_of_this_process(rt: CpuRuntime) -> None:
+    assert rt.get_device_count() == 1
+    assert rt.target.platform == "cpu"
+    assert rt.target.multiprocessors == rt.workers >= 1
+    assert rt.runtime_get_version()[0] == 7
+    assert rt.get_device_name(0)
+    assert code_of(lambda: rt.set_device(1)) == 101
+
+
+def test_memory_is_aligned_and_too_much_of_it_is_refused(rt: CpuRuntime) -> None:
+    for nbytes in (1, 100, 5000):
+        address = rt.malloc(nbytes)
+        assert address % 64 == 0
+        rt.free(address)
+    assert code_of(lambda: rt.malloc(1 << 60)) == 2
+    assert code_of(lambda: rt.malloc_async(1 << 60, 0)) == 2
+    free, total = rt.mem_get_info()
+    assert 0 < free <= total
+
+
+def test_memory_is_freed_once(rt: CpuRuntime) -> None:
+    address = rt.malloc(64)
+    assert code_of(lambda: rt.host_free(address)) == 1
+    rt.free(address)
+    assert code_of(lambda: rt.free(address)) == 1
+    assert code_of(lambda: rt.free(12345)) == 1
+    rt.free(0)
+
+
+def test_memory_freed_while_a_kernel_uses_it_stays_until_the_kernel_is_done(bench: Bench) -> None:
+    flag_at, flag = bench.words(1)
+    target = bench.rt.malloc(4)
+    bench.launch(bench.stream, "await_flag", pointer(flag_at))
+    bench.launch(bench.stream, "count", pointer(target))
+    bench.rt.free(target)
+    taken = [bench.rt.malloc(4) for _ in range(20)]
+    assert target not in taken
+    flag[0] = 1
+    bench.rt.stream_synchronize(bench.stream)
+    for address in taken:
+        bench.rt.free(address)
+
+
+def test_stream_ordered_memory_is_reused(bench: Bench) -> None:
+    rt = bench.rt
+    first = rt.malloc_async(1000, bench.stream)
+    rt.free_async(first, bench.stream)
+    rt.stream_synchronize(bench.stream)
+    assert rt.malloc_async(1000, bench.stream) == first
+    rt.free_async(first, bench.stream)
+    assert code_of(lambda: rt.free_async(first, bench.stream)) == 1
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_fills_write_every_element_and_nothing_else(bench: Bench, size: int) -> None:
+    address, _ = bench.words(64)
+    raw = (ctypes.c_ubyte * 256).from_address(address)
+    value = 0x04030201 & (256**size - 1)
+    bench.rt.memset_async(Fill2D(address + 8, size, value, 3, 4, 32), bench.stream)
+    bench.rt.stream_synchronize(bench.stream)
+    expected = bytearray(256)
+    for row in range(4):
+        expected[8 + 32 * row : 8 + 32 * row + 3 * size] = value.to_bytes(size, "little") * 3
+    assert bytes(raw) == bytes(expected)
+
+
+def test_a_pitched_copy_moves_its_box_only(bench: Bench) -> None:
+    src_at, src = bench.words(4 * 5 * 6)
+    dst_at, dst = bench.words(8 * 7 * 6)
+    src[:] = range(120)
+    copy = Copy3D(dst_at, 32, 7, src_at, 16, 5, 8, 3, 2, DEFAULT, dst_pos=(4, 1, 2), src_pos=(8, 2, 1))
+    bench.rt.memcpy_3d_async(copy, bench.stream)
+    bench.rt.stream_synchronize(bench.stream)
+    expected = [0] * 336
+    for z, y, x in itertools.product(range(2), range(3), range(2)):
+        expected[(z + 2) * 56 + (y + 1) * 8 + x + 1] = (z + 1) * 20 + (y + 2) * 4 + x + 2
+    assert list(dst) == expected
+
+
+def test_a_large_copy_is_whole(bench: Bench) -> None:
+    count = 3_000_001
+    src_at, src = bench.words(count)
+    dst_at, dst = bench.words(count)
+    bench.rt.memset_async(Fill2D(src_at, 4, 0x12345678, count), bench.stream)
+    src_end = count - 1
+    bench.rt.memcpy_async(dst_at, src_at, count * 4, DEFAULT, bench.stream)
+    bench.rt.stream_synchronize(bench.stream)
+    assert src[src_end] == 0x12345678
+    assert bytes(dst) == bytes(src)
+
+
+# -- handles ---------------------------------------------------------------------------------------------------------
+
+
+def test_stale_and_foreign_handles_are_refused(bench: Bench) -> None:
+    rt = bench.rt
+    stream, event, graph = rt.stream_create(), rt.event_create(), rt.graph_create()
+    node = rt.graph_add_empty_node(graph, [])
+    graph_exec = rt.graph_instantiate(graph)
+    rt.graph_exec_destroy(graph_exec)
+    rt.graph_destroy(graph)
+    rt.event_destroy(event)
+    rt.stream_destroy(stream)
+    assert code_of(lambda: rt.stream_synchronize(stream)) == 400
+    assert code_of(lambda: rt.stream_destroy(stream)) == 400
+    assert code_of(lambda: rt.event_record(event, 0)) == 400
+    assert code_of(lambda: rt.graph_destroy(graph)) == 1
+    assert code_of(lambda: rt.graph_destroy(0)) == 1
+    assert code_of(lambda: rt.graph_node_get_type(node)) == 1
+    assert code_of(lambda: rt.graph_launch(graph_exec, bench.stream)) == 1
+    assert code_of(lambda: rt.graph_instantiate(bench.stream)) == 1
+    assert code_of(lambda: rt.module_unload(0)) == 400
+    assert code_of(lambda: rt.module_get_function(bench.module, "nothing")) == 500
+    assert code_of(lambda: rt.module_load_data(b"no library at all" + bytes(64))) == 200
+
+
+@pytest.mark.parametrize(
+    ("grid", "block"), [((0, 1, 1), ONE), (ONE, (0, 1, 1)), (ONE, (1025, 1, 1)), (ONE, (32, 32, 2))]
+)
+def test_impossible_launches_are_refused(bench: Bench, grid: tuple[int, int, int], block: tuple[int, int, int]) -> None:
+    rt, empty = bench.rt, bench.kernels["empty"]
+    graph = rt.graph_create()
+    assert code_of(lambda: rt.module_launch_kernel(empty, grid, block, 0, bench.stream, 0)) == 9
+    assert code_of(lambda: rt.graph_add_kernel_node(graph, [], empty, grid, block, 0, 0)) == 9
+    assert rt.graph_get_nodes(graph) == ()
+    rt.graph_destroy(graph)
+
+
+def test_each_module_has_its_own_variables(bench: Bench, library: Path) -> None:
+    rt = bench.rt
+    images = [library.read_bytes(), library.read_bytes(), b"HGCPU:" + os.fsencode(library) + b"\0"]
+    images.append(images[-1])
+    modules = [rt.module_load_data(image) for image in images]
+    symbols = [rt.module_get_global(module, "table") for module in modules]
+    assert len({address for address, _ in symbols}) == 4
+    assert {nbytes for _, nbytes in symbols} == {64}
+    for module in modules:
+        rt.module_unload(module)
+
+
+def test_a_module_outlives_its_handle_while_a_node_has_its_kernel(bench: Bench, library: Path) -> None:
+    rt = bench.rt
+    module = rt.module_load_data(library.read_bytes())
+    graph = rt.graph_create()
+    at, words = bench.words(1)
+    args = Args(pointer(at))
+    rt.graph_add_kernel_node(graph, [], rt.module_get_function(module, "count"), ONE, ONE, 0, args.address)
+    graph_exec = rt.graph_instantiate(graph)
+    rt.graph_destroy(graph)
+    rt.module_unload(module)
+    rt.graph_launch(graph_exec, bench.stream)
+    rt.stream_synchronize(bench.stream)
+    assert words[0] == 1
+    rt.graph_exec_destroy(graph_exec)
+
+
+# -- streams and events ----------------------------------------------------------------------------------------------
+
+
+def test_streams_run_at_the_same_time_and_more_of_them_than_cores(bench: Bench) -> None:
+    rt = bench.rt
+    count = rt.workers + 3
+    flags = [bench.words(1)[0] for _ in range(count)]
+    streams = [rt.stream_create() for _ in range(count)]
+    # Each waits for the next, and the last is set by a stream that was given its work last.
+    for stream, flag, follower in zip(streams, flags, [*flags[1:], 0], strict=True):
+        bench.launch(stream, "await_flag", pointer(flag))
+        if follower:
+            bench.launch(stream, "empty")
+    for stream, flag in zip(reversed(streams), reversed(flags), strict=True):
+        other = rt.stream_create()
+        bench.launch(other, "set_flag", pointer(flag), ctypes.c_uint32(1))
+        assert rt.stream_wait(stream, 30.0)
+        rt.stream_destroy(other)
+    for stream in streams:
+        rt.stream_destroy(stream)
+
+
+def test_a_stream_keeps_its_order(bench: Bench) -> None:
+    at, words = bench.words(300)
+    for value in range(200):
+        bench.launch(bench.stream, "note", pointer(at), ctypes.c_uint32(value))
+    bench.rt.stream_synchronize(bench.stream)
+    assert list(words[1:201]) == list(range(200))
+
+
+def test_an_event_orders_two_streams_and_measures_time(bench: Bench) -> None:
+    rt = bench.rt
+    other = rt.stream_create()
+    flag_at, flag = bench.words(1)
+    at, words = bench.words(8)
+    start, stop = rt.event_create(), rt.event_create()
+    rt.event_record(start, bench.stream)
+    bench.launch(bench.stream, "await_flag", pointer(flag_at))
+    bench.launch(bench.stream, "note", pointer(at), ctypes.c_uint32(1))
+    rt.event_record(stop, bench.stream)
+    rt.stream_wait_event(other, stop)
+    bench.launch(other, "note", pointer(at), ctypes.c_uint32(2))
+    assert not rt.event_query(stop)
+    assert code_of(lambda: rt.event_elapsed_time(start, stop)) == 600
+    time.sleep(0.01)
+    flag[0] = 1
+    rt.stream_synchronize(other)
+    assert list(words[:3]) == [2, 1, 2]
+    assert rt.event_elapsed_time(start, stop) >= 10.0
+    rt.stream_destroy(other)
+    rt.event_destroy(start)
+    rt.event_destroy(stop)
+
+
+def test_a_wait_concerns_the_record_that_was_last_when_it_was_issued(bench: Bench) -> None:
+    rt = bench.rt
+    other, third = rt.stream_create(), rt.stream_create()
+    flag_at, flag = bench.words(1)
+    event = rt.event_create()
+    rt.event_record(event, bench.stream)
+    rt.stream_wait_event(other, event)
+    bench.launch(third, "await_flag", pointer(flag_at))
+    rt.event_record(event, third)  # a later record does not hold up the wait above
+    assert rt.stream_wait(other, 30.0)
+    assert not rt.stream_query(third)
+    flag[0] = 1
+    rt.stream_synchronize(third)
+    for stream in (other, third):
+        rt.stream_destroy(stream)
+    rt.event_destroy(event)
+
+
+def test_a_wait_ends_at_its_timeout(bench: Bench) -> None:
+    flag_at, flag = bench.words(1)
+    bench.launch(bench.stream, "await_flag", pointer(flag_at))
+    assert not bench.rt.stream_wait(bench.stream, 0.02)
+    assert not bench.rt.stream_query(bench.stream)
+    flag[0] = 1
+    assert bench.rt.stream_wait(bench.stream, 30.0)
+
+
+def test_a_wait_is_ended_by_a_signal(bench: Bench) -> None:
+    flag_at, flag = bench.words(1)
+    bench.launch(bench.stream, "await_flag", pointer(flag_at))
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    old = signal.signal(signal.SIGUSR1, stop)
+    try:
+        timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            bench.rt.stream_synchronize(bench.stream)
+    finally:
+        signal.signal(signal.SIGUSR1, old)
+        flag[0] = 1
+    bench.rt.stream_synchronize(bench.stream)
+
+
+def test_a_destroyed_stream_finishes_its_work(bench: Bench) -> None:
+    stream = bench.rt.stream_create()
+    flag_at, flag = bench.words(1)
+    at, words = bench.words(1)
+    bench.launch(stream, "await_flag", pointer(flag_at))
+    bench.launch(stream, "count", pointer(at))
+    bench.rt.stream_destroy(stream)
+    flag[0] = 1
+    bench.rt.device_synchronize()
+    assert words[0] == 1
+
+
+def test_memory_operations_write_and_wait(bench: Bench) -> None:
+    rt = bench.rt
+    at, words = bench.words(8)
+    rt.stream_batch_mem_op(
+        bench.stream,
+        [MemOp("wait", at, 5, 4, "geq"), MemOp("write", at + 8, 2**40 + 1, 8), MemOp("wait", at + 16, 6, 4, "and")],
+    )
+    assert not rt.stream_wait(bench.stream, 0.02)
+    words[0] = 7
+    assert not rt.stream_wait(bench.stream, 0.02)
+    assert ctypes.c_uint64.from_address(at + 8).value == 2**40 + 1
+    words[4] = 4
+    assert rt.stream_wait(bench.stream, 30.0)
+
+
+def test_a_semaphore_is_a_timeline(bench: Bench) -> None:
+    rt = bench.rt
+    other = rt.stream_create()
+    semaphore = rt.semaphore_create(3)
+    at, words = bench.words(1)
+    rt.wait_external_semaphore_async(semaphore, 5, bench.stream)
+    bench.launch(bench.stream, "count", pointer(at))
+    rt.signal_external_semaphore_async(semaphore, 4, other)
+    rt.stream_synchronize(other)
+    assert rt.semaphore_value(semaphore) == 4
+    assert not rt.stream_wait(bench.stream, 0.02)
+    rt.semaphore_signal(semaphore, 6)
+    assert rt.stream_wait(bench.stream, 30.0)
+    assert words[0] == 1
+    rt.semaphore_signal(semaphore, 2)
+    assert rt.semaphore_value(semaphore) == 6
+    rt.semaphore_destroy(semaphore)
+    rt.stream_destroy(other)
+
+
+# -- blocks ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", ["count", "slow_count"])
+@pytest.mark.parametrize("blocks", [1, 2, 63, 1000])
+def test_every_block_runs_once(bench: Bench, kernel: str, blocks: int) -> None:
+    at, words = bench.words(blocks)
+    bench.launch(bench.stream, kernel, pointer(at), blocks=blocks)
+    bench.launch(bench.stream, "count", pointer(at), blocks=blocks)
+    bench.rt.stream_synchronize(bench.stream)
+    assert list(words) == [2] * blocks
+
+
+# -- graphs ----------------------------------------------------------------------------------------------------------
+
+
+def random_dag(rng: random.Random, nodes: int) -> list[list[int]]:
+    return [sorted(rng.sample(range(i), min(i, rng.randint(0, 3)))) for i in range(nodes)]
+
+
+@pytest.mark.parametrize("mode", [0, 1, 2])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_graph_runs_each_node_once_behind_its_dependencies(bench: Bench, seed: int, mode: int) -> None:
+    rt = bench.rt
+    before = random_dag(random.Random(seed), 60)
+    at, words = bench.words(64)
+    graph = rt.graph_create()
+    nodes: list[int] = []
+    for i, deps in enumerate(before):
+        nodes.append(bench.add(graph, [nodes[d] for d in deps], "note", pointer(at), ctypes.c_uint32(i)))
+    graph_exec = rt.graph_instantiate(graph)
+    rt.set_schedule(seed, mode)
+    try:
+        for _ in range(10):
+            words[0] = 0
+            rt.graph_launch(graph_exec, bench.stream)
+            rt.stream_synchronize(bench.stream)
+            order = list(words[1 : words[0] + 1])
+            assert sorted(order) == list(range(60))
+            place = {node: k for k, node in enumerate(order)}
+            assert all(place[d] < place[i] for i, deps in enumerate(before) for d in deps)
+    finally:
+        rt.set_schedule(0, 0)
+    rt.graph_exec_destroy(graph_exec)
+    rt.graph_destroy(graph)
+
+
+def test_a_seed_replays_an_order_and_another_seed_gives_another(bench: Bench) -> None:
+    rt = bench.rt
+    at, words = bench.words(64)
+    graph = rt.graph_create()
+    for i in range(40):
+        bench.add(graph, [], "note", pointer(at), ctypes.c_uint32(i))
+    graph_exec = rt.graph_instantiate(graph)
+
+    def orders(seed: int) -> list[list[int]]:
+        rt.set_schedule(seed, 1)
+        found = []
+        for _ in range(3):
+            words[0] = 0
+            rt.graph_launch(graph_exec, bench.stream)
+            rt.stream_synchronize(bench.stream)
+            found.append(list(words[1:41]))
+        return found
+
+    try:
+        first = orders(7)
+        assert orders(7) == first
+        assert orders(8) != first
+        assert first[0] != first[1]
+    finally:
+        rt.set_schedule(0, 0)
+    rt.graph_exec_destroy(graph_exec)
+    rt.graph_destroy(graph)
+
+
+def test_independent_nodes_run_at_the_same_time(bench: Bench) -> None:
+    rt = bench.rt
+    flag_at, flag = bench.words(1)
+    graph = rt.graph_create()
+    bench.add(graph, [], "await_flag", pointer(flag_at))
+    bench.add(graph, [], "set_flag", pointer(flag_at), ctypes.c_uint32(1))
+    graph_exec = rt.graph_instantiate(graph)
+    for _ in range(20):
+        flag[0] = 0
+        rt.graph_launch(graph_exec, bench.stream)
+        assert rt.stream_wait(bench.stream, 30.0)
+    rt.graph_exec_destroy(graph_exec)
+    rt.graph_destroy(graph)
+
+
+def test_arguments_are_copied_and_the_executable_outlives_its_graph(bench: Bench) -> None:
+    rt = bench.rt
+    at, words = bench.words(8)
+    graph = rt.graph_create()
+    value = ctypes.c_uint32(5)
+    node = bench.add(graph, [], "note", pointer(at), value)
+    value.value = 6
+    graph_exec = rt.graph_instantiate(graph)
+    rt.graph_destroy(graph)
+    rt.graph_launch(graph_exec, bench.stream)
+    rt.stream_synchronize(bench.stream)
+    assert list(words[:2]) == [1, 5]
+    args = Args(pointer(at), ctypes.c_uint32(9))
+    rt.graph_exec_kernel_node_set_params(graph_exec, node, bench.kernels["note"], ONE, ONE, 0, args.address)
+    rt.graph_launch(graph_exec, bench.stream)
+    rt.stream_synchronize(bench.stream)
+    assert list(words[:3]) == [2, 5, 9]
+    rt.graph_exec_destroy(graph_exec)
+
+
+def test_a_change_concerns_later_launches_only(bench: Bench) -> None:
+    rt = bench.rt
+    flag_at, flag = bench.words(1)
+    at, words = bench.words(8)
+    graph = rt.graph_create()
+    first = bench.add(graph, [], "await_flag", pointer(flag_at))
+    second = bench.add(graph, [first], "note", pointer(at), ctypes.c_uint32(1))
+    graph_exec = rt.graph_instantiate(graph)
+    rt.graph_launch(graph_exec, bench.stream)
+    args = Args(pointer(at), ctypes.c_uint32(2))
+    rt.graph_exec_kernel_node_set_params(graph_exec, second, bench.kernels["note"], ONE, ONE, 0, args.address)
+    rt.graph_launch(graph_exec, bench.stream)
+    rt.graph_node_set_enabled(graph_exec, second, False)
+    rt.graph_launch(graph_exec, bench.stream)
+    rt.graph_exec_destroy(graph_exec)  # the launches go on
+    flag[0] = 1
+    rt.stream_synchronize(bench.stream)
+    assert list(words[:4]) == [2, 1, 2, 0]
+    rt.graph_destroy(graph)
+
+
+def test_a_disabled_node_keeps_its_place_in_the_order(bench: Bench) -> None:
+    rt = bench.rt
+    flag_at, flag = bench.words(1)
+    at, words = bench.words(8)
+    graph = rt.graph_create()
+    first = bench.add(graph, [], "await_flag", pointer(flag_at))
+    middle = bench.add(graph, [first], "note", pointer(at), ctypes.c_uint32(1))
+    bench.add(graph, [middle], "note", pointer(at), ctypes.c_uint32(2))
+    empty = rt.graph_add_empty_node(graph, [])
+    graph_exec = rt.graph_instantiate(graph)
+    rt.graph_node_set_enabled(graph_exec, middle, False)
+    assert not rt.graph_node_get_enabled(graph_exec, middle)
+    assert code_of(lambda: rt.graph_node_set_enabled(graph_exec, empty, False)) == 1
+    rt.graph_launch(graph_exec, bench.stream)
+    assert not rt.stream_wait(bench.stream, 0.02)
+    assert words[0] == 0
+    flag[0] = 1
+    rt.stream_synchronize(bench.stream)
+    assert list(words[:2]) == [1, 2]
+    rt.graph_exec_destroy(graph_exec)
+    rt.graph_destroy(graph)
+
+
+def test_launches_of_one_executable_never_overlap(bench: Bench) -> None:
+    rt = bench.rt
+    other = rt.stream_create()
+    at, words = bench.words(1000)
+    graph = rt.graph_create()
+    previous: list[int] = []
+    for _ in range(20):
+        previous = [bench.add(graph, previous, "count", pointer(at), blocks=100)]  # not atomic
+    graph_exec = rt.graph_instantiate(graph)
+    for _ in range(50):
+        rt.graph_launch(graph_exec, bench.stream)
+        rt.graph_launch(graph_exec, other)
+    rt.stream_synchronize(bench.stream)
+    rt.stream_synchronize(other)
+    assert list(words[:100]) == [2000] * 100
+    rt.stream_destroy(other)
+    rt.graph_exec_destroy(graph_exec)
+    rt.graph_destroy(graph)
+
+
+def test_several_executables_are_in_flight_at_once(bench: Bench) -> None:
+    rt = bench.rt
+    flag_at, flag = bench.words(1)
+    streams = [rt.stream_create() for _ in range(2)]
+    executables = []
+    for kernel, values in (("await_flag", ()), ("set_flag", (ctypes.c_uint32(1),))):
+        graph = rt.graph_create()
+        bench.add(graph, [], kernel, pointer(flag_at), *values)
+        executables.append(rt.graph_instantiate(graph))
+        rt.graph_destroy(graph)
+    for graph_exec, stream in zip(executables, streams, strict=True):
+        rt.graph_launch(graph_exec, stream)
+    for graph_exec, stream in zip(executables, streams, strict=True):
+        assert rt.stream_wait(stream, 30.0)
+        rt.graph_exec_destroy(graph_exec)
+        rt.stream_destroy(stream)
+    assert flag[0] == 1
+
+
+def test_a_cycle_is_refused_at_instantiation(bench: Bench) -> None:
+    rt = bench.rt
+    graph = rt.graph_create()
+    a = rt.graph_add_empty_node(graph, [])
+    b = rt.graph_add_empty_node(graph, [a])
+    rt.graph_add_dependencies(graph, [b], [a])
+    assert code_of(lambda: rt.graph_instantiate(graph)) == 1
+    rt.graph_remove_dependencies(graph, [b], [a])
+    rt.graph_exec_destroy(rt.graph_instantiate(graph))
+    rt.graph_destroy(graph)
+
+
+def test_refused_nodes_and_edges_leave_nothing_behind(bench: Bench) -> None:
+    rt = bench.rt
+    graph, foreign = rt.graph_create(), rt.graph_create()
+    a, b = rt.graph_add_empty_node(graph, []), rt.graph_add_empty_node(graph, [])
+    elsewhere = rt.graph_add_empty_node(foreign, [])
+    rt.graph_add_dependencies(graph, [a], [b])
+    for sources, targets in (([a], [b]), ([a], [a]), ([b, a], [a, b]), ([a], [elsewhere])):
+        assert code_of(lambda s=sources, t=targets: rt.graph_add_dependencies(graph, s, t)) == 1  # type: ignore[misc]
+        assert rt.graph_get_edges(graph) == ((a, b),)
+    assert code_of(lambda: rt.graph_add_empty_node(graph, [a, b, a])) == 1
+    assert code_of(lambda: rt.graph_add_empty_node(graph, [elsewhere])) == 1
+    assert rt.graph_get_nodes(graph) == (a, b)
+    assert rt.graph_get_edges(graph) == ((a, b),)
+    rt.graph_destroy_node(a)
+    assert rt.graph_get_nodes(graph) == (b,)
+    assert rt.graph_get_edges(graph) == ()
+    rt.graph_destroy(graph)
+    rt.graph_destroy(foreign)
+
+
+def test_a_clone_is_a_graph_of_its_own(bench: Bench) -> None:
+    rt = bench.rt
+    graph = rt.graph_create()
+    a = rt.graph_add_empty_node(graph, [])
+    b = rt.graph_add_empty_node(graph, [a])
+    clone = rt.graph_clone(graph)
+    a2, b2 = rt.graph_node_find_in_clone(a, clone), rt.graph_node_find_in_clone(b, clone)
+    assert rt.graph_get_edges(clone) == ((a2, b2),)
+    rt.graph_destroy(graph)
+    assert rt.graph_get_nodes(clone) == (a2, b2)
+    rt.graph_destroy(clone)
+
+
+def test_a_child_is_copied_when_it_is_added_and_can_be_updated(bench: Bench) -> None:
+    rt = bench.rt
+    at, words = bench.words(64)
+
+    def child(value: int) -> int:
+        made = rt.graph_create()
+        nodes = [bench.add(made, [], "note", pointer(at), ctypes.c_uint32(value + i)) for i in range(3)]
+        bench.add(made, nodes, "note", pointer(at), ctypes.c_uint32(value + 3))
+        return made
+
+    graph, inner = rt.graph_create(), child(10)
+    first = bench.add(graph, [], "note", pointer(at), ctypes.c_uint32(1))
+    node = rt.graph_add_child_graph_node(graph, [first], inner)
+    hollow = rt.graph_create()
+    empty = rt.graph_add_child_graph_node(graph, [node], hollow)
+    bench.add(graph, [empty], "note", pointer(at), ctypes.c_uint32(2))
+    rt.graph_destroy(inner)
+    rt.graph_destroy(hollow)
+    assert rt.graph_node_get_type(node) == NodeType.GRAPH
+    embedded = rt.graph_child_graph_node_get_graph(node)
+    assert code_of(lambda: rt.graph_destroy(embedded)) == 1
+    inside = rt.graph_get_nodes(embedded)
+    graph_exec = rt.graph_instantiate(graph)
+
+    def launch() -> list[int]:
+        words[0] = 0
+        rt.graph_launch(graph_exec, bench.stream)
+        rt.stream_synchronize(bench.stream)
+        order = list(words[1 : words[0] + 1])
+        return [order[0], *sorted(order[1:4]), *order[4:]]
+
+    assert launch() == [1, 10, 11, 12, 13, 2]
+    args = Args(pointer(at), ctypes.c_uint32(99))
+    rt.graph_exec_kernel_node_set_params(graph_exec, inside[3], bench.kernels["note"], ONE, ONE, 0, args.address)
+    assert launch() == [1, 10, 11, 12, 99, 2]
+    other = child(20)
+    rt.graph_exec_child_graph_node_set_params(graph_exec, node, other)
+    assert launch() == [1, 20, 21, 22, 23, 2]
+    rt.graph_destroy(other)
+    rt.graph_exec_destroy(graph_exec)
+    rt.graph_destroy(graph)
+
+
+def test_an_update_takes_parameters_and_refuses_another_topology(bench: Bench) -> None:
+    rt = bench.rt
+    at, words = bench.words(64)
+
+    def make(value: int, edges: list[tuple[int, int]]) -> int:
+        graph = rt.graph_create()
+        nodes = [bench.add(graph, [], "note", pointer(at), ctypes.c_uint32(value + i)) for i in range(4)]
+        rt.graph_add_dependencies(graph, [nodes[a] for a, _ in edges], [nodes[b] for _, b in edges])
+        return graph
+
+    chain = [(0, 1), (1, 2), (2, 3)]
+    graph, newer = make(0, chain), make(10, chain)
+    rewired = make(20, [(0, 1), (0, 2), (2, 3)])  # as many dependencies per node, but other ones
+    graph_exec = rt.graph_instantiate(graph)
+    with pytest.raises(HipError, match="TopologyChanged") as refused:
+        rt.graph_exec_update(graph_exec, rewired)
+    assert refused.value.code == 910
+    rt.graph_exec_update(graph_exec, newer)
+    rt.graph_launch(graph_exec, bench.stream)
+    rt.stream_synchronize(bench.stream)
+    assert list(words[1:5]) == [10, 11, 12, 13]
+    for made in (graph, newer, rewired):
+        rt.graph_destroy(made)
+    rt.graph_exec_destroy(graph_exec)
+
+
+def test_host_nodes_run_on_one_thread_and_hold_up_no_other_branch(bench: Bench) -> None:
+    rt = bench.rt
+    at, words = bench.words(8)
+    release = threading.Event()
+    threads: list[int] = []
+
+    def wait() -> None:
+        threads.append(threading.get_ident())
+        release.wait(30)
+
+    fn = bench.host(wait)
+    graph = rt.graph_create()
+    first = rt.graph_add_host_node(graph, [], fn, 0)
+    rt.graph_add_host_node(graph, [first], fn, 0)
+    bench.add(graph, [], "count", pointer(at))
+    graph_exec = rt.graph_instantiate(graph)
+    rt.graph_launch(graph_exec, bench.stream)
+    deadline = time.monotonic() + 30
+    while not words[0] and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert words[0] == 1
+    assert set(rt.graph_exec_unfinished(graph_exec)) >= {first}
+    release.set()
+    rt.stream_synchronize(bench.stream)
+    assert rt.graph_exec_unfinished(graph_exec) == ()
+    assert len(threads) == 2
+    assert len(set(threads)) == 1
+    assert threads[0] != threading.get_ident()
+    rt.graph_exec_destroy(graph_exec)
+    rt.graph_destroy(graph)
+
+
+def test_events_in_a_graph_order_it_with_streams(bench: Bench) -> None:
+    rt = bench.rt
+    other = rt.stream_create()
+    gate, done = rt.event_create(), rt.event_create()
+    flag_at, flag = bench.words(1)
+    at, words = bench.words(8)
+    bench.launch(other, "await_flag", pointer(flag_at))
+    bench.launch(other, "note", pointer(at), ctypes.c_uint32(1))
+    rt.event_record(gate, other)
+    graph = rt.graph_create()
+    wait = rt.graph_add_event_wait_node(graph, [], gate)
+    work = bench.add(graph, [wait], "note", pointer(at), ctypes.c_uint32(2))
+    rt.graph_add_event_record_node(graph, [work], done)
+    graph_exec = rt.graph_instantiate(graph)
+    rt.graph_launch(graph_exec, bench.stream)
+    rt.stream_wait_event(other, done)
+    bench.launch(other, "note", pointer(at), ctypes.c_uint32(3))
+    assert not rt.event_query(done)
+    flag[0] = 1
+    rt.stream_synchronize(other)
+    assert list(words[:4]) == [3, 1, 2, 3]
+    rt.event_synchronize(done)
+    assert rt.event_elapsed_time(gate, done) >= 0
+    rt.stream_synchronize(bench.stream)
+    rt.graph_exec_destroy(graph_exec)
+    rt.graph_destroy(graph)
+    rt.stream_destroy(other)
+    for event in (gate, done):
+        rt.event_destroy(event)
+
+
+@pytest.mark.parametrize("mode", [0, 1])
+def test_semaphores_and_memory_operations_in_a_graph(bench: Bench, mode: int) -> None:
+    rt = bench.rt
+    semaphore = rt.semaphore_create()
+    at, words = bench.words(8)
+    graph = rt.graph_create()
+    wait = rt.graph_add_external_semaphores_wait_node(graph, [], semaphore, 1)
+    ops = rt.graph_add_batch_mem_op_node(graph, [wait], [MemOp("write", at, 3, 4), MemOp("wait", at + 4, 8, 4, "eq")])
+    bench.add(graph, [ops], "count", pointer(at + 8))
+    rt.graph_add_external_semaphores_signal_node(graph, [], semaphore, 1)
+    graph_exec = rt.graph_instantiate(graph)
+    rt.set_schedule(1, mode)
+    try:
+        rt.graph_launch(graph_exec, bench.stream)
+        assert not rt.stream_wait(bench.stream, 0.02)
+        assert list(words[:3]) == [3, 0, 0]
+        assert rt.graph_exec_unfinished(graph_exec)[0] in rt.graph_get_nodes(graph)
+        words[1] = 8
+        assert rt.stream_wait(bench.stream, 30.0)
+        assert words[2] == 1
+    finally:
+        rt.set_schedule(0, 0)
+    rt.graph_exec_destroy(graph_exec)
+    rt.graph_destroy(graph)
+    rt.semaphore_destroy(semaphore)
+
+
+def test_alloc_nodes_give_their_address_at_once_and_their_memory_back(bench: Bench) -> None:
+    rt = bench.rt
+    out_at, out = bench.words(4)
+    graph = rt.graph_create()
+    alloc, address = rt.graph_add_mem_alloc_node(graph, [], 4096, 0)
+    fill = rt.graph_add_memset_node(graph, [alloc], Fill2D(address, 4, 77, 1024))
+    copy = rt.graph_add_memcpy_node_1d(graph, [fill], out_at, address + 4000, 16, DEFAULT)
+    rt.graph_add_mem_free_node(graph, [copy], address)
+    assert code_of(lambda: rt.graph_add_mem_free_node(graph, [], address)) == 1
+    assert code_of(lambda: rt.graph_clone(graph)) == 801
+    graph_exec = rt.graph_instantiate(graph)
+    assert code_of(lambda: rt.graph_instantiate(graph)) == 801
+    for _ in range(3):
+        rt.graph_launch(graph_exec, bench.stream)
+    rt.stream_synchronize(bench.stream)
+    assert list(out) == [77] * 4
+    rt.graph_exec_destroy(graph_exec)
+    rt.graph_destroy(graph)
+
+
+def test_an_allocation_that_is_left_stops_the_next_launch_unless_it_frees_automatically(bench: Bench) -> None:
+    rt = bench.rt
+    for flags, second in ((0, 1), (1, 0)):
+        graph = rt.graph_create()
+        _, address = rt.graph_add_mem_alloc_node(graph, [], 256, 0)
+        graph_exec = rt.graph_instantiate(graph, flags)
+        rt.graph_launch(graph_exec, bench.stream)
+        assert code_of(lambda x=graph_exec: rt.graph_launch(x, bench.stream)) == second  # type: ignore[misc]
+        rt.stream_synchronize(bench.stream)
+        rt.free_async(address, bench.stream)
+        rt.stream_synchronize(bench.stream)
+        assert code_of(lambda x=graph_exec: rt.graph_launch(x, bench.stream)) == 0  # type: ignore[misc]
+        rt.stream_synchronize(bench.stream)
+        rt.graph_exec_destroy(graph_exec)
+        rt.graph_destroy(graph)
+
+
+def test_profiled_launches_say_when_each_node_ran(bench: Bench) -> None:
+    rt = bench.rt
+    at, _ = bench.words(100)
+    graph = rt.graph_create()
+    first = bench.add(graph, [], "slow_count", pointer(at), blocks=20)
+    second = bench.add(graph, [first], "slow_count", pointer(at), blocks=20)
+    graph_exec = rt.graph_instantiate(graph)
+    rt.graph_exec_profile(graph_exec)
+    rt.graph_launch(graph_exec, bench.stream)
+    rt.stream_synchronize(bench.stream)
+    a, b = rt.graph_exec_times(graph_exec, first), rt.graph_exec_times(graph_exec, second)
+    assert a.start_ns < a.stop_ns <= b.start_ns < b.stop_ns
+    assert a.stop_ns - a.start_ns >= 20 * 20_000 / max(rt.workers, 2)
+    rt.graph_exec_destroy(graph_exec)
+    rt.graph_destroy(graph)
+
+
+# -- errors ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_failed_kernel_stops_its_graph_and_is_reported_once(bench: Bench) -> None:
+    rt = bench.rt
+    at, words = bench.words(4)
+    graph = rt.graph_create()
+    bad = bench.add(graph, [], "broken")
+    bench.add(graph, [bad], "count", pointer(at))
+    graph_exec = rt.graph_instantiate(graph)
+    rt.graph_launch(graph_exec, bench.stream)
+    assert code_of(lambda: rt.stream_synchronize(bench.stream)) == 700
+    assert words[0] == 0
+    assert code_of(lambda: rt.stream_synchronize(bench.stream)) == 0
+    bench.launch(bench.stream, "count", pointer(at))
+    rt.stream_synchronize(bench.stream)
+    assert words[0] == 1
+    rt.graph_exec_destroy(graph_exec)
+    rt.graph_destroy(graph)
+
+
+@pytest.mark.parametrize("mode", [0, 1])
+def test_a_failed_host_function_stops_its_graph(bench: Bench, mode: int) -> None:
+    rt = bench.rt
+    at, words = bench.words(4)
+    graph = rt.graph_create()
+    bad = rt.graph_add_host_node(graph, [], bench.host(rt.host_func_failed), 0)
+    bench.add(graph, [bad], "count", pointer(at))
+    graph_exec = rt.graph_instantiate(graph)
+    rt.set_schedule(0, mode)
+    try:
+        for _ in range(2):
+            rt.graph_launch(graph_exec, bench.stream)
+            assert code_of(lambda: rt.stream_synchronize(bench.stream)) == 719
+            assert words[0] == 0
+    finally:
+        rt.set_schedule(0, 0)
+    rt.graph_exec_destroy(graph_exec)
+    rt.graph_destroy(graph)
+
+
+def test_an_error_is_carried_across_streams_and_leaves_all_of_them_usable(bench: Bench) -> None:
+    rt = bench.rt
+    lane = rt.stream_create()
+    event = rt.event_create()
+    at, words = bench.words(4)
+    rt.launch_host_func(lane, bench.host(rt.host_func_failed), 0)
+    bench.launch(lane, "count", pointer(at))
+    rt.event_record(event, lane)
+    rt.stream_wait_event(bench.stream, event)
+    bench.launch(bench.stream, "count", pointer(at))
+    assert code_of(lambda: rt.stream_synchronize(bench.stream)) == 719
+    assert words[0] == 0
+    bench.launch(lane, "count", pointer(at))
+    assert code_of(lambda: rt.stream_synchronize(lane)) == 0
+    assert words[0] == 1
+    rt.stream_destroy(lane)
+    rt.event_destroy(event)
+
+
+def test_an_aborted_launch_ends_although_it_waited(bench: Bench) -> None:
+    rt = bench.rt
+    semaphore = rt.semaphore_create()
+    never, other = rt.event_create(), rt.stream_create()
+    flag_at, flag = bench.words(1)
+    at, words = bench.words(4)
+    bench.launch(other, "await_flag", pointer(flag_at))
+    rt.event_record(never, other)
+    graph = rt.graph_create()
+    waits = [
+        rt.graph_add_external_semaphores_wait_node(graph, [], semaphore, 1),
+        rt.graph_add_event_wait_node(graph, [], never),
+        rt.graph_add_batch_mem_op_node(graph, [], [MemOp("wait", at + 4, 1, 4)]),
+    ]
+    bench.add(graph, waits, "count", pointer(at))
+    graph_exec = rt.graph_instantiate(graph)
+    rt.graph_launch(graph_exec, bench.stream)
+    assert not rt.stream_wait(bench.stream, 0.02)
+    assert set(rt.graph_exec_unfinished(graph_exec)) == set(rt.graph_get_nodes(graph))
+    rt.graph_exec_abort(graph_exec)
+    assert code_of(lambda: rt.stream_wait(bench.stream, 30.0)) == 719
+    assert words[0] == 0
+    flag[0] = 1
+    rt.stream_synchronize(other)
+    rt.semaphore_signal(semaphore, 1)
+    words[1] = 1
+    rt.graph_launch(graph_exec, bench.stream)
+    rt.stream_synchronize(bench.stream)
+    assert words[0] == 1
+    rt.graph_exec_destroy(graph_exec)
+    rt.graph_destroy(graph)
+    rt.stream_destroy(other)
+    rt.event_destroy(never)
+    rt.semaphore_destroy(semaphore)
+
+
+# -- capture ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", list(CaptureMode))
+def test_capture_records_forks_and_joins(bench: Bench, mode: CaptureMode) -> None:
+    rt = bench.rt
+    other = rt.stream_create()
+    fork, join = rt.event_create(), rt.event_create()
+    at, words = bench.words(16)
+    rt.stream_begin_capture(bench.stream, mode)
+    assert rt.stream_get_capture_info(bench.stream).status == CaptureStatus.ACTIVE
+    bench.launch(bench.stream, "note", pointer(at), ctypes.c_uint32(1))
+    rt.event_record(fork, bench.stream)
+    rt.stream_wait_event(other, fork)
+    assert rt.stream_get_capture_info(other).status == CaptureStatus.ACTIVE
+    bench.launch(other, "note", pointer(at), ctypes.c_uint32(2))
+    rt.memset_async(Fill2D(at + 40, 4, 9, 1), bench.stream)
+    rt.event_record(join, other)
+    rt.stream_wait_event(bench.stream, join)
+    assert len(rt.stream_get_capture_info(bench.stream).dependencies) == 2
+    rt.launch_host_func(bench.stream, bench.host(lambda: None), 0)
+    graph = rt.stream_end_capture(bench.stream)
+    assert rt.stream_get_capture_info(other).status == CaptureStatus.NONE
+    kinds = [rt.graph_node_get_type(node) for node in rt.graph_get_nodes(graph)]
+    assert kinds == [NodeType.KERNEL, NodeType.KERNEL, NodeType.MEMSET, NodeType.HOST]
+    n = rt.graph_get_nodes(graph)
+    assert set(rt.graph_get_edges(graph)) == {(n[0], n[1]), (n[0], n[2]), (n[1], n[3]), (n[2], n[3])}
+    assert words[0] == 0
+    graph_exec = rt.graph_instantiate(graph)
+    rt.graph_launch(graph_exec, bench.stream)
+    rt.stream_synchronize(bench.stream)
+    assert list(words[:3]) == [2, 1, 2]
+    assert words[10] == 9
+    rt.graph_exec_destroy(graph_exec)
+    rt.graph_destroy(graph)
+    rt.stream_destroy(other)
+    for event in (fork, join):
+        rt.event_destroy(event)
+
+
+def sync_memset(rt: CpuRuntime) -> None:
+    word = ctypes.c_uint32()
+    source = ctypes.c_uint32()
+    rt.memcpy(ctypes.addressof(word), ctypes.addressof(source), 4, DEFAULT)
+
+
+# Call, the code while a global or thread-local capture goes on in this thread, and while a relaxed one does.
+CAPTURE_RULES: dict[str, tuple[Callable[[Bench, int, int], object], int, int]] = {
+    "malloc": (lambda b, _s, _e: b.owned.append(b.rt.malloc(64)), 900, 0),
+    "free": (lambda b, _s, _e: b.rt.free(0), 900, 0),
+    "host_malloc": (lambda b, _s, _e: b.rt.host_free(b.rt.host_malloc(64)), 900, 0),
+    "memcpy": (lambda b, _s, _e: sync_memset(b.rt), 906, 906),
+    "device_synchronize": (lambda b, _s, _e: b.rt.device_synchronize(), 900, 900),
+    "synchronize_capturing": (lambda b, _s, _e: b.rt.stream_synchronize(b.stream), 900, 900),
+    "query_capturing": (lambda b, _s, _e: b.rt.stream_query(b.stream), 900, 900),
+    "synchronize_other": (lambda b, s, _e: b.rt.stream_synchronize(s), 900, 0),
+    "query_other": (lambda b, s, _e: b.rt.stream_query(s), 900, 0),
+    "event_synchronize": (lambda b, _s, e: b.rt.event_synchronize(e), 900, 0),
+    "event_query": (lambda b, _s, e: b.rt.event_query(e), 900, 0),
+    "memset_async_other": (lambda b, s, _e: b.rt.memset_async(Fill2D(b.words_at, 4, 0, 1), s), 0, 0),
+    "memset_async_null": (lambda b, _s, _e: b.rt.memset_async(Fill2D(b.words_at, 4, 0, 1), 0), 0, 0),
+    "malloc_async": (lambda b, _s, _e: b.rt.malloc_async(64, b.stream), 0, 0),
+    "wait_outside_event": (lambda b, _s, e: b.rt.stream_wait_event(b.stream, e), 0, 0),
+    "record_other": (lambda b, s, e: b.rt.event_record(e, s), 0, 0),
+    "event_create": (lambda b, _s, _e: b.rt.event_destroy(b.rt.event_create()), 0, 0),
+    "stream_create": (lambda b, _s, _e: b.rt.stream_destroy(b.rt.stream_create()), 0, 0),
+    "get_device_count": (lambda b, _s, _e: b.rt.get_device_count(), 0, 0),
+    "set_device": (lambda b, _s, _e: b.rt.set_device(0), 0, 0),
+}
+
+
+@pytest.mark.parametrize("mode", list(CaptureMode))
+@pytest.mark.parametrize("rule", list(CAPTURE_RULES))
+def test_calls_while_capturing_answer_as_amd_does_and_the_stream_recovers(
+    bench: Bench, rule: str, mode: CaptureMode
+) -> None:
+    rt = bench.rt
+    call, strict, relaxed = CAPTURE_RULES[rule]
+    other, event = rt.stream_create(), rt.event_create()
+    rt.event_record(event, other)
+    rt.stream_synchronize(other)
+    bench.words_at = bench.words(1)[0]
+    at, words = bench.words(1)
+    expected = relaxed if mode is CaptureMode.RELAXED else strict
+    rt.stream_begin_capture(bench.stream, mode)
+    bench.launch(bench.stream, "count", pointer(at))
+    assert code_of(lambda: call(bench, other, event)) == expected
+    if expected:
+        assert rt.stream_get_capture_info(bench.stream).status == CaptureStatus.INVALIDATED
+        assert code_of(lambda: bench.launch(bench.stream, "empty")) == 901
+        assert code_of(lambda: rt.stream_end_capture(bench.stream)) == 901
+    else:
+        rt.graph_destroy(rt.stream_end_capture(bench.stream))
+    # The stream is an ordinary one again.
+    bench.launch(bench.stream, "count", pointer(at))
+    rt.stream_synchronize(bench.stream)
+    assert words[0] == 1
+    rt.stream_destroy(other)
+    rt.event_destroy(event)
+
+
+def test_unjoined_work_is_refused_and_both_streams_recover(bench: Bench) -> None:
+    rt = bench.rt
+    other, fork = rt.stream_create(), rt.event_create()
+    at, words = bench.words(1)
+    rt.stream_begin_capture(bench.stream)
+    bench.launch(bench.stream, "empty")
+    rt.event_record(fork, bench.stream)
+    rt.stream_wait_event(other, fork)
+    bench.launch(other, "empty")
+    assert code_of(lambda: rt.stream_end_capture(other)) == 903
+    assert code_of(lambda: rt.stream_end_capture(bench.stream)) == 904
+    for stream in (bench.stream, other):
+        assert rt.stream_get_capture_info(stream).status == CaptureStatus.NONE
+        bench.launch(stream, "count", pointer(at))
+        rt.stream_synchronize(stream)
+    assert words[0] == 2
+    assert code_of(lambda: rt.stream_end_capture(bench.stream)) == 401
+    rt.stream_destroy(other)
+    rt.event_destroy(fork)
+
+
+def test_begin_and_end_of_capture_are_matched(bench: Bench) -> None:
+    rt = bench.rt
+    assert code_of(lambda: rt.stream_begin_capture(0)) == 900
+    assert code_of(lambda: rt.stream_end_capture(bench.stream)) == 401
+    rt.stream_begin_capture(bench.stream)
+    assert code_of(lambda: rt.stream_begin_capture(bench.stream)) == 401
+    codes: list[int] = []
+    thread = threading.Thread(target=lambda: codes.append(code_of(lambda: rt.stream_end_capture(bench.stream))))
+    thread.start()
+    thread.join()
+    assert codes == [908]
+    graph = rt.stream_end_capture(bench.stream)
+    assert rt.graph_get_nodes(graph) == ()
+    graph_exec = rt.graph_instantiate(graph)
+    rt.graph_launch(graph_exec, bench.stream)
+    rt.stream_synchronize(bench.stream)
+    rt.graph_exec_destroy(graph_exec)
+    rt.graph_destroy(graph)
+
+
+def test_two_captures_do_not_merge(bench: Bench) -> None:
+    rt = bench.rt
+    other, event = rt.stream_create(), rt.event_create()
+    for stream in (bench.stream, other):
+        rt.stream_begin_capture(stream)
+        bench.launch(stream, "empty")
+    rt.event_record(event, other)
+    assert code_of(lambda: rt.stream_wait_event(bench.stream, event)) == 902
+    for stream in (bench.stream, other):
+        assert code_of(lambda s=stream: rt.stream_end_capture(s)) == 901  # type: ignore[misc]
+    rt.stream_destroy(other)
+    rt.event_destroy(event)
+
+
+def test_a_thread_local_capture_is_not_disturbed_by_another_thread(bench: Bench) -> None:
+    rt = bench.rt
+    for mode, survives in ((CaptureMode.THREAD_LOCAL, True), (CaptureMode.GLOBAL, False)):
+        rt.stream_begin_capture(bench.stream, mode)
+        codes: list[int] = []
+        thread = threading.Thread(
+            target=lambda found=codes: found.append(code_of(lambda: rt.free(rt.malloc(64))))  # type: ignore[misc]
+        )
+        thread.start()
+        thread.join()
+        assert codes == [0 if survives else 900]
+        if survives:
+            rt.graph_destroy(rt.stream_end_capture(bench.stream))
+        else:
+            assert code_of(lambda: rt.stream_end_capture(bench.stream)) == 901
+
+
+def test_a_stream_destroyed_while_capturing_takes_its_capture_with_it(bench: Bench) -> None:
+    rt = bench.rt
+    stream = rt.stream_create()
+    rt.stream_begin_capture(stream, CaptureMode.GLOBAL)
+    bench.launch(stream, "empty")
+    rt.stream_destroy(stream)
+    rt.free(rt.malloc(64))
+    assert code_of(lambda: rt.stream_end_capture(stream)) == 400
+
+
+def test_captured_dependencies_can_be_replaced(bench: Bench) -> None:
+    rt = bench.rt
+    rt.stream_begin_capture(bench.stream)
+    bench.launch(bench.stream, "empty")
+    info = rt.stream_get_capture_info(bench.stream)
+    by_hand = rt.graph_add_empty_node(info.graph, list(info.dependencies))
+    rt.stream_update_capture_dependencies(bench.stream, [by_hand], replace=True)
+    bench.launch(bench.stream, "empty")
+    graph = rt.stream_end_capture(bench.stream)
+    first, second, third = rt.graph_get_nodes(graph)
+    assert second == by_hand
+    assert rt.graph_get_edges(graph) == ((first, second), (second, third))
+    rt.graph_destroy(graph)
+
+
+# -- the process -----------------------------------------------------------------------------------------------------
+
+
+def resident_bytes() -> int:
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+    except OSError:
+        pytest.skip("no /proc/self/statm to read the resident size from")
+
+
+def test_nothing_leaks_in_a_thousand_lives_of_a_graph(bench: Bench) -> None:
+    rt = bench.rt
+    at, _ = bench.words(64)
+    fn = bench.host(lambda: None)
+
+    def live() -> None:
+        graph, child, event, stream = rt.graph_create(), rt.graph_create(), rt.event_create(), rt.stream_create()
+        bench.add(child, [], "empty")
+        alloc, address = rt.graph_add_mem_alloc_node(graph, [], 65536, 0)
+        a = bench.add(graph, [alloc], "count", pointer(at), blocks=8)
+        b = rt.graph_add_memset_node(graph, [alloc], Fill2D(address, 4, 1, 1000))
+        c = rt.graph_add_host_node(graph, [a, b], fn, 0)
+        d = rt.graph_add_child_graph_node(graph, [c], child)
+        e = rt.graph_add_event_record_node(graph, [d], event)
+        rt.graph_add_mem_free_node(graph, [e], address)
+        graph_exec = rt.graph_instantiate(graph)
+        for _ in range(3):
+            args = Args(pointer(at))
+            rt.graph_exec_kernel_node_set_params(graph_exec, a, bench.kernels["count"], (4, 1, 1), ONE, 0, args.address)
+            rt.graph_launch(graph_exec, stream)
+        rt.stream_wait_event(bench.stream, event)
+        rt.graph_exec_destroy(graph_exec)
+        rt.graph_destroy(graph)
+        rt.graph_destroy(child)
+        rt.event_destroy(event)
+        rt.stream_destroy(stream)
+        temporary = rt.malloc_async(10_000, bench.stream)
+        rt.free_async(temporary, bench.stream)
+        rt.stream_synchronize(bench.stream)
+
+    for _ in range(300):
+        live()
+    gc.collect()
+    rt.device_synchronize()
+    before = resident_bytes()
+    for _ in range(1000):
+        live()
+    gc.collect()
+    rt.device_synchronize()
+    assert resident_bytes() - before < 2_000_000
+
+
+def test_relaunching_with_changes_takes_no_memory(bench: Bench) -> None:
+    rt = bench.rt
+    at, words = bench.words(4)
+    graph = rt.graph_create()
+    previous: list[int] = []
+    for _ in range(10):
+        previous = [bench.add(graph, previous, "count", pointer(at))]
+    graph_exec = rt.graph_instantiate(graph)
+    args = Args(pointer(at))
+
+    def turns(count: int) -> None:
+        for _ in range(count):
+            rt.graph_exec_kernel_node_set_params(
+                graph_exec, previous[0], bench.kernels["count"], ONE, ONE, 0, args.address
+            )
+            rt.graph_launch(graph_exec, bench.stream)
+        rt.stream_synchronize(bench.stream)
+
+    turns(2000)
+    before = resident_bytes()
+    for _ in range(10):
+        turns(2000)
+    assert resident_bytes() - before < 2_000_000
+    assert words[0] == 220_000
+    rt.graph_exec_destroy(graph_exec)
+    rt.graph_destroy(graph)
+
+
+def test_threads_may_launch_at_once(bench: Bench) -> None:
+    rt = bench.rt
+    counts = [bench.words(1) for _ in range(6)]
+
+    def work(at: int) -> None:
+        stream = rt.stream_create()
+        graph = rt.graph_create()
+        previous: list[int] = []
+        for _ in range(5):
+            previous = [bench.add(graph, previous, "count", pointer(at))]
+        graph_exec = rt.graph_instantiate(graph)
+        for _ in range(200):
+            rt.graph_launch(graph_exec, stream)
+        rt.stream_synchronize(stream)
+        rt.graph_exec_destroy(graph_exec)
+        rt.graph_destroy(graph)
+        rt.stream_destroy(stream)
+
+    threads = [threading.Thread(target=work, args=(at,)) for at, _ in counts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [words[0] for _, words in counts] == [1000] * 6
+
+
+def run_python(text: str) -> subprocess.CompletedProcess[str]:
+    root = Path(__file__).parents[2]
+    environment = dict(os.environ, PYTHONPATH=f"{root}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    return subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, timeout=120, env=environment, check=False
+    )
+
+
+def test_a_process_ends_while_work_is_running(library: Path) -> None:
+    done = run_python(
+        f"""
+import ctypes
+from hipgraphdsl.runtimes.cpu import open_runtime
+rt = open_runtime()
+module = rt.module_load_data(open({str(library)!r}, "rb").read())
+flag = rt.malloc(4)
+ctypes.memset(flag, 0, 4)
+value = ctypes.c_void_p(flag)
+args = (ctypes.c_void_p * 1)(ctypes.addressof(value))
+stream, other = rt.stream_create(), rt.stream_create()
+rt.module_launch_kernel(rt.module_get_function(module, "await_flag"), (1, 1, 1), (1, 1, 1), 0, stream,
+                        ctypes.addressof(args))
+HOSTFN = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+callback = HOSTFN(lambda _: None)
+for _ in range(10000):
+    rt.launch_host_func(other, ctypes.cast(callback, ctypes.c_void_p).value, 0)
+print("left")
+"""
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "left"), done.stderr
+
+
+def test_a_forked_child_is_refused_clearly(library: Path) -> None:
+    done = run_python(
+        """
+import os, warnings
+warnings.simplefilter("ignore")
+from hipgraphdsl.errors import HipGraphError
+from hipgraphdsl.runtimes.cpu import open_runtime
+rt = open_runtime()
+rt.stream_synchronize(rt.stream_create())
+child = os.fork()
+if child == 0:
+    try:
+        rt.malloc(64)
+    except HipGraphError as error:
+        status = 0 if error.code == 3 and "fork" in str(error) else 1
+        os._exit(status)
+    os._exit(2)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "0"), done.stderr
+
+
+# -- the compiler ----------------------------------------------------------------------------------------------------
+
+
+def test_no_compiler_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("HIPGRAPHDSL_CXX", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    compiler_module.forget_compiler()
+    try:
+        with pytest.raises(RuntimeUnavailable) as refused:
+            find_compiler()
+    finally:
+        compiler_module.forget_compiler()
+    assert refused.value.missing == "compiler"
+    assert 'install a C++ compiler, or `pip install "hipgraphdsl[cpu]"`' in str(refused.value)
+
+
+def test_a_compiler_that_does_not_work_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HIPGRAPHDSL_CXX", "no-such-compiler -x")
+    with pytest.raises(RuntimeUnavailable, match="no-such-compiler"):
+        find_compiler()
+
+
+SMALL = 'extern "C" __attribute__((visibility("default"))) int answer() { return ANSWER; }'
+
+
+@pytest.fixture
+def compiler(library: Path) -> Compiler:
+    return find_compiler()
+
+
+def test_a_library_is_built_once_for_each_set_of_options(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", str(compiler_module.cache_dir() / "zig"))
+    monkeypatch.setenv("HIPGRAPHDSL_CACHE_DIR", str(tmp_path))
+    one = build(compiler, SMALL, ("-DANSWER=1",))
+    two = build(compiler, SMALL, ("-DANSWER=2",))
+    written = one.stat().st_mtime_ns
+    assert build(compiler, SMALL, ("-DANSWER=1",)) == one != two
+    assert one.stat().st_mtime_ns == written
+    assert [ctypes.CDLL(str(path)).answer() for path in (one, two)] == [1, 2]
+    with pytest.raises(compiler_module.BuildFailed) as refused:
+        build(compiler, "int f() { return nothing; }")
+    assert "nothing" in refused.value.log
+
+
+def test_a_cache_that_cannot_be_written_is_replaced_with_a_warning(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", str(compiler_module.cache_dir() / "zig"))
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.setenv("HIPGRAPHDSL_CACHE_DIR", str(blocked / "cache"))
+    with caplog.at_level("WARNING", logger="hipgraphdsl"):
+        assert ctypes.CDLL(str(build(compiler, SMALL, ("-DANSWER=3",)))).answer() == 3
+    assert "cannot be written" in caplog.text

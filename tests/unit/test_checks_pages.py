@@ -1,0 +1,56 @@
+"""The pages of docs/diagnostics against the catalogue: each example yields its code, each repair does not."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hipgraphdsl.checks import CATALOGUE, Report
+
+PAGES = Path(__file__).parents[2] / "docs" / "diagnostics"
+
+
+def blocks(code: str, heading: str) -> str:
+    text = (PAGES / f"{code}.md").read_text()
+    section = text.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    found = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    assert len(found) == 1, f"{code}: one block of Python under {heading}"
+    return str(found[0])
+
+
+def report_of(code: str, heading: str) -> Report:
+    names: dict[str, Any] = {}
+    exec(compile(blocks(code, heading), f"{code}.md, {heading}", "exec"), names)
+    report = names.get("report") or names["g"].check()
+    assert isinstance(report, Report)
+    return report
+
+
+def test_catalogue_and_pages_name_the_same_codes() -> None:
+    pages = {path.stem for path in PAGES.glob("HG*.md")}
+    assert pages == set(CATALOGUE)
+
+
+@pytest.mark.parametrize("code", CATALOGUE)
+def test_page_says_what_the_catalogue_says(code: str) -> None:
+    entry = CATALOGUE[code]
+    text = (PAGES / f"{code}.md").read_text()
+    assert text.startswith(f"# {code}: {entry.title}\n\n**{entry.severity.capitalize()}.** {entry.summary}\n")
+    assert f"| [{code}]({code}.md) | {entry.severity} | {entry.title} | {entry.summary} |" in (PAGES / "index.md").read_text()
+
+
+@pytest.mark.parametrize("code", CATALOGUE)
+def test_example_yields_exactly_its_code(code: str) -> None:
+    report = report_of(code, "Example")
+    assert report.codes == (code,), str(report)
+    assert report.diagnostics[0].severity == CATALOGUE[code].severity
+
+
+@pytest.mark.parametrize("code", CATALOGUE)
+def test_repair_yields_no_fault(code: str) -> None:
+    report = report_of(code, "Repair")
+    assert code not in report.codes, str(report)
+    assert not report.errors and not report.warnings, str(report)
