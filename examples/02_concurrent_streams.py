@@ -40,8 +40,8 @@ INITIAL_B = 2.0
 WAYS = (
     ("serial", "serial", 1, "the host waits after every call"),
     ("stream", "streams", 1, "all calls on one stream"),
-    ("streams and events", "streams", 2, "two streams that wait for each other's events"),
-    ("graph", "explicit", "auto", "one HIP graph, launched with one call"),
+    ("streams and events", "streams", 2, "two streams, ordered by events"),
+    ("graph", "explicit", "auto", "one HIP graph, one call"),
 )
 
 

@@ -20,10 +20,7 @@ import hipgraphdsl as hg
 SOURCE = r"""
 extern "C" __global__ void process(const float* in, float* out, int n) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= n) return;
-    float x = in[i];
-    for (int k = 0; k < 32; ++k) x = 0.5f * (x + in[i] / x);  // the square root, by Newton's method
-    out[i] = x;
+    if (i < n) out[i] = sqrtf(in[i]);
 }
 """
 BATCHES = 4

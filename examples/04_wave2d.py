@@ -84,6 +84,7 @@ def build(
     u = g.device_array("u", shape=(FIELDS, side, side), dtype="float32")
     v = g.device_array("v", np.full((side, side), VELOCITY, dtype="float32"))
     out = g.host_array("out", shape=(steps, side, side), dtype="float32")
+    g.memset(u, 0, name="silence")  # each launch begins anew
     for n in range(steps):
         u0, u1, u2 = (u[(n + k) % FIELDS] for k in range(3))
         step = g.kernel(

@@ -59,9 +59,13 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
             raise DeclarationError("dtype 'bfloat16' needs the package ml_dtypes: pip install ml_dtypes") from None
         return np.dtype(ml_dtypes.bfloat16)
     try:
-        result = np.dtype(dtype)
-    except TypeError:
-        raise DeclarationError(f"{dtype!r} is not a dtype; give a NumPy dtype such as 'float32'") from None
+        result = np.dtype("float64" if dtype is None else dtype)
+    except (TypeError, ValueError, SyntaxError):
+        result = None
+    if result is None or dtype is None:  # NumPy takes None for float64, which nobody has asked for
+        raise DeclarationError(f"{dtype!r} is not a dtype; give a NumPy dtype such as 'float32'")
+    if result.subdtype is not None:
+        raise DeclarationError(f"dtype {dtype!r} has a shape of its own; give {result.base} and put {result.shape} into shape=")
     if result.hasobject or result.kind in "OSUMm" or (result.kind in "fc" and result.itemsize > 8 * (1 + (result.kind == "c"))):
         raise DeclarationError(
             f"dtype {result} cannot live on a device; use bool, 8- to 64-bit integers, float16, bfloat16, float32, float64,"
@@ -80,10 +84,10 @@ def as_shape(shape: Any) -> tuple[int, ...]:
     DeclarationError
         If an extent is not an integer or is less than 1.
     """
-    extents = (shape,) if isinstance(shape, SupportsIndex) else tuple(shape)
     try:
+        extents = tuple(shape) if isinstance(shape, (tuple, list, np.ndarray)) else (shape,)
         result = tuple(e.__index__() for e in extents)
-    except AttributeError:
+    except (AttributeError, TypeError):
         raise DeclarationError(f"a shape is an integer or a tuple of integers (got {shape!r})") from None
     if any(isinstance(e, (bool, np.bool_)) for e in extents):
         raise DeclarationError(f"a shape is an integer or a tuple of integers (got {shape!r})")
@@ -583,6 +587,12 @@ class ArrayView(_Sliceable):
         """Return itself."""
         return self
 
+    @cached_property
+    def hazard(self) -> tuple[Any, Region]:
+        """The address space and the exact bytes in it, by which accesses are compared."""
+        offset = self.root.hazard_offset
+        return self.root.hazard_key, self.region.shifted(offset)
+
     def accessed(self, mode: Mode) -> Access:
         """Return the access of the view in a mode; the same object each time."""
         known: dict[Mode, Access] = self.__dict__.setdefault("_accesses", {})
@@ -636,7 +646,7 @@ class ArrayView(_Sliceable):
                 count = -(-(stop - start) // step)
                 stride = step * selector.step
                 selection.append(slice(first, first + (count - 1) * stride + 1, stride if count > 1 else 1))
-            elif isinstance(wanted, SupportsIndex) and not isinstance(wanted, bool):
+            elif isinstance(wanted, SupportsIndex) and not isinstance(wanted, (bool, np.bool_, np.ndarray)):
                 index = wanted.__index__()
                 if not -extent <= index < extent:
                     raise self._refuse(key, f"index {index} is out of range for an extent of {extent}")
@@ -648,7 +658,7 @@ class ArrayView(_Sliceable):
     def _slice(self, key: Any, wanted: slice, extent: int) -> tuple[int, int, int]:
         try:
             start, stop, step = (None if v is None else v.__index__() for v in (wanted.start, wanted.stop, wanted.step))
-        except AttributeError:
+        except (AttributeError, TypeError):
             raise self._refuse(key, "the bounds of a slice are integers") from None
         if step is not None and step < 1:
             raise self._refuse(key, f"steps are positive (got {step})")
@@ -703,6 +713,14 @@ class Access(Viewable):
     def bytes(self) -> Region:
         """The exact bytes, relative to the root."""
         return self.view.region if self.region is None else self.region
+
+    @property
+    def hazard(self) -> tuple[Any, Region]:
+        """The address space and the exact bytes in it, by which accesses are compared."""
+        if self.region is None:
+            return self.view.hazard
+        root = self.view.root
+        return root.hazard_key, self.region.shifted(root.hazard_offset)
 
     @property
     def is_read(self) -> bool:

@@ -239,6 +239,26 @@ DEFECTS: tuple[Defect, ...] = (
         quirk="interior_host_pointer",
     ),
     Defect(
+        "memset-2d-elements",
+        "a 2-D memset of 2- or 4-byte elements writes as many elements into each row as the row has bytes",
+        "such fills are made of 1-byte elements where all bytes are equal, and else row by row",
+        "observed on HIP 7.2 (tests/device/test_amd.py); https://github.com/ROCm/clr, rocclr: __amd_fillBufferAligned2D",
+        quirk="memset_2d_elements",
+    ),
+    Defect(
+        "batch-refused",
+        "hipStreamBatchMemOp refuses every operation",
+        "the operations are issued one by one",
+        f"{_CLR}/hip_stream_ops.cpp: ihipBatchMemOperation (HIP 7.2)",
+        until=(7, 15),
+    ),
+    Defect(
+        "batch-node-borrows",
+        "a batch memory operation node keeps the address of its operations, not a copy",
+        "the operations are kept as long as the process",
+        "observed on HIP 7.2 (tests/device/test_amd.py)",
+    ),
+    Defect(
         "priority-refused",
         "hipGraphKernelNodeSetAttribute refuses every priority",
         "priority= is left out, with a warning",

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, NoReturn, Optional, SupportsIndex, Union
 
 import numpy as np
 
-from .arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, Parameter
+from .arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, Parameter, UnboundValues
 from .backends import Program, Scope, SharedHandles, backend_named
 from .backends.callbacks import HostCalls, captured_call, memory_view
 from .backends.operations import Launch, Operation, bind_external
@@ -122,7 +124,12 @@ class Executable:
         self._parameters: dict[str, tuple[Scope, Parameter]] = {}
         self._missing: set[str] = set()
         self._users: dict[tuple[int, Parameter], list[int]] = {}
-        self._pending: set[int] = set()
+        self._pending: dict[int, int] = {}
+        """Streams with launches that nobody has waited for yet, each with the number of the last one."""
+        self._pending_lock = threading.Lock()
+        self._tickets = itertools.count(1)
+        self._kept: dict[str, dict[int, Any]] = {}
+        """Owners of the memory that array parameters are or were bound to, by address, while a launch may use it."""
         self._program: Optional[Program] = None
         self._disabled: set[int] = set()
         self._steps: list[Step] = list(plan.steps)
@@ -186,7 +193,13 @@ class Executable:
                 continue
             self._parameters[prefix + name] = (scope, parameter)
             if parameter.shape and parameter.default is not None:
-                scope.addresses[parameter] = self._array_argument(prefix + name, parameter, parameter.default)
+                default = parameter.default
+                named = workflow.arrays.get(default.name if isinstance(default, Array) else default if isinstance(default, str) else "")
+                if named is None:
+                    scope.addresses[parameter] = self._array_argument(prefix + name, parameter, default)
+                else:  # of this very workflow, which may be a child with the array bound
+                    _require_alike(prefix + name, parameter, named)
+                    scope.addresses[parameter] = scope.address(named.as_view())
             elif parameter.default is None:
                 self._missing.add(prefix + name)
             else:
@@ -198,6 +211,12 @@ class Executable:
 
     def _allocate(self, name: str, array: Array, prefix: str) -> _Memory:
         runtime = self.runtime
+        if isinstance(array, (DeviceArray, HostArray)) and isinstance(array.initial, UnboundValues):
+            raise DeclarationError(
+                f"array {name!r} has no initial values: the file holds only their hash; supply them by"
+                f" from_json(text, arrays={{{array.name!r}: values}})",
+                array=array.name,
+            )
         match array:
             case DeviceArray():
                 memory = _Memory(array, runtime.malloc(array.nbytes), runtime.free)
@@ -247,6 +266,12 @@ class Executable:
             if index not in users[-1:]:
                 users.append(index)
 
+    def _scopes(self) -> Iterator[Scope]:
+        waiting = [self._scope]
+        for scope in waiting:
+            waiting += scope.children.values()
+            yield scope
+
     def _scope_of(self, step: Step) -> Scope:
         scope = self._scope
         for child in step.path:
@@ -258,8 +283,15 @@ class Executable:
         started = time.perf_counter()
         if self._program is not None:
             self._wait(None)
-        plan = self.plan if self._steps == list(self.plan.steps) else replace(self.plan, steps=tuple(self._steps))
-        program = self._build(plan, self._scope, self.runtime, frozenset(self._disabled))
+        changed = any(a is not b for a, b in zip(self._steps, self.plan.steps))
+        plan = replace(self.plan, steps=tuple(self._steps)) if changed else self.plan
+        made = [(scope, dict(scope.addresses)) for scope in self._scopes()] if plan.has_allocs else []
+        try:
+            program = self._build(plan, self._scope, self.runtime, frozenset(self._disabled))
+        except BaseException:
+            for scope, addresses in made:  # where the program that stays has its memory
+                scope.addresses = addresses
+            raise
         before, self._program = self._program, program
         if before is not None:
             before.close()
@@ -275,7 +307,7 @@ class Executable:
 
     # -- running -------------------------------------------------------------------------------------------------------
 
-    def launch(self, stream: Any = None, **params: Any) -> None:
+    def launch(self, /, stream: Any = None, **params: Any) -> None:
         """Put one run of the workflow on a stream and return at once.
 
         Parameters
@@ -293,14 +325,19 @@ class Executable:
         HipGraphError
             After `close`, or in a forked process.
         """
-        if params or self._attention:
-            self._prepare(params)
-        handle = self._stream if stream is None else _stream_handle(stream)
-        self._pending.add(handle)
-        self.stats.launches += 1
-        self._launch(handle)
+        with self._lock:  # a launch with other values must not come between, and issuing on streams is no single call
+            if params or self._attention:
+                self._prepare(params)
+            handle = self._stream if stream is None else _stream_handle(stream)
+            self._is_pending(handle)
+            self._launch(handle)
+            self.stats.launches += 1
 
-    def run(self, **params: Any) -> None:
+    def _is_pending(self, stream: int) -> None:
+        with self._pending_lock:
+            self._pending[stream] = next(self._tickets)
+
+    def run(self, /, **params: Any) -> None:
         """Launch on the own stream and wait."""
         self.launch(**params)
         self.synchronize()
@@ -322,8 +359,7 @@ class Executable:
         HipError
             If the device failed.
         """
-        if self._closed:
-            self._refuse_closed("synchronize")
+        self._require_open("synchronize")
         try:
             self._wait(timeout_s)
         except HipError as error:
@@ -341,15 +377,17 @@ class Executable:
         wait = self.runtime.stream_wait
         failed: Optional[HipError] = None
         try:
-            while self._pending:
-                stream = next(iter(self._pending))
+            while waiting := tuple(self._pending.items()):
+                stream, ticket = waiting[0]
                 left = _WAIT_SLICE_S if deadline is None else min(_WAIT_SLICE_S, max(0.0, deadline - time.monotonic()))
                 try:
                     done = wait(stream, left)
                 except HipError as error:
                     failed, done = failed or error, True
                 if done:
-                    self._pending.discard(stream)
+                    with self._pending_lock:
+                        if self._pending.get(stream) == ticket:  # else another thread has launched meanwhile
+                            del self._pending[stream]
                 elif deadline is not None and time.monotonic() >= deadline:
                     names = self._program.unfinished() if self._program else ()
                     raise WaitTimeout(
@@ -360,6 +398,15 @@ class Executable:
             raise KeyboardInterrupt(f"while waiting for graph {self.workflow.name!r}" + _unfinished_text(names)) from None
         if failed is not None:
             raise failed
+        self._forget_replaced()
+
+    def _forget_replaced(self) -> None:
+        """Let go of what array parameters were bound to before; no launch is in flight."""
+        for name, kept in self._kept.items():
+            if len(kept) > 1:
+                with self._lock:
+                    current = self._current(name)
+                    self._kept[name] = {pointer: owner for pointer, owner in kept.items() if pointer == current}
 
     def done(self) -> bool:
         """Return whether all launches have finished; errors are kept for `synchronize`."""
@@ -401,8 +448,8 @@ class Executable:
         if isinstance(array, ExternalArray) and not array.writeable:
             raise DeclarationError(f"external array {name!r} is read-only", array=name)
         try:
-            source = np.ascontiguousarray(np.broadcast_to(np.asarray(values).astype(array.dtype, casting="same_kind"), array.shape))
-        except (TypeError, ValueError) as error:
+            source = np.ascontiguousarray(np.broadcast_to(_converted(values, array.dtype), array.shape))
+        except (TypeError, ValueError, OverflowError) as error:
             raise DeclarationError(
                 f"array {name!r} takes values of shape {array.shape} and dtype {array.dtype}: {error}", array=name
             ) from None
@@ -485,17 +532,10 @@ class Executable:
         else:
             array = value if isinstance(value, ExternalArray) else ExternalArray.wrap(name, value)
             pointer = bind_external(array, "")
-        if array.dtype != parameter.dtype or array.nbytes != parameter.nbytes:
-            raise DeclarationError(
-                f"parameter {name!r} takes {parameter.dtype}{list(parameter.shape)} (got {array.dtype}{list(array.shape)})", array=name
-            )
-        self._memory_of_parameters.setdefault(name, []).append(array)
+        _require_alike(name, parameter, array)
+        if isinstance(array, ExternalArray):
+            self._kept.setdefault(name, {})[pointer] = array
         return pointer
-
-    @property
-    def _memory_of_parameters(self) -> dict[str, list[Any]]:
-        kept: dict[str, list[Any]] = self.__dict__.setdefault("_kept", {})
-        return kept
 
     def _current(self, name: str) -> Any:
         scope, parameter = self._parameters[name]
@@ -760,7 +800,7 @@ class Executable:
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
-    def profile(self, **params: Any) -> Timeline:
+    def profile(self, /, **params: Any) -> Timeline:
         """Launch an instrumented copy once and return when each node ran.
 
         The plan is issued on one stream per lane with an event before and after each node, so that it works on every runtime
@@ -797,7 +837,7 @@ class Executable:
                     lanes.join(self._stream)
                     raise
                 finally:
-                    self._pending.add(self._stream)
+                    self._is_pending(self._stream)
                     self.synchronize()
                 spans = []
                 for step, (before, after) in zip(plan.steps, marks):
@@ -807,9 +847,11 @@ class Executable:
                     spans.append(Span(step.name, start, stop, engine_of(step.node), step.lane, step.node.kind, nbytes))
                 return Timeline(self.workflow.name, "us", tuple(spans), tuple(step.deps for step in plan.steps))
             finally:
-                for event in events:
-                    runtime.event_destroy(event)
-                lanes.close()
+                with ExitStack() as returned:
+                    returned.callback(lanes.close)
+                    for event in events:
+                        returned.callback(runtime.event_destroy, event)
+                    returned.callback(program.close)
 
     def elapsed_us(self, start: Any, stop: Any) -> float:
         """Return microseconds between two events that the last launch recorded, given by name or as Event."""
@@ -863,16 +905,17 @@ class Executable:
             except HipError:  # a launch that failed has finished; what it says was for synchronize
                 self._pending.clear()
             program, self._program = self._program, None
-            if program is not None:
-                program.close()
-            self._hosts.close()
-            self._shared.close()
-            for memory in self._memory.values():
-                if memory.release is not None:
-                    memory.release(memory.pointer)
-            self._memory.clear()
-            if self._stream:
-                self.runtime.stream_destroy(self._stream)
+            memories, self._memory = self._memory, {}
+            with ExitStack() as returned:  # in reverse, and all of them, even if one call fails
+                if self._stream:
+                    returned.callback(self.runtime.stream_destroy, self._stream)
+                for memory in memories.values():
+                    if memory.release is not None:
+                        returned.callback(memory.release, memory.pointer)
+                returned.callback(self._shared.close)
+                returned.callback(self._hosts.close)
+                if program is not None:
+                    returned.callback(program.close)
 
     def __enter__(self) -> Executable:
         return self
@@ -907,6 +950,13 @@ class Executable:
             names = ", ".join(map(repr, list(self.plan.index)[:20]))
             raise UpdateError(f"{action}: graph {self.workflow.name!r} has no node {name!r}; its nodes are {names}", node=name)
         return index
+
+
+def _require_alike(name: str, parameter: Parameter, array: Array) -> None:
+    if array.dtype != parameter.dtype or array.nbytes != parameter.nbytes:
+        raise DeclarationError(
+            f"parameter {name!r} takes {parameter.dtype}{list(parameter.shape)} (got {array.dtype}{list(array.shape)})", array=name
+        )
 
 
 def _array_at(workflow: Workflow, name: str) -> Optional[Array]:
@@ -953,6 +1003,18 @@ def _with_nodes(workflow: Workflow, nodes: list[Node]) -> Workflow:
     for node in nodes:
         replaced[workflow.index[node.name]] = node
     return replace(workflow, nodes=tuple(replaced))
+
+
+def _converted(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Return values in a dtype; integers are taken if they fit, other kinds as NumPy's casting "same_kind" allows."""
+    given = np.asarray(values)
+    if dtype.kind in "iu" and given.dtype.kind in "iu" and given.size:
+        info = np.iinfo(dtype)
+        for extreme in (given.min(), given.max()):
+            if not info.min <= int(extreme) <= info.max:
+                raise OverflowError(f"{extreme} is out of the range {info.min}..{info.max}")
+        return given.astype(dtype)
+    return given.astype(dtype, casting="same_kind")
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 
 import networkx as nx
@@ -83,6 +83,8 @@ class Graph:
         self._hazards = HazardTracker()
         self._recorded: dict[str, str] = {}
         self._counts: dict[str, int] = {}
+        self._proposed = ("", "", 0)
+        """The last default name, its base and number; it counts once a node has taken it."""
         self._ordered: list[tuple[str, str]] = []
         self._snapshot: Optional[Workflow] = None
 
@@ -152,6 +154,12 @@ class Graph:
         dtype, shape = as_dtype(dtype), as_shape(shape) if shape != () else ()
         if default is not None and not shape:
             element_bytes(default, dtype, f"parameter {name!r}: default")
+        elif isinstance(default, (int, float, complex, np.generic)):
+            raise DeclarationError(
+                f"parameter {name!r} stands for an array of {dtype}{list(shape)}, and so does its default: the name of an array of"
+                f" the graph, or an object with memory (got {default!r})",
+                array=name,
+            )
         parameter = Parameter(name, dtype, default, shape)
         self.parameters[name] = parameter
         self._snapshot = None
@@ -169,7 +177,7 @@ class Graph:
             return None, as_shape(shape), as_dtype(dtype)
         try:
             values = np.array(initial, dtype=None if dtype is None else as_dtype(dtype), order="C")
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise DeclarationError(f"array {name!r}: the initial values are no array: {error}", array=name) from None
         values = values.astype(as_dtype(values.dtype), copy=False)
         wanted = values.shape if shape is None else as_shape(shape)
@@ -244,7 +252,7 @@ class Graph:
         DeclarationError
             If dtypes or shapes differ, or no single 3-D pitched copy can express it.
         """
-        name = name or self._default_name("memcpy_" + _root_name(dst))
+        name = self._default_name("memcpy_" + _root_name(dst)) if name is None else name
         return self._insert(MemcpyNode(name=name, dst=dst, src=src, **self._common(after, ignore)))
 
     def memset(
@@ -252,7 +260,7 @@ class Graph:
         ignore: Optional[Mapping[str, str]] = None,
     ) -> MemsetNode:
         """Set every element of an array or view to `value`, in its dtype."""
-        name = name or self._default_name("memset_" + _root_name(dst))
+        name = self._default_name("memset_" + _root_name(dst)) if name is None else name
         return self._insert(MemsetNode(name=name, dst=dst, value=value, **self._common(after, ignore)))
 
     def alloc(
@@ -268,14 +276,14 @@ class Graph:
         """
         self._new_name(array, "array", self.arrays)
         memory = AllocArray(array, as_shape(shape), as_dtype(dtype), device=device)
-        name = name or self._default_name("alloc_" + array)
+        name = self._default_name("alloc_" + array) if name is None else name
         return self._insert(AllocNode(name=name, array=memory, **self._common(after, ignore)))
 
     def free(
         self, array: Any, *, name: Optional[str] = None, after: After = (), ignore: Optional[Mapping[str, str]] = None
     ) -> FreeNode:
         """Add a node that returns what an alloc node made."""
-        name = name or self._default_name("free_" + _root_name(array))
+        name = self._default_name("free_" + _root_name(array)) if name is None else name
         return self._insert(FreeNode(name=name, array=array, **self._common(after, ignore)))
 
     def host(
@@ -287,7 +295,7 @@ class Graph:
 
         Without `reads` and `writes` it updates every array in `args`. Its exception is raised at the next `synchronize()`.
         """
-        name = name or self._default_name(callable_name(fn).strip("<>"))
+        name = self._default_name(callable_name(fn).strip("<>")) if name is None else name
         return self._insert(HostNode(name=name, fn=fn, args=args, reads=reads, writes=writes, **self._common(after, ignore)))
 
     def captured(
@@ -296,7 +304,7 @@ class Graph:
         ignore: Optional[Mapping[str, str]] = None,
     ) -> CapturedNode:
         """Add whatever ``fn(stream, *args)`` issues on a stream, as one node."""
-        name = name or self._default_name(callable_name(fn).strip("<>"))
+        name = self._default_name(callable_name(fn).strip("<>")) if name is None else name
         return self._insert(
             CapturedNode(name=name, fn=fn, args=args, reads=reads, writes=writes, **self._common(after, ignore))
         )
@@ -306,7 +314,7 @@ class Graph:
         ignore: Optional[Mapping[str, str]] = None,
     ) -> EventRecordNode:
         """Add an event record; `after` says what it marks the end of."""
-        name = name or self._default_name("record_" + getattr(event, "name", str(event)))
+        name = self._default_name("record_" + getattr(event, "name", str(event))) if name is None else name
         return self._insert(EventRecordNode(name=name, event=event, **self._common(after, ignore)))
 
     def wait(
@@ -314,14 +322,14 @@ class Graph:
         ignore: Optional[Mapping[str, str]] = None,
     ) -> EventWaitNode:
         """Add an event wait; it follows the last earlier record of the event in this graph."""
-        name = name or self._default_name("wait_" + getattr(event, "name", str(event)))
+        name = self._default_name("wait_" + getattr(event, "name", str(event))) if name is None else name
         return self._insert(EventWaitNode(name=name, event=event, **self._common(after, ignore)))
 
     def empty(
         self, *, name: Optional[str] = None, after: After = (), ignore: Optional[Mapping[str, str]] = None
     ) -> EmptyNode:
         """Add a node that does nothing but order others."""
-        return self._insert(EmptyNode(name=name or self._default_name("empty"), **self._common(after, ignore)))
+        return self._insert(EmptyNode(name=self._default_name("empty") if name is None else name, **self._common(after, ignore)))
 
     def child(
         self, graph: Union[Graph, Workflow], bind: Optional[Mapping[str, Any]] = None, *, name: Optional[str] = None,
@@ -335,7 +343,7 @@ class Graph:
         bind : mapping, optional
             The child's arrays and parameters, by name, to this graph's arrays, views, parameters or values.
         """
-        name = name or self._default_name(getattr(graph, "name", "child"))
+        name = self._default_name(getattr(graph, "name", "child")) if name is None else name
         return self._insert(ChildGraphNode(name=name, workflow=graph, bind=dict(bind or {}), **self._common(after, ignore)))
 
     def signal_semaphore(
@@ -343,7 +351,7 @@ class Graph:
         ignore: Optional[Mapping[str, str]] = None,
     ) -> SemaphoreSignalNode:
         """Add a node that raises an external semaphore to `value`."""
-        name = name or self._default_name("signal_" + getattr(semaphore, "name", str(semaphore)))
+        name = self._default_name("signal_" + getattr(semaphore, "name", str(semaphore))) if name is None else name
         return self._insert(SemaphoreSignalNode(name=name, semaphore=semaphore, value=value, **self._common(after, ignore)))
 
     def wait_semaphore(
@@ -351,7 +359,7 @@ class Graph:
         ignore: Optional[Mapping[str, str]] = None,
     ) -> SemaphoreWaitNode:
         """Add a node that waits until an external semaphore has reached `value`."""
-        name = name or self._default_name("wait_" + getattr(semaphore, "name", str(semaphore)))
+        name = self._default_name("wait_" + getattr(semaphore, "name", str(semaphore))) if name is None else name
         return self._insert(SemaphoreWaitNode(name=name, semaphore=semaphore, value=value, **self._common(after, ignore)))
 
     def memory_ops(
@@ -360,7 +368,7 @@ class Graph:
     ) -> MemoryOpsNode:
         """Add writes and waits of single 4- or 8-byte elements, made by `hg.write_value` and `hg.wait_value`."""
         return self._insert(
-            MemoryOpsNode(name=name or self._default_name("memory_ops"), ops=ops, **self._common(after, ignore))
+            MemoryOpsNode(name=self._default_name("memory_ops") if name is None else name, ops=ops, **self._common(after, ignore))
         )
 
     def conditional(
@@ -368,7 +376,7 @@ class Graph:
         name: Optional[str] = None, after: After = (), ignore: Optional[Mapping[str, str]] = None,
     ) -> ConditionalNode:
         """Add workflows that run as a 32-bit integer in device memory says."""
-        name = name or self._default_name(f"{mode}_{_root_name(condition)}")
+        name = self._default_name(f"{mode}_{_root_name(condition)}") if name is None else name
         return self._insert(
             ConditionalNode(
                 name=name, mode=mode, condition=condition, bodies=bodies, bind=dict(bind or {}), **self._common(after, ignore)
@@ -411,16 +419,20 @@ class Graph:
         if after:
             fields["after"] = self._after_names(after)
         if ignore:
+            if not isinstance(ignore, Mapping):
+                raise DeclarationError(f"graph {self.name!r}: ignore is a dict from codes to reasons (got {ignore!r})")
             fields["ignore"] = dict(ignore)
         return fields
 
     def _after_names(self, after: After) -> tuple[str, ...]:
         if isinstance(after, (str, Node)):
             after = (after,)
+        elif not isinstance(after, Iterable):
+            raise DeclarationError(f"graph {self.name!r}: after is a list of nodes or of their names (got {after!r})")
         names = []
         for item in after:
             name = item if isinstance(item, str) else getattr(item, "name", None)
-            known = self.dag.nodes.get(name)
+            known = self.dag._node.get(name) if isinstance(name, str) else None
             if known is None or (isinstance(item, Node) and known["node"] is not item and type(known["node"]) is not type(item)):
                 raise self._no_node(str(name if name is not None else item))
             names.append(name)
@@ -432,12 +444,14 @@ class Graph:
         return DeclarationError(f"graph {self.name!r} has no node {name!r}; its nodes are {shown or 'none yet'}", node=name)
 
     def _default_name(self, base: str) -> str:
+        if not base.isidentifier():  # such as a template's arguments
+            base = "".join(c if c.isprintable() and c not in "[/" else "_" for c in base).strip()[:180]
         count = self._counts.get(base, 0) + 1
         name = base if count == 1 else f"{base}_{count}"
         while name in self.dag:
             count += 1
             name = f"{base}_{count}"
-        self._counts[base] = count
+        self._proposed = (name, base, count)
         return name
 
     def _insert(self, node: Any) -> Any:
@@ -459,7 +473,7 @@ class Graph:
             if arrays.get(made.name, made) is not made:
                 raise DeclarationError(f"graph {self.name!r} already has an array {made.name!r}; choose another name", array=made.name)
             arrays[made.name] = made
-        edges = self._hazards.edges(name, accesses) if self.infer else {}
+        edges = self._hazards.edges(accesses) if self.infer else {}
         if type(node) is EventWaitNode and node.event.name in self._recorded:
             edges.setdefault(self._recorded[node.event.name], f"event {node.event.name}")
         for source in node.after:
@@ -469,6 +483,8 @@ class Graph:
         if type(node) is EventRecordNode:
             self._recorded[node.event.name] = name
         dag.add_node(name, node=node)
+        if self._proposed[0] == name:
+            self._counts[self._proposed[1]] = self._proposed[2]
         for source, reason in edges.items():
             dag.add_edge(source, name, reason=reason)
         self._snapshot = None

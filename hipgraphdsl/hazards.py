@@ -37,9 +37,10 @@ class _Space:
     touches only neighbours.
     """
 
-    __slots__ = ("classes", "raw", "single", "war", "waw")
+    __slots__ = ("classes", "name", "raw", "single", "war", "waw")
 
     def __init__(self, name: str) -> None:
+        self.name = name
         self.classes: dict[int, list[_Record]] = {}
         self.single: _Record | None = None  # the only record, which is all that most arrays ever have
         self.raw = f"RAW {name}"
@@ -109,26 +110,27 @@ class HazardTracker:
     def __init__(self) -> None:
         self._spaces: dict[Any, _Space] = {}
 
-    def edges(self, node: str, accesses: tuple[Access, ...]) -> dict[str, str]:
-        """Return the nodes that `node` must wait for, each with the reason, without recording anything."""
+    def edges(self, accesses: tuple[Access, ...]) -> dict[str, str]:
+        """Return the nodes that a node with these accesses must wait for, each with the reason, and record nothing."""
         found: dict[str, str] = {}
         spaces = self._spaces
         for access in accesses:
-            root = access.view.root
-            space = spaces.get(root.hazard_key)
+            key, region = access.view.hazard if access.region is None else access.hazard
+            space = spaces.get(key)
             if space is None:
                 continue
             mode = access.mode
-            for record in space.meeting(self._region(access)):
+            for record in space.meeting(region):
                 writer = record.writer
                 if writer is not None:
                     if mode != "write":
                         found[writer] = space.raw
-                    else:
-                        found.setdefault(writer, space.waw)
+                    elif writer not in found:
+                        found[writer] = space.waw
                 if mode != "read":
                     for reader in record.readers:
-                        found.setdefault(reader, space.war)
+                        if reader not in found:
+                            found[reader] = space.war
         return found
 
     def record(self, node: str, accesses: tuple[Access, ...]) -> None:
@@ -140,35 +142,29 @@ class HazardTracker:
             if access.mode != "read":
                 self._write(node, access)
 
-    @staticmethod
-    def _region(access: Access) -> Region:
-        view = access.view
-        region = access.region or view.region
-        offset = view.root.hazard_offset
-        return region.shifted(offset) if offset else region
-
-    def _space(self, access: Access) -> _Space:
-        root = access.view.root
-        space = self._spaces.get(root.hazard_key)
+    def _space(self, access: Access) -> tuple[_Space, Region]:
+        key, region = access.view.hazard if access.region is None else access.hazard
+        space = self._spaces.get(key)
         if space is None:
-            space = self._spaces[root.hazard_key] = _Space(root.name)
-        return space
+            space = self._spaces[key] = _Space(access.view.root.name)
+        return space, region
 
     def _read(self, node: str, access: Access) -> None:
-        space, region = self._space(access), self._region(access)
+        space, region = self._space(access)
         for record in space.meeting(region):
-            if record.region == region:
+            if record.region is region or record.region == region:
                 if not record.readers or record.readers[-1] != node:
                     record.readers.append(node)
                 return
         space.add(_Record(region, None, [node]))
 
     def _write(self, node: str, access: Access) -> None:
-        space, region = self._space(access), self._region(access)
+        space, region = self._space(access)
         single = space.single
-        if single is not None and single.region == region:
+        if single is not None and (single.region is region or single.region == region):
             single.writer = node
-            single.readers = []
+            if single.readers:
+                single.readers = []
             return
         for record in tuple(space.meeting(region)):
             known = record.region

@@ -11,14 +11,18 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple, Optional, Union
 
+from .arrays import HostArray
 from .errors import DeclarationError
-from .nodes import AllocNode, ChildGraphNode, ConditionalNode, FreeNode, Node
+from .nodes import AllocNode, ChildGraphNode, ConditionalNode, FreeNode, KernelNode, MemcpyNode, Node
 from .target import Target
 from .workflow import Ancestors, Workflow, find_cycle, topological_order
 
 __all__ = ["Lanes", "Plan", "Step", "make_plan"]
 
 Lanes = Union[int, None, Literal["auto", "measure"]]
+
+_FULL_DEVICE_LANES = 8  # kernels that fill the device gain nothing from more (measured on an H200)
+_MANY_COPIES = 16  # from so many on, doing small copies by a kernel pays
 
 
 class Step(NamedTuple):
@@ -45,6 +49,8 @@ class Step(NamedTuple):
         The plan of a child graph.
     bodies : tuple of Plan
         The plans of a conditional's bodies.
+    by_kernel : bool
+        A copy that is done by a kernel which writes page-locked memory, not by a copy engine.
     """
 
     index: int
@@ -57,6 +63,7 @@ class Step(NamedTuple):
     path: tuple[ChildGraphNode, ...] = ()
     child: Optional[Plan] = None
     bodies: tuple[Plan, ...] = ()
+    by_kernel: bool = False
 
 
 @dataclass(frozen=True)
@@ -175,10 +182,10 @@ def make_plan(workflow: Workflow, target: Target, *, lanes: Lanes = "auto", join
     """
     bound = _lane_bound(workflow, target, lanes)
     children: dict[int, Plan] = {}
-    return _plan(workflow, target, bound, children, inline)
+    return _plan(workflow, target, bound, children, inline, join)
 
 
-def _plan(workflow: Workflow, target: Target, bound: Optional[int], children: dict[int, Plan], inline: bool) -> Plan:
+def _plan(workflow: Workflow, target: Target, bound: Optional[int], children: dict[int, Plan], inline: bool, join: bool) -> Plan:
     if any(isinstance(node, ChildGraphNode) and (inline or _has_allocs(node.workflow)) for node in workflow.nodes):
         entries = _inlined(workflow, inline)
         deps: Sequence[tuple[int, ...]] = [entry.deps for entry in entries]
@@ -188,11 +195,7 @@ def _plan(workflow: Workflow, target: Target, bound: Optional[int], children: di
         deps = workflow.predecessors
         order = workflow.order
     if not order and deps:
-        names = [entry.name for entry in entries] if entries else [node.name for node in workflow.nodes]
-        cycle = [names[i] for i in find_cycle(deps)]
-        raise DeclarationError(
-            f"graph {workflow.name!r} has a cycle: {' -> '.join([*cycle, cycle[0]])}; remove one of these edges", node=cycle[0]
-        )
+        raise _cycle_error(workflow, "")
     reduced, lane_of, lane_steps, added = _reduce_and_lanes(order, deps, bound)
     straight = all(map(int.__eq__, order, range(len(order))))
     position = range(len(order)) if straight else Ancestors(order, deps).position
@@ -225,14 +228,42 @@ def _plan(workflow: Workflow, target: Target, bound: Optional[int], children: di
         notes.append(
             f"{sum(map(len, added.values()))} ordering edges (marked *) gather independent nodes into {len(lanes)} lanes."
         )
+    if join and target.copy_kernel_bytes:
+        steps, copies = _copies_by_kernel(steps, target)
+        if copies:
+            notes.append(
+                f"{copies} small device-to-host copies are done by a kernel that writes page-locked memory: a copy node costs"
+                f" {target.costs.copy_us:g} us beyond its bytes on {target.name}."
+            )
     return Plan(workflow, tuple(steps), lanes, declared, tuple(notes))
+
+
+def _copies_by_kernel(steps: list[Step], target: Target) -> tuple[list[Step], int]:
+    """Mark the small copies to page-locked memory, if there are many."""
+    small = [
+        step.index for step in steps
+        if type(step.node) is MemcpyNode and not step.path and step.node.nbytes <= target.copy_kernel_bytes
+        and step.node.direction == "D2H" and isinstance(step.node.dst.root, HostArray) and step.node.dst.root.pinned
+        and step.node.dst.contiguous and step.node.src.contiguous
+    ]
+    if len(small) < _MANY_COPIES:
+        return steps, 0
+    marked = set(small)
+    return [step._replace(by_kernel=True) if step.index in marked else step for step in steps], len(small)
+
+
+def _cycle_error(workflow: Workflow, prefix: str) -> DeclarationError:
+    cycle = [prefix + workflow.nodes[i].name for i in find_cycle(workflow.predecessors)]
+    return DeclarationError(
+        f"graph {workflow.name!r} has a cycle: {' -> '.join([*cycle, cycle[0]])}; remove one of these edges", node=cycle[0]
+    )
 
 
 def _child_plan(workflow: Workflow, target: Target, children: dict[int, Plan]) -> Plan:
     """Return the plan of a child, made once however often the child is used."""
     plan = children.get(id(workflow))
     if plan is None:
-        plan = children[id(workflow)] = _plan(workflow, target, None, children, False)
+        plan = children[id(workflow)] = _plan(workflow, target, None, children, False, False)
     return plan
 
 
@@ -251,6 +282,8 @@ def _inlined(workflow: Workflow, inline: bool) -> list[_Entry]:
         inner: Workflow, prefix: str, path: tuple[ChildGraphNode, ...], before: tuple[int, ...]
     ) -> tuple[int, ...]:
         """Append the nodes of one workflow; return those that nothing inside follows."""
+        if inner.nodes and not inner.order:
+            raise _cycle_error(inner, prefix)
         ends: dict[int, tuple[int, ...]] = {}  # node -> entries that finish it
         used: set[int] = set()
         for i in inner.order:
@@ -277,9 +310,17 @@ def _lane_bound(workflow: Workflow, target: Target, lanes: Lanes) -> Optional[in
         return lanes
     if lanes not in ("auto", "measure"):
         raise DeclarationError(f"lanes is 'auto', 'measure', a number or None (got {lanes!r})")
-    # Each parallel branch costs the host a fixed time a launch, so more branches than the device has queues only cost.
-    # On the CPU a branch costs nothing that gathering would save.
-    return None if target.platform == "cpu" else 2 * target.hardware_queues
+    if target.platform == "cpu":
+        return None  # a branch costs nothing there that gathering would save
+    # Each parallel branch costs the host a fixed time a launch (0.7 us on an H200), so more branches than the device can run
+    # at once only cost. How many that is, the smallest kernel says: fewer lanes could keep long kernels waiting.
+    threads = min((n for n in map(_threads, workflow.nodes) if n), default=1)
+    at_once = target.resident_threads // threads if target.resident_threads else target.concurrent_kernels
+    return max(min(at_once, target.concurrent_kernels), min(_FULL_DEVICE_LANES, target.concurrent_kernels))
+
+
+def _threads(node: Node) -> Optional[int]:
+    return node.threads if isinstance(node, KernelNode) else None
 
 
 def _reduce_and_lanes(

@@ -60,6 +60,13 @@ class Target:
         Copies that run beside kernels and each other.
     hardware_queues : int
         Streams that really run at once.
+    concurrent_kernels : int
+        Kernels that can run at once, if each needs little.
+    resident_threads : int
+        Threads that the whole device holds at once; 0 where unknown.
+    copy_kernel_bytes : int
+        Device-to-host copies up to this size are done faster by a kernel that writes page-locked memory than by the copy
+        engine, where there are many of them; 0 where that has not been measured.
     version : tuple of int
         Runtime version, (major, minor, patch); empty where unknown.
     quirks : frozenset of str
@@ -75,6 +82,9 @@ class Target:
     multiprocessors: int = 0
     copy_engines: int = 2
     hardware_queues: int = 4
+    concurrent_kernels: int = 8
+    resident_threads: int = 0
+    copy_kernel_bytes: int = 0
     version: tuple[int, ...] = ()
     quirks: frozenset[str] = frozenset()
     costs: CostModel = field(default_factory=CostModel)
@@ -126,7 +136,7 @@ class Target:
 # Sources: AMD's "Hardware features" and accelerator specification tables (LDS 64 KiB, CU counts), the CUDA programming
 # guide's table of technical specifications (sm_90: 227 KiB a block by opt-in), HIP's rule grid * block <= 2^32 - 1.
 _KNOWN = {
-    "cpu": Target("cpu", max_grid=(2**31 - 1, 2**31 - 1, 2**31 - 1), hardware_queues=64, copy_engines=64,
+    "cpu": Target("cpu", max_grid=(2**31 - 1, 2**31 - 1, 2**31 - 1), hardware_queues=64, copy_engines=64, concurrent_kernels=64,
                   costs=CostModel(3.0, 0.5, 1.0, 0.5, 3.0, 10.0)),
     "amd:gfx90a": Target("amd:gfx90a", max_grid=(2**31 - 1,) * 3, multiprocessors=104,
                          costs=CostModel(3.0, 2.0, 1.0, 4.0, 4.0, 50.0)),
@@ -137,5 +147,6 @@ _KNOWN = {
     "amd:gfx1201": Target("amd:gfx1201", max_grid=(2**31 - 1,) * 3, warp_size=32, multiprocessors=64,
                           costs=CostModel(4.0, 3.0, 4.0, 5.0, 15.0, 50.0)),
     "nvidia:sm_90": Target("nvidia:sm_90", max_block=(1024, 1024, 64), max_shared_bytes=232448, warp_size=32,
-                           multiprocessors=132, hardware_queues=32, costs=CostModel(1.0, 0.7, 0.53, 2.2, 2.5, 55.5)),
+                           multiprocessors=132, hardware_queues=32, concurrent_kernels=128, resident_threads=132 * 2048,
+                           copy_kernel_bytes=4 << 20, costs=CostModel(1.0, 0.7, 0.53, 2.2, 2.5, 55.5)),
 }

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Optional, Protocol
 
+import numpy as np
+
 from .nodes import AllocNode, CapturedNode, ChildGraphNode, ConditionalNode, EmptyNode, FreeNode, Node
 from .workflow import Workflow
 
@@ -136,6 +138,8 @@ def _key(value: Any) -> Any:
         return tuple(_key(v) for v in value)
     if isinstance(value, dict):
         return tuple(sorted((k, _key(v)) for k, v in value.items()))
+    if isinstance(value, np.ndarray):
+        return ("values", value.shape, str(value.dtype), value.tobytes())
     root = getattr(value, "root", None)
     if root is not None:
         return ("view", value.name, root.name, root.shape, str(root.dtype), root.kind)

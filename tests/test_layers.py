@@ -36,8 +36,8 @@ ORDER = (
     "export",
     "graph",
     "bench",
-    "cli",
     "__init__",
+    "cli",
     "__main__",
 )
 

@@ -82,7 +82,7 @@ class HostCalls:
         key = (node, values, addresses)
         known = self._tokens.get(name)
         if known is not None:
-            if known[1] == key:
+            if known[1][0] is node and known[1][1:] == key[1:]:  # two nodes may hold arrays, which `==` cannot compare
                 return _TRAMPOLINE, known[0]
             self._stale.append(known[0])  # a launch in flight may still call it
         args = tuple(_argument(arg, value, node, scope) for arg, value in zip(node.args, values))

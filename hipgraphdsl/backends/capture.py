@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from ..errors import HipError
 from ..plan import Plan, Step
 from ..runtimes.base import Runtime
@@ -61,9 +63,10 @@ class _CaptureProgram(GraphProgram):
             self.graph = capture.graph
         finally:
             # Streams that have captured are thrown away: what a failed capture leaves on them is not to be relied on.
-            if lanes is not None:
-                lanes.close()
-            runtime.stream_destroy(origin)
+            with ExitStack() as returned:
+                returned.callback(runtime.stream_destroy, origin)
+                if lanes is not None:
+                    returned.callback(lanes.close)
 
     def _record(self, step: Step, stream: int) -> None:
         where = self.scope_of(step)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from ..errors import HipError
 from ..runtimes.base import CaptureMode, CaptureStatus, Runtime
@@ -45,11 +45,9 @@ def capturing(
 
 
 def _abandon(runtime: Runtime, stream: int, join: Callable[[], None]) -> None:
-    try:
+    # What the block raised says more than that the capture could not be ended well.
+    with suppress(HipError):
         if runtime.stream_get_capture_info(stream).status is CaptureStatus.ACTIVE:
             join()
-        graph = runtime.stream_end_capture(stream)
-    except HipError:  # what the block raised says more than a capture that could not be ended
-        return
-    if graph:
-        runtime.graph_destroy(graph)
+    with suppress(HipError):
+        runtime.graph_destroy(runtime.stream_end_capture(stream))

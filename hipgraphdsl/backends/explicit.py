@@ -141,10 +141,11 @@ def _child_graph(runtime: Runtime, operation: RunChild) -> int:
 def _captured_graph(runtime: Runtime, call: Callable[[int], None]) -> int:
     """Return a new graph of what the user's function issues on a stream."""
     stream = runtime.stream_create()
+    graph = 0
     try:
         with capturing(runtime, stream, join=lambda: None) as capture:
             call(stream)
-        return capture.graph
+        graph = capture.graph
     except HipError as error:
         if error.api == "hipStreamEndCapture":
             raise HipError(
@@ -152,4 +153,10 @@ def _captured_graph(runtime: Runtime, call: Callable[[int], None]) -> int:
             ) from None
         raise
     finally:
-        runtime.stream_destroy(stream)
+        try:
+            runtime.stream_destroy(stream)
+        except BaseException:
+            if graph:
+                runtime.graph_destroy(graph)
+            raise
+    return graph

@@ -7,6 +7,7 @@ integers -> the backends, which know how to make a graph or a stream do it and n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final, Optional, Union
 
@@ -181,7 +182,7 @@ Operation = Union[
     Nothing,
 ]
 
-_FILL: Final = Module(
+_BUILT_IN: Final = Module(
     r"""
 // Fills what no memset can: elements of 1 to 64 bytes in up to four strided dimensions, innermost first.
 extern "C" __global__ void hipgraphdsl_fill(
@@ -196,10 +197,23 @@ extern "C" __global__ void hipgraphdsl_fill(
   unsigned char* p = dst + (i % n0) * s0 + (i / n0 % n1) * s1 + (i / n0 / n1 % n2) * s2 + (i / n0 / n1 / n2) * s3;
   for (unsigned int b = 0; b < itemsize; ++b) p[b] = (unsigned char)(words[b >> 3] >> (8 * (b & 7)));
 }
+
+// Copies `wide` 16-byte words and `rest` bytes after them; both pointers are 16-byte aligned unless `wide` is 0.
+extern "C" __global__ void hipgraphdsl_copy(
+    unsigned char* dst, const unsigned char* src, unsigned long long wide, unsigned long long rest) {
+  unsigned long long first = blockIdx.x * (unsigned long long)blockDim.x + threadIdx.x;
+  unsigned long long step = gridDim.x * (unsigned long long)blockDim.x;
+  uint4* to = (uint4*)dst;
+  const uint4* from = (const uint4*)src;
+  for (unsigned long long i = first; i < wide; i += step) to[i] = from[i];
+  for (unsigned long long i = 16 * wide + first; i < 16 * wide + rest; i += step) dst[i] = src[i];
+}
 """,
-    name="fill",
+    name="built_in",
 )
 _FILL_BLOCK: Final = 256
+_COPY_BLOCK: Final = 256
+_COPY_GRID: Final = 16  # blocks of a copy kernel: enough to fill a link, few enough to leave the device to others
 
 
 class Scope:
@@ -317,14 +331,14 @@ class SharedHandles:
             )
         return pointer
 
-    def fill(self) -> tuple[int, ArgumentPacker]:
-        """Return the fill kernel, compiled when it is first needed."""
-        if _FILL not in self._modules:
-            self.load({_FILL: (["hipgraphdsl_fill"], [])})
-        kernel = _FILL["hipgraphdsl_fill"]
+    def built_in(self, name: str) -> tuple[int, ArgumentPacker]:
+        """Return a kernel of the library's own, compiled when it is first needed."""
+        if _BUILT_IN not in self._modules:
+            self.load({_BUILT_IN: (list(_BUILT_IN.kernels), [])})
+        kernel = _BUILT_IN[name]
         found = self._functions.get(kernel)
         if found is None:
-            handle, lowered = self._modules[_FILL]
+            handle, lowered = self._modules[_BUILT_IN]
             function = self.runtime.module_get_function(handle, lowered.get(kernel.name, kernel.name))
             assert kernel.signature is not None
             found = self._functions[kernel] = (function, ArgumentPacker(kernel.signature))
@@ -344,14 +358,15 @@ class SharedHandles:
 
     def close(self) -> None:
         """Return events and modules."""
-        for event, handle in self._events.items():
-            if not event.shared:
-                self.runtime.event_destroy(handle)
-        self._events.clear()
+        events, self._events = self._events, {}
+        modules, self._modules = self._modules, {}
         self._functions.clear()
-        for handle, _ in self._modules.values():
-            self.runtime.module_unload(handle)
-        self._modules.clear()
+        with ExitStack() as returned:  # all of them, even if one call fails
+            for handle, _ in modules.values():
+                returned.callback(self.runtime.module_unload, handle)
+            for event, handle in events.items():
+                if not event.shared:
+                    returned.callback(self.runtime.event_destroy, handle)
 
 
 def resolve(step: Step, scope: Scope) -> Operation:
@@ -367,7 +382,7 @@ def resolve(step: Step, scope: Scope) -> Operation:
         case KernelNode():
             return _launch(node, scope)
         case MemcpyNode():
-            return _copy(node, scope)
+            return _copy_by_kernel(node, scope) if step.by_kernel else _copy(node, scope)
         case MemsetNode():
             return _fill(node, scope)
         case AllocNode():
@@ -481,6 +496,14 @@ def _copy(node: MemcpyNode, scope: Scope) -> Union[Copy1D, Copy3D]:
     )
 
 
+def _copy_by_kernel(node: MemcpyNode, scope: Scope) -> Launch:
+    dst, src, nbytes = scope.address(node.dst), scope.address(node.src), node.nbytes
+    wide = 0 if (dst | src) % 16 else nbytes // 16
+    function, packer = scope.shared.built_in("hipgraphdsl_copy")
+    blocks = min(_COPY_GRID, -(-max(wide, nbytes - 16 * wide) // _COPY_BLOCK))
+    return Launch(function, (blocks, 1, 1), (_COPY_BLOCK, 1, 1), 0, packer, (dst, src, wide, nbytes - 16 * wide))
+
+
 def _period(element: bytes) -> int:
     """Return the shortest of 1, 2, 4 bytes whose repetition is the element, or 0."""
     for size in (1, 2, 4):
@@ -504,7 +527,7 @@ def _fill(node: MemsetNode, scope: Scope) -> Union[Fill2D, Launch]:
     counts += [1] * (4 - len(counts))
     strides += [0] * (4 - len(strides))
     words = np.frombuffer(element + bytes(64 - itemsize), "<u8")
-    function, packer = scope.shared.fill()
+    function, packer = scope.shared.built_in("hipgraphdsl_fill")
     total = view.size
     return Launch(
         function, (-(-total // _FILL_BLOCK), 1, 1), (_FILL_BLOCK, 1, 1), 0, packer,

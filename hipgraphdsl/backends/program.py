@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from ..errors import HipError
 from ..plan import Plan, Step
@@ -114,8 +114,6 @@ class GraphProgram(Program):
         super().__init__(plan, scope, runtime)
         self.graph = 0
         self.nodes: list[int] = []
-        self.owned: list[int] = []
-        """Streams and graphs that live as long as the program, besides `graph`."""
 
     def instantiate(self) -> None:
         """Instantiate `graph`; on failure everything is returned."""
@@ -186,12 +184,10 @@ class GraphProgram(Program):
     def close(self) -> None:
         handle, self.handle = self.handle, 0
         graph, self.graph = self.graph, 0
-        if handle:
-            self.runtime.graph_exec_destroy(handle)
-        if graph:
-            self.runtime.graph_destroy(graph)
-        for other in self.owned:
-            self.runtime.graph_destroy(other)
-        self.owned.clear()
+        with ExitStack() as returned:  # all of them, even if one call fails
+            if graph:
+                returned.callback(self.runtime.graph_destroy, graph)
+            if handle:
+                returned.callback(self.runtime.graph_exec_destroy, handle)
 
 

@@ -25,9 +25,6 @@ class _SerialProgram(EagerProgram):
             if failed():  # nothing after it starts; the next synchronize of the Executable raises it
                 return
 
-    def close(self) -> None:
-        """Nothing is held."""
-
 
 def build(plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> Program:
     """Prepare the operations; nothing runs before the first launch."""

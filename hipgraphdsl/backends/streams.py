@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Optional
+from contextlib import ExitStack
+from typing import Any, Optional
 
 from ..arrays import AllocArray
 from ..errors import HipError
@@ -11,7 +12,7 @@ from ..nodes import CapturedNode
 from ..plan import Plan, Step
 from ..runtimes.base import CaptureStatus, Runtime
 from .issue import issue
-from .operations import Free, Operation, Scope, at_node
+from .operations import Alloc, Free, Operation, Scope, at_node
 from .program import Program
 
 __all__ = ["EagerProgram", "LaneStreams", "build"]
@@ -41,8 +42,10 @@ class LaneStreams:
             recorded.update(waits)
         self._ends = tuple(lane[-1] for lane in plan.lanes[1:])
         try:
-            self.streams = [runtime.stream_create() for _ in plan.lanes[1:]]
-            self.events = {index: runtime.event_create(timing=False) for index in sorted(recorded | set(self._ends))}
+            for _ in plan.lanes[1:]:
+                self.streams.append(runtime.stream_create())
+            for index in sorted(recorded | set(self._ends)):
+                self.events[index] = runtime.event_create(timing=False)
             if self.streams:
                 self.start = runtime.event_create(timing=False)
         except BaseException:
@@ -98,11 +101,13 @@ class LaneStreams:
 
     def close(self) -> None:
         """Return streams and events."""
-        for event in (*self.events.values(), *([self.start] if self.start else [])):
-            self.runtime.event_destroy(event)
-        for stream in self.streams:
-            self.runtime.stream_destroy(stream)
+        events, streams = [*self.events.values(), *([self.start] if self.start else [])], self.streams
         self.events, self.streams, self.start = {}, [], 0
+        with ExitStack() as returned:  # all of them, even if one call fails
+            for stream in streams:
+                returned.callback(self.runtime.stream_destroy, stream)
+            for event in events:
+                returned.callback(self.runtime.event_destroy, event)
 
 
 class EagerProgram(Program):
@@ -112,6 +117,10 @@ class EagerProgram(Program):
         super().__init__(plan, scope, runtime)
         self.disabled.update(disabled)
         self._late = [_is_late(step) for step in plan.steps]
+        self._made: dict[tuple[Scope, Any], int] = {}
+        """Memory that a launch has made and not returned, by scope and array."""
+        self._before: dict[tuple[Scope, Any], int] = {}
+        """Where those arrays stood for the program that uses the scopes otherwise."""
         unknown = Free(0)  # stands where the operation is resolved at launch
         self.operations = [unknown if late else self._named(step) for step, late in zip(self.steps, self._late)]
 
@@ -131,10 +140,39 @@ class EagerProgram(Program):
         index = step.index
         try:
             current = self.steps[index]
-            operation = self.resolve(current) if self._late[index] else self.operations[index]
-            issue(operation, stream, self.runtime, self.scope_of(current))
+            scope = self.scope_of(current)
+            if not self._late[index]:
+                issue(self.operations[index], stream, self.runtime, scope)
+                return
+            operation = self.resolve(current)
+            if isinstance(operation, Alloc):
+                self._alloc(operation, stream, scope)
+            else:
+                issue(operation, stream, self.runtime, scope)
+                if isinstance(operation, Free):
+                    self._made = {key: pointer for key, pointer in self._made.items() if pointer != operation.pointer}
         except HipError as error:
             raise at_node(error, step.name) from error.__cause__
+
+    def _alloc(self, operation: Alloc, stream: int, scope: Scope) -> None:
+        """Make memory, after what the launch before made and left has been returned."""
+        key = (scope, operation.array)
+        left = self._made.pop(key, None)
+        if left is not None:
+            self.runtime.free_async(left, stream)
+        elif operation.array in scope.addresses and key not in self._before:
+            self._before[key] = scope.addresses[operation.array]
+        issue(operation, stream, self.runtime, scope)
+        self._made[key] = scope.addresses[operation.array]
+
+    def close(self) -> None:
+        """Return what the last launch made and left."""
+        made, self._made = self._made, {}
+        with ExitStack() as returned:
+            for (scope, array), pointer in made.items():
+                returned.callback(self.runtime.free_async, pointer, 0)
+        for (scope, array), pointer in self._before.items():
+            scope.addresses[array] = pointer
 
     def change(self, index: int, operation: Operation) -> bool:
         self.operations[index] = operation
@@ -161,9 +199,6 @@ class _Issuer(EagerProgram):
         for step in self.plan.steps:
             self.issue(step, stream)
 
-    def close(self) -> None:
-        """Nothing is held."""
-
 
 class _StreamsProgram(EagerProgram):
     def __init__(self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int]) -> None:
@@ -178,7 +213,9 @@ class _StreamsProgram(EagerProgram):
             raise
 
     def close(self) -> None:
-        self._lanes.close()
+        with ExitStack() as returned:
+            returned.callback(self._lanes.close)
+            returned.callback(super().close)
 
 
 def build(plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> Program:

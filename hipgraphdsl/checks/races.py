@@ -15,7 +15,7 @@ from .scope import Findings, Scope
 
 __all__ = ["check_events", "check_races", "edges_cover_accesses", "racing_pairs"]
 
-_MOST_PAIRS = 1000  # reported of one address space; the rest is counted
+_MOST_PAIRS = 5000  # reported of one address space; the rest is counted
 
 
 class _Entry:
@@ -85,7 +85,7 @@ class _Space:
 
 
 def racing_pairs(scope: Scope, reach: Reach) -> tuple[list[tuple[int, int]], dict[Any, int]]:
-    """Return all racing pairs of nodes, in topological order, and by address space how many hits beyond 1000 were left out.
+    """Return all racing pairs of nodes, in topological order, and by address space how many hits beyond 5000 were left out.
 
     Alloc and free nodes take no part: their order is a matter of lifetimes.
     """
@@ -151,7 +151,7 @@ def edges_cover_accesses(workflow: Workflow) -> bool:
     for node, sources in zip(workflow.nodes, workflow.predecessors):
         accesses = node.accesses
         if accesses:
-            for name in tracker.edges(node.name, accesses):
+            for name in tracker.edges(accesses):
                 if index[name] not in sources:
                     return False
             tracker.record(node.name, accesses)

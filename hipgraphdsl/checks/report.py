@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 from .catalogue import CATALOGUE, Severity
 
@@ -20,6 +20,7 @@ _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 _STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 _COLOURS = {"error": "#c0392b", "warning": "#b9770e", "info": "#2471a3"}
 _DOCS = "docs/diagnostics"
+_MOST_SHOWN = 60  # printed of one severity; to_json and to_sarif give all
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +146,19 @@ class Report:
         on = f" on {self.target}" if self.target else ""
         return f"graph {self.graph!r}{on}: {', '.join(parts) or 'nothing found'}"
 
+    def _shown(self) -> Iterator[Union[Diagnostic, str]]:
+        """Yield what is printed, with a line in place of what would fill screens."""
+        for found in (self.errors, self.warnings, self.infos):
+            yield from found[:_MOST_SHOWN]
+            if len(found) > _MOST_SHOWN:
+                yield f"... {len(found) - _MOST_SHOWN} more, see .diagnostics or to_json()"
+
     def __str__(self) -> str:
         lines = [self._headline()]
-        for d in self.diagnostics:
+        for d in self._shown():
+            if isinstance(d, str):
+                lines.append(f"  {d}")
+                continue
             lines.append(f"  {d.code} {d.severity:<7} {d.message}")
             if d.hint:
                 lines.append(f"{'':16}{d.hint}")
@@ -160,8 +171,11 @@ class Report:
 
         style = "bold red" if self.errors else "yellow" if self.warnings else "green"
         text = Text(self._headline(), style=style)
-        for d in self.diagnostics:
+        for d in self._shown():
             text.append("\n  ")
+            if isinstance(d, str):
+                text.append(d, style="dim")
+                continue
             text.append(f"{d.code} {d.severity:<7}", style=_STYLES[d.severity])
             text.append(f" {d.message}", style="default")
             if d.hint:
@@ -177,7 +191,8 @@ class Report:
             f"<td style='text-align:left'>{html.escape(d.message)}"
             + (f"<br><i>{html.escape(d.hint)}</i>" if d.hint else "")
             + "</td></tr>"
-            for d in self.diagnostics
+            for d in self._shown()
+            if isinstance(d, Diagnostic)
         )
         table = f"<table>{rows}</table>" if rows else ""
         return {"text/plain": str(self), "text/html": f"<p>{html.escape(self._headline())}</p>{table}"}

@@ -95,7 +95,7 @@ from ..workflow import Workflow
 if TYPE_CHECKING:
     from ..graph import Graph
 
-__all__ = ["VERSION", "callback_path", "document", "documents", "dumps", "from_document", "loads", "render"]
+__all__ = ["VERSION", "callback_path", "document", "documents", "dumps", "from_document", "loads", "ordered_edges", "render"]
 
 VERSION = 1
 """Version of the format; a file of a newer one is refused."""
@@ -254,7 +254,7 @@ class _Writer:
             except _Unstorable as fault:
                 raise DeclarationError(f"node {node.name!r} cannot be stored in a file: {fault}", node=node.name) from None
         out["nodes"] = nodes
-        out["order"] = [list(pair) for pair in _ordered(workflow)]
+        out["order"] = [list(pair) for pair in ordered_edges(workflow)]
         return out
 
     def _module_key(self, module: Module) -> str:
@@ -459,7 +459,7 @@ def _unique(name: str, taken: Any) -> str:
     return found
 
 
-def _ordered(workflow: Workflow) -> list[tuple[str, str]]:
+def ordered_edges(workflow: Workflow) -> list[tuple[str, str]]:
     """Return the plain edges: those of `order`, and those that were put into the DAG by hand."""
     found = dict.fromkeys(workflow.ordered)
     for node, sources, reasons in zip(workflow.nodes, workflow.predecessors, workflow.reasons):
@@ -527,7 +527,7 @@ def _main_name(main: Any) -> str:
         return str(spec.name)
     file = getattr(main, "__file__", None) or ""
     stem = re.split(r"[/\\]", file)[-1].removesuffix(".py")
-    return stem if stem.isidentifier() else ""
+    return stem if re.fullmatch(r"\w+", stem) else ""
 
 
 # -- arrays, dtypes, modules -------------------------------------------------------------------------------------------

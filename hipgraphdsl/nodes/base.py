@@ -157,9 +157,10 @@ def check_name(name: Any, what: str) -> str:
         return name
     if not isinstance(name, str):
         raise DeclarationError(f"the name of {_a(what)} is a string (got {name!r})")
-    if not name or len(name) > _MAX_NAME or not name.isprintable() or name != name.strip() or "[" in name:
+    if not name or len(name) > _MAX_NAME or not name.isprintable() or name != name.strip() or "[" in name or "/" in name:
         raise DeclarationError(
-            f"{name[:60]!r} cannot name {_a(what)}: a name has 1 to {_MAX_NAME} printable characters, no '[', no space around it"
+            f"{name[:60]!r} cannot name {_a(what)}: a name has 1 to {_MAX_NAME} printable characters, no '[', no '/' (which stands"
+            " between a child and its nodes), no space around it"
         )
     return name
 

@@ -13,6 +13,9 @@ from .base import Node, lazy
 
 __all__ = ["AllocNode", "CopyGeometry", "FreeNode", "MemcpyNode", "MemsetNode", "copy_geometry", "element_bytes"]
 
+_MAX_FILL_BYTES = 64  # of an element, and the most strided dimensions: what the backends' fill kernel takes
+_MAX_FILL_DIMS = 4
+
 
 @dataclass(frozen=True, slots=True)
 class CopyGeometry:
@@ -153,6 +156,8 @@ def element_bytes(value: Any, dtype: np.dtype[Any], where: str) -> bytes:
                 raise ValueError(f"the range is {info.min}..{info.max}")
         elif dtype.kind == "b" and value not in (0, 1):
             raise ValueError("it is neither true nor false")
+        elif isinstance(value, (str, bytes)):
+            raise ValueError("it is text")
         elif dtype.kind == "f" and isinstance(value, complex):
             raise ValueError("it is complex")
         element = np.zeros((), dtype)
@@ -194,6 +199,18 @@ class MemsetNode(Node):
                 )
         else:
             element_bytes(value, dst.dtype, f"node {name!r}")
+        if dst.dtype.itemsize > _MAX_FILL_BYTES:
+            raise DeclarationError(
+                f"node {name!r}: elements of {dst.name!r} have {dst.dtype.itemsize} bytes, and a memset takes at most {_MAX_FILL_BYTES};"
+                " copy the values from a host array",
+                node=name, array=dst.root.name,
+            )
+        if len(dst.region.dims) >= _MAX_FILL_DIMS:
+            raise DeclarationError(
+                f"node {name!r}: {dst.name!r} has {len(dst.region.dims) + 1} strided dimensions, and a memset takes at most"
+                f" {_MAX_FILL_DIMS}; set parts of it",
+                node=name, array=dst.root.name,
+            )
         if not dst.root.on_device:
             raise DeclarationError(
                 f"node {name!r}: {dst.root.name!r} is pageable host memory, which a memset cannot reach; set it in a host node or"

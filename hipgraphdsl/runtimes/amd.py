@@ -18,8 +18,8 @@ from typing import Any
 from ..defects import defects_for, with_quirks
 from ..errors import HipError, RuntimeUnavailable
 from ..target import Target
-from .base import CodeObject
-from .hip_abi import HipAbiRuntime
+from .base import CodeObject, MemOp
+from .hip_abi import MEM_CONDITIONS, HipAbiRuntime
 from .hiprtc import HipRtc, cache_directory
 
 __all__ = ["AmdRuntime", "load_hiprtc"]
@@ -147,6 +147,17 @@ class AmdRuntime(HipAbiRuntime):
             hardware_queues=_hardware_queues(),
         )
         return with_quirks(target, _classic_executor_chosen(version))
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+    def stream_batch_mem_op(self, stream: int, ops: Sequence[MemOp]) -> None:
+        # hipStreamBatchMemOp of HIP 7.2 refuses everything, by a slip in its check of the operations.
+        for op in ops:
+            bits = op.size * 8
+            if op.op == "write":
+                self._call(f"hipStreamWriteValue{bits}", stream, op.address, op.value, 0)
+            else:
+                flags = MEM_CONDITIONS[op.condition]
+                self._call(f"hipStreamWaitValue{bits}", stream, op.address, op.value, flags, 2**bits - 1)
 
     # -- modules ---------------------------------------------------------------------------------------------------
     def rtc_compile(

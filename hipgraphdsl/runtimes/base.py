@@ -35,6 +35,8 @@ __all__ = [
 
 Dim3 = tuple[int, int, int]
 
+_SPIN_S = 300e-6
+
 
 class MemcpyKind(IntEnum):
     """hipMemcpyKind."""
@@ -202,10 +204,13 @@ class Runtime(ABC):
     @abstractmethod
     def mem_get_info(self) -> tuple[int, int]:
         """Return (free, total) bytes of the current device's memory."""
+
     def device_can_access_peer(self, device: int, peer: int) -> bool:
         return False
+
     def device_enable_peer_access(self, peer: int) -> None:
         """Let the current device reach `peer`'s memory; already enabled is not an error."""
+
     def describe(self) -> dict[str, Any]:
         """Return what `hipgraphdsl info` prints: versions, paths, switches (not a HIP call)."""
         return {}
@@ -218,6 +223,7 @@ class Runtime(ABC):
     @abstractmethod
     def host_malloc(self, nbytes: int) -> int:
         """Allocate page-locked host memory that kernels can reach at the same address."""
+
     @abstractmethod
     def host_free(self, pointer: int) -> None: ...
     @abstractmethod
@@ -229,6 +235,7 @@ class Runtime(ABC):
     @abstractmethod
     def memset_async(self, fill: Fill2D, stream: int) -> None:
         """hipMemsetAsync, hipMemsetD16Async, hipMemsetD32Async or hipMemset2DAsync, as `fill` asks."""
+
     @abstractmethod
     def malloc_async(self, nbytes: int, stream: int) -> int: ...
     @abstractmethod
@@ -240,6 +247,7 @@ class Runtime(ABC):
     @abstractmethod
     def stream_create(self, priority: int = 0) -> int:
         """hipStreamCreateWithPriority, hipStreamNonBlocking."""
+
     @abstractmethod
     def stream_destroy(self, stream: int) -> None: ...
     @abstractmethod
@@ -247,6 +255,7 @@ class Runtime(ABC):
     @abstractmethod
     def stream_query(self, stream: int) -> bool:
         """Return whether all work of the stream is done."""
+
     @abstractmethod
     def stream_wait_event(self, stream: int, event: int) -> None: ...
     @abstractmethod
@@ -270,20 +279,28 @@ class Runtime(ABC):
 
         Signals are handled between calls, so a caller who loops over short waits can be interrupted.
         """
-        deadline = time.monotonic() + timeout_s
+        started = time.monotonic()
         pause = 0.0
         while not self.stream_query(stream):
-            left = deadline - time.monotonic()
-            if left <= 0:
+            waited = time.monotonic() - started
+            if waited >= timeout_s:
                 return False
-            time.sleep(min(pause, left))
-            pause = min(1e-3, pause + 1e-6)
+            # Asking costs a microsecond and sleeping at least 50, so short work is waited for without a sleep.
+            if waited > _SPIN_S:
+                time.sleep(min(pause, timeout_s - waited))
+                pause = min(1e-3, pause + 1e-5)
         return True
 
     # -- modules ---------------------------------------------------------------------------------------------------
     @abstractmethod
     def rtc_compile(
-        self, source: str, names: Sequence[str], symbols: Sequence[str] = (), options: Sequence[str] = (), *, name: str = "module"
+        self,
+        source: str,
+        names: Sequence[str],
+        symbols: Sequence[str] = (),
+        options: Sequence[str] = (),
+        *,
+        name: str = "module",
     ) -> CodeObject:
         """Compile HIP C++ for this device, from the disk cache where it has been compiled before.
 
@@ -305,6 +322,7 @@ class Runtime(ABC):
         DeclarationError
             If the source does not compile: the compiler's message with the user's line numbers.
         """
+
     @abstractmethod
     def module_load_data(self, image: bytes) -> int: ...
     @abstractmethod
@@ -314,9 +332,17 @@ class Runtime(ABC):
     @abstractmethod
     def module_get_global(self, module: int, name: str) -> tuple[int, int]:
         """Return (pointer, bytes) of a `__device__` or `__constant__` variable."""
+
     @abstractmethod
     def module_launch_kernel(
-        self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, stream: int, args: int, cooperative: bool = False
+        self,
+        function: int,
+        grid: Dim3,
+        block: Dim3,
+        shared_bytes: int,
+        stream: int,
+        args: int,
+        cooperative: bool = False,
     ) -> None:
         """Launch on a stream; `args` is the address of an array of pointers to the arguments, read before it returns."""
 
@@ -344,12 +370,14 @@ class Runtime(ABC):
         self, graph: int, deps: Sequence[int], function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int
     ) -> int:
         """Add a kernel node; `args` is the address of an array of pointers to the arguments, copied before it returns."""
+
     def graph_kernel_node_set_attributes(
         self, node: int, *, cooperative: bool = False, priority: int | None = None, cluster: Dim3 | None = None
     ) -> None:
         """hipGraphKernelNodeSetAttribute for each attribute given."""
         if cooperative or priority is not None or cluster is not None:
             raise self._lacks("hipGraphKernelNodeSetAttribute")
+
     @abstractmethod
     def graph_add_memcpy_node_1d(
         self, graph: int, deps: Sequence[int], dst: int, src: int, nbytes: int, kind: MemcpyKind
@@ -363,6 +391,7 @@ class Runtime(ABC):
     @abstractmethod
     def graph_add_mem_alloc_node(self, graph: int, deps: Sequence[int], nbytes: int, device: int) -> tuple[int, int]:
         """Add an allocation; return (node, pointer). The pointer is known now and valid while the graph runs."""
+
     @abstractmethod
     def graph_add_mem_free_node(self, graph: int, deps: Sequence[int], pointer: int) -> int: ...
     @abstractmethod
@@ -370,6 +399,7 @@ class Runtime(ABC):
     @abstractmethod
     def graph_add_child_graph_node(self, graph: int, deps: Sequence[int], child: int) -> int:
         """Add a copy of `child`; its nodes keep their order in `graph_get_nodes(graph_child_graph_node_get_graph(node))`."""
+
     @abstractmethod
     def graph_add_event_record_node(self, graph: int, deps: Sequence[int], event: int) -> int: ...
     @abstractmethod
@@ -399,6 +429,7 @@ class Runtime(ABC):
     @abstractmethod
     def graph_instantiate(self, graph: int, flags: int = 0) -> int:
         """hipGraphInstantiateWithFlags; flag 1 frees on each launch what the last one allocated and left."""
+
     @abstractmethod
     def graph_exec_destroy(self, graph_exec: int) -> None: ...
     @abstractmethod
@@ -433,6 +464,7 @@ class Runtime(ABC):
     def signal_external_semaphore_async(self, semaphore: int, value: int, stream: int) -> None:
         """hipSignalExternalSemaphoresAsync with one timeline semaphore."""
         raise self._lacks("hipSignalExternalSemaphoresAsync")
+
     def wait_external_semaphore_async(self, semaphore: int, value: int, stream: int) -> None:
         """hipWaitExternalSemaphoresAsync with one timeline semaphore."""
         raise self._lacks("hipWaitExternalSemaphoresAsync")

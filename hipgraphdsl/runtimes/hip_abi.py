@@ -14,7 +14,19 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable, Sequence
-from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint16, c_ulonglong, c_void_p
+from ctypes import (
+    byref,
+    c_char_p,
+    c_float,
+    c_int,
+    c_size_t,
+    c_uint,
+    c_uint16,
+    c_uint32,
+    c_uint64,
+    c_ulonglong,
+    c_void_p,
+)
 from typing import Any, NoReturn, cast
 
 from ..errors import HipError
@@ -134,7 +146,7 @@ STRUCT_LAYOUTS: dict[str, tuple[struct.Struct, dict[str, int]]] = {
 
 # hipStreamBatchMemOpParams.operation by (op, bytes), and the flags of a wait.
 _MEM_OPERATIONS = {("wait", 4): 1, ("write", 4): 2, ("wait", 8): 4, ("write", 8): 5}
-_MEM_CONDITIONS = {"geq": 0, "eq": 1, "and": 2, "nor": 3}
+MEM_CONDITIONS = {"geq": 0, "eq": 1, "and": 2, "nor": 3}
 
 _P, _U, _Z, _I = c_void_p, c_uint, c_size_t, c_int
 _NODE = (_P, _P, _P, _Z)  # address of the new handle, graph, dependencies, their number
@@ -169,6 +181,10 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "hipMallocAsync": (_P, _Z, _P),
     "hipFreeAsync": (_P, _P),
     "hipStreamBatchMemOp": (_P, _U, _P, _U),
+    "hipStreamWriteValue32": (_P, _P, c_uint32, _U),
+    "hipStreamWriteValue64": (_P, _P, c_uint64, _U),
+    "hipStreamWaitValue32": (_P, _P, c_uint32, _U, c_uint32),
+    "hipStreamWaitValue64": (_P, _P, c_uint64, _U, c_uint64),
     "hipStreamCreateWithPriority": (_P, _U, _I),
     "hipStreamDestroy": (_P,),
     "hipStreamSynchronize": (_P,),
@@ -332,7 +348,7 @@ def pack_mem_ops(ops: Sequence[MemOp]) -> bytes:
             _MEM_OPERATIONS[op.op, op.size],
             op.address,
             op.value,
-            _MEM_CONDITIONS[op.condition] if op.op == "wait" else 0,
+            MEM_CONDITIONS[op.condition] if op.op == "wait" else 0,
             0,
         )
         for op in ops
@@ -356,6 +372,7 @@ class HipAbiRuntime(Runtime):
     def __init__(self, library: ctypes.CDLL, label: str) -> None:
         self._hip = HipCalls(library, label)
         self._images: dict[int, bytes] = {}
+        self._mem_op_arrays: dict[bytes, ctypes.Array[ctypes.c_char]] = {}
         self._error_name = self._text_function(library, "hipGetErrorName")
         self._error_string = self._text_function(library, "hipGetErrorString")
         self._clears_last_error = self._hip.exports("hipGetLastError")
@@ -782,8 +799,10 @@ class HipAbiRuntime(Runtime):
         )
 
     def graph_add_batch_mem_op_node(self, graph: int, deps: Sequence[int], ops: Sequence[MemOp]) -> int:
+        # AMD's node keeps the address of the array, not a copy, and so does every executable that is made of it. Arrays
+        # of equal content are shared, so that they can be kept for good.
         packed = pack_mem_ops(ops)
-        array = ctypes.create_string_buffer(packed, len(packed))
+        array = self._mem_op_arrays.setdefault(packed, ctypes.create_string_buffer(packed, len(packed)))
         # AMD refuses a null context. The primary one lives as long as the process, so it is released at once.
         device = self.get_device()
         context = self._new("hipDevicePrimaryCtxRetain", device)

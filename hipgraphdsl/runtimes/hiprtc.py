@@ -114,7 +114,7 @@ class HipRtc:
         for option in options:
             if option.startswith(("--offload-arch", "--gpu-architecture", "-mcpu", "--cuda-gpu-arch")):
                 raise DeclarationError(
-                    f"compiler option {option!r} names an architecture; leave it out, it is the device's ({architecture})"
+                    f"compiler option {option!r} names an architecture; leave it out: the device's is {architecture}"
                 )
         processor = architecture.partition(":")[0]
         if self.version < (7,) and processor not in _KNOWN_BEFORE_7:

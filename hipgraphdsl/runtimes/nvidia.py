@@ -36,12 +36,20 @@ _INVALID_CONTEXT: Final = 201
 _PEER_ACCESS_ALREADY_ENABLED: Final = 704
 _NOT_FOUND: Final = 500
 
-_COMPUTE_MAJOR, _COMPUTE_MINOR, _MULTIPROCESSORS, _SHARED_OPTIN, _COPY_ENGINES = 75, 76, 16, 97, 40  # CUdevice_attribute
+_COMPUTE_MAJOR, _COMPUTE_MINOR, _MULTIPROCESSORS, _SHARED_OPTIN, _COPY_ENGINES = (
+    75,
+    76,
+    16,
+    97,
+    40,
+)  # CUdevice_attribute
 _MAX_DYNAMIC_SHARED: Final = 8  # CUfunction_attribute
 _ORDINARY_SHARED_BYTES: Final = 49152  # beyond it a kernel must ask
 _ATTRIBUTE_COOPERATIVE, _ATTRIBUTE_CLUSTER, _ATTRIBUTE_PRIORITY = 2, 4, 8  # CUlaunchAttributeID
 
-_KERNEL_NODE_PARAMS: Final = struct.Struct("=Q7I4xQQQQ")  # func, grid, block, sharedMemBytes, kernelParams, extra, kern, ctx
+_KERNEL_NODE_PARAMS: Final = struct.Struct(
+    "=Q7I4xQQQQ"
+)  # func, grid, block, sharedMemBytes, kernelParams, extra, kern, ctx
 _MEMSET_NODE_PARAMS: Final = struct.Struct("=QQIIQQ")  # dst, pitch, value, elementSize, width, height
 _SIDE: Final = "4Qi4xQQQQQQ"  # x, y, z, LOD, type, host, device, array, reserved, pitch, height
 _MEMCPY_3D: Final = struct.Struct("=" + _SIDE + _SIDE + "3Q")  # source, destination, extent
@@ -193,7 +201,16 @@ typedef unsigned short uint16_t;
 typedef unsigned int uint32_t;
 typedef unsigned long long uint64_t;
 """
-_EMPTY_HEADERS: Final = ("hip/hip_runtime.h", "hip/hip_runtime_api.h", "stdint.h", "cstdint", "stddef.h", "cstddef", "math.h", "cmath")
+_EMPTY_HEADERS: Final = (
+    "hip/hip_runtime.h",
+    "hip/hip_runtime_api.h",
+    "stdint.h",
+    "cstdint",
+    "stddef.h",
+    "cstddef",
+    "math.h",
+    "cmath",
+)
 _HALF_HEADERS: Final = {"hip/hip_fp16.h": "cuda_fp16.h", "hip/hip_bf16.h": "cuda_bf16.h"}
 
 
@@ -245,7 +262,9 @@ class NvidiaRuntime(HipAbiRuntime):
             from cuda.bindings import nvrtc
         except ImportError:
             raise RuntimeUnavailable(
-                "runtime 'nvidia' needs cuda-bindings: pip install \"hipgraphdsl[nvidia]\"", runtime="nvidia", missing="binding"
+                "runtime 'nvidia' needs cuda-bindings: pip install \"hipgraphdsl[nvidia]\"",
+                runtime="nvidia",
+                missing="binding",
             ) from None
         self._nvrtc = nvrtc
         try:
@@ -265,7 +284,8 @@ class NvidiaRuntime(HipAbiRuntime):
             raise RuntimeUnavailable(
                 f"runtime 'nvidia' finds no device {device}: "
                 + (f"cuInit says {self._names(code)[0]} ({code})" if code else f"there are {count.value}"),
-                runtime="nvidia", missing="device",
+                runtime="nvidia",
+                missing="device",
             )
         self._contexts: dict[int, int] = {}
         self._current = threading.local()
@@ -279,10 +299,12 @@ class NvidiaRuntime(HipAbiRuntime):
         self.architecture = f"sm_{major}{minor}"
         version = self.runtime_get_version()
         return replace(
-            Target.named(f"nvidia:{self.architecture}"), name=f"nvidia:{self.architecture}",
+            Target.named(f"nvidia:{self.architecture}"),
+            name=f"nvidia:{self.architecture}",
             multiprocessors=self._attribute(_MULTIPROCESSORS, device),
             max_shared_bytes=self._attribute(_SHARED_OPTIN, device),
-            copy_engines=self._attribute(_COPY_ENGINES, device), version=version,
+            copy_engines=self._attribute(_COPY_ENGINES, device),
+            version=version,
         )
 
     # -- errors ----------------------------------------------------------------------------------------------------
@@ -300,7 +322,9 @@ class NvidiaRuntime(HipAbiRuntime):
 
     def _call(self, api: str, *args: Any) -> None:
         code = getattr(self._hip, api)(*args)
-        if code == _INVALID_CONTEXT:  # a thread that has not called the runtime before: HIP's device belongs to the process
+        if (
+            code == _INVALID_CONTEXT
+        ):  # a thread that has not called the runtime before: HIP's device belongs to the process
             self.set_device(self._device)
             code = getattr(self._hip, api)(*args)
         if code:
@@ -325,7 +349,9 @@ class NvidiaRuntime(HipAbiRuntime):
     def set_device(self, device: int) -> None:
         context = self._contexts.get(device)
         if context is None:
-            context = self._contexts[device] = self._new("cuDevicePrimaryCtxRetain", self._integer("cuDeviceGet", device))
+            context = self._contexts[device] = self._new(
+                "cuDevicePrimaryCtxRetain", self._integer("cuDeviceGet", device)
+            )
         code = self._hip.cuCtxSetCurrent(context)
         if code:
             self._fail("hipSetDevice", code)
@@ -342,7 +368,9 @@ class NvidiaRuntime(HipAbiRuntime):
 
     def device_can_access_peer(self, device: int, peer: int) -> bool:
         return bool(
-            self._integer("cuDeviceCanAccessPeer", self._integer("cuDeviceGet", device), self._integer("cuDeviceGet", peer))
+            self._integer(
+                "cuDeviceCanAccessPeer", self._integer("cuDeviceGet", device), self._integer("cuDeviceGet", peer)
+            )
         )
 
     def device_enable_peer_access(self, peer: int) -> None:
@@ -393,11 +421,27 @@ class NvidiaRuntime(HipAbiRuntime):
 
     # -- modules ---------------------------------------------------------------------------------------------------
     def rtc_compile(
-        self, source: str, names: Sequence[str], symbols: Sequence[str] = (), options: Sequence[str] = (), *, name: str = "module"
+        self,
+        source: str,
+        names: Sequence[str],
+        symbols: Sequence[str] = (),
+        options: Sequence[str] = (),
+        *,
+        name: str = "module",
     ) -> CodeObject:
         key = hashlib.sha256(
-            repr((source, sorted(names), sorted(symbols), tuple(options), self.architecture, self._nvrtc.nvrtcVersion(), _PRELUDE,
-                  name)).encode()
+            repr(
+                (
+                    source,
+                    sorted(names),
+                    sorted(symbols),
+                    tuple(options),
+                    self.architecture,
+                    self._nvrtc.nvrtcVersion(),
+                    _PRELUDE,
+                    name,
+                )
+            ).encode()
         ).hexdigest()
         cached = _cache_folder() / f"{key}.cubin"
         lowered_file = cached.with_suffix(".names")
@@ -422,14 +466,19 @@ class NvidiaRuntime(HipAbiRuntime):
         if re.search(r"__half|half2|bfloat16|hip_fp16|hip_bf16", source):
             flags += [f"--include-path={folder}" for folder in _cuda_include_folders()]
         error, program = nvrtc.nvrtcCreateProgram(
-            source.encode(), f"{name}.hip".encode(), len(headers), [text.encode() for text in headers.values()],
+            source.encode(),
+            f"{name}.hip".encode(),
+            len(headers),
+            [text.encode() for text in headers.values()],
             [header.encode() for header in headers],
         )
         self._check_nvrtc(error, "nvrtcCreateProgram")
         try:
             asked = {kernel: kernel for kernel in names} | {symbol: f"&{symbol}" for symbol in symbols}
             for expression in asked.values():
-                self._check_nvrtc(nvrtc.nvrtcAddNameExpression(program, expression.encode())[0], "nvrtcAddNameExpression")
+                self._check_nvrtc(
+                    nvrtc.nvrtcAddNameExpression(program, expression.encode())[0], "nvrtcAddNameExpression"
+                )
             (error,) = nvrtc.nvrtcCompileProgram(program, len(flags), [flag.encode() for flag in flags])
             log = self._nvrtc_bytes(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
             text = log.rstrip(b"\0").decode(errors="replace").strip()
@@ -473,7 +522,14 @@ class NvidiaRuntime(HipAbiRuntime):
             self._wide.add(function)
 
     def module_launch_kernel(
-        self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, stream: int, args: int, cooperative: bool = False
+        self,
+        function: int,
+        grid: Dim3,
+        block: Dim3,
+        shared_bytes: int,
+        stream: int,
+        args: int,
+        cooperative: bool = False,
     ) -> None:
         if shared_bytes > _ORDINARY_SHARED_BYTES:
             self._allow_shared(function, shared_bytes)
@@ -519,7 +575,9 @@ class NvidiaRuntime(HipAbiRuntime):
     def graph_add_memcpy_node_1d(
         self, graph: int, deps: Sequence[int], dst: int, src: int, nbytes: int, kind: MemcpyKind
     ) -> int:
-        return self._add("cuGraphAddMemcpyNode", graph, deps, _pack_run(dst, src, nbytes, kind), self._contexts[self._device])
+        return self._add(
+            "cuGraphAddMemcpyNode", graph, deps, _pack_run(dst, src, nbytes, kind), self._contexts[self._device]
+        )
 
     def graph_add_memcpy_node(self, graph: int, deps: Sequence[int], copy: Copy3D) -> int:
         return self._add("cuGraphAddMemcpyNode", graph, deps, _pack_copy(copy), self._contexts[self._device])
@@ -533,7 +591,18 @@ class NvidiaRuntime(HipAbiRuntime):
         sides = (src[4] == _HOST, dst[4] == _HOST)
         kind = MemcpyKind({(True, True): 0, (True, False): 1, (False, True): 2, (False, False): 3}[sides])
         return Copy3D(
-            dst[5] or dst[6], dst[9], dst[10], src[5] or src[6], src[9], src[10], width_bytes, height, depth, kind, dst[:3], src[:3]
+            dst[5] or dst[6],
+            dst[9],
+            dst[10],
+            src[5] or src[6],
+            src[9],
+            src[10],
+            width_bytes,
+            height,
+            depth,
+            kind,
+            dst[:3],
+            src[:3],
         )
 
     def graph_add_memset_node(self, graph: int, deps: Sequence[int], fill: Fill2D) -> int:
@@ -562,7 +631,11 @@ class NvidiaRuntime(HipAbiRuntime):
         self, graph_exec: int, node: int, dst: int, src: int, nbytes: int, kind: MemcpyKind
     ) -> None:
         self._call(
-            "cuGraphExecMemcpyNodeSetParams", graph_exec, node, _pack_run(dst, src, nbytes, kind), self._contexts[self._device]
+            "cuGraphExecMemcpyNodeSetParams",
+            graph_exec,
+            node,
+            _pack_run(dst, src, nbytes, kind),
+            self._contexts[self._device],
         )
 
     def graph_exec_memcpy_node_set_params(self, graph_exec: int, node: int, copy: Copy3D) -> None:
@@ -593,7 +666,9 @@ class NvidiaRuntime(HipAbiRuntime):
 def _pack_kernel(function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int) -> bytes:
     grid_x, grid_y, grid_z = grid
     block_x, block_y, block_z = block
-    return _KERNEL_NODE_PARAMS.pack(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, args, 0, 0, 0)
+    return _KERNEL_NODE_PARAMS.pack(
+        function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, args, 0, 0, 0
+    )
 
 
 def _side(kind: int, pointer: int) -> tuple[int, int, int]:
@@ -613,16 +688,50 @@ _SIDES: Final = {
 def _pack_run(dst: int, src: int, nbytes: int, kind: MemcpyKind) -> bytes:
     from_kind, to_kind = _SIDES[kind]
     return _MEMCPY_3D.pack(
-        0, 0, 0, 0, *_side(from_kind, src), 0, 0, nbytes, 1, 0, 0, 0, 0, *_side(to_kind, dst), 0, 0, nbytes, 1, nbytes, 1, 1
+        0,
+        0,
+        0,
+        0,
+        *_side(from_kind, src),
+        0,
+        0,
+        nbytes,
+        1,
+        0,
+        0,
+        0,
+        0,
+        *_side(to_kind, dst),
+        0,
+        0,
+        nbytes,
+        1,
+        nbytes,
+        1,
+        1,
     )
 
 
 def _pack_copy(copy: Copy3D) -> bytes:
     from_kind, to_kind = _SIDES[copy.kind]
     return _MEMCPY_3D.pack(
-        *copy.src_pos, 0, *_side(from_kind, copy.src), 0, 0, copy.src_pitch_bytes, copy.src_rows,
-        *copy.dst_pos, 0, *_side(to_kind, copy.dst), 0, 0, copy.dst_pitch_bytes, copy.dst_rows,
-        copy.width_bytes, copy.height, copy.depth,
+        *copy.src_pos,
+        0,
+        *_side(from_kind, copy.src),
+        0,
+        0,
+        copy.src_pitch_bytes,
+        copy.src_rows,
+        *copy.dst_pos,
+        0,
+        *_side(to_kind, copy.dst),
+        0,
+        0,
+        copy.dst_pitch_bytes,
+        copy.dst_rows,
+        copy.width_bytes,
+        copy.height,
+        copy.depth,
     )
 
 

@@ -250,8 +250,7 @@ class RecorderRuntime(Runtime):
 
     def _add(self, api: str, graph: int, deps: Sequence[int], kind: NodeType, *params: Any, child: int = 0) -> int:
         self._record(api, graph, tuple(deps), *params)
-        self._need(api, "graph", graph)
-        target = self._graphs[graph]
+        target = self._known_graph(api, graph)
         for dep in deps:
             if dep not in target.nodes:
                 self._fail(api, 1, f"dependency {dep:#x} is no node of the graph")
@@ -466,7 +465,13 @@ class RecorderRuntime(Runtime):
 
     # -- modules ---------------------------------------------------------------------------------------------------
     def rtc_compile(
-        self, source: str, names: Sequence[str], symbols: Sequence[str] = (), options: Sequence[str] = (), *, name: str = "module"
+        self,
+        source: str,
+        names: Sequence[str],
+        symbols: Sequence[str] = (),
+        options: Sequence[str] = (),
+        *,
+        name: str = "module",
     ) -> CodeObject:
         self._record("hiprtcCompileProgram", source, tuple(names), tuple(symbols), tuple(options))
         return CodeObject(b"recorded " + source.encode(), {name: name for name in (*names, *symbols)})
@@ -674,8 +679,7 @@ class RecorderRuntime(Runtime):
     def graph_add_dependencies(self, graph: int, sources: Sequence[int], targets: Sequence[int]) -> None:
         api = "hipGraphAddDependencies"
         self._record(api, graph, tuple(sources), tuple(targets))
-        self._need(api, "graph", graph)
-        target_graph = self._graphs[graph]
+        target_graph = self._known_graph(api, graph)
         for edge in zip(sources, targets, strict=True):
             if not target_graph.nodes.keys() >= set(edge) or edge[0] == edge[1] or edge in target_graph.edges:
                 self._fail(api, 1, f"edge {edge[0]:#x} -> {edge[1]:#x} is there already or is none of this graph's")
@@ -690,7 +694,7 @@ class RecorderRuntime(Runtime):
         return tuple(self._known_graph("hipGraphGetEdges", graph).edges)
 
     def _known_graph(self, api: str, graph: int) -> _Graph:
-        # The graphs inside child nodes belong to no one who counts them, so not `_need`.
+        # Graphs inside child nodes and graphs that are being captured belong to no one who counts them, so not `_need`.
         found = self._graphs.get(graph)
         if found is None:
             self._fail(api, 400, f"{graph:#x} is no graph that exists")

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -217,37 +218,121 @@ class Variables {
   Executable& executable_;
 };
 
-// ---- kernels that the runtime itself brings, in assembly or OpenCL -----------------------------------------------------
-template <class T>
-T read_at(const uint8_t* arguments, size_t offset) {
-  T value;
-  std::memcpy(&value, arguments + offset, sizeof value);
-  return value;
-}
+// ---- kernels that the runtime itself brings, as OpenCL source that calls into AMD's device library -------------------------
+// Their arguments are read from the same places and they write the same bytes, threads beyond the grid included.
+class BuiltIn {
+ public:
+  BuiltIn(const std::string& name, const hsa_kernel_dispatch_packet_t& packet)
+      : name_(name), packet_(packet), arguments_(static_cast<const uint8_t*>(packet.kernarg_address)) {}
 
-bool run_builtin(const std::string& name, const uint8_t* arguments) {
-  const auto pointer = [&](size_t offset) { return read_at<uint8_t*>(arguments, offset); };
-  const auto number = [&](size_t offset) { return read_at<uint64_t>(arguments, offset); };
-  if (name == "__amd_rocclr_copyBuffer") {
-    std::memmove(pointer(8), pointer(0), number(16));
-  } else if (name == "__amd_rocclr_copyBufferAligned") {
-    std::memmove(pointer(8) + number(24), pointer(0) + number(16), number(32));
-  } else if (name == "__amd_rocclr_fillBufferAligned") {
-    const size_t pattern = size_t(read_at<uint32_t>(arguments, 16)) * read_at<uint32_t>(arguments, 20);
-    for (uint8_t* at = pointer(0); at < pointer(24); at += pattern) std::memcpy(at, pointer(8), pattern);
-  } else if (name == "__amd_rocclr_streamOpsWrite") {
-    if (pointer(0)) {
-      const uint32_t value = uint32_t(number(16));
-      std::memcpy(pointer(0), &value, sizeof value);
+  bool run() const {
+    if (name_ == "__amd_rocclr_copyBuffer") {
+      std::memmove(pointer(8), pointer(0), number(16));
+    } else if (name_ == "__amd_rocclr_copyBufferAligned") {
+      const size_t unit = at<uint32_t>(40) == 16 ? 16 : 4;
+      std::memmove(pointer(8) + unit * number(24), pointer(0) + unit * number(16), unit * number(32));
+    } else if (name_ == "__amd_rocclr_copyBufferRect") {
+      copy_rect(1);
+    } else if (name_ == "__amd_rocclr_copyBufferRectAligned") {
+      copy_rect(number(120) == 16 ? 16 : 4);
+    } else if (name_ == "__amd_rocclr_fillBufferAligned") {
+      const size_t pattern = size_t(at<uint32_t>(16)) * at<uint32_t>(20);
+      for (uint8_t* to = pointer(0); to < pointer(24); to += pattern) std::memcpy(to, pointer(8), pattern);
+    } else if (name_ == "__amd_rocclr_fillBufferAligned2D") {
+      fill_rect();
+    } else if (name_ == "__amd_rocclr_streamOpsWrite") {
+      store(pointer(0) ? pointer(0) : pointer(8), pointer(0) ? 4 : 8, number(16));
+    } else if (name_ == "__amd_rocclr_streamOpsWait") {
+      wait(pointer(0) ? pointer(0) : pointer(8), pointer(0) ? 4 : 8, number(16), number(24), number(32));
+    } else if (name_ == "__amd_rocclr_batchMemOp") {
+      for (uint32_t i = 0; i < at<uint32_t>(8); ++i) memory_operation(pointer(0) + size_t(i) * 48);
     } else {
-      const uint64_t value = number(16);
-      std::memcpy(pointer(8), &value, sizeof value);
+      return name_ == "__amd_rocclr_initHeap" || name_ == "__amd_rocclr_gwsInit";
     }
-  } else {
-    return name == "__amd_rocclr_initHeap";
+    return true;
   }
-  return true;
-}
+
+ private:
+  template <class T>
+  T at(size_t offset) const {
+    T value;
+    std::memcpy(&value, arguments_ + offset, sizeof value);
+    return value;
+  }
+  uint8_t* pointer(size_t offset) const { return at<uint8_t*>(offset); }
+  uint64_t number(size_t offset) const { return at<uint64_t>(offset); }
+
+  // A rectangle is (row pitch, slice pitch, start), in units of what one thread copies.
+  void copy_rect(size_t unit) const {
+    const auto source = at<std::array<uint64_t, 3>>(32), target = at<std::array<uint64_t, 3>>(64);
+    const auto size = at<std::array<uint64_t, 3>>(96);
+    for (uint64_t z = 0; z < size[2]; ++z) {
+      for (uint64_t y = 0; y < size[1]; ++y) {
+        std::memcpy(pointer(8) + unit * (target[2] + y * target[0] + z * target[1]),
+                    pointer(0) + unit * (source[2] + y * source[0] + z * source[1]), unit * size[0]);
+      }
+    }
+  }
+
+  // One of the first four arguments is not null, and says how many bytes an element has.
+  void fill_rect() const {
+    size_t width_log = 0;
+    while (!pointer(width_log * 8)) ++width_log;
+    const size_t unit = size_t{1} << width_log, pattern = at<uint32_t>(40) * unit;
+    const uint64_t columns = std::min<uint64_t>(number(56), packet_.grid_size_x);
+    const uint64_t rows = std::min<uint64_t>(number(64), packet_.grid_size_y);
+    STANDIN_LOG(1, "fill of %lu rows of %lu threads, grid %u", rows, columns, packet_.grid_size_x);
+    for (uint64_t y = 0; y < rows; ++y) {
+      for (uint64_t x = 0; x < columns; ++x) {
+        std::memcpy(pointer(width_log * 8) + unit * (number(48) + y * number(72) + x), pointer(32), pattern);
+      }
+    }
+  }
+
+  static void store(uint8_t* to, size_t bytes, uint64_t value) {
+    if (bytes == 4) {
+      __atomic_store_n(reinterpret_cast<uint32_t*>(to), uint32_t(value), __ATOMIC_SEQ_CST);
+    } else {
+      __atomic_store_n(reinterpret_cast<uint64_t*>(to), value, __ATOMIC_SEQ_CST);
+    }
+  }
+
+  static uint64_t load(const uint8_t* from, size_t bytes) {
+    return bytes == 4 ? __atomic_load_n(reinterpret_cast<const uint32_t*>(from), __ATOMIC_SEQ_CST)
+                      : __atomic_load_n(reinterpret_cast<const uint64_t*>(from), __ATOMIC_SEQ_CST);
+  }
+
+  static void wait(const uint8_t* from, size_t bytes, uint64_t compared, uint64_t condition, uint64_t mask) {
+    for (;;) {
+      const uint64_t value = load(from, bytes) & mask;
+      const bool met = condition == 0   ? value >= compared
+                       : condition == 1 ? value == compared
+                       : condition == 2 ? (value & compared) != 0
+                                        : ((value | compared) & mask) != mask;
+      if (met) return;
+      usleep(20);
+    }
+  }
+
+  // hipStreamBatchMemOpParams: operation, address, value, flags.
+  static void memory_operation(const uint8_t* operation) {
+    uint32_t kind, flags;
+    uint8_t* address;
+    uint64_t value;
+    std::memcpy(&kind, operation, 4);
+    std::memcpy(&address, operation + 8, 8);
+    std::memcpy(&value, operation + 16, 8);
+    std::memcpy(&flags, operation + 24, 4);
+    const size_t bytes = kind == 4 || kind == 5 ? 8 : 4;
+    if (bytes == 4) value = uint32_t(value);
+    if (kind == 2 || kind == 5) store(address, bytes, value);
+    if (kind == 1 || kind == 4) wait(address, bytes, value, flags, ~uint64_t{0});
+  }
+
+  const std::string& name_;
+  const hsa_kernel_dispatch_packet_t& packet_;
+  const uint8_t* arguments_;
+};
 
 }  // namespace
 
@@ -261,8 +346,7 @@ void run_kernel(const hsa_kernel_dispatch_packet_t& packet) {
     if (found == kernels.end()) return skipped("?", "the dispatch names no kernel of a loaded code object");
     loaded = found->second;
   }
-  const auto* arguments = static_cast<const uint8_t*>(packet.kernarg_address);
-  if (run_builtin(loaded.name, arguments)) {
+  if (BuiltIn(loaded.name, packet).run()) {
     STANDIN_LOG(1, "dispatch of %s, the runtime's own", loaded.name.c_str());
     return;
   }
@@ -279,7 +363,7 @@ void run_kernel(const hsa_kernel_dispatch_packet_t& packet) {
   STANDIN_LOG(1, "dispatch of %s, %ux%ux%u blocks of %ux%ux%u threads", loaded.name.c_str(), launch.blocks[0],
               launch.blocks[1], launch.blocks[2], launch.threads[0], launch.threads[1], launch.threads[2]);
   Variables variables(*loaded.executable);
-  host_kernels[loaded.name](arguments, &launch);
+  host_kernels[loaded.name](static_cast<const uint8_t*>(packet.kernarg_address), &launch);
 }
 
 }  // namespace standin

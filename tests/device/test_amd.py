@@ -86,9 +86,7 @@ def in_a_process(code: str) -> subprocess.CompletedProcess[str]:
 # -- opening -------------------------------------------------------------------------------------------------------------
 def test_it_uses_the_library_of_hip_python_and_no_other(runtime: AmdRuntime) -> None:
     mapped = {
-        line.split(maxsplit=5)[5]
-        for line in Path("/proc/self/maps").read_text().splitlines()
-        if "libamdhip64" in line
+        line.split(maxsplit=5)[5] for line in Path("/proc/self/maps").read_text().splitlines() if "libamdhip64" in line
     }
     assert mapped == {runtime.describe()["library"]}
 
@@ -127,9 +125,7 @@ def test_a_device_that_is_not_there_is_refused_by_number(runtime: AmdRuntime) ->
 # -- structures ------------------------------------------------------------------------------------------------------------
 def test_struct_layouts_and_numbers_are_those_of_amds_header(tmp_path: Path) -> None:
     compiler = shutil.which("g++") or shutil.which("clang++")
-    header = next(
-        (p for p in ("/usr/include", "/opt/rocm/include") if Path(p, "hip/hip_runtime_api.h").exists()), None
-    )
+    header = next((p for p in ("/usr/include", "/opt/rocm/include") if Path(p, "hip/hip_runtime_api.h").exists()), None)
     if compiler is None or header is None:
         pytest.skip("AMD's header (libamdhip64-dev) or a C++ compiler is not there")
     lines = ["#define __HIP_PLATFORM_AMD__", "#include <hip/hip_runtime_api.h>", "#include <cstddef>"]
@@ -234,13 +230,13 @@ def test_pitched_copies_and_fills_reach_exactly_their_boxes(device: Raw) -> None
     box = Copy3D(dst, 16, 7, src, 8, 6, 3, 2, 2, D2D, dst_pos=(4, 1, 2), src_pos=(2, 3, 1))
     graph = runtime.graph_create()
     copy = runtime.graph_add_memcpy_node(graph, (), box)
-    fill = runtime.graph_add_memset_node(graph, (copy,), Fill2D(dst + 2, 2, 0x0102, 3, 3, 16))
+    fill = runtime.graph_add_memset_node(graph, (copy,), Fill2D(dst + 2, 1, 3, 5, 3, 16))
     assert runtime.graph_memcpy_node_get_params(copy) == box
-    assert runtime.graph_memset_node_get_params(fill) == Fill2D(dst + 2, 2, 0x0102, 3, 3, 16)
+    assert runtime.graph_memset_node_get_params(fill) == Fill2D(dst + 2, 1, 3, 5, 3, 16)
     device.run(graph)
     expected = target.copy()
     expected[2:4, 1:3, 4:7] = source[1:3, 3:5, 2:5]
-    expected[0, :3, 2:8] = [2, 1] * 3
+    expected[0, :3, 2:7] = 3
     assert device.download(dst, target).tolist() == expected.tolist()
 
     runtime.memcpy_3d_async(box, device.stream)
@@ -251,6 +247,21 @@ def test_pitched_copies_and_fills_reach_exactly_their_boxes(device: Raw) -> None
         row = np.frombuffer(value.to_bytes(size, "little") * 2, "u1")
         got = device.download(dst, target)[0]
         assert [got[y, : 2 * size].tolist() for y in range(3)] == [row.tolist()] * 3
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_fill_of_wide_elements_stays_in_its_rows_or_the_target_has_a_quirk(device: Raw, size: int) -> None:
+    runtime = amd(device)
+    target = np.zeros((3, 32), "u1")
+    dst = device.upload(target)
+    graph = runtime.graph_create()
+    runtime.graph_add_memset_node(graph, (), Fill2D(dst, size, 1, 2, 3, 32))
+    device.run(graph)
+    row = np.zeros(32, "u1")
+    row[[0, size]] = 1
+    got = device.download(dst, target)
+    assert got[:, 0].tolist() == [1, 1, 1]
+    assert got.tolist() == [row.tolist()] * 3 or "memset_2d_elements" in runtime.target.quirks
 
 
 def test_an_allocation_of_the_graph_has_its_address_when_it_is_added(device: Raw) -> None:
@@ -293,6 +304,9 @@ def test_memory_operations_are_nodes(device: Raw) -> None:
     assert runtime.graph_node_get_type(write) is NodeType.BATCH_MEM_OP
     device.run(graph)
     assert device.download(words, np.zeros(4, "u4")).tolist() == [7, 0, 0, 256]
+    runtime.stream_batch_mem_op(device.stream, [MemOp("write", words + 4, 9, 4), MemOp("wait", words + 4, 8, 4, "geq")])
+    runtime.stream_synchronize(device.stream)
+    assert device.download(words, np.zeros(4, "u4"))[1] == 9
 
 
 def test_symbols_are_copied_through_their_addresses(device: Raw) -> None:

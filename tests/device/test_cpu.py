@@ -240,7 +240,7 @@ def test_fills_write_every_element_and_nothing_else(bench: Bench, size: int) -> 
 def test_a_pitched_copy_moves_its_box_only(bench: Bench) -> None:
     src_at, src = bench.words(4 * 5 * 6)
     dst_at, dst = bench.words(8 * 7 * 6)
-    src[:] = range(120)
+    src[:] = list(range(120))
     copy = Copy3D(dst_at, 32, 7, src_at, 16, 5, 8, 3, 2, DEFAULT, dst_pos=(4, 1, 2), src_pos=(8, 2, 1))
     bench.rt.memcpy_3d_async(copy, bench.stream)
     bench.rt.stream_synchronize(bench.stream)
@@ -926,6 +926,30 @@ def test_profiled_launches_say_when_each_node_ran(bench: Bench) -> None:
     rt.graph_destroy(graph)
 
 
+def test_attributes_of_a_kernel_node_belong_to_that_node_alone(bench: Bench) -> None:
+    rt = bench.rt
+    graph = rt.graph_create()
+    node = bench.add(graph, [], "empty")
+    clone = rt.graph_clone(graph)
+    rt.graph_kernel_node_set_attributes(node, cooperative=True, priority=-1)
+    value = ctypes.create_string_buffer(64)
+    read = ctypes.CDLL(str(rt.path)).hipGraphKernelNodeGetAttribute
+    read.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
+    for handle, expected in ((node, 1), (rt.graph_node_find_in_clone(node, clone), 0)):
+        assert read(handle, 2, value) == 0
+        assert int.from_bytes(value.raw[:4], "little") == expected
+    rt.graph_destroy(graph)
+    rt.graph_destroy(clone)
+
+
+def test_a_host_function_that_waits_for_the_device_is_refused_instead_of_hanging(bench: Bench) -> None:
+    codes: list[int] = []
+    waits = (bench.rt.device_synchronize, lambda: bench.rt.stream_synchronize(bench.stream))
+    bench.rt.launch_host_func(bench.stream, bench.host(lambda: codes.extend(code_of(wait) for wait in waits)), 0)
+    bench.rt.stream_synchronize(bench.stream)
+    assert codes == [800, 800]
+
+
 # -- errors ----------------------------------------------------------------------------------------------------------
 
 
@@ -1183,9 +1207,7 @@ def test_a_thread_local_capture_is_not_disturbed_by_another_thread(bench: Bench)
     for mode, survives in ((CaptureMode.THREAD_LOCAL, True), (CaptureMode.GLOBAL, False)):
         rt.stream_begin_capture(bench.stream, mode)
         codes: list[int] = []
-        thread = threading.Thread(
-            target=lambda found=codes: found.append(code_of(lambda: rt.free(rt.malloc(64))))  # type: ignore[misc]
-        )
+        thread = threading.Thread(target=lambda found=codes: found.append(code_of(lambda: rt.free(rt.malloc(64)))))
         thread.start()
         thread.join()
         assert codes == [0 if survives else 900]
@@ -1426,6 +1448,26 @@ def test_a_library_is_built_once_for_each_set_of_options(
     with pytest.raises(compiler_module.BuildFailed) as refused:
         build(compiler, "int f() { return nothing; }")
     assert "nothing" in refused.value.log
+
+
+def test_two_processes_may_build_one_library_at_once(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", str(compiler_module.cache_dir() / "zig"))
+    monkeypatch.setenv("HIPGRAPHDSL_CACHE_DIR", str(tmp_path))
+    text = (
+        "from hipgraphdsl.runtimes.cpu.compiler import build, find_compiler\n"
+        f"print(build(find_compiler(), {SMALL!r}, ('-DANSWER=4',)))"
+    )
+    answers: list[str] = []
+    threads = [threading.Thread(target=lambda: answers.append(run_python(text).stdout.strip())) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers[0] == answers[1] != ""
+    assert ctypes.CDLL(answers[0]).answer() == 4
+    assert len(list(tmp_path.glob("*.so"))) == 1
 
 
 def test_a_cache_that_cannot_be_written_is_replaced_with_a_warning(

@@ -230,7 +230,8 @@ class CpuRuntime(HipAbiRuntime):
         seed : int
             Replays the same choices; the k-th launch after this call uses the k-th part of its sequence.
         mode : {0, 1, 2}
-            0: as fast as possible. 1: each launch on one worker, in a random topological order. 2: as 0, with random delays.
+            0: as fast as possible. 1: each launch on one worker, in a random topological order. 2: as 0, with random
+            delays.
         """
         self._extension("hgcpuSetSchedule", seed & (2**64 - 1), mode)
 

@@ -180,7 +180,6 @@ struct Action {
       hgcpu_launch launch;
       uint64_t blocks;
       void** args;
-      int cooperative, priority;
     } kernel;
     struct {
       Copy run;

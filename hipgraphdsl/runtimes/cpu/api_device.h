@@ -144,6 +144,7 @@ inline const ErrorText* error_text(int code) {
       {hipErrorNotFound, "hipErrorNotFound", "named symbol not found"},
       {hipErrorNotReady, "hipErrorNotReady", "device not ready"},
       {hipErrorLaunchFailure, "hipErrorLaunchFailure", "unspecified launch failure"},
+      {hipErrorNotPermitted, "hipErrorNotPermitted", "a host function must not wait for the device"},
       {hipErrorNotSupported, "hipErrorNotSupported", "operation not supported"},
       {hipErrorStreamCaptureUnsupported, "hipErrorStreamCaptureUnsupported", "operation not permitted when stream is capturing"},
       {hipErrorStreamCaptureInvalidated, "hipErrorStreamCaptureInvalidated",
@@ -429,6 +430,10 @@ inline int run_synchronously(Action* action) {
       stream_release(other);
     }
   }
+  if (!idle && t_in_host_function) {
+    action_release(action);
+    return fail(hipErrorNotPermitted);
+  }
   if (!idle) {
     stream_submit(s, action, nullptr, nullptr);
     stream_wait_for(s, s->submitted.get(), 0);
@@ -655,8 +660,11 @@ inline int launch_kernel(Handle function, dim3 grid, dim3 block, unsigned shared
   STREAM(s, stream);
   Action* a;
   if (int code = action_kernel(&a, function, grid, block, shared, params, extra)) return fail(code);
-  a->kernel.cooperative = cooperative;
-  return stream_put(s, a);
+  if (!s->capture.relaxed()) return fail(stream_submit(s, a, nullptr, nullptr));
+  Node* node = nullptr;
+  if (int code = capture_add(s, a, &node)) return fail(code);
+  node->cooperative = cooperative;
+  return hipSuccess;
 }
 API int hipModuleLaunchKernel(Handle function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                               unsigned shared, Handle stream, void** params, void** extra) {

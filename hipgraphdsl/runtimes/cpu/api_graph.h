@@ -395,10 +395,6 @@ inline int set_node(Handle node, int type, Action* action, int code) {
     action_release(action);
     return fail(hipErrorInvalidValue);
   }
-  if (type == hipGraphNodeTypeKernel) {
-    action->kernel.cooperative = n->action->kernel.cooperative;
-    action->kernel.priority = n->action->kernel.priority;
-  }
   action_release(n->action);
   n->action = action;
   return hipSuccess;
@@ -468,8 +464,8 @@ API int hipGraphKernelNodeSetAttribute(Handle node, int attribute, const hipLaun
   ENTER();
   NODE(n, node, hipGraphNodeTypeKernel);
   REQUIRE(value, hipErrorInvalidValue);
-  if (attribute == kAttributeCooperative) n->action->kernel.cooperative = value->cooperative != 0;
-  else if (attribute == kAttributePriority) n->action->kernel.priority = value->priority;
+  if (attribute == kAttributeCooperative) n->cooperative = value->cooperative != 0;
+  else if (attribute == kAttributePriority) n->priority = value->priority;
   else return fail(hipErrorInvalidValue);
   return hipSuccess;
 }
@@ -477,8 +473,8 @@ API int hipGraphKernelNodeGetAttribute(Handle node, int attribute, hipLaunchAttr
   ENTER();
   NODE(n, node, hipGraphNodeTypeKernel);
   REQUIRE(value, hipErrorInvalidValue);
-  if (attribute == kAttributeCooperative) value->cooperative = n->action->kernel.cooperative;
-  else if (attribute == kAttributePriority) value->priority = n->action->kernel.priority;
+  if (attribute == kAttributeCooperative) value->cooperative = n->cooperative;
+  else if (attribute == kAttributePriority) value->priority = n->priority;
   else return fail(hipErrorInvalidValue);
   return hipSuccess;
 }
@@ -553,10 +549,6 @@ inline int set_exec_node(Handle exec, Handle node, int type, Action* action, int
   if (code) {
     action_release(action);
     return fail(code);
-  }
-  if (type == hipGraphNodeTypeKernel) {
-    action->kernel.cooperative = x->program->entries[i].action->kernel.cooperative;
-    action->kernel.priority = x->program->entries[i].action->kernel.priority;
   }
   exec_set_action(x, i, action);
   return hipSuccess;

@@ -50,13 +50,23 @@ inline int wait_allowed(Stream* s) {
   }
   return unsafe_call();
 }
-// Waits for all that the stream has now; deadline 0: for ever, 1: only asks.
+// Whether the stream has done all that it has now. Deadline 0: waits for ever; 1: only looks.
+inline bool stream_reached(Stream* s, uint64_t deadline) {
+  uint64_t target = s->submitted.get_sequential();
+  return s->completed.get_sequential() >= target || (deadline != 1 && stream_wait_for(s, target, deadline));
+}
 inline int stream_finish(Stream* s, uint64_t deadline) {
   if (int code = wait_allowed(s)) return fail(code);
-  if (s->is_null && streams().blocking.relaxed() > 1) order_with_null_stream(s);
+  REQUIRE(!t_in_host_function || deadline == 1, hipErrorNotPermitted);
+  Vec<Stream*> held;  // the null stream is done when all that order themselves with it are
+  if (s->is_null && streams().blocking.relaxed() > 1) streams_hold(held);
+  bool done = true;
+  for (Stream* other : held) {
+    if (other->blocking && done) done = stream_reached(other, deadline);
+    stream_release(other);
+  }
   s->refs.add(1);
-  uint64_t target = s->submitted.get_sequential();
-  bool done = s->completed.get_sequential() >= target || (deadline != 1 && stream_wait_for(s, target, deadline));
+  done = done && stream_reached(s, deadline);
   int code = done ? stream_take_error(s) : int(hipErrorNotReady);
   stream_release(s);
   return fail(code);
@@ -81,6 +91,7 @@ API int hgcpuStreamWait(Handle stream, uint64_t timeout_us) {
 API int hipDeviceSynchronize() {
   ENTER();
   if (int code = capture_refuse(hipErrorStreamCaptureUnsupported, true)) return fail(code);
+  REQUIRE(!t_in_host_function, hipErrorNotPermitted);
   Vec<Stream*> held;
   streams_hold(held);
   int first = hipSuccess;
@@ -187,6 +198,10 @@ API int hipEventSynchronize(Handle event) {
   if (int code = event_wait_allowed(e)) return fail(code);
   Token* t = event_last(e);
   if (!t) return hipSuccess;
+  if (t_in_host_function && !t->done.get()) {
+    token_release(t);
+    return fail(hipErrorNotPermitted);
+  }
   for (uint64_t end = now_ns() + kSpinNs; !t->done.get() && now_ns() < end;) sched_yield();
   if (!t->done.get()) {
     Sleep& sleep = token_sleep();

@@ -30,7 +30,7 @@ struct hgcpu_fiber;
 
 // -- words ------------------------------------------------------------------------------------------------------------
 
-#define __global__ inline __attribute__((always_inline))
+#define __global__ inline
 #define __device__
 #define __host__
 #define __constant__
@@ -49,7 +49,7 @@ struct hgcpu_fiber;
 #define HGCPU_CPU 1
 
 #if defined(__clang__)
-#define HGCPU_PARALLEL _Pragma("clang loop vectorize(assume_safety)")
+#define HGCPU_PARALLEL _Pragma("clang loop vectorize(assume_safety) vectorize_predicate(enable) interleave_count(1)")
 #define HGCPU_SITE ((uint32_t)__builtin_LINE() << 12 | ((uint32_t)__builtin_COLUMN() & 4095u))
 #else
 #define HGCPU_PARALLEL

@@ -129,6 +129,7 @@ struct Flat {
   struct Item {
     Action* action;
     Handle handle;
+    int priority;
   };
   struct Edge {
     uint32_t from, to;
@@ -137,8 +138,8 @@ struct Flat {
   Vec<Edge> edges;
   Exec* exec = nullptr;
 
-  uint32_t item(Action* action, Handle handle) {
-    items.push({action, handle});
+  uint32_t item(Action* action, Handle handle, int priority = 0) {
+    items.push({action, handle, priority});
     return items.count - 1;
   }
   void add(Graph* g, uint32_t entry, uint32_t exit) {
@@ -153,7 +154,7 @@ struct Flat {
         exec->entry_of.put(n->cloned_from, in[i]);
         add(n->child, in[i], out[i]);
       } else {
-        in[i] = out[i] = item(action_hold(n->action), n->cloned_from);
+        in[i] = out[i] = item(action_hold(n->action), n->cloned_from, n->priority);
       }
       n->exec_index = out[i];
     }
@@ -266,8 +267,7 @@ inline int exec_new(Graph* g, unsigned long long flags, Exec** out) {
     const Action* a = flat.items[i].action;
     ranked.clear();
     for (uint32_t j = first[i]; j < first[i + 1]; ++j) {
-      const Action* s = flat.items[to[j]].action;
-      ranked.push({place[to[j]], height[to[j]], s->type == hipGraphNodeTypeKernel ? s->kernel.priority : 0});
+      ranked.push({place[to[j]], height[to[j]], flat.items[to[j]].priority});
     }
     // The longest way to the end goes first.
     if (ranked.count > 1) qsort(ranked.items, ranked.count, sizeof(Ranked), by_rank);

@@ -11,6 +11,7 @@ struct Node {
   Graph* child = nullptr;
   uint32_t index = 0;  // in graph->nodes
   uint32_t exec_index = 0;
+  int cooperative = 0, priority = 0;  // attributes of a kernel node
   Handle cloned_from = 0;
   Vec<Node*> before, after;
 };
@@ -62,6 +63,8 @@ inline Graph* graph_copy(const Graph* g, bool with_handles) {
   for (const Node* n : g->nodes) {
     Node* made = node_new(copy, action_hold(n->action), with_handles);
     made->cloned_from = n->handle;
+    made->cooperative = n->cooperative;
+    made->priority = n->priority;
     if (n->child) {
       made->child = graph_copy(n->child, with_handles);
       made->child->is_child = true;

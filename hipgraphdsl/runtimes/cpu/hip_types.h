@@ -20,6 +20,7 @@ enum hipError_t : int {
   hipErrorNotReady = 600,
   hipErrorPeerAccessUnsupported = 217,
   hipErrorLaunchFailure = 719,
+  hipErrorNotPermitted = 800,
   hipErrorNotSupported = 801,
   hipErrorStreamCaptureUnsupported = 900,
   hipErrorStreamCaptureInvalidated = 901,

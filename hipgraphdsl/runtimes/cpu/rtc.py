@@ -31,7 +31,7 @@ __all__ = ["IMAGE_PREFIX", "compile_kernels"]
 IMAGE_PREFIX: Final = b"HGCPU:"
 
 _OPTIONS: Final = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fsigned-char")
-_CLANG_OPTIONS: Final = ("-Wno-pass-failed", "-Wno-unknown-attributes", "-Wno-ignored-attributes", "-mllvm", "-inline-threshold=1000")
+_CLANG_OPTIONS: Final = ("-Wno-pass-failed", "-Wno-unknown-attributes", "-Wno-ignored-attributes", "-mllvm", "-inline-threshold=20000")
 _GCC_OPTIONS: Final = ("-Wno-unknown-pragmas", "-Wno-attributes", "-Wno-psabi")
 #: Options for a GPU's compiler that mean nothing here.
 _GPU_OPTIONS: Final = re.compile(
@@ -208,7 +208,7 @@ class _Entries:
         flush = "  hgcpu_flush();\n" if "printf" in kernel.words else ""
         loads = "".join(f"  {value}\n" for value in values)
         return f"""
-extern "C" {{ static int hgcpu_entry_{n}(const hgcpu_launch* launch, void* const* args, uint64_t first, uint64_t last) {{
+extern "C" {{ int hgcpu_entry_{n}(const hgcpu_launch* launch, void* const* args, uint64_t first, uint64_t last) {{
 {loads}{dynamic}  hgcpu_blocks blocks(launch, first);
   for (; first < last; ++first, blocks.advance()) {{
     for (uint32_t z = 0; z < blocks.block.z; ++z) {{
@@ -251,7 +251,7 @@ static void hgcpu_body_{n}(void* pointer, hgcpu_fiber* self) {{
   thread.hgcpu_self = self;
   thread.{member}({given});
 }}
-extern "C" {{ static int hgcpu_entry_{n}(const hgcpu_launch* launch, void* const* args, uint64_t first, uint64_t last) {{
+extern "C" {{ int hgcpu_entry_{n}(const hgcpu_launch* launch, void* const* args, uint64_t first, uint64_t last) {{
   hgcpu_worker* worker = hgcpu_this_worker(launch->shared_bytes);
   if (!worker) return 2;
   hgcpu_job_{n} job = {{hgcpu_blocks(launch, first), worker->dynamic{values}}};

@@ -1,0 +1,296 @@
+"""``hipgraphdsl bench cpu``: relaunch, kernels against hand-written loops, and the cost of building, on the CPU runtime."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import time
+import tracemalloc
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress
+
+from ..executable import Executable
+from ..graph import Graph
+from ..kernels import Module
+from ..runtimes import open_runtime
+from .measure import Result, percentile, repeat_us, without_gc
+from .shapes import chain, kernel, layers
+
+__all__ = ["add_arguments", "main", "run"]
+
+_WAVE: Final = r"""
+extern "C" __global__ void wave2d_4o(
+    const float* U0, const float* U1, float* U2, const float* V, int N0, int N1,
+    float dt2, float inv_dx02, float inv_dx12, int P0, int P1, float pi2fm2t2)
+{
+    const int i0 = blockIdx.y * blockDim.y + threadIdx.y;
+    const int i1 = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i0 < 2 || i0 >= N0 - 2 || i1 < 2 || i1 >= N1 - 2) return;
+    const int at = i0 * N1 + i1;
+    const float far = -1.0f / 12.0f, near = 4.0f / 3.0f, here = -2.5f;
+    const float along0 = far * (U1[at - 2 * N1] + U1[at + 2 * N1]) + near * (U1[at - N1] + U1[at + N1]) + here * U1[at];
+    const float along1 = far * (U1[at - 2] + U1[at + 2]) + near * (U1[at - 1] + U1[at + 1]) + here * U1[at];
+    float next = 2.0f * U1[at] - U0[at] + dt2 * V[at] * V[at] * (along0 * inv_dx02 + along1 * inv_dx12);
+    if (i0 == P0 && i1 == P1) next += (1.0f - 2.0f * pi2fm2t2) * expf(-pi2fm2t2);
+    U2[at] = next;
+}
+"""
+_WAVE_BY_HAND: Final = r"""
+#include <math.h>
+extern "C" __attribute__((visibility("default"))) void wave2d_by_hand(
+    const float* __restrict__ U0, const float* __restrict__ U1, float* __restrict__ U2, const float* __restrict__ V, int N0, int N1,
+    float dt2, float inv_dx02, float inv_dx12, int P0, int P1, float pi2fm2t2)
+{
+    const float far = -1.0f / 12.0f, near = 4.0f / 3.0f, here = -2.5f;
+    for (int i0 = 2; i0 < N0 - 2; ++i0)
+        for (int i1 = 2; i1 < N1 - 2; ++i1) {
+            const int at = i0 * N1 + i1;
+            const float along0 = far * (U1[at - 2 * N1] + U1[at + 2 * N1]) + near * (U1[at - N1] + U1[at + N1]) + here * U1[at];
+            const float along1 = far * (U1[at - 2] + U1[at + 2]) + near * (U1[at - 1] + U1[at + 1]) + here * U1[at];
+            U2[at] = 2.0f * U1[at] - U0[at] + dt2 * V[at] * V[at] * (along0 * inv_dx02 + along1 * inv_dx12);
+        }
+    U2[P0 * N1 + P1] += (1.0f - 2.0f * pi2fm2t2) * expf(-pi2fm2t2);
+}
+"""
+_MATMUL: Final = r"""
+#define TILE 16
+extern "C" __global__ void matmul(const float* A, const float* B, float* C, int n)
+{
+    __shared__ float a[TILE][TILE];
+    __shared__ float b[TILE][TILE];
+    int row = blockIdx.y * TILE + threadIdx.y, col = blockIdx.x * TILE + threadIdx.x;
+    float sum = 0.0f;
+    for (int t = 0; t < n / TILE; ++t) {
+        a[threadIdx.y][threadIdx.x] = A[row * n + t * TILE + threadIdx.x];
+        b[threadIdx.y][threadIdx.x] = B[(t * TILE + threadIdx.y) * n + col];
+        __syncthreads();
+        for (int k = 0; k < TILE; ++k) sum += a[threadIdx.y][k] * b[k][threadIdx.x];
+        __syncthreads();
+    }
+    C[row * n + col] = sum;
+}
+"""
+_MATMUL_BY_HAND: Final = r"""
+#define TILE 16
+extern "C" __attribute__((visibility("default"))) void matmul_by_hand(
+    const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int n)
+{
+    for (int by = 0; by < n / TILE; ++by)
+        for (int bx = 0; bx < n / TILE; ++bx) {
+            float a[TILE][TILE], b[TILE][TILE], sum[TILE][TILE] = {};
+            for (int t = 0; t < n / TILE; ++t) {
+                for (int y = 0; y < TILE; ++y)
+                    for (int x = 0; x < TILE; ++x) {
+                        a[y][x] = A[(by * TILE + y) * n + t * TILE + x];
+                        b[y][x] = B[(t * TILE + y) * n + bx * TILE + x];
+                    }
+                for (int y = 0; y < TILE; ++y)
+                    for (int k = 0; k < TILE; ++k)
+                        for (int x = 0; x < TILE; ++x) sum[y][x] += a[y][k] * b[k][x];
+            }
+            for (int y = 0; y < TILE; ++y)
+                for (int x = 0; x < TILE; ++x) C[(by * TILE + y) * n + bx * TILE + x] = sum[y][x];
+        }
+}
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the benchmark's options."""
+    parser.add_argument("--quick", action="store_true", help="fewer repeats, and graphs of 10 000 nodes at most")
+    parser.add_argument("-o", "--output", metavar="FILE", help="also write the figures as .json or .csv")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run the benchmark and print its table."""
+    console = Console()
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task("bench cpu", total=None)
+        result = run(quick=args.quick, report=lambda what: progress.update(task, description=what))
+    result.print(console)
+    if args.output:
+        result.write(args.output)
+    return 0
+
+
+def run(quick: bool = False, report: Callable[[str], None] = lambda what: None) -> Result:
+    """Measure and return all figures."""
+    result = Result("cpu")
+    report("relaunching 1000 empty kernels")
+    _relaunch(result, 200 if quick else 1000)
+    report("wave2d and matmul against hand-written loops")
+    _kernels(result, 40 if quick else 200)
+    for size in (10_000,) if quick else (10_000, 100_000):
+        for name, shape in (("chain", chain), ("layers of 8", layers)):
+            report(f"building {name}, {size} nodes")
+            _building(result, name, shape, size)
+    if not quick:
+        for name in ("chain", "layers of 8"):
+            small, large = (
+                next(r.value for r in result.rows if r.what == f"build {name}, {size} nodes: in all") * size for size in (10_000, 100_000)
+            )
+            result.add(f"build {name}: 100 000 nodes against 10 000", large / small, "x", 12)
+    report("memory of 10 000 nodes")
+    for name, shape in (("chain", chain), ("layers of 8", layers)):
+        _memory(result, name, shape)
+    return result
+
+
+def _relaunch(result: Result, repeats: int) -> None:
+    with chain(1000).compile(runtime="cpu", check=False) as exe:
+        exe.run()
+        submits, totals = [], []
+        for _ in range(repeats):
+            started = time.perf_counter_ns()
+            exe.launch()
+            submitted = time.perf_counter_ns()
+            exe.synchronize()
+            totals.append((time.perf_counter_ns() - started) / 1e3)
+            submits.append((submitted - started) / 1e3)
+        result.add("relaunch a chain of 1000 empty kernels, until done", percentile(totals, 50) / 1000, "us/node", 2,
+                   f"p99 {percentile(totals, 99) / 1000:.3f}")
+        result.add("... submit", percentile(submits, 50), "us", 20, f"p99 {percentile(submits, 99):.1f}")
+
+
+def _by_hand(source: str, name: str) -> Any:
+    from ..runtimes.cpu.compiler import build, find_compiler
+
+    # The options that kernels are compiled with; a barrier-free loop nest needs no others.
+    options = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
+    return getattr(ctypes.CDLL(str(build(find_compiler(), source, options, stem=name, what=name))), name)
+
+
+def _kernels(result: Result, repeats: int) -> None:
+    n = 256
+    rng = np.random.default_rng(0)
+    start = [rng.standard_normal((n, n)).astype("f4") for _ in range(2)]
+    g = Graph("wave")
+    u0, u1 = (g.device_array(f"u{i}", values) for i, values in enumerate(start))
+    u2 = g.device_array("u2", np.zeros((n, n), "f4"))
+    v = g.device_array("v", np.full((n, n), 0.3, "f4"))
+    scalars = (n, n, 0.1, 1.0, 1.0, n // 2, n // 2, 0.25)
+    g.kernel(Module(_WAVE, name="wave")["wave2d_4o"], (n // 64, n // 4), (64, 4), (u0, u1, u2, v, *scalars))
+    hand = _by_hand(_WAVE_BY_HAND, "wave2d_by_hand")
+    hand.argtypes = [ctypes.c_void_p] * 4 + [ctypes.c_int] * 2 + [ctypes.c_float] * 3 + [ctypes.c_int] * 2 + [ctypes.c_float]
+    out = np.zeros((n, n), "f4")
+    speed = np.full((n, n), 0.3, "f4")
+    pointers = [a.ctypes.data for a in (*start, out, speed)]
+    with g.compile(runtime="cpu", backend="serial") as exe:
+        exe.run()
+        assert np.allclose(exe.read("u2"), (hand(*pointers, *scalars), out)[1], rtol=1e-5, atol=1e-5), "wave2d differs"
+    _against(result, "wave2d 256 x 256", g, lambda: hand(*pointers, *scalars), repeats, 1.5)
+
+    a, b = (rng.standard_normal((n, n)).astype("f4") for _ in range(2))
+    g = Graph("matmul")
+    x, y = g.device_array("x", a), g.device_array("y", b)
+    z = g.device_array("z", shape=(n, n), dtype="float32")
+    g.kernel(Module(_MATMUL, name="matmul")["matmul"], (n // 16, n // 16), (16, 16), (x, y, z, n))
+    hand_matmul = _by_hand(_MATMUL_BY_HAND, "matmul_by_hand")
+    hand_matmul.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int]
+    with g.compile(runtime="cpu", backend="serial") as exe:
+        exe.run()
+        hand_matmul(a.ctypes.data, b.ctypes.data, out.ctypes.data, n)
+        assert np.allclose(exe.read("z"), out, rtol=1e-4, atol=1e-3), "matmul differs"
+    _against(
+        result, "tiled matmul with barriers", g, lambda: hand_matmul(a.ctypes.data, b.ctypes.data, out.ctypes.data, n), repeats, 5
+    )
+
+
+def _against(result: Result, what: str, g: Graph, hand: Callable[[], Any], repeats: int, limit: float) -> None:
+    """Time one kernel on one thread against the hand-written loop, in turn.
+
+    One launch runs on all workers; blocks are called directly here, so that one thread is compared with one thread.
+    """
+    node = next(iter(g.nodes))
+    with g.compile(runtime="cpu", backend="explicit") as exe:
+        exe.run()
+        blocks = _Blocks(exe, node)
+        pairs = [(repeat_us(blocks, 1)[0], repeat_us(hand, 1)[0]) for _ in range(repeats)]
+    ours, theirs = percentile([p[0] for p in pairs], 20), percentile([p[1] for p in pairs], 20)
+    result.add(f"{what}: kernel against the same loops by hand, one thread", ours / theirs, "x", limit,
+               f"{ours:.1f} us against {theirs:.1f} us")
+
+
+class _Blocks:
+    """Calls all blocks of a kernel node on this thread, past the runtime."""
+
+    class _Launch(ctypes.Structure):
+        _fields_ = (
+            ("grid", ctypes.c_uint32 * 3), ("block", ctypes.c_uint32 * 3), ("shared", ctypes.c_uint32), ("reserved", ctypes.c_uint32)
+        )
+
+    class _Kernel(ctypes.Structure):
+        _fields_ = (("name", ctypes.c_char_p), ("entry", ctypes.c_void_p))
+
+    class _Info(ctypes.Structure):
+        _fields_ = (("abi", ctypes.c_uint32), ("count", ctypes.c_uint32), ("kernels", ctypes.c_void_p))
+
+    def __init__(self, exe: Executable, node: Any) -> None:
+        runtime = open_runtime("cpu")
+        code = runtime.rtc_compile(node.kernel.module.source, [node.kernel.name], name=node.kernel.module.name)
+        library = ctypes.CDLL(code.image.partition(b":")[2].rstrip(b"\0").decode())
+        library.hgcpu_module.restype = ctypes.POINTER(self._Info)
+        info = library.hgcpu_module().contents
+        kernels = ctypes.cast(info.kernels, ctypes.POINTER(self._Kernel))
+        entry = kernels[0].entry
+        program: Any = exe._program
+        operation = program.operations[0]
+        self._launch = self._Launch(
+            (ctypes.c_uint32 * 3)(*operation.grid), (ctypes.c_uint32 * 3)(*operation.block), operation.shared_bytes, 0
+        )
+        self._args = operation.packer.pack(operation.values)
+        self._packer = operation.packer
+        self._count = operation.grid[0] * operation.grid[1] * operation.grid[2]
+        kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64)
+        self._entry = kind(entry)
+        self._library = library
+        self._address = ctypes.addressof(self._launch)
+
+    def __call__(self) -> None:
+        code = self._entry(self._address, self._args, 0, self._count)
+        if code:
+            raise RuntimeError(f"the kernel returned {code}")
+
+
+def _building(result: Result, name: str, shape: Callable[[int], Graph], nodes: int) -> None:
+    kernel()
+    shape(100).compile(runtime="cpu").close()  # the kernel is compiled and the runtime is open
+    clock = time.perf_counter
+    with without_gc():
+        t0 = clock()
+        g = shape(nodes)
+        t1 = clock()
+        g.check("cpu")
+        t2 = clock()
+        exe = g.compile(runtime="cpu", check=False)
+        t3 = clock()
+    plan_us, build_us = exe.stats.plan_us / nodes, exe.stats.build_us / nodes
+    exe.close()
+    steps = (("declare and infer", t1 - t0), ("check", t2 - t1))
+    for what, seconds in steps:
+        result.add(f"build {name}, {nodes} nodes: {what}", seconds / nodes * 1e6, "us/node")
+    result.add(f"build {name}, {nodes} nodes: plan", plan_us, "us/node")
+    result.add(f"build {name}, {nodes} nodes: lower and instantiate", build_us, "us/node")
+    result.add(f"build {name}, {nodes} nodes: in all", (t3 - t0) / nodes * 1e6, "us/node", 50 if nodes == 10_000 else None)
+
+
+def _memory(result: Result, name: str, shape: Callable[[int], Graph]) -> None:
+    nodes = 10_000
+    shape(100).compile(runtime="cpu").close()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        g = shape(nodes)
+        g.check("cpu")
+        exe = g.compile(runtime="cpu", check=False)
+        used = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    exe.close()
+    result.add(f"memory of {name}: graph, plan and executable", used / nodes, "bytes/node", 5000, "Python's own, by tracemalloc")
+
+

@@ -1,0 +1,132 @@
+"""Graphs of a shape and a size, of one small kernel each."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from ..graph import Graph
+from ..kernels import Kernel, Module
+
+__all__ = ["SHAPES", "chain", "kernel", "layers"]
+
+_MODULE = Module(
+    r"""
+extern "C" __global__ void empty(const float* x, float* y, int n) {}
+extern "C" __global__ void axpy(const float* x, float* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = y[i] * 0.5f + x[i];
+}
+""",
+    name="shapes",
+)
+
+
+def kernel(name: str = "empty") -> Kernel:
+    """Return ``"empty"`` or ``"axpy"``."""
+    return _MODULE[name]
+
+
+def _arrays(g: Graph, count: int, n: int) -> list[Any]:
+    return [g.device_array(f"a{i}", shape=n, dtype="float32") for i in range(count)]
+
+
+def chain(nodes: int, what: str = "empty", n: int = 256) -> Graph:
+    """Return a chain: each node reads what the one before it wrote."""
+    g = Graph(f"chain_{nodes}")
+    x, y = _arrays(g, 2, n)
+    k = kernel(what)
+    for _ in range(nodes):
+        g.kernel(k, -(-n // 256), 256, (x, y, n))
+        x, y = y, x
+    return g
+
+
+def layers(nodes: int, width: int = 8, what: str = "empty", n: int = 256) -> Graph:
+    """Return layers of `width` nodes; each node reads two arrays of the layer before, so every node has several edges."""
+    g = Graph(f"layers_{nodes}")
+    here, there = _arrays(g, 2 * width, n)[:width], None
+    there = [g.arrays[f"a{i}"] for i in range(width, 2 * width)]
+    k = kernel(what)
+    for i in range(nodes):
+        j = i % width
+        g.kernel(k, -(-n // 256), 256, (here[j], there[(j + 1) % width], n))
+        if j == width - 1:
+            here, there = there, here
+    return g
+
+
+def parallel(nodes: int, width: int = 1 << 30, what: str = "empty", n: int = 256) -> Graph:
+    """Return `width` chains side by side; as many as nodes by default, so that all are independent."""
+    g = Graph(f"parallel_{nodes}")
+    width = min(width, nodes)
+    sources, targets = _arrays(g, 1, n), [g.device_array(f"y{i}", shape=n, dtype="float32") for i in range(width)]
+    k = kernel(what)
+    for i in range(nodes):
+        g.kernel(k, -(-n // 256), 256, (sources[0], targets[i % width], n))
+    return g
+
+
+def fan_out(nodes: int, what: str = "empty", n: int = 256) -> Graph:
+    """Return one node whose result all others read."""
+    g = Graph(f"fan_out_{nodes}")
+    x = g.device_array("x", shape=n, dtype="float32")
+    k = kernel(what)
+    root = g.device_array("root", shape=n, dtype="float32")
+    g.kernel(k, -(-n // 256), 256, (root, x, n))
+    for i in range(nodes - 1):
+        g.kernel(k, -(-n // 256), 256, (x, g.device_array(f"y{i}", shape=n, dtype="float32"), n))
+    return g
+
+
+def fan_in(nodes: int, what: str = "empty", n: int = 256) -> Graph:
+    """Return independent nodes and one that follows all of them."""
+    g = parallel(nodes - 1, what=what, n=n) if nodes > 1 else Graph("fan_in_1")
+    g.name = f"fan_in_{nodes}"
+    out = g.device_array("out", shape=n, dtype="float32")
+    x = g.device_array("x", shape=n, dtype="float32")
+    g.kernel(kernel(what), -(-n // 256), 256, (x, out, n), after=list(g.dag))
+    return g
+
+
+def diamonds(nodes: int, what: str = "empty", n: int = 256) -> Graph:
+    """Return a stack of diamonds: one node, two beside each other, one, two, ..."""
+    g = Graph(f"diamonds_{nodes}")
+    a, b, c = _arrays(g, 3, n)
+    k = kernel(what)
+    for i in range(nodes):
+        x, y = ((a, b), (a, c))[i % 3 - 1] if i % 3 else (b, a)
+        g.kernel(k, -(-n // 256), 256, (x, y, n))
+    return g
+
+
+def random_layers(nodes: int, what: str = "empty", n: int = 256, seed: int = 0) -> Graph:
+    """Return layers of random width whose nodes read random arrays of the layer before."""
+    g = Graph(f"random_{nodes}")
+    rng = random.Random(seed)
+    k = kernel(what)
+    before = [g.device_array("x", shape=n, dtype="float32")]
+    made = 0
+    while made < nodes:
+        width = min(rng.randint(1, 16), nodes - made)
+        layer = []
+        for _ in range(width):
+            y = g.device_array(f"y{made}", shape=n, dtype="float32")
+            g.kernel(k, -(-n // 256), 256, (rng.choice(before), y, n))
+            layer.append(y)
+            made += 1
+        before = layer
+    return g
+
+
+SHAPES: dict[str, Callable[..., Graph]] = {
+    "chain": chain,
+    "layers": layers,
+    "parallel": parallel,
+    "fan_out": fan_out,
+    "fan_in": fan_in,
+    "diamonds": diamonds,
+    "random": random_layers,
+}
+"""Builders by name: ``shape(nodes, what="empty")``."""

@@ -1,0 +1,1051 @@
+"""The command line: info, check, show, run, verify, bench, diff, schema.
+
+Exit status: 0 good, 1 the workflow is faulty, 2 used wrongly, 3 the runtime is not there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+import json
+import logging
+import os
+import pkgutil
+import platform
+import re
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Optional
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from .arrays import AllocArray, Array, ExternalArray, HostArray, Parameter
+from .defects import DEFECTS, defects_for
+from .errors import DeclarationError, HipGraphError, RuntimeUnavailable
+from .export import export_graph, formats, write_file
+from .export import json as json_format
+from .export.diff import compare
+from .export.schema import schema
+from .export.style import human_bytes
+from .graph import Graph
+from .nodes import CapturedNode, ChildGraphNode, ConditionalNode, HostNode, Node, UnboundCallback
+from .plan import Lanes
+from .runtimes import explain_auto, open_runtime
+from .runtimes.base import Runtime
+from .target import Target
+from .workflow import Workflow
+
+__all__ = ["load_graph", "main"]
+
+GOOD, FAULTY, MISUSED, UNAVAILABLE = 0, 1, 2, 3
+_INTERRUPTED, _PIPE = 130, 141  # what a shell reports for a program that SIGINT or SIGPIPE ended
+
+_log = logging.getLogger("hipgraphdsl")
+
+_FILES = (".json", ".yaml", ".yml", ".graphml")
+
+_WORKFLOW_HELP = (
+    "a JSON, YAML or GraphML file, or file.py[:name] or package.module[:name], where name is a Graph or a function that returns"
+    " one (default: build)"
+)
+
+
+class _Misuse(Exception):
+    """The command line is wrong; ends with status 2."""
+
+
+class _UserCodeFailed(Exception):
+    """The user's own module or function raised; ends with status 1."""
+
+
+# -- entry -------------------------------------------------------------------------------------------------------------
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Run a command and return its exit status.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        Arguments without the program's name; by default those of the process.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    verbose = False
+    try:
+        with _logging():
+            options = _parse(arguments)
+            verbose = options.verbose
+            if verbose:
+                _log.setLevel(logging.DEBUG)
+            status: int = options.command(options)
+        sys.stdout.flush()
+        return status
+    except _Misuse as error:
+        return _complain(str(error), MISUSED)
+    except RuntimeUnavailable as error:
+        return _complain(str(error), UNAVAILABLE, verbose)
+    except (HipGraphError, _UserCodeFailed) as error:
+        return _complain(str(error), FAULTY, verbose)
+    except KeyboardInterrupt:
+        return _complain("interrupted", _INTERRUPTED)
+    except BrokenPipeError:
+        # What reads the output has gone; the interpreter must not complain when it flushes at exit.
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _PIPE
+
+
+def _complain(message: str, status: int, verbose: bool = False) -> int:
+    if verbose:
+        traceback.print_exc()
+    with suppress(BrokenPipeError):
+        print(f"hipgraphdsl: {message}", file=sys.stderr)
+    return status
+
+
+@contextmanager
+def _logging() -> Iterator[None]:
+    """Show the package's messages on stderr while a command runs."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("hipgraphdsl: %(levelname)s: %(message)s"))
+    level = _log.level
+    _log.addHandler(handler)
+    try:
+        yield
+    finally:
+        _log.removeHandler(handler)
+        _log.setLevel(level)
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28, width=min(110, max(60, Console(stderr=True).width)))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="hipgraphdsl",
+        description="Check, show, run and compare GPU workflows, on AMD, NVIDIA or any CPU.",
+        epilog="examples:\n"
+        "  hipgraphdsl info\n"
+        "  hipgraphdsl check examples/04_wave2d.py --target amd:gfx942\n"
+        "  hipgraphdsl show examples/04_wave2d.py -o wave.svg\n"
+        "  hipgraphdsl run wave.json --runtime cpu --param dt=0.01 --repeat 100\n"
+        "  hipgraphdsl diff old.json new.json\n"
+        "\nexit status: 0 good, 1 the workflow is faulty, 2 used wrongly, 3 the runtime is not there",
+        formatter_class=_Help,
+    )
+    version = importlib.import_module("hipgraphdsl").__version__
+    parser.add_argument("--version", action="version", version=f"hipgraphdsl {version}")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show tracebacks and debug messages")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    def add(name: str, command: Callable[[argparse.Namespace], int], text: str, *examples: str) -> argparse.ArgumentParser:
+        shown = "examples:\n" + "\n".join(f"  hipgraphdsl {name} {example}".rstrip() for example in examples)
+        sub = commands.add_parser(
+            name, help=re.split(r"[.:](?:\s|$)", text[0].lower() + text[1:])[0], description=text, epilog=shown, formatter_class=_Help
+        )
+        sub.set_defaults(command=command)
+        return sub
+
+    def add_workflow(sub: argparse.ArgumentParser) -> None:
+        sub.add_argument("workflow", metavar="WORKFLOW", help=_WORKFLOW_HELP)
+
+    def add_supplies(sub: argparse.ArgumentParser) -> None:
+        sub.add_argument(
+            "--array", action="append", default=[], metavar="NAME=FILE.npy", help="values of an array that a file holds only as a hash"
+        )
+        sub.add_argument(
+            "--import-callbacks", action="store_true", help="import the Python callbacks that a JSON file names; only for files that you trust"
+        )
+
+    info = add("info", _info, "Say what is on this machine: versions, runtimes, devices, compilers, known defects.", "", "--json")
+    info.add_argument("--device", type=int, default=0, metavar="N", help="number of the device (default: 0)")
+    info.add_argument("--target", metavar="NAME", help="list the known defects of this target instead, e.g. amd:gfx942@7.2")
+    info.add_argument("--json", action="store_true", help="print JSON")
+
+    check = add(
+        "check",
+        _check,
+        "Look for faults in a workflow: races, lifetimes, arguments, limits. Nothing is compiled or run.",
+        "wave.py",
+        "wave.json --target amd:gfx942@7.2",
+        "wave.py --format sarif -o wave.sarif",
+    )
+    add_workflow(check)
+    check.add_argument("--target", metavar="NAME", help="also check the limits and defects of a device: cpu, amd:gfx942, nvidia:sm_90, ...")
+    check.add_argument("--format", choices=("text", "json", "sarif"), default="text", help="(default: text)")
+    check.add_argument("--strict", action="store_true", help="end with status 1 for warnings too")
+    check.add_argument("-o", "--output", metavar="FILE", help="write there instead of to the terminal")
+
+    show = add(
+        "show",
+        _show,
+        f"Show a workflow as text, or write it as a file: {' '.join(formats())}.",
+        "wave.py",
+        "wave.py --plan --target cpu",
+        "wave.json -o wave.svg --option lanes=true",
+        "wave.py -o wave.json",
+    )
+    add_workflow(show)
+    show.add_argument("-o", "--output", metavar="FILE", help="write a file; its extension names the format")
+    show.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="option of that format, e.g. direction=LR")
+    show.add_argument("--plan", action="store_true", help="show the plan: reduced edges, order and lanes")
+    show.add_argument("--target", default="cpu", metavar="NAME", help="target of the plan (default: cpu)")
+    show.add_argument("--lanes", type=_lanes, default="auto", metavar="N", help="lanes of the plan: auto, declared or a number (default: auto)")
+    show.add_argument("--rows", type=int, default=200, metavar="N", help="at most so many rows of a table (default: 200; 0: all)")
+
+    run = add(
+        "run",
+        _run,
+        "Compile a workflow, launch it and print what it left in its host arrays. This compiles and runs native code.",
+        "examples/04_wave2d.py --runtime cpu",
+        "wave.json --param a=3.0 --repeat 1000 --backend capture",
+        "wave.json --array initial=field.npy --save result=out.npy",
+        "wave.py --dry-run --runtime amd",
+    )
+    add_workflow(run)
+    run.add_argument("--runtime", default="auto", choices=("auto", "amd", "nvidia", "cpu"), help="(default: auto)")
+    run.add_argument("--backend", default="explicit", choices=("explicit", "capture", "streams", "serial"), help="(default: explicit)")
+    run.add_argument("--lanes", type=_lanes, default="auto", metavar="N", help="auto, measure, declared or a number (default: auto)")
+    run.add_argument("--device", type=int, default=0, metavar="N", help="number of the device (default: 0)")
+    run.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="value of a parameter; of an array parameter @FILE.npy")
+    add_supplies(run)
+    run.add_argument("--repeat", type=int, default=1, metavar="N", help="launch N times (default: 1)")
+    run.add_argument("--read", action="append", default=[], metavar="NAME", help="print this array (default: host arrays that nodes write)")
+    run.add_argument("--save", action="append", default=[], metavar="NAME=FILE.npy", help="write an array to a file afterwards")
+    run.add_argument("--timeout", type=float, metavar="SECONDS", help="give up waiting after so long")
+    run.add_argument("--profile", action="store_true", help="also measure one launch node by node")
+    run.add_argument("--dry-run", action="store_true", help="print the calls that would be made; nothing is compiled or run")
+    run.add_argument("--no-check", action="store_true", help="run even if check finds errors")
+    run.add_argument("--json", action="store_true", help="print JSON")
+
+    verify = add(
+        "verify",
+        _verify,
+        "Run a workflow in several ways and compare the results. This compiles and runs native code.",
+        "examples/04_wave2d.py",
+        "wave.json --runtime cpu",
+    )
+    add_workflow(verify)
+    add_supplies(verify)
+    _verify_arguments(verify)
+
+    bench = add(
+        "bench",
+        _bench,
+        "Measure how fast hipgraphdsl itself is.\n\nbenchmarks:\n" + _benchmark_list(),
+        "",
+        "cpu",
+        "cpu --help",
+    )
+    bench.add_argument("name", nargs="?", metavar="NAME", help="which benchmark (default: all of them)")
+    bench.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="its own options")
+
+    diff = add("diff", _diff, "Say what differs between two workflows, by name.", "old.json new.json", "wave.py:build wave.py:build_fused --json")
+    diff.add_argument("old", metavar="A", help=_WORKFLOW_HELP)
+    diff.add_argument("new", metavar="B", help="likewise")
+    diff.add_argument("--json", action="store_true", help="print JSON")
+    diff.add_argument("--exit-code", action="store_true", help="end with status 1 if they differ")
+
+    add("schema", _schema, "Print the JSON schema of a workflow file.", "", "> workflow.schema.json")
+    return parser
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    return _parser().parse_args(arguments)
+
+
+def _lanes(text: str) -> Lanes:
+    if text in ("auto", "measure"):
+        return text  # type: ignore[return-value]  # just compared with the literals
+    if text in ("declared", "none"):
+        return None
+    if text.isdigit() and int(text) > 0:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"lanes is auto, measure, declared or a number from 1 (got {text!r})")
+
+
+def _console() -> Console:
+    return Console(file=sys.stdout, highlight=False, soft_wrap=True)
+
+
+# -- finding a workflow ------------------------------------------------------------------------------------------------
+
+
+def load_graph(
+    spec: str,
+    arrays: Optional[Mapping[str, Any]] = None,
+    import_callbacks: bool = False,
+) -> Graph:
+    """Return the graph that a command line names.
+
+    Parameters
+    ----------
+    spec : str
+        A JSON, YAML or GraphML file; ``file.py[:name]``; ``package.module[:name]``.
+    arrays : mapping, optional
+        Values for a file's arrays.
+    import_callbacks : bool
+        Import the callbacks that a file names.
+
+    Raises
+    ------
+    HipGraphError
+        If the file is no workflow.
+    """
+    path = Path(spec)
+    suffix = path.suffix.lower()
+    if suffix in _FILES:
+        return _graph_of_file(path, suffix, arrays or {}, import_callbacks)
+    place, name = spec, "build"
+    if not path.exists() and ":" in spec:
+        place, _, name = spec.rpartition(":")
+        if not name:
+            raise _Misuse(f"{spec!r} ends with ':'; write file.py:name, or leave the ':' out")
+    path = Path(place)
+    if path.is_dir():
+        raise _Misuse(f"{place!r} is a folder; give {_WORKFLOW_HELP}")
+    if path.suffix == ".py" or os.sep in place:
+        if not path.exists():
+            raise _Misuse(f"there is no file {place!r}")
+        if path.suffix != ".py":
+            raise _Misuse(f"{place!r} is no workflow; give {_WORKFLOW_HELP}")
+        module = _module_of_file(path)
+    elif path.exists() and path.suffix:
+        raise _Misuse(f"{place!r} is no workflow; give {_WORKFLOW_HELP}")
+    else:
+        module = _module_named(place)
+    return _graph_in(module, place, name)
+
+
+def _graph_of_file(path: Path, suffix: str, arrays: Mapping[str, Any], import_callbacks: bool) -> Graph:
+    try:
+        with path.open("rb") as file:
+            data = file.read(json_format.MAX_BYTES + 1)
+    except OSError as error:
+        raise _Misuse(f"{str(path)!r} cannot be read: {error.strerror}") from None
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DeclarationError(f"{str(path)!r} is no UTF-8 text: {error.reason} at byte {error.start}") from None
+
+    def load(callbacks: Mapping[str, Callable[..., Any]]) -> Graph:
+        if suffix == ".json":
+            return json_format.loads(text, Graph, arrays, callbacks)
+        module = importlib.import_module(".export.graphml" if suffix == ".graphml" else ".export.yaml", __package__)
+        graph: Graph = module.loads(text, Graph, arrays, callbacks)
+        return graph
+
+    try:
+        graph = load({})
+        if import_callbacks:
+            paths = _callback_paths(graph.workflow())
+            if paths:
+                sys.path.insert(0, str(path.resolve().parent))
+                print(f"hipgraphdsl: importing {', '.join(sorted({p.partition(':')[0] for p in paths}))}", file=sys.stderr)
+                graph = load({path: _imported(path) for path in paths})
+    except DeclarationError as error:
+        raise DeclarationError(f"{path}: {error}", node=error.node, array=error.array) from None
+    return graph
+
+
+def _callback_paths(workflow: Workflow) -> dict[str, None]:
+    found: dict[str, None] = {}
+    for node in workflow.nodes:
+        if isinstance(node, (HostNode, CapturedNode)) and isinstance(node.fn, UnboundCallback):
+            found[node.fn.path] = None
+        elif isinstance(node, ChildGraphNode):
+            found.update(_callback_paths(node.workflow))
+        elif isinstance(node, ConditionalNode):
+            for body in node.bodies:
+                found.update(_callback_paths(body))
+    return found
+
+
+def _imported(path: str) -> Callable[..., Any]:
+    module_name, _, name = path.partition(":")
+    found: Any = _module_named(module_name)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        raise DeclarationError(f"callback {path!r} is named by the file, and module {module_name!r} has no such function")
+    function: Callable[..., Any] = found
+    return function
+
+
+@contextmanager
+def _user_code(what: str) -> Iterator[None]:
+    """Turn what the user's own code raises into one message with the line where it happened."""
+    try:
+        yield
+    except (HipGraphError, _Misuse):
+        raise
+    except SystemExit as error:
+        raise _UserCodeFailed(f"{what} ended the program (SystemExit {error.code})") from error
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        here = os.path.dirname(__file__)
+        outside = [frame for frame in frames if not frame.filename.startswith((here, "<frozen"))]
+        where = f" at {outside[-1].filename}:{outside[-1].lineno}" if outside else ""
+        if isinstance(error, SyntaxError):
+            where = f" at {error.filename}:{error.lineno}"
+        raise _UserCodeFailed(f"{what} failed: {type(error).__name__}: {error}{where}") from error
+
+
+def _module_of_file(path: Path) -> ModuleType:
+    """Run a Python file as a module of its own name, so that its functions have an import path."""
+    path = path.resolve()
+    name = path.stem
+    known = sys.modules.get(name)
+    if known is not None and getattr(known, "__file__", None) == str(path):
+        return known
+    if known is not None or not re.fullmatch(r"\w+", name):
+        name = "workflow_" + re.sub(r"\W", "_", name)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    sys.modules[name] = module
+    try:
+        with _user_code(f"{path.name!r}"):
+            spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
+    return module
+
+
+def _module_named(name: str) -> ModuleType:
+    if not re.fullmatch(r"\w+(\.\w+)*", name):
+        raise _Misuse(f"{name!r} is neither a file nor a module; give {_WORKFLOW_HELP}")
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        with _user_code(f"module {name!r}"):
+            return importlib.import_module(name)
+    except _UserCodeFailed as error:
+        cause = error.__cause__
+        if isinstance(cause, ModuleNotFoundError) and cause.name and (name == cause.name or name.startswith(f"{cause.name}.")):
+            raise _Misuse(f"there is no file and no module {name!r}") from None
+        raise
+
+
+def _graph_in(module: ModuleType, place: str, name: str) -> Graph:
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is None:
+        names = [
+            key
+            for key, value in vars(module).items()
+            if isinstance(value, Graph)
+            or (inspect.isfunction(value) and value.__module__ == module.__name__ and not key.startswith("_"))
+        ]
+        shown = ", ".join(repr(key) for key in names) or "none"
+        raise _Misuse(f"{place!r} has no {name!r}; its Graphs and functions are {shown}: name one as {place}:NAME")
+    if callable(found) and not isinstance(found, Graph):
+        required = [
+            p.name
+            for p in inspect.signature(found).parameters.values()
+            if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+        ]
+        if required:
+            raise _Misuse(f"{place}:{name} needs the arguments {', '.join(required)}; name a function that can be called without")
+        with _user_code(f"{place}:{name}"):
+            found = found()
+    if isinstance(found, Workflow):
+        return json_format.loads(json_format.dumps(found), Graph)
+    if not isinstance(found, Graph):
+        raise _Misuse(f"{place}:{name} is a {type(found).__name__}, not a Graph or a function that returns one")
+    return found
+
+
+def _pairs(items: Sequence[str], option: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not equals or not name:
+            raise _Misuse(f"{option} takes NAME=VALUE (got {item!r})")
+        if name in found:
+            raise _Misuse(f"{option} gives {name!r} twice")
+        found[name] = value
+    return found
+
+
+def _load_npy(path: str) -> np.ndarray[Any, Any]:
+    try:
+        values: np.ndarray[Any, Any] = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise _Misuse(f"{path!r} cannot be read as an .npy file: {error}") from None
+    return values
+
+
+# -- info --------------------------------------------------------------------------------------------------------------
+
+_PACKAGES = ("numpy", "networkx", "pydantic", "rich", "hip-python", "cuda-bindings", "ziglang", "matplotlib", "pygraphviz", "PyYAML")
+
+
+def _info(options: argparse.Namespace) -> int:
+    if options.target:
+        return _info_target(Target.named(options.target), options.json)
+    version = importlib.import_module("hipgraphdsl").__version__
+    report: dict[str, Any] = {
+        "hipgraphdsl": version,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: _package_version(name) for name in _PACKAGES},
+    }
+    reasons = dict(explain_auto(options.device))
+    runtimes: dict[str, Any] = {}
+    for name in ("amd", "nvidia", "cpu"):
+        try:
+            runtime = open_runtime(name, options.device)
+        except HipGraphError as error:
+            runtimes[name] = {"available": False, "why": str(error)}
+            continue
+        chosen = reasons.get(name, "").startswith("chosen")
+        runtimes[name] = {"available": True, "auto": chosen, **_runtime_facts(runtime)}
+    report["runtimes"] = runtimes
+    report["environment"] = {name: os.environ[name] for name in sorted(os.environ) if name.startswith("HIPGRAPHDSL_")}
+    if options.json:
+        print(json.dumps(report, indent=1, default=str))
+        return GOOD
+    console = _console()
+    console.print(Text(f"hipgraphdsl {version}", style="bold"), Text(f"Python {report['python']} on {report['platform']}"))
+    console.print("packages: " + ", ".join(f"{name} {found or 'not installed'}" for name, found in report["packages"].items()))
+    for name, facts in runtimes.items():
+        if not facts["available"]:
+            console.print(Text(f"\n{name}: not available", style="yellow"))
+            console.print(Text(f"  {facts['why']}"))
+            continue
+        auto = ", taken by runtime='auto'" if facts["auto"] else ""
+        console.print(Text(f"\n{name}: {facts['target']}{auto}", style="green"))
+        for key, value in facts.items():
+            if key not in ("available", "auto", "target", "defects", "runtime"):
+                console.print(Text(f"  {key}: {_plain(value)}"))
+        for defect in facts["defects"]:
+            console.print(Text(f"  known defect {defect['id']}: {defect['title']}; {defect['handling']}"))
+    for name, value in report["environment"].items():
+        console.print(Text(f"{name}={value}"))
+    return GOOD
+
+
+def _runtime_facts(runtime: Runtime) -> dict[str, Any]:
+    target = runtime.target
+    facts: dict[str, Any] = {"target": target.name}
+    facts.update((key, value) for key, value in runtime.describe().items() if key not in ("runtime", "target", "defects"))
+    facts["limits"] = (
+        f"{target.max_threads} threads a block, {human_bytes(target.max_shared_bytes)} shared memory, warp size {target.warp_size}"
+    )
+    facts["defects"] = [_defect_facts(defect) for defect in defects_for(target)]
+    return facts
+
+
+def _defect_facts(defect: Any) -> dict[str, str]:
+    return {"id": defect.id, "title": defect.title, "handling": defect.handling, "source": defect.source}
+
+
+def _info_target(target: Target, as_json: bool) -> int:
+    found = [_defect_facts(defect) for defect in defects_for(target)]
+    if as_json:
+        print(json.dumps({"target": target.name, "version": list(target.version), "defects": found}, indent=1))
+        return GOOD
+    print(f"{target.name}: {len(found)} of {len(DEFECTS)} known defects and limits")
+    for defect in found:
+        print(f"  {defect['id']}\n    {defect['title']}\n    handling: {defect['handling']}\n    source: {defect['source']}")
+    if not target.version:
+        print("  (without a version, only those that all versions have; add one: amd:gfx942@7.2)")
+    return GOOD
+
+
+def _package_version(name: str) -> Optional[str]:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_plain(item)}" for key, item in value.items()) or "none"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_plain, value)) or "none"
+    return str(value)
+
+
+# -- check, show, diff, schema -----------------------------------------------------------------------------------------
+
+
+def _check(options: argparse.Namespace) -> int:
+    target = Target.named(options.target) if options.target else None
+    report = load_graph(options.workflow).check(target)
+    if options.format == "text":
+        if options.output:
+            write_file(options.output, f"{report}\n")
+        else:
+            _console().print(report)
+    else:
+        text = report.to_json() if options.format == "json" else report.to_sarif()
+        _put(text.rstrip("\n") + "\n", options.output)
+    return FAULTY if report.errors or (options.strict and report.warnings) else GOOD
+
+
+def _put(text: str, output: Optional[str]) -> None:
+    if output:
+        write_file(output, text)
+    else:
+        sys.stdout.write(text)
+
+
+def _show(options: argparse.Namespace) -> int:
+    graph = load_graph(options.workflow)
+    if options.output:
+        given = {name: _option_value(value) for name, value in _pairs(options.option, "--option").items()}
+        export_graph(graph.workflow(), options.output, **given)
+        return GOOD
+    if options.option:
+        raise _Misuse("--option belongs to -o FILE")
+    if options.plan:
+        print(graph.plan(target=options.target, lanes=options.lanes))
+        return GOOD
+    for part in _pictured(graph.workflow(), options.rows or sys.maxsize):
+        _console().print(part)
+    return GOOD
+
+
+def _option_value(text: str) -> Any:
+    """Return an option's value: true, false, a number, or text."""
+    words: dict[str, Any] = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
+
+
+def _pictured(workflow: Workflow, rows: int) -> Iterator[Any]:
+    """Yield the parts of the text form: a heading, arrays, parameters, nodes."""
+    edges = sum(map(len, workflow.predecessors))
+    infer = "" if workflow.infer else ", declared edges only"
+    total = sum(array.nbytes for array in workflow.arrays.values())
+    yield Text(
+        f"{workflow.name}: {_count(len(workflow.nodes), 'node')}, {_count(edges, 'edge')}{infer},"
+        f" {_count(len(workflow.arrays), 'array')} of {human_bytes(total)}",
+        style="bold",
+    )
+    if workflow.arrays:
+        lines = [
+            (array.name, _array_kind(array), str(array.dtype), " x ".join(map(str, array.shape)), human_bytes(array.nbytes), _initial_text(array))
+            for array in workflow.arrays.values()
+        ]
+        yield _table(("array", "kind", "dtype", "shape", "size", "initial"), lines, rows, right=(4,))
+    if workflow.parameters:
+        lines = [
+            (p.name, str(p.dtype), " x ".join(map(str, p.shape)) or "scalar", "must be given" if p.default is None else _short(p.default))
+            for p in workflow.parameters.values()
+        ]
+        yield _table(("parameter", "dtype", "shape", "default"), lines, rows)
+    if workflow.nodes:
+        yield _table(("node", "kind", "what", "after"), list(_node_rows(workflow, rows)), rows)
+
+
+def _array_kind(array: Array) -> str:
+    if isinstance(array, HostArray):
+        return "host" if array.pinned else "host, pageable"
+    if isinstance(array, ExternalArray):
+        return f"external, {array.location}"
+    return array.kind
+
+
+def _initial_text(array: Array) -> str:
+    values = getattr(array, "initial", None)
+    if isinstance(array, ExternalArray):
+        return "" if array.obj is not None else "not supplied"
+    if values is None:
+        return ""
+    return "given" if isinstance(values, np.ndarray) else "not supplied"
+
+
+def _node_rows(workflow: Workflow, limit: int, indent: str = "") -> Iterator[tuple[str, str, str, str]]:
+    nodes = workflow.nodes
+    seen: set[int] = set()
+    for i, node in enumerate(nodes):
+        if i > limit:
+            return
+        after = ", ".join(nodes[source].name for source in workflow.predecessors[i][:6])
+        more = len(workflow.predecessors[i]) - 6
+        yield indent + node.name, node.kind, _short(node.describe(), 60), after + (f" and {more} more" if more > 0 else "")
+        for inner in _inner(node):
+            if id(inner) in seen:
+                continue
+            seen.add(id(inner))
+            yield from _node_rows(inner, limit, indent + "  ")
+
+
+def _inner(node: Node) -> tuple[Workflow, ...]:
+    if isinstance(node, ChildGraphNode):
+        return (node.workflow,)
+    return node.bodies if isinstance(node, ConditionalNode) else ()
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], limit: int, right: Sequence[int] = ()) -> Any:
+    """Return a table: drawn by rich in a terminal, as aligned text elsewhere, so that no name is ever cut."""
+    left_out = len(rows) - limit
+    rows = rows[:limit]
+    tail = f"... {left_out} more rows (--rows 0 shows all)" if left_out > 0 else ""
+    if not sys.stdout.isatty():
+        widths = [max(len(row[i]) for row in (heads, *rows)) for i in range(len(heads))]
+        lines = [
+            "  ".join(f"{cell:>{width}}" if i in right else f"{cell:<{width}}" for i, (cell, width) in enumerate(zip(row, widths))).rstrip()
+            for row in (heads, *rows)
+        ]
+        return Text("\n" + "\n".join([*lines, *([tail] if tail else [])]))
+    table = Table(box=None, header_style="bold", pad_edge=False, caption=tail or None, caption_justify="left")
+    for i, head in enumerate(heads):
+        table.add_column(head, justify="right" if i in right else "left", overflow="fold", style="cyan" if i == 0 else None)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table
+
+
+def _short(value: Any, most: int = 40) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}{'s' * (n != 1)}"
+
+
+def _diff(options: argparse.Namespace) -> int:
+    found = compare(load_graph(options.old), load_graph(options.new))
+    if options.json:
+        sys.stdout.write(found.to_json())
+    else:
+        _console().print(found)
+    return FAULTY if options.exit_code and not found.same else GOOD
+
+
+def _schema(options: argparse.Namespace) -> int:
+    print(json.dumps(schema(), indent=1))
+    return GOOD
+
+
+# -- run and verify ----------------------------------------------------------------------------------------------------
+
+
+def _supplied_graph(options: argparse.Namespace) -> tuple[Graph, dict[str, np.ndarray[Any, Any]]]:
+    """Return the graph, and the given arrays that are still to be written."""
+    given = {name: _load_npy(path) for name, path in _pairs(options.array, "--array").items()}
+    is_file = Path(options.workflow).suffix.lower() in _FILES
+    runs = not getattr(options, "dry_run", False)
+    if options.import_callbacks and not is_file:
+        raise _Misuse("--import-callbacks is for workflow files; a Python file brings its own")
+    graph = load_graph(options.workflow, given if is_file else None, options.import_callbacks)
+    missing = graph.workflow().unbound()
+    if missing and runs:
+        lines = [f"graph {graph.name!r} cannot run: its file names what is not there:"]
+        lines += [f"  {name}: {what}" for name, what in missing[:20]]
+        lines.append("give arrays with --array NAME=FILE.npy and callbacks with --import-callbacks")
+        raise DeclarationError("\n".join(lines))
+    if is_file and runs:
+        print(
+            f"hipgraphdsl: {options.workflow} holds native code, which is compiled and run now; run only files that you trust",
+            file=sys.stderr,
+        )
+    return graph, {} if is_file else given
+
+
+def _parameter_values(graph: Graph, items: Sequence[str]) -> dict[str, Any]:
+    """Return the values of --param, each read as its parameter's dtype."""
+    found = {}
+    for name, text in _pairs(items, "--param").items():
+        parameter = _parameter(graph.workflow(), name)
+        found[name] = _parameter_value(parameter, text)
+    return found
+
+
+def _parameter(workflow: Workflow, name: str) -> Parameter:
+    child, slash, rest = name.partition("/")
+    if slash and child in workflow.index:
+        node = workflow.nodes[workflow.index[child]]
+        if isinstance(node, ChildGraphNode):
+            return _parameter(node.workflow, rest)
+    if name not in workflow.parameters:
+        shown = ", ".join(map(repr, workflow.parameters)) or "none"
+        raise _Misuse(f"graph {workflow.name!r} has no parameter {name!r}; its parameters are {shown}")
+    return workflow.parameters[name]
+
+
+def _parameter_value(parameter: Parameter, text: str) -> Any:
+    dtype = parameter.dtype
+    if parameter.shape:
+        if not text.startswith("@"):
+            raise _Misuse(f"parameter {parameter.name!r} is an array of {dtype}{list(parameter.shape)}: give --param {parameter.name}=@FILE.npy")
+        return np.ascontiguousarray(_load_npy(text[1:]))
+    try:
+        if dtype.kind == "b":
+            return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
+        if dtype.kind in "iu":
+            return int(text, 0)
+        if dtype.kind == "c":
+            return complex(text)
+        if dtype.names is None:
+            return float(text)
+        return tuple(ast.literal_eval(text))
+    except (KeyError, ValueError, TypeError, SyntaxError):
+        raise _Misuse(f"parameter {parameter.name!r} is {dtype}, and {text!r} is no value of that") from None
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.repeat < 1:
+        raise _Misuse(f"--repeat is a number from 1 (got {options.repeat})")
+    graph, given = _supplied_graph(options)
+    params = _parameter_values(graph, options.param)
+    saves = _pairs(options.save, "--save")
+    if options.dry_run:
+        return _dry_run(graph, params, options)
+    names = list(dict.fromkeys((*options.read, *saves))) or _results(graph.workflow())
+    for name in (*options.read, *saves):
+        if name not in graph.arrays and "/" not in name:
+            shown = ", ".join(repr(a) for a, array in graph.arrays.items() if not isinstance(array, AllocArray))
+            raise _Misuse(f"graph {graph.name!r} has no array {name!r}; its arrays are {shown or 'none'}")
+    start = time.perf_counter()
+    with graph.compile(
+        runtime=options.runtime, backend=options.backend, lanes=options.lanes, device=options.device, check=not options.no_check
+    ) as exe:
+        for name, values in given.items():
+            exe.write(name, values)
+        built = time.perf_counter()
+        exe.launch(**params)
+        exe.synchronize(options.timeout)
+        first = time.perf_counter()
+        _relaunch(exe, options.repeat - 1, options.timeout, first - built, options.json)
+        end = time.perf_counter()
+        profile = exe.profile() if options.profile else None
+        results = {name: exe.read(name) for name in names}
+        facts = {
+            "graph": graph.name,
+            "runtime": exe.runtime.name,
+            "target": exe.runtime.target.name,
+            "backend": options.backend,
+            "nodes": len(exe.plan.steps),
+            "edges": exe.plan.edges,
+            "lanes": len(exe.plan.lanes),
+            "launches": options.repeat,
+            "compile_ms": (built - start) * 1e3,
+            "first_launch_us": (first - built) * 1e6,
+        }
+        if options.repeat > 1:
+            facts["launch_us"] = (end - first) * 1e6 / (options.repeat - 1)
+    for name, path in saves.items():
+        try:
+            with open(path, "wb") as file:
+                np.save(file, results[name], allow_pickle=False)
+        except OSError as error:
+            raise _Misuse(f"{path!r} cannot be written: {error.strerror}") from None
+    summaries = [_summary(name, values) for name, values in results.items()]
+    if options.json:
+        facts["arrays"] = summaries
+        if profile is not None:
+            facts["profile"] = json.loads(profile.to_json())
+        print(json.dumps(facts, indent=1, allow_nan=False))
+        return GOOD
+    console = _console()
+    console.print(
+        Text(
+            f"{graph.name}: {_count(facts['nodes'], 'node')}, {_count(facts['edges'], 'edge')}, {_count(facts['lanes'], 'lane')} on"
+            f" {facts['target']}, backend {options.backend}",
+            style="bold",
+        )
+    )
+    again = f", then {facts['launch_us']:.1f} us each" if options.repeat > 1 else ""
+    console.print(
+        f"compiled in {facts['compile_ms']:.1f} ms; {options.repeat} launch{'es' * (options.repeat != 1)}:"
+        f" the first took {facts['first_launch_us']:.1f} us{again}"
+    )
+    if summaries:
+        heads = ("array", "dtype", "shape", "min", "max", "mean")
+        rows = [
+            (str(s["name"]), str(s["dtype"]), " x ".join(map(str, s["shape"])), *(_number(s.get(key)) for key in ("min", "max", "mean")))
+            for s in summaries
+        ]
+        console.print(_table(heads, rows, sys.maxsize, right=(3, 4, 5)))
+    if profile is not None:
+        console.print(Text(f"\n{profile}"))
+    return GOOD
+
+
+def _results(workflow: Workflow) -> list[str]:
+    """Return the host arrays that nodes write; where there is none, the device arrays that nodes write."""
+    written = {access.view.root for access in workflow.accesses if access.is_write}
+    arrays = [array for array in workflow.arrays.values() if array in written and not isinstance(array, AllocArray)]
+    hosts = [array.name for array in arrays if array.on_host]
+    return hosts or [array.name for array in arrays]
+
+
+def _relaunch(exe: Any, count: int, timeout: Optional[float], expected_s: float, quiet: bool) -> None:
+    """Launch again and again; where that takes long and somebody watches, with a progress bar."""
+    if count <= 0:
+        return
+    if quiet or not sys.stderr.isatty() or expected_s * count < 1.0:
+        for _ in range(count):
+            exe.launch()
+        exe.synchronize(timeout)
+        return
+    columns = (TextColumn("launching"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("launching", total=count)
+        done, batch = 0, 1
+        while done < count:
+            batch = min(batch, count - done)
+            began = time.perf_counter()
+            for _ in range(batch):
+                exe.launch()
+            exe.synchronize(timeout)
+            took = time.perf_counter() - began
+            done += batch
+            progress.update(task, completed=done)
+            if took < 0.1:  # enough launches between two waits that waiting costs nothing
+                batch *= 2
+
+
+def _summary(name: str, values: np.ndarray[Any, Any]) -> dict[str, Any]:
+    out: dict[str, Any] = {"name": name, "dtype": str(values.dtype), "shape": list(values.shape)}
+    kind = "f" if values.dtype.name == "bfloat16" else values.dtype.kind
+    if kind in "biuf":
+        numbers = values.astype("f8")
+        finite = numbers[np.isfinite(numbers)]
+        out["finite"] = int(finite.size)
+        if finite.size:
+            out["min"], out["max"], out["mean"] = float(finite.min()), float(finite.max()), float(finite.mean())
+        if finite.size < numbers.size:
+            out["not_finite"] = int(numbers.size - finite.size)
+    elif kind == "c":
+        magnitude = np.abs(values)
+        out["min"], out["max"], out["mean"] = (float(f(magnitude)) for f in (np.min, np.max, np.mean))
+        out["of"] = "magnitude"
+    return {key: value for key, value in out.items() if not (isinstance(value, float) and not np.isfinite(value))}
+
+
+def _number(value: Any) -> str:
+    return "" if value is None else f"{value:.6g}"
+
+
+def _dry_run(graph: Graph, params: Mapping[str, Any], options: argparse.Namespace) -> int:
+    """Print the calls that compiling and launching make, recorded by a runtime without a device."""
+    recorder_module = importlib.import_module(".runtimes.recorder", __package__)
+    target = {"amd": "amd:gfx942", "nvidia": "nvidia:sm_90", "cpu": "cpu", "auto": "amd:gfx942"}[options.runtime]
+    runtime = recorder_module.RecorderRuntime(options.device, target=target)
+    sections: list[tuple[str, list[Any]]] = []
+    with graph.compile(runtime=runtime, backend=options.backend, lanes=options.lanes, device=options.device, check=not options.no_check) as exe:
+        sections.append(("compile", list(runtime.calls)))
+        runtime.calls.clear()
+        for _ in range(options.repeat):
+            exe.launch(**params)
+        exe.synchronize()
+        sections.append(("launch", list(runtime.calls)))
+        runtime.calls.clear()
+    sections.append(("close", list(runtime.calls)))
+    if options.json:
+        data = {title: [{"api": call.api, "args": [_call_argument(a) for a in call.args]} for call in calls] for title, calls in sections}
+        print(json.dumps({"graph": graph.name, "target": target, "backend": options.backend, **data}, indent=1))
+        return GOOD
+    for title, calls in sections:
+        print(f"# {title}: {_count(len(calls), 'call')}")
+        for call in calls:
+            print(f"{call.api}({', '.join(_call_argument(a) for a in call.args)})")
+    return GOOD
+
+
+def _call_argument(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return str(value)
+    if isinstance(value, int):
+        return hex(value) if value >= 2**16 else str(int(value))
+    return _short(value, 100).replace("\n", "\\n")
+
+
+def _verify_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--runtime", default="auto", choices=("auto", "amd", "nvidia", "cpu"), help="(default: auto)")
+    parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the device (default: 0)")
+    parser.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="value of a parameter")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _verify(options: argparse.Namespace) -> int:
+    graph, given = _supplied_graph(options)
+    if given:
+        raise _Misuse("--array is for workflow files; a Python file gives its own initial values")
+    verify = importlib.import_module(".verify", __package__).verify
+    report = verify(graph, runtime=options.runtime, device=options.device, params=_parameter_values(graph, options.param))
+    if options.json:
+        print(report.to_json())
+    else:
+        print(report)
+    return GOOD if report.ok else FAULTY
+
+
+# -- bench -------------------------------------------------------------------------------------------------------------
+
+
+def _benchmarks() -> dict[str, str]:
+    """Return the benchmarks with the first line of each one's docstring; none is imported."""
+    folder = Path(__file__).parent / "bench"
+    found = {}
+    for module in pkgutil.iter_modules([str(folder)]):
+        path = folder / f"{module.name}.py"
+        if module.name.startswith("_") or not path.exists():
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        if any(isinstance(item, ast.FunctionDef) and item.name == "main" for item in tree.body):
+            found[module.name] = (ast.get_docstring(tree) or "").partition("\n")[0]
+    return found
+
+
+def _benchmark_list() -> str:
+    known = _benchmarks()
+    width = max(map(len, known), default=0)
+    return "\n".join(f"  {name:<{width}}  {title}" for name, title in known.items()) or "  none is installed"
+
+
+def _bench(options: argparse.Namespace) -> int:
+    known = _benchmarks()
+    if options.name is not None and options.name not in known:
+        raise _Misuse(f"there is no benchmark {options.name!r}; benchmarks are {', '.join(known) or 'none'}")
+    status = GOOD
+    for name in [options.name] if options.name else list(known):
+        if not options.name:
+            print(f"== {name}: {known[name]}", flush=True)
+        module = importlib.import_module(f".bench.{name}", __package__)
+        parser = argparse.ArgumentParser(prog=f"hipgraphdsl bench {name}", description=module.__doc__, formatter_class=_Help)
+        module.add_arguments(parser)
+        arguments = parser.parse_args(options.arguments if options.name else [])
+        try:
+            status = max(status, int(module.main(arguments) or GOOD))
+        except RuntimeUnavailable as error:
+            if options.name:
+                raise
+            print(f"left out: {error}")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

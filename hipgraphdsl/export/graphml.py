@@ -1,0 +1,165 @@
+"""GraphML, by networkx: for graph tools, and back.
+
+Each node and edge has attributes that a tool can show (kind, what it does, why it waits); the attribute `data` is the node's
+line of the JSON form, and the graph's attribute `hipgraphdsl` holds the rest of that document, so that loading is exact. An edge
+that a tool adds becomes one of `order`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+import networkx as nx
+
+from ..arrays import AllocArray, Parameter
+from ..errors import DeclarationError
+from ..kernels import Symbol
+from ..nodes import AllocNode, Node
+from ..workflow import Workflow
+from .json import MAX_BYTES, document, from_document
+
+if TYPE_CHECKING:
+    from ..graph import Graph
+
+__all__ = ["from_networkx", "loads", "render", "to_networkx"]
+
+
+def render(workflow: Workflow) -> str:
+    """Return a workflow as GraphML.
+
+    Raises
+    ------
+    DeclarationError
+        As for the JSON form: a callback without an import path, an argument without a form in JSON.
+    """
+    return "\n".join(nx.generate_graphml(to_networkx(workflow))) + "\n"
+
+
+def to_networkx(workflow: Workflow) -> nx.DiGraph[str]:
+    """Return a networkx graph whose attributes are all text, as graph formats want them."""
+    data = document(workflow)
+    nodes = data.pop("nodes")
+    dag: nx.DiGraph[str] = nx.DiGraph(name=workflow.name, hipgraphdsl=json.dumps(data))
+    for node, line in zip(workflow.nodes, nodes):
+        dag.add_node(node.name, kind=node.kind, what=node.describe(), data=json.dumps(line))
+    for node, sources, reasons in zip(workflow.nodes, workflow.predecessors, workflow.reasons):
+        for source, reason in zip(sources, reasons):
+            dag.add_edge(workflow.nodes[source].name, node.name, reason=reason)
+    return dag
+
+
+def loads(
+    text: str,
+    graph_type: type[Graph],
+    arrays: Mapping[str, Any] | None = None,
+    callbacks: Mapping[str, Callable[..., Any]] | None = None,
+) -> Graph:
+    """Return the graph that a GraphML text from `render` describes; parameters as for `json.loads`.
+
+    Raises
+    ------
+    DeclarationError
+        If the text is no GraphML, or none that hipgraphdsl wrote.
+    """
+    if len(text) > MAX_BYTES:
+        raise DeclarationError(f"a GraphML file has at most {MAX_BYTES // 2**20} MB (got {len(text) / 2**20:.1f} MB)")
+    if re.search(r"<!(?:DOCTYPE|ENTITY)", text, re.IGNORECASE):
+        raise DeclarationError("a GraphML file with a document type or entities is not read")
+    try:
+        dag = nx.parse_graphml(text)
+    except (ElementTree.ParseError, nx.NetworkXError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DeclarationError(f"this is no GraphML of a workflow: {error}") from None
+    if dag.is_multigraph() or not dag.is_directed():
+        raise DeclarationError("this is no GraphML of a workflow: its edges are undirected or stand twice")
+    return from_networkx(dag, graph_type, arrays=arrays, callbacks=callbacks)
+
+
+def from_networkx(
+    dag: nx.DiGraph[Any],
+    graph_type: type[Graph],
+    *,
+    name: str | None = None,
+    infer: bool = True,
+    arrays: Mapping[str, Any] | None = None,
+    callbacks: Mapping[str, Callable[..., Any]] | None = None,
+) -> Graph:
+    """Return a Graph with the nodes and edges of a networkx graph.
+
+    Parameters
+    ----------
+    dag : networkx.DiGraph
+        Either with node models as node attribute `node`, in order of declaration, as `Graph.dag` has them; or what
+        networkx read from a file that `render` wrote.
+    graph_type : type
+        `Graph`.
+    name : str, optional
+        By default the networkx graph's.
+    infer : bool
+        Whether edges are also inferred from what nodes read and write; edges of `dag` are kept in any case.
+    arrays, callbacks : mapping, optional
+        For graphs that were read from a file; as for `json.loads`.
+
+    Raises
+    ------
+    DeclarationError
+        If a node has neither attribute, or its model has another name.
+    """
+    if not isinstance(dag, nx.Graph) or not dag.is_directed() or dag.is_multigraph():
+        raise DeclarationError(f"a workflow is made from a networkx.DiGraph (got {type(dag).__name__})")
+    if "hipgraphdsl" in dag.graph:
+        graph = _from_attributes(dag, graph_type, arrays, callbacks)
+    else:
+        graph = graph_type(name or dag.graph.get("name") or "graph", infer=infer)
+        for key, attributes in dag.nodes(data=True):
+            node = attributes.get("node")
+            if not isinstance(node, Node):
+                raise DeclarationError(
+                    f"node {key!r} of the networkx graph has no model; give it the attribute node=hg.KernelNode(...) or another",
+                    node=str(key),
+                )
+            if node.name != key:
+                raise DeclarationError(f"node {key!r} of the networkx graph holds a model named {node.name!r}", node=node.name)
+            _declare_what_it_uses(graph, node)
+            graph.add(node)
+    for source, target in dag.edges():
+        if not graph.dag.has_edge(source, target):
+            graph.order(source, target)
+    return graph
+
+
+def _declare_what_it_uses(graph: Graph, node: Node) -> None:
+    for parameter in node.parameters:
+        graph.parameters.setdefault(parameter.name, parameter)
+    for access in node.accesses:
+        root = access.view.root
+        if not isinstance(root, (Parameter, Symbol, AllocArray)) and not isinstance(node, AllocNode):
+            graph.arrays.setdefault(root.name, root)
+
+
+def _from_attributes(
+    dag: nx.DiGraph[Any],
+    graph_type: type[Graph],
+    arrays: Mapping[str, Any] | None,
+    callbacks: Mapping[str, Callable[..., Any]] | None,
+) -> Graph:
+    nodes = []
+    try:
+        data = json.loads(dag.graph["hipgraphdsl"])
+        for key, attributes in dag.nodes(data=True):
+            if "data" not in attributes:
+                raise DeclarationError(f"node {key!r} has no attribute 'data'; nodes cannot be added in another tool", node=str(key))
+            node = json.loads(attributes["data"])
+            if not isinstance(node, dict) or node.get("name") != key:
+                raise DeclarationError(f"node {key!r} holds the data of another node", node=str(key))
+            nodes.append(node)
+    except (ValueError, TypeError, RecursionError) as error:
+        if isinstance(error, DeclarationError):
+            raise
+        raise DeclarationError(f"the workflow inside the networkx graph is damaged: {error}") from None
+    if not isinstance(data, dict):
+        raise DeclarationError("the workflow inside the networkx graph is damaged: it is no object")
+    return from_document({**data, "nodes": nodes}, graph_type, arrays, callbacks)

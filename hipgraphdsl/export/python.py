@@ -1,0 +1,404 @@
+"""A Python program that declares the workflow: ``build()`` returns a Graph equal to it."""
+
+from __future__ import annotations
+
+import base64
+import keyword
+import math
+import re
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Access, AllocArray, Array, ArrayView, ExternalArray, HostArray, Parameter, UnboundValues, Viewable
+from ..errors import DeclarationError
+from ..kernels import Module, Symbol
+from ..nodes import (
+    AllocNode,
+    CapturedNode,
+    ChildGraphNode,
+    ConditionalNode,
+    EmptyNode,
+    EventRecordNode,
+    EventWaitNode,
+    FreeNode,
+    HostNode,
+    KernelNode,
+    MemcpyNode,
+    MemoryOpsNode,
+    MemsetNode,
+    Node,
+    SemaphoreSignalNode,
+    SemaphoreWaitNode,
+)
+from ..nodes.base import as_accesses
+from ..workflow import Workflow
+from .json import MAX_VALUES, callback_path, ordered_edges
+
+__all__ = ["render"]
+
+_RESERVED = {"g", "hg", "np", "base64", "cache", "import_module", "Path", "build", "main", "OUTSIDE", "stored", "values_of"}
+
+
+def render(workflow: Workflow) -> str:
+    """Return a workflow as a Python program.
+
+    Arrays of more than 4096 elements are read from ``NAME.npy`` beside the program.
+
+    Raises
+    ------
+    DeclarationError
+        If a node holds what no program text can name: a lambda, a closure, an object of another library.
+    """
+    return _Program(workflow).text()
+
+
+class _Program:
+    def __init__(self, workflow: Workflow) -> None:
+        self.root = workflow
+        self.modules: dict[Module, str] = {}
+        self.children: dict[int, str] = {}
+        self.functions: list[str] = []
+        self.callbacks: dict[str, str] = {}
+        self.imports: dict[str, None] = {}
+        self.outside: dict[str, str] = {}
+        self.globals = set(_RESERVED)
+        self.needs: set[str] = set()
+
+    def text(self) -> str:
+        for n, module in enumerate(self.root.modules):
+            self.modules[module] = _identifier("module" if n == 0 else f"module_{n + 1}", self.globals)
+        self._function(self.root, "build")
+        body = "\n\n".join(self.functions)
+        head = [f'"""Workflow {self.root.name!r}, as hipgraphdsl wrote it."""'.replace("\\", "\\\\"), "", "from __future__ import annotations", ""]
+        standard = []
+        if "stored" in self.needs:
+            standard.append("import base64")
+        if self.children:
+            standard.append("from functools import cache")
+        if "import_module" in self.needs:
+            standard.append("from importlib import import_module")
+        if "values_of" in self.needs:
+            standard.append("from pathlib import Path")
+        head += [*standard, ""] if standard else []
+        if re.search(r"\bnp\.", body + "".join(self.outside.values())) or self.needs & {"stored", "values_of"}:
+            head += ["import numpy as np", ""]
+        head += ["import hipgraphdsl as hg", *sorted(self.imports), ""]
+        for module, variable in self.modules.items():
+            head += [*self._module(module, variable), ""]
+        if self.outside:
+            head.append("# Somebody else's memory, used in place: put the objects here.")
+            head += ["OUTSIDE = {", *(f"    {name!r}: {value}," for name, value in self.outside.items()), "}", ""]
+        head += [*_helpers(self.needs)]
+        tail = [
+            "",
+            "",
+            'if __name__ == "__main__":',
+            "    with build().compile() as exe:",
+            "        exe.run()",
+            "        print(exe.stats)",
+            "",
+        ]
+        return "\n".join([*head, "", body, *tail])
+
+    # -- modules and functions -----------------------------------------------------------------------------------------
+
+    def _module(self, module: Module, variable: str) -> list[str]:
+        options = []
+        if not re.fullmatch(r"kernels_[0-9a-f]{8}", module.name):
+            options.append(f"name={module.name!r}")
+        if module.path is not None:
+            signatures = module.to_dict().get("signatures")
+            parts = [repr(str(module.path)), *([f"signatures={signatures!r}"] if signatures else []), *options]
+            return [f"{variable} = hg.Module.from_file({', '.join(parts)})"]
+        if module.options:
+            options.append(f"options={list(module.options)!r}")
+        if module.structs:
+            layouts = ", ".join(f"{name!r}: np.{dtype!r}" for name, dtype in module.structs.items())
+            options.append(f"structs={{{layouts}}}")
+            self.needs.add("numpy")
+        source = module.source
+        # Raw text ends at three quotes, and Python joins "\r\n"; both are rare in sources.
+        plain = '"""' not in source and not source.endswith(("\\", '"')) and "\r" not in source
+        if plain and all(c == "\n" or c == "\t" or c.isprintable() for c in source):
+            text = f'r"""{source}"""'
+        else:
+            text = repr(source)
+        more = "".join(f", {option}" for option in options)
+        return [f"{variable} = hg.Module({text}{more})"]
+
+    def _function(self, workflow: Workflow, name: str) -> None:
+        """Append the function of a workflow, its children's first."""
+        body = _Body(self, workflow)
+        lines = body.lines()
+        decorator = "" if workflow is self.root else "@cache\n"
+        self.functions.append(
+            f"\n{decorator}def {name}() -> hg.Graph:\n"
+            f'    """Declare the workflow."""\n' + "\n".join(f"    {line}" for line in lines) + "\n    return g"
+        )
+
+    def child(self, workflow: Workflow) -> str:
+        known = self.children.get(id(workflow))
+        if known is None:
+            known = self.children[id(workflow)] = _identifier(f"build_{workflow.name}", self.globals)
+            self._function(workflow, known)
+        return f"{known}()"
+
+    def callback(self, fn: Any) -> str:
+        path = callback_path(fn)
+        known = self.callbacks.get(path)
+        if known is None:
+            module, _, name = path.partition(":")
+            importable = all(part.isidentifier() and not keyword.iskeyword(part) for part in module.split("."))
+            if "." in name or not importable:
+                self.needs.add("import_module")
+                known = f"import_module({module!r}).{name}"
+            else:
+                known = _identifier(name, self.globals)
+                self.imports[f"from {module} import {name}" + (f" as {known}" if known != name else "")] = None
+            self.callbacks[path] = known
+        return known
+
+
+class _Body:
+    """The statements of one function."""
+
+    def __init__(self, program: _Program, workflow: Workflow) -> None:
+        self.program = program
+        self.workflow = workflow
+        self.variables: dict[int, str] = {}
+        self.used = set(program.globals) | set(program.callbacks.values())
+
+    def lines(self) -> list[str]:
+        workflow = self.workflow
+        infer = "" if workflow.infer else ", infer=False"
+        lines = [f"g = hg.Graph({workflow.name!r}{infer})"]
+        for array in workflow.arrays.values():
+            if not isinstance(array, AllocArray):
+                lines.append(f"{self._variable(array)} = {self._array(array)}")
+        for parameter in workflow.parameters.values():
+            extra = f", default={self._value(parameter.default)}" if parameter.default is not None else ""
+            extra += f", shape={parameter.shape!r}" if parameter.shape else ""
+            lines.append(f"{self._variable(parameter)} = g.param({parameter.name!r}, dtype={_dtype(parameter.dtype)}{extra})")
+        for node in workflow.nodes:
+            try:
+                lines.append(self._node(node))
+            except DeclarationError as error:
+                raise DeclarationError(f"node {node.name!r} cannot be written as Python: {error}", node=node.name) from None
+        lines += [f"g.order({source!r}, {target!r})" for source, target in ordered_edges(workflow)]
+        return lines
+
+    def _variable(self, thing: Array | Parameter) -> str:
+        known = self.variables.get(id(thing))
+        if known is None:
+            known = self.variables[id(thing)] = _identifier(thing.name, self.used)
+        return known
+
+    def _array(self, array: Array) -> str:
+        device = f", device={array.device}" if array.device else ""
+        if isinstance(array, ExternalArray):
+            made = f"np.zeros({array.shape!r}, {_dtype(array.dtype)})"
+            if array.location == "device":
+                made = f"None,  # device memory of {array.dtype}{list(array.shape)}".rstrip(",")
+            elif not array.writeable:
+                made = f"np.frombuffer(bytes({array.nbytes}), {_dtype(array.dtype)}).reshape({array.shape!r})"
+            self.program.outside[array.name] = made
+            return f"g.external_array({array.name!r}, OUTSIDE[{array.name!r}]{device})"
+        method = "host_array" if isinstance(array, HostArray) else "device_array"
+        pinned = ", pinned=False" if isinstance(array, HostArray) and not array.pinned else ""
+        initial: Any = getattr(array, "initial", None)
+        dtype = f"dtype={_dtype(array.dtype)}"
+        if initial is None:
+            given = f"shape={array.shape!r}, {dtype}"
+        elif isinstance(initial, UnboundValues) or initial.size > MAX_VALUES:
+            self.program.needs.add("values_of")
+            given = f"values_of({array.name!r}), {dtype}"
+        elif initial.dtype.kind in "biuf" and bool(np.isfinite(initial).all()):
+            given = f"{_nested(initial)}, {dtype}"
+        else:
+            given = self._stored(initial)
+        return f"g.{method}({array.name!r}, {given}{pinned}{device})"
+
+    def _stored(self, values: np.ndarray[Any, Any]) -> str:
+        self.program.needs.add("stored")
+        return f"stored({base64.b64encode(values.tobytes()).decode()!r}, {_dtype(values.dtype)}, {values.shape!r})"
+
+    # -- nodes ---------------------------------------------------------------------------------------------------------
+
+    def _node(self, node: Node) -> str:
+        common = f", name={node.name!r}"
+        if node.after:
+            common += f", after={list(node.after)!r}"
+        if node.ignore:
+            common += f", ignore={dict(node.ignore)!r}"
+        match node:
+            case KernelNode():
+                module = self.program.modules[node.kernel.module]
+                args = ", ".join(self._argument(node, i) for i in range(len(node.args)))
+                comma = "," if len(node.args) == 1 else ""
+                extra = f", shared_bytes={node.shared_bytes}" if node.shared_bytes else ""
+                extra += ", cooperative=True" if node.cooperative else ""
+                extra += f", priority={node.priority}" if node.priority is not None else ""
+                return (
+                    f"g.kernel({module}[{node.kernel.name!r}], grid={self._dim3(node.grid)}, block={self._dim3(node.block)},"
+                    f" args=({args}{comma}){extra}{common})"
+                )
+            case MemcpyNode():
+                return f"g.memcpy({self._view(node.dst)}, {self._view(node.src)}{common})"
+            case MemsetNode():
+                return f"g.memset({self._view(node.dst)}, {self._value(node.value)}{common})"
+            case AllocNode():
+                device = f", device={node.array.device}" if node.array.device else ""
+                return (
+                    f"{self._variable(node.array)} = g.alloc({node.array.name!r}, shape={node.shape!r},"
+                    f" dtype={_dtype(node.dtype)}{device}{common})"
+                )
+            case FreeNode():
+                return f"g.free({self._variable(node.array)}{common})"
+            case HostNode() | CapturedNode():
+                return self._user_code(node, common)
+            case EventRecordNode() | EventWaitNode():
+                event = f"hg.Event({node.event.name!r}, shared=True)" if node.event.shared else repr(node.event.name)
+                return f"g.{node.kind}({event}{common})"
+            case EmptyNode():
+                return f"g.empty({common[2:]})"
+            case ChildGraphNode():
+                return f"g.child({self.program.child(node.workflow)}{self._bind(node.bind)}{common})"
+            case SemaphoreSignalNode():
+                return f"g.signal_semaphore({node.semaphore.name!r}, {int(node.value)}{common})"
+            case SemaphoreWaitNode():
+                return f"g.wait_semaphore({node.semaphore.name!r}, {int(node.value)}{common})"
+            case MemoryOpsNode():
+                ops = [
+                    f"hg.write_value({self._view(op.view)}, {op.value})"
+                    if op.op == "write"
+                    else f"hg.wait_value({self._view(op.view)}, {op.value}, {op.condition!r})"
+                    for op in node.ops
+                ]
+                return f"g.memory_ops([{', '.join(ops)}]{common})"
+            case ConditionalNode():
+                bodies = ", ".join(self.program.child(body) for body in node.bodies)
+                return f"g.conditional({node.mode!r}, {self._view(node.condition)}, [{bodies}]{self._bind(node.bind)}{common})"
+        raise DeclarationError(f"kind {node.kind!r} has no form in Python")
+
+    def _argument(self, node: KernelNode, i: int) -> str:
+        arg, known = node.args[i], node.kernel.signature
+        if type(arg) is float and known is not None and math.isfinite(arg):
+            dtype = known.parameters[i].dtype
+            if dtype is not None and dtype.kind == "f" and dtype.itemsize < 8:
+                return str(dtype.type(arg))  # the shortest text that rounds to the same float
+        return self._value(arg)
+
+    def _user_code(self, node: HostNode | CapturedNode, common: str) -> str:
+        fn = self.program.callback(node.fn)
+        args = ", ".join(map(self._value, node.args)) + ("," if len(node.args) == 1 else "")
+        given = f", args=({args})" if node.args else ""
+        if node.access == as_accesses(None, None, node.args, node.name):
+            return f"g.{node.kind}({fn}{given}{common})"
+        reads = [a.view for a in node.access if a.is_read]
+        writes = [a.view for a in node.access if a.is_write]
+        if node.access == as_accesses(reads, writes, node.args, node.name):
+            listed = ", ".join(map(self._view, reads)), ", ".join(map(self._view, writes))
+            return f"g.{node.kind}({fn}{given}, reads=[{listed[0]}], writes=[{listed[1]}]{common})"
+        access = ", ".join(map(self._value, node.access))
+        more = f", after={node.after!r}" if node.after else ""
+        more += f", ignore={dict(node.ignore)!r}" if node.ignore else ""
+        return f"g.add(hg.{type(node).__name__}(name={node.name!r}, fn={fn}{given}, access=({access},){more}))"
+
+    def _bind(self, bind: dict[str, Any]) -> str:
+        if not bind:
+            return ""
+        return f", bind={{{', '.join(f'{inner!r}: {self._value(value)}' for inner, value in bind.items())}}}"
+
+    def _dim3(self, dim: tuple[Any, ...]) -> str:
+        axes = [self._variable(axis) if isinstance(axis, Parameter) else str(axis) for axis in dim]
+        while len(axes) > 1 and axes[-1] == "1":
+            axes.pop()
+        return axes[0] if len(axes) == 1 else f"({', '.join(axes)})"
+
+    # -- values --------------------------------------------------------------------------------------------------------
+
+    def _view(self, view: ArrayView) -> str:
+        root = view.root
+        if isinstance(root, Symbol):
+            name = f"{self.program.modules[root.module]}.symbol({root.name!r})"
+        else:
+            name = self._variable(root)
+        return name + view.name[len(root.name) :]
+
+    def _value(self, value: Any) -> str:
+        kind = type(value)
+        if isinstance(value, ArrayView):
+            return self._view(value)
+        if isinstance(value, Parameter):
+            return self._variable(value)
+        if isinstance(value, Access):
+            return f"hg.{value.mode}s({self._view(value.view)})"
+        if value is None or kind in (bool, int, str, bytes):
+            return repr(value)
+        if kind is float:
+            return repr(value) if math.isfinite(value) else f"float({str(value)!r})"
+        if kind is complex:
+            return f"complex({self._value(value.real)}, {self._value(value.imag)})"
+        if kind is tuple:
+            return f"({', '.join(map(self._value, value))}{',' if len(value) == 1 else ''})"
+        if kind is list:
+            return f"[{', '.join(map(self._value, value))}]"
+        if kind is dict:
+            return f"{{{', '.join(f'{self._value(k)}: {self._value(v)}' for k, v in value.items())}}}"
+        if kind is np.ndarray:
+            if value.size > MAX_VALUES:
+                raise DeclarationError(f"an argument of {value.size} elements; declare it as host_array instead")
+            return self._stored(value)
+        if isinstance(value, np.generic):
+            return f"{self._stored(np.asarray(value))}[()]"
+        if isinstance(value, Viewable):
+            return self._view(value.as_view())
+        raise DeclarationError(f"an argument of type {kind.__name__} has no form in program text")
+
+
+def _helpers(needs: set[str]) -> list[str]:
+    lines = []
+    if "stored" in needs:
+        lines += [
+            "",
+            "def stored(text, dtype, shape):",
+            '    """Return values that have no short form as text."""',
+            "    return np.frombuffer(base64.b64decode(text), np.dtype(dtype)).reshape(shape).copy()",
+            "",
+        ]
+    if "values_of" in needs:
+        lines += [
+            "",
+            "def values_of(name):",
+            '    """Return the values of a large array, which stand beside this program."""',
+            '    return np.load(Path(__file__).with_name(f"{name}.npy"), allow_pickle=False)',
+            "",
+        ]
+    return lines
+
+
+def _identifier(name: str, used: set[str]) -> str:
+    """Return a new Python name that resembles `name`."""
+    base = re.sub(r"\W", "_", name, flags=re.ASCII)
+    if not base.isidentifier() or keyword.iskeyword(base) or keyword.issoftkeyword(base):
+        base = f"_{base}" if base and not base[0].isidentifier() else f"{base}_"
+    found, n = base, 1
+    while found in used or keyword.iskeyword(found):
+        n += 1
+        found = f"{base}_{n}"
+    used.add(found)
+    return found
+
+
+def _dtype(dtype: np.dtype[Any]) -> str:
+    return f"np.{dtype!r}" if dtype.names is not None else repr(dtype.name)
+
+
+def _nested(values: np.ndarray[Any, Any]) -> str:
+    """Return numbers as nested lists, each as short as its dtype allows."""
+    if values.ndim == 0:
+        return str(values[()])
+    if values.ndim > 1:
+        return f"[{', '.join(_nested(row) for row in values)}]"
+    return f"[{', '.join(str(value) for value in values)}]"

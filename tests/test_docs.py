@@ -1,0 +1,103 @@
+"""README.md and docs/ cannot rot: their Python runs, prints what they say it prints, and their links lead somewhere.
+
+The Python blocks of one page run one after the other, as one program. A ``text`` block right after a Python block is what that
+block prints. A block after ``<!-- from PATH -->`` stands in that file of the project, word for word.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import textwrap
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ORIGIN = re.compile(r"<!-- from (\S+) -->\s*\Z")
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)|<img[^>]+src=\"([^\"]+)\"")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page."""
+
+    language: str
+    text: str
+    line: int
+    origin: str
+    follows: bool  # nothing but space lies between it and the block before
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    found = []
+    end = 0
+    for match in FENCE.finditer(text):
+        before = text[end : match.start()]
+        origin = ORIGIN.search(before)
+        found.append(
+            Block(
+                language=match[1],
+                text=match[2],
+                line=text.count("\n", 0, match.start()) + 1,
+                origin=origin[1] if origin else "",
+                follows=bool(found) and not before.strip(),
+            )
+        )
+        end = match.end()
+    return found
+
+
+def page_id(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def unpadded(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.strip("\n").splitlines())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_python_of_page_runs_and_prints_what_the_page_says(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HIPGRAPHDSL_RUNTIME", "cpu")
+    names: dict[str, Any] = {"__name__": "page"}
+    printed = ""
+    for block in blocks(page):
+        if block.language == "python" and not block.origin:
+            out = io.StringIO()
+            code = compile("\n" * block.line + block.text, str(page), "exec")
+            with redirect_stdout(out):
+                exec(code, names)
+            printed = out.getvalue()
+        elif block.language == "text" and block.follows:
+            assert unpadded(printed) == unpadded(block.text), f"{page_id(page)}:{block.line}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_block_that_names_a_file_stands_in_it(page: Path) -> None:
+    missing = []
+    for block in blocks(page):
+        if block.origin:
+            source = textwrap.dedent((ROOT / block.origin).read_text(encoding="utf-8"))
+            lines = [line.strip() for line in source.splitlines()]
+            wanted = [line.strip() for line in block.text.strip("\n").splitlines()]
+            if not any(lines[i : i + len(wanted)] == wanted for i in range(len(lines))):
+                missing.append(f"line {block.line}: not in {block.origin}")
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", [*PAGES, *sorted((ROOT / "docs" / "diagnostics").glob("*.md"))], ids=page_id)
+def test_links_of_page_lead_to_files_of_the_project(page: Path) -> None:
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    targets = [next(filter(None, match)) for match in LINK.findall(text)]
+    local = [target.partition("#")[0] for target in targets if not re.match(r"https?://|mailto:|#", target)]
+    assert [target for target in local if not (page.parent / target).exists()] == []

@@ -1,0 +1,624 @@
+"""Checks: what they find, how they say it, and that they leave correct graphs alone."""
+
+from __future__ import annotations
+
+import json
+import random
+from itertools import combinations
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hipgraphdsl as hg
+from hipgraphdsl.checks import CATALOGUE, Report, check_workflow
+from hipgraphdsl.checks.races import edges_cover_accesses, racing_pairs
+from hipgraphdsl.checks.reach import Reach
+from hipgraphdsl.checks.scope import Scope
+from hipgraphdsl.workflow import Workflow
+
+MODULE = hg.Module(
+    r"""
+extern "C" __global__ void scale(float* x, float a) { x[blockIdx.x * blockDim.x + threadIdx.x] *= a; }
+extern "C" __global__ void add(const float* x, float* y) { int i = blockIdx.x * blockDim.x + threadIdx.x; y[i] += x[i]; }
+extern "C" __global__ void __launch_bounds__(128) narrow(float* x) { x[threadIdx.x] = 0; }
+extern "C" __global__ void tiled(float* x) { __shared__ float tile[4096]; tile[threadIdx.x] = 1; x[threadIdx.x] = tile[0]; }
+"""
+)
+
+
+def codes(report: Report) -> list[str]:
+    return [d.code for d in report.diagnostics]
+
+
+def report_values(*_: Any) -> None:
+    """A callback that does nothing."""
+
+
+def pairs(report: Report) -> set[frozenset[str]]:
+    return {frozenset(d.nodes) for d in report.diagnostics if d.code in ("HG201", "HG202", "HG203") and d.nodes}
+
+
+# -- structure -----------------------------------------------------------------------------------------------------------
+
+
+def test_check_names_the_cycle_node_by_node() -> None:
+    g = hg.Graph("wave")
+    x, out = g.device_array("x", np.zeros(4, "float32")), g.host_array("out", shape=4, dtype="float32")
+    scale = g.memset(x, 1, name="scale")
+    copy = g.memcpy(out, x, name="copy_in")
+    g.order(copy, scale)
+    (error,) = g.check().errors
+    assert str(error) == "HG101 error: graph 'wave' has a cycle: scale -> copy_in -> scale; remove one of these edges"
+    assert error.nodes == ("scale", "copy_in")
+
+
+def test_cycle_inside_a_child_is_found() -> None:
+    child = hg.Graph("child")
+    a, b = child.empty(name="a"), child.empty(name="b", after=["a"])
+    child.order(b, a)
+    g = hg.Graph("demo")
+    g.child(child, name="step")
+    (error,) = g.check().errors
+    assert error.code == "HG101"
+    assert error.nodes == ("step/a", "step/b")
+
+
+def test_compile_refuses_what_check_calls_an_error() -> None:
+    g = hg.Graph("wave")
+    a, b = g.empty(name="a"), g.empty(name="b", after=["a"])
+    g.order(b, a)
+    with pytest.raises(hg.CheckError, match="a -> b -> a") as caught:
+        g.compile(runtime="recorder")
+    assert caught.value.report.codes == ("HG101",)
+
+
+# -- races ---------------------------------------------------------------------------------------------------------------
+
+
+def test_race_names_both_nodes_the_array_the_bytes_and_the_missing_edge() -> None:
+    g = hg.Graph("demo", infer=False)
+    y, out = g.device_array("y", shape=1024, dtype="float32"), g.host_array("out", shape=1024, dtype="float32")
+    g.memset(y, 0, name="scale")
+    g.memcpy(out, y, name="copy_out")
+    (error,) = g.check().errors
+    assert error.message == "'scale' writes and 'copy_out' reads 'y' bytes 0..4096, and no path orders them"
+    assert error.hint == "add after=['scale'] to 'copy_out'"
+    assert (error.code, error.nodes, error.arrays) == ("HG201", ("scale", "copy_out"), ("y",))
+    assert error.sources[0][0] == __file__
+
+
+def test_strided_views_race_only_where_bytes_meet() -> None:
+    g = hg.Graph("demo", infer=False)
+    u = g.device_array("u", shape=(16, 16), dtype="float32")
+    g.memset(u[::2], 1, name="even")
+    g.memset(u[1::2], 2, name="odd")
+    g.memset(u[:, 3], 3, name="column")
+    assert pairs(g.check()) == {frozenset({"even", "column"}), frozenset({"odd", "column"})}
+
+
+def test_race_through_a_child_names_the_node_inside() -> None:
+    child = hg.Graph("child")
+    v, w = child.device_array("v", shape=64, dtype="float32"), child.device_array("w", shape=64, dtype="float32")
+    child.memset(w, 1, name="first")
+    child.memset(v, 0, name="clear")
+    g = hg.Graph("demo", infer=False)
+    x, y = (g.device_array(name, shape=128, dtype="float32") for name in "xy")
+    out = g.host_array("out", shape=128, dtype="float32")
+    g.child(child, bind={"v": x[64:], "w": y[:64]}, name="step")
+    g.memcpy(out, x, name="copy_out")
+    (error,) = g.check().errors
+    assert error.message == "'step/clear' writes and 'copy_out' reads 'x' bytes 256..512, and no path orders them"
+    assert error.hint == "add after=['step'] to 'copy_out'"
+
+
+def test_race_inside_a_child_is_reported_once_for_all_its_uses() -> None:
+    child = hg.Graph("child", infer=False)
+    v = child.device_array("v", shape=64, dtype="float32")
+    child.memset(v, 0, name="a")
+    child.memset(v, 1, name="b")
+    g = hg.Graph("demo")
+    x = g.device_array("x", shape=64, dtype="float32")
+    for i in range(3):
+        g.child(child.workflow(), bind={"v": x}, name=f"step_{i}")
+    (error,) = g.check().errors
+    assert error.nodes == ("step_0/a", "step_0/b")
+    assert "the same in 2 more child nodes" in error.message
+
+
+def test_arrays_of_a_child_bound_to_one_array_race() -> None:
+    child = hg.Graph("child")
+    v, w = child.device_array("v", shape=64, dtype="float32"), child.device_array("w", shape=64, dtype="float32")
+    child.memset(v, 0, name="a")
+    child.memset(w, 1, name="b")
+    g = hg.Graph("demo")
+    x = g.device_array("x", shape=96, dtype="float32")
+    g.child(child, bind={"v": x[:64], "w": x[32:]}, name="step")
+    (error,) = g.check().errors
+    assert error.code == "HG203"
+    assert error.message == (
+        "'step/a' writes 'v' bytes 128..256 and 'step/b' writes 'w' bytes 0..128, which are the same memory, and no path orders"
+        " them"
+    )
+
+
+def test_pinned_memory_read_by_a_host_node_races() -> None:
+    g = hg.Graph("demo", infer=False)
+    x, out = g.device_array("x", np.zeros(64, "float32")), g.host_array("out", shape=64, dtype="float32")
+    g.memcpy(out, x, name="copy_out")
+    g.host(report_values, args=(out,), reads=[out], name="report")
+    assert pairs(g.check()) == {frozenset({"copy_out", "report"})}
+
+
+def test_external_arrays_that_overlap_race_by_address() -> None:
+    memory = np.zeros(64, "float32")
+    g = hg.Graph("demo", infer=False)
+    a, b, c = (g.external_array(n, m) for n, m in (("a", memory[:40]), ("b", memory[32:]), ("c", memory[:16])))
+    g.host(report_values, args=(a,), writes=[a[16:]], name="write")
+    g.host(report_values, args=(b,), reads=[b], name="read")
+    g.host(report_values, args=(c,), reads=[c], name="apart")
+    (error,) = g.check().errors
+    assert error.code == "HG203"
+    assert error.nodes == ("write", "read")
+    assert "'a' bytes 128..160" in error.message
+    assert "'b' bytes 0..32" in error.message
+
+
+def test_parameters_that_default_to_one_array_race() -> None:
+    g = hg.Graph("demo")
+    x = g.device_array("x", shape=64, dtype="float32")
+    p, q = (g.param(name, dtype="float32", shape=64, default=x) for name in "pq")
+    g.memset(p, 0, name="a")
+    g.memset(q, 1, name="b")
+    assert pairs(g.check()) == {frozenset({"a", "b"})}
+
+
+def test_one_pair_is_reported_once_however_many_arrays_it_races_for() -> None:
+    g = hg.Graph("demo", infer=False)
+    x, y = (g.device_array(name, shape=64, dtype="float32") for name in "xy")
+    g.kernel(MODULE["add"], 1, 64, (x, y), name="a")
+    g.kernel(MODULE["add"], 1, 64, (y, x), name="b")
+    (error,) = g.check().errors
+    assert error.arrays == ("x", "y")
+
+
+def test_tutorial_code_with_one_of_two_dependencies_is_found() -> None:
+    g = hg.Graph("tutorial", infer=False)
+    a, b, c = (g.device_array(name, np.zeros(64, "float32")) for name in "abc")
+    g.memset(a, 1, name="kernel_a")
+    g.memset(b, 2, name="kernel_b")
+    g.kernel(MODULE["add"], 1, 64, (a, c), name="first", after=["kernel_a"])
+    g.kernel(MODULE["add"], 1, 64, (b, c), name="kernel_c", after=["first"])
+    assert pairs(g.check()) == {frozenset({"kernel_b", "kernel_c"})}
+
+
+def test_inferred_graph_has_no_race() -> None:
+    g = hg.Graph("demo")
+    x, y = (g.device_array(name, np.zeros(64, "float32")) for name in "xy")
+    for i in range(6):
+        g.kernel(MODULE["add"], 1, 64, (x, y) if i % 2 else (y, x))
+    assert not g.check().errors
+
+
+def test_edge_removed_from_an_inferred_graph_is_noticed() -> None:
+    g = hg.Graph("demo")
+    x, y = (g.device_array(name, np.zeros(64, "float32")) for name in "xy")
+    g.memset(x, 1, name="a")
+    g.memcpy(y, x, name="b")
+    g.dag.remove_edge("a", "b")
+    g._snapshot = None
+    assert pairs(g.check()) == {frozenset({"a", "b"})}
+
+
+def test_pairs_beyond_five_thousand_are_counted() -> None:
+    g = hg.Graph("demo", infer=False)
+    x = g.device_array("x", shape=4, dtype="float32")
+    for i in range(120):
+        g.memset(x, i)
+    report = g.check()
+    assert len(pairs(report)) == 5000
+    assert "2140 more conflicts over 'x'" in report.errors[-1].message
+    assert "4941 more, see .diagnostics" in str(report)
+
+
+def brute_force(workflow: Workflow) -> set[frozenset[int]]:
+    closure = nx.transitive_closure_dag(workflow.dag)
+    found = set()
+    for i, j in combinations(range(len(workflow.nodes)), 2):
+        a, b = workflow.nodes[i], workflow.nodes[j]
+        if closure.has_edge(a.name, b.name) or closure.has_edge(b.name, a.name):
+            continue
+        for x in a.accesses:
+            for y in b.accesses:
+                if x.view.root is not y.view.root or (x.mode, y.mode) == ("read", "read"):
+                    continue
+                touched = np.zeros(x.view.root.shape, bool)
+                touched[x.view.selection] = True
+                if touched[y.view.selection].any():
+                    found.add(frozenset((i, j)))
+    return found
+
+
+def random_graph(rng: random.Random, infer: bool = False) -> hg.Graph:
+    g = hg.Graph("random", infer=infer)
+    arrays = [g.device_array(f"a{i}", shape=(4, 6), dtype="float32") for i in range(rng.randint(1, 3))]
+
+    def view() -> Any:
+        array = rng.choice(arrays)
+        rows = slice(rng.randrange(4), 4, rng.randint(1, 3))
+        columns = slice(rng.randrange(6), 6, rng.randint(1, 3))
+        return rng.choice((array, array[rows], array[:, columns], array[rows, columns]))
+
+    names: list[str] = []
+    for i in range(rng.randint(2, 14)):
+        after = rng.sample(names, min(len(names), rng.randint(0, 2)))
+        reads = [view() for _ in range(rng.randint(0, 2))]
+        writes = [view() for _ in range(rng.randint(0, 2))]
+        g.captured(report_values, reads=reads, writes=writes, name=f"n{i}", after=after)
+        names.append(f"n{i}")
+    return g
+
+
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=150, deadline=None)
+def test_racing_pairs_are_exactly_those_of_brute_force(rng: random.Random) -> None:
+    workflow = random_graph(rng).workflow()
+    found, more = racing_pairs(Scope(workflow), Reach(workflow))
+    assert {frozenset(pair) for pair in found} == brute_force(workflow)
+    assert not more
+
+
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=60, deadline=None)
+def test_inferred_random_graphs_never_race(rng: random.Random) -> None:
+    workflow = random_graph(rng, infer=True).workflow()
+    assert edges_cover_accesses(workflow)
+    assert racing_pairs(Scope(workflow), Reach(workflow)) == ([], {})
+
+
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=150, deadline=None)
+def test_reach_agrees_with_the_transitive_closure(rng: random.Random) -> None:
+    n = rng.randint(1, 14)
+    predecessors = tuple(
+        tuple(sorted(rng.sample(range(i), min(i, rng.choice((0, 1, 1, 2, i)))))) for i in range(n)
+    )
+    nodes = tuple(hg.EmptyNode(name=f"n{i}") for i in range(n))
+    workflow = Workflow("w", {}, {}, nodes, predecessors, tuple(("after",) * len(p) for p in predecessors))
+    closure = nx.transitive_closure_dag(workflow.dag)
+    reach = Reach(workflow)
+    wanted = {(u, v) for u in range(n) for v in range(n) if closure.has_edge(f"n{u}", f"n{v}")}
+    assert reach.preceding([(u, v) for u in range(n) for v in range(n)]) == wanted
+    for start, stop in reach.segments:
+        for before in range(start):
+            assert all((before, v) in wanted for v in range(start, stop))
+    reduced = nx.transitive_reduction(workflow.dag)
+    redundant = {frozenset(d.nodes[:2]) for d in check_workflow(workflow).infos if d.code == "HG701" and len(d.nodes) == 2}
+    for d in check_workflow(workflow).infos:
+        if d.code == "HG701":
+            redundant |= {frozenset((d.nodes[0], s)) for s in d.nodes[1:]}
+    assert redundant == {frozenset(edge) for edge in workflow.dag.edges if edge not in reduced.edges}
+
+
+# -- events --------------------------------------------------------------------------------------------------------------
+
+
+def test_wait_for_a_shared_event_is_not_judged() -> None:
+    g = hg.Graph("demo")
+    g.wait(hg.Event("ready", shared=True))
+    assert not g.check().diagnostics
+
+
+# -- lifetimes -----------------------------------------------------------------------------------------------------------
+
+
+def test_alloc_race_is_one_lifetime_diagnostic_and_no_race() -> None:
+    g = hg.Graph("demo", infer=False)
+    out = g.host_array("out", shape=64, dtype="float32")
+    y = g.alloc("y", shape=64, dtype="float32")
+    g.memset(y, 0, name="clear", after=[y])
+    g.memcpy(out, y, name="copy", after=["clear"])
+    g.free(y, name="drop", after=["clear"])
+    assert codes(g.check()) == ["HG303"]
+
+
+def test_order_that_runs_a_use_before_its_alloc_is_named() -> None:
+    g = hg.Graph("demo", infer=False)
+    y = g.alloc("y", shape=64, dtype="float32", name="make")
+    out = g.host_array("out", shape=64, dtype="float32")
+    g.memset(y, 0, name="clear")
+    g.memcpy(out, y, name="copy", after=["clear", "make"])
+    g.order("clear", "make")
+    g.free(y, after=["copy"])
+    (error,) = g.check().errors
+    assert error.message == "'clear' uses 'y' before 'make' allocates it"
+
+
+def test_use_after_free_through_a_child_is_found() -> None:
+    child = hg.Graph("child")
+    v, w = (child.device_array(n, shape=64, dtype="float32") for n in "vw")
+    child.memcpy(w, v)
+    g = hg.Graph("demo")
+    out = g.device_array("out", shape=64, dtype="float32")
+    y = g.alloc("y", shape=64, dtype="float32")
+    g.memset(y, 0)
+    g.free(y, name="drop")
+    g.child(child, bind={"v": y, "w": out}, name="step")
+    assert [(d.code, d.nodes) for d in g.check().errors] == [("HG302", ("step", "drop"))]
+
+
+def test_lifetimes_inside_a_child_are_checked() -> None:
+    child = hg.Graph("child")
+    v = child.device_array("v", shape=64, dtype="float32")
+    y = child.alloc("y", shape=64, dtype="float32")
+    child.memset(y, 0)
+    child.free(y, name="drop")
+    child.memcpy(v, y, name="copy")
+    g = hg.Graph("demo")
+    out = g.device_array("out", shape=64, dtype="float32")
+    g.child(child, bind={"v": out}, name="step")
+    assert [(d.code, d.nodes) for d in g.check().errors] == [("HG302", ("step/copy", "step/drop"))]
+
+
+def test_free_of_memory_that_the_graph_does_not_allocate_is_an_error() -> None:
+    other = hg.Graph("other")
+    y = other.alloc("y", shape=64, dtype="float32")
+    free = hg.FreeNode(name="drop", array=y)
+    workflow = Workflow("demo", {}, {}, (free,), ((),), ((),))
+    (error,) = check_workflow(workflow).errors
+    assert error.code == "HG305"
+    assert "no node of graph 'demo' allocates it" in error.message
+
+
+# -- data ----------------------------------------------------------------------------------------------------------------
+
+
+def test_kernel_that_may_only_write_does_not_count_as_a_read() -> None:
+    g = hg.Graph("demo")
+    out = g.host_array("out", shape=64, dtype="float32")
+    y = g.alloc("y", shape=64, dtype="float32")
+    g.kernel(MODULE["scale"], 1, 64, (y, 2.0))
+    g.memcpy(out, y)
+    g.free(y)
+    assert not g.check().diagnostics
+
+
+def test_update_that_says_so_counts_as_a_read() -> None:
+    g = hg.Graph("demo")
+    out = g.host_array("out", shape=64, dtype="float32")
+    y = g.alloc("y", shape=64, dtype="float32")
+    g.kernel(MODULE["scale"], 1, 64, (hg.updates(y), 2.0))
+    g.memcpy(out, y)
+    g.free(y)
+    assert codes(g.check()) == ["HG401"]
+
+
+def test_scratch_memory_of_one_kernel_is_no_lost_write() -> None:
+    g = hg.Graph("demo")
+    y = g.alloc("y", shape=64, dtype="float32")
+    g.kernel(MODULE["scale"], 1, 64, (y, 2.0))
+    g.free(y)
+    assert not g.check().diagnostics
+
+
+def test_parts_written_one_by_one_cover_the_whole() -> None:
+    g = hg.Graph("demo")
+    out = g.host_array("out", shape=(8, 8), dtype="float32")
+    y = g.alloc("y", shape=(8, 8), dtype="float32")
+    for row in (5, 0, 7, 2, 1, 6, 4, 3):
+        g.memset(y[row], row)
+    g.memcpy(out, y)
+    g.memcpy(out[::2], y[1::2])
+    g.free(y)
+    assert not g.check().warnings
+
+
+def test_rows_that_were_not_written_are_named() -> None:
+    g = hg.Graph("demo")
+    out = g.host_array("out", shape=(8, 8), dtype="float32")
+    y = g.alloc("y", shape=(8, 8), dtype="float32")
+    g.memset(y[::2], 0)
+    g.memset(y[1], 0)
+    g.memcpy(out[:3], y[5:])
+    g.free(y)
+    (warning,) = g.check().warnings
+    assert "bytes 224..256 of 'y'" in warning.message
+
+
+def test_copy_between_parts_that_do_not_meet_is_right() -> None:
+    g = hg.Graph("demo")
+    x = g.device_array("x", np.zeros((8, 8), "float32"))
+    g.memcpy(x[::2], x[1::2])
+    assert not g.check().diagnostics
+
+
+def test_copy_onto_itself_through_aliased_memory_is_found() -> None:
+    memory = np.zeros(64, "float32")
+    g = hg.Graph("demo")
+    a, b = g.external_array("a", memory), g.external_array("b", memory)
+    g.memcpy(a[:32], b[16:48])
+    assert "HG405" in codes(g.check())
+
+
+# -- limits --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("target", "launch", "code"),
+    [
+        ("nvidia:sm_90", {"grid": 1, "block": (1, 1, 128)}, "HG501"),
+        ("amd:gfx942", {"grid": 1, "block": (1, 1, 128)}, None),
+        ("nvidia:sm_90", {"grid": (1, 70_000), "block": 64}, "HG503"),
+        ("amd:gfx1100", {"grid": (1, 70_000), "block": 64}, None),
+        ("amd:gfx1100", {"grid": (2**23, 1), "block": 512}, "HG504"),
+        ("nvidia:sm_90", {"grid": (2**23, 1), "block": 512}, None),
+        ("amd:gfx942", {"grid": 1, "block": 64, "shared_bytes": 65_537}, "HG505"),
+        ("nvidia:sm_90", {"grid": 1, "block": 64, "shared_bytes": 65_537}, None),
+        ("cpu", {"grid": 1, "block": 64, "shared_bytes": 65_536}, None),
+        ("nvidia:sm_90", {"grid": 10_000, "block": 256, "cooperative": True}, "HG506"),
+    ],
+)
+def test_limits_follow_the_target(target: str, launch: dict[str, Any], code: str | None) -> None:
+    g = hg.Graph("demo")
+    x = g.device_array("x", np.zeros(64, "float32"))
+    g.kernel(MODULE["scale"], args=(x, 2.0), **launch)
+    assert [d.code for d in g.check(target).errors] == ([code] if code else [])
+
+
+def test_static_and_dynamic_shared_memory_count_together() -> None:
+    g = hg.Graph("demo")
+    x = g.device_array("x", np.zeros(64, "float32"))
+    g.kernel(MODULE["tiled"], 1, 64, (x,), shared_bytes=50_000)
+    (error,) = g.check("amd:gfx942").errors
+    assert "16384 static and 50000 dynamic bytes" in error.message
+
+
+def test_launch_bounds_hold_without_a_target() -> None:
+    g = hg.Graph("demo")
+    x = g.device_array("x", np.zeros(256, "float32"))
+    g.kernel(MODULE["narrow"], 1, 256, (x,))
+    assert codes(g.check()) == ["HG502"]
+
+
+def test_extents_bound_in_a_child_are_judged_there() -> None:
+    child = hg.Graph("child")
+    v, n = child.device_array("v", shape=64, dtype="float32"), child.param("n", dtype="int32", default=64)
+    child.kernel(MODULE["scale"], 1, n, (v, 2.0), name="scale")
+    g = hg.Graph("demo")
+    x = g.device_array("x", np.zeros(64, "float32"))
+    g.child(child, bind={"v": x, "n": 64}, name="small")
+    g.child(child, bind={"v": x, "n": 2048}, name="large")
+    assert [d.nodes for d in g.check().errors] == [("large/scale",)]
+
+
+# -- advice and defects --------------------------------------------------------------------------------------------------
+
+
+def test_reused_buffer_is_named_once() -> None:
+    g = hg.Graph("demo")
+    parts, out = (g.host_array(n, np.zeros((4, 64), "float32")) for n in ("parts", "out"))
+    x = g.device_array("x", shape=64, dtype="float32")
+    for i in range(4):
+        g.memcpy(x, parts[i], name=f"in_{i}")
+        g.memcpy(out[i], x, name=f"out_{i}")
+    (info,) = g.check().diagnostics
+    assert (info.code, info.nodes, info.arrays) == ("HG702", ("in_1", "out_0"), ("x",))
+
+
+def test_defects_need_a_version_to_be_warnings() -> None:
+    g = hg.Graph("demo")
+    x = g.device_array("x", shape=64, dtype="float32")
+    ys = g.device_array("ys", shape=(6, 64), dtype="float32")
+    g.memset(x, 0, name="source")
+    for i in range(6):
+        g.memcpy(ys[i], x)
+    assert "HG802" in {d.code for d in g.check("amd:gfx942@7.2").warnings}
+    assert not g.check("amd:gfx942@7.15").warnings
+    assert not g.check("amd:gfx942").warnings
+    assert not g.check("cpu").warnings
+
+
+# -- ignore and reports --------------------------------------------------------------------------------------------------
+
+
+def racing(ignore: dict[str, str] | None = None) -> hg.Graph:
+    g = hg.Graph("demo", infer=False)
+    y = g.device_array("y", shape=64, dtype="float32")
+    g.memset(y, 0, name="a")
+    g.memset(y, 0, name="b", ignore=ignore)
+    return g
+
+
+def test_ignored_code_is_kept_with_its_reason() -> None:
+    report = racing({"HG202": "both write zeros"}).check()
+    assert not report.diagnostics
+    ((diagnostic, reason),) = report.ignored
+    assert (diagnostic.code, reason) == ("HG202", "both write zeros")
+    assert str(report) == "graph 'demo': 1 ignored"
+
+
+def test_other_codes_are_not_silenced_by_ignore() -> None:
+    assert racing({"HG201": "no such read"}).check().codes == ("HG202",)
+
+
+def test_unknown_code_in_ignore_is_a_warning_that_names_its_neighbours() -> None:
+    (warning,) = racing({"HG2O2": "letter O"}).check().warnings
+    assert warning.code == "HG102"
+    assert "HG202" in warning.hint
+
+
+def test_report_puts_errors_first_and_keeps_declaration_order() -> None:
+    g = hg.Graph("demo", infer=False)
+    x, y = (g.device_array(n, shape=64, dtype="float32") for n in "xy")
+    spare = g.device_array("spare", shape=64, dtype="float32")
+    out = g.host_array("out", shape=64, dtype="float32", pinned=False)
+    g.memset(x, 0, name="a")
+    g.memcpy(out, x, name="b")
+    g.memset(y, 0, name="c")
+    g.memset(y, 0, name="d")
+    report = g.check()
+    assert spare.name in {name for d in report.infos for name in d.arrays}
+    assert [d.severity for d in report] == sorted((d.severity for d in report), key=["error", "warning", "info"].index)
+    assert [d.nodes for d in report.errors] == [("a", "b"), ("c", "d")]
+    assert report.exit_code == 1
+    assert not report.ok
+
+
+def test_report_is_true_and_says_when_nothing_was_found() -> None:
+    g = hg.Graph("demo")
+    g.memset(g.device_array("x", shape=4, dtype="float32"), 0)
+    report = g.check()
+    assert report
+    assert report.ok
+    assert report.exit_code == 0
+    assert str(report) == "graph 'demo': nothing found"
+
+
+def test_report_prints_everywhere() -> None:
+    from io import StringIO
+
+    from rich.console import Console
+
+    report = racing().check("cpu")
+    console = Console(file=StringIO(), force_terminal=True, color_system="standard", width=200)
+    console.print(report)
+    assert "\x1b[" in console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
+    assert "HG202" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "\x1b" not in str(report)
+    bundle = report._repr_mimebundle_()
+    assert "<b>HG202</b>" in bundle["text/html"]
+    assert bundle["text/plain"] == str(report)
+
+
+def test_json_holds_everything() -> None:
+    document = json.loads(racing().check("cpu").to_json())
+    assert document["target"] == "cpu"
+    assert document["diagnostics"][0]["nodes"] == ["a", "b"]
+    assert document["diagnostics"][0]["sources"][0]["line"] > 0
+
+
+def test_sarif_holds_what_the_standard_requires() -> None:
+    g = racing({"HG202": "both write zeros"})
+    g.memset(g.arrays["y"], 1, name="c")
+    document = json.loads(g.check().to_sarif())
+    (run,) = document["runs"]
+    assert document["version"] == "2.1.0"
+    rules = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
+    suppressed = [r for r in run["results"] if "suppressions" in r]
+    assert len(run["results"]) == 3
+    assert suppressed[0]["suppressions"][0]["justification"] == "both write zeros"
+    for result in run["results"]:
+        assert rules[result["ruleIndex"]] == result["ruleId"]
+        assert result["level"] in ("error", "warning", "note")
+        assert result["message"]["text"]
+        place = result["locations"][0]["physicalLocation"]
+        assert place["region"]["startLine"] >= 1
+        assert place["artifactLocation"]["uri"].endswith("test_checks.py")
+
+
+def test_codes_stand_in_their_groups() -> None:
+    assert list(CATALOGUE) == sorted(CATALOGUE)
+    assert all(code.startswith("HG") and len(code) == 5 for code in CATALOGUE)
