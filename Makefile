@@ -58,7 +58,7 @@ test-slow: $(READY)
 # AMD's unmodified libamdhip64 runs over a stand-in device; tests/amd_on_cpu/README.md says what is real there and what is not.
 test-amd: $(READY)
 	tests/amd_on_cpu/setup
-	tests/amd_on_cpu/run $(BIN)/python -m pytest -q tests/device/test_amd.py
+	tests/amd_on_cpu/run $(BIN)/python -m pytest -q tests/device/test_amd.py tests/amd_on_cpu
 
 lint: $(READY)
 	$(BIN)/ruff check .

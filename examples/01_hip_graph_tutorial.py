@@ -1,7 +1,8 @@
 """The tutorial of HIP's documentation: three kernels on two arrays, declared once and built in both of HIP's ways.
 
-The source is the page "HIP graphs" of AMD's HIP documentation. It writes the same program twice, recorded from a stream and
-built node by node. Here it is declared once, and `backend="explicit"` or `backend="capture"` chooses the way.
+The source is the page "HIP graphs" of AMD's HIP documentation. It writes the same program twice, recorded from a
+stream and built node by node. Here it is declared once, and `backend="explicit"` or `backend="capture"` chooses the
+way.
 
 A host function fills an array with 2. It is copied to the device, kernel A doubles it, kernel B fills another array
 with 3, kernel C adds the two, and the result is copied back: every element is 7.

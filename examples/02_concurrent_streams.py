@@ -1,9 +1,9 @@
 """One description, four ways to run it: serial, on a stream, on streams with events, and as one graph.
 
-The source is the page "Asynchronous concurrent execution" of AMD's HIP documentation, whose example is a program in several
-versions: sequential, on streams, and on streams with events. Fifty times over, two arrays are copied to the device, kernel
-A adds 1 to the first, kernel B adds the first and 3 to the second, and both are copied back. At the end A is 50, and
-B is 2 + 3 * 50 + 50 * 51 / 2 = 1427.
+The source is the page "Asynchronous concurrent execution" of AMD's HIP documentation, whose example is a program in
+several versions: sequential, on streams, and on streams with events. Fifty times over, two arrays are copied to the
+device, kernel A adds 1 to the first, kernel B adds the first and 3 to the second, and both are copied back. At the
+end A is 50, and B is 2 + 3 * 50 + 50 * 51 / 2 = 1427.
 
 Here the fifty iterations are declared once, and the argument `backend` of `compile` is the whole difference.
 """
@@ -77,9 +77,13 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Serial, on a stream, on streams with events, and as one graph.")
     parser.add_argument("--runtime", default="auto", help="auto, amd, nvidia or cpu (default: %(default)s)")
     parser.add_argument("--size", type=int, default=SIZE, help="elements of each array (default: %(default)s)")
-    parser.add_argument("--full", action="store_true", help=f"the document's size, {FULL_SIZE} elements: 1 GB of memory")
+    parser.add_argument(
+        "--full", action="store_true", help=f"the document's size, {FULL_SIZE} elements: 1 GB of memory"
+    )
     parser.add_argument("--iterations", type=int, default=ITERATIONS, help="(default: %(default)s)")
-    parser.add_argument("--repeat", type=int, default=3, help="runs, of which the fastest counts (default: %(default)s)")
+    parser.add_argument(
+        "--repeat", type=int, default=3, help="runs, of which the fastest counts (default: %(default)s)"
+    )
     options = parser.parse_args(argv)
     size = FULL_SIZE if options.full else options.size
 
@@ -105,7 +109,9 @@ def main(argv: list[str] | None = None) -> int:
         table.add_row(way, f"{fastest * 1e3:.1f}", f"{host_a[0]:g}", f"{host_b[0]:g}", how if good else "[red]wrong")
     console = Console()
     console.print(table)
-    console.print(f"Fastest of {options.repeat} runs on {device}; A must be {wanted_a:g} and B {wanted_b:g}.", highlight=False)
+    console.print(
+        f"Fastest of {options.repeat} runs on {device}; A must be {wanted_a:g} and B {wanted_b:g}.", highlight=False
+    )
     return 0 if right else 1
 
 

@@ -1,11 +1,13 @@
 """Batches through a pipeline: while one batch is computed, the next comes in and the last goes out.
 
-The source is the exercise "Overlapping Compute & Transfer" of the course "CUDA Programming: Streams & Async". Each batch is
-copied to the device, processed by a kernel and copied back. A GPU has one engine for each direction of copies and one
-for kernels, and the three work at the same time: four batches of three stages take 6 units of time, not 12.
+The source is the exercise "Overlapping Compute & Transfer" of the course "CUDA Programming: Streams & Async". Each
+batch is copied to the device, processed by a kernel and copied back. A GPU has one engine for each direction of
+copies and one for kernels, and the three work at the same time: four batches of three stages take 6 units of time,
+not 12.
 
-The graph is declared stage by stage and batch by batch. That batches are independent follows from the parts of the arrays
-that their nodes touch. `simulate` then says when each node would run on such a machine, and `profile` when it did run on this one.
+The graph is declared stage by stage and batch by batch. That batches are independent follows from the parts of the
+arrays that their nodes touch. `simulate` then says when each node would run on such a machine, and `profile` when it
+did run on this one.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ def main(argv: list[str] | None = None) -> int:
     """Print the timeline that the exercise asks for, then measure the same graph."""
     parser = argparse.ArgumentParser(description="Batches whose copies and kernels overlap: predicted and measured.")
     parser.add_argument("--runtime", default="auto", help="auto, amd, nvidia or cpu (default: %(default)s)")
-    parser.add_argument("--backend", default="explicit", help="explicit, capture, streams or serial (default: %(default)s)")
+    parser.add_argument(
+        "--backend", default="explicit", help="explicit, capture, streams or serial (default: %(default)s)"
+    )
     parser.add_argument("--batches", type=int, default=BATCHES, help="(default: %(default)s)")
     parser.add_argument(
         "--batch-size", type=int, default=1 << 20,

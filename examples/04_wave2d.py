@@ -1,14 +1,15 @@
 """A wave in a box: every step goes to the host while later steps are computed.
 
-The source is "Optimising compute with concurrent IO in HIP" by Toby Potter of Pelagos Consulting and Education, written for
-the Pawsey Supercomputing Centre. A Ricker wavelet lets off a firework in the middle of a square of air, and the scalar wave
-equation carries the sound to the walls and back:
+The source is "Optimising compute with concurrent IO in HIP" by Toby Potter of Pelagos Consulting and Education,
+written for the Pawsey Supercomputing Centre. A Ricker wavelet lets off a firework in the middle of a square of air,
+and the scalar wave equation carries the sound to the walls and back:
 
     U2 = 2 U1 - U0 + dt^2 V^2 (d^2 U1 / dx0^2 + d^2 U1 / dx1^2) + f(t)
 
-with fourth-order differences in space. Five wavefields take turns, so a field is copied out while the kernel works on three
-others. The document builds this from six streams and five events, waits where it must, and shows that the result stays the same.
-Here the steps are declared in order, and which copy runs beside which kernel follows from the arrays that they touch.
+with fourth-order differences in space. Five wavefields take turns, so a field is copied out while the kernel works on
+three others. The document builds this from six streams and five events, waits where it must, and shows that the
+result stays the same. Here the steps are declared in order, and which copy runs beside which kernel follows from the
+arrays that they touch.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import hipgraphdsl as hg
 
-# U0, U1 and V are only read, so they are pointers to const: two kernels or copies that read the same field need no order.
+# U0, U1 and V are only read, so they are pointers to const: nodes that read the same field need no order.
 SOURCE = r"""
 extern "C" __global__ void wave2d_4o(
     const float* U0, const float* U1, float* U2, const float* V, int N0, int N1,
@@ -63,9 +64,7 @@ def forcing(n: int) -> float:
     return (math.pi * FREQUENCY * t) ** 2
 
 
-def build(
-    steps: int = STEPS, side: int = SIDE, report: Callable[[int], None] | None = None
-) -> hg.Graph:
+def build(steps: int = STEPS, side: int = SIDE, report: Callable[[int], None] | None = None) -> hg.Graph:
     """Declare all steps.
 
     Parameters
@@ -179,13 +178,21 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--runtime", default="auto", help="auto, amd, nvidia or cpu (default: %(default)s)")
     parser.add_argument("--steps", type=int, default=STEPS, help="(default: %(default)s)")
     parser.add_argument("--side", type=int, default=SIDE, help="cells along a side (default: %(default)s)")
-    parser.add_argument("--picture", type=Path, default=Path("wave2d.png"), metavar="FILE", help="(default: %(default)s)")
+    parser.add_argument(
+        "--picture", type=Path, default=Path("wave2d.png"), metavar="FILE", help="(default: %(default)s)"
+    )
     parser.add_argument("--animate", type=Path, metavar="FILE", help="also write an animation: .gif or .html")
     options = parser.parse_args(argv)
 
     right = True
     serial = np.empty(0)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("steps"),
+        TimeElapsedColumn(),
+    )
     lines = []
     with Progress(*columns) as progress:
         for backend in ("serial", "streams", "explicit", "capture"):

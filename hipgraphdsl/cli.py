@@ -38,6 +38,7 @@ from .errors import DeclarationError, HipGraphError, RuntimeUnavailable
 from .export import export_graph, formats, write_file
 from .export import json as json_format
 from .export.diff import compare
+from .export.json_text import MAX_BYTES
 from .export.schema import schema
 from .export.style import human_bytes
 from .graph import Graph
@@ -46,9 +47,12 @@ from .plan import Lanes
 from .runtimes import explain_auto, open_runtime
 from .runtimes.base import Runtime
 from .target import Target
+from .verify import verify
 from .workflow import Workflow
 
 __all__ = ["load_graph", "main"]
+
+_RUNTIMES = ("auto", "amd", "nvidia", "cpu")
 
 GOOD, FAULTY, MISUSED, UNAVAILABLE = 0, 1, 2, 3
 _INTERRUPTED, _PIPE = 130, 141  # what a shell reports for a program that SIGINT or SIGPIPE ended
@@ -58,7 +62,8 @@ _log = logging.getLogger("hipgraphdsl")
 _FILES = (".json", ".yaml", ".yml", ".graphml")
 
 _WORKFLOW_HELP = (
-    "a JSON, YAML or GraphML file, or file.py[:name] or package.module[:name], where name is a Graph or a function that returns"
+    "a JSON, YAML or GraphML file, or file.py[:name] or package.module[:name], where name is a Graph or a function"
+    " that returns"
     " one (default: build)"
 )
 
@@ -153,10 +158,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-v", "--verbose", action="store_true", help="show tracebacks and debug messages")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    def add(name: str, command: Callable[[argparse.Namespace], int], text: str, *examples: str) -> argparse.ArgumentParser:
+    def add(
+        name: str, command: Callable[[argparse.Namespace], int], text: str, *examples: str
+    ) -> argparse.ArgumentParser:
         shown = "examples:\n" + "\n".join(f"  hipgraphdsl {name} {example}".rstrip() for example in examples)
         sub = commands.add_parser(
-            name, help=re.split(r"[.:](?:\s|$)", text[0].lower() + text[1:])[0], description=text, epilog=shown, formatter_class=_Help
+            name,
+            help=re.split(r"[.:](?:\s|$)", text[0].lower() + text[1:])[0],
+            description=text,
+            epilog=shown,
+            formatter_class=_Help,
         )
         sub.set_defaults(command=command)
         return sub
@@ -166,15 +177,29 @@ def _parser() -> argparse.ArgumentParser:
 
     def add_supplies(sub: argparse.ArgumentParser) -> None:
         sub.add_argument(
-            "--array", action="append", default=[], metavar="NAME=FILE.npy", help="values of an array that a file holds only as a hash"
+            "--array",
+            action="append",
+            default=[],
+            metavar="NAME=FILE.npy",
+            help="values of an array that a file holds only as a hash",
         )
         sub.add_argument(
-            "--import-callbacks", action="store_true", help="import the Python callbacks that a JSON file names; only for files that you trust"
+            "--import-callbacks",
+            action="store_true",
+            help="import the Python callbacks that a JSON file names; only for files that you trust",
         )
 
-    info = add("info", _info, "Say what is on this machine: versions, runtimes, devices, compilers, known defects.", "", "--json")
+    info = add(
+        "info",
+        _info,
+        "Say what is on this machine: versions, runtimes, devices, compilers, known defects.",
+        "",
+        "--json",
+    )
     info.add_argument("--device", type=int, default=0, metavar="N", help="number of the device (default: 0)")
-    info.add_argument("--target", metavar="NAME", help="list the known defects of this target instead, e.g. amd:gfx942@7.2")
+    info.add_argument(
+        "--target", metavar="NAME", help="list the known defects of this target instead, e.g. amd:gfx942@7.2"
+    )
     info.add_argument("--json", action="store_true", help="print JSON")
 
     check = add(
@@ -186,7 +211,11 @@ def _parser() -> argparse.ArgumentParser:
         "wave.py --format sarif -o wave.sarif",
     )
     add_workflow(check)
-    check.add_argument("--target", metavar="NAME", help="also check the limits and defects of a device: cpu, amd:gfx942, nvidia:sm_90, ...")
+    check.add_argument(
+        "--target",
+        metavar="NAME",
+        help="also check the limits and defects of a device: cpu, amd:gfx942, nvidia:sm_90, ...",
+    )
     check.add_argument("--format", choices=("text", "json", "sarif"), default="text", help="(default: text)")
     check.add_argument("--strict", action="store_true", help="end with status 1 for warnings too")
     check.add_argument("-o", "--output", metavar="FILE", help="write there instead of to the terminal")
@@ -202,11 +231,21 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_workflow(show)
     show.add_argument("-o", "--output", metavar="FILE", help="write a file; its extension names the format")
-    show.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="option of that format, e.g. direction=LR")
+    show.add_argument(
+        "--option", action="append", default=[], metavar="NAME=VALUE", help="option of that format, e.g. direction=LR"
+    )
     show.add_argument("--plan", action="store_true", help="show the plan: reduced edges, order and lanes")
     show.add_argument("--target", default="cpu", metavar="NAME", help="target of the plan (default: cpu)")
-    show.add_argument("--lanes", type=_lanes, default="auto", metavar="N", help="lanes of the plan: auto, declared or a number (default: auto)")
-    show.add_argument("--rows", type=int, default=200, metavar="N", help="at most so many rows of a table (default: 200; 0: all)")
+    show.add_argument(
+        "--lanes",
+        type=_lanes,
+        default="auto",
+        metavar="N",
+        help="lanes of the plan: auto, declared or a number (default: auto)",
+    )
+    show.add_argument(
+        "--rows", type=int, default=200, metavar="N", help="at most so many rows of a table (default: 200; 0: all)"
+    )
 
     run = add(
         "run",
@@ -218,31 +257,54 @@ def _parser() -> argparse.ArgumentParser:
         "wave.py --dry-run --runtime amd",
     )
     add_workflow(run)
-    run.add_argument("--runtime", default="auto", choices=("auto", "amd", "nvidia", "cpu"), help="(default: auto)")
-    run.add_argument("--backend", default="explicit", choices=("explicit", "capture", "streams", "serial"), help="(default: explicit)")
-    run.add_argument("--lanes", type=_lanes, default="auto", metavar="N", help="auto, measure, declared or a number (default: auto)")
+    run.add_argument("--runtime", default="auto", choices=_RUNTIMES, help="(default: auto)")
+    run.add_argument(
+        "--backend",
+        default="explicit",
+        choices=("explicit", "capture", "streams", "serial"),
+        help="(default: explicit)",
+    )
+    run.add_argument(
+        "--lanes", type=_lanes, default="auto", metavar="N", help="auto, measure, declared or a number (default: auto)"
+    )
     run.add_argument("--device", type=int, default=0, metavar="N", help="number of the device (default: 0)")
-    run.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="value of a parameter; of an array parameter @FILE.npy")
+    run.add_argument(
+        "--param",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="value of a parameter; of an array parameter @FILE.npy",
+    )
     add_supplies(run)
     run.add_argument("--repeat", type=int, default=1, metavar="N", help="launch N times (default: 1)")
-    run.add_argument("--read", action="append", default=[], metavar="NAME", help="print this array (default: host arrays that nodes write)")
-    run.add_argument("--save", action="append", default=[], metavar="NAME=FILE.npy", help="write an array to a file afterwards")
+    run.add_argument(
+        "--read",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="print this array (default: host arrays that nodes write)",
+    )
+    run.add_argument(
+        "--save", action="append", default=[], metavar="NAME=FILE.npy", help="write an array to a file afterwards"
+    )
     run.add_argument("--timeout", type=float, metavar="SECONDS", help="give up waiting after so long")
     run.add_argument("--profile", action="store_true", help="also measure one launch node by node")
-    run.add_argument("--dry-run", action="store_true", help="print the calls that would be made; nothing is compiled or run")
+    run.add_argument(
+        "--dry-run", action="store_true", help="print the calls that would be made; nothing is compiled or run"
+    )
     run.add_argument("--no-check", action="store_true", help="run even if check finds errors")
     run.add_argument("--json", action="store_true", help="print JSON")
 
-    verify = add(
+    proof = add(
         "verify",
         _verify,
         "Run a workflow in several ways and compare the results. This compiles and runs native code.",
         "examples/04_wave2d.py",
         "wave.json --runtime cpu",
     )
-    add_workflow(verify)
-    add_supplies(verify)
-    _verify_arguments(verify)
+    add_workflow(proof)
+    add_supplies(proof)
+    _verify_arguments(proof)
 
     bench = add(
         "bench",
@@ -253,9 +315,14 @@ def _parser() -> argparse.ArgumentParser:
         "cpu --help",
     )
     bench.add_argument("name", nargs="?", metavar="NAME", help="which benchmark (default: all of them)")
-    bench.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="its own options")
 
-    diff = add("diff", _diff, "Say what differs between two workflows, by name.", "old.json new.json", "wave.py:build wave.py:build_fused --json")
+    diff = add(
+        "diff",
+        _diff,
+        "Say what differs between two workflows, by name.",
+        "old.json new.json",
+        "wave.py:build wave.py:build_fused --json",
+    )
     diff.add_argument("old", metavar="A", help=_WORKFLOW_HELP)
     diff.add_argument("new", metavar="B", help="likewise")
     diff.add_argument("--json", action="store_true", help="print JSON")
@@ -266,7 +333,15 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
-    return _parser().parse_args(arguments)
+    own: list[str] = []
+    first = next((i for i, argument in enumerate(arguments) if not argument.startswith("-")), 0)
+    if arguments[first : first + 1] == ["bench"]:
+        at = first + 2
+        if not arguments[at - 1 : at] or not arguments[at - 1].startswith("-"):
+            arguments, own = arguments[:at], arguments[at:]  # what follows the name belongs to the benchmark
+    options = _parser().parse_args(arguments)
+    options.arguments = own
+    return options
 
 
 def _lanes(text: str) -> Lanes:
@@ -279,8 +354,14 @@ def _lanes(text: str) -> Lanes:
     raise argparse.ArgumentTypeError(f"lanes is auto, measure, declared or a number from 1 (got {text!r})")
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Let `main` end the program; rich would end it with status 1."""
+        raise BrokenPipeError
+
+
 def _console() -> Console:
-    return Console(file=sys.stdout, highlight=False, soft_wrap=True)
+    return _Console(file=sys.stdout, highlight=False, soft_wrap=True)
 
 
 # -- finding a workflow ------------------------------------------------------------------------------------------------
@@ -335,7 +416,7 @@ def load_graph(
 def _graph_of_file(path: Path, suffix: str, arrays: Mapping[str, Any], import_callbacks: bool) -> Graph:
     try:
         with path.open("rb") as file:
-            data = file.read(json_format.MAX_BYTES + 1)
+            data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise _Misuse(f"{str(path)!r} cannot be read: {error.strerror}") from None
     try:
@@ -356,7 +437,9 @@ def _graph_of_file(path: Path, suffix: str, arrays: Mapping[str, Any], import_ca
             paths = _callback_paths(graph.workflow())
             if paths:
                 sys.path.insert(0, str(path.resolve().parent))
-                print(f"hipgraphdsl: importing {', '.join(sorted({p.partition(':')[0] for p in paths}))}", file=sys.stderr)
+                print(
+                    f"hipgraphdsl: importing {', '.join(sorted({p.partition(':')[0] for p in paths}))}", file=sys.stderr
+                )
                 graph = load({path: _imported(path) for path in paths})
     except DeclarationError as error:
         raise DeclarationError(f"{path}: {error}", node=error.node, array=error.array) from None
@@ -382,7 +465,9 @@ def _imported(path: str) -> Callable[..., Any]:
     for part in name.split("."):
         found = getattr(found, part, None)
     if not callable(found):
-        raise DeclarationError(f"callback {path!r} is named by the file, and module {module_name!r} has no such function")
+        raise DeclarationError(
+            f"callback {path!r} is named by the file, and module {module_name!r} has no such function"
+        )
     function: Callable[..., Any] = found
     return function
 
@@ -441,7 +526,11 @@ def _module_named(name: str) -> ModuleType:
             return importlib.import_module(name)
     except _UserCodeFailed as error:
         cause = error.__cause__
-        if isinstance(cause, ModuleNotFoundError) and cause.name and (name == cause.name or name.startswith(f"{cause.name}.")):
+        if (
+            isinstance(cause, ModuleNotFoundError)
+            and cause.name
+            and (name == cause.name or name.startswith(f"{cause.name}."))
+        ):
             raise _Misuse(f"there is no file and no module {name!r}") from None
         raise
 
@@ -466,7 +555,9 @@ def _graph_in(module: ModuleType, place: str, name: str) -> Graph:
             if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
         ]
         if required:
-            raise _Misuse(f"{place}:{name} needs the arguments {', '.join(required)}; name a function that can be called without")
+            raise _Misuse(
+                f"{place}:{name} needs the arguments {', '.join(required)}; name a function that can be called without"
+            )
         with _user_code(f"{place}:{name}"):
             found = found()
     if isinstance(found, Workflow):
@@ -498,7 +589,18 @@ def _load_npy(path: str) -> np.ndarray[Any, Any]:
 
 # -- info --------------------------------------------------------------------------------------------------------------
 
-_PACKAGES = ("numpy", "networkx", "pydantic", "rich", "hip-python", "cuda-bindings", "ziglang", "matplotlib", "pygraphviz", "PyYAML")
+_PACKAGES = (
+    "numpy",
+    "networkx",
+    "pydantic",
+    "rich",
+    "hip-python",
+    "cuda-bindings",
+    "ziglang",
+    "matplotlib",
+    "pygraphviz",
+    "PyYAML",
+)
 
 
 def _info(options: argparse.Namespace) -> int:
@@ -527,8 +629,12 @@ def _info(options: argparse.Namespace) -> int:
         print(json.dumps(report, indent=1, default=str))
         return GOOD
     console = _console()
-    console.print(Text(f"hipgraphdsl {version}", style="bold"), Text(f"Python {report['python']} on {report['platform']}"))
-    console.print("packages: " + ", ".join(f"{name} {found or 'not installed'}" for name, found in report["packages"].items()))
+    console.print(
+        Text(f"hipgraphdsl {version}", style="bold"), Text(f"Python {report['python']} on {report['platform']}")
+    )
+    console.print(
+        "packages: " + ", ".join(f"{name} {found or 'not installed'}" for name, found in report["packages"].items())
+    )
     for name, facts in runtimes.items():
         if not facts["available"]:
             console.print(Text(f"\n{name}: not available", style="yellow"))
@@ -549,9 +655,12 @@ def _info(options: argparse.Namespace) -> int:
 def _runtime_facts(runtime: Runtime) -> dict[str, Any]:
     target = runtime.target
     facts: dict[str, Any] = {"target": target.name}
-    facts.update((key, value) for key, value in runtime.describe().items() if key not in ("runtime", "target", "defects"))
+    facts.update(
+        (key, value) for key, value in runtime.describe().items() if key not in ("runtime", "target", "defects")
+    )
     facts["limits"] = (
-        f"{target.max_threads} threads a block, {human_bytes(target.max_shared_bytes)} shared memory, warp size {target.warp_size}"
+        f"{target.max_threads} threads a block, {human_bytes(target.max_shared_bytes)} shared memory, warp size"
+        f" {target.warp_size}"
     )
     facts["defects"] = [_defect_facts(defect) for defect in defects_for(target)]
     return facts
@@ -568,7 +677,10 @@ def _info_target(target: Target, as_json: bool) -> int:
         return GOOD
     print(f"{target.name}: {len(found)} of {len(DEFECTS)} known defects and limits")
     for defect in found:
-        print(f"  {defect['id']}\n    {defect['title']}\n    handling: {defect['handling']}\n    source: {defect['source']}")
+        print(
+            f"  {defect['id']}\n    {defect['title']}\n    handling: {defect['handling']}\n    source:"
+            f" {defect['source']}"
+        )
     if not target.version:
         print("  (without a version, only those that all versions have; add one: amd:gfx942@7.2)")
     return GOOD
@@ -625,8 +737,17 @@ def _show(options: argparse.Namespace) -> int:
         print(graph.plan(target=options.target, lanes=options.lanes))
         return GOOD
     for part in _pictured(graph.workflow(), options.rows or sys.maxsize):
-        _console().print(part)
+        _print_part(part)
     return GOOD
+
+
+def _print_part(part: Any) -> None:
+    """Print text as it is, and a table so that it fits the terminal."""
+    if isinstance(part, Table):
+        print()
+        _Console(file=sys.stdout, highlight=False).print(part)
+    else:
+        _console().print(part)
 
 
 def _option_value(text: str) -> Any:
@@ -652,18 +773,30 @@ def _pictured(workflow: Workflow, rows: int) -> Iterator[Any]:
     )
     if workflow.arrays:
         lines = [
-            (array.name, _array_kind(array), str(array.dtype), " x ".join(map(str, array.shape)), human_bytes(array.nbytes), _initial_text(array))
+            (
+                array.name,
+                _array_kind(array),
+                str(array.dtype),
+                " x ".join(map(str, array.shape)),
+                human_bytes(array.nbytes),
+                _initial_text(array),
+            )
             for array in workflow.arrays.values()
         ]
         yield _table(("array", "kind", "dtype", "shape", "size", "initial"), lines, rows, right=(4,))
     if workflow.parameters:
-        lines = [
-            (p.name, str(p.dtype), " x ".join(map(str, p.shape)) or "scalar", "must be given" if p.default is None else _short(p.default))
+        values = [
+            (
+                p.name,
+                str(p.dtype),
+                " x ".join(map(str, p.shape)) or "scalar",
+                "must be given" if p.default is None else _short(p.default),
+            )
             for p in workflow.parameters.values()
         ]
-        yield _table(("parameter", "dtype", "shape", "default"), lines, rows)
+        yield _table(("parameter", "dtype", "shape", "default"), values, rows)
     if workflow.nodes:
-        yield _table(("node", "kind", "what", "after"), list(_node_rows(workflow, rows)), rows)
+        yield _table(("node", "kind", "what", "after"), _node_rows(workflow), rows)
 
 
 def _array_kind(array: Array) -> str:
@@ -683,20 +816,20 @@ def _initial_text(array: Array) -> str:
     return "given" if isinstance(values, np.ndarray) else "not supplied"
 
 
-def _node_rows(workflow: Workflow, limit: int, indent: str = "") -> Iterator[tuple[str, str, str, str]]:
+def _node_rows(workflow: Workflow, indent: str = "") -> list[tuple[str, str, str, str]]:
+    """Return a row for each node; a child's nodes stand below it, once."""
     nodes = workflow.nodes
+    rows = []
     seen: set[int] = set()
-    for i, node in enumerate(nodes):
-        if i > limit:
-            return
-        after = ", ".join(nodes[source].name for source in workflow.predecessors[i][:6])
-        more = len(workflow.predecessors[i]) - 6
-        yield indent + node.name, node.kind, _short(node.describe(), 60), after + (f" and {more} more" if more > 0 else "")
+    for node, sources in zip(nodes, workflow.predecessors):
+        after = ", ".join(nodes[source].name for source in sources[:6])
+        more = f" and {len(sources) - 6} more" if len(sources) > 6 else ""
+        rows.append((indent + node.name, node.kind, _short(node.describe(), 60), after + more))
         for inner in _inner(node):
-            if id(inner) in seen:
-                continue
-            seen.add(id(inner))
-            yield from _node_rows(inner, limit, indent + "  ")
+            if id(inner) not in seen:
+                seen.add(id(inner))
+                rows += _node_rows(inner, indent + "  ")
+    return rows
 
 
 def _inner(node: Node) -> tuple[Workflow, ...]:
@@ -713,13 +846,18 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], limit: int, righ
     if not sys.stdout.isatty():
         widths = [max(len(row[i]) for row in (heads, *rows)) for i in range(len(heads))]
         lines = [
-            "  ".join(f"{cell:>{width}}" if i in right else f"{cell:<{width}}" for i, (cell, width) in enumerate(zip(row, widths))).rstrip()
+            "  ".join(
+                f"{cell:>{width}}" if i in right else f"{cell:<{width}}"
+                for i, (cell, width) in enumerate(zip(row, widths))
+            ).rstrip()
             for row in (heads, *rows)
         ]
         return Text("\n" + "\n".join([*lines, *([tail] if tail else [])]))
     table = Table(box=None, header_style="bold", pad_edge=False, caption=tail or None, caption_justify="left")
     for i, head in enumerate(heads):
-        table.add_column(head, justify="right" if i in right else "left", overflow="fold", style="cyan" if i == 0 else None)
+        table.add_column(
+            head, justify="right" if i in right else "left", overflow="fold", style="cyan" if i == 0 else None
+        )
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     return table
@@ -767,7 +905,8 @@ def _supplied_graph(options: argparse.Namespace) -> tuple[Graph, dict[str, np.nd
         raise DeclarationError("\n".join(lines))
     if is_file and runs:
         print(
-            f"hipgraphdsl: {options.workflow} holds native code, which is compiled and run now; run only files that you trust",
+            f"hipgraphdsl: {options.workflow} holds native code, which is compiled and run now; run only files that"
+            " you trust",
             file=sys.stderr,
         )
     return graph, {} if is_file else given
@@ -798,7 +937,10 @@ def _parameter_value(parameter: Parameter, text: str) -> Any:
     dtype = parameter.dtype
     if parameter.shape:
         if not text.startswith("@"):
-            raise _Misuse(f"parameter {parameter.name!r} is an array of {dtype}{list(parameter.shape)}: give --param {parameter.name}=@FILE.npy")
+            raise _Misuse(
+                f"parameter {parameter.name!r} is an array of {dtype}{list(parameter.shape)}: give --param"
+                f" {parameter.name}=@FILE.npy"
+            )
         return np.ascontiguousarray(_load_npy(text[1:]))
     try:
         if dtype.kind == "b":
@@ -829,7 +971,11 @@ def _run(options: argparse.Namespace) -> int:
             raise _Misuse(f"graph {graph.name!r} has no array {name!r}; its arrays are {shown or 'none'}")
     start = time.perf_counter()
     with graph.compile(
-        runtime=options.runtime, backend=options.backend, lanes=options.lanes, device=options.device, check=not options.no_check
+        runtime=options.runtime,
+        backend=options.backend,
+        lanes=options.lanes,
+        device=options.device,
+        check=not options.no_check,
     ) as exe:
         for name, values in given.items():
             exe.write(name, values)
@@ -871,7 +1017,8 @@ def _run(options: argparse.Namespace) -> int:
     console = _console()
     console.print(
         Text(
-            f"{graph.name}: {_count(facts['nodes'], 'node')}, {_count(facts['edges'], 'edge')}, {_count(facts['lanes'], 'lane')} on"
+            f"{graph.name}: {_count(facts['nodes'], 'node')}, {_count(facts['edges'], 'edge')},"
+            f" {_count(facts['lanes'], 'lane')} on"
             f" {facts['target']}, backend {options.backend}",
             style="bold",
         )
@@ -884,10 +1031,15 @@ def _run(options: argparse.Namespace) -> int:
     if summaries:
         heads = ("array", "dtype", "shape", "min", "max", "mean")
         rows = [
-            (str(s["name"]), str(s["dtype"]), " x ".join(map(str, s["shape"])), *(_number(s.get(key)) for key in ("min", "max", "mean")))
+            (
+                str(s["name"]),
+                str(s["dtype"]),
+                " x ".join(map(str, s["shape"])),
+                *(_number(s.get(key)) for key in ("min", "max", "mean")),
+            )
             for s in summaries
         ]
-        console.print(_table(heads, rows, sys.maxsize, right=(3, 4, 5)))
+        _print_part(_table(heads, rows, sys.maxsize, right=(3, 4, 5)))
     if profile is not None:
         console.print(Text(f"\n{profile}"))
     return GOOD
@@ -955,7 +1107,9 @@ def _dry_run(graph: Graph, params: Mapping[str, Any], options: argparse.Namespac
     target = {"amd": "amd:gfx942", "nvidia": "nvidia:sm_90", "cpu": "cpu", "auto": "amd:gfx942"}[options.runtime]
     runtime = recorder_module.RecorderRuntime(options.device, target=target)
     sections: list[tuple[str, list[Any]]] = []
-    with graph.compile(runtime=runtime, backend=options.backend, lanes=options.lanes, device=options.device, check=not options.no_check) as exe:
+    with graph.compile(
+        runtime=runtime, backend=options.backend, lanes=options.lanes, device=options.device, check=not options.no_check
+    ) as exe:
         sections.append(("compile", list(runtime.calls)))
         runtime.calls.clear()
         for _ in range(options.repeat):
@@ -965,7 +1119,10 @@ def _dry_run(graph: Graph, params: Mapping[str, Any], options: argparse.Namespac
         runtime.calls.clear()
     sections.append(("close", list(runtime.calls)))
     if options.json:
-        data = {title: [{"api": call.api, "args": [_call_argument(a) for a in call.args]} for call in calls] for title, calls in sections}
+        data = {
+            title: [{"api": call.api, "args": [_call_argument(a) for a in call.args]} for call in calls]
+            for title, calls in sections
+        }
         print(json.dumps({"graph": graph.name, "target": target, "backend": options.backend, **data}, indent=1))
         return GOOD
     for title, calls in sections:
@@ -984,9 +1141,18 @@ def _call_argument(value: Any) -> str:
 
 
 def _verify_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--runtime", default="auto", choices=("auto", "amd", "nvidia", "cpu"), help="(default: auto)")
+    backends = ("explicit", "capture", "streams")
+    parser.add_argument("--runtime", default="auto", choices=_RUNTIMES, help="(default: auto)")
+    parser.add_argument(
+        "--backend", action="append", choices=backends, help="compare this one with the serial run (default: all three)"
+    )
     parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the device (default: 0)")
     parser.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="value of a parameter")
+    parser.add_argument("--orders", type=int, default=20, metavar="N", help="orders that are tried (default: 20)")
+    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="launches of each backend (default: 5)")
+    parser.add_argument("--tolerance", type=float, metavar="X", help="largest difference (default: every byte counts)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the orders (default: 0)")
+    parser.add_argument("--no-audit", action="store_true", help="do not run each node alone")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -994,12 +1160,23 @@ def _verify(options: argparse.Namespace) -> int:
     graph, given = _supplied_graph(options)
     if given:
         raise _Misuse("--array is for workflow files; a Python file gives its own initial values")
-    verify = importlib.import_module(".verify", __package__).verify
-    report = verify(graph, runtime=options.runtime, device=options.device, params=_parameter_values(graph, options.param))
+    report = verify(
+        graph,
+        options.runtime,
+        options.backend or ("explicit", "capture", "streams"),
+        orders=options.orders,
+        repeats=options.repeats,
+        tolerance=options.tolerance,
+        params=_parameter_values(graph, options.param),
+        seed=options.seed,
+        audit=not options.no_audit,
+        device=options.device,
+        progress=sys.stderr.isatty() and not options.json,
+    )
     if options.json:
-        print(report.to_json())
+        sys.stdout.write(report.to_json().rstrip("\n") + "\n")
     else:
-        print(report)
+        _console().print(report)
     return GOOD if report.ok else FAULTY
 
 
@@ -1035,7 +1212,9 @@ def _bench(options: argparse.Namespace) -> int:
         if not options.name:
             print(f"== {name}: {known[name]}", flush=True)
         module = importlib.import_module(f".bench.{name}", __package__)
-        parser = argparse.ArgumentParser(prog=f"hipgraphdsl bench {name}", description=module.__doc__, formatter_class=_Help)
+        parser = argparse.ArgumentParser(
+            prog=f"hipgraphdsl bench {name}", description=module.__doc__, formatter_class=_Help
+        )
         module.add_arguments(parser)
         arguments = parser.parse_args(options.arguments if options.name else [])
         try:

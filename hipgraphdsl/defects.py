@@ -197,6 +197,13 @@ DEFECTS: tuple[Defect, ...] = (
         quirk="capture_unjoined",
     ),
     Defect(
+        "capture-wait-ring",
+        "hipStreamEndCapture crashes, by endless recursion, after three or more forked streams waited for events in a ring",
+        "forked streams are ordered by hipStreamUpdateCaptureDependencies; events only fork them and join them",
+        "observed on AMD's runtime 7.2.4 (tests/device/test_amd.py)",
+        quirk="capture_wait_ring",
+    ),
+    Defect(
         "capture-host-func",
         "hipLaunchHostFunc fails while capturing",
         "use backend='explicit' for graphs with host nodes",
@@ -242,7 +249,7 @@ DEFECTS: tuple[Defect, ...] = (
         "memset-2d-elements",
         "a 2-D memset of 2- or 4-byte elements writes as many elements into each row as the row has bytes",
         "such fills are made of 1-byte elements where all bytes are equal, and else row by row",
-        "observed on HIP 7.2 (tests/device/test_amd.py); https://github.com/ROCm/clr, rocclr: __amd_fillBufferAligned2D",
+        "observed on HIP 7.2 (tests/device/test_amd.py); https://github.com/ROCm/clr: __amd_fillBufferAligned2D",
         quirk="memset_2d_elements",
     ),
     Defect(

@@ -8,10 +8,10 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, NoReturn, Optional, SupportsIndex, Union
+from typing import Any, Final, NoReturn, Optional, SupportsIndex, Union
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from .checks import check_workflow
 from .errors import DeclarationError, HipError, HipGraphError, UpdateError, WaitTimeout
 from .kernels import Module, Symbol
 from .nodes import ChildGraphNode, ConditionalNode, KernelNode, Node, element_bytes
-from .plan import Lanes, Plan, Step, make_plan
+from .plan import Lanes, Plan, Step, make_plan, suits_copy_kernel
 from .runtimes.base import MemcpyKind, Runtime
 from .timeline import Span, Timeline, engine_of
 from .update import HasWorkflow, explain_update
@@ -146,19 +146,22 @@ class Executable:
 
     @staticmethod
     def build(
-        workflow: Workflow, runtime: Runtime, backend: str, *, lanes: Lanes = "auto", join: bool = True, device: int = 0
+        workflow: Workflow, runtime: Runtime, backend: str, *, lanes: Lanes = "auto", join: bool = True, inline: bool = False,
+        device: int = 0,
     ) -> Executable:
         """Plan, allocate, load, lower and instantiate; on failure everything is returned."""
         backend_named(backend)
         started = time.perf_counter()
-        plan = make_plan(workflow, runtime.target, lanes=lanes, join=join, inline=backend != "explicit")
+        options = {"lanes": lanes, "join": join, "inline": inline or backend != "explicit"}
+        plan = make_plan(workflow, runtime.target, **options)
         planned = time.perf_counter()
-        executable = Executable(workflow, plan, runtime, backend, device, {"lanes": lanes, "join": join})
+        executable = Executable(workflow, plan, runtime, backend, device, options)
         executable._closed = False
         try:
             executable._open()
         except BaseException:
-            executable.close()
+            with suppress(HipError):  # what went wrong first says more
+                executable.close()
             raise
         executable.stats.plan_us = (planned - started) * 1e6
         _living.add(executable)
@@ -293,14 +296,14 @@ class Executable:
                 scope.addresses = addresses
             raise
         before, self._program = self._program, program
-        if before is not None:
-            before.close()
         self.plan = plan
         self.stats.instantiations += 1
         self.stats.build_us = (time.perf_counter() - started) * 1e6
         self._since_instantiation = 0
         self._launch = program.launch
         self._attention = bool(self._missing) or self._forked
+        if before is not None:
+            before.close()
 
     def _not_built(self, stream: int) -> None:
         raise AssertionError("launched before it was built")
@@ -604,65 +607,98 @@ class Executable:
         """
         with self._lock:
             self._require_open("set")
-            index = self._step_index(node, "set")
-            step = self._steps[index]
-            for name in ("name", "after"):
-                if name in fields:
-                    raise UpdateError(f"node {step.name!r}: {name} is fixed when the graph is compiled", node=step.name, field=name)
+            name = node if isinstance(node, str) else node.name
+            indices = self._step_indices(name, "set")
+            for field in ("name", "after", "workflow"):
+                if field in fields:
+                    raise UpdateError(f"node {name!r}: {field} is fixed when the graph is compiled", node=name, field=field)
+            known = _node_at(self.workflow, name)
+            if isinstance(known, ChildGraphNode):
+                if "/" in name:
+                    raise UpdateError(f"node {name!r}: how a child inside a child is bound is fixed", node=name, field="bind")
+                child = known.changed(**fields)
+                assert isinstance(child, ChildGraphNode)
+                if child.bind.keys() != known.bind.keys():
+                    raise UpdateError(
+                        f"node {name!r}: which of the child's names are bound is fixed when the graph is compiled; they are"
+                        f" {', '.join(map(repr, known.bind)) or 'none'}",
+                        node=name, field="bind",
+                    )
+                if child.accesses != known.accesses:
+                    self._require_ordered(child, "bind")
+                self._replace_steps({}, [child])
+                return
+            step = self._steps[indices[0]]
             new = step.node.changed(**fields)
             if new.accesses != step.node.accesses:
-                self._require_ordered(step, new, next(iter(fields)))
-            self._replace_steps({index: step._replace(node=new)})
+                if step.path:
+                    raise UpdateError(
+                        f"node {name!r}: what a node inside a child accesses is fixed; set it in the child and compile again",
+                        node=name, field=next(iter(fields)),
+                    )
+                self._require_ordered(new, next(iter(fields)))
+            self._replace_steps({step.index: step._replace(node=new)})
 
-    def _require_ordered(self, step: Step, new: Node, field: str) -> None:
+    def _require_ordered(self, new: Node, field: str) -> None:
         """Refuse accesses that the existing edges do not order."""
-        if step.path:
-            raise UpdateError(
-                f"node {step.name!r}: what a node inside a child accesses is fixed; set it in the child and compile again",
-                node=step.name, field=field,
-            )
-        workflow = self.workflow
+        workflow, name = self.workflow, new.name
         for access in new.accesses:
             root = access.view.root
             known = workflow.parameters if isinstance(root, Parameter) else workflow.arrays
             if not isinstance(root, Symbol) and known.get(root.name) is not root:
                 raise UpdateError(
-                    f"node {step.name!r}: array {root.name!r} is not of the graph that was compiled", node=step.name, field=field
+                    f"node {name!r}: array {root.name!r} is not of the graph that was compiled", node=name, field=field
                 )
         nodes = list(workflow.nodes)
-        nodes[workflow.index[step.node.name]] = new
+        nodes[workflow.index[name]] = new
         report = check_workflow(replace(workflow, nodes=tuple(nodes), infer=False))
-        faults = [d for d in report.errors if step.node.name in d.nodes]
+        faults = [d for d in report.errors if any(f"{known}/".startswith(f"{name}/") for known in d.nodes)]
         if faults:
             raise UpdateError(
-                f"node {step.name!r}: with {field}= it would access memory that the graph's edges do not order: {faults[0].message};"
+                f"node {name!r}: with {field}= it would access memory that the graph's edges do not order: {faults[0].message};"
                 " declare it in the graph and compile again",
-                node=step.name, field=field,
+                node=name, field=field,
             )
 
-    def _replace_steps(self, changes: Mapping[int, Step]) -> None:
-        """Put other steps in place, or leave everything as it was."""
-        before = {i: self._steps[i] for i in changes}
-        workflow = self.workflow
+    def _replace_steps(self, changes: Mapping[int, Step], children: Sequence[ChildGraphNode] = ()) -> None:
+        """Put other steps in place and bind children otherwise, or leave everything as it was."""
+        steps, workflow, users = list(self._steps), self.workflow, self._users
+        scopes = [(self._scope.children[child.name], child) for child in children]
+        bound = [scope.bound_from for scope, _ in scopes]
+        names = {child.name: child for child in children}
+        begun = False
         try:
             for i, step in changes.items():
-                self._steps[i] = step
+                by_kernel = step.by_kernel and suits_copy_kernel(step.node, self.runtime.target)
+                self._steps[i] = step if by_kernel == step.by_kernel else step._replace(by_kernel=by_kernel)
+            for scope, child in scopes:
+                known = {**child.workflow.arrays, **child.workflow.parameters}
+                scope.bound_from = {known[inner]: value for inner, value in child.bind.items()}
+            affected = {i: self._steps[i] for i in changes}
+            for i, step in enumerate(self._steps):
+                if not step.path and step.node.name in names:
+                    affected[i] = self._steps[i] = step._replace(node=names[step.node.name])
+                elif step.path and step.path[0].name in names:
+                    affected[i] = step
+            self._users = {}
+            for step in self._steps:
                 self._note_users(step)
-            self.workflow = _with_nodes(workflow, [step.node for step in changes.values() if not step.path])
-            if self._program is None:
+            self.workflow = _with_nodes(workflow, [*children, *(step.node for step in changes.values() if not step.path)])
+            program = self._program
+            if program is None:
                 return
             self._load_kernels([step.node for step in changes.values()])
-            program = self._program
-            operations = [(i, program.resolve(step)) for i, step in changes.items() if i not in self._disabled]
-            for i, step in changes.items():
+            operations = [(i, program.resolve(step)) for i, step in affected.items() if i not in self._disabled]
+            begun = True
+            for i, step in affected.items():
                 program.steps[i] = step
             if not all([self._change(i, operation) for i, operation in operations]):
                 self._rebuild()
         except BaseException:
-            for i, step in before.items():
-                self._steps[i] = step
-            self.workflow = workflow
-            if self._program is not None:
+            self._steps, self.workflow, self._users = steps, workflow, users
+            for (scope, _), outer in zip(scopes, bound):
+                scope.bound_from = outer
+            if begun:
                 self._rebuild()
             raise
 
@@ -683,28 +719,34 @@ class Executable:
         with self._lock:
             action = "enable" if enabled else "disable"
             self._require_open(action)
-            index = self._step_index(node, action)
-            step = self._steps[index]
-            if step.node.kind in ("alloc", "free"):
-                raise UpdateError(
-                    f"node {step.name!r}: nodes of kind {step.node.kind} cannot be disabled, because others use the memory",
-                    node=step.name,
-                )
-            if (index not in self._disabled) == enabled:
+            indices = self._step_indices(node if isinstance(node, str) else node.name, action)
+            for step in (self._steps[i] for i in indices):
+                if step.node.kind in ("alloc", "free"):
+                    raise UpdateError(
+                        f"node {step.name!r}: nodes of kind {step.node.kind} cannot be disabled, because others use the memory",
+                        node=step.name,
+                    )
+            indices = [i for i in indices if (i in self._disabled) == enabled]
+            before = self._disabled
+            self._disabled = before.difference(indices) if enabled else before.union(indices)
+            program = self._program
+            if program is None:
                 return
-            if enabled:
-                self._disabled.discard(index)
-            else:
-                self._disabled.add(index)
-            if self._program is None:
-                return
+            done: list[int] = []
             try:
-                if not self._program.enable(index, enabled):
-                    self._rebuild()
-                elif enabled and not self._change(index, self._program.resolve(step)):  # it may have been set meanwhile
-                    self._rebuild()
+                for i in indices:
+                    in_place = program.enable(i, enabled)
+                    if in_place:
+                        done.append(i)
+                    # A node that is enabled again may have been set meanwhile.
+                    if not in_place or (enabled and not self._change(i, program.resolve(self._steps[i]))):
+                        self._rebuild()
+                        break
             except BaseException:
-                self._disabled ^= {index}
+                self._disabled = before
+                with suppress(HipError):
+                    for i in done:
+                        program.enable(i, not enabled)
                 raise
 
     def update(self, graph: HasWorkflow, *, rebuild: bool = False) -> None:
@@ -738,13 +780,18 @@ class Executable:
                     node=first.node, field=first.field,
                 )
             changes = {}
+            children = {}
             for change in explained.changes:
                 assert change.node is not None
-                index = self._step_index(change.node, "update")
                 node = self._adopted(new.nodes[new.index[change.node]])
-                changes[index] = self._steps[index]._replace(node=node)
-            if changes:
-                self._replace_steps(changes)
+                if isinstance(node, ChildGraphNode):
+                    known = self.workflow.nodes[self.workflow.index[node.name]]
+                    children[node.name] = known.changed(bind=node.bind)
+                else:
+                    index = self.plan.index[change.node]
+                    changes[index] = self._steps[index]._replace(node=node)
+            if explained.changes:
+                self._replace_steps(changes, [child for child in children.values() if isinstance(child, ChildGraphNode)])
 
     def _adopted(self, node: Node) -> Node:
         """Return a node of another graph with its arrays and parameters replaced by this one's of the same names."""
@@ -754,15 +801,7 @@ class Executable:
         """Take over another workflow wholly; values of arrays that keep name, shape and dtype are kept."""
         other = Executable.build(workflow, self.runtime, self.backend, device=self.device, **self._options)
         try:
-            for name, memory in self._memory.items():
-                twin = other._memory.get(name)
-                if twin is not None and twin.array.shape == memory.array.shape and twin.array.dtype == memory.array.dtype:
-                    if not isinstance(memory.array, ExternalArray) and not isinstance(twin.array, ExternalArray):
-                        other.write(name, self.read(name))
-            for name in self._parameters.keys() & other._parameters.keys():
-                value = self._current(name)
-                if value is not None and not self._parameters[name][1].shape:
-                    other._prepare({name: value}) if not other._missing - {name} else other._bind(name, value)
+            self._hand_over(other)
         except BaseException:
             other.close()
             raise
@@ -780,23 +819,44 @@ class Executable:
     def clone(self) -> Executable:
         """Return a second Executable of the same workflow with its own memory, holding the same values."""
         self._require_open("clone")
-        twin = Executable.build(self.workflow, self.runtime, self.backend, device=self.device, **self._options)
-        try:
-            for name, memory in self._memory.items():
-                if not isinstance(memory.array, ExternalArray):
-                    twin.write(name, self.read(name))
-            for name in self._parameters:
-                value = self._current(name)
-                if value is not None:
-                    twin._bind(name, value)
-                    twin._missing.discard(name)
-            twin._disabled = set(self._disabled)
-            if not twin._missing:
-                twin._rebuild()
-        except BaseException:
-            twin.close()
-            raise
-        return twin
+        with self._lock:
+            twin = Executable.build(self.workflow, self.runtime, self.backend, device=self.device, **self._options)
+            try:
+                twin._steps = list(self._steps)  # the same plan, with what was set inside children
+                self._hand_over(twin)
+            except BaseException:
+                twin.close()
+                raise
+            return twin
+
+    def _hand_over(self, other: Executable) -> None:
+        """Give another Executable the values of arrays and parameters, and what is disabled, wherever names are alike."""
+        for name, memory in self._memory.items():
+            twin = other._memory.get(name)
+            if twin is None or isinstance(memory.array, ExternalArray) or isinstance(twin.array, ExternalArray):
+                continue
+            if twin.array.shape == memory.array.shape and twin.array.dtype == memory.array.dtype:
+                other.write(name, self.read(name))
+        owners = {memory.pointer: name for name, memory in self._memory.items()}
+        for name, (_, parameter) in self._parameters.items():
+            value = self._current(name)
+            _, twin_parameter = other._parameters.get(name, (None, None))
+            if value is None or twin_parameter is None:
+                continue
+            if (twin_parameter.shape, twin_parameter.dtype) != (parameter.shape, parameter.dtype):
+                continue
+            if parameter.shape and value in owners:
+                if owners[value] not in other._memory:
+                    continue
+                value = other._memory[owners[value]].pointer
+            elif parameter.shape:
+                other._kept[name] = dict(self._kept.get(name, {}))
+            other._bind(name, value)
+            other._missing.discard(name)
+        names = {self._steps[i].name for i in self._disabled}
+        other._disabled = {step.index for step in other._steps if step.name in names}
+        if not other._missing:
+            other._rebuild()
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
@@ -811,7 +871,7 @@ class Executable:
             self._prepare(params)
             self.synchronize()
             runtime = self.runtime
-            plan = make_plan(self.workflow, runtime.target, **self._options, inline=True)
+            plan = make_plan(self.workflow, runtime.target, **{**self._options, "inline": True})
             by_name = {step.name: i for i, step in enumerate(self._steps)}
             disabled = frozenset(step.index for step in plan.steps if by_name.get(step.name) in self._disabled)
             program = EagerProgram.of(plan, self._scope, runtime, disabled)
@@ -943,13 +1003,41 @@ class Executable:
             )
         raise HipGraphError(f"{action}: the Executable of graph {self.workflow.name!r} is closed; compile it again")
 
-    def _step_index(self, node: Union[str, Node], action: Literal["set", "enable", "disable", "update"] | str) -> int:
-        name = node if isinstance(node, str) else node.name
+    def _step_indices(self, name: str, action: str) -> list[int]:
+        """Return the steps that a name stands for: one, or those of a child that was put in its place."""
         index = self.plan.index.get(name)
-        if index is None:
-            names = ", ".join(map(repr, list(self.plan.index)[:20]))
+        if index is not None:
+            return [index]
+        if _node_at(self.workflow, name) is None:
+            names = ", ".join(map(repr, list(self.plan.index)[:20])) or "none"
             raise UpdateError(f"{action}: graph {self.workflow.name!r} has no node {name!r}; its nodes are {names}", node=name)
-        return index
+        if "/" in name and not self._options["inline"]:
+            self._inline()
+            return self._step_indices(name, action)
+        return [i for known, i in self.plan.index.items() if known.startswith(f"{name}/")]
+
+    def _inline(self) -> None:
+        """Build again with the nodes of every child in its place, so that each of them can be changed."""
+        before = (self.plan, self._steps, self._disabled, self._users, self._options)
+        known = {step.name: step.node for step in self._steps}
+        off = [self._steps[i].name for i in self._disabled]
+        self._options = {**self._options, "inline": True}
+        self.plan = make_plan(self.workflow, self.runtime.target, **self._options)
+        self._steps = [
+            step._replace(node=known[step.name]) if known.get(step.name, step.node) is not step.node else step
+            for step in self.plan.steps
+        ]
+        self._disabled = {step.index for step in self.plan.steps if any(f"{step.name}/".startswith(f"{name}/") for name in off)}
+        self._users = {}
+        for step in self._steps:
+            self._note_users(step)
+        try:
+            if self._program is not None:
+                self._rebuild()
+        except BaseException:
+            self.plan, self._steps, self._disabled, self._users, self._options = before
+            raise
+        self.stats.nodes, self.stats.edges, self.stats.lanes = len(self.plan.steps), self.plan.edges, len(self.plan.lanes)
 
 
 def _require_alike(name: str, parameter: Parameter, array: Array) -> None:
@@ -966,6 +1054,15 @@ def _array_at(workflow: Workflow, name: str) -> Optional[Array]:
         return workflow.arrays.get(name)
     child = workflow.nodes[workflow.index[head]] if head in workflow.index else None
     return _array_at(child.workflow, rest) if isinstance(child, ChildGraphNode) else None
+
+
+def _node_at(workflow: Workflow, name: str) -> Optional[Node]:
+    """Return the node of a name such as ``"child/x"``."""
+    head, _, rest = name.partition("/")
+    node = workflow.nodes[workflow.index[head]] if head in workflow.index else None
+    if not rest:
+        return node
+    return _node_at(node.workflow, rest) if isinstance(node, ChildGraphNode) else None
 
 
 def _modules(workflow: Workflow) -> dict[Module, tuple[list[str], list[str]]]:

@@ -120,17 +120,21 @@ class HazardTracker:
             if space is None:
                 continue
             mode = access.mode
+            raw, war, waw = space.raw, space.war, space.waw
+            if space.name is not access.view.root.name:  # external arrays share one space
+                name = access.view.root.name
+                raw, war, waw = f"RAW {name}", f"WAR {name}", f"WAW {name}"
             for record in space.meeting(region):
                 writer = record.writer
                 if writer is not None:
                     if mode != "write":
-                        found[writer] = space.raw
+                        found[writer] = raw
                     elif writer not in found:
-                        found[writer] = space.waw
+                        found[writer] = waw
                 if mode != "read":
                     for reader in record.readers:
                         if reader not in found:
-                            found[reader] = space.war
+                            found[reader] = war
         return found
 
     def record(self, node: str, accesses: tuple[Access, ...]) -> None:

@@ -17,7 +17,7 @@ from .nodes import AllocNode, ChildGraphNode, ConditionalNode, FreeNode, KernelN
 from .target import Target
 from .workflow import Ancestors, Workflow, find_cycle, topological_order
 
-__all__ = ["Lanes", "Plan", "Step", "make_plan"]
+__all__ = ["Lanes", "Plan", "Step", "make_plan", "suits_copy_kernel"]
 
 Lanes = Union[int, None, Literal["auto", "measure"]]
 
@@ -240,16 +240,19 @@ def _plan(workflow: Workflow, target: Target, bound: Optional[int], children: di
 
 def _copies_by_kernel(steps: list[Step], target: Target) -> tuple[list[Step], int]:
     """Mark the small copies to page-locked memory, if there are many."""
-    small = [
-        step.index for step in steps
-        if type(step.node) is MemcpyNode and not step.path and step.node.nbytes <= target.copy_kernel_bytes
-        and step.node.direction == "D2H" and isinstance(step.node.dst.root, HostArray) and step.node.dst.root.pinned
-        and step.node.dst.contiguous and step.node.src.contiguous
-    ]
+    small = [step.index for step in steps if not step.path and suits_copy_kernel(step.node, target)]
     if len(small) < _MANY_COPIES:
         return steps, 0
     marked = set(small)
     return [step._replace(by_kernel=True) if step.index in marked else step for step in steps], len(small)
+
+
+def suits_copy_kernel(node: Node, target: Target) -> bool:
+    """Return whether a node is a small copy to page-locked memory, which a kernel may do."""
+    return (
+        type(node) is MemcpyNode and node.nbytes <= target.copy_kernel_bytes and node.direction == "D2H"
+        and isinstance(node.dst.root, HostArray) and node.dst.root.pinned and node.dst.contiguous and node.src.contiguous
+    )
 
 
 def _cycle_error(workflow: Workflow, prefix: str) -> DeclarationError:

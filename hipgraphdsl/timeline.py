@@ -1,7 +1,7 @@
 """Timeline: when each node ran, or would run, and on which engine.
 
-`simulate` predicts one by list scheduling; `Executable.profile` measures one. Both print, and `render` gives the form in which
-pipelines are usually explained: what starts at each time, one column for each lane.
+`simulate` predicts one by list scheduling; `Executable.profile` measures one. Both print, and `render` gives the form
+in which pipelines are usually explained: what starts at each time, one column for each lane.
 """
 
 from __future__ import annotations
@@ -92,7 +92,9 @@ class Timeline:
 
     def __post_init__(self) -> None:
         if self.deps and len(self.deps) != len(self.spans):
-            raise DeclarationError(f"timeline {self.name!r} has {len(self.spans)} spans and dependencies of {len(self.deps)}")
+            raise DeclarationError(
+                f"timeline {self.name!r} has {len(self.spans)} spans and dependencies of {len(self.deps)}"
+            )
 
     def __len__(self) -> int:
         return len(self.spans)
@@ -104,7 +106,9 @@ class Timeline:
         at = self._index.get(name)
         if at is None:
             shown = ", ".join(repr(s.name) for s in self.spans[:10]) + (", ..." if len(self.spans) > 10 else "")
-            raise DeclarationError(f"timeline {self.name!r} has no node {name!r}; its nodes are {shown or 'none'}", node=name)
+            raise DeclarationError(
+                f"timeline {self.name!r} has no node {name!r}; its nodes are {shown or 'none'}", node=name
+            )
         return self.spans[at]
 
     @cached_property
@@ -135,7 +139,7 @@ class Timeline:
 
     @cached_property
     def utilisation(self) -> dict[str, float]:
-        """For each engine the part of the makespan in which it works, 0 to 1; of several engines of a kind, their mean."""
+        """For each engine the part of the makespan in which it works, 0 to 1; of several of a kind, their mean."""
         limits = dict(self.engines)
         groups: dict[str, list[Span]] = {name: [] for name in limits}
         for span in self.spans:
@@ -180,7 +184,7 @@ class Timeline:
 
     @cached_property
     def bound(self) -> float:
-        """A makespan that no order goes below: the critical path, or all work of an engine between its first and its last."""
+        """A makespan that no order goes below: the critical path, or an engine's work with what must surround it."""
         heads, tails = self._heads_and_tails
         found = math.fsum(s.duration for s in self.critical_path)
         for engine, count in self.engines:
@@ -414,18 +418,20 @@ def simulate(
     durations : mapping or callable
         Time of each node: by name, by direction of a copy (``"H2D"``, ``"D2H"``, ``"D2D"``, ``"H2H"``) or by kind
         (``"kernel"``, ``"memcpy"``, ``"memset"``, ``"host"``, ...), the first that is there; or a function of the node.
-        Empty nodes, events, allocations, semaphores and memory operations take no time unless they are named. A child graph
-        that is not named is expanded.
+        Empty nodes, events, allocations, semaphores and memory operations take no time unless they are named. A child
+        graph that is not named is expanded.
     engines : mapping, optional
-        How many there are of each of `ENGINES`, added to one each of ``"H2D"``, ``"D2H"`` and ``"kernel"``. Copies inside a
-        device and memsets use the kernel engine where theirs is not given; host nodes have no limit unless ``"host"`` is given.
+        How many there are of each of `ENGINES`, added to one each of ``"H2D"``, ``"D2H"`` and ``"kernel"``. Copies
+        inside a device and memsets use the kernel engine where theirs is not given; host nodes have no limit unless
+        ``"host"`` is given.
     unit : {"us", "units"}
         What the durations are.
 
     Raises
     ------
     DeclarationError
-        If an engine or a duration's key is not known, a duration is missing or no finite number from 0, or there is a cycle.
+        If an engine or a duration's key is not known, a duration is missing or no finite number from 0, or there is a
+        cycle.
     """
     limits = _limits(engines)
     tasks = _tasks(workflow, durations, limits)
@@ -443,7 +449,9 @@ def _limits(engines: Optional[Mapping[str, int]]) -> dict[str, int]:
             del limits[direction]
     for name, count in given.items():
         if name not in ENGINES:
-            raise DeclarationError(f"simulate: there is no engine {name!r}; engines are {', '.join(map(repr, ENGINES))}")
+            raise DeclarationError(
+                f"simulate: there is no engine {name!r}; engines are {', '.join(map(repr, ENGINES))}"
+            )
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise DeclarationError(f"simulate: engines[{name!r}] is how many there are, an int from 1 (got {count!r})")
         limits[name] = count
@@ -490,11 +498,17 @@ def _tasks(workflow: Workflow, durations: Durations, limits: Mapping[str, int]) 
 
     visit(workflow, "", (), 0)
     if isinstance(durations, Mapping):
-        kinds = {task.node.kind for task in tasks} | set(ENGINES) | _INSTANT | {"memcpy", "captured", "child", "conditional"}
+        kinds = (
+            {task.node.kind for task in tasks}
+            | set(ENGINES)
+            | _INSTANT
+            | {"memcpy", "captured", "child", "conditional"}
+        )
         for key in durations:
             if key not in names and key not in kinds:
                 raise DeclarationError(
-                    f"simulate: durations has {key!r}, which is neither a node of graph {workflow.name!r} nor a kind or direction",
+                    f"simulate: durations has {key!r}, which is neither a node of graph {workflow.name!r} nor a kind"
+                    " or direction",
                     node=str(key),
                 )
     return tasks
@@ -529,11 +543,15 @@ def _duration(name: str, node: Node, durations: Durations) -> Optional[float]:
 def _missing(name: str, node: Node) -> float:
     keys = dict.fromkeys((name, engine_of(node) if isinstance(node, MemcpyNode) else node.kind, node.kind))
     raise DeclarationError(
-        f"simulate: node {name!r} ({node.kind}) has no duration; give durations[{'] or durations['.join(map(repr, keys))}]", node=name
+        f"simulate: node {name!r} ({node.kind}) has no duration; give"
+        f" durations[{'] or durations['.join(map(repr, keys))}]",
+        node=name,
     )
 
 
-def _schedule(tasks: Sequence[_Task], limits: Mapping[str, int]) -> tuple[tuple[Span, ...], tuple[tuple[int, ...], ...]]:
+def _schedule(
+    tasks: Sequence[_Task], limits: Mapping[str, int]
+) -> tuple[tuple[Span, ...], tuple[tuple[int, ...], ...]]:
     """Run the tasks in simulated time. Ties go to the lower position, so the result is always the same."""
     followers: list[list[int]] = [[] for _ in tasks]
     missing = [len(task.deps) for task in tasks]

@@ -7,6 +7,7 @@ from typing import Any, Optional, Protocol
 
 import numpy as np
 
+from .errors import DeclarationError
 from .nodes import AllocNode, CapturedNode, ChildGraphNode, ConditionalNode, EmptyNode, FreeNode, Node
 from .workflow import Workflow
 
@@ -104,12 +105,17 @@ def explain_update(old: HasWorkflow, new: HasWorkflow) -> UpdatePlan:
         wanted = {after.nodes[s].name for s in after.predecessors[after.index[node.name]]}
         if sources != wanted:
             changes.append(Change(node.name, "predecessors", sorted(sources), sorted(wanted), False, "edges cannot change"))
-        changes += _fields(known, node)
+        changes += _fields(known, node, before)
     return UpdatePlan(before.name, after.name, tuple(changes))
 
 
-def _fields(old: Node, new: Node) -> list[Change]:
+def _fields(old: Node, new: Node, workflow: Workflow) -> list[Change]:
     changes = []
+    foreign = ""
+    try:
+        new.translated(workflow.arrays, workflow.parameters)
+    except DeclarationError as error:
+        foreign = str(error).partition(": ")[2]
     for name in type(old).model_fields:
         if name in _NOT_PARAMETERS:
             continue
@@ -123,8 +129,12 @@ def _fields(old: Node, new: Node) -> list[Change]:
         elif isinstance(old, ChildGraphNode) and name == "workflow":
             inner = explain_update(a, b)
             if inner:
-                fits = all(change.in_place for change in inner.changes)
-                changes.append(Change(old.name, name, a, b, fits, "; ".join(f"{c.node}.{c.field}" for c in inner.changes[:3])))
+                what = "; ".join(f"{c.node}.{c.field}" if c.field else str(c.node) for c in inner.changes[:3])
+                changes.append(Change(old.name, name, a, b, False, f"what a child holds is fixed when it is built: {what}"))
+        elif isinstance(old, ChildGraphNode) and name == "bind" and a.keys() != b.keys():
+            changes.append(Change(old.name, name, a, b, False, "which names of a child are bound is fixed when it is built"))
+        elif foreign:
+            changes.append(Change(old.name, name, a, b, False, foreign))
         elif name in ("cooperative", "priority"):
             changes.append(Change(old.name, name, a, b, False, "attributes are fixed when a node is added"))
         else:

@@ -7,7 +7,7 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-# A shared machine may stall for seconds, so no example has a deadline; the seed is fixed so that a failure is everyone's.
+# A shared machine may stall for seconds, so no example has a deadline; with a fixed seed a failure is everyone's.
 settings.register_profile(
     "ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )

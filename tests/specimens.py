@@ -17,7 +17,9 @@ __constant__ float table[16];
 __device__ int counters[4];
 template <typename T> __global__ void fill(T* x, T value) { x[threadIdx.x] = value; }
 extern "C" __global__ void scale(float* x, float a, size_t n) { if (threadIdx.x < n) x[threadIdx.x] *= a * table[0]; }
-extern "C" __global__ void add(const float* x, const float* y, float* out) { out[threadIdx.x] = x[threadIdx.x] + y[threadIdx.x]; }
+extern "C" __global__ void add(const float* x, const float* y, float* out) {
+    out[threadIdx.x] = x[threadIdx.x] + y[threadIdx.x];
+}
 extern "C" __global__ void shift(float4* x, float4 by, Params p) { x[threadIdx.x].x += by.x * p.a; }
 """
 PARAMS = np.dtype([("a", "f4"), ("n", "i4")], align=True)
@@ -105,7 +107,9 @@ def everything(kernels: Module | None = None) -> Graph:
     g.kernel(kernels["add"], grid=1, block=64, args=(reads(x), y, writes(outside)), cooperative=True, priority=-1)
     g.kernel(kernels["fill<int>"], grid=1, block=8, args=(ints, -3))
     g.kernel(kernels["shift"], grid=1, block=4, args=(x, (1, 2, 3, 4.5), np.array((1, 2), PARAMS)[()]))
-    g.host(report, args=(hx, 3, "text", 2.5, None, True, float("inf"), [1, (2, 3)], {"k": b"\x00\xff"}, a, 1j), reads=[hx])
+    g.host(
+        report, args=(hx, 3, "text", 2.5, None, True, float("inf"), [1, (2, 3)], {"k": b"\x00\xff"}, a, 1j), reads=[hx]
+    )
     g.host(report, args=(np.float32(0.1), np.int8(4), np.arange(3)), reads=[page, seen], writes=[page])
     g.captured(issue, args=(updates(ints), reads(longs[0:4])))
     g.record("e")

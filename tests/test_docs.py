@@ -1,12 +1,14 @@
 """README.md and docs/ cannot rot: their Python runs, prints what they say it prints, and their links lead somewhere.
 
-The Python blocks of one page run one after the other, as one program. A ``text`` block right after a Python block is what that
-block prints. A block after ``<!-- from PATH -->`` stands in that file of the project, word for word.
+The Python blocks of one page run one after the other, as one program. A ``text`` block right after a Python block is
+what that block prints; with HIPGRAPHDSL_UPDATE_DOCS=1 it is written anew instead of compared. A block after ``<!--
+from PATH -->`` stands in that file of the project, word for word.
 """
 
 from __future__ import annotations
 
 import io
+import os
 import re
 import textwrap
 from contextlib import redirect_stdout
@@ -71,6 +73,7 @@ def test_python_of_page_runs_and_prints_what_the_page_says(
     monkeypatch.setenv("HIPGRAPHDSL_RUNTIME", "cpu")
     names: dict[str, Any] = {"__name__": "page"}
     printed = ""
+    text = page.read_text(encoding="utf-8")
     for block in blocks(page):
         if block.language == "python" and not block.origin:
             out = io.StringIO()
@@ -79,7 +82,11 @@ def test_python_of_page_runs_and_prints_what_the_page_says(
                 exec(code, names)
             printed = out.getvalue()
         elif block.language == "text" and block.follows:
-            assert unpadded(printed) == unpadded(block.text), f"{page_id(page)}:{block.line}"
+            if os.environ.get("HIPGRAPHDSL_UPDATE_DOCS"):
+                text = text.replace(f"```text\n{block.text}```", f"```text\n{unpadded(printed)}\n```", 1)
+                page.write_text(text, encoding="utf-8")
+            else:
+                assert unpadded(printed) == unpadded(block.text), f"{page_id(page)}:{block.line}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)

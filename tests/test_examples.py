@@ -109,7 +109,18 @@ def test_wave_can_be_animated(suffix: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="example 04 draws with matplotlib: the extra 'viz' is not installed")
     movie = tmp_path / f"wave{suffix}"
     status = load("04_wave2d").main(
-        ["--runtime", "cpu", "--side", "64", "--steps", "60", "--picture", str(tmp_path / "w.png"), "--animate", str(movie)]
+        [
+            "--runtime",
+            "cpu",
+            "--side",
+            "64",
+            "--steps",
+            "60",
+            "--picture",
+            str(tmp_path / "w.png"),
+            "--animate",
+            str(movie),
+        ]
     )
     assert status == 0
     assert movie.stat().st_size > 1000

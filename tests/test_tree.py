@@ -16,7 +16,17 @@ import hipgraphdsl
 
 ROOT = Path(__file__).parent.parent
 
-SKIPPED = {".git", ".venv", ".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", "__pycache__", "build", "dist"}
+SKIPPED = {
+    ".git",
+    ".venv",
+    ".hypothesis",
+    ".mypy_cache",
+    ".pytest_cache",
+    ".ruff_cache",
+    "__pycache__",
+    "build",
+    "dist",
+}
 PICTURES = {".gif", ".png"}
 
 # The patterns are written so that they do not find themselves.
@@ -28,7 +38,10 @@ SAYS_NOTHING = {"utils.py", "util.py", "helpers.py", "misc.py", "common.py"}
 def project_files() -> list[Path]:
     """Return what belongs to the project: what git knows or would take, or every file where there is no git."""
     asked = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, check=False
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
     )
     if asked.returncode == 0:
         found = [ROOT / name for name in asked.stdout.decode().split("\0") if name]
@@ -107,10 +120,16 @@ def test_module_and_its_public_names_are_documented(name: str) -> None:
     assert inspect.getdoc(module), f"{name} has no docstring"
     if ".runtimes" in name:
         # Their methods are HIP's calls, which HIP's own reference documents.
-        missing = [member for member, value in public_members(module) if "." not in member and not inspect.getdoc(value)]
+        missing = [
+            member for member, value in public_members(module) if "." not in member and not inspect.getdoc(value)
+        ]
     else:
         missing = [member for member, value in public_members(module) if not inspect.getdoc(value)]
     assert missing == []
+
+
+def test_package_says_that_it_is_typed() -> None:
+    assert (ROOT / "hipgraphdsl" / "py.typed").is_file()
 
 
 def test_package_exports_what_it_lists() -> None:

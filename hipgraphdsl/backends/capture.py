@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 from ..errors import HipError
 from ..plan import Plan, Step
-from ..runtimes.base import Runtime
+from ..runtimes.base import Fill2D, Runtime
 from .capturing import capturing
 from .explicit import add_node
 from .issue import issue
@@ -21,6 +21,7 @@ from .operations import (
     WaitSemaphore,
     WriteAndWait,
     at_node,
+    prepare,
 )
 from .program import GraphProgram
 from .streams import LaneStreams
@@ -52,6 +53,9 @@ class _CaptureProgram(GraphProgram):
     def capture(self) -> None:
         """Record the steps into `graph`."""
         runtime = self.runtime
+        for step in self.steps:
+            if step.index not in self.disabled:
+                prepare(step, self.scope_of(step))
         origin = runtime.stream_create()
         lanes = None
         self._previous = [-1] * len(self.plan.lanes)
@@ -77,7 +81,7 @@ class _CaptureProgram(GraphProgram):
                 # The lane only reuses the stream of an earlier, already implied node: without this call the capture would
                 # add an edge from it.
                 self.runtime.stream_update_capture_dependencies(stream, [self.nodes[d] for d in step.deps], replace=True)
-            if isinstance(operation, _UNRECORDED):
+            if isinstance(operation, _UNRECORDED) or _takes_several_calls(operation):
                 self._insert(step, operation, stream, where)
             else:
                 issue(operation, stream, self.runtime, where)
@@ -103,3 +107,8 @@ class _CaptureProgram(GraphProgram):
                 f"the call recorded {len(recorded)} nodes where one was expected", node=step.name,
             )
         self.nodes.append(recorded[0] if len(recorded) == 1 else 0)
+
+
+def _takes_several_calls(operation: Operation) -> bool:
+    """Return whether one node does what takes several calls on a stream: HIP has 2-D memsets of single bytes only."""
+    return isinstance(operation, Fill2D) and operation.height > 1 and operation.element_size > 1

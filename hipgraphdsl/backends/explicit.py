@@ -72,7 +72,7 @@ def _add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
             else:
                 node = add_node(graph, deps, operation, runtime, where)
         except HipError as error:
-            raise at_node(error, step.name) from error.__cause__
+            raise at_node(error, where.prefix + step.node.name) from error.__cause__
         nodes.append(node)
         operations.append(operation)
 

@@ -6,7 +6,7 @@ integers -> the backends, which know how to make a graph or a stream do it and n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final, Optional, Union
@@ -14,7 +14,7 @@ from typing import Any, Final, Optional, Union
 import numpy as np
 
 from ..arrays import Access, Array, ArrayView, ExternalArray, Parameter
-from ..errors import DeclarationError, HipError
+from ..errors import DeclarationError, HipError, UpdateError
 from ..kernels import ArgumentPacker, Kernel, KernelParameter, Module, Symbol, check_argument
 from ..nodes import (
     AllocNode,
@@ -55,6 +55,7 @@ __all__ = [
     "WaitEvent",
     "WaitSemaphore",
     "WriteAndWait",
+    "prepare",
     "resolve",
 ]
 
@@ -290,6 +291,10 @@ class SharedHandles:
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
         self._modules: dict[Module, tuple[int, Mapping[str, str]]] = {}
+        self._names: dict[Module, set[str]] = {}
+        """The kernels that each module was compiled for."""
+        self._added: dict[tuple[Module, str], tuple[int, Mapping[str, str]]] = {}
+        """Kernels that were compiled later, with where they are."""
         self._functions: dict[Kernel, tuple[int, ArgumentPacker]] = {}
         self._packers: dict[Any, ArgumentPacker] = {}
         self._events: dict[Event, int] = {}
@@ -301,19 +306,37 @@ class SharedHandles:
         """Compile and load modules, each with the kernels and symbols that will be asked for."""
         for module, (names, symbols) in kernels.items():
             if module in self._modules:
+                self._load_more(module, names)
                 continue
             image = module.image
             if image is None:
                 code = self.runtime.rtc_compile(module.source, names, symbols, module.options, name=module.name)
                 self._modules[module] = (self.runtime.module_load_data(code.image), code.lowered)
+                self._names.setdefault(module, set()).update(names)
             else:
                 self._modules[module] = (self.runtime.module_load_data(image), {})
+
+    def _load_more(self, module: Module, names: Sequence[str]) -> None:
+        """Compile kernels of a module that were not asked for when it was loaded."""
+        more = [name for name in names if name not in self._names.get(module, names)]
+        if not more:
+            return
+        if module.symbols:
+            raise UpdateError(
+                f"kernel {more[0]!r} was not compiled with the graph, and module {module.name!r} has variables"
+                f" ({', '.join(module.symbols)}) that a second copy would not share; compile the graph again"
+            )
+        code = self.runtime.rtc_compile(module.source, more, (), module.options, name=module.name)
+        handle = self.runtime.module_load_data(code.image)
+        for name in more:
+            self._added[module, name] = (handle, code.lowered)
+        self._names[module].update(more)
 
     def function(self, kernel: Kernel, node: KernelNode) -> tuple[int, ArgumentPacker]:
         """Return the function handle of a kernel and what packs its arguments."""
         found = self._functions.get(kernel)
         if found is None:
-            handle, lowered = self._modules[kernel.module]
+            handle, lowered = self._added.get((kernel.module, kernel.name)) or self._modules[kernel.module]
             function = self.runtime.module_get_function(handle, lowered.get(kernel.name, kernel.name))
             found = (function, ArgumentPacker(node.signature))
             if kernel.signature is None:  # what the arguments say may differ from node to node
@@ -359,10 +382,11 @@ class SharedHandles:
     def close(self) -> None:
         """Return events and modules."""
         events, self._events = self._events, {}
-        modules, self._modules = self._modules, {}
+        modules = dict.fromkeys(handle for handle, _ in (*self._modules.values(), *self._added.values()))
+        self._modules, self._added, self._names = {}, {}, {}
         self._functions.clear()
         with ExitStack() as returned:  # all of them, even if one call fails
-            for handle, _ in modules.values():
+            for handle in modules:
                 returned.callback(self.runtime.module_unload, handle)
             for event, handle in events.items():
                 if not event.shared:
@@ -390,9 +414,9 @@ def resolve(step: Step, scope: Scope) -> Operation:
         case FreeNode():
             return Free(scope.address(node.array.as_view()))
         case HostNode():
-            return CallHost(*scope.shared.register_host(step.name, node, scope))
+            return CallHost(*scope.shared.register_host(scope.prefix + node.name, node, scope))
         case CapturedNode():
-            return CallCaptured(scope.shared.register_captured(step.name, node, scope))
+            return CallCaptured(scope.shared.register_captured(scope.prefix + node.name, node, scope))
         case EventRecordNode():
             return RecordEvent(scope.shared.event(node.event))
         case EventWaitNode():
@@ -512,13 +536,30 @@ def _period(element: bytes) -> int:
     return 0
 
 
+def prepare(step: Step, scope: Scope) -> None:
+    """Load the library's own kernels that a step needs, because a capture forbids to load any."""
+    if step.by_kernel:
+        scope.shared.built_in("hipgraphdsl_copy")
+    elif isinstance(step.node, MemsetNode) and not _memset_size(step.node, _element(step.node, scope)):
+        scope.shared.built_in("hipgraphdsl_fill")
+
+
+def _element(node: MemsetNode, scope: Scope) -> bytes:
+    value = scope.value(node.value) if isinstance(node.value, Parameter) else node.value
+    return element_bytes(value, node.dst.dtype, f"node {node.name!r}")
+
+
+def _memset_size(node: MemsetNode, element: bytes) -> int:
+    """Return the element size with which a memset does it, or 0 where only a kernel can."""
+    return _period(element) if len(node.dst.region.dims) < 2 else 0
+
+
 def _fill(node: MemsetNode, scope: Scope) -> Union[Fill2D, Launch]:
     view, region = node.dst, node.dst.region
-    value = scope.value(node.value) if isinstance(node.value, Parameter) else node.value
-    element = element_bytes(value, view.dtype, f"node {node.name!r}")
+    element = _element(node, scope)
     address = scope.address(view)
-    size = _period(element)
-    if size and len(region.dims) < 2:
+    size = _memset_size(node, element)
+    if size:
         height, pitch = region.dims[0] if region.dims else (1, 0)
         return Fill2D(address, size, int.from_bytes(element[:size], "little"), region.run // size, height, pitch)
     itemsize = len(element)

@@ -1,8 +1,8 @@
 """Faults that need the whole graph: structure, races, lifetimes, data, launch limits, capture, advice, known defects.
 
-`check_workflow` runs all of them on a description; no device is needed. Each finding has a code of the catalogue, by groups:
-HG1xx structure, HG2xx races and ordering, HG3xx lifetimes, HG4xx data, HG5xx launch limits, HG6xx capture, HG7xx performance
-advice, HG8xx known defects of platforms.
+`check_workflow` runs all of them on a description; no device is needed. Each finding has a code of the catalogue, by
+groups: HG1xx structure, HG2xx races and ordering, HG3xx lifetimes, HG4xx data, HG5xx launch limits, HG6xx capture,
+HG7xx performance advice, HG8xx known defects of platforms.
 """
 
 from __future__ import annotations

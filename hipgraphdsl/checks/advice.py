@@ -72,8 +72,11 @@ def check_redundant_edges(scope: Scope, reach: Reach, findings: Findings) -> Non
         sources = sorted(redundant[i])
         names = ", ".join(repr(scope.name(nodes[s])) for s in sources)
         findings.add(
-            "HG701", f"{scope.name(nodes[i])!r} need not be declared after {names}: other edges imply it", scope=scope,
-            nodes=[nodes[i], *(nodes[s] for s in sources)], hint="leave the edge out; the plan leaves it out in any case",
+            "HG701",
+            f"{scope.name(nodes[i])!r} need not be declared after {names}: other edges imply it",
+            scope=scope,
+            nodes=[nodes[i], *(nodes[s] for s in sources)],
+            hint="leave the edge out; the plan leaves it out in any case",
         )
     if count > _MOST:
         findings.add("HG701", f"{count - _MOST} more nodes have redundant edges", scope=scope)
@@ -104,15 +107,18 @@ def check_reuse(scope: Scope, findings: Findings) -> None:
                 continue
             if not _another_path(predecessors, source, i):
                 findings.add(
-                    "HG702", f"{scope.name(second)!r} waits for {scope.name(first)!r} only because both use the buffer {name!r}",
-                    scope=scope, nodes=[second, first], arrays=[name],
+                    "HG702",
+                    f"{scope.name(second)!r} waits for {scope.name(first)!r} only because both use the buffer {name!r}",
+                    scope=scope,
+                    nodes=[second, first],
+                    arrays=[name],
                     hint=f"with a second buffer beside {name!r}, used in turn, they could run at the same time",
                 )
                 break
 
 
 def _another_path(predecessors: tuple[tuple[int, ...], ...], source: int, node: int) -> bool:
-    """Whether a path other than the edge leads from source to node; True also where the search is too long to finish."""
+    """Whether a path other than the edge leads from source to node; True also where it takes too long to find out."""
     waiting = [p for p in predecessors[node] if p > source]
     seen = set(waiting)
     while waiting:
@@ -149,13 +155,17 @@ def check_shape(scope: Scope, target: Optional[Target], findings: Findings) -> N
     stream_us = costs.stream_launch_us * work
     if graph_us >= stream_us and not any(isinstance(node, (ChildGraphNode, ConditionalNode)) for node in nodes):
         findings.add(
-            "HG703", f"launching graph {workflow.name!r} costs about {graph_us:.1f} us on {target.name}, launching its"
-            f" {work} node{'s' * (work != 1)} one by one about {stream_us:.1f} us", scope=scope,
+            "HG703",
+            f"launching graph {workflow.name!r} costs about {graph_us:.1f} us on {target.name}, launching its"
+            f" {work} node{'s' * (work != 1)} one by one about {stream_us:.1f} us",
+            scope=scope,
             hint="put more work into one graph, for example several iterations, or use backend='streams'",
         )
     if width > target.hardware_queues:
         findings.add(
-            "HG704", f"at least {width} nodes may run at once, and {target.name} has {target.hardware_queues} hardware queues;"
-            f" each branch costs about {costs.branch_us} us a launch", scope=scope,
+            "HG704",
+            f"at least {width} nodes may run at once, and {target.name} has {target.hardware_queues} hardware queues;"
+            f" each branch costs about {costs.branch_us} us a launch",
+            scope=scope,
             hint=f"lanes={target.hardware_queues} gathers them, and lanes='auto' decides by cost",
         )

@@ -35,14 +35,17 @@ class Entry:
 CATALOGUE: dict[str, Entry] = {
     # HG1xx: structure
     "HG101": Entry("cycle", "error", "Nodes wait for each other in a ring, so none of them can ever start."),
-    "HG102": Entry("unknown code in ignore", "warning", "A node ignores a code that does not exist, so nothing is silenced."),
+    "HG102": Entry("unknown code in ignore", "warning", "A node ignores a code that does not exist, so nothing is"
+                                                        " silenced."),
     "HG103": Entry("ignore without a reason", "warning", "A node silences a code and does not say why."),
     "HG104": Entry("empty graph", "info", "The graph, or a child graph, has no nodes: launching it does nothing."),
     "HG105": Entry("unused array", "info", "An array is declared, takes memory, and no node touches it."),
-    "HG106": Entry("unused parameter", "info", "A parameter is declared and no node uses it, so its value changes nothing."),
+    "HG106": Entry("unused parameter", "info", "A parameter is declared and no node uses it, so its value changes"
+                                               " nothing."),
     "HG107": Entry(
         "callback or memory not supplied", "info",
-        "The workflow was loaded from a file and a callback or external array is not supplied yet; compile will refuse it.",
+        "The workflow was loaded from a file and a callback or external array is not supplied yet; compile will"
+        " refuse it.",
     ),
     # HG2xx: races and ordering
     "HG201": Entry(
@@ -50,14 +53,16 @@ CATALOGUE: dict[str, Entry] = {
         "One node writes bytes that another reads and no path orders them, so the reader may see either value.",
     ),
     "HG202": Entry(
-        "race between two writes", "error", "Two nodes write the same bytes and no path orders them, so either value may stay."
+        "race between two writes", "error", "Two nodes write the same bytes and no path orders them, so either"
+                                            " value may stay."
     ),
     "HG203": Entry(
         "race through aliased memory", "error",
         "Two nodes touch the same bytes under different names, at least one writes, and no path orders them.",
     ),
     "HG204": Entry(
-        "wait without a record", "warning", "A node waits for an event that nothing in the graph records, so it waits for nothing."
+        "wait without a record", "warning", "A node waits for an event that nothing in the graph records, so it"
+                                            " waits for nothing."
     ),
     "HG205": Entry(
         "wait before the record", "warning",
@@ -65,14 +70,16 @@ CATALOGUE: dict[str, Entry] = {
     ),
     # HG3xx: lifetimes
     "HG301": Entry(
-        "use before alloc", "error", "A node uses graph memory and no path leads from its alloc node to it: there may be no memory."
+        "use before alloc", "error", "A node uses graph memory and no path leads from its alloc node to it: there"
+                                     " may be no memory."
     ),
     "HG302": Entry("use after free", "error", "A node uses graph memory that a free node before it has returned."),
     "HG303": Entry(
         "free not ordered after a use", "error", "A free node may run before or while another node uses the memory."
     ),
     "HG304": Entry("double free", "error", "Two free nodes return the same memory."),
-    "HG305": Entry("free without its alloc", "error", "A free node returns memory that no alloc node of this graph makes before it."),
+    "HG305": Entry("free without its alloc", "error", "A free node returns memory that no alloc node of this graph"
+                                                      " makes before it."),
     "HG306": Entry(
         "alloc never freed", "info",
         "The memory stays allocated after each launch, until the next launch frees it or the executable is closed.",
@@ -80,9 +87,11 @@ CATALOGUE: dict[str, Entry] = {
     "HG307": Entry("double alloc", "error", "Two alloc nodes make the same array."),
     # HG4xx: data
     "HG401": Entry(
-        "alloc read before it is written", "warning", "A node reads graph memory that nothing has written, so it reads garbage."
+        "alloc read before it is written", "warning", "A node reads graph memory that nothing has written, so it"
+                                                      " reads garbage."
     ),
-    "HG402": Entry("alloc written and never read", "warning", "Graph memory is written and nothing reads it: the work is lost."),
+    "HG402": Entry("alloc written and never read", "warning", "Graph memory is written and nothing reads it: the"
+                                                              " work is lost."),
     "HG403": Entry("alloc never used", "warning", "Memory is allocated in the graph and no node touches it."),
     "HG404": Entry(
         "array read before it is written", "info",
@@ -90,17 +99,23 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "HG405": Entry("copy onto itself", "error", "Source and destination of a copy overlap, which HIP does not define."),
     # HG5xx: launch limits
-    "HG501": Entry("block too large", "error", "A block has more threads, or more along one axis, than the device takes."),
-    "HG502": Entry("block over the kernel's launch bounds", "error", "A block has more threads than __launch_bounds__ promises."),
+    "HG501": Entry("block too large", "error", "A block has more threads, or more along one axis, than the device"
+                                               " takes."),
+    "HG502": Entry("block over the kernel's launch bounds", "error", "A block has more threads than"
+                                                                     " __launch_bounds__ promises."),
     "HG503": Entry("grid too large", "error", "A grid has more blocks along one axis than the device takes."),
     "HG504": Entry(
-        "grid times block too large", "error", "HIP on AMD takes at most 2^32 - 1 threads along one axis of the whole launch."
+        "grid times block too large", "error", "HIP on AMD takes at most 2^32 - 1 threads along one axis of the"
+                                               " whole launch."
     ),
-    "HG505": Entry("too much shared memory", "error", "Static and dynamic shared memory of a block exceed what the device has."),
+    "HG505": Entry("too much shared memory", "error", "Static and dynamic shared memory of a block exceed what the"
+                                                      " device has."),
     "HG506": Entry(
-        "cooperative grid cannot be resident", "error", "A cooperative kernel has more blocks than the device can hold at once."
+        "cooperative grid cannot be resident", "error", "A cooperative kernel has more blocks than the device can"
+                                                        " hold at once."
     ),
-    "HG507": Entry("node kind not on this target", "error", "The target has no node of this kind, so compile refuses it."),
+    "HG507": Entry("node kind not on this target", "error", "The target has no node of this kind, so compile"
+                                                            " refuses it."),
     # HG6xx: capture and copies
     "HG601": Entry(
         "pageable memory in a copy", "warning",
@@ -110,33 +125,39 @@ CATALOGUE: dict[str, Entry] = {
         "captured node with unknown accesses", "info",
         "A captured function names no array, so it is ordered only by declared edges and its memory is not checked.",
     ),
-    "HG603": Entry("not for the capture backend", "info", "Stream capture cannot record this node; the explicit backend can."),
+    "HG603": Entry("not for the capture backend", "info", "Stream capture cannot record this node; the explicit"
+                                                          " backend can."),
     # HG7xx: performance advice
     "HG701": Entry("redundant edge", "info", "A declared edge is implied by other edges."),
     "HG702": Entry(
-        "false serialisation", "info", "Nodes wait for each other only because they reuse one buffer; a second one would free them."
+        "false serialisation", "info", "Nodes wait for each other only because they reuse one buffer; a second one"
+                                       " would free them."
     ),
     "HG703": Entry("graph too small", "info", "Launching the graph costs as much as launching its nodes one by one."),
     "HG704": Entry(
-        "more branches than queues", "info", "More nodes may run at once than the device has hardware queues, and each branch costs."
+        "more branches than queues", "info", "More nodes may run at once than the device has hardware queues, and"
+                                             " each branch costs."
     ),
     # HG8xx: known defects of platforms
     "HG801": Entry("disabled nodes drop edges", "info", "On this version a disabled node takes its edges with it."),
     "HG802": Entry(
-        "fan-out beyond the queues", "warning", "On this version the fifth and later consumers of a node may start too early."
+        "fan-out beyond the queues", "warning", "On this version the fifth and later consumers of a node may start"
+                                                " too early."
     ),
     "HG803": Entry(
         "alloc and free in captured graphs", "warning",
         "On this version captured allocations and free nodes do not go together, or outlive the executable.",
     ),
     "HG804": Entry(
-        "order after child graphs", "warning", "On this version work after a child graph may start before all of its branches end."
+        "order after child graphs", "warning", "On this version work after a child graph may start before all of"
+                                               " its branches end."
     ),
     "HG805": Entry(
         "forbidden calls accepted while capturing", "warning",
         "On this version calls that a capture forbids are accepted silently, and the graph is then wrong.",
     ),
-    "HG806": Entry("updates take memory", "info", "On this version each update of a kernel node takes memory until the executable is closed."),
+    "HG806": Entry("updates take memory", "info", "On this version each update of a kernel node takes memory until"
+                                                  " the executable is closed."),
     "HG807": Entry(
         "interior pointer of page-locked memory", "warning",
         "On this version a copy to or from the inside of a page-locked array may copy wrongly.",

@@ -81,11 +81,19 @@ def _check_life(scope: Scope, life: _Life, before: set[tuple[int, int]], finding
 
     if not life.allocs:
         for i in life.uses:
-            say("HG301", f"{who(i)} uses {name!r}, and no node of graph {scope.workflow.name!r} allocates it", i,
-                hint="declare it with alloc() in this graph, or use a device_array")
+            say(
+                "HG301",
+                f"{who(i)} uses {name!r}, and no node of graph {scope.workflow.name!r} allocates it",
+                i,
+                hint="declare it with alloc() in this graph, or use a device_array",
+            )
         for i in life.frees:
-            say("HG305", f"{who(i)} frees {name!r}, and no node of graph {scope.workflow.name!r} allocates it", i,
-                hint="free memory in the graph that allocates it")
+            say(
+                "HG305",
+                f"{who(i)} frees {name!r}, and no node of graph {scope.workflow.name!r} allocates it",
+                i,
+                hint="free memory in the graph that allocates it",
+            )
         return
     alloc, *again = life.allocs
     for i in again:
@@ -94,39 +102,76 @@ def _check_life(scope: Scope, life: _Life, before: set[tuple[int, int]], finding
         if (alloc, i) in before:
             continue
         if (i, alloc) in before:
-            say("HG301", f"{who(i)} uses {name!r} before {who(alloc)} allocates it", i, alloc,
-                hint=f"make {who(alloc)} the first of the two, and remove the path from {who(i)} to it")
+            say(
+                "HG301",
+                f"{who(i)} uses {name!r} before {who(alloc)} allocates it",
+                i,
+                alloc,
+                hint=f"make {who(alloc)} the first of the two, and remove the path from {who(i)} to it",
+            )
         else:
-            say("HG301", f"{who(i)} uses {name!r}, and no path leads to it from {who(alloc)}, which allocates it", i, alloc,
-                hint=f"add after=[{nodes[alloc].name!r}] to {nodes[i].name!r}")
+            say(
+                "HG301",
+                f"{who(i)} uses {name!r}, and no path leads to it from {who(alloc)}, which allocates it",
+                i,
+                alloc,
+                hint=f"add after=[{nodes[alloc].name!r}] to {nodes[i].name!r}",
+            )
     for free in life.frees:
         if (alloc, free) not in before:
-            last = [nodes[i].name for i in life.uses if not any((i, j) in before for j in life.uses)] or [nodes[alloc].name]
-            say("HG305", f"{who(free)} frees {name!r}, and no path leads to it from {who(alloc)}, which allocates it", free, alloc,
-                hint=f"add after=[{', '.join(map(repr, last))}] to {nodes[free].name!r}")
+            last = [nodes[i].name for i in life.uses if not any((i, j) in before for j in life.uses)] or [
+                nodes[alloc].name
+            ]
+            say(
+                "HG305",
+                f"{who(free)} frees {name!r}, and no path leads to it from {who(alloc)}, which allocates it",
+                free,
+                alloc,
+                hint=f"add after=[{', '.join(map(repr, last))}] to {nodes[free].name!r}",
+            )
             continue
         for i in life.uses:
             if (i, free) in before:
                 continue
             if (free, i) in before:
-                say("HG302", f"{who(i)} uses {name!r} after {who(free)} has freed it", i, free,
-                    hint=f"declare {who(free)} after the last use")
+                say(
+                    "HG302",
+                    f"{who(i)} uses {name!r} after {who(free)} has freed it",
+                    i,
+                    free,
+                    hint=f"declare {who(free)} after the last use",
+                )
             else:
-                say("HG303", f"{who(free)} frees {name!r} and {who(i)} uses it, and no path orders them", free, i,
-                    hint=f"add after=[{nodes[i].name!r}] to {nodes[free].name!r}")
+                say(
+                    "HG303",
+                    f"{who(free)} frees {name!r} and {who(i)} uses it, and no path orders them",
+                    free,
+                    i,
+                    hint=f"add after=[{nodes[i].name!r}] to {nodes[free].name!r}",
+                )
     first, *more = life.frees or [-1]
     for i in more:
         say("HG304", f"{who(first)} and {who(i)} both free {name!r}", first, i, hint="remove one of them")
     if not life.frees:
-        say("HG306", f"{name!r} ({life.array.nbytes} bytes) is never freed: it stays allocated after a launch, until the next"
-            " launch makes it anew or the executable is closed", alloc, hint=f"free({name}) after its last use")
+        say(
+            "HG306",
+            f"{name!r} ({life.array.nbytes} bytes) is never freed: it stays allocated after a launch, until the next"
+            " launch makes it anew or the executable is closed",
+            alloc,
+            hint=f"free({name}) after its last use",
+        )
     for code, count in shown.items():
         if count > _MOST:
-            findings.add(code, f"{count - _MOST} more findings of this kind about {name!r}", scope=scope, nodes=[nodes[alloc]],
-                         arrays=[name])
+            findings.add(
+                code,
+                f"{count - _MOST} more findings of this kind about {name!r}",
+                scope=scope,
+                nodes=[nodes[alloc]],
+                arrays=[name],
+            )
 
 
-# -- what is in the memory -------------------------------------------------------------------------------------------------
+# -- what is in the memory ---------------------------------------------------------------------------------------------
 
 
 class _Coverage:
@@ -194,9 +239,14 @@ def check_data(scope: Scope, findings: Findings) -> None:
                 bound = scope.node is not None and root.name in scope.node.bind
                 if not bound:
                     findings.add(
-                        "HG404", f"{scope.name(node)!r} reads {root.name!r}, which has no initial values and is not written before",
-                        scope=scope, nodes=[node], arrays=[root.name],
-                        hint=f"it is zero at the first launch; write({root.name!r}, values) before it, or give initial values",
+                        "HG404",
+                        f"{scope.name(node)!r} reads {root.name!r}, which has no initial values and is not written"
+                        " before",
+                        scope=scope,
+                        nodes=[node],
+                        arrays=[root.name],
+                        hint=f"it is zero at the first launch; write({root.name!r}, values) before it, or give initial"
+                        " values",
                     )
         if allocs:
             # Writes count once all reads of the same node are judged.
@@ -207,22 +257,29 @@ def check_data(scope: Scope, findings: Findings) -> None:
     for array, maker in makers.items():
         if array not in writers and array not in read:
             findings.add(
-                "HG403", f"{scope.name(maker)!r} allocates {array.name!r} ({array.nbytes} bytes) and no node uses it",
-                scope=scope, nodes=[maker], arrays=[array.name], hint="remove the alloc",
+                "HG403",
+                f"{scope.name(maker)!r} allocates {array.name!r} ({array.nbytes} bytes) and no node uses it",
+                scope=scope,
+                nodes=[maker],
+                arrays=[array.name],
+                hint="remove the alloc",
             )
         elif array not in read:
             names = [scope.name(n) for n in writers[array]]
             findings.add(
-                "HG402", f"{', '.join(map(repr, names[:3]))}{' and others' if len(names) > 3 else ''} write"
+                "HG402",
+                f"{', '.join(map(repr, names[:3]))}{' and others' if len(names) > 3 else ''} write"
                 f"{'s' if len(names) == 1 else ''} {array.name!r}, and nothing reads it before it is gone",
-                scope=scope, nodes=[maker, *writers[array][:3]], arrays=[array.name],
+                scope=scope,
+                nodes=[maker, *writers[array][:3]],
+                arrays=[array.name],
                 hint="remove the writes, or copy the result to an array outside the graph",
             )
 
 
 def _follow(
-    scope: Scope, node: Node, access: Access, root: AllocArray, written: dict[AllocArray, _Coverage], read: set[AllocArray],
-    told: set[AllocArray], findings: Findings,
+    scope: Scope, node: Node, access: Access, root: AllocArray, written: dict[AllocArray, _Coverage], read:
+    set[AllocArray], told: set[AllocArray], findings: Findings,
 ) -> None:  # fmt: skip
     if access.mode == "write":
         return
@@ -235,16 +292,20 @@ def _follow(
         told.add(root)
         what = f"bytes {start}..{stop} of {root.name!r}" if coverage.starts else f"{root.name!r}"
         findings.add(
-            "HG401", f"{scope.name(node)!r} reads {what}, which nothing has written since it was allocated", scope=scope,
-            nodes=[node], arrays=[root.name], hint=f"write it before, for example memset({root.name}, 0)",
+            "HG401",
+            f"{scope.name(node)!r} reads {what}, which nothing has written since it was allocated",
+            scope=scope,
+            nodes=[node],
+            arrays=[root.name],
+            hint=f"write it before, for example memset({root.name}, 0)",
         )
 
 
 def _exposed(node: Node, access: Access) -> bool:
     """Whether the node surely uses values from before it.
 
-    An update that is only inferred (`T*` of a kernel, an array in `args` of a callback) may be a plain write, and a child
-    graph may write before it reads.
+    An update that is only inferred (`T*` of a kernel, an array in `args` of a callback) may be a plain write, and a
+    child graph may write before it reads.
     """
     if isinstance(node, (ChildGraphNode, ConditionalNode)):
         return access.mode == "read" and not any(
@@ -269,8 +330,11 @@ def check_copies(scope: Scope, findings: Findings) -> None:
             start, stop = max(to.start, origin.start), min(to.stop, origin.stop)
             common = Region(start, stop, stop - start).shifted(-offset)
             findings.add(
-                "HG405", f"{scope.name(node)!r} copies {src.name!r} to {dst.name!r}, and both hold {dst.root.name!r} {common}",
-                scope=scope, nodes=[node], arrays=[dst.root.name, src.root.name],
+                "HG405",
+                f"{scope.name(node)!r} copies {src.name!r} to {dst.name!r}, and both hold {dst.root.name!r} {common}",
+                scope=scope,
+                nodes=[node],
+                arrays=[dst.root.name, src.root.name],
                 hint="copy through another array, or let a kernel move the values",
             )
 

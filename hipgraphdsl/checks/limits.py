@@ -30,9 +30,16 @@ def check_limits(scope: Scope, target: Optional[Target], findings: Findings) -> 
             for code, message, hint in faults or ():
                 findings.add(code, f"{scope.name(node)!r}: {message}", scope=scope, nodes=[node], hint=hint)
         elif type(node) is ConditionalNode and target is not None and target.platform != "nvidia":
-            why = "HIP has no conditional nodes" if target.platform == "amd" else "the CPU runtime has no conditional nodes"
+            why = (
+                "HIP has no conditional nodes"
+                if target.platform == "amd"
+                else "the CPU runtime has no conditional nodes"
+            )
             findings.add(
-                "HG507", f"{scope.name(node)!r} is a conditional node ({node.mode}), and {why}", scope=scope, nodes=[node],
+                "HG507",
+                f"{scope.name(node)!r} is a conditional node ({node.mode}), and {why}",
+                scope=scope,
+                nodes=[node],
                 hint="launch the bodies from the host, or let the kernels test the condition",
             )
 
@@ -45,45 +52,73 @@ def _faults(scope: Scope, node: KernelNode, target: Optional[Target]) -> list[tu
     most = target.max_threads if target else _MAX_THREADS
     threads = _product(block)
     if threads is not None and threads > most:
-        found.append(("HG501", f"a block of {_text(block)} = {threads} threads; {on} at most {most}", "use a smaller block"))
+        found.append(
+            ("HG501", f"a block of {_text(block)} = {threads} threads; {on} at most {most}", "use a smaller block")
+        )
     elif target:
         for axis, extent, limit in zip(_AXES, block, target.max_block):
             if extent is not None and extent > limit:
-                found.append(("HG501", f"a block of {extent} threads along {axis}; {on} at most {limit}", "use another shape of block"))
+                found.append(
+                    (
+                        "HG501",
+                        f"a block of {extent} threads along {axis}; {on} at most {limit}",
+                        "use another shape of block",
+                    )
+                )
     bounds = node.kernel.launch_bounds
     if bounds is not None and threads is not None and threads > bounds:
         found.append(
-            ("HG502", f"a block of {threads} threads; kernel {node.kernel.name!r} is compiled for at most {bounds}"
-             f" (__launch_bounds__({bounds}))", "use a smaller block, or raise the launch bounds")
+            (
+                "HG502",
+                f"a block of {threads} threads; kernel {node.kernel.name!r} is compiled for at most {bounds}"
+                f" (__launch_bounds__({bounds}))",
+                "use a smaller block, or raise the launch bounds",
+            )
         )
     limits = target.max_grid if target else (_MAX_GRID,) * 3
     for axis, extent, limit in zip(_AXES, grid, limits):
         if extent is not None and extent > limit:
             found.append(
-                ("HG503", f"a grid of {extent} blocks along {axis}; {on} at most {limit}",
-                 "let each thread do more elements, or spread the blocks over another axis")
+                (
+                    "HG503",
+                    f"a grid of {extent} blocks along {axis}; {on} at most {limit}",
+                    "let each thread do more elements, or spread the blocks over another axis",
+                )
             )
     if target and target.platform == "amd":
         for axis, blocks, extent in zip(_AXES, grid, block):
             if blocks is not None and extent is not None and blocks * extent > _MAX_GRID:
                 found.append(
-                    ("HG504", f"{blocks} blocks of {extent} threads along {axis} are {blocks * extent} threads; HIP on AMD takes at"
-                     f" most {_MAX_GRID}", "let each thread do more elements, or spread the blocks over another axis")
+                    (
+                        "HG504",
+                        f"{blocks} blocks of {extent} threads along {axis} are {blocks * extent} threads; HIP on"
+                        " AMD takes at"
+                        f" most {_MAX_GRID}",
+                        "let each thread do more elements, or spread the blocks over another axis",
+                    )
                 )
     if target:
         static = node.kernel.static_shared_bytes or 0
         if static + node.shared_bytes > target.max_shared_bytes:
             found.append(
-                ("HG505", f"{static} static and {node.shared_bytes} dynamic bytes of shared memory; {on} at most"
-                 f" {target.max_shared_bytes}", "use smaller tiles")
+                (
+                    "HG505",
+                    f"{static} static and {node.shared_bytes} dynamic bytes of shared memory; {on} at most"
+                    f" {target.max_shared_bytes}",
+                    "use smaller tiles",
+                )
             )
     blocks = _product(grid)
     if node.cooperative and target and target.multiprocessors and target.platform != "cpu" and blocks and threads:
         each = min(_RESIDENT_BLOCKS, _RESIDENT_THREADS // min(threads, _RESIDENT_THREADS))
         if blocks > each * target.multiprocessors:
             found.append(
-                ("HG506", f"a cooperative grid of {blocks} blocks of {threads} threads; {target.name} holds at most"
-                 f" {each * target.multiprocessors} at once", "use fewer blocks and a loop over the elements")
+                (
+                    "HG506",
+                    f"a cooperative grid of {blocks} blocks of {threads} threads; {target.name} holds at most"
+                    f" {each * target.multiprocessors} at once",
+                    "use fewer blocks and a loop over the elements",
+                )
             )
     return found
 
@@ -110,16 +145,21 @@ def check_capture(scope: Scope, target: Optional[Target], findings: Findings) ->
                 _check_pageable(scope, node, findings)
         elif kind is CapturedNode and not node.accesses:
             findings.add(
-                "HG602", f"captured node {scope.name(node)!r} names no array that it reads or writes, so only declared edges order it",
-                scope=scope, nodes=[node], hint="give args=, or reads=[...] and writes=[...]",
+                "HG602",
+                f"captured node {scope.name(node)!r} names no array that it reads or writes, so only declared edges"
+                " order it",
+                scope=scope,
+                nodes=[node],
+                hint="give args=, or reads=[...] and writes=[...]",
             )
         elif kind is ConditionalNode:
             findings.add(
-                "HG603", f"{scope.name(node)!r} is a conditional node, which stream capture cannot record", scope=scope,
-                nodes=[node], hint="compile with backend='explicit'",
+                "HG603",
+                f"{scope.name(node)!r} is a conditional node, which stream capture cannot record",
+                scope=scope,
+                nodes=[node],
+                hint="compile with backend='explicit'",
             )
-
-
 
 
 def _check_pageable(scope: Scope, node: Any, findings: Findings) -> None:
@@ -129,8 +169,13 @@ def _check_pageable(scope: Scope, node: Any, findings: Findings) -> None:
         if isinstance(root, HostArray) and not root.pinned and not _on_host(_outer(scope, other)):
             verb = "from" if view is node.src else "to"
             findings.add(
-                "HG601", f"{scope.name(node)!r} copies {verb} {root.name!r}, which is pageable: the copy waits for a staging buffer"
-                " and does not overlap with other work", scope=scope, nodes=[node], arrays=[root.name],
+                "HG601",
+                f"{scope.name(node)!r} copies {verb} {root.name!r}, which is pageable: the copy waits for a staging"
+                " buffer"
+                " and does not overlap with other work",
+                scope=scope,
+                nodes=[node],
+                arrays=[root.name],
                 hint=f"declare {root.name!r} with pinned=True",
             )
 

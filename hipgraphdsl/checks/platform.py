@@ -1,4 +1,4 @@
-"""Known defects of platforms by version (HG8xx): reported where the graph meets one. The facts stand in ``defects.py``."""
+"""Known defects of platforms by version (HG8xx), where the graph meets one. The facts stand in ``defects.py``."""
 
 from __future__ import annotations
 
@@ -46,8 +46,12 @@ def check_defects(scope: Scope, target: Optional[Target], findings: Findings) ->
         names = [repr(scope.name(node)) for node in nodes[:3]]
         more = f" and {len(nodes) - 3} more" if len(nodes) > 3 else ""
         findings.add(
-            code, f"{target.name}: {defect.title}; here {', '.join(names)}{more} ({defect.source})", scope=scope,
-            nodes=nodes[:3], severity=_severity(code, target, defect), hint=defect.handling,
+            code,
+            f"{target.name}: {defect.title}; here {', '.join(names)}{more} ({defect.source})",
+            scope=scope,
+            nodes=nodes[:3],
+            severity=_severity(code, target, defect),
+            hint=defect.handling,
         )
 
 
@@ -84,8 +88,10 @@ def _forked_children(workflow: Workflow) -> list[Node]:
 
 def _has_branches(workflow: Workflow) -> bool:
     last = sum(not successors for successors in workflow.successors)
-    return last > 1 or any(len(successors) > 1 for successors in workflow.successors) or any(
-        isinstance(node, ChildGraphNode) and _has_branches(node.workflow) for node in workflow.nodes
+    return (
+        last > 1
+        or any(len(successors) > 1 for successors in workflow.successors)
+        or any(isinstance(node, ChildGraphNode) and _has_branches(node.workflow) for node in workflow.nodes)
     )
 
 
@@ -99,7 +105,7 @@ def _unfreed(workflow: Workflow) -> list[Node]:
 
 
 def _interior(workflow: Workflow) -> list[Node]:
-    """Copies to or from page-locked memory that do not begin at its first byte."""
+    """Return copies to or from page-locked memory that do not begin at its first byte."""
     return [
         node
         for node in workflow.nodes
@@ -115,7 +121,8 @@ def _host_copies(workflow: Workflow) -> list[Node]:
     return [
         node
         for node in workflow.nodes
-        if isinstance(node, MemcpyNode) and all(isinstance(v.root, Array) and v.root.on_host for v in (node.dst, node.src))
+        if isinstance(node, MemcpyNode)
+        and all(isinstance(v.root, Array) and v.root.on_host for v in (node.dst, node.src))
     ]
 
 
@@ -137,7 +144,8 @@ def _reads_copies(workflow: Workflow) -> list[Node]:
     return [
         node
         for i, node in enumerate(workflow.nodes)
-        if isinstance(node, HostNode) and any(isinstance(workflow.nodes[s], MemcpyNode) for s in workflow.predecessors[i])
+        if isinstance(node, HostNode)
+        and any(isinstance(workflow.nodes[s], MemcpyNode) for s in workflow.predecessors[i])
     ]
 
 

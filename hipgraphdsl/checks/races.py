@@ -49,7 +49,9 @@ class _Space:
     def meeting(self, region: Region) -> list[_Entry]:
         single = self.single
         if single is not None:
-            return [single] if single.region is region or single.region == region or single.region.overlaps(region) else []
+            return (
+                [single] if single.region is region or single.region == region or single.region.overlaps(region) else []
+            )
         found = []
         start, stop = region.start, region.stop
         for size, entries in self.classes.items():
@@ -85,9 +87,10 @@ class _Space:
 
 
 def racing_pairs(scope: Scope, reach: Reach) -> tuple[list[tuple[int, int]], dict[Any, int]]:
-    """Return all racing pairs of nodes, in topological order, and by address space how many hits beyond 5000 were left out.
+    """Return all racing pairs of nodes in topological order, and the hits that were left out of the list.
 
-    Alloc and free nodes take no part: their order is a matter of lifetimes.
+    Beyond 5000 pairs in one address space, hits are only counted, by address space. Alloc and free nodes take no part:
+    their order is a matter of lifetimes.
     """
     nodes = scope.workflow.nodes
     pairs: dict[tuple[int, int], None] = {}
@@ -138,8 +141,8 @@ def racing_pairs(scope: Scope, reach: Reach) -> tuple[list[tuple[int, int]], dic
 def edges_cover_accesses(workflow: Workflow) -> bool:
     """Return whether each conflict is ordered by edges that accesses imply, as in a graph whose edges were inferred.
 
-    Cheaper than looking for races, and enough: an edge for each dependency on the last writer and the readers since orders
-    all conflicting pairs.
+    Cheaper than looking for races, and enough: an edge for each dependency on the last writer and the readers since
+    orders all conflicting pairs.
     """
     if workflow.order != tuple(range(len(workflow.nodes))):
         return False
@@ -162,7 +165,7 @@ def _whole_arrays_covered(workflow: Workflow) -> Optional[bool]:
     """Do the same where each array is only ever touched in one and the same region; None where that is not so."""
     last: dict[Any, tuple[Region, int, list[int]]] = {}  # array -> region, last writer, readers since
     for i, (node, sources) in enumerate(zip(workflow.nodes, workflow.predecessors)):
-        written = ()
+        written: list[tuple[Any, Region]] = []
         for access in node.accesses:
             view = access.view
             root = view.root
@@ -184,7 +187,7 @@ def _whole_arrays_covered(workflow: Workflow) -> Optional[bool]:
             for reader in readers:
                 if reader != i and reader not in sources:
                     return False
-            written = (*written, (root, region))
+            written.append((root, region))
         for root, region in written:
             last[root] = (region, i, [])
     return True
@@ -200,8 +203,11 @@ def check_races(scope: Scope, reach: Reach, findings: Findings) -> None:
     for key, count in left_out.items():
         name = _space_name(scope, key)
         findings.add(
-            "HG202", f"{count} more conflicts over {name!r} are not ordered; {_MOST_PAIRS} of them are listed", scope=scope,
-            arrays=[name], hint="order the nodes, or let edges be inferred: Graph(name, infer=True)",
+            "HG202",
+            f"{count} more conflicts over {name!r} are not ordered; {_MOST_PAIRS} of them are listed",
+            scope=scope,
+            arrays=[name],
+            hint="order the nodes, or let edges be inferred: Graph(name, infer=True)",
         )
 
 
@@ -223,7 +229,8 @@ def _report(scope: Scope, first: Node, second: Node, findings: Findings) -> None
         code = "HG203"
         mine, theirs = _relative(scope, a, common), _relative(scope, b, common)
         what = (
-            f"{one[0]!r} {_verb(a)} {a.view.root.name!r} {mine} and {two[0]!r} {_verb(b)} {b.view.root.name!r} {theirs}, which are"
+            f"{one[0]!r} {_verb(a)} {a.view.root.name!r} {mine} and {two[0]!r} {_verb(b)} {b.view.root.name!r}"
+            f" {theirs}, which are"
             " the same memory"
         )
     elif a.mode != "read" and b.mode != "read":
@@ -237,8 +244,13 @@ def _report(scope: Scope, first: Node, second: Node, findings: Findings) -> None
     if others:
         what += f" (and {', '.join(map(repr, others))})"
     findings.add(
-        code, f"{what}, and no path orders them", scope=scope, nodes=tuple(dict.fromkeys((one[1], two[1], first, second))),
-        names=(one[0], two[0]), arrays=arrays, hint=f"add after=[{first.name!r}] to {second.name!r}",
+        code,
+        f"{what}, and no path orders them",
+        scope=scope,
+        nodes=tuple(dict.fromkeys((one[1], two[1], first, second))),
+        names=(one[0], two[0]),
+        arrays=arrays,
+        hint=f"add after=[{first.name!r}] to {second.name!r}",
     )
 
 
@@ -292,13 +304,21 @@ def check_events(scope: Scope, findings: Findings) -> None:
         recorded = records.get(event)
         if recorded is None:
             findings.add(
-                "HG204", f"{scope.name(node)!r} waits for event {event!r}, which no node of graph {workflow.name!r} records",
-                scope=scope, nodes=[node], arrays=[event],
-                hint=f"record({event!r}) before it, or use hg.Event({event!r}, shared=True) for one that another graph records",
+                "HG204",
+                f"{scope.name(node)!r} waits for event {event!r}, which no node of graph {workflow.name!r} records",
+                scope=scope,
+                nodes=[node],
+                arrays=[event],
+                hint=f"record({event!r}) before it, or use hg.Event({event!r}, shared=True) for one that another"
+                " graph records",
             )
         elif min(recorded) > i and not any(position[r] < position[i] for r in recorded):
             later = workflow.nodes[min(recorded)]
             findings.add(
-                "HG205", f"{scope.name(node)!r} waits for event {event!r}, which {scope.name(later)!r} records only after it",
-                scope=scope, nodes=[node, later], arrays=[event], hint="declare the record before the wait",
+                "HG205",
+                f"{scope.name(node)!r} waits for event {event!r}, which {scope.name(later)!r} records only after it",
+                scope=scope,
+                nodes=[node, later],
+                arrays=[event],
+                hint="declare the record before the wait",
             )

@@ -1,8 +1,8 @@
 """Which nodes precede which, without a matrix.
 
-A topological order is cut wherever everything before the cut precedes everything after it (a chain is cut between all of
-its nodes, layers of nodes between layers). Unordered pairs then lie inside one segment, and sets of ancestors are needed
-for one segment at a time.
+A topological order is cut wherever everything before the cut precedes everything after it (a chain is cut between all
+of its nodes, layers of nodes between layers). Unordered pairs then lie inside one segment, and sets of ancestors are
+needed for one segment at a time.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -33,8 +34,8 @@ class Reach:
     def starts(self) -> list[int]:
         """Positions at which segments begin, in order; the first is 0.
 
-        A cut before position b is valid where each source of the rest follows each sink of the part before b directly: then
-        the number of edges between them is the product of their numbers. All three numbers are sums of intervals.
+        A cut before position b is valid where each source of the rest follows each sink of the part before b directly:
+        then the number of edges between them is the product of their numbers. All three numbers are sums of intervals.
         """
         n = len(self.order)
         if n == 0:
@@ -64,7 +65,7 @@ class Reach:
         return list(zip(self.starts, [*self.starts[1:], len(self.order)]))
 
     @cached_property
-    def segment_start(self) -> np.ndarray:  # type: ignore[type-arg]  # one-dimensional int64
+    def segment_start(self) -> np.ndarray[Any, Any]:
         """For each position, the first position of its segment."""
         starts = np.asarray(self.starts, np.int64)
         return np.repeat(starts, np.diff([*self.starts, len(self.order)]))
@@ -140,7 +141,7 @@ class Reach:
         return {s for s in before if self.position[s] < last or self._first_successor[self.position[s]] < start}
 
 
-def _cover(n: int, first: np.ndarray, last: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]  # int64 throughout
+def _cover(n: int, first: np.ndarray[Any, Any], last: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return how many of the closed intervals hold each of 0..n."""
     keep = first <= last
     steps = np.bincount(first[keep], minlength=n + 2) - np.bincount(last[keep] + 1, minlength=n + 2)

@@ -63,7 +63,8 @@ class Diagnostic:
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
         return {
-            "code": self.code, "severity": self.severity, "title": self.title, "message": self.message, "hint": self.hint,
+            "code": self.code, "severity": self.severity, "title": self.title,
+            "message": self.message, "hint": self.hint,
             "nodes": list(self.nodes), "arrays": list(self.arrays),
             "sources": [{"file": file, "line": line} for file, line in self.sources],
         }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Optional
 
 from ..arrays import Access, AllocArray, Array, ArrayView, ExternalArray, Parameter, Region
@@ -95,18 +96,19 @@ class Scope:
     def aliased(self) -> bool:
         """Whether two arrays of this workflow share bytes though their own address spaces differ."""
         spans: dict[Any, list[tuple[int, int]]] = {}
+        root: Any
         odd = False
         for root in (*self.workflow.arrays.values(), *self.workflow.parameters.values()):
             if isinstance(root, Parameter) and not root.shape:
                 continue
             key, offset = self.place(root)
-            odd = odd or key is not root.hazard_key and key != root.hazard_key
+            odd = odd or (key is not root.hazard_key and key != root.hazard_key)
             spans.setdefault(key, []).append((offset, offset + root.nbytes))
         if not odd:
             return False  # what shares an address space was known to share it when edges were inferred
         for intervals in spans.values():
             intervals.sort()
-            if any(a[1] > b[0] for a, b in zip(intervals, intervals[1:])):
+            if any(a[1] > b[0] for a, b in pairwise(intervals)):
                 return True
         return False
 
@@ -172,14 +174,16 @@ def scopes_of(workflow: Workflow) -> list[Scope]:
 
 
 def _signature(scope: Scope) -> Any:
-    """What decides the findings inside a child: its workflow, how its memory aliases, and values bound to extents."""
-    values = tuple((name, scope.value(p)) for name, p in scope.workflow.parameters.items() if not p.shape and _bound(scope, name))
+    """Return what decides the findings inside a child: its workflow, how its memory aliases, and values of extents."""
+    values = tuple(
+        (name, scope.value(p)) for name, p in scope.workflow.parameters.items() if not p.shape and _bound(scope, name)
+    )
     if not scope.aliased:
         return (id(scope.workflow), values)
     places = tuple(
         (root.name, *scope.place(root))
         for root in (*scope.workflow.arrays.values(), *scope.workflow.parameters.values())
-        if isinstance(root, (ExternalArray, Parameter)) and root.shape or _bound(scope, root.name)
+        if (isinstance(root, (ExternalArray, Parameter)) and root.shape) or _bound(scope, root.name)
     )
     return (id(scope.workflow), values, places)
 
@@ -219,7 +223,13 @@ class Findings:
         shown = tuple(names) or tuple(scope.name(node) for node in nodes)
         sources = tuple(dict.fromkeys(node.source for node in nodes if node.source is not None and node.source[1] > 0))
         diagnostic = Diagnostic(
-            code, severity or CATALOGUE[code].severity, message + scope.more, shown, tuple(dict.fromkeys(arrays)), hint, sources
+            code,
+            severity or CATALOGUE[code].severity,
+            message + scope.more,
+            shown,
+            tuple(dict.fromkeys(arrays)),
+            hint,
+            sources,
         )
         for node in nodes:
             if node.ignore and code in node.ignore:

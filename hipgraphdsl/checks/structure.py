@@ -20,7 +20,13 @@ def check_cycle(scope: Scope, findings: Findings) -> bool:
         return False
     cycle = [workflow.nodes[i] for i in find_cycle(workflow.predecessors)]
     path = " -> ".join(scope.name(node) for node in [*cycle, cycle[0]])
-    findings.add("HG101", f"graph {workflow.name!r} has a cycle: {path}", scope=scope, nodes=cycle, hint="remove one of these edges")
+    findings.add(
+        "HG101",
+        f"graph {workflow.name!r} has a cycle: {path}",
+        scope=scope,
+        nodes=cycle,
+        hint="remove one of these edges",
+    )
     return True
 
 
@@ -31,12 +37,20 @@ def check_ignores(scope: Scope, findings: Findings) -> None:
             if code not in CATALOGUE:
                 close = get_close_matches(code, CATALOGUE, 3)
                 findings.add(
-                    "HG102", f"{scope.name(node)!r} ignores {code!r}, which is no code of a diagnostic", scope=scope, nodes=[node],
-                    hint=f"codes like it are {', '.join(close)}" if close else "codes are HG101 to HG808, as check() prints them",
+                    "HG102",
+                    f"{scope.name(node)!r} ignores {code!r}, which is no code of a diagnostic",
+                    scope=scope,
+                    nodes=[node],
+                    hint=f"codes like it are {', '.join(close)}"
+                    if close
+                    else "codes are HG101 to HG808, as check() prints them",
                 )
             elif not reason.strip():
                 findings.add(
-                    "HG103", f"{scope.name(node)!r} ignores {code} without a reason", scope=scope, nodes=[node],
+                    "HG103",
+                    f"{scope.name(node)!r} ignores {code} without a reason",
+                    scope=scope,
+                    nodes=[node],
                     hint=f'write ignore={{"{code}": "why it is right here"}}',
                 )
 
@@ -45,7 +59,9 @@ def check_use(scope: Scope, findings: Findings) -> None:
     """Report what is declared and not used, or not supplied."""
     workflow = scope.workflow
     if not workflow.nodes:
-        findings.add("HG104", f"graph {scope.prefix + workflow.name!r} has no nodes, so a launch does nothing", scope=scope)
+        findings.add(
+            "HG104", f"graph {scope.prefix + workflow.name!r} has no nodes, so a launch does nothing", scope=scope
+        )
     used: set[object] = set()
     parameters = bool(workflow.parameters)
     for node in workflow.nodes:
@@ -58,7 +74,10 @@ def check_use(scope: Scope, findings: Findings) -> None:
         elif isinstance(node, (HostNode, CapturedNode)):
             if isinstance(node.fn, UnboundCallback):
                 findings.add(
-                    "HG107", f"{scope.name(node)!r} calls {node.fn.path!r}, which is not supplied", scope=scope, nodes=[node],
+                    "HG107",
+                    f"{scope.name(node)!r} calls {node.fn.path!r}, which is not supplied",
+                    scope=scope,
+                    nodes=[node],
                     hint=f"from_json(text, callbacks={{{node.fn.path!r}: ...}})",
                 )
             for arg in node.args:
@@ -68,14 +87,22 @@ def check_use(scope: Scope, findings: Findings) -> None:
     for name, array in workflow.arrays.items():
         if isinstance(array, ExternalArray) and array.obj is None and not array.pointer:
             findings.add(
-                "HG107", f"external array {name!r} is not supplied", scope=scope, arrays=[name],
+                "HG107",
+                f"external array {name!r} is not supplied",
+                scope=scope,
+                arrays=[name],
                 hint=f"from_json(text, arrays={{{name!r}: ...}})",
             )
         if array not in used and not isinstance(array, AllocArray):
             findings.add(
-                "HG105", f"{array.kind} array {name!r} ({array.nbytes} bytes) is used by no node", scope=scope, arrays=[name],
+                "HG105",
+                f"{array.kind} array {name!r} ({array.nbytes} bytes) is used by no node",
+                scope=scope,
+                arrays=[name],
                 hint="remove it",
             )
     for name, parameter in workflow.parameters.items():
         if parameter not in used:
-            findings.add("HG106", f"parameter {name!r} is used by no node", scope=scope, arrays=[name], hint="remove it")
+            findings.add(
+                "HG106", f"parameter {name!r} is used by no node", scope=scope, arrays=[name], hint="remove it"
+            )

@@ -4,9 +4,9 @@ A format's module has one function that returns what the file holds, and touches
 
     def render(workflow: Workflow, **options) -> str | bytes
 
-Options are keyword-only, with defaults. `FORMATS` below says which module and function serve an extension; it is imported when
-it is first asked for, so that `import hipgraphdsl` loads no drawing library. A function that needs a package of an extra
-asks for it with `need("matplotlib", "viz")`, which says what to install.
+Options are keyword-only, with defaults. `FORMATS` below says which module and function serve an extension; it is
+imported when it is first asked for, so that `import hipgraphdsl` loads no drawing library. A function that needs a
+package of an extra asks for it with `need("matplotlib", "viz")`, which says what to install.
 """
 
 from __future__ import annotations
@@ -89,14 +89,17 @@ def render(workflow: Workflow, extension: str, **options: Any) -> Union[str, byt
             else f"the file needs an extension that names its format; formats are {', '.join(known)}"
         )
     entry = FORMATS[wanted]
-    function: Callable[..., Union[str, bytes]] = getattr(importlib.import_module(f"{__name__}.{entry.module}"), entry.function)
+    function: Callable[..., Union[str, bytes]] = getattr(
+        importlib.import_module(f"{__name__}.{entry.module}"), entry.function
+    )
     accepted = inspect.signature(function).parameters
     if not any(p.kind is p.VAR_KEYWORD for p in accepted.values()):
         names = [name for name, p in list(accepted.items())[1:] if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
         for option in options:
             if option not in names:
                 raise DeclarationError(
-                    f"a {wanted} file takes no option {option!r}; its options are {', '.join(map(repr, names)) or 'none'}"
+                    f"a {wanted} file takes no option {option!r}; its options are"
+                    f" {', '.join(map(repr, names)) or 'none'}"
                 )
     return function(workflow, **options)
 

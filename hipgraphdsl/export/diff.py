@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 from ..nodes import KernelNode
 from ..workflow import Workflow
-from .json import documents
+from .document import documents
 
 __all__ = ["Difference", "Entry", "compare"]
 
 How = Literal["added", "removed", "changed", "rewired"]
-_MARKS = {"added": "+", "removed": "-", "changed": "~", "rewired": "*"}
+_MARKS: dict[How, str] = {"added": "+", "removed": "-", "changed": "~", "rewired": "*"}
 _STYLES = {"added": "green", "removed": "red", "changed": "yellow", "rewired": "cyan"}
 
 
@@ -49,7 +49,9 @@ class Entry:
             summary = _summary(self.new if self.how == "added" else self.old)
             return head + (f"  {summary}" if summary else "")
         if self.how == "rewired":
-            parts = [f"no longer waits for {edge}" for edge in self.old] + [f"now waits for {edge}" for edge in self.new]
+            parts = [f"no longer waits for {edge}" for edge in self.old] + [
+                f"now waits for {edge}" for edge in self.new
+            ]
             return f"{head} {'; '.join(parts)}"
         if self.field == "source" and self.what == "module":
             return "\n".join([f"{head} source:", *("    " + line for line in source_diff(self.old, self.new))])
@@ -95,7 +97,7 @@ class Difference:
     def __str__(self) -> str:
         if self.same:
             return f"{self.old!r} and {self.new!r} are the same workflow"
-        counts = ", ".join(f"{len(self.of(how))} {how}" for how in _MARKS if self.of(how))  # type: ignore[arg-type]  # keys are Hows
+        counts = ", ".join(f"{len(self.of(how))} {how}" for how in _MARKS if self.of(how))
         return "\n".join([f"{self.old!r} -> {self.new!r}: {counts}", *(f"  {entry}" for entry in self.entries)])
 
     def __rich__(self) -> Any:
@@ -115,8 +117,9 @@ class Difference:
         """Return the differences as JSON, one a line."""
         lines = [json.dumps(entry.to_dict(), ensure_ascii=False) for entry in self.entries]
         body = ",\n  ".join(lines)
-        head = f' "version": 1,\n "old": {json.dumps(self.old)},\n "new": {json.dumps(self.new)},\n "same": {json.dumps(self.same)}'
-        return f'{{\n{head},\n "differences": [' + (f"\n  {body}\n ]\n}}\n" if lines else "]\n}\n")
+        facts = {"version": 1, "old": self.old, "new": self.new, "same": self.same}
+        head = "".join(f" {json.dumps(key)}: {json.dumps(value)},\n" for key, value in facts.items())
+        return f'{{\n{head} "differences": [' + (f"\n  {body}\n ]\n}}\n" if lines else "]\n}\n")
 
 
 def compare(old: Any, new: Any) -> Difference:
@@ -125,8 +128,8 @@ def compare(old: Any, new: Any) -> Difference:
     Parameters
     ----------
     old, new : Workflow or Graph
-        Nodes, arrays and parameters are paired by name, so a mere change of position is none. Modules whose names only tell
-        a hash of their contents are paired in order.
+        Nodes, arrays and parameters are paired by name, so a mere change of position is none. Modules whose names only
+        tell a hash of their contents are paired in order.
     """
     first: Workflow = old.workflow()
     second: Workflow = new.workflow()
@@ -209,7 +212,9 @@ def _compare_workflows(prefix: str, a: Any, b: Any, old: Workflow, new: Workflow
             entries.append(
                 Entry("rewired", "node", prefix + name, "waits for", lost, [_edge(s, waits_b[name][s]) for s in come])
             )
-    removed = [Entry("removed", "node", prefix + name, old=data) for name, data in nodes_a.items() if name not in nodes_b]
+    removed = [
+        Entry("removed", "node", prefix + name, old=data) for name, data in nodes_a.items() if name not in nodes_b
+    ]
     return entries + removed
 
 
@@ -253,7 +258,12 @@ def _changes(what: str, name: str, old: Mapping[str, Any], new: Mapping[str, Any
         before, after = old.get(field), new.get(field)
         if _same(before, after) or field == "name":
             continue
-        if field in ("args", "values") and isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        if (
+            field in ("args", "values")
+            and isinstance(before, list)
+            and isinstance(after, list)
+            and len(before) == len(after)
+        ):
             for i, (x, y) in enumerate(zip(before, after)):
                 if not _same(x, y):
                     known = f" ({arguments[i]})" if field == "args" and i < len(arguments) else ""
@@ -278,7 +288,7 @@ def _shown(value: Any) -> str:
     if value is None:
         return "none"
     if isinstance(value, dict) and len(value) == 1:
-        (tag, inner), = value.items()
+        ((tag, inner),) = value.items()
         if isinstance(inner, str) and tag in ("param", "symbol", "read", "write", "update", "float", "python"):
             return inner if tag in ("param", "symbol", "float", "python") else f"{tag}s({inner})"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,8 +1,8 @@
 """GraphML, by networkx: for graph tools, and back.
 
-Each node and edge has attributes that a tool can show (kind, what it does, why it waits); the attribute `data` is the node's
-line of the JSON form, and the graph's attribute `hipgraphdsl` holds the rest of that document, so that loading is exact. An edge
-that a tool adds becomes one of `order`.
+Each node and edge has attributes that a tool can show (kind, what it does, why it waits); the attribute `data` is the
+node's line of the JSON form, and the graph's attribute `hipgraphdsl` holds the rest of that document, so that loading
+is exact. An edge that a tool adds becomes one of `order`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from ..errors import DeclarationError
 from ..kernels import Symbol
 from ..nodes import AllocNode, Node
 from ..workflow import Workflow
-from .json import MAX_BYTES, document, from_document
+from .document import document
+from .json import from_document
+from .json_text import MAX_BYTES
 
 if TYPE_CHECKING:
     from ..graph import Graph
@@ -71,7 +73,15 @@ def loads(
         raise DeclarationError("a GraphML file with a document type or entities is not read")
     try:
         dag = nx.parse_graphml(text)
-    except (ElementTree.ParseError, nx.NetworkXError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (
+        ElementTree.ParseError,
+        nx.NetworkXError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         raise DeclarationError(f"this is no GraphML of a workflow: {error}") from None
     if dag.is_multigraph() or not dag.is_directed():
         raise DeclarationError("this is no GraphML of a workflow: its edges are undirected or stand twice")
@@ -118,11 +128,14 @@ def from_networkx(
             node = attributes.get("node")
             if not isinstance(node, Node):
                 raise DeclarationError(
-                    f"node {key!r} of the networkx graph has no model; give it the attribute node=hg.KernelNode(...) or another",
+                    f"node {key!r} of the networkx graph has no model; give it the attribute node=hg.KernelNode(...)"
+                    " or another",
                     node=str(key),
                 )
             if node.name != key:
-                raise DeclarationError(f"node {key!r} of the networkx graph holds a model named {node.name!r}", node=node.name)
+                raise DeclarationError(
+                    f"node {key!r} of the networkx graph holds a model named {node.name!r}", node=node.name
+                )
             _declare_what_it_uses(graph, node)
             graph.add(node)
     for source, target in dag.edges():
@@ -151,7 +164,9 @@ def _from_attributes(
         data = json.loads(dag.graph["hipgraphdsl"])
         for key, attributes in dag.nodes(data=True):
             if "data" not in attributes:
-                raise DeclarationError(f"node {key!r} has no attribute 'data'; nodes cannot be added in another tool", node=str(key))
+                raise DeclarationError(
+                    f"node {key!r} has no attribute 'data'; nodes cannot be added in another tool", node=str(key)
+                )
             node = json.loads(attributes["data"])
             if not isinstance(node, dict) or node.get("name") != key:
                 raise DeclarationError(f"node {key!r} holds the data of another node", node=str(key))

@@ -33,11 +33,24 @@ from ..nodes import (
 )
 from ..nodes.base import as_accesses
 from ..workflow import Workflow
-from .json import MAX_VALUES, callback_path, ordered_edges
+from .document import MAX_VALUES, callback_path, ordered_edges
 
 __all__ = ["render"]
 
-_RESERVED = {"g", "hg", "np", "base64", "cache", "import_module", "Path", "build", "main", "OUTSIDE", "stored", "values_of"}
+_RESERVED = {
+    "g",
+    "hg",
+    "np",
+    "base64",
+    "cache",
+    "import_module",
+    "Path",
+    "build",
+    "main",
+    "OUTSIDE",
+    "stored",
+    "values_of",
+}
 
 
 def render(workflow: Workflow) -> str:
@@ -70,7 +83,13 @@ class _Program:
             self.modules[module] = _identifier("module" if n == 0 else f"module_{n + 1}", self.globals)
         self._function(self.root, "build")
         body = "\n\n".join(self.functions)
-        head = [f'"""Workflow {self.root.name!r}, as hipgraphdsl wrote it."""'.replace("\\", "\\\\"), "", "from __future__ import annotations", ""]
+        modules = [line for module, variable in self.modules.items() for line in (*self._module(module, variable), "")]
+        head = [
+            _quoted(f"Workflow {self.root.name}, as hipgraphdsl wrote it."),
+            "",
+            "from __future__ import annotations",
+            "",
+        ]
         standard = []
         if "stored" in self.needs:
             standard.append("import base64")
@@ -81,11 +100,10 @@ class _Program:
         if "values_of" in self.needs:
             standard.append("from pathlib import Path")
         head += [*standard, ""] if standard else []
-        if re.search(r"\bnp\.", body + "".join(self.outside.values())) or self.needs & {"stored", "values_of"}:
+        if re.search(r"\bnp\.", body + "".join(self.outside.values())) or self.needs & {"stored", "values_of", "numpy"}:
             head += ["import numpy as np", ""]
         head += ["import hipgraphdsl as hg", *sorted(self.imports), ""]
-        for module, variable in self.modules.items():
-            head += [*self._module(module, variable), ""]
+        head += modules
         if self.outside:
             head.append("# Somebody else's memory, used in place: put the objects here.")
             head += ["OUTSIDE = {", *(f"    {name!r}: {value}," for name, value in self.outside.items()), "}", ""]
@@ -172,20 +190,25 @@ class _Body:
     def lines(self) -> list[str]:
         workflow = self.workflow
         infer = "" if workflow.infer else ", infer=False"
-        lines = [f"g = hg.Graph({workflow.name!r}{infer})"]
+        lines = [f"g = hg.Graph({_quoted(workflow.name)}{infer})"]
         for array in workflow.arrays.values():
             if not isinstance(array, AllocArray):
                 lines.append(f"{self._variable(array)} = {self._array(array)}")
         for parameter in workflow.parameters.values():
             extra = f", default={self._value(parameter.default)}" if parameter.default is not None else ""
             extra += f", shape={parameter.shape!r}" if parameter.shape else ""
-            lines.append(f"{self._variable(parameter)} = g.param({parameter.name!r}, dtype={_dtype(parameter.dtype)}{extra})")
+            lines.append(
+                f"{self._variable(parameter)} = g.param({_quoted(parameter.name)},"
+                f" dtype={_dtype(parameter.dtype)}{extra})"
+            )
         for node in workflow.nodes:
             try:
                 lines.append(self._node(node))
             except DeclarationError as error:
-                raise DeclarationError(f"node {node.name!r} cannot be written as Python: {error}", node=node.name) from None
-        lines += [f"g.order({source!r}, {target!r})" for source, target in ordered_edges(workflow)]
+                raise DeclarationError(
+                    f"node {node.name!r} cannot be written as Python: {error}", node=node.name
+                ) from None
+        lines += [f"g.order({_quoted(source)}, {_quoted(target)})" for source, target in ordered_edges(workflow)]
         return lines
 
     def _variable(self, thing: Array | Parameter) -> str:
@@ -203,7 +226,7 @@ class _Body:
             elif not array.writeable:
                 made = f"np.frombuffer(bytes({array.nbytes}), {_dtype(array.dtype)}).reshape({array.shape!r})"
             self.program.outside[array.name] = made
-            return f"g.external_array({array.name!r}, OUTSIDE[{array.name!r}]{device})"
+            return f"g.external_array({_quoted(array.name)}, OUTSIDE[{_quoted(array.name)}]{device})"
         method = "host_array" if isinstance(array, HostArray) else "device_array"
         pinned = ", pinned=False" if isinstance(array, HostArray) and not array.pinned else ""
         initial: Any = getattr(array, "initial", None)
@@ -212,12 +235,12 @@ class _Body:
             given = f"shape={array.shape!r}, {dtype}"
         elif isinstance(initial, UnboundValues) or initial.size > MAX_VALUES:
             self.program.needs.add("values_of")
-            given = f"values_of({array.name!r}), {dtype}"
+            given = f"values_of({_quoted(array.name)}), {dtype}"
         elif initial.dtype.kind in "biuf" and bool(np.isfinite(initial).all()):
             given = f"{_nested(initial)}, {dtype}"
         else:
             given = self._stored(initial)
-        return f"g.{method}({array.name!r}, {given}{pinned}{device})"
+        return f"g.{method}({_quoted(array.name)}, {given}{pinned}{device})"
 
     def _stored(self, values: np.ndarray[Any, Any]) -> str:
         self.program.needs.add("stored")
@@ -226,9 +249,9 @@ class _Body:
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
     def _node(self, node: Node) -> str:
-        common = f", name={node.name!r}"
+        common = f", name={_quoted(node.name)}"
         if node.after:
-            common += f", after={list(node.after)!r}"
+            common += f", after=[{', '.join(map(_quoted, node.after))}]"
         if node.ignore:
             common += f", ignore={dict(node.ignore)!r}"
         match node:
@@ -240,7 +263,8 @@ class _Body:
                 extra += ", cooperative=True" if node.cooperative else ""
                 extra += f", priority={node.priority}" if node.priority is not None else ""
                 return (
-                    f"g.kernel({module}[{node.kernel.name!r}], grid={self._dim3(node.grid)}, block={self._dim3(node.block)},"
+                    f"g.kernel({module}[{_quoted(node.kernel.name)}], grid={self._dim3(node.grid)},"
+                    f" block={self._dim3(node.block)},"
                     f" args=({args}{comma}){extra}{common})"
                 )
             case MemcpyNode():
@@ -250,7 +274,7 @@ class _Body:
             case AllocNode():
                 device = f", device={node.array.device}" if node.array.device else ""
                 return (
-                    f"{self._variable(node.array)} = g.alloc({node.array.name!r}, shape={node.shape!r},"
+                    f"{self._variable(node.array)} = g.alloc({_quoted(node.array.name)}, shape={node.shape!r},"
                     f" dtype={_dtype(node.dtype)}{device}{common})"
                 )
             case FreeNode():
@@ -258,27 +282,32 @@ class _Body:
             case HostNode() | CapturedNode():
                 return self._user_code(node, common)
             case EventRecordNode() | EventWaitNode():
-                event = f"hg.Event({node.event.name!r}, shared=True)" if node.event.shared else repr(node.event.name)
+                event = (
+                    f"hg.Event({_quoted(node.event.name)}, shared=True)"
+                    if node.event.shared
+                    else _quoted(node.event.name)
+                )
                 return f"g.{node.kind}({event}{common})"
             case EmptyNode():
                 return f"g.empty({common[2:]})"
             case ChildGraphNode():
                 return f"g.child({self.program.child(node.workflow)}{self._bind(node.bind)}{common})"
             case SemaphoreSignalNode():
-                return f"g.signal_semaphore({node.semaphore.name!r}, {int(node.value)}{common})"
+                return f"g.signal_semaphore({_quoted(node.semaphore.name)}, {int(node.value)}{common})"
             case SemaphoreWaitNode():
-                return f"g.wait_semaphore({node.semaphore.name!r}, {int(node.value)}{common})"
+                return f"g.wait_semaphore({_quoted(node.semaphore.name)}, {int(node.value)}{common})"
             case MemoryOpsNode():
                 ops = [
                     f"hg.write_value({self._view(op.view)}, {op.value})"
                     if op.op == "write"
-                    else f"hg.wait_value({self._view(op.view)}, {op.value}, {op.condition!r})"
+                    else f"hg.wait_value({self._view(op.view)}, {op.value}, {_quoted(op.condition)})"
                     for op in node.ops
                 ]
                 return f"g.memory_ops([{', '.join(ops)}]{common})"
             case ConditionalNode():
                 bodies = ", ".join(self.program.child(body) for body in node.bodies)
-                return f"g.conditional({node.mode!r}, {self._view(node.condition)}, [{bodies}]{self._bind(node.bind)}{common})"
+                head = f"{_quoted(node.mode)}, {self._view(node.condition)}, [{bodies}]"
+                return f"g.conditional({head}{self._bind(node.bind)}{common})"
         raise DeclarationError(f"kind {node.kind!r} has no form in Python")
 
     def _argument(self, node: KernelNode, i: int) -> str:
@@ -303,7 +332,7 @@ class _Body:
         access = ", ".join(map(self._value, node.access))
         more = f", after={node.after!r}" if node.after else ""
         more += f", ignore={dict(node.ignore)!r}" if node.ignore else ""
-        return f"g.add(hg.{type(node).__name__}(name={node.name!r}, fn={fn}{given}, access=({access},){more}))"
+        return f"g.add(hg.{type(node).__name__}(name={_quoted(node.name)}, fn={fn}{given}, access=({access},){more}))"
 
     def _bind(self, bind: dict[str, Any]) -> str:
         if not bind:
@@ -321,7 +350,7 @@ class _Body:
     def _view(self, view: ArrayView) -> str:
         root = view.root
         if isinstance(root, Symbol):
-            name = f"{self.program.modules[root.module]}.symbol({root.name!r})"
+            name = f"{self.program.modules[root.module]}.symbol({_quoted(root.name)})"
         else:
             name = self._variable(root)
         return name + view.name[len(root.name) :]
@@ -335,7 +364,7 @@ class _Body:
         if isinstance(value, Access):
             return f"hg.{value.mode}s({self._view(value.view)})"
         if value is None or kind in (bool, int, str, bytes):
-            return repr(value)
+            return _quoted(value) if kind is str else repr(value)
         if kind is float:
             return repr(value) if math.isfinite(value) else f"float({str(value)!r})"
         if kind is complex:
@@ -355,6 +384,12 @@ class _Body:
         if isinstance(value, Viewable):
             return self._view(value.as_view())
         raise DeclarationError(f"an argument of type {kind.__name__} has no form in program text")
+
+
+def _quoted(text: str) -> str:
+    """Return text as a Python literal, in double quotes where that needs no escapes."""
+    literal = repr(text)
+    return f'"{literal[1:-1]}"' if literal[0] == "'" and '"' not in text and "'" not in text else literal
 
 
 def _helpers(needs: set[str]) -> list[str]:
@@ -392,7 +427,7 @@ def _identifier(name: str, used: set[str]) -> str:
 
 
 def _dtype(dtype: np.dtype[Any]) -> str:
-    return f"np.{dtype!r}" if dtype.names is not None else repr(dtype.name)
+    return f"np.{dtype!r}" if dtype.names is not None else _quoted(dtype.name)
 
 
 def _nested(values: np.ndarray[Any, Any]) -> str:

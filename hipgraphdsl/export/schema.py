@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .json import VERSION
+from .document import VERSION
 
 __all__ = ["schema"]
 
@@ -57,7 +57,11 @@ def schema() -> dict[str, Any]:
         "memset": node("memset", {"dst": ref("view"), "value": ref("value")}, "dst value"),
         "alloc": node(
             "alloc",
-            {"array": record({"name": ref("name"), "dtype": ref("dtype"), "shape": shape, "device": count}, "name dtype shape")},
+            {
+                "array": record(
+                    {"name": ref("name"), "dtype": ref("dtype"), "shape": shape, "device": count}, "name dtype shape"
+                )
+            },
             "array",
         ),
         "free": node("free", {"array": ref("name")}, "array"),
@@ -111,14 +115,19 @@ def schema() -> dict[str, Any]:
     values += [
         record({"numpy": ref("dtype"), "value": ref("value")}, "numpy value"),
         record({"struct": ref("dtype"), "base64": ref("base64")}, "struct base64"),
-        record({"ndarray": ref("dtype"), "shape": list_of(count, maxItems=32), "base64": ref("base64")}, "ndarray shape base64"),
+        record(
+            {"ndarray": ref("dtype"), "shape": list_of(count, maxItems=32), "base64": ref("base64")},
+            "ndarray shape base64",
+        ),
     ]
     body = {
         "infer": {**flag, "description": "Whether edges are inferred from what nodes read and write."},
         "arrays": list_of(ref("array")),
         "parameters": list_of(ref("parameter")),
         "nodes": list_of(ref("node")),
-        "order": list_of(list_of(ref("name"), minItems=2, maxItems=2), description="Plain edges: earlier node, later node."),
+        "order": list_of(
+            list_of(ref("name"), minItems=2, maxItems=2), description="Plain edges: earlier node, later node."
+        ),
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -165,7 +174,9 @@ def schema() -> dict[str, Any]:
                 ]
             },
             "access": {"oneOf": [record({mode: ref("view")}, mode) for mode in ("read", "write", "update")]},
-            "axis": {"oneOf": [{"type": "integer", "minimum": 1, "maximum": 2**32 - 1}, record({"param": text}, "param")]},
+            "axis": {
+                "oneOf": [{"type": "integer", "minimum": 1, "maximum": 2**32 - 1}, record({"param": text}, "param")]
+            },
             "dim3": {"oneOf": [ref("axis"), list_of(ref("axis"), minItems=1, maxItems=3)]},
             "value": {
                 "oneOf": [
@@ -213,12 +224,17 @@ def schema() -> dict[str, Any]:
                         "writeable": flag,
                         "values": list_of({"type": ["number", "boolean"]}, description="All elements, C order."),
                         "base64": {**ref("base64"), "description": "All elements, C order, little-endian."},
-                        "sha256": {**ref("sha256"), "description": "Hash of values that are supplied when it is loaded."},
+                        "sha256": {
+                            **ref("sha256"),
+                            "description": "Hash of values that are supplied when it is loaded.",
+                        },
                     },
                     "name kind dtype shape",
                 )
             },
-            "parameter": record({"name": ref("name"), "dtype": ref("dtype"), "shape": shape, "default": ref("value")}, "name dtype"),
+            "parameter": record(
+                {"name": ref("name"), "dtype": ref("dtype"), "shape": shape, "default": ref("value")}, "name dtype"
+            ),
             "node": {"oneOf": [{"$ref": f"#/$defs/node_{kind}"} for kind in nodes]},
             **{f"node_{kind}": form for kind, form in nodes.items()},
         },

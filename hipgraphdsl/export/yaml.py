@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from ..errors import DeclarationError
 from ..workflow import Workflow
 from . import need
-from .json import MAX_BYTES, MAX_NESTING, document, from_document
+from .document import document
+from .json import from_document
+from .json_text import MAX_BYTES, MAX_NESTING
 
 if TYPE_CHECKING:
     from ..graph import Graph
@@ -36,12 +38,12 @@ def render(workflow: Workflow) -> str:
     """
     yaml = need("yaml", "yaml")
 
-    class Dumper(yaml.SafeDumper):  # type: ignore[misc]  # the class of a package that is loaded when it is needed
+    class Dumper(yaml.SafeDumper):  # type: ignore[misc,name-defined]  # of a package that is loaded when needed
         def ignore_aliases(self, data: Any) -> bool:
             return True
 
     def text(dumper: Any, value: str) -> Any:
-        style = "|" if "\n" in value else None
+        style = "|" if "\n" in value else "'" if not isinstance(_scalar(value), str) else None
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
     Dumper.add_representer(str, text)
@@ -66,8 +68,8 @@ def loads(
 ) -> Graph:
     """Return the graph that a YAML text from `render` describes; parameters and limits as for `json.loads`.
 
-    Scalars are read as JSON reads them, so that ``no`` and ``12:30`` are text. Anchors, aliases and tags are refused: a file that
-    comes from anywhere must not be able to grow.
+    Scalars are read as JSON reads them, so that ``no`` and ``12:30`` are text. Anchors, aliases and tags are refused:
+    a file that comes from anywhere must not be able to grow.
 
     Raises
     ------
@@ -108,7 +110,9 @@ def _plain(yaml: Any, node: Any) -> Any:
         for key, value in node.value:
             name = key.value
             if not isinstance(name, str) or name in found:
-                raise DeclarationError(f"workflow file, line {key.start_mark.line + 1}: key {str(name)[:60]!r} stands twice or is no text")
+                raise DeclarationError(
+                    f"workflow file, line {key.start_mark.line + 1}: key {str(name)[:60]!r} stands twice or is no text"
+                )
             found[name] = _plain(yaml, value)
         return found
     if isinstance(node, yaml.SequenceNode):

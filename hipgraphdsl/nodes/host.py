@@ -46,6 +46,14 @@ class _UserCode(Node):
         for access in data["access"]:
             cls._check_access(access, name)
 
+    def changed(self, **fields: Any) -> Node:
+        """Return a copy with other fields; accesses that followed from `args` follow from the new ones."""
+        given = "reads" in fields or "writes" in fields
+        if "access" not in fields and (given or self.access == as_accesses(None, None, self.args, self.name)):
+            data = {name: getattr(self, name) for name in type(self).model_fields if name != "access"}
+            return type(self)(**{**data, **fields})
+        return super().changed(**fields)
+
     @classmethod
     def _check_access(cls, access: Access, node: str) -> None:
         root = access.view.root

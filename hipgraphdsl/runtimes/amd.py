@@ -171,7 +171,7 @@ class AmdRuntime(HipAbiRuntime):
     ) -> CodeObject:
         if self._rtc is None:
             self._rtc = load_hiprtc(self.target.version)
-        return self._rtc.compile(source, names, symbols, options, architecture=self.architecture)
+        return self._rtc.compile(source, names, symbols, options, architecture=self.architecture, name=name)
 
     # -- what `info` prints --------------------------------------------------------------------------------------------
     def describe(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
+from typing import Any, NoReturn
 
 from ..errors import HipError
 from ..target import Target
@@ -473,6 +473,28 @@ class Runtime(ABC):
         return HipError(api, 801, "hipErrorNotSupported", f"runtime {self.name!r} has no such call")
 
     # -- what HIP has no call for ------------------------------------------------------------------------------------
+    def launcher(self, slow: Any) -> Any:
+        """Return a compiled caller of `graph_launch` (`runtimes.launcher.Launcher`), or None where there is none.
+
+        Parameters
+        ----------
+        slow : callable
+            What it calls when it is called with anything that it does not know; ``slow.failed(code)`` raises for a code.
+        """
+        return None
+
+    def launch_addresses(self) -> tuple[int, int]:
+        """Return the addresses of hipGraphLaunch and hipGraphExecKernelNodeSetParams, for `launcher`."""
+        return (0, 0)
+
+    def launch_failed(self, code: int) -> NoReturn:
+        """Raise for a code that hipGraphLaunch returned to the compiled call path."""
+        raise HipError("hipGraphLaunch", code, f"hipError {code}")
+
+    def kernel_params(self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int) -> bytes:
+        """Return the platform's structure of a kernel node's parameters, for `launcher`."""
+        return b""
+
     def shared_event(self, name: str) -> int:
         """Return the event of that name that all graphs of this process and device share."""
         events: dict[str, int] = self.__dict__.setdefault("_shared_events", {})

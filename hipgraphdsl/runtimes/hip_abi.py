@@ -44,6 +44,7 @@ from .base import (
     NodeType,
     Runtime,
 )
+from .launcher import launcher_type
 
 __all__ = [
     "ERROR_NOT_READY",
@@ -185,6 +186,8 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "hipStreamWriteValue64": (_P, _P, c_uint64, _U),
     "hipStreamWaitValue32": (_P, _P, c_uint32, _U, c_uint32),
     "hipStreamWaitValue64": (_P, _P, c_uint64, _U, c_uint64),
+    "hipSignalExternalSemaphoresAsync": (_P, _P, _U, _P),
+    "hipWaitExternalSemaphoresAsync": (_P, _P, _U, _P),
     "hipStreamCreateWithPriority": (_P, _U, _I),
     "hipStreamDestroy": (_P,),
     "hipStreamSynchronize": (_P,),
@@ -385,6 +388,23 @@ class HipAbiRuntime(Runtime):
         function.argtypes = (c_int,)
         function.restype = c_char_p
         return cast("Callable[[int], bytes | None]", function)
+
+    # -- the compiled call path ----------------------------------------------------------------------------------------
+    def launcher(self, slow: Any) -> Any:
+        made = launcher_type()
+        return None if made is None else made(slow)
+
+    def launch_addresses(self) -> tuple[int, int]:
+        calls = (self._hip.hipGraphLaunch, self._hip.hipGraphExecKernelNodeSetParams)
+        launch, set_params = (ctypes.cast(cast(Any, call), c_void_p).value or 0 for call in calls)
+        return launch, set_params
+
+    def kernel_params(self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int) -> bytes:
+        return _PACK_KERNEL(*block, 0, function, *grid, args, shared_bytes)
+
+    def launch_failed(self, code: int) -> NoReturn:
+        """Raise for a code that hipGraphLaunch returned to the compiled call path."""
+        self._fail("hipGraphLaunch", code)
 
     # -- errors ----------------------------------------------------------------------------------------------------
     def _check(self, api: str, code: int, detail: str = "") -> None:
@@ -969,6 +989,14 @@ class HipAbiRuntime(Runtime):
         code = self._hip.hipGraphNodeSetEnabled(graph_exec, node, enabled)
         if code:
             self._fail("hipGraphNodeSetEnabled", code)
+
+    def signal_external_semaphore_async(self, semaphore: int, value: int, stream: int) -> None:
+        params = ctypes.create_string_buffer(_SEMAPHORE_PARAMS.pack(value, 0), _SEMAPHORE_PARAMS.size)
+        self._call("hipSignalExternalSemaphoresAsync", byref(c_void_p(semaphore)), params, 1, stream)
+
+    def wait_external_semaphore_async(self, semaphore: int, value: int, stream: int) -> None:
+        params = ctypes.create_string_buffer(_SEMAPHORE_PARAMS.pack(value, 0), _SEMAPHORE_PARAMS.size)
+        self._call("hipWaitExternalSemaphoresAsync", byref(c_void_p(semaphore)), params, 1, stream)
 
     def graph_node_get_enabled(self, graph_exec: int, node: int) -> bool:
         """Return whether a launch runs the node."""

@@ -29,7 +29,6 @@ _log = logging.getLogger(__name__)
 
 _COMPILATION = 6
 _CACHE_FORMAT = 1
-_FILE_NAME = "kernel.hip"
 
 # hiprtc before 7 ends the process when it meets an architecture that it does not know, so only these are let through.
 _KNOWN_BEFORE_7 = frozenset(
@@ -90,6 +89,7 @@ class HipRtc:
         options: Sequence[str] = (),
         *,
         architecture: str,
+        name: str = "module",
     ) -> CodeObject:
         """Compile for an architecture, or take what an earlier process compiled.
 
@@ -105,6 +105,8 @@ class HipRtc:
             Compiler options; the architecture is not one of them.
         architecture : str
             ``"gfx942"``, or a target identifier, ``"gfx942:sramecc+:xnack-"``.
+        name : str
+            What messages call the source.
 
         Raises
         ------
@@ -127,7 +129,7 @@ class HipRtc:
         cached = _load(path)
         if cached is not None:
             return cached
-        compiled = self._compile(*wanted)
+        compiled = self._compile(*wanted, name)
         _store(path, compiled)
         return compiled
 
@@ -141,13 +143,20 @@ class HipRtc:
             raise HipError(api, code, text.decode(errors="replace") if text else f"hiprtc error {code}")
 
     def _compile(
-        self, source: str, names: tuple[str, ...], symbols: tuple[str, ...], options: tuple[str, ...], architecture: str
+        self,
+        source: str,
+        names: tuple[str, ...],
+        symbols: tuple[str, ...],
+        options: tuple[str, ...],
+        architecture: str,
+        name: str,
     ) -> CodeObject:
         rtc = self._library
+        file_name = re.sub(r"[^\w.+-]", "_", name) + ".hip"
         program = c_void_p()
         self._check(
             "hiprtcCreateProgram",
-            rtc.hiprtcCreateProgram(byref(program), source.encode(), _FILE_NAME.encode(), 0, None, None),
+            rtc.hiprtcCreateProgram(byref(program), source.encode(), file_name.encode(), 0, None, None),
         )
         try:
             # A variable's expression is its address, as in C++; both keep what they name from being thrown away.
@@ -157,9 +166,9 @@ class HipRtc:
             given = [f"--offload-arch={architecture}", *options]
             array = (c_char_p * len(given))(*(option.encode() for option in given))
             code = rtc.hiprtcCompileProgram(program, len(given), array)
-            log = self._program_log(program)
+            log = self._program_log(program, file_name)
             if code == _COMPILATION:
-                raise DeclarationError(_explain(log, source, architecture))
+                raise DeclarationError(_explain(log, source, architecture, name, file_name))
             self._check("hiprtcCompileProgram", code)
             nbytes = c_size_t()
             self._check("hiprtcGetCodeSize", rtc.hiprtcGetCodeSize(program, byref(nbytes)))
@@ -172,7 +181,7 @@ class HipRtc:
         finally:
             rtc.hiprtcDestroyProgram(byref(program))
 
-    def _program_log(self, program: c_void_p) -> str:
+    def _program_log(self, program: c_void_p, file_name: str) -> str:
         nbytes = c_size_t()
         self._check("hiprtcGetProgramLogSize", self._library.hiprtcGetProgramLogSize(program, byref(nbytes)))
         if nbytes.value <= 1:
@@ -180,7 +189,7 @@ class HipRtc:
         log = ctypes.create_string_buffer(nbytes.value)
         self._check("hiprtcGetProgramLog", self._library.hiprtcGetProgramLog(program, log))
         # hiprtc compiles a copy in a temporary folder, whose name is no help and differs from run to run.
-        return re.sub(rf"\S*/{re.escape(_FILE_NAME)}\b", _FILE_NAME, log.value.decode(errors="replace")).strip()
+        return re.sub(rf"\S*/{re.escape(file_name)}\b", file_name, log.value.decode(errors="replace")).strip()
 
     def _lowered(self, program: c_void_p, expression: str) -> str:
         name = c_char_p()
@@ -202,20 +211,20 @@ def _file_identity(library: ctypes.CDLL) -> list[str]:
     return []
 
 
-def _explain(log: str, source: str, architecture: str) -> str:
+def _explain(log: str, source: str, architecture: str, name: str, file_name: str) -> str:
     """Return the compiler's message, with the line of the source that it speaks of."""
+    failed = f"module {name!r} does not compile for {architecture}"
     if not log:
-        return f"the kernel source does not compile for {architecture}, and the compiler does not say why"
-    first = re.search(rf"^{re.escape(_FILE_NAME)}:(\d+):\d+: (?:fatal )?error: (.*)$", log, re.MULTILINE)
+        return f"{failed}, and the compiler does not say why"
+    first = re.search(rf"^{re.escape(file_name)}:(\d+):\d+: (?:fatal )?error: (.*)$", log, re.MULTILINE)
     if first is None:
-        return f"the kernel source does not compile for {architecture}:\n{log}"
+        return f"{failed}:\n{log}"
     number = int(first.group(1))
     lines = source.splitlines()
     if number > len(lines):
         # hiprtc appends a line for each kernel and variable that is asked for.
-        return f"the kernel source lacks what is asked for ({first.group(2)}); does it declare that name?\n{log}"
-    shown = lines[number - 1].strip()
-    return f"the kernel source does not compile for {architecture}: line {number}, {first.group(2)}: {shown}\n{log}"
+        return f"module {name!r} lacks what is asked of it ({first.group(2)}); does it declare that name?\n{log}"
+    return f"{failed}: line {number}, {first.group(2)}: {lines[number - 1].strip()}\n{log}"
 
 
 def _load(path: Path) -> CodeObject | None:

@@ -307,6 +307,14 @@ class NvidiaRuntime(HipAbiRuntime):
             version=version,
         )
 
+    def kernel_params(self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int) -> bytes:
+        return _pack_kernel(function, grid, block, shared_bytes, args)
+
+    def launch_failed(self, code: int) -> NoReturn:
+        if code == _INVALID_CONTEXT:
+            self.set_device(self._device)
+        self._fail("hipGraphLaunch", code)
+
     # -- errors ----------------------------------------------------------------------------------------------------
     def _names(self, code: int) -> tuple[str, str]:
         found = []

@@ -474,7 +474,7 @@ class RecorderRuntime(Runtime):
         name: str = "module",
     ) -> CodeObject:
         self._record("hiprtcCompileProgram", source, tuple(names), tuple(symbols), tuple(options))
-        return CodeObject(b"recorded " + source.encode(), {name: name for name in (*names, *symbols)})
+        return CodeObject(b"recorded " + source.encode(), {asked: asked for asked in (*names, *symbols)})
 
     def module_load_data(self, image: bytes) -> int:
         self._record("hipModuleLoadData", image)
@@ -803,3 +803,11 @@ class RecorderRuntime(Runtime):
         if found is None or found.kind not in (NodeType.KERNEL, NodeType.MEMCPY, NodeType.MEMSET):
             self._fail(api, 1, "only kernel, memcpy and memset nodes can be enabled and disabled")
         (graph_exec_object.disabled.discard if enabled else graph_exec_object.disabled.add)(node)
+
+    def signal_external_semaphore_async(self, semaphore: int, value: int, stream: int) -> None:
+        self._record("hipSignalExternalSemaphoresAsync", semaphore, value, stream)
+        self._issue("hipSignalExternalSemaphoresAsync", stream, NodeType.EXT_SEMAPHORE_SIGNAL, (semaphore, value))
+
+    def wait_external_semaphore_async(self, semaphore: int, value: int, stream: int) -> None:
+        self._record("hipWaitExternalSemaphoresAsync", semaphore, value, stream)
+        self._issue("hipWaitExternalSemaphoresAsync", stream, NodeType.EXT_SEMAPHORE_WAIT, (semaphore, value))

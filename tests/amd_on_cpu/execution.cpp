@@ -1,6 +1,7 @@
 // Signals, queues that a thread drains, and copies.
-#include <unistd.h>
-
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -16,15 +17,30 @@ using standin::holds;
 using standin::now_ns;
 using standin::value_of;
 
-// Waits in ever longer steps: most things come at once, and an idle queue should cost next to nothing.
+// Everything that waits here waits for a signal or an index to change, and all changes are announced in one place.
+std::mutex change_mutex;
+std::condition_variable change;
+std::atomic<uint64_t> changes{0};
+
+void announce() {
+  changes.fetch_add(1);
+  // The empty section keeps a waiter from missing the change between its look and its sleep.
+  { std::lock_guard lock(change_mutex); }
+  change.notify_all();
+}
+
 template <class Condition>
 void wait_until(Condition condition) {
-  for (int round = 0; !condition(); ++round) {
-    if (round < 50) {
-      std::this_thread::yield();
-    } else {
-      usleep(round < 2000 ? 20 : 200);
-    }
+  for (int round = 0; round < 20; ++round) {
+    if (condition()) return;
+    std::this_thread::yield();
+  }
+  for (;;) {
+    const uint64_t seen = changes.load();
+    if (condition()) return;
+    std::unique_lock lock(change_mutex);
+    // The runtime may also write to a signal's value itself, hence the limit.
+    change.wait_for(lock, std::chrono::milliseconds(1), [&] { return changes.load() != seen; });
   }
 }
 
@@ -34,6 +50,7 @@ void complete(hsa_signal_t signal, uint64_t started_ns) {
   memory->start_ts = started_ns;
   memory->end_ts = now_ns() + 1;
   value_of(signal).fetch_sub(1);
+  announce();
 }
 
 // ---- handlers that are called when a signal's value meets a condition ------------------------------------------------
@@ -68,7 +85,11 @@ void call_handlers() {
         handlers.push_back(handler);
       }
     }
-    if (met.empty()) usleep(50);
+    if (met.empty()) {
+      const uint64_t seen = changes.load();
+      std::unique_lock lock(change_mutex);
+      change.wait_for(lock, std::chrono::milliseconds(1), [&] { return changes.load() != seen; });
+    }
   }
 }
 
@@ -142,6 +163,7 @@ void process(Queue& queue, hsa_kernel_dispatch_packet_t& packet, int type) {
   }
   __atomic_store_n(&packet.header, uint16_t(HSA_PACKET_TYPE_INVALID), __ATOMIC_RELEASE);
   read_index(queue).fetch_add(1);
+  announce();
   complete(completion, started);
 }
 
@@ -163,17 +185,48 @@ void drain(Queue& queue) {
 }
 
 // ---- copies --------------------------------------------------------------------------------------------------------
-hsa_status_t copy_later(
-    void* dst, const void* src, size_t bytes, uint32_t count, const hsa_signal_t* dependencies, hsa_signal_t completion) {
-  // A thread for each copy: copies that nothing orders may overtake one another, as on real copy engines.
-  std::vector<hsa_signal_t> waits(dependencies, dependencies + count);
-  std::thread([=] {
-    for (hsa_signal_t signal : waits) wait_until([&] { return value_of(signal).load() == 0; });
+struct Copy {
+  void* dst;
+  const void* src;
+  size_t bytes;
+  std::vector<hsa_signal_t> dependencies;
+  hsa_signal_t completion;
+};
+
+std::mutex copies_mutex;
+std::list<Copy> copies;
+
+// One engine: it takes the first copy whose dependencies are met, so that copies which nothing orders overtake one another.
+void run_copies() {
+  for (;;) {
+    std::list<Copy> ready;
+    wait_until([&] {
+      std::lock_guard lock(copies_mutex);
+      const auto zero = [](hsa_signal_t signal) { return value_of(signal).load() == 0; };
+      const auto first = std::find_if(copies.begin(), copies.end(), [&](const Copy& copy) {
+        return std::all_of(copy.dependencies.begin(), copy.dependencies.end(), zero);
+      });
+      if (first == copies.end()) return false;
+      ready.splice(ready.end(), copies, first);
+      return true;
+    });
+    const Copy& copy = ready.front();
     standin::jitter();
     const uint64_t started = now_ns();
-    std::memmove(dst, src, bytes);
-    complete(completion, started);
-  }).detach();
+    std::memmove(copy.dst, copy.src, copy.bytes);
+    complete(copy.completion, started);
+  }
+}
+
+hsa_status_t copy_later(
+    void* dst, const void* src, size_t bytes, uint32_t count, const hsa_signal_t* dependencies, hsa_signal_t completion) {
+  static std::once_flag started;
+  std::call_once(started, [] { std::thread(run_copies).detach(); });
+  {
+    std::lock_guard lock(copies_mutex);
+    copies.push_back({dst, src, bytes, {dependencies, dependencies + count}, completion});
+  }
+  announce();
   return HSA_STATUS_SUCCESS;
 }
 
@@ -221,15 +274,21 @@ HSA_EXPORT hsa_signal_value_t hsa_signal_load_relaxed(hsa_signal_t signal) { ret
 HSA_EXPORT void hsa_signal_silent_store_relaxed(hsa_signal_t signal, hsa_signal_value_t value) {
   value_of(signal).store(value);
 }
-HSA_EXPORT void hsa_signal_store_relaxed(hsa_signal_t signal, hsa_signal_value_t value) { value_of(signal).store(value); }
+HSA_EXPORT void hsa_signal_store_relaxed(hsa_signal_t signal, hsa_signal_value_t value) {
+  value_of(signal).store(value);
+  announce();
+}
 HSA_EXPORT void hsa_signal_store_screlease(hsa_signal_t signal, hsa_signal_value_t value) {
   value_of(signal).store(value);
+  announce();
 }
 HSA_EXPORT void hsa_signal_add_relaxed(hsa_signal_t signal, hsa_signal_value_t value) {
   value_of(signal).fetch_add(value);
+  announce();
 }
 HSA_EXPORT void hsa_signal_subtract_relaxed(hsa_signal_t signal, hsa_signal_value_t value) {
   value_of(signal).fetch_sub(value);
+  announce();
 }
 
 HSA_EXPORT hsa_signal_value_t hsa_signal_wait_scacquire(
@@ -274,6 +333,7 @@ HSA_EXPORT hsa_status_t hsa_queue_create(
 HSA_EXPORT hsa_status_t hsa_queue_destroy(hsa_queue_t* handle) {
   Queue* queue = queue_of(handle);
   queue->stop = true;
+  announce();
   queue->worker.join();
   ::operator delete[](queue->packets.release(), std::align_val_t(64));
   delete queue;

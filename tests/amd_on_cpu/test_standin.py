@@ -102,7 +102,11 @@ def test_a_wave_of_64_lanes_exchanges_values(device: Raw) -> None:
       for (int by = warpSize / 2; by; by /= 2) sum += __shfl_down(sum, by);
       int neighbour = __shfl_xor(v, 1), first = __shfl(v, 0), before = __shfl_up(v, 1);
       unsigned long long odd = __ballot(v & 1);
-      if (threadIdx.x % warpSize == 0) { x[256 + threadIdx.x / warpSize] = sum; x[260] = __popcll(odd); x[261] = warpSize; }
+      if (threadIdx.x % warpSize == 0) {
+        x[256 + threadIdx.x / warpSize] = sum;
+        x[260] = __popcll(odd);
+        x[261] = warpSize;
+      }
       x[threadIdx.x] = neighbour * 1000000 + first * 1000 + before;
     }"""
     values = np.arange(256, dtype="i4")
@@ -130,7 +134,10 @@ def test_lanes_in_another_branch_take_no_part_in_an_exchange(device: Raw) -> Non
 def test_device_and_constant_variables_are_in_device_memory(device: Raw) -> None:
     source = """
     __constant__ float table[4]; __device__ int counter; namespace deep { __device__ int value = 7; }
-    extern "C" __global__ void use(float* x) { x[threadIdx.x] = table[threadIdx.x % 4] + deep::value; atomicAdd(&counter, 1); }
+    extern "C" __global__ void use(float* x) {
+      x[threadIdx.x] = table[threadIdx.x % 4] + deep::value;
+      atomicAdd(&counter, 1);
+    }
     """
     runtime = device.runtime
     module = device.compile(source, "use", symbols=("table", "counter", "deep::value"))
@@ -161,12 +168,13 @@ def test_templates_overloads_and_options_reach_the_host_build(device: Raw) -> No
 def test_arguments_of_all_sizes_arrive(device: Raw) -> None:
     source = """
     struct Pair { char tag; double value; };
-    extern "C" __global__ void take(double* out, char c, short s, int i, long long l, float f, Pair p, unsigned char u) {
+    extern "C" __global__ void take(
+        double* out, char c, short s, int i, long long l, float f, Pair p, unsigned char u) {
       out[0] = c; out[1] = s; out[2] = i; out[3] = l; out[4] = f; out[5] = p.tag; out[6] = p.value; out[7] = u;
     }"""
 
     class Pair(ctypes.Structure):
-        _fields_ = [("tag", ctypes.c_char), ("value", ctypes.c_double)]  # noqa: RUF012
+        _fields_ = [("tag", ctypes.c_char), ("value", ctypes.c_double)]
 
     out = device.upload(np.zeros(8))
     device.launch(

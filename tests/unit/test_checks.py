@@ -23,9 +23,9 @@ from hipgraphdsl.workflow import Workflow
 MODULE = hg.Module(
     r"""
 extern "C" __global__ void scale(float* x, float a) { x[blockIdx.x * blockDim.x + threadIdx.x] *= a; }
-extern "C" __global__ void add(const float* x, float* y) { int i = blockIdx.x * blockDim.x + threadIdx.x; y[i] += x[i]; }
+extern "C" __global__ void add(const float* x, float* y) { y[threadIdx.x] += x[threadIdx.x]; }
 extern "C" __global__ void __launch_bounds__(128) narrow(float* x) { x[threadIdx.x] = 0; }
-extern "C" __global__ void tiled(float* x) { __shared__ float tile[4096]; tile[threadIdx.x] = 1; x[threadIdx.x] = tile[0]; }
+extern "C" __global__ void tiled(float* x) { __shared__ float t[4096]; t[threadIdx.x] = 1; x[threadIdx.x] = t[0]; }
 """
 )
 
@@ -42,7 +42,7 @@ def pairs(report: Report) -> set[frozenset[str]]:
     return {frozenset(d.nodes) for d in report.diagnostics if d.code in ("HG201", "HG202", "HG203") and d.nodes}
 
 
-# -- structure -----------------------------------------------------------------------------------------------------------
+# -- structure ---------------------------------------------------------------------------------------------------------
 
 
 def test_check_names_the_cycle_node_by_node() -> None:
@@ -76,7 +76,7 @@ def test_compile_refuses_what_check_calls_an_error() -> None:
     assert caught.value.report.codes == ("HG101",)
 
 
-# -- races ---------------------------------------------------------------------------------------------------------------
+# -- races -------------------------------------------------------------------------------------------------------------
 
 
 def test_race_names_both_nodes_the_array_the_bytes_and_the_missing_edge() -> None:
@@ -140,7 +140,8 @@ def test_arrays_of_a_child_bound_to_one_array_race() -> None:
     (error,) = g.check().errors
     assert error.code == "HG203"
     assert error.message == (
-        "'step/a' writes 'v' bytes 128..256 and 'step/b' writes 'w' bytes 0..128, which are the same memory, and no path orders"
+        "'step/a' writes 'v' bytes 128..256 and 'step/b' writes 'w' bytes 0..128, which are the same memory, and no"
+        " path orders"
         " them"
     )
 
@@ -283,9 +284,7 @@ def test_inferred_random_graphs_never_race(rng: random.Random) -> None:
 @settings(max_examples=150, deadline=None)
 def test_reach_agrees_with_the_transitive_closure(rng: random.Random) -> None:
     n = rng.randint(1, 14)
-    predecessors = tuple(
-        tuple(sorted(rng.sample(range(i), min(i, rng.choice((0, 1, 1, 2, i)))))) for i in range(n)
-    )
+    predecessors = tuple(tuple(sorted(rng.sample(range(i), min(i, rng.choice((0, 1, 1, 2, i)))))) for i in range(n))
     nodes = tuple(hg.EmptyNode(name=f"n{i}") for i in range(n))
     workflow = Workflow("w", {}, {}, nodes, predecessors, tuple(("after",) * len(p) for p in predecessors))
     closure = nx.transitive_closure_dag(workflow.dag)
@@ -296,14 +295,16 @@ def test_reach_agrees_with_the_transitive_closure(rng: random.Random) -> None:
         for before in range(start):
             assert all((before, v) in wanted for v in range(start, stop))
     reduced = nx.transitive_reduction(workflow.dag)
-    redundant = {frozenset(d.nodes[:2]) for d in check_workflow(workflow).infos if d.code == "HG701" and len(d.nodes) == 2}
+    redundant = {
+        frozenset(d.nodes[:2]) for d in check_workflow(workflow).infos if d.code == "HG701" and len(d.nodes) == 2
+    }
     for d in check_workflow(workflow).infos:
         if d.code == "HG701":
             redundant |= {frozenset((d.nodes[0], s)) for s in d.nodes[1:]}
     assert redundant == {frozenset(edge) for edge in workflow.dag.edges if edge not in reduced.edges}
 
 
-# -- events --------------------------------------------------------------------------------------------------------------
+# -- events ------------------------------------------------------------------------------------------------------------
 
 
 def test_wait_for_a_shared_event_is_not_judged() -> None:
@@ -312,7 +313,7 @@ def test_wait_for_a_shared_event_is_not_judged() -> None:
     assert not g.check().diagnostics
 
 
-# -- lifetimes -----------------------------------------------------------------------------------------------------------
+# -- lifetimes ---------------------------------------------------------------------------------------------------------
 
 
 def test_alloc_race_is_one_lifetime_diagnostic_and_no_race() -> None:
@@ -366,14 +367,14 @@ def test_lifetimes_inside_a_child_are_checked() -> None:
 def test_free_of_memory_that_the_graph_does_not_allocate_is_an_error() -> None:
     other = hg.Graph("other")
     y = other.alloc("y", shape=64, dtype="float32")
-    free = hg.FreeNode(name="drop", array=y)
+    free = hg.FreeNode(name="drop", array=y.array)
     workflow = Workflow("demo", {}, {}, (free,), ((),), ((),))
     (error,) = check_workflow(workflow).errors
     assert error.code == "HG305"
     assert "no node of graph 'demo' allocates it" in error.message
 
 
-# -- data ----------------------------------------------------------------------------------------------------------------
+# -- data --------------------------------------------------------------------------------------------------------------
 
 
 def test_kernel_that_may_only_write_does_not_count_as_a_read() -> None:
@@ -443,7 +444,7 @@ def test_copy_onto_itself_through_aliased_memory_is_found() -> None:
     assert "HG405" in codes(g.check())
 
 
-# -- limits --------------------------------------------------------------------------------------------------------------
+# -- limits ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -494,7 +495,7 @@ def test_extents_bound_in_a_child_are_judged_there() -> None:
     assert [d.nodes for d in g.check().errors] == [("large/scale",)]
 
 
-# -- advice and defects --------------------------------------------------------------------------------------------------
+# -- advice and defects ------------------------------------------------------------------------------------------------
 
 
 def test_reused_buffer_is_named_once() -> None:
@@ -521,7 +522,7 @@ def test_defects_need_a_version_to_be_warnings() -> None:
     assert not g.check("cpu").warnings
 
 
-# -- ignore and reports --------------------------------------------------------------------------------------------------
+# -- ignore and reports ------------------------------------------------------------------------------------------------
 
 
 def racing(ignore: dict[str, str] | None = None) -> hg.Graph:

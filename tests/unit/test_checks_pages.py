@@ -39,7 +39,10 @@ def test_page_says_what_the_catalogue_says(code: str) -> None:
     entry = CATALOGUE[code]
     text = (PAGES / f"{code}.md").read_text()
     assert text.startswith(f"# {code}: {entry.title}\n\n**{entry.severity.capitalize()}.** {entry.summary}\n")
-    assert f"| [{code}]({code}.md) | {entry.severity} | {entry.title} | {entry.summary} |" in (PAGES / "index.md").read_text()
+    assert (
+        f"| [{code}]({code}.md) | {entry.severity} | {entry.title} | {entry.summary} |"
+        in (PAGES / "index.md").read_text()
+    )
 
 
 @pytest.mark.parametrize("code", CATALOGUE)
@@ -53,4 +56,5 @@ def test_example_yields_exactly_its_code(code: str) -> None:
 def test_repair_yields_no_fault(code: str) -> None:
     report = report_of(code, "Repair")
     assert code not in report.codes, str(report)
-    assert not report.errors and not report.warnings, str(report)
+    faults = (*report.errors, *report.warnings)
+    assert not faults, str(report)

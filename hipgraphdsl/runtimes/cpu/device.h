@@ -49,10 +49,13 @@ struct hgcpu_fiber;
 #define HGCPU_CPU 1
 
 #if defined(__clang__)
-#define HGCPU_PARALLEL _Pragma("clang loop vectorize(assume_safety) vectorize_predicate(enable) interleave_count(1)")
+#define HGCPU_PARALLEL _Pragma("clang loop vectorize(assume_safety)")
+// As above, for loops that are seldom a multiple of a vector long: the rest is masked, not run one by one.
+#define HGCPU_PARALLEL_PART _Pragma("clang loop vectorize(assume_safety)")
 #define HGCPU_SITE ((uint32_t)__builtin_LINE() << 12 | ((uint32_t)__builtin_COLUMN() & 4095u))
 #else
 #define HGCPU_PARALLEL
+#define HGCPU_PARALLEL_PART
 #define HGCPU_SITE ((uint32_t)__builtin_LINE() << 12)
 #endif
 #define HGCPU_INLINE inline __attribute__((always_inline))
@@ -1091,8 +1094,14 @@ struct hgcpu_blocks {
     at.y = (uint32_t)(first / grid.x % grid.y);
     at.z = (uint32_t)(first / grid.x / grid.y);
   }
-  HGCPU_INLINE void advance() {
-    if (++at.x == grid.x) {
+  // Blocks of one row of the grid that run as one, of `left`.
+  HGCPU_INLINE uint32_t run(uint64_t left) const {
+    uint32_t most = 65536 / block.x;
+    if (most > grid.x - at.x) most = grid.x - at.x;
+    return left < most ? (uint32_t)left : most;
+  }
+  HGCPU_INLINE void advance(uint32_t blocks) {
+    if ((at.x += blocks) == grid.x) {
       at.x = 0;
       if (++at.y == grid.y) {
         at.y = 0;
@@ -1105,6 +1114,105 @@ struct hgcpu_blocks {
     thread.blockIdx = at;
     thread.blockDim = block;
     thread.gridDim = grid;
+  }
+};
+
+template <class T>
+constexpr unsigned long long hgcpu_sign_bit = T(-1) < T(0) ? 1ull << 63 : 0;
+
+// The threads of a row between which N clamped indices grow by one from each to the next (see affine.py).
+template <unsigned N>
+struct hgcpu_segment {
+  uint32_t extent, first, last;  // threads first .. last - 1; empty where there are none
+  unsigned long long from[N];    // where each line crosses thread 0
+  uint32_t place;                // blockIdx.x where they begin
+  bool none;                     // a row of these blocks had none
+
+  HGCPU_INLINE hgcpu_segment() : extent(0), first(0), last(0), place(0), none(false) {}
+  // The row of the grid before is the guess where the blocks begin and end alike.
+  HGCPU_INLINE void begin(uint32_t place_, uint32_t extent_) {
+    if (none || place != place_ || extent != extent_) {
+      first = 0;
+      last = extent = extent_;
+      place = place_;
+      none = false;
+    }
+  }
+
+  template <class Probe>
+  HGCPU_INLINE bool straight(Probe probe, uint32_t low, uint32_t high) {
+    // The probe stores each index, then the bit that has to be flipped to compare it without a sign.
+    unsigned long long a[2 * N], b[2 * N];
+    probe(low, a);
+    probe(high, b);
+    bool good = true;
+    for (unsigned n = 0; n < N; n++) {
+      good &= b[n] - a[n] == high - low && (b[n] ^ b[N + n]) >= (a[n] ^ a[N + n]);
+      from[n] = a[n] - low;
+    }
+    return good;
+  }
+  template <class Probe>
+  HGCPU_INLINE void find(Probe probe) {
+    if (first < last ? straight(probe, first, last - 1) : none) return;
+    *this = search(*this, probe);
+  }
+  // Clamped lines are level, then rise, then are level again.
+  template <class Probe>
+  __attribute__((noinline)) static hgcpu_segment search(hgcpu_segment found, Probe probe) {
+    const uint32_t extent = found.extent;
+    unsigned long long begin[2 * N], end[2 * N], at[2 * N];
+    probe(0, begin);
+    probe(extent - 1, end);
+    uint32_t low = 0, high = extent - 1;
+    for (unsigned n = 0; n < N; n++) {
+      uint32_t level = 0, step = 1;  // the last thread that stands where the first does
+      while (level + step < extent && (probe(level + step, at), at[n] == begin[n])) {
+        level += step;
+        step *= 2;
+      }
+      for (; step; step /= 2)
+        if (level + step < extent && (probe(level + step, at), at[n] == begin[n])) level += step;
+      if (level > low) low = level;
+      uint32_t top = extent - 1;  // the first thread that stands where the last does
+      step = 1;
+      while (top >= step && (probe(top - step, at), at[n] == end[n])) {
+        top -= step;
+        step *= 2;
+      }
+      for (; step; step /= 2)
+        if (top >= step && (probe(top - step, at), at[n] == end[n])) top -= step;
+      if (top < high) high = top;
+    }
+    found.first = low;
+    found.last = high + 1;
+    if (low >= high || !found.straight(probe, low, high)) {
+      found.first = found.last = 0;
+      found.none = true;
+    }
+    return found;
+  }
+};
+
+// The threads before `first` and from `last` on, as blocks and threads in them.
+struct hgcpu_rest {
+  uint32_t x, block, thread, first, last, extent;
+
+  HGCPU_INLINE hgcpu_rest(uint32_t first_, uint32_t last_, uint32_t extent_)
+      : x(0), block(0), thread(0), first(first_), last(last_), extent(extent_) {
+    if (!first) skip();
+  }
+  HGCPU_INLINE void skip() {
+    x = last;
+    block = last / extent;
+    thread = last % extent;
+  }
+  HGCPU_INLINE void advance() {
+    if (++thread == extent) {
+      thread = 0;
+      ++block;
+    }
+    if (++x == first) skip();
   }
 };
 

@@ -74,6 +74,8 @@ constexpr uint32_t kMaxWorkers = 1024, kMaxExtra = 64;
 constexpr uint64_t kSpinNs = 30000;           // how long a worker looks for work before it sleeps
 constexpr uint64_t kExtraIdleNs = 200000000;  // how long an added worker stays without work
 constexpr uint64_t kMonitorNs = 5000000;
+constexpr uint64_t kStuckNs = 20000000;  // without progress before a worker is added; doubles with each one added
+constexpr uint32_t kStuckDoublings = 6;
 
 struct Pool {
   Atomic<int> started;
@@ -99,11 +101,14 @@ inline void pool_notify() {
   Pool& p = *g_pool;
   if (p.idle.get_sequential() > 0) {
     if (p.looking.get_sequential() > 0) return;
-    Guard<Mutex> g(p.sleep_lock);
-    if (p.tokens < p.idle.relaxed()) {
+    p.sleep_lock.lock();
+    bool woke = p.tokens < p.idle.relaxed();
+    if (woke) {
       ++p.tokens;
       p.wake.signal();
     }
+    p.sleep_lock.unlock();
+    if (!woke) monitor_kick();  // they are being woken for something else, or the last one has just left
   } else if (p.looking.get_sequential() == 0) {
     monitor_kick();
   }
@@ -119,6 +124,15 @@ inline void push_last(const Task& task) {
   pool_notify();
 }
 inline bool others_wait() { return g_pool->shared.size.relaxed() && !g_pool->idle.relaxed() && !g_pool->looking.relaxed(); }
+
+// Whether any queue has a task.
+inline bool task_waits(Pool& p) {
+  if (p.shared.size.get_sequential() || p.help.size.get_sequential()) return true;
+  for (uint32_t i = 0, n = p.made.get(); i < n; ++i) {
+    if (p.workers[i].get()->deque.size.get_sequential()) return true;
+  }
+  return false;
+}
 
 // ---- monitor and polled waits -----------------------------------------------------------------------------------------
 // A wait for memory or a semaphore. `stop`, if it becomes non-zero, ends the wait without success.
@@ -142,7 +156,7 @@ inline Monitor* g_monitor;
 
 inline void monitor_kick() {
   Monitor& m = *g_monitor;
-  if (m.armed.relaxed() || m.armed.swap(1)) return;
+  if (m.armed.get_sequential() || m.armed.swap(1)) return;
   Guard<Mutex> g(m.lock);
   m.wake.signal();
 }
@@ -184,11 +198,17 @@ inline bool poll_wait(const Poll& p) {
 
 inline Worker* worker_add(bool extra);
 
+inline uint64_t cpu_ns() {
+  timespec t;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return uint64_t(t.tv_sec) * 1000000000u + uint64_t(t.tv_nsec);
+}
+
 inline void* monitor_main(void*) {
   Monitor& m = *g_monitor;
   Pool& p = *g_pool;
-  uint64_t seen = 0, looked = 0;
-  int stuck = 0, calm = 0, rounds = 0;
+  uint64_t seen = 0, looked = 0, moved = 0, moved_cpu = 0;
+  int calm = 0, rounds = 0;
   Vec<Task> over;
   m.lock.lock();
   for (;;) {
@@ -214,15 +234,30 @@ inline void* monitor_main(void*) {
         ticks += w->ticks.relaxed();
         waiting = waiting || w->deque.size.get();
       }
-      stuck = waiting && looked && ticks == seen && !p.idle.relaxed() ? stuck + 1 : 0;
       calm = waiting ? 0 : calm + 1;
-      if (stuck >= 2 && p.extras.relaxed() < kMaxExtra) {
-        worker_add(true);
-        stuck = 0;
+      uint64_t cpu = cpu_ns();
+      if (!waiting || !looked || ticks != seen) {
+        moved = now;
+        moved_cpu = cpu;
+      } else if (p.idle.relaxed()) {
+        m.lock.unlock();
+        pool_notify();
+        m.lock.lock();
+      } else {
+        // Stuck is who computes without finishing, not who gets no core: on a busy machine more threads would only hurt.
+        uint32_t extras = p.extras.relaxed();
+        uint64_t need = kStuckNs << (extras < kStuckDoublings ? extras : kStuckDoublings);
+        bool stuck = (now - moved >= need && cpu - moved_cpu >= need) || now - moved >= 10 * need;
+        if (stuck && extras < kMaxExtra) {
+          worker_add(true);
+          moved = now;
+          moved_cpu = cpu;
+        }
       }
       if (calm >= 4) {
         calm = 0;
         m.armed.set_sequential(0);
+        if (task_waits(p)) m.armed.set_sequential(1);  // pushed meanwhile, by somebody who still saw us armed
       }
       seen = ticks;
       looked = now;
@@ -246,7 +281,9 @@ inline bool take_task(Pool& p, Worker& w, Task* out) {
   return false;
 }
 
-inline bool look_for_task(Pool& p, Worker& w, Task* out) {
+// Who pushes while somebody looks for work or is being woken wakes nobody. So whoever comes from looking or sleeping to a
+// task wakes the next if there is more: pushes wake one worker at a time, and none is forgotten.
+inline bool look_for_task(Pool& p, Worker& w, Task* out, bool* searched) {
   if (take_task(p, w, out)) return true;
   p.looking.add(1);
   uint64_t end = now_ns() + kSpinNs;
@@ -259,6 +296,7 @@ inline bool look_for_task(Pool& p, Worker& w, Task* out) {
     if (!found) sched_yield();
   } while (!found && now_ns() < end);
   p.looking.sub(1);
+  *searched = true;
   return found;
 }
 
@@ -268,8 +306,8 @@ inline void* worker_main(void* self) {
   t_worker = &w;
   Task task;
   for (;;) {
-    bool slept = false;
-    while (!look_for_task(p, w, &task)) {
+    bool searched = false;
+    while (!look_for_task(p, w, &task, &searched)) {
       p.idle.add(1);
       // What was pushed before `idle` grew did not wake us, so look once more.
       if (take_task(p, w, &task)) {
@@ -293,7 +331,6 @@ inline void* worker_main(void* self) {
       }
       p.idle.sub(1);
       p.sleep_lock.unlock();
-      slept = true;
       if (timed_out) {
         p.extras.sub(1);  // its deque is empty: only its owner fills it
         w.gone.set(1);
@@ -301,8 +338,7 @@ inline void* worker_main(void* self) {
       }
     }
     w.ticks.set_relaxed(w.ticks.relaxed() + 1);
-    // The one who was woken wakes the next if there is more, so that a push wakes one at a time.
-    if (slept && (p.shared.size.relaxed() || p.help.size.relaxed())) pool_notify();
+    if (searched && task_waits(p)) pool_notify();
     task.run(task.object, task.index, task.code);
   }
 }

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from ...errors import DeclarationError
 from ...source import spell, split_commas, tokenize
 from ..base import CodeObject
+from .affine import Lines
 from .compiler import BuildFailed, Compiler, build, build_log, find_compiler
 from .translate import KernelText, Translation, translate
 
@@ -207,25 +208,37 @@ class _Entries:
             pointer = "dynamic"
         flush = "  hgcpu_flush();\n" if "printf" in kernel.words else ""
         loads = "".join(f"  {value}\n" for value in values)
-        return f"""
-extern "C" {{ int hgcpu_entry_{n}(const hgcpu_launch* launch, void* const* args, uint64_t first, uint64_t last) {{
-{loads}{dynamic}  hgcpu_blocks blocks(launch, first);
-  for (; first < last; ++first, blocks.advance()) {{
+
+
+        def row(block: str, index: str, call: str, more: str = "") -> str:
+            return f"""\
+          {kernel.struct} thread;
+          blocks.place(thread);
+          thread.blockIdx.x = {block};
+          thread.threadIdx = dim3({index}, y, z);
+          thread.hgcpu_dynamic = {pointer};
+          thread.hgcpu_self = nullptr;
+          thread.{call}({arguments}{more});
+"""
+
+        if kernel.lines is None or not marked:
+            loop = f"""\
+  for (; first < last; ++first, blocks.advance(1)) {{
     for (uint32_t z = 0; z < blocks.block.z; ++z) {{
       for (uint32_t y = 0; y < blocks.block.y; ++y) {{
         {"HGCPU_PARALLEL" if marked else ""}
         for (uint32_t x = 0; x < blocks.block.x; ++x) {{
-          {kernel.struct} thread;
-          blocks.place(thread);
-          thread.threadIdx = dim3(x, y, z);
-          thread.hgcpu_dynamic = {pointer};
-          thread.hgcpu_self = nullptr;
-          thread.{member}({arguments});
-        }}
+{row("blocks.at.x", "x", member)}        }}
       }}
     }}
   }}
-{flush}  (void)args;
+"""
+        else:
+            loop = _lines_loop(kernel.lines, kernel.lines.across, member, row, ", " if arguments else "")
+        return f"""
+extern "C" {{ int hgcpu_entry_{n}(const hgcpu_launch* launch, void* const* args, uint64_t first, uint64_t last) {{
+{loads}{dynamic}  hgcpu_blocks blocks(launch, first);
+{loop}{flush}  (void)args;
   return 0;
 }} }}
 """
@@ -257,11 +270,42 @@ extern "C" {{ int hgcpu_entry_{n}(const hgcpu_launch* launch, void* const* args,
   hgcpu_job_{n} job = {{hgcpu_blocks(launch, first), worker->dynamic{values}}};
   const uint32_t threads = launch->block[0] * launch->block[1] * launch->block[2];
   int status = 0;
-  for (; first < last && !status; ++first, job.blocks.advance())
+  for (; first < last && !status; ++first, job.blocks.advance(1))
     status = hgcpu_run_block(worker, threads, hgcpu_body_{n}, &job);
 {flush}  (void)args;
   return status;
 }} }}
+"""
+
+
+def _lines_loop(lines: Lines, across: bool, member: str, row: Callable[..., str], comma: str) -> str:
+    """Return the loops of a kernel whose indices are lines: one loop through the blocks of a row of the grid."""
+    count = len(lines.names)
+    block = "blocks.at.x + x / blocks.block.x"
+    index = "x % blocks.block.x"
+    find = f"""\
+        segment.find([=](uint32_t x, unsigned long long* at) {{
+          {"" if lines.per_row else "const uint32_t y = 0, z = 0;"}
+{row(block, index, f"hgcpu_probe_{member}", comma + "at")}        }});
+        const unsigned long long from[{count}] = {{{", ".join(f"segment.from[{k}]" for k in range(count))}}};
+"""
+    return f"""\
+  hgcpu_segment<{count}> segment;
+  while (first < last) {{
+    const uint32_t run = {"blocks.run(last - first)" if across else "1"};
+    segment.begin(blocks.at.x, run * blocks.block.x);
+{"" if lines.per_row else find}    for (uint32_t z = 0; z < blocks.block.z; ++z) {{
+      for (uint32_t y = 0; y < blocks.block.y; ++y) {{
+{find if lines.per_row else ""}        HGCPU_PARALLEL_PART
+        for (uint32_t x = segment.first; x < segment.last; ++x) {{
+{row("blocks.at.x", "x", f"hgcpu_linear_{member}", comma + "from")}        }}
+        for (hgcpu_rest rest(segment.first, segment.last, blocks.block.x); rest.x < segment.extent; rest.advance()) {{
+{row("blocks.at.x + rest.block", "rest.thread", member)}        }}
+      }}
+    }}
+    first += run;
+    blocks.advance(run);
+  }}
 """
 
 
@@ -301,8 +345,23 @@ def _private_memory(log: str, entries: _Entries) -> frozenset[str]:
     return frozenset(
         entries.parallel[found.group(1)]
         for found in _DUMP.finditer(log)
-        if found.group(1) in entries.parallel and re.search(r"= alloca ", found.group(2))
+        if found.group(1) in entries.parallel and _marks_private_memory(found.group(2))
     )
+
+
+def _marks_private_memory(text: str) -> bool:
+    """Return whether an instruction that is marked independent reaches memory of the function's own stack frame."""
+    private = set(re.findall(r"^ *(%[-\w.]+) = alloca ", text, re.MULTILINE))
+    if not private:
+        return False
+    derived = re.findall(r"^ *(%[-\w.]+) = (?:getelementptr|phi|select|bitcast|freeze) (.*)$", text, re.MULTILINE)
+    grown = True
+    while grown:
+        before = len(private)
+        private |= {name for name, operands in derived if private & set(re.findall(r"%[-\w.]+", operands))}
+        grown = len(private) > before
+    marked = (line for line in text.splitlines() if "!llvm.access.group" in line)
+    return any(private & set(re.findall(r"%[-\w.]+", line)) for line in marked)
 
 
 def _without_dump(log: str) -> str:

@@ -30,6 +30,9 @@ from ...source import (
     without_attributes,
 )
 
+from .affine import Lines, find_lines, is_wide_integer
+from .body import NotUnderstood, split_declaration
+
 __all__ = ["BARRIERS", "WARP_OPERATIONS", "KernelText", "Translation", "translate"]
 
 _INDICES: Final = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"}) | frozenset(
@@ -99,8 +102,9 @@ class KernelText:
         How many it takes.
     words : frozenset of str
         Every name that it and the device functions it calls mention.
-    item : Item
-        Where it stands in `Translation.text` before the wrapping.
+    lines : Lines or None
+        Indices that are lines in the thread's number. The struct then has ``hgcpu_probe_<member>``, which stores them, and
+        ``hgcpu_linear_<member>``, which takes where each line begins and, as threadIdx.x, how far along it the thread is.
     """
 
     name: str
@@ -108,7 +112,7 @@ class KernelText:
     member: str
     parameters: int
     words: frozenset[str]
-    item: Item
+    lines: Lines | None = None
 
     @property
     def needs_fibers(self) -> bool:
@@ -169,14 +173,17 @@ class _Edits:
         self.replace(at, at, text)
 
     def apply(self) -> str:
+        return self.apply_to(0, len(self.text))
+
+    def apply_to(self, at: int, stop: int) -> str:
+        """Return the part of the text from `at` to `stop` with the edits that lie in it."""
         out = []
-        at = 0
         for start, end, _, text in sorted(self._edits):
-            if start < at:
+            if start < at or end > stop:
                 continue  # inside a piece that is replaced as a whole
             out += [self.text[at:start], text]
             at = end
-        out.append(self.text[at:])
+        out.append(self.text[at:stop])
         return "".join(out)
 
 
@@ -316,12 +323,7 @@ def function_name(item: Item) -> str:
 
 
 def _parameter_count(item: Item) -> int:
-    head = without_attributes(item.head)
-    for n, token in enumerate(head):
-        if token.text == "(" and n and (head[n - 1].kind == "name" or head[n - 1].text == ">"):
-            inside = head[n + 1 : closing_index(head, n)]
-            return 0 if [t.text for t in inside] == ["void"] else len(split_commas(inside))
-    return 0
+    return len(split_commas(_parameters(item)))
 
 
 def _refuse(text: str, tokens: Sequence[Token]) -> None:
@@ -351,7 +353,12 @@ def include_folders(options: Sequence[str]) -> list[Path]:
 
 
 def translate(
-    source: str, name: str, options: Sequence[str] = (), predefined: Mapping[str, str] | None = None
+    source: str,
+    name: str,
+    options: Sequence[str] = (),
+    predefined: Mapping[str, str] | None = None,
+    *,
+    improve: bool = True,
 ) -> Translation:
     """Translate HIP C++ source.
 
@@ -365,6 +372,8 @@ def translate(
         Compiler options; ``-D`` and ``-I`` are followed.
     predefined : mapping, optional
         Macros of the host compiler that conditionals may ask for.
+    improve : bool
+        Whether to add what only makes kernels faster.
 
     Raises
     ------
@@ -379,10 +388,11 @@ def translate(
     _, tokens = _directive_macros(tokenize(text, f"kernel source {name!r}"))
     functions = frozenset(function_name(item) for item in scan(tokens, name) if item.kind in ("kernel", "function"))
     text = _expand_structural(text, functions)
-    _, tokens = _directive_macros(tokenize(text, f"kernel source {name!r}"))
+    defined, tokens = _directive_macros(tokenize(text, f"kernel source {name!r}"))
     _refuse(text, tokens)
     items = list(scan(tokens, f"kernel source {name!r}"))
-    return _wrap(text, items, name, standard=any(header.startswith("<") for header in headers))
+    constants = _integer_constants({**macros, **defined}, items)
+    return _wrap(text, items, name, any(header.startswith("<") for header in headers), constants, improve)
 
 
 def _words(item: Item) -> set[str]:
@@ -442,7 +452,76 @@ def _dynamic_declaration(statement: Sequence[Token]) -> tuple[str, str]:
     return name, f"{pointer.format(name)} = reinterpret_cast<{pointer.format('')}>(hgcpu_dynamic);"
 
 
-def _wrap(text: str, items: Sequence[Item], name: str, standard: bool) -> Translation:
+def _parameters(item: Item) -> list[Token]:
+    """Return the tokens between the parentheses of a function's parameters."""
+    head = without_attributes(item.head)
+    for n, token in enumerate(head):
+        if token.text == "(" and n and (head[n - 1].kind == "name" or head[n - 1].text == ">"):
+            inside = head[n + 1 : closing_index(head, n)]
+            return [] if [t.text for t in inside] == ["void"] else inside
+    return []
+
+
+def _linear_copies(
+    text: str, item: Item, constants: frozenset[str], context: Iterable[str]
+) -> tuple[str, Lines | None]:
+    """Return the text of a kernel's probe and of its copy with lines in place of indices, and the lines."""
+    body = item.body or []
+    parameters = _parameters(item)
+    integers = set(constants)
+    for part in split_commas(parameters):
+        for declared in split_declaration(part) or []:
+            if is_wide_integer(declared.type) and not declared.pointers and not declared.bounds:
+                integers.add(declared.name.text)
+            else:
+                integers.discard(declared.name.text)
+    found = find_lines(body, integers, context)
+    if found is None or integers & set(found.names):
+        return "", None
+    name = function_name(item)
+    template = text[item.tokens[0].start : item.head[0].start]
+    listed = text[parameters[0].start : parameters[-1].end] + ", " if parameters else ""
+    start, end, count = body[0].start, body[-1].end, len(found.names)
+    stores = "".join(
+        f" hgcpu_at[{n}] = (unsigned long long)({v}); hgcpu_at[{count + n}] = hgcpu_sign_bit<decltype({v})>;"
+        for n, v in enumerate(found.names)
+    )
+    edits = _Edits(text)
+    for token in found.consts:
+        edits.blank(token.start, token.end)
+    for n, (v, place) in enumerate(zip(found.names, found.places)):
+        edits.insert(place, f" {v} = (decltype({v}))hgcpu_from[{n}] + (decltype({v}))threadIdx.x;")
+    return (
+        f"{template} inline void hgcpu_probe_{name}({listed}unsigned long long* hgcpu_at) "
+        f"{{ {text[start : found.end]}{stores} }}\n"
+        f"{template} inline void hgcpu_linear_{name}({listed}const unsigned long long* hgcpu_from) "
+        f"{{ {edits.apply_to(start, end)} }}",
+        found,
+    )
+
+
+def _integer_constants(macros: Mapping[str, Macro], items: Sequence[Item]) -> frozenset[str]:
+    """Return the names of integer constants outside of functions."""
+    found = set()
+    for name, macro in macros.items():
+        if macro.parameters is None and macro.body:
+            expanded = expand_macros(macro.body, macros, frozenset({name}))
+            if all(re.fullmatch(r"[0-9]+[uUlL]*|[-+*/()]|<<", t.text) for t in expanded):
+                found.add(name)
+    for item in items:
+        words = {t.text for t in item.head}
+        if item.kind == "variable" and words & {"const", "constexpr"} and not words & {"__device__", "__constant__"}:
+            try:
+                declared = split_declaration(item.tokens) or []
+            except NotUnderstood:
+                continue
+            found |= {d.name.text for d in declared if is_wide_integer(d.type) and not d.pointers and not d.bounds}
+    return frozenset(found)
+
+
+def _wrap(
+    text: str, items: Sequence[Item], name: str, standard: bool, constants: frozenset[str], improve: bool
+) -> Translation:
     edits = _Edits(text)
     # Shared memory of dynamic size that is declared outside of functions is declared again inside those that use it.
     shared: dict[str, str] = {}
@@ -498,15 +577,18 @@ def _wrap(text: str, items: Sequence[Item], name: str, standard: bool) -> Transl
                     edits.blank(token.start, token.end)
             _drop_linkage(edits, item.head)
             _rewrite_body(edits, item, shared)
-            edits.insert(last.end, " };")
             base = f"::{item.space}{struct}"
             if member == stem:
                 members[stem] = base
             if item.kind == "kernel":
-                kernel = KernelText(
-                    item.space + called, base, member, _parameter_count(item), frozenset(context[stem]), item
-                )
+                kernel = KernelText(item.space + called, base, member, _parameter_count(item), frozenset(context[stem]))
                 made.kernels[kernel.name] = kernel
+                if improve and member == stem and not kernel.needs_fibers and not kernel.serial:
+                    copies, kernel.lines = _linear_copies(text, item, constants, context)
+                    if copies:
+                        file, line = _line_at(text, last.end)
+                        edits.insert(last.end, f'\n#line 1 "lines"\n{copies}\n#line {line} "{file}"\n')
+            edits.insert(last.end, " };")
     made.text = edits.apply()
     made.variables = frozenset(variables)
     return made

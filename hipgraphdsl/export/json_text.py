@@ -1,0 +1,270 @@
+"""The text of a workflow file -> its elements, each with its line; hostile text is refused before it can do harm."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ..errors import DeclarationError
+from .document import MAX_DIGITS, Data
+
+__all__ = ["MAX_BYTES", "MAX_NESTING", "MAX_NODES", "Fault", "Item", "Reader", "Section", "guard"]
+
+MAX_BYTES = 64 * 2**20
+MAX_NODES = 1_000_000
+MAX_NESTING = 64
+_MAX_BRACKETS = 8_000_000  # each becomes a Python object of some 60 bytes or more before it is judged
+
+
+class Fault(Exception):
+    """Something in the data is wrong; caught where line and element are known."""
+
+    def __init__(self, message: str, field: str = "") -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class Item:
+    """One element of a document with its place."""
+
+    __slots__ = ("line", "place", "value")
+
+    def __init__(self, value: Data, place: str, line: int = 0) -> None:
+        self.value = value
+        self.place = place
+        self.line = line
+
+    def refuse(self, message: str, *, node: str | None = None, array: str | None = None) -> NoReturn:
+        """Raise DeclarationError with the place."""
+        where = f"line {self.line}, {self.place}" if self.line else self.place
+        raise DeclarationError(f"workflow file, {where}: {message}", node=node, array=array)
+
+
+class Section:
+    """One workflow of a document: elements by section."""
+
+    def __init__(self, place: str, line: int = 0) -> None:
+        self.item = Item(None, place, line)
+        self.scalars: dict[str, Item] = {}
+        self.lists: dict[str, list[Item]] = {}
+        self.maps: dict[str, dict[str, Item]] = {}
+        self.children: dict[str, Section] = {}
+
+
+_LISTS = ("arrays", "parameters", "nodes", "order")
+_SPACE = re.compile(r"[ \t\r\n]*")
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise Fault(f"key {key[:60]!r} stands twice")
+            seen.add(key)
+    return found
+
+
+def _parse_int(text: str) -> int:
+    if len(text) > MAX_DIGITS + 1:
+        raise Fault(f"an integer of {len(text)} digits is too long")
+    return int(text)
+
+
+def _parse_float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise Fault(f"{text[:40]} is too large for a float")
+    return value
+
+
+def _parse_constant(text: str) -> NoReturn:
+    raise Fault(f'{text} is no JSON; write {{"float": "{text.replace("Infinity", "inf").lower()}"}}')
+
+
+_decoder = json.JSONDecoder(
+    object_pairs_hook=_pairs, parse_int=_parse_int, parse_float=_parse_float, parse_constant=_parse_constant
+)
+
+
+class Reader:
+    """Reads a document element by element, so that each keeps its line.
+
+    Parameters
+    ----------
+    text : str
+    numbered : bool
+        False where nobody sees the text's lines, so that messages leave them out.
+    """
+
+    def __init__(self, text: str, *, numbered: bool = True) -> None:
+        self.text = text
+        self.numbered = numbered
+        self.at = 0
+        self._line = 1
+        self._counted = 0
+        self.nodes = 0
+
+    @property
+    def line(self) -> int:
+        """Line of the next element, 0 where lines mean nothing; the position only moves forward."""
+        if not self.numbered:
+            return 0
+        self._line += self.text.count("\n", self._counted, self.at)
+        self._counted = self.at
+        return self._line
+
+    def refuse(self, message: str, at: int | None = None) -> NoReturn:
+        """Raise DeclarationError with line and column of a position, by default of this one."""
+        at = self.at if at is None else at
+        if at >= len(self.text.rstrip()):
+            message = f"the text ends too early ({message}); is the file truncated?"
+        if not self.numbered:
+            raise DeclarationError(f"workflow file: {message}")
+        line = self.text.count("\n", 0, at) + 1
+        column = at - self.text.rfind("\n", 0, at)
+        raise DeclarationError(f"workflow file, line {line}, column {column}: {message}")
+
+    def peek(self) -> str:
+        """Skip white space and return the next character; empty at the end."""
+        found = _SPACE.match(self.text, self.at)
+        assert found is not None
+        self.at = found.end()
+        return self.text[self.at : self.at + 1]
+
+    def expect(self, character: str, what: str) -> None:
+        """Read a character, or refuse."""
+        if self.peek() != character:
+            self.refuse(f"{what} begins with {character!r} (got {self.text[self.at : self.at + 20]!r})")
+        self.at += 1
+
+    def value(self) -> Data:
+        """Read one value of any kind."""
+        self.peek()
+        try:
+            value, self.at = _decoder.raw_decode(self.text, self.at)
+        except json.JSONDecodeError as error:
+            if error.msg.startswith("Unterminated string"):
+                self.refuse("the text ends too early (a string has no end); is the file truncated?", error.pos)
+            self.refuse(error.msg.lower(), error.pos)
+        except Fault as fault:
+            self.refuse(str(fault))
+        except (RecursionError, ValueError) as error:
+            self.refuse(str(error))
+        return value
+
+    def members(self, what: str) -> Iterator[str]:
+        """Yield the keys of an object; the caller reads the value of each."""
+        self.expect("{", what)
+        seen: set[str] = set()
+        if self.peek() == "}":
+            self.at += 1
+            return
+        while True:
+            if self.peek() != '"':
+                self.refuse(f"{what} holds names in quotes (got {self.text[self.at : self.at + 20]!r})")
+            key = self.value()
+            if key in seen:
+                self.refuse(f"key {key[:60]!r} stands twice in {what}")
+            seen.add(key)
+            if self.peek() != ":":
+                self.refuse(f"':' is expected after {key[:60]!r}")
+            self.at += 1
+            yield key
+            end = self.peek()
+            if end not in (",", "}"):
+                self.refuse(f"',' or '}}' is expected in {what} (got {self.text[self.at : self.at + 20]!r})")
+            self.at += 1
+            if end == "}":
+                return
+
+    def elements(self, what: str) -> Iterator[int]:
+        """Yield the indices of an array; the caller reads each element."""
+        self.expect("[", what)
+        if self.peek() == "]":
+            self.at += 1
+            return
+        index = 0
+        while True:
+            yield index
+            index += 1
+            end = self.peek()
+            if end not in (",", "]"):
+                self.refuse(f"',' or ']' is expected in {what} (got {self.text[self.at : self.at + 20]!r})")
+            self.at += 1
+            if end == "]":
+                return
+
+    def document(self) -> Section:
+        """Read the whole text."""
+        section = self.section("the file", "", "document")
+        if self.peek():
+            self.refuse(f"something follows the end of the workflow ({self.text[self.at : self.at + 20]!r})")
+        return section
+
+    def section(self, place: str, prefix: str, what: str) -> Section:
+        """Read one workflow: the document itself, or a child."""
+        self.peek()
+        section = Section(place, self.line)
+        for key in self.members(what):
+            self.peek()
+            if key in _LISTS:
+                found = section.lists[key] = []
+                for index in self.elements(f"{prefix}{key}"):
+                    self.peek()
+                    line = self.line
+                    found.append(Item(self.value(), f"{prefix}{key}[{index}]", line))
+                    if key == "nodes":
+                        self.nodes += 1
+                        if self.nodes > MAX_NODES:
+                            self.refuse(f"a file holds at most {MAX_NODES} nodes")
+            elif key == "modules":
+                modules = section.maps[key] = {}
+                for name in self.members(f"{prefix}modules"):
+                    self.peek()
+                    line = self.line
+                    modules[name] = Item(self.value(), f"{prefix}modules[{name[:60]!r}]", line)
+            elif key == "workflows" and not prefix:
+                for name in self.members("workflows"):
+                    where = f"workflows[{name[:60]!r}]"
+                    section.children[name] = self.section(where, f"{where}.", where)
+            else:
+                line = self.line
+                section.scalars[key] = Item(self.value(), f"{prefix}{key[:60]}", line)
+        return section
+
+
+def guard(text: str) -> None:
+    """Refuse what is too large or nested too deeply, before anything is parsed."""
+    size = len(text)
+    if size <= MAX_BYTES:
+        data = text.encode("utf-8", "surrogatepass")
+        size = len(data)
+    if size > MAX_BYTES:
+        raise DeclarationError(f"a workflow file has at most {MAX_BYTES // 2**20} MB (got {size / 2**20:.1f} MB)")
+    if b"\\" in data:
+        data = data.replace(b"\\\\", b"  ").replace(b'\\"', b"  ")
+    at, level, inside, brackets = 0, 0, 0, 0
+    while at < len(data):
+        chunk = np.frombuffer(data, np.uint8, min(2**22, len(data) - at), at)
+        quotes = np.cumsum(chunk == ord('"'), dtype=np.uint8)  # only its parity is used, so it may wrap
+        outside = ((quotes + np.uint8(inside)) & 1) == 0
+        opened = ((chunk == ord("[")) | (chunk == ord("{"))) & outside
+        closed = ((chunk == ord("]")) | (chunk == ord("}"))) & outside
+        levels = np.cumsum(opened.astype(np.int8) - closed.astype(np.int8), dtype=np.int64)
+        if len(levels) and level + int(levels.max()) > MAX_NESTING:
+            where = at + int(np.argmax(levels > MAX_NESTING - level))
+            line = data.count(b"\n", 0, where) + 1
+            raise DeclarationError(f"workflow file, line {line}: brackets are nested deeper than {MAX_NESTING}")
+        level += int(levels[-1])
+        brackets += int(np.count_nonzero(opened))
+        if brackets > _MAX_BRACKETS:
+            raise DeclarationError(f"a workflow file has at most {_MAX_BRACKETS} lists and objects")
+        inside = (inside + int(quotes[-1])) & 1
+        at += len(chunk)

@@ -1,0 +1,260 @@
+"""The statements of a kernel's body, as far as splitting its loop over threads has to understand them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from ...source import Token, closing_angle, closing_index, split_commas
+
+__all__ = ["Declared", "NotUnderstood", "Statement", "declared_names", "read_statements", "split_declaration"]
+
+_NOT_TYPES: Final = frozenset(
+    {
+        "return", "delete", "new", "goto", "throw", "else", "case", "default", "break", "continue", "sizeof", "co_return",
+        "this", "true", "false", "nullptr", "operator",
+    }
+)  # fmt: skip
+_QUALIFIERS: Final = frozenset(
+    {
+        "const", "constexpr", "volatile", "static", "thread_local", "register", "__restrict__", "__restrict", "restrict",
+        "__shared__", "extern", "typename", "inline", "mutable",
+    }
+)  # fmt: skip
+BUILTIN: Final = frozenset(
+    {"void", "bool", "char", "short", "int", "long", "float", "double", "signed", "unsigned", "auto"}
+)
+
+
+class NotUnderstood(Exception):
+    """The body has a statement whose meaning cannot be told from its tokens."""
+
+
+@dataclass(slots=True)
+class Statement:
+    """One statement.
+
+    Attributes
+    ----------
+    kind : str
+        ``simple`` (an expression or a declaration), ``block``, ``if``, ``for``, ``while``, ``do``, ``return``, ``jump``
+        (break, continue), ``other`` (switch, goto, labels).
+    tokens : list of Token
+        All of it, the semicolon included.
+    head : list of Token
+        Between the parentheses of ``if``, ``for``, ``while``, ``do``.
+    children : list of Statement
+        Statements of a block; the body of a loop; the branches of an ``if``.
+    """
+
+    kind: str
+    tokens: list[Token]
+    head: list[Token] = field(default_factory=list)
+    children: list[Statement] = field(default_factory=list)
+
+    def mentions(self, words: frozenset[str]) -> bool:
+        """Return whether one of the words stands in it."""
+        return any(t.text in words for t in self.tokens)
+
+    def walk(self) -> Iterator[Statement]:
+        """Yield it and all statements inside."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+def read_statements(tokens: Sequence[Token]) -> list[Statement]:
+    """Split the tokens between a body's braces into statements.
+
+    Raises
+    ------
+    NotUnderstood
+        If a bracket or a semicolon is missing.
+    """
+    out = []
+    i = 0
+    while i < len(tokens):
+        statement, i = _statement(tokens, i)
+        if statement is not None:
+            out.append(statement)
+    return out
+
+
+def _closing(tokens: Sequence[Token], i: int) -> int:
+    if i >= len(tokens) or tokens[i].text not in "([{":
+        raise NotUnderstood
+    end = closing_index(tokens, i)
+    if end == len(tokens):
+        raise NotUnderstood
+    return end
+
+
+def _statement(tokens: Sequence[Token], i: int) -> tuple[Statement | None, int]:
+    text = tokens[i].text
+    following = tokens[i + 1].text if i + 1 < len(tokens) else ""
+    if text == ";":
+        return None, i + 1
+    if text == "{":
+        end = _closing(tokens, i)
+        return Statement("block", list(tokens[i : end + 1]), [], read_statements(tokens[i + 1 : end])), end + 1
+    if text in ("for", "while", "if") or (text == "if" and following == "constexpr"):
+        opening = i + 2 if following == "constexpr" else i + 1
+        end = _closing(tokens, opening)
+        head = list(tokens[opening + 1 : end])
+        inner, after = _needed(tokens, end + 1)
+        children = [inner]
+        if text == "if" and after < len(tokens) and tokens[after].text == "else":
+            other, after = _needed(tokens, after + 1)
+            children.append(other)
+        return Statement(text, list(tokens[i:after]), head, children), after
+    if text == "do":
+        inner, after = _needed(tokens, i + 1)
+        if after >= len(tokens) or tokens[after].text != "while":
+            raise NotUnderstood
+        end = _closing(tokens, after + 1)
+        return Statement("do", list(tokens[i : end + 2]), list(tokens[after + 2 : end]), [inner]), end + 2
+    if text in ("switch", "goto", "try", "asm", "case", "default") or (following == ":" and tokens[i].kind == "name"):
+        end = i
+        while end < len(tokens) and tokens[end].text not in (";", "{", ":"):
+            end = _closing(tokens, end) if tokens[end].text in ("(", "[") else end
+            end += 1
+        if end < len(tokens) and tokens[end].text == "{":
+            end = _closing(tokens, end)
+        return Statement("other", list(tokens[i : end + 1])), end + 1
+    end = i
+    while end < len(tokens) and tokens[end].text != ";":
+        if tokens[end].text in ("(", "[", "{"):
+            end = _closing(tokens, end)
+        end += 1
+    if end >= len(tokens):
+        raise NotUnderstood
+    kind = "return" if text == "return" else "jump" if text in ("break", "continue") else "simple"
+    return Statement(kind, list(tokens[i : end + 1])), end + 1
+
+
+def _needed(tokens: Sequence[Token], i: int) -> tuple[Statement, int]:
+    if i >= len(tokens):
+        raise NotUnderstood
+    statement, after = _statement(tokens, i)
+    return statement or Statement("block", [tokens[i]]), after
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """One name of a declaration.
+
+    Attributes
+    ----------
+    type : tuple of Token
+        Its type without qualifiers, e.g. ``unsigned long``, ``std::complex<float>``.
+    qualifiers : frozenset of str
+        ``const``, ``static``, ``__shared__`` ...
+    pointers : str
+        ``"*"``, ``"&"``, ``"* const"``; empty for a value.
+    name : Token
+        The name.
+    bounds : tuple of Token
+        Array bounds with their brackets.
+    initializer : tuple of Token
+        After ``=``, or the braces or parentheses.
+    """
+
+    type: tuple[Token, ...]
+    qualifiers: frozenset[str]
+    pointers: str
+    name: Token
+    bounds: tuple[Token, ...]
+    initializer: tuple[Token, ...]
+
+
+def split_declaration(tokens: Sequence[Token]) -> list[Declared] | None:
+    """Read a statement as a declaration of variables; None if it is none.
+
+    Raises
+    ------
+    NotUnderstood
+        If it is a declaration of another kind (typedef, struct, using).
+    """
+    tokens = [t for t in tokens if t.text != ";"]
+    if not tokens or tokens[0].kind != "name" and tokens[0].text != "::":
+        return None
+    if tokens[0].text in ("typedef", "using", "struct", "class", "union", "enum", "static_assert", "template"):
+        raise NotUnderstood
+    if tokens[0].text in _NOT_TYPES:
+        return None
+    qualifiers: set[str] = set()
+    kind: list[Token] = []
+    i = 0
+    while i < len(tokens):
+        token = tokens[i]
+        if token.text in _QUALIFIERS:
+            qualifiers.add(token.text)
+            i += 1
+        elif token.text in BUILTIN and all(t.text in BUILTIN for t in kind):
+            kind.append(token)
+            i += 1
+        elif (token.kind == "name" or token.text == "::") and not kind:
+            while i < len(tokens):
+                if tokens[i].text == "::" or (tokens[i].kind == "name" and (not kind or kind[-1].text == "::")):
+                    kind.append(tokens[i])
+                    i += 1
+                elif tokens[i].text == "<" and kind:
+                    close = closing_angle(tokens, i)
+                    if close == len(tokens):
+                        return None
+                    kind += tokens[i : close + 1]
+                    i = close + 1
+                else:
+                    break
+        else:
+            break
+    if not kind:
+        return None
+    out = []
+    for part in split_commas(tokens[i:]):
+        found = _declarator(tuple(kind), frozenset(qualifiers), part)
+        if found is None:
+            return None
+        out.append(found)
+    return out or None
+
+
+def _declarator(kind: tuple[Token, ...], qualifiers: frozenset[str], part: list[Token]) -> Declared | None:
+    i = 0
+    pointers: list[str] = []
+    while i < len(part) and (part[i].text in ("*", "&", "&&", "const") or part[i].text in _QUALIFIERS):
+        if part[i].text in ("*", "&", "&&", "const"):
+            pointers.append(part[i].text)
+        i += 1
+    if i >= len(part) or part[i].kind != "name":
+        return None
+    name = part[i]
+    i += 1
+    bounds: list[Token] = []
+    while i < len(part) and part[i].text == "[":
+        end = closing_index(part, i)
+        bounds += part[i : end + 1]
+        i = end + 1
+    initializer: list[Token] = []
+    if i < len(part):
+        if part[i].text == "=":
+            initializer = part[i + 1 :]
+        elif part[i].text in ("(", "{"):
+            initializer = part[i:]
+        else:
+            return None
+    return Declared(kind, qualifiers, " ".join(pointers), name, tuple(bounds), tuple(initializer))
+
+
+def declared_names(statement: Statement) -> set[str]:
+    """Return the names that a statement and those inside declare; raises NotUnderstood."""
+    out: set[str] = set()
+    for inner in statement.walk():
+        pieces = [inner.tokens] if inner.kind == "simple" else []
+        if inner.kind == "for":
+            semicolon = next((n for n, t in enumerate(inner.head) if t.text in (";", ":")), len(inner.head))
+            pieces = [inner.head[:semicolon]]
+        for piece in pieces:
+            out |= {d.name.text for d in split_declaration(piece) or []}
+    return out

@@ -1,0 +1,294 @@
+/* launcher: the compiled call path of Executable.launch.
+ *
+ * A Launcher holds hipGraphLaunch, the executable and its stream. Called without arguments it releases the GIL, calls, and
+ * returns; everything else goes to the Python function that it was given. A parameter that only kernel arguments use can be
+ * declared to it: its value is then written into each kernel's argument memory and set by hipGraphExecKernelNodeSetParams,
+ * before the launch, without a Python frame.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef int (*launch_fn)(void *exec, void *stream);
+typedef int (*set_fn)(void *exec, void *node, const void *params);
+
+typedef struct {
+  char *value;        /* where the argument's bytes stand */
+  void *node;         /* hipGraphNode_t */
+  const void *params; /* the platform's kernel node parameters, which point at the arguments */
+} use_t;
+
+typedef struct {
+  PyObject *name; /* interned */
+  char kind;      /* struct code of the argument: ? b B h H i I q Q f d */
+  uint8_t size;
+  char value[8]; /* current */
+  Py_ssize_t count;
+  use_t *uses;
+} slot_t;
+
+typedef struct {
+  PyObject_HEAD
+  vectorcallfunc vectorcall;
+  launch_fn launch;
+  set_fn set;
+  void *exec, *stream;
+  PyObject *slow;
+  PyObject *keep;
+  unsigned long long launches, updates;
+  char ready, pending;
+  Py_ssize_t count;
+  slot_t *slots;
+} Launcher;
+
+/* Write `value` as `kind` to `out`; 0 good, -1 it does not fit exactly as Python checks it: the slow path says so. */
+static int pack(char kind, PyObject *value, char *out) {
+  if (kind == 'f' || kind == 'd') {
+    double d;
+    if (PyFloat_CheckExact(value)) d = PyFloat_AS_DOUBLE(value);
+    else if (PyLong_CheckExact(value)) {
+      d = PyLong_AsDouble(value);
+      if (d == -1.0 && PyErr_Occurred()) { PyErr_Clear(); return -1; }
+    } else return -1;
+    if (kind == 'd') memcpy(out, &d, 8);
+    else {
+      float f = (float)d;
+      if (d - d == 0.0 && !(f - f == 0.0f)) return -1; /* finite, but not as a float */
+      memcpy(out, &f, 4);
+    }
+    return 0;
+  }
+  if (kind == '?') {
+    if (value != Py_True && value != Py_False) return -1;
+    out[0] = value == Py_True;
+    return 0;
+  }
+  if (!PyLong_CheckExact(value)) return -1;
+  if (kind == 'Q') {
+    unsigned long long u = PyLong_AsUnsignedLongLong(value);
+    if (PyErr_Occurred()) { PyErr_Clear(); return -1; }
+    memcpy(out, &u, 8);
+    return 0;
+  }
+  int overflow = 0;
+  long long v = PyLong_AsLongLongAndOverflow(value, &overflow);
+  if (overflow) return -1;
+#define FITS(type, low, high) if (v < (low) || v > (high)) return -1; { type t = (type)v; memcpy(out, &t, sizeof t); } return 0
+  switch (kind) {
+    case 'b': FITS(int8_t, INT8_MIN, INT8_MAX);
+    case 'B': FITS(uint8_t, 0, UINT8_MAX);
+    case 'h': FITS(int16_t, INT16_MIN, INT16_MAX);
+    case 'H': FITS(uint16_t, 0, UINT16_MAX);
+    case 'i': FITS(int32_t, INT32_MIN, INT32_MAX);
+    case 'I': FITS(uint32_t, 0, UINT32_MAX);
+    case 'q': memcpy(out, &v, 8); return 0;
+  }
+  return -1;
+}
+
+static slot_t *find(Launcher *self, PyObject *name) {
+  for (Py_ssize_t i = 0; i < self->count; ++i)
+    if (self->slots[i].name == name) return &self->slots[i];
+  return NULL;
+}
+
+/* Set every use of a slot to `bytes`. Returns HIP's code; on failure what was set before is set back. */
+static int apply(Launcher *self, slot_t *slot, const char *bytes) {
+  for (Py_ssize_t i = 0; i < slot->count; ++i) {
+    use_t *use = &slot->uses[i];
+    memcpy(use->value, bytes, slot->size);
+    int code = self->set(self->exec, use->node, use->params);
+    if (code) {
+      for (; i >= 0; --i) {
+        use = &slot->uses[i];
+        memcpy(use->value, slot->value, slot->size);
+        self->set(self->exec, use->node, use->params);
+      }
+      return code;
+    }
+    self->updates++;
+  }
+  memcpy(slot->value, bytes, slot->size);
+  return 0;
+}
+
+/* Set the slots that keywords name; false if the slow path must do it, or must report why it cannot be done. */
+static bool set_values(Launcher *self, PyObject *const *args, PyObject *kwnames, Py_ssize_t keywords) {
+  char bytes[4][8];
+  slot_t *changed[4];
+  Py_ssize_t n = 0;
+  if (keywords > 4) return false;
+  for (Py_ssize_t i = 0; i < keywords; ++i) {
+    slot_t *slot = find(self, PyTuple_GET_ITEM(kwnames, i));
+    if (!slot || pack(slot->kind, args[i], bytes[n])) return false;
+    if (memcmp(bytes[n], slot->value, slot->size)) changed[n++] = slot;
+  }
+  for (Py_ssize_t i = 0; i < n; ++i)
+    if (apply(self, changed[i], bytes[i])) return false; /* the slow path meets the same failure, and reports it */
+  return true;
+}
+
+static PyObject *call(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+  Launcher *self = (Launcher *)object;
+  Py_ssize_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  if (self->ready && PyVectorcall_NARGS(nargsf) == 0 && (!keywords || set_values(self, args, kwnames, keywords))) {
+    int code;
+    Py_BEGIN_ALLOW_THREADS
+    code = self->launch(self->exec, self->stream);
+    Py_END_ALLOW_THREADS
+    self->launches++;
+    self->pending = 1;
+    if (!code) Py_RETURN_NONE;
+    PyObject *failed = PyObject_GetAttrString(self->slow, "failed");
+    if (!failed) return NULL;
+    PyObject *result = PyObject_CallFunction(failed, "i", code);
+    Py_DECREF(failed);
+    return result;
+  }
+  return PyObject_Vectorcall(self->slow, args, nargsf, kwnames);
+}
+
+static void clear_slots(Launcher *self) {
+  for (Py_ssize_t i = 0; i < self->count; ++i) {
+    Py_XDECREF(self->slots[i].name);
+    PyMem_Free(self->slots[i].uses);
+  }
+  PyMem_Free(self->slots);
+  self->slots = NULL;
+  self->count = 0;
+}
+
+static int init(PyObject *object, PyObject *args, PyObject *kwargs) {
+  Launcher *self = (Launcher *)object;
+  PyObject *slow;
+  if (!PyArg_ParseTuple(args, "O", &slow)) return -1;
+  self->vectorcall = call;
+  Py_INCREF(slow);
+  Py_XSETREF(self->slow, slow);
+  return 0;
+}
+
+static void dealloc(PyObject *object) {
+  Launcher *self = (Launcher *)object;
+  PyTypeObject *type = Py_TYPE(object);
+  clear_slots(self);
+  Py_XDECREF(self->slow);
+  Py_XDECREF(self->keep);
+  type->tp_free(object);
+  Py_DECREF(type);
+}
+
+/* bind(launch, set, exec, stream): what to call from now on. */
+static PyObject *bind(PyObject *object, PyObject *args) {
+  Launcher *self = (Launcher *)object;
+  unsigned long long launch, set, exec, stream;
+  if (!PyArg_ParseTuple(args, "KKKK", &launch, &set, &exec, &stream)) return NULL;
+  clear_slots(self);
+  Py_CLEAR(self->keep);
+  self->launch = (launch_fn)(uintptr_t)launch;
+  self->set = (set_fn)(uintptr_t)set;
+  self->exec = (void *)(uintptr_t)exec;
+  self->stream = (void *)(uintptr_t)stream;
+  Py_RETURN_NONE;
+}
+
+/* Read one slot; false with an exception set if it is not what `slots` documents. */
+static bool read_slot(slot_t *slot, PyObject *item) {
+  const char *kind, *bytes;
+  Py_ssize_t length;
+  PyObject *name, *uses;
+  int size;
+  if (!PyArg_ParseTuple(item, "Usiy#O!", &name, &kind, &size, &bytes, &length, &PyList_Type, &uses)) return false;
+  if (size < 1 || size > 8 || length != size) {
+    PyErr_SetString(PyExc_ValueError, "a slot holds 1 to 8 bytes");
+    return false;
+  }
+  Py_ssize_t count = PyList_GET_SIZE(uses);
+  slot->uses = (use_t *)PyMem_Calloc(count ? count : 1, sizeof(use_t));
+  if (!slot->uses) {
+    PyErr_NoMemory();
+    return false;
+  }
+  slot->kind = kind[0];
+  slot->size = (uint8_t)size;
+  memcpy(slot->value, bytes, size);
+  for (Py_ssize_t k = 0; k < count; ++k) {
+    unsigned long long value, node, params;
+    if (!PyArg_ParseTuple(PyList_GET_ITEM(uses, k), "KKK", &value, &node, &params)) return false;
+    slot->uses[k].value = (char *)(uintptr_t)value;
+    slot->uses[k].node = (void *)(uintptr_t)node;
+    slot->uses[k].params = (const void *)(uintptr_t)params;
+  }
+  slot->count = count;
+  Py_INCREF(name);
+  PyUnicode_InternInPlace(&name); /* keywords of calls are interned, so names are compared by address */
+  slot->name = name;
+  return true;
+}
+
+/* slots([(name, kind, size, value bytes, [(value address, node, params address), ...]), ...], keep) */
+static PyObject *set_slots(PyObject *object, PyObject *args) {
+  Launcher *self = (Launcher *)object;
+  PyObject *list, *keep;
+  if (!PyArg_ParseTuple(args, "O!O", &PyList_Type, &list, &keep)) return NULL;
+  clear_slots(self);
+  Py_ssize_t count = PyList_GET_SIZE(list);
+  self->slots = (slot_t *)PyMem_Calloc(count ? count : 1, sizeof(slot_t));
+  if (!self->slots) return PyErr_NoMemory();
+  self->count = count;
+  for (Py_ssize_t i = 0; i < count; ++i)
+    if (!read_slot(&self->slots[i], PyList_GET_ITEM(list, i))) {
+      clear_slots(self);
+      return NULL;
+    }
+  Py_INCREF(keep);
+  Py_XSETREF(self->keep, keep);
+  Py_RETURN_NONE;
+}
+
+/* value(name) -> bytes or None: what a slot holds now. */
+static PyObject *value(PyObject *object, PyObject *name) {
+  Launcher *self = (Launcher *)object;
+  for (Py_ssize_t i = 0; i < self->count; ++i)
+    if (PyUnicode_Compare(self->slots[i].name, name) == 0)
+      return PyBytes_FromStringAndSize(self->slots[i].value, self->slots[i].size);
+  if (PyErr_Occurred()) return NULL;
+  Py_RETURN_NONE;
+}
+
+#include <structmember.h>
+static PyMemberDef members[] = {
+    {"ready", T_BOOL, offsetof(Launcher, ready), 0, "whether a call may take the short way"},
+    {"pending", T_BOOL, offsetof(Launcher, pending), 0, "whether the own stream has been launched on since this was reset"},
+    {"launches", T_ULONGLONG, offsetof(Launcher, launches), 0, "launches the short way"},
+    {"updates", T_ULONGLONG, offsetof(Launcher, updates), 0, "nodes set the short way"},
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Launcher, vectorcall), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+static PyMethodDef methods[] = {
+    {"bind", bind, METH_VARARGS, "bind(launch, set, exec, stream): addresses of what to call, and with what"},
+    {"slots", set_slots, METH_VARARGS, "slots(list, keep): parameters that can be set the short way"},
+    {"value", value, METH_O, "value(name): bytes that a slot holds now, or None"},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot slots[] = {
+    {Py_tp_init, (void *)init}, {Py_tp_dealloc, (void *)dealloc}, {Py_tp_members, members}, {Py_tp_methods, methods},
+    {Py_tp_call, (void *)PyVectorcall_Call}, {Py_tp_new, (void *)PyType_GenericNew}, {0, NULL},
+};
+static PyType_Spec spec = {
+    "launcher.Launcher", sizeof(Launcher), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL, slots,
+};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "launcher", NULL, -1, NULL, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit_launcher(void) {
+  PyObject *made = PyModule_Create(&module);
+  if (!made) return NULL;
+  PyObject *type = PyType_FromSpec(&spec);
+  if (!type || PyModule_AddObject(made, "Launcher", type) < 0) {
+    Py_XDECREF(type);
+    Py_DECREF(made);
+    return NULL;
+  }
+  return made;
+}

@@ -1,0 +1,197 @@
+"""Other topological orders and other values in fresh memory, one node at a time; names nodes whose order matters."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from typing import Optional
+
+from ..errors import HipGraphError
+from ..nodes import AllocNode, MemoryOpsNode, Node, SemaphoreWaitNode
+from .laboratory import POISONS, Found, Laboratory, State, describe
+from .report import Finding
+
+__all__ = ["topological_order", "try_fresh_memory", "try_orders", "waits_inside"]
+
+_MOST_FINDINGS = 20
+
+
+def try_fresh_memory(laboratory: Laboratory, reference: State, found: Found) -> None:
+    """Run with other values in fresh graph memory; results must not depend on them."""
+    if not any(isinstance(step.node, AllocNode) for step in laboratory.steps):
+        return
+    order = range(len(laboratory.steps))
+    laboratory.poison = POISONS[1]
+    try:
+        ours = laboratory.run()
+        names = found.differing(laboratory.cells, ours, reference)
+        if names:
+            index = _first_difference(laboratory, order, found)
+            node = laboratory.name(index) if index is not None else laboratory.name(len(order) - 1)
+            found.add(
+                Finding(
+                    "uninitialised",
+                    f"{node!r} uses graph memory that nothing has written: "
+                    + describe(laboratory.cells[names[0]], ours[names[0]], reference[names[0]]),
+                    (node,), tuple(names), hint="write the memory before it is read",
+                )
+            )  # fmt: skip
+    finally:
+        laboratory.poison = POISONS[0]
+    found.done.append("the serial order with two fillings of fresh graph memory")
+
+
+def _first_difference(laboratory: Laboratory, order: Iterable[int], found: Found) -> Optional[int]:
+    """Return the first step after which memory differs between the two fillings of fresh memory."""
+    traces: list[list[State]] = []
+    for poison in POISONS:
+        laboratory.poison = poison
+        laboratory.begin()
+        trace = []
+        for index in order:
+            laboratory.do(index)
+            trace.append(laboratory.state())
+        laboratory.end()
+        traces.append(trace)
+    for index, (one, other) in enumerate(zip(*traces)):
+        if found.differing(laboratory.cells, one, other):
+            return index
+    return None
+
+
+def topological_order(deps: Sequence[Sequence[int]], seed: int) -> tuple[int, ...]:
+    """Return the topological order of a seed.
+
+    Seed 0 always takes the node declared last of those that are ready, which turns most missing edges round at once.
+    Even seeds draw among the ready nodes, odd ones give each node a random rank, so that a node may stay behind for
+    long.
+    """
+    draw = random.Random(seed)
+    n = len(deps)
+    missing = [len(sources) for sources in deps]
+    successors: list[list[int]] = [[] for _ in deps]
+    for target, sources in enumerate(deps):
+        for source in sources:
+            successors[source].append(target)
+    rank = list(range(n)) if seed == 0 else draw.sample(range(n), n)
+    ranked = seed == 0 or seed % 2 == 1
+    ready = [i for i in range(n) if not missing[i]]
+    order = []
+    while ready:
+        at = max(range(len(ready)), key=lambda k: rank[ready[k]]) if ranked else draw.randrange(len(ready))
+        node = ready[at]
+        ready[at] = ready[-1]
+        ready.pop()
+        order.append(node)
+        for target in successors[node]:
+            missing[target] -= 1
+            if not missing[target]:
+                ready.append(target)
+    return tuple(order)
+
+
+def try_orders(
+    laboratory: Laboratory, reference: State, count: int, seed: int, found: Found, advance: Callable[[str], None]
+) -> None:
+    """Run other topological orders, one node at a time; name each pair of nodes whose order matters once."""
+    deps: list[list[int]] = [list(step.deps) for step in laboratory.steps]
+    if len(deps) < 2 or count < 1:
+        return
+    waiting = next((step for step in laboratory.steps if waits_inside(step.node)), None)
+    if waiting is not None:
+        found.left_out.append(
+            f"other orders: {waiting.name!r} waits for what another node does, so one node at a time may stop"
+        )
+        return
+    tried = 0
+    for k in range(seed, seed + count):
+        advance(f"order {k - seed + 1} of {count}")
+        # A pair that was found is kept in order from then on, so that it does not hide others.
+        while True:
+            order = topological_order(deps, k)
+            tried += 1
+            outcome = _outcome(laboratory, order, reference, found)
+            if outcome is None:
+                break
+            pair = _blame(laboratory, order, reference, found)
+            if pair is None or pair[0] in deps[pair[1]] or len(found.findings) >= _MOST_FINDINGS:
+                found.add(
+                    Finding("order", f"in the topological order of seed {k} {outcome[0]}", (), outcome[1], seed=k)
+                )
+                return
+            first, second = (laboratory.name(i) for i in pair)
+            found.add(
+                Finding(
+                    "order", f"{first!r} and {second!r} are not ordered, and with {second!r} first {outcome[0]}",
+                    (first, second), outcome[1], seed=k, hint=f"add after=[{first!r}] to {second!r}",
+                )
+            )  # fmt: skip
+            deps[pair[1]].append(pair[0])
+    found.done.append(f"{tried} topological orders, one node at a time, seeds {seed} to {seed + count - 1}")
+
+
+def waits_inside(node: Node) -> bool:
+    """Whether a node may wait for another one that no edge names."""
+    return isinstance(node, SemaphoreWaitNode) or (
+        isinstance(node, MemoryOpsNode) and any(op.op == "wait" for op in node.ops)
+    )
+
+
+def _outcome(
+    laboratory: Laboratory, order: Sequence[int], reference: State, found: Found
+) -> Optional[tuple[str, tuple[str, ...]]]:
+    """Return how a run in this order differs from the reference, in words and arrays; None if it does not."""
+    try:
+        ours = laboratory.run(order)
+    except HipGraphError as error:
+        _recover(laboratory)
+        return f"the run fails: {error}", ()
+    names = found.differing(laboratory.cells, ours, reference)
+    if not names:
+        return None
+    return describe(laboratory.cells[names[0]], ours[names[0]], reference[names[0]]), tuple(names)
+
+
+def _recover(laboratory: Laboratory) -> None:
+    try:
+        laboratory.end()
+    except HipGraphError:
+        laboratory.fresh.clear()
+
+
+def _blame(laboratory: Laboratory, order: Sequence[int], reference: State, found: Found) -> Optional[tuple[int, int]]:
+    """Return two steps, the earlier declared first, that the order exchanges with an effect.
+
+    Orders that begin with k steps of the failing one and go on in the serial order are topological too. Bisection gives
+    a k at which the result turns wrong, so the k-th step was moved before something; moving it there one place at a
+    time gives what.
+    """
+    n = len(order)
+
+    def mixed(k: int) -> list[int]:
+        taken = set(order[:k])
+        return [*order[:k], *(i for i in range(n) if i not in taken)]
+
+    def wrong(candidate: Sequence[int]) -> bool:
+        return _outcome(laboratory, candidate, reference, found) is not None
+
+    good, bad = 0, n
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if wrong(mixed(middle)):
+            bad = middle
+        else:
+            good = middle
+    moved = order[bad - 1]
+    before = mixed(good)
+    at = before.index(moved)
+    near, far = at, good  # `moved` at its old place is right, at place `good` it is wrong
+    while near - far > 1:
+        middle = (near + far) // 2
+        candidate = [*before[:middle], moved, *(i for i in before[middle:] if i != moved)]
+        if wrong(candidate):
+            far = middle
+        else:
+            near = middle
+    other = before[far]
+    return (other, moved) if other != moved else None

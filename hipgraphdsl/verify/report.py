@@ -1,0 +1,136 @@
+"""What `verify` found, for people and for tools."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, Optional
+
+__all__ = ["Finding", "Kind", "VerifyReport"]
+
+Kind = Literal[
+    "backend", "order", "schedule", "uninitialised", "undeclared write", "undeclared read", "reference", "failure"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong.
+
+    Attributes
+    ----------
+    kind : str
+        ``"backend"``: a backend gives other bytes than the serial run. ``"order"``: another topological order does.
+        ``"schedule"``: a seeded schedule of the runtime does. ``"uninitialised"``: results depend on what was in fresh
+        graph memory. ``"undeclared write"``, ``"undeclared read"``: a node touches what it does not declare.
+        ``"reference"``: a kernel differs from its NumPy reference. ``"failure"``: a run failed.
+    message : str
+    nodes, arrays : tuple of str
+    backend : str
+        Empty where none is involved.
+    seed : int or None
+        Replays an order or a schedule: ``verify(graph, seed=seed, orders=1)``.
+    hint : str
+    """
+
+    kind: Kind
+    message: str
+    nodes: tuple[str, ...] = ()
+    arrays: tuple[str, ...] = ()
+    backend: str = ""
+    seed: Optional[int] = None
+    hint: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}" + (f"; {self.hint}" if self.hint else "")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "kind": self.kind,
+            "message": self.message,
+            "nodes": list(self.nodes),
+            "arrays": list(self.arrays),
+            "backend": self.backend,
+            "seed": self.seed,
+            "hint": self.hint,
+        }
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """What `verify` has run and found.
+
+    Attributes
+    ----------
+    graph : str
+    target : str
+        The device that it ran on.
+    findings : tuple of Finding
+    done : tuple of str
+        What was run, in sentences.
+    left_out : tuple of str
+        What could not be run, and why.
+    seconds : float
+    """
+
+    graph: str
+    target: str
+    findings: tuple[Finding, ...] = ()
+    done: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    seconds: float = field(default=0.0, compare=False)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing wrong was found."""
+        return not self.findings
+
+    @property
+    def exit_code(self) -> int:
+        """0 where nothing was found, else 1."""
+        return 0 if self.ok else 1
+
+    def _headline(self) -> str:
+        count = len(self.findings)
+        said = f"{count} finding{'s' * (count != 1)}" if count else "no difference found"
+        return f"graph {self.graph!r} on {self.target}: {said} ({self.seconds:.1f} s)"
+
+    def _lines(self) -> Iterator[tuple[str, str]]:
+        for finding in self.findings:
+            yield "bold red", f"  {finding.kind}: {finding.message}"
+            if finding.hint:
+                yield "green", f"      {finding.hint}"
+        for line in self.done:
+            yield "dim", f"  ran {line}"
+        for line in self.left_out:
+            yield "yellow", f"  left out: {line}"
+
+    def __str__(self) -> str:
+        return "\n".join([self._headline(), *(line for _, line in self._lines())])
+
+    def __rich__(self) -> Any:
+        from rich.text import Text  # rich draws only when something is printed with it
+
+        text = Text(self._headline(), style="green" if self.ok else "bold red")
+        for style, line in self._lines():
+            text.append("\n" + line, style=style)
+        return text
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        return {"text/plain": str(self)}
+
+    def to_json(self) -> str:
+        """Return the report as JSON."""
+        document = {
+            "version": 1,
+            "graph": self.graph,
+            "target": self.target,
+            "ok": self.ok,
+            "findings": [finding.to_dict() for finding in self.findings],
+            "done": list(self.done),
+            "left_out": list(self.left_out),
+            "seconds": round(self.seconds, 3),
+        }
+        return json.dumps(document, indent=1)

@@ -1,0 +1,842 @@
+"""What every runtime and backend must do: shapes of graphs and kinds of nodes, each with its NumPy reference.
+
+A row is a function that builds a `Case`: a graph, and for each of its nodes what the node does to plain NumPy arrays, in
+order of declaration. A new node kind is one more row.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+import hipgraphdsl as hg
+from hipgraphdsl.runtimes.base import MemcpyKind
+
+Values = dict[str, npt.NDArray[Any]]
+Op = Callable[[Values, Mapping[str, Any]], None]
+N = 16
+PARAMS = np.dtype([("a", "i4"), ("b", "f4"), ("c", "i8")], align=True)
+TRIPLE = np.dtype([("x", "i4"), ("y", "f4"), ("z", "u4")])
+
+SOURCE = r"""
+struct Params { int a; float b; long long c; };
+__constant__ int table[4];
+__device__ int total[4];
+// Of no two of these does the order not matter, so a wrong order shows in the values.
+extern "C" __global__ void mix(int* y, const int* x, int k, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = (int)(31u * (unsigned)y[i] + 7u * (unsigned)x[i] + (unsigned)k);
+}
+extern "C" __global__ void fold(int* y, const int* a, const int* b, const int* c, const int* d, int k, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = (int)(31u * (unsigned)y[i] + 3u * (unsigned)a[i] + 5u * (unsigned)b[i] + 7u * (unsigned)c[i]
+                          + 11u * (unsigned)d[i] + (unsigned)k);
+}
+extern "C" __global__ void place(int* y, int n) {
+  int x = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y * blockDim.y + threadIdx.y, z = blockIdx.z * blockDim.z + threadIdx.z;
+  int i = (z * gridDim.y * blockDim.y + r) * gridDim.x * blockDim.x + x;
+  if (i < n) y[i] = 3 * y[i] + 100 * z + 10 * r + x;
+}
+extern "C" __global__ void typed(double* y, bool flag, signed char a, unsigned short b, long long c, float d, double e) {
+  y[threadIdx.x] = 2 * y[threadIdx.x] + (flag ? 1 : 0) + a + b + (double)c + d + e;
+}
+extern "C" __global__ void structured(float* y, Params p) { y[threadIdx.x] = y[threadIdx.x] * p.b + p.a + (float)p.c; }
+extern "C" __global__ void looked_up(int* y) { y[threadIdx.x] = 5 * y[threadIdx.x] + table[threadIdx.x % 4]; }
+extern "C" __global__ void add_total(const int* x) { if (threadIdx.x < 4) total[threadIdx.x] = 3 * total[threadIdx.x] + x[threadIdx.x]; }
+template <typename T> __global__ void scaled(T* y, T a) { y[threadIdx.x] = y[threadIdx.x] * a + (T)1; }
+"""
+
+BARRIER_SOURCE = r"""
+extern "C" __global__ void shared(int* y) {
+  extern __shared__ int s[];
+  s[threadIdx.x] = y[threadIdx.x];
+  __syncthreads();
+  y[threadIdx.x] = 3 * s[blockDim.x - 1 - threadIdx.x] + 1;
+}
+"""
+
+
+@dataclass
+class Case:
+    """A graph and its reference.
+
+    Attributes
+    ----------
+    graph : Graph
+    ops : dict of str to callable
+        What each node does: ``op(values, parameters)`` on NumPy arrays by name, in order of declaration.
+    launches : sequence of dict
+        Parameters of each launch.
+    sets : sequence of (node, fields, op)
+        Changes that `Executable.set` takes, with what the node then does.
+    defaults : dict
+        Parameters before they are given.
+    hidden : dict of str to array
+        Values that `read` cannot reach, such as a module's variables.
+    toggles : sequence of str or None
+        Nodes that may be disabled one by one; None where all may. Others would leave memory of the graph unset.
+    expands : bool
+        Whether a node may become several, so that nodes do not match steps one to one.
+    finish : callable
+        Returns what the row made, after the Executable has been closed.
+    """
+
+    graph: hg.Graph
+    ops: dict[str, Op] = field(default_factory=dict)
+    launches: Sequence[Mapping[str, Any]] = ({}, {})
+    sets: Sequence[tuple[str, Mapping[str, Any], Op]] = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    hidden: Values = field(default_factory=dict)
+    toggles: Sequence[str] | None = None
+    expands: bool = False
+    finish: Callable[[], None] = lambda: None
+
+    def initial(self) -> Values:
+        """Return the values of all arrays that last, as they are before the first launch."""
+        values: Values = {name: array.copy() for name, array in self.hidden.items()}
+
+        def visit(workflow: hg.Workflow, prefix: str, bound: Iterable[str]) -> None:
+            for name, array in workflow.arrays.items():
+                if name in bound or array.kind == "alloc":
+                    continue
+                if isinstance(array, hg.ExternalArray):
+                    values[prefix + name] = np.array(array.obj)
+                else:
+                    given = getattr(array, "initial", None)
+                    values[prefix + name] = np.zeros(array.shape, array.dtype) if given is None else given.copy()
+            for node in workflow.nodes:
+                if isinstance(node, hg.ChildGraphNode):
+                    visit(node.workflow, f"{prefix}{node.name}/", node.bind)
+
+        visit(self.graph.workflow(), "", ())
+        return values
+
+    def apply(self, values: Values, parameters: Mapping[str, Any], off: Iterable[str] = (), **other: Op) -> None:
+        """Do what one launch does."""
+        for name, op in self.ops.items():
+            if name not in off:
+                other.get(name, op)(values, parameters)
+
+
+Build = Callable[[hg.Graph, Any], Case]
+
+
+def module() -> hg.Module:
+    return hg.Module(SOURCE, name="spec", structs={"Params": PARAMS})
+
+
+def numbers(seed: int, shape: Any = N, dtype: Any = "i4") -> npt.NDArray[Any]:
+    """Return values that differ from each other and from those of other seeds."""
+    count = int(np.prod(shape))
+    return (np.arange(count) * 37 % 101 + 1000 * seed + 1).astype(dtype).reshape(shape)
+
+
+def wrapped(value: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return value.astype(np.uint64).astype(np.uint32).view(np.int32)
+
+
+def mixed(y: npt.NDArray[Any], x: npt.NDArray[Any], k: int) -> None:
+    """Do what kernel `mix` does."""
+    y[...] = wrapped(31 * y.astype(np.int64) + 7 * x.astype(np.int64) + k)
+
+
+def folded(y: npt.NDArray[Any], inputs: Sequence[npt.NDArray[Any]], k: int) -> None:
+    """Do what kernel `fold` does."""
+    total = 31 * y.astype(np.int64) + k
+    for factor, x in zip((3, 5, 7, 11), inputs):
+        total = total + factor * x.astype(np.int64)
+    y[...] = wrapped(total)
+
+
+# -- shapes ----------------------------------------------------------------------------------------------------------------
+
+
+def dag(g: hg.Graph, predecessors: Sequence[Sequence[int]]) -> Case:
+    """Node i updates row i of an array from the rows of up to four predecessors; each fifth node is a copy and a kernel."""
+    kernels = module()
+    count = len(predecessors)
+    u = g.device_array("u", numbers(1, (max(count, 1), N)))
+    case = Case(g)
+
+    def kernel_op(i: int, sources: tuple[int, ...]) -> Op:
+        def op(v: Values, _: Mapping[str, Any]) -> None:
+            folded(v["u"][i], [v["u"][s] for s in sources], i)
+
+        return op
+
+    def copy_op(i: int, source: int) -> Op:
+        def op(v: Values, _: Mapping[str, Any]) -> None:
+            v["u"][i, : N // 2] = v["u"][source, N // 2 :]
+
+        return op
+
+    for i, given in enumerate(predecessors):
+        assert len(given) <= 4
+        if i % 5 == 4 and given:
+            case.ops[f"copy{i}"] = copy_op(i, given[0])
+            g.memcpy(u[i, : N // 2], u[given[0], N // 2 :], name=f"copy{i}")
+        padded = tuple(given) + (i,) * (4 - len(given))
+        case.ops[f"n{i}"] = kernel_op(i, padded)
+        args = [hg.updates(u[i]), *(hg.reads(u[s]) for s in padded), i, N]
+        g.kernel(kernels["fold"], grid=2, block=8, args=args, name=f"n{i}")
+    return case
+
+
+def layers(count: int, width: int, seed: int) -> list[list[int]]:
+    chance = random.Random(seed)
+    found: list[list[int]] = [[] for _ in range(width)]
+    for layer in range(1, count):
+        before = range((layer - 1) * width, layer * width)
+        found += [sorted(chance.sample(before, chance.randint(1, min(3, width)))) for _ in range(width)]
+    return found
+
+
+def side_by_side(count: int, length: int) -> list[list[int]]:
+    return [[i - count] if i >= count else [] for i in range(count * length)]
+
+
+def diamonds(count: int) -> list[list[int]]:
+    found: list[list[int]] = [[]]
+    for _ in range(count):
+        top = len(found) - 1
+        found += [[top], [top], [top + 1, top + 2]]
+    return found
+
+
+SHAPES: dict[str, Callable[[hg.Graph], Case]] = {
+    "empty": lambda g: Case(g),
+    "single": lambda g: dag(g, [[]]),
+    "chain": lambda g: dag(g, [[], *([i] for i in range(11))]),
+    "fan_out": lambda g: dag(g, [[], *([0] for _ in range(8))]),
+    "fan_in": lambda g: dag(g, [[], [], [], [], [0, 1, 2, 3]]),
+    "diamond": lambda g: dag(g, diamonds(1)),
+    "disconnected": lambda g: dag(g, [[], [0], [], [], [3], [3]]),
+    "layered_random": lambda g: dag(g, layers(6, 5, 7)),
+    "parallel_chains": lambda g: dag(g, side_by_side(6, 5)),
+    "diamond_stack": lambda g: dag(g, diamonds(5)),
+}
+
+
+# -- kinds of nodes --------------------------------------------------------------------------------------------------------
+
+NODE_KINDS: dict[str, Build] = {}
+NEEDS: dict[str, str] = {}
+"""Rows that need something of the runtime: the name of its method."""
+
+
+def row(name: str, needs: str = "") -> Callable[[Build], Build]:
+    def add(build: Build) -> Build:
+        NODE_KINDS[name] = build
+        if needs:
+            NEEDS[name] = needs
+        return build
+
+    return add
+
+
+def copy_into(dst: str, src: str, to: Any = ..., origin: Any = ...) -> Op:
+    def op(v: Values, _: Mapping[str, Any]) -> None:
+        v[dst][to] = v[src][origin].reshape(v[dst][to].shape)
+
+    return op
+
+
+@row("kernel")
+def kernel(g: hg.Graph, _: Any) -> Case:
+    m = module()
+    x, y = g.device_array("x", numbers(1)), g.device_array("y", numbers(2))
+    g.kernel(m["mix"], grid=2, block=8, args=(y, x, -3, N), name="mix")
+    g.kernel(m["mix"], grid=1, block=N, args=(x, y, 5, N), name="back")
+
+    def mix(v: Values, _: Mapping[str, Any]) -> None:
+        mixed(v["y"], v["x"], -3)
+
+    def back(v: Values, _: Mapping[str, Any]) -> None:
+        mixed(v["x"], v["y"], 5)
+
+    def half(v: Values, _: Mapping[str, Any]) -> None:
+        mixed(v["y"][:8], v["x"][:8], 9)
+
+    return Case(g, {"mix": mix, "back": back}, sets=[("mix", {"grid": 1, "args": (y, x, 9, N)}, half)])
+
+
+@row("kernel_3d_grid")
+def kernel_3d(g: hg.Graph, _: Any) -> Case:
+    y = g.device_array("y", numbers(1, 24))
+    g.kernel(module()["place"], grid=(2, 1, 2), block=(1, 3, 2), args=(y, 24), name="place")
+
+    def place(v: Values, _: Mapping[str, Any]) -> None:
+        z, r, x = np.indices((4, 3, 2))
+        v["y"][...] = 3 * v["y"] + (100 * z + 10 * r + x).reshape(-1).astype("i4")
+
+    return Case(g, {"place": place})
+
+
+@row("kernel_argument_types")
+def kernel_types(g: hg.Graph, _: Any) -> Case:
+    y = g.device_array("y", numbers(1, 8, "f8"))
+    g.kernel(module()["typed"], 1, 8, (y, True, -5, 60000, 2**40, 0.25, 1e-3), name="typed")
+
+    def typed(v: Values, _: Mapping[str, Any]) -> None:
+        v["y"][...] = 2 * v["y"] + 1 + -5 + 60000 + float(2**40) + np.float32(0.25) + 1e-3
+
+    return Case(g, {"typed": typed})
+
+
+@row("kernel_struct_argument")
+def kernel_struct(g: hg.Graph, _: Any) -> Case:
+    y = g.device_array("y", numbers(1, 8, "f4"))
+    g.kernel(module()["structured"], 1, 8, (y, (3, 0.5, -7)), name="structured")
+
+    def structured(v: Values, _: Mapping[str, Any]) -> None:
+        v["y"][...] = v["y"] * np.float32(0.5) + np.float32(3) + np.float32(-7)
+
+    return Case(g, {"structured": structured})
+
+
+@row("kernel_shared_memory")
+def kernel_shared(g: hg.Graph, _: Any) -> Case:
+    y = g.device_array("y", numbers(1))
+    g.kernel(hg.Module(BARRIER_SOURCE, name="barrier")["shared"], 1, N, (y,), shared_bytes=4 * N, name="shared")
+
+    def shared(v: Values, _: Mapping[str, Any]) -> None:
+        v["y"][...] = 3 * v["y"][::-1] + 1
+
+    return Case(g, {"shared": shared})
+
+
+@row("kernel_template")
+def kernel_template(g: hg.Graph, _: Any) -> Case:
+    m = module()
+    x, y = g.device_array("x", numbers(1, 8, "i4")), g.device_array("y", numbers(2, 8, "f8"))
+    g.kernel(m["scaled<int>"], 1, 8, (x, 3), name="ints")
+    g.kernel(m["scaled<double>"], 1, 8, (y, 0.5), name="doubles")
+
+    def ints(v: Values, _: Mapping[str, Any]) -> None:
+        v["x"][...] = v["x"] * 3 + 1
+
+    def doubles(v: Values, _: Mapping[str, Any]) -> None:
+        v["y"][...] = v["y"] * 0.5 + 1
+
+    return Case(g, {"ints": ints, "doubles": doubles})
+
+
+@row("kernel_variables")
+def kernel_variables(g: hg.Graph, _: Any) -> Case:
+    m = module()
+    x, y = g.device_array("x", numbers(1)), g.device_array("y", numbers(2))
+    result = g.host_array("result", shape=4, dtype="i4")
+    g.memcpy(m.symbol("table"), x[4:8], name="fill_table")
+    g.kernel(m["looked_up"], 1, N, (y,), name="looked_up")
+    g.memcpy(m.symbol("total"), y[:4], name="reset")
+    g.kernel(m["add_total"], 1, N, (x,), name="add_total")
+    g.memcpy(result, m.symbol("total"), name="result")
+    zero = np.zeros(4, "i4")
+
+    def looked_up(v: Values, _: Mapping[str, Any]) -> None:
+        v["y"][...] = 5 * v["y"] + np.tile(v["table"], 4)
+
+    def add_total(v: Values, _: Mapping[str, Any]) -> None:
+        v["total"][...] = 3 * v["total"] + v["x"][:4]
+
+    ops = {
+        "fill_table": copy_into("table", "x", ..., slice(4, 8)), "looked_up": looked_up,
+        "reset": copy_into("total", "y", ..., slice(0, 4)), "add_total": add_total, "result": copy_into("result", "total"),
+    }
+    return Case(g, ops, hidden={"table": zero, "total": zero})
+
+
+def two_arrays(g: hg.Graph, to: str, origin: str, shape: Any = N) -> tuple[Any, Any]:
+    declare = {"D": g.device_array, "H": g.host_array, "P": lambda *args: g.host_array(*args, pinned=False)}
+    return declare[to]("dst", numbers(5, shape)), declare[origin]("src", numbers(6, shape))
+
+
+def _copies(to: str, origin: str) -> Build:
+    def build(g: hg.Graph, _: Any) -> Case:
+        dst, src = two_arrays(g, to, origin)
+        g.memcpy(dst[2:], src[:-2], name="copy")
+        changed = [("copy", {"dst": dst[:4], "src": src[8:12]}, copy_into("dst", "src", slice(0, 4), slice(8, 12)))]
+        return Case(g, {"copy": copy_into("dst", "src", slice(2, None), slice(None, -2))}, sets=changed)
+
+    return build
+
+
+for _to in "DHP":
+    for _origin in "DHP":
+        NODE_KINDS[f"memcpy_{_origin}2{_to}"] = _copies(_to, _origin)
+
+
+@row("memcpy_2d")
+def memcpy_2d(g: hg.Graph, _: Any) -> Case:
+    dst, src = two_arrays(g, "D", "H", (6, 8))
+    g.memcpy(dst[1:4, 2:7], src[3:6, :5], name="copy")
+    g.memcpy(src[::2, 6:], dst[:3, :2], name="back")
+    ops = {
+        "copy": copy_into("dst", "src", np.s_[1:4, 2:7], np.s_[3:6, :5]),
+        "back": copy_into("src", "dst", np.s_[::2, 6:], np.s_[:3, :2]),
+    }
+    moved = copy_into("dst", "src", np.s_[1:4, 3:8], np.s_[3:6, :5])
+    return Case(g, ops, sets=[("copy", {"dst": dst[1:4, 3:8]}, moved)])
+
+
+@row("memcpy_strided_elements")
+def memcpy_strided(g: hg.Graph, _: Any) -> Case:
+    dst, src = two_arrays(g, "H", "D", 24)
+    g.memcpy(dst[1::3], src[:8], name="spread")
+    g.memcpy(src[::2], dst[12:], name="gather")
+    ops = {
+        "spread": copy_into("dst", "src", np.s_[1::3], np.s_[:8]), "gather": copy_into("src", "dst", np.s_[::2], np.s_[12:]),
+    }
+    return Case(g, ops)
+
+
+@row("memcpy_3d")
+def memcpy_3d(g: hg.Graph, _: Any) -> Case:
+    dst, src = two_arrays(g, "D", "H", (4, 6, 8))
+    g.memcpy(dst[1:3, 2:5, 3:7], src[2:4, :3, 4:], name="copy")
+    back = g.host_array("back", shape=(2, 3, 4), dtype="i4")
+    g.memcpy(back, dst[::2, 1::2, :4], name="out")
+    ops = {
+        "copy": copy_into("dst", "src", np.s_[1:3, 2:5, 3:7], np.s_[2:4, :3, 4:]),
+        "out": copy_into("back", "dst", ..., np.s_[::2, 1::2, :4]),
+    }
+    return Case(g, ops)
+
+
+@row("memcpy_reshaped")
+def memcpy_reshaped(g: hg.Graph, _: Any) -> Case:
+    dst, src = g.device_array("dst", numbers(1, (4, 6))), g.host_array("src", numbers(2, 24))
+    g.memcpy(dst, src, name="copy")
+    g.memcpy(src[3], dst[2, 1], name="one")
+    return Case(g, {"copy": copy_into("dst", "src"), "one": copy_into("src", "dst", 3, (2, 1))})
+
+
+_VALUES: dict[str, tuple[Any, Any]] = {
+    "bool": (True, False), "int8": (-3, 7), "uint8": (200, 0), "int16": (-300, 257), "uint16": (65535, 1), "float16": (1.5, 0.0),
+    "bfloat16": (-2.5, 1.0), "int32": (-70000, 16843009), "uint32": (2**32 - 1, 5), "float32": (0.1, -0.0),
+    "int64": (-(2**40) - 1, 0), "uint64": (2**64 - 1, 2**63 + 1), "float64": (0.1, float("nan")), "complex64": (1 - 2j, 0j),
+    "complex128": (0.5 + 3j, 1e300 - 1j),
+}
+
+
+def _set_to(name: str, value: Any, where: Any = ...) -> Op:
+    def op(v: Values, _: Mapping[str, Any]) -> None:
+        v[name][where] = value
+
+    return op
+
+
+def _memsets(dtype: str) -> Build:
+    def build(g: hg.Graph, _: Any) -> Case:
+        kind = np.dtype(ml_dtypes.bfloat16) if dtype == "bfloat16" else np.dtype(dtype)
+        value, other = _VALUES[dtype]
+        x = g.device_array("x", np.ones((3, 8), kind))
+        h = g.host_array("h", np.ones(9, kind))
+        g.memset(x, value, name="all")
+        g.memset(x[1:, 2:5], other, name="box")
+        g.memset(h[::2], value, name="strided")
+        ops = {
+            "all": _set_to("x", value), "box": _set_to("x", other, np.s_[1:, 2:5]), "strided": _set_to("h", value, np.s_[::2]),
+        }
+        sets = [("all", {"value": other}, _set_to("x", other)), ("box", {"value": value}, _set_to("x", value, np.s_[1:, 2:5]))]
+        return Case(g, ops, sets=sets)
+
+    return build
+
+
+for _dtype in _VALUES:
+    NODE_KINDS[f"memset_{_dtype}"] = _memsets(_dtype)
+
+
+@row("memset_struct")
+def memset_struct(g: hg.Graph, _: Any) -> Case:
+    value = np.array((7, 0.5, 2**31), TRIPLE)[()]
+    x = g.device_array("x", shape=5, dtype=TRIPLE)
+    g.memset(x[1:4], value, name="struct")
+    return Case(g, {"struct": _set_to("x", value, np.s_[1:4])})
+
+
+@row("memset_many_dimensions")
+def memset_nd(g: hg.Graph, _: Any) -> Case:
+    x = g.device_array("x", numbers(1, (3, 4, 5, 6)))
+    g.memset(x[::2, 1:3, ::2, 1:4], -9, name="nd")
+    g.memset(x[1, 2, 3, 4], 77, name="one")
+    return Case(g, {"nd": _set_to("x", -9, np.s_[::2, 1:3, ::2, 1:4]), "one": _set_to("x", 77, (1, 2, 3, 4))})
+
+
+@row("alloc_free")
+def alloc_free(g: hg.Graph, _: Any) -> Case:
+    m = module()
+    x, out = g.device_array("x", numbers(1)), g.host_array("out", shape=N, dtype="i4")
+    y = g.alloc("y", N, "i4", name="alloc_y")
+    g.memset(y, 3, name="zero")
+    g.kernel(m["mix"], 1, N, (y, x, 1, N), name="mix")
+    z = g.alloc("z", (2, 8), "i4", name="alloc_z")
+    g.memcpy(z, y, name="copy")
+    g.free(y, name="free_y")
+    g.memcpy(out[:8], z[1], name="out")
+    g.memcpy(x[8:], z[0], name="again")
+    g.free(z, name="free_z")
+
+    def mix(v: Values, _: Mapping[str, Any]) -> None:
+        mixed(v["y"], v["x"], 1)
+
+    ops = {
+        "zero": _set_to("y", 3), "mix": mix, "copy": copy_into("z", "y"), "out": copy_into("out", "z", np.s_[:8], 1),
+        "again": copy_into("x", "z", np.s_[8:], 0),
+    }
+    sets = [("zero", {"value": -4}, _set_to("y", -4))]
+    hidden = {"y": np.zeros(N, "i4"), "z": np.zeros((2, 8), "i4")}
+    return Case(g, ops, sets=sets, hidden=hidden, toggles=("out", "again"))
+
+
+@row("alloc_left_to_the_next_launch")
+def alloc_left(g: hg.Graph, _: Any) -> Case:
+    x, y = g.host_array("x", numbers(1)), g.alloc("y", N, "i4")
+    g.memcpy(y, x, name="in")
+    g.memcpy(x[:4], y[8:12], name="out")
+    ops = {"in": copy_into("y", "x"), "out": copy_into("x", "y", np.s_[:4], np.s_[8:12])}
+    return Case(g, ops, hidden={"y": np.zeros(N, "i4")}, toggles=("out",))
+
+
+def _tripled(x: npt.NDArray[Any], by: int = 3) -> None:
+    x[...] = by * x + 1
+
+
+def _added(out: npt.NDArray[Any], x: npt.NDArray[Any]) -> None:
+    assert not x.flags.writeable
+    out += 2 * x
+
+
+@row("host")
+def host(g: hg.Graph, _: Any) -> Case:
+    x, y = g.host_array("x", numbers(1, (4, 4))), g.host_array("y", numbers(2, 4), pinned=False)
+    d = g.device_array("d", shape=(4, 4), dtype="i4")
+    g.host(_tripled, args=(x[1:3, ::2],), name="triple")
+    g.memcpy(d, x, name="to_device")
+    g.host(_added, args=(y, x[0]), reads=[x[0], y], writes=[y], name="add")
+    g.host(_tripled, args=(y[:2], 5), name="five")
+
+    def triple(v: Values, _: Mapping[str, Any]) -> None:
+        _tripled(v["x"][1:3, ::2])
+
+    def add(v: Values, _: Mapping[str, Any]) -> None:
+        v["y"] += 2 * v["x"][0]
+
+    def five(v: Values, _: Mapping[str, Any]) -> None:
+        _tripled(v["y"][:2], 5)
+
+    def seven(v: Values, _: Mapping[str, Any]) -> None:
+        _tripled(v["y"][:2], 7)
+
+    ops = {"triple": triple, "to_device": copy_into("d", "x"), "add": add, "five": five}
+    return Case(g, ops, sets=[("five", {"args": (y[:2], 7)}, seven)])
+
+
+@row("record_wait")
+def record_wait(g: hg.Graph, _: Any) -> Case:
+    x, y = g.device_array("x", numbers(1)), g.device_array("y", numbers(2))
+    first = g.memset(x, 5, name="first")
+    g.record("e", after=[first], name="record")
+    waited = g.wait("e", name="wait")
+    g.memcpy(y, x, after=[waited], name="copy")
+    g.record("end", after=["copy"], name="record_end")
+    return Case(g, {"first": _set_to("x", 5), "copy": copy_into("y", "x")})
+
+
+@row("empty")
+def empty(g: hg.Graph, _: Any) -> Case:
+    x, y = g.device_array("x", numbers(1)), g.device_array("y", numbers(2))
+    g.memset(x, 1, name="a")
+    g.memset(y, 2, name="b")
+    join = g.empty(after=["a", "b"], name="join")
+    g.memset(x[3:], 9, after=[join], name="c")
+    g.empty(name="alone")
+    return Case(g, {"a": _set_to("x", 1), "b": _set_to("y", 2), "c": _set_to("x", 9, np.s_[3:])})
+
+
+def _inner(name: str = "inner") -> hg.Graph:
+    """A child: `x` is meant to be bound, `own` is its own, `k` has a default."""
+    m = module()
+    c = hg.Graph(name)
+    x, own = c.device_array("x", numbers(3)), c.device_array("own", numbers(4))
+    k = c.param("k", "int32", 2)
+    c.kernel(m["mix"], 1, N, (own, x, k, N), name="up")
+    c.kernel(m["mix"], 1, N, (x, own, 1, N), name="down")
+    return c
+
+
+def _inner_op(x: str, own: str, k: int | str = 2, part: Any = ...) -> Op:
+    def op(v: Values, p: Mapping[str, Any]) -> None:
+        mixed(v[own], v[x][part], p[k] if isinstance(k, str) else k)
+        mixed(v[x][part], v[own], 1)
+
+    return op
+
+
+@row("child_unbound")
+def child_unbound(g: hg.Graph, _: Any) -> Case:
+    g.child(_inner(), name="c")
+    return Case(g, {"c": _inner_op("c/x", "c/own")})
+
+
+@row("child_bound")
+def child_bound(g: hg.Graph, _: Any) -> Case:
+    y = g.device_array("y", numbers(1, (2, N)))
+    k = g.param("k", "int32", 4)
+    g.memset(y[0, :3], 8, name="before")
+    g.child(_inner(), bind={"x": y[0], "k": k}, name="c")
+    g.memcpy(y[1], y[0], name="after")
+    ops = {
+        "before": _set_to("y", 8, np.s_[0, :3]), "c": _inner_op("y", "c/own", "k", 0),
+        "after": copy_into("y", "y", 1, 0),
+    }
+    return Case(g, ops, ({}, {"k": -5}, {}), defaults={"k": 4}, sets=[("c", {"bind": {"x": y[0], "k": 11}}, _inner_op("y", "c/own", 11, 0))])
+
+
+@row("child_used_twice")
+def child_twice(g: hg.Graph, _: Any) -> Case:
+    y, z = g.device_array("y", numbers(1)), g.device_array("z", numbers(2))
+    inner = _inner()
+    g.child(inner, bind={"x": y, "k": 3}, name="c1")
+    g.child(inner, bind={"x": z}, name="c2")
+    g.child(inner, bind={"x": y, "own": z}, name="c3")
+    ops = {"c1": _inner_op("y", "c1/own", 3), "c2": _inner_op("z", "c2/own"), "c3": _inner_op("y", "z")}
+    return Case(g, ops)
+
+
+@row("child_nested_three_deep")
+def child_nested(g: hg.Graph, _: Any) -> Case:
+    middle = hg.Graph("middle")
+    mx = middle.device_array("mx", numbers(5, (2, N)))
+    mk = middle.param("mk", "int32", 6)
+    middle.memset(mx[1], 1, name="set")
+    middle.child(_inner(), bind={"x": mx[1], "k": mk}, name="inner")
+    outer = hg.Graph("outer")
+    ox = outer.device_array("ox", numbers(6, 2 * N))
+    ok = outer.param("ok", "int32", 7)
+    outer.child(middle, bind={"mx": ox, "mk": ok}, name="middle")
+    outer.memcpy(ox[:4], ox[N : N + 4], name="copy")
+    y = g.device_array("y", numbers(7, 3 * N))
+    k = g.param("k", "int32", 8)
+    g.child(outer, bind={"ox": y[N:], "ok": k}, name="outer")
+
+    def whole(v: Values, p: Mapping[str, Any]) -> None:
+        part = v["y"][N:]
+        part[N:] = 1
+        mixed(v["outer/middle/inner/own"], part[N:], p["k"])
+        mixed(part[N:], v["outer/middle/inner/own"], 1)
+        part[:4] = part[N : N + 4]
+
+    return Case(g, {"outer": whole}, ({}, {"k": 9}, {"k": 9}, {}), defaults={"k": 8})
+
+
+@row("child_with_allocs")
+def child_with_allocs(g: hg.Graph, _: Any) -> Case:
+    c = hg.Graph("packing")
+    x = c.device_array("x", numbers(1))
+    t = c.alloc("t", N, "i4")
+    c.memcpy(t, x, name="save")
+    c.memset(x[4:], 1, name="clear")
+    c.memcpy(x[:4], t[8:12], name="restore")
+    c.free(t)
+    y, z = g.device_array("y", numbers(2)), g.device_array("z", numbers(3))
+    g.child(c, bind={"x": y}, name="c1")
+    g.child(c, bind={"x": z}, name="c2")
+    g.memcpy(z[:4], y[:4], name="copy")
+
+    def packing(name: str) -> Op:
+        def op(v: Values, _: Mapping[str, Any]) -> None:
+            saved = v[name].copy()
+            v[name][4:] = 1
+            v[name][:4] = saved[8:12]
+
+        return op
+
+    ops = {"c1": packing("y"), "c2": packing("z"), "copy": copy_into("z", "y", np.s_[:4], np.s_[:4])}
+    return Case(g, ops, toggles=("copy",))
+
+
+@row("child_with_host_node")
+def child_with_host(g: hg.Graph, _: Any) -> Case:
+    c = hg.Graph("callback")
+    x = c.host_array("x", numbers(1, 4))
+    by = c.param("by", "int32", 3)
+    c.host(_tripled, args=(x, by), name="triple")
+    y = g.host_array("y", numbers(2))
+    b = g.param("b", "int32", 5)
+    g.child(c, bind={"x": y[4:8], "by": b}, name="c1")
+    g.child(c, name="c2")
+
+    def first(v: Values, p: Mapping[str, Any]) -> None:
+        _tripled(v["y"][4:8], p["b"])
+
+    def second(v: Values, _: Mapping[str, Any]) -> None:
+        _tripled(v["c2/x"])
+
+    return Case(g, {"c1": first, "c2": second}, ({}, {"b": 2}), defaults={"b": 5})
+
+
+@row("semaphores", needs="semaphore_create")
+def semaphores(g: hg.Graph, runtime: Any) -> Case:
+    semaphore = hg.Semaphore("s", runtime.semaphore_create())
+    x, y = g.device_array("x", numbers(1)), g.device_array("y", numbers(2))
+    g.memset(x, 4, name="set")
+    g.signal_semaphore(semaphore, 3, after=["set"], name="signal")
+    g.wait_semaphore(semaphore, 2, after=["signal"], name="wait")
+    g.memcpy(y, x, after=["wait"], name="copy")
+    return Case(g, {"set": _set_to("x", 4), "copy": copy_into("y", "x")})
+
+
+@row("memory_ops")
+def memory_ops(g: hg.Graph, _: Any) -> Case:
+    x, y = g.device_array("x", numbers(1, 4, "u4")), g.device_array("y", numbers(2, 4, "i8"))
+    g.memory_ops([hg.write_value(x[1], 2**31 + 5), hg.write_value(y[2], -7)], name="write")
+    g.memory_ops([hg.wait_value(x[1], 2**31, "geq"), hg.wait_value(y[2], -7)], name="wait")
+    g.memcpy(x[3], x[1], after=["wait"], name="copy")
+
+    def write(v: Values, _: Mapping[str, Any]) -> None:
+        v["x"][1], v["y"][2] = 2**31 + 5, -7
+
+    return Case(g, {"write": write, "copy": copy_into("x", "x", 3, 1)})
+
+
+def _issue(stream: Any, dst: Any, src: Any) -> None:
+    stream.runtime.memcpy_async(dst.ptr, src.ptr, dst.nbytes, MemcpyKind.DEFAULT, int(stream))
+
+
+@row("captured")
+def captured(g: hg.Graph, _: Any) -> Case:
+    return _captures(g, _issue)
+
+
+@row("captured_forked")
+def captured_forked(g: hg.Graph, runtime: Any) -> Case:
+    other, forked, joined = runtime.stream_create(), runtime.event_create(), runtime.event_create()
+
+    def issue(stream: Any, dst: Any, src: Any) -> None:
+        """Copy two halves on two streams, joined in the end."""
+        half = dst.nbytes // 2
+        runtime.event_record(forked, int(stream))
+        runtime.stream_wait_event(other, forked)
+        runtime.memcpy_async(dst.ptr, src.ptr, half, MemcpyKind.DEFAULT, int(stream))
+        runtime.memcpy_async(dst.ptr + half, src.ptr + half, half, MemcpyKind.DEFAULT, other)
+        runtime.event_record(joined, other)
+        runtime.stream_wait_event(int(stream), joined)
+
+    def finish() -> None:
+        runtime.event_destroy(forked)
+        runtime.event_destroy(joined)
+        runtime.stream_destroy(other)
+
+    case = _captures(g, issue)
+    case.finish = finish
+    return case
+
+
+def _captures(g: hg.Graph, issue: Callable[..., None]) -> Case:
+    x, y, z = (g.device_array(name, numbers(i)) for i, name in enumerate("xyz"))
+    g.memset(x[:5], 6, name="before")
+    g.captured(issue, args=(y, x), reads=[x], writes=[y], name="captured")
+    g.memcpy(z, y, name="after")
+    ops = {"before": _set_to("x", 6, np.s_[:5]), "captured": copy_into("y", "x"), "after": copy_into("z", "y")}
+    return Case(g, ops, expands=True)
+
+
+@row("external_arrays")
+def external(g: hg.Graph, _: Any) -> Case:
+    memory = numbers(1, (2, N))
+    x = g.external_array("x", memory)
+    y = g.external_array("y", memory[1])
+    d = g.device_array("d", numbers(2))
+    g.memcpy(d, x[0], name="in")
+    g.host(_tripled, args=(x[0, :8],), name="triple")
+    g.memcpy(y, d, name="out")
+    g.memcpy(d, x[1], name="seen")
+
+    def triple(v: Values, _: Mapping[str, Any]) -> None:
+        _tripled(v["x"][0, :8])
+
+    def out(v: Values, _: Mapping[str, Any]) -> None:
+        v["x"][1] = v["d"]
+        v["y"][...] = v["d"]
+
+    ops = {"in": copy_into("d", "x", ..., 0), "triple": triple, "out": out, "seen": copy_into("d", "x", ..., 1)}
+    return Case(g, ops)
+
+
+@row("parameter_scalar")
+def parameter_scalar(g: hg.Graph, _: Any) -> Case:
+    m = module()
+    x, y = g.device_array("x", numbers(1)), g.device_array("y", numbers(2))
+    h = g.host_array("h", numbers(3, 4))
+    k, value, by = g.param("k", "int32", 2), g.param("value", "int32"), g.param("by", "int32", 3)
+    g.kernel(m["mix"], 1, N, (y, x, k, N), name="mix")
+    g.kernel(m["mix"], 1, N, (x, y, k, N), name="back")
+    g.memset(y[:4], value, name="set")
+    g.host(_tripled, args=(h, by), name="host")
+
+    def mix(v: Values, p: Mapping[str, Any]) -> None:
+        mixed(v["y"], v["x"], p["k"])
+
+    def back(v: Values, p: Mapping[str, Any]) -> None:
+        mixed(v["x"], v["y"], p["k"])
+
+    def put(v: Values, p: Mapping[str, Any]) -> None:
+        v["y"][:4] = p["value"]
+
+    def triple(v: Values, p: Mapping[str, Any]) -> None:
+        _tripled(v["h"], p["by"])
+
+    launches = ({"value": 1}, {}, {"k": -9, "by": 4}, {"value": 16843009}, {"value": 0x1234567, "k": 2})
+    return Case(g, {"mix": mix, "back": back, "set": put, "host": triple}, launches, defaults={"k": 2, "by": 3})
+
+
+@row("parameter_struct")
+def parameter_struct(g: hg.Graph, _: Any) -> Case:
+    y = g.device_array("y", numbers(1, 8, "f4"))
+    first, second = np.array((3, 0.5, -7), PARAMS)[()], np.array((-1, 2.0, 5), PARAMS)[()]
+    p = g.param("p", PARAMS, first)
+    g.kernel(module()["structured"], 1, 8, (y, p), name="structured")
+
+    def structured(v: Values, params: Mapping[str, Any]) -> None:
+        p = params["p"]
+        v["y"][...] = v["y"] * np.float32(p["b"]) + np.float32(p["a"]) + np.float32(p["c"])
+
+    return Case(g, {"structured": structured}, ({}, {"p": second}, {}, {"p": first}), defaults={"p": first})
+
+
+@row("parameter_array")
+def parameter_array(g: hg.Graph, _: Any) -> Case:
+    a, b = g.device_array("a", numbers(1)), g.device_array("b", numbers(2))
+    out = g.device_array("out", numbers(3, (2, N)))
+    p = g.param("p", "int32", "a", shape=N)
+    g.kernel(module()["mix"], 1, N, (out[0], hg.reads(p), 1, N), name="mix")
+    g.memcpy(out[1, :4], p[4:8], name="copy")
+
+    def mix(v: Values, params: Mapping[str, Any]) -> None:
+        mixed(v["out"][0], v[getattr(params["p"], "name", params["p"])], 1)
+
+    def copy(v: Values, params: Mapping[str, Any]) -> None:
+        v["out"][1, :4] = v[getattr(params["p"], "name", params["p"])][4:8]
+
+    return Case(g, {"mix": mix, "copy": copy}, ({}, {"p": "b"}, {}, {"p": a}, {"p": b}), defaults={"p": "a"})
+
+
+@row("parameter_grid_and_block")
+def parameter_grid(g: hg.Graph, _: Any) -> Case:
+    y = g.device_array("y", numbers(1, 64))
+    blocks, threads = g.param("blocks", "uint32", 2), g.param("threads", "int32", 4)
+    g.kernel(module()["mix"], blocks, (threads, 1), (y, y, 3, 64), name="mix")
+
+    def mix(v: Values, p: Mapping[str, Any]) -> None:
+        part = v["y"][: p["blocks"] * p["threads"]]
+        mixed(part, part.copy(), 3)
+
+    return Case(g, {"mix": mix}, ({}, {"blocks": 5}, {"threads": 12}, {"blocks": 1}), defaults={"blocks": 2, "threads": 4})

@@ -1,0 +1,315 @@
+"""Every row of the tables, on every runtime that opens here, by every backend: the same bytes as NumPy."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+from conformance.spec import NEEDS, NODE_KINDS, SHAPES, Case, Values
+
+import hipgraphdsl as hg
+from hipgraphdsl.backends.operations import (
+    Alloc,
+    CallCaptured,
+    CallHost,
+    Copy1D,
+    Free,
+    Launch,
+    Nothing,
+    RecordEvent,
+    RunChild,
+    SignalSemaphore,
+    WaitEvent,
+    WaitSemaphore,
+    WriteAndWait,
+)
+from hipgraphdsl.backends.program import GraphProgram
+from hipgraphdsl.runtimes import open_runtime
+from hipgraphdsl.runtimes.base import Copy3D, Fill2D, NodeType, Runtime
+from hipgraphdsl.runtimes.recorder import RecorderRuntime
+
+ROWS: dict[str, Callable[[hg.Graph, Any], Case]] = {
+    **{f"shape_{name}": (lambda build: lambda g, _: build(g))(build) for name, build in SHAPES.items()},
+    **NODE_KINDS,
+}
+NODE_TYPES = {
+    Launch: NodeType.KERNEL, Copy1D: NodeType.MEMCPY, Copy3D: NodeType.MEMCPY, Fill2D: NodeType.MEMSET, Alloc: NodeType.MEM_ALLOC,
+    Free: NodeType.MEM_FREE, CallHost: NodeType.HOST, CallCaptured: NodeType.GRAPH, RecordEvent: NodeType.EVENT_RECORD,
+    WaitEvent: NodeType.WAIT_EVENT, SignalSemaphore: NodeType.EXT_SEMAPHORE_SIGNAL,
+    WaitSemaphore: NodeType.EXT_SEMAPHORE_WAIT, WriteAndWait: NodeType.BATCH_MEM_OP, RunChild: NodeType.GRAPH,
+    Nothing: NodeType.EMPTY,
+}
+
+
+class Recorder(RecorderRuntime):
+    """A recorder that stands in for what rows need."""
+
+    def semaphore_create(self, value: int = 0) -> int:
+        return 7
+
+
+@pytest.fixture(params=["cpu", "amd", "nvidia"])
+def device(request: pytest.FixtureRequest) -> Runtime:
+    """A runtime that computes."""
+    try:
+        return open_runtime(request.param)
+    except hg.RuntimeUnavailable as error:
+        pytest.skip(f"runtime {request.param!r} lacks its {error.missing}: {error}")
+
+
+@pytest.fixture(params=["explicit", "capture", "streams", "serial"])
+def backend(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.fixture(params=["explicit", "capture"])
+def graph_backend(request: pytest.FixtureRequest) -> Any:
+    """A backend that makes a graph, whose nodes can be read back."""
+    return request.param
+
+
+@pytest.fixture(params=sorted(ROWS))
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def build(name: str, runtime: Any) -> Case:
+    needed = NEEDS.get(name)
+    if needed and not hasattr(runtime, needed):
+        pytest.skip(f"runtime {runtime.name!r} has no {needed}")
+    return ROWS[name](hg.Graph("case"), runtime)
+
+
+@pytest.fixture
+def case(name: str, device: Runtime) -> Iterator[Case]:
+    case = build(name, device)
+    yield case
+    case.finish()
+
+
+class Run:
+    """An Executable beside its reference."""
+
+    def __init__(self, case: Case, exe: hg.Executable) -> None:
+        self.case = case
+        self.exe = exe
+        self.values: Values = case.initial()
+        self.parameters: dict[str, Any] = dict(case.defaults)
+        self.readable = [name for name in self.values if name not in case.hidden]
+
+    def launch(self, given: Mapping[str, Any], off: tuple[str, ...] = (), **other: Any) -> None:
+        self.parameters |= given
+        self.exe.launch(**given)
+        self.case.apply(self.values, self.parameters, off, **other)
+
+    def agree(self) -> None:
+        for name in self.readable:
+            wanted, got = self.values[name], self.exe.read(name)
+            if got.tobytes() != wanted.tobytes():
+                raise AssertionError(f"array {name!r} is\n{got}\nand should be\n{wanted}")
+
+
+@pytest.fixture
+def run(case: Case, device: Runtime, backend: Any) -> Iterator[Run]:
+    with case.graph.compile(runtime=device, backend=backend) as exe:
+        yield Run(case, exe)
+
+
+def test_every_launch_gives_the_bytes_of_numpy(run: Run) -> None:
+    run.agree()
+    for given in run.case.launches:
+        run.launch(given)
+        run.agree()
+
+
+def test_launches_in_a_row_follow_each_other(run: Run) -> None:
+    for given in (*run.case.launches, {}, {}):
+        run.launch(given)
+    run.agree()
+
+
+def test_a_disabled_node_does_nothing_until_it_is_enabled(run: Run) -> None:
+    for given in run.case.launches:
+        run.launch(given)
+    for node in run.case.ops if run.case.toggles is None else run.case.toggles:
+        run.exe.disable(node)
+        run.launch({}, off=(node,))
+        run.agree()
+        run.exe.enable(node)
+        run.launch({})
+        run.agree()
+
+
+def test_all_nodes_can_be_disabled_at_once(run: Run) -> None:
+    names = tuple(run.case.ops if run.case.toggles is None else run.case.toggles)
+    for given in run.case.launches:
+        run.launch(given)
+    for node in names:
+        run.exe.disable(node)
+    run.launch({}, off=names)
+    run.agree()
+    for node in names:
+        run.exe.enable(node)
+    run.launch({})
+    run.agree()
+
+
+def test_set_changes_a_node_and_changes_it_back(run: Run) -> None:
+    for given in run.case.launches:
+        run.launch(given)
+    for node, fields, op in run.case.sets:
+        before = {name: getattr(run.case.graph[node], name) for name in fields}
+        run.exe.set(node, **fields)
+        run.launch({}, **{node: op})
+        run.agree()
+        run.exe.set(node, **before)
+        run.launch({})
+        run.agree()
+
+
+def test_profile_is_one_launch_and_leaves_the_graph_as_it_was(run: Run) -> None:
+    case = run.case
+    for given in case.launches:
+        run.parameters |= given
+        timeline = run.exe.profile(**given)
+        case.apply(run.values, run.parameters)
+        run.agree()
+        run.launch({})
+        run.agree()
+    assert all(span.stop >= span.start for span in timeline.spans)
+    for node, fields, op in case.sets:
+        run.exe.set(node, **fields)
+        run.launch({}, **{node: op})
+        run.agree()
+
+
+def test_a_clone_goes_on_where_the_original_is(run: Run) -> None:
+    for given in run.case.launches:
+        run.launch(given)
+    external = any(isinstance(array, hg.ExternalArray) for array in run.case.graph.arrays.values())
+    if external or run.case.hidden:
+        pytest.skip("a clone shares external memory with the original and does not take over what cannot be read")
+    values = {name: array.copy() for name, array in run.values.items()}
+    with run.exe.clone() as twin:
+        twin.run()
+        run.case.apply(values, run.parameters)
+        for name in run.readable:
+            assert twin.read(name).tobytes() == values[name].tobytes(), name
+    run.agree()
+
+
+def test_updating_to_the_same_graph_changes_nothing(run: Run, name: str, device: Runtime) -> None:
+    for given in run.case.launches:
+        run.launch(given)
+    twin = build(name, device).graph
+    if any(isinstance(array, hg.ExternalArray) for array in twin.arrays.values()):
+        pytest.skip("other external memory is another graph")
+    changes = [c for c in hg.explain_update(run.case.graph, twin).changes if c.field not in ("kernel", "args", "semaphore", "workflow")]
+    assert not changes
+    run.exe.update(twin, rebuild=True)
+    run.exe.run()
+    run.case.apply(run.values, run.parameters)
+    if not run.case.hidden:
+        run.agree()
+
+
+# -- structure -----------------------------------------------------------------------------------------------------------------
+
+
+def check_structure(exe: hg.Executable, runtime: Runtime) -> None:
+    program = exe._program
+    assert isinstance(program, GraphProgram)
+    steps, nodes = exe.plan.steps, program.nodes
+    assert len(set(nodes)) == len(nodes) == len(steps)
+    assert set(runtime.graph_get_nodes(program.graph)) == set(nodes)
+    wanted = {(nodes[source], nodes[step.index]) for step in steps for source in step.deps}
+    got = runtime.graph_get_edges(program.graph)
+    assert len(got) == len(set(got))
+    assert set(got) == wanted
+    for node, operation in zip(nodes, program.operations):
+        assert runtime.graph_node_get_type(node) is NODE_TYPES[type(operation)]
+
+
+def test_the_graph_on_the_device_has_the_nodes_and_edges_of_the_plan(case: Case, device: Runtime, graph_backend: Any) -> None:
+    if case.expands and graph_backend == "capture":
+        pytest.skip("what a captured function issues becomes nodes of its own")
+    with case.graph.compile(runtime=device, backend=graph_backend) as exe:
+        exe.launch(**case.launches[0])
+        check_structure(exe, device)
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder()
+
+
+def test_the_recorded_graph_has_the_nodes_and_edges_of_the_plan(name: str, recorder: Recorder, graph_backend: Any) -> None:
+    case = build(name, recorder)
+    if case.expands and graph_backend == "capture":
+        pytest.skip("what a captured function issues becomes nodes of its own")
+    with case.graph.compile(runtime=recorder, backend=graph_backend) as exe:
+        exe.launch(**case.launches[0])
+        check_structure(exe, recorder)
+
+
+def test_closing_returns_everything(name: str, recorder: Recorder, backend: Any) -> None:
+    case = build(name, recorder)
+    exe = case.graph.compile(runtime=recorder, backend=backend)
+    for given in case.launches:
+        exe.launch(**given)
+    for node, fields, _ in case.sets:
+        exe.set(node, **fields)
+    exe.profile()
+    exe.clone().close()
+    exe.close()
+    case.finish()
+    assert recorder.live == {}
+    exe.close()
+
+
+def test_every_call_that_fails_leaves_nothing_behind(name: str, recorder: Recorder, backend: Any) -> None:
+    """Each call of compiling, launching, changing and closing fails once, in turn."""
+    case = build(name, recorder)
+    before = recorder.live
+    n = 0
+    while True:
+        n += 1
+        recorder.fail_at(n, code=2)
+        exe = None
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                exe = case.graph.compile(runtime=recorder, backend=backend)
+                for given in case.launches:
+                    exe.run(**given)
+                exe.close()
+        except hg.HipError as error:
+            assert error.code == 2
+            assert error.api.startswith("hip")
+            about = [call for call in (error.api,) if "Add" in call and "Node" in call]
+            assert not about or error.node in names_in(case)
+            if exe is not None:
+                exe.close()
+        else:
+            assert recorder._failures, "a failure was swallowed"
+            recorder._failures.clear()
+            break
+        assert recorder.live == before, f"after call {n} failed: {recorder.calls[-1]}"
+        assert not recorder._captures
+    assert n > 3
+
+
+def names_in(case: Case) -> set[str]:
+    """Return the names of all nodes, those inside children included."""
+    found: set[str] = set()
+
+    def visit(workflow: hg.Workflow, prefix: str) -> None:
+        for node in workflow.nodes:
+            found.update((prefix + node.name, node.name))
+            if isinstance(node, hg.ChildGraphNode):
+                visit(node.workflow, f"{prefix}{node.name}/")
+
+    visit(case.graph.workflow(), "")
+    return found

@@ -1,0 +1,444 @@
+"""The command line: what each command prints, and its exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from specimens import everything, pipeline
+
+from hipgraphdsl import cli, open_runtime
+from hipgraphdsl.errors import HipGraphError, RuntimeUnavailable
+from hipgraphdsl.graph import Graph
+
+PROGRAM = '''
+import numpy as np
+import hipgraphdsl as hg
+
+SOURCE = """
+extern "C" __global__ void scale(float* x, float a, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) x[i] *= a;
+}
+"""
+
+def double(values):
+    values *= 2
+
+def build():
+    g = hg.Graph("demo")
+    h = g.host_array("h", np.arange(8, dtype="float32"))
+    x = g.device_array("x", shape=8, dtype="float32")
+    a = g.param("a", "float32", default=2.0)
+    g.memcpy(x, h, name="in")
+    g.kernel(hg.Module(SOURCE)["scale"], grid=1, block=8, args=(x, a, 8))
+    g.memcpy(h, x, name="out")
+    g.host(double, args=(h,))
+    return g
+
+def racing():
+    g = hg.Graph("racing", infer=False)
+    x = g.device_array("x", shape=8, dtype="float32")
+    g.memset(x, 0, name="first")
+    g.memset(x, 1, name="second")
+    return g
+
+def needs(n):
+    return build()
+
+ready = build()
+number = 3
+
+def fails():
+    return 1 / 0
+
+def wrong():
+    g = hg.Graph("wrong")
+    g.device_array("x", shape=0, dtype="float32")
+'''
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    path = tmp_path / f"demo_{abs(hash(str(tmp_path)))}.py"
+    path.write_text(PROGRAM)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.chdir(tmp_path)
+    return str(path)
+
+
+@pytest.fixture
+def cpu() -> None:
+    try:
+        open_runtime("cpu")
+    except (RuntimeUnavailable, ImportError, AttributeError) as error:
+        pytest.skip(f"runtime 'cpu' is not available: {error}")
+
+
+class Output:
+    def __init__(self, status: int, out: str, err: str) -> None:
+        self.status, self.out, self.err = status, out, err
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Any:
+    def call(*arguments: str) -> Output:
+        try:
+            status = cli.main([str(argument) for argument in arguments])
+        except SystemExit as error:  # argparse ends the program itself
+            status = int(error.code or 0)
+        captured = capsys.readouterr()
+        return Output(status, captured.out, captured.err)
+
+    return call
+
+
+# -- finding a workflow ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", ["", ":build", ":ready"])
+def test_python_file_names_its_graph(run: Any, program: str, suffix: str) -> None:
+    done = run("show", program + suffix)
+    assert done.status == 0
+    assert done.out.startswith("demo: 4 nodes")
+
+
+def test_module_names_its_graph(run: Any, program: str) -> None:
+    assert run("show", Path(program).stem + ":racing").out.startswith("racing: 2 nodes")
+
+
+@pytest.mark.parametrize("extension", [".json", ".yaml", ".graphml"])
+def test_workflow_file_is_loaded(run: Any, program: str, tmp_path: Path, extension: str) -> None:
+    if extension == ".yaml":
+        pytest.importorskip("yaml")
+    path = tmp_path / f"demo{extension}"
+    assert run("show", program, "-o", path).status == 0
+    assert run("diff", program, path, "--exit-code").status == 0
+
+
+def test_example_whose_name_is_no_identifier_is_found(run: Any, program: str, tmp_path: Path) -> None:
+    other = tmp_path / "01_demo.py"
+    other.write_text(PROGRAM)
+    assert run("show", other).status == 0
+    assert run("show", other, "-o", tmp_path / "g.json").status == 0
+    assert '"fn": "01_demo:double"' in (tmp_path / "g.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "said"),
+    [
+        ("nowhere.py", 2, "no file 'nowhere.py'"),
+        ("nowhere.json", 2, "cannot be read"),
+        ("no_such_module_here", 2, "no file and no module"),
+        ("{program}:nothing", 2, "has no 'nothing'; its Graphs and functions are"),
+        ("{program}:number", 2, "is a int, not a Graph"),
+        ("{program}:needs", 2, "needs the arguments n"),
+        ("{program}:", 2, "ends with ':'"),
+        ("{program}:fails", 1, "ZeroDivisionError: division by zero at"),
+        ("{program}:wrong", 1, "each extent of a shape is at least 1"),
+        (".", 2, "is a folder"),
+        ("a b", 2, "neither a file nor a module"),
+    ],
+)
+def test_what_is_no_workflow_is_named(run: Any, program: str, spec: str, status: int, said: str) -> None:
+    done = run("check", spec.replace("{program}", program))
+    assert (done.status, done.out) == (status, "")
+    assert said in done.err
+    assert "Traceback" not in done.err
+
+
+def test_broken_program_is_named_with_its_line(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    path = tmp_path / "broken_program.py"
+    path.write_text("x = 1\nif x\n")
+    done = run("check", path)
+    assert done.status == 1
+    assert f"{path}:2" in done.err
+    path.write_text("raise SystemExit(5)")
+    assert run("check", path).status == 1
+    path.write_text("import no_such_module_here")
+    assert "No module named 'no_such_module_here'" in run("check", path).err
+
+
+def test_broken_file_is_named_with_its_line(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "g.json"
+    path.write_text('{"hipgraphdsl": 1,\n "name": 3}')
+    done = run("check", path)
+    assert done.status == 1
+    assert f"{path}: workflow file, line 2, name:" in done.err
+    path.write_bytes(b"\xff\xfe")
+    assert "no UTF-8 text" in run("check", path).err
+
+
+def test_verbose_shows_the_traceback(run: Any, program: str) -> None:
+    assert "Traceback" in run("-v", "check", f"{program}:fails").err
+
+
+# -- check -------------------------------------------------------------------------------------------------------------
+
+
+def test_check_ends_with_0_or_1(run: Any, program: str) -> None:
+    assert run("check", program).status == 0
+    done = run("check", f"{program}:racing")
+    assert done.status == 1
+    assert "HG20" in done.out
+
+
+def test_check_writes_json_and_sarif(run: Any, program: str, tmp_path: Path) -> None:
+    assert json.loads(run("check", f"{program}:racing", "--format", "json").out)["ok"] is False
+    path = tmp_path / "out.sarif"
+    done = run("check", f"{program}:racing", "--format", "sarif", "-o", path)
+    assert (done.status, done.out) == (1, "")
+    assert json.loads(path.read_text())["version"] == "2.1.0"
+
+
+def test_check_knows_targets(run: Any, program: str) -> None:
+    assert run("check", program, "--target", "amd:gfx942").status == 0
+    done = run("check", program, "--target", "riva")
+    assert done.status == 1
+    assert "no target 'riva'" in done.err
+
+
+# -- show, diff, schema ------------------------------------------------------------------------------------------------
+
+
+def test_show_lists_arrays_parameters_and_nodes(run: Any, program: str) -> None:
+    lines = [line.split() for line in run("show", program).out.splitlines()]
+    assert ["h", "host", "float32", "8", "32", "B", "given"] in lines
+    assert ["a", "float32", "scalar", "2.0"] in lines
+    assert ["scale", "kernel", "scale<<<1,", "8>>>", "in"] in lines
+
+
+def test_show_counts_the_rows_that_it_leaves_out(run: Any, program: str) -> None:
+    assert "... 2 more rows" in run("show", program, "--rows", "2").out
+
+
+def test_show_names_children_and_everything_else(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "g.json"
+    everything().export(path)
+    out = run("show", path).out
+    assert "\n  scale " in out
+    assert "not supplied" in out
+
+
+def test_show_plan(run: Any, program: str) -> None:
+    assert "plan of 'demo': 4 steps" in run("show", program, "--plan").out
+    assert run("show", program, "--plan", "--lanes", "zero").status == 2
+
+
+def test_show_refuses_formats_and_options_that_are_not_there(run: Any, program: str, tmp_path: Path) -> None:
+    done = run("show", program, "-o", tmp_path / "g.docx")
+    assert (done.status, "formats are" in done.err) == (1, True)
+    assert run("show", program, "-o", tmp_path / "g.json", "--option", "colour=1").status == 1
+    assert run("show", program, "--option", "colour=1").status == 2
+
+
+def test_diff_tells_what_changed(run: Any, program: str) -> None:
+    done = run("diff", program, f"{program}:racing")
+    assert done.status == 0
+    assert "+ node 'first'" in done.out
+    assert run("diff", program, f"{program}:racing", "--exit-code").status == 1
+    assert json.loads(run("diff", program, program, "--json").out)["same"] is True
+
+
+def test_schema_is_json(run: Any) -> None:
+    assert json.loads(run("schema").out)["title"] == "hipgraphdsl workflow"
+
+
+# -- run ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("cpu")
+def test_run_prints_what_the_host_arrays_hold(run: Any, program: str) -> None:
+    done = run("run", program, "--runtime", "cpu", "--param", "a=3")
+    assert done.status == 0
+    assert ["h", "float32", "8", "0", "42", "21"] in [line.split() for line in done.out.splitlines()]
+
+
+@pytest.mark.usefixtures("cpu")
+@pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
+def test_run_repeats_on_every_backend(run: Any, program: str, backend: str) -> None:
+    done = run("run", program, "--runtime", "cpu", "--backend", backend, "--repeat", "3", "--param", "a=0.5", "--json")
+    data = json.loads(done.out)
+    assert data["launches"] == 3
+    assert data["arrays"][0]["max"] == 7.0
+    assert data["launch_us"] > 0
+
+
+@pytest.mark.usefixtures("cpu")
+def test_run_saves_arrays(run: Any, program: str, tmp_path: Path) -> None:
+    assert run("run", program, "--runtime", "cpu", "--save", f"x={tmp_path / 'x.npy'}").status == 0
+    assert np.load(tmp_path / "x.npy").tolist() == [2.0 * i for i in range(8)]
+
+
+@pytest.mark.usefixtures("cpu")
+def test_run_of_a_file_says_that_it_is_native_code(run: Any, program: str, tmp_path: Path) -> None:
+    path = tmp_path / "g.json"
+    run("show", program, "-o", path)
+    refused = run("run", path, "--runtime", "cpu")
+    assert refused.status == 1
+    assert "double: callback" in refused.err
+    done = run("run", path, "--runtime", "cpu", "--import-callbacks", "--json")
+    assert "native code" in done.err
+    assert json.loads(done.out)["arrays"][0]["max"] == 28.0
+
+
+@pytest.mark.usefixtures("cpu")
+def test_run_takes_the_values_of_large_arrays(run: Any, tmp_path: Path) -> None:
+    g = Graph("large")
+    h = g.host_array("h", np.arange(5000, dtype="float32"))
+    x = g.device_array("x", shape=5000, dtype="float32")
+    out = g.host_array("out", shape=5000, dtype="float32")
+    g.memcpy(x, h)
+    g.memcpy(out, x)
+    g.export(tmp_path / "g.json")
+    np.save(tmp_path / "h.npy", np.full(5000, 7, "float32"))
+    assert "h: initial values" in run("run", tmp_path / "g.json", "--runtime", "cpu").err
+    done = run("run", tmp_path / "g.json", "--runtime", "cpu", "--array", f"h={tmp_path / 'h.npy'}", "--json")
+    assert json.loads(done.out)["arrays"][0]["mean"] == 7.0
+    assert "SHA-256" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--param", "b=1"), "no parameter 'b'; its parameters are 'a'"),
+        (("--param", "a"), "NAME=VALUE"),
+        (("--param", "a=two"), "'two' is no value"),
+        (("--param", "a=1", "--param", "a=2"), "twice"),
+        (("--repeat", "0"), "--repeat"),
+        (("--save", "q=q.npy"), "no array 'q'"),
+        (("--read", "q"), "no array 'q'"),
+        (("--array", "h=nowhere.npy"), "nowhere.npy"),
+        (("--import-callbacks",), "workflow files"),
+        (("--lanes", "0"), "lanes"),
+        (("--backend", "magic"), "invalid choice"),
+    ],
+)
+def test_run_refuses_what_it_cannot_use(run: Any, program: str, arguments: tuple[str, ...], said: str) -> None:
+    done = run("run", program, *arguments)
+    assert done.status == 2
+    assert said in done.err
+
+
+@pytest.mark.parametrize("runtime", ["amd", "nvidia"])
+def test_missing_runtime_ends_with_3(run: Any, program: str, runtime: str) -> None:
+    try:
+        open_runtime(runtime)
+    except RuntimeUnavailable:
+        done = run("run", program, "--runtime", runtime)
+        assert done.status == 3
+        assert f"runtime {runtime!r}" in done.err
+    except HipGraphError:
+        pytest.skip(f"runtime {runtime!r} is there and refuses")
+    else:
+        pytest.skip(f"runtime {runtime!r} is there")
+
+
+def test_race_is_refused_before_anything_runs(run: Any, program: str) -> None:
+    done = run("run", f"{program}:racing", "--dry-run")
+    assert done.status == 1
+    assert "graph 'racing' has" in done.err
+    assert run("run", f"{program}:racing", "--dry-run", "--no-check").status == 0
+
+
+def test_dry_run_prints_the_calls(run: Any, program: str) -> None:
+    done = run("run", program, "--dry-run", "--repeat", "2")
+    assert done.status == 0
+    assert "hipGraphAddKernelNode(" in done.out
+    assert done.out.count("hipGraphLaunch(") == 2
+    data = json.loads(run("run", program, "--dry-run", "--backend", "capture", "--json").out)
+    assert "hipStreamBeginCapture" in {call["api"] for call in data["compile"]}
+
+
+# -- verify, bench, info -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("cpu")
+def test_verify_ends_with_0_for_a_sound_workflow(run: Any, program: str) -> None:
+    done = run("verify", program, "--runtime", "cpu", "--orders", "2", "--repeats", "1", "--json")
+    assert done.status == 0
+    assert json.loads(done.out)
+
+
+def test_bench_lists_what_there_is(run: Any) -> None:
+    done = run("bench", "--help")
+    assert done.status == 0
+    assert "benchmarks:" in done.out
+    done = run("bench", "nothing")
+    assert done.status == 2
+    assert "no benchmark 'nothing'" in done.err
+
+
+def test_bench_hands_options_to_the_benchmark(run: Any) -> None:
+    done = run("bench", "cpu", "--help")
+    assert done.status == 0
+    assert "usage: hipgraphdsl bench cpu" in done.out
+
+
+@pytest.mark.usefixtures("cpu")
+def test_info_says_which_runtimes_are_there_and_why_others_are_not(run: Any) -> None:
+    data = json.loads(run("info", "--json").out)
+    assert data["runtimes"]["cpu"]["available"]
+    for facts in data["runtimes"].values():
+        assert facts["available"] or facts["why"]
+    assert "cpu: cpu" in run("info").out
+
+
+def test_info_lists_the_defects_of_a_target(run: Any) -> None:
+    done = run("info", "--target", "amd:gfx942@7.2")
+    assert done.status == 0
+    assert "disabled-drops-edges" in done.out
+    assert json.loads(run("info", "--target", "cpu", "--json").out)["defects"] == []
+
+
+# -- as a process ------------------------------------------------------------------------------------------------------
+
+
+def process(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(cli.__file__).parent.parent), *sys.path])}
+    return subprocess.run(
+        [sys.executable, "-m", "hipgraphdsl", *arguments], capture_output=True, text=True, env=environment, **options
+    )
+
+
+def test_python_dash_m_runs_it(program: str) -> None:
+    done = process("show", program)
+    assert done.returncode == 0
+    assert done.stdout.startswith("demo:")
+    assert process("--version").stdout.startswith("hipgraphdsl ")
+    assert process().returncode == 2
+
+
+@pytest.mark.parametrize("command", ["show", "check", "diff", "run"])
+def test_help_has_examples(command: str, run: Any) -> None:
+    done = run(command, "--help")
+    assert done.status == 0
+    assert f"examples:\n  hipgraphdsl {command} " in done.out
+
+
+def test_closed_pipe_ends_quietly(tmp_path: Path) -> None:
+    pipeline(400).export(tmp_path / "g.json")
+    shell = f"'{sys.executable}' -m hipgraphdsl show g.json --rows 0 | head -1; echo ${{PIPESTATUS[0]}}"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(cli.__file__).parent.parent), *sys.path])}
+    done = subprocess.run(
+        ["bash", "-c", shell], cwd=tmp_path, capture_output=True, text=True, env=environment, check=True
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[0].startswith("pipeline: 1200 nodes")
+    assert done.stdout.splitlines()[1] in ("0", "141")
+
+
+def test_interrupt_ends_with_130(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "load_graph", interrupt)
+    done = run("show", "g.json")
+    assert (done.status, done.err) == (130, "hipgraphdsl: interrupted\n")

@@ -1,0 +1,298 @@
+"""Files: formats by extension, written whole or not at all; GraphML, YAML and Python come back exactly."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pytest
+from specimens import chain, everything, inner, pipeline, report
+
+from hipgraphdsl import export
+from hipgraphdsl.errors import DeclarationError
+from hipgraphdsl.export import FORMATS, export_graph, formats, graphml, need, python, write_file
+from hipgraphdsl.export.json import dumps
+from hipgraphdsl.graph import Graph
+from hipgraphdsl.nodes import EmptyNode
+
+
+def text_of(graph: Graph) -> str:
+    return dumps(graph.workflow())
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("extension", [".json", ".graphml", ".py"])
+def test_extension_names_the_format(tmp_path: Path, extension: str) -> None:
+    path = tmp_path / f"g{extension}"
+    pipeline().export(path)
+    assert path.read_text() == export.render(pipeline().workflow(), extension)
+    assert os.listdir(tmp_path) == [path.name]
+
+
+def test_unknown_extension_lists_those_that_exist(tmp_path: Path) -> None:
+    with pytest.raises(DeclarationError) as caught:
+        pipeline().export(tmp_path / "g.docx")
+    assert "'.docx'" in str(caught.value)
+    assert all(extension in str(caught.value) for extension in formats())
+    with pytest.raises(DeclarationError, match="needs an extension"):
+        pipeline().export(tmp_path / "g")
+
+
+def test_unknown_option_lists_those_that_exist(tmp_path: Path) -> None:
+    with pytest.raises(DeclarationError, match="no option 'colour'"):
+        pipeline().export(tmp_path / "g.json", colour=1)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("extension", FORMATS)
+def test_every_listed_format_is_there(extension: str) -> None:
+    entry = FORMATS[extension]
+    if extension not in formats():
+        pytest.skip(f"hipgraphdsl.export.{entry.module} is not in this build")
+    assert callable(getattr(importlib.import_module(f"hipgraphdsl.export.{entry.module}"), entry.function))
+
+
+def test_failed_export_leaves_the_earlier_file(tmp_path: Path) -> None:
+    path = tmp_path / "g.json"
+    path.write_text("earlier")
+    g = Graph("g")
+    g.host(lambda: None)
+    with pytest.raises(DeclarationError):
+        g.export(path)
+    assert path.read_text() == "earlier"
+    assert os.listdir(tmp_path) == ["g.json"]
+
+
+def test_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DeclarationError, match="nowhere"):
+        pipeline().export(tmp_path / "nowhere" / "g.json")
+
+
+def test_interrupted_write_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(self: Path, target: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_file(tmp_path / "g.json", "text")
+    assert os.listdir(tmp_path) == []
+
+
+def test_written_file_keeps_mode_and_link(tmp_path: Path) -> None:
+    real, link = tmp_path / "real.txt", tmp_path / "link.txt"
+    real.write_text("old")
+    real.chmod(0o640)
+    link.symlink_to(real)
+    write_file(link, b"new")
+    assert link.is_symlink()
+    assert real.read_text() == "new"
+    assert real.stat().st_mode & 0o777 == 0o640
+
+
+def test_new_file_has_the_usual_mode(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.write_text("")
+    write_file(tmp_path / "g.json", "text")
+    assert (tmp_path / "g.json").stat().st_mode == plain.stat().st_mode
+
+
+def test_device_is_written_to_and_not_replaced() -> None:
+    write_file(os.devnull, "text")
+    assert not Path(os.devnull).is_file()
+
+
+def test_missing_package_says_what_to_install() -> None:
+    with pytest.raises(DeclarationError, match=r'pip install "hipgraphdsl\[viz\]"'):
+        need("no_such_package_anywhere", "viz")
+
+
+def test_formats_load_nothing_before_they_are_asked_for() -> None:
+    code = (
+        "import sys, hipgraphdsl.export; print([m for m in sys.modules if m in ('matplotlib', 'yaml', 'pygraphviz')])"
+    )
+    import subprocess
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+# -- GraphML and networkx ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [everything, pipeline, inner, lambda: Graph("empty")])
+def test_graphml_comes_back_exactly(make: object) -> None:
+    graph = make()  # type: ignore[operator]  # the functions above
+    back = graphml.loads(graphml.render(graph.workflow()), Graph)
+    assert text_of(back) == text_of(graph)
+
+
+def test_graphml_that_networkx_read_and_wrote_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "g.graphml"
+    everything().export(path)
+    nx.write_graphml(nx.read_graphml(path), tmp_path / "again.graphml")
+    back = graphml.from_networkx(nx.read_graphml(tmp_path / "again.graphml"), Graph)
+    assert text_of(back) == text_of(everything())
+
+
+def test_edge_that_a_tool_added_becomes_an_order() -> None:
+    dag = nx.parse_graphml(graphml.render(pipeline(2).workflow()))
+    dag.add_edge("D2H0", "H2D1")
+    back = graphml.from_networkx(dag, Graph)
+    assert back.dag.edges["D2H0", "H2D1"]["reason"] == "after"
+
+
+def test_graph_of_models_comes_back_with_its_edges() -> None:
+    g = pipeline(3)
+    g.order("D2H0", "H2D1")
+    back = graphml.from_networkx(g.dag, Graph)
+    assert sorted(text_of(back).split("\n")) == sorted(text_of(g).split("\n"))  # arrays stand in order of first use
+    assert [n.name for n in back.nodes] == [n.name for n in g.nodes]
+
+
+def test_networkx_graph_without_models_is_refused() -> None:
+    dag: nx.DiGraph[str] = nx.DiGraph()
+    dag.add_node("a")
+    with pytest.raises(DeclarationError, match="'a' of the networkx graph has no model"):
+        graphml.from_networkx(dag, Graph)
+    dag.add_node("a", node=EmptyNode(name="b"))
+    with pytest.raises(DeclarationError, match="holds a model named 'b'"):
+        graphml.from_networkx(dag, Graph)
+    with pytest.raises(DeclarationError, match="DiGraph"):
+        graphml.from_networkx(nx.Graph(), Graph)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "no xml",
+        "<graphml/>",
+        '<!DOCTYPE x [<!ENTITY a "aaaa">]><graphml/>',
+        '<graphml xmlns="http://graphml.graphdrawing.org/xmlns"><graph edgedefault="undirected"/></graphml>',
+        '<graphml xmlns="http://graphml.graphdrawing.org/xmlns"><graph edgedefault="directed"><node id="a"/></graph></graphml>',
+    ],
+)
+def test_text_that_is_no_graphml_of_a_workflow_is_refused(text: str) -> None:
+    with pytest.raises(DeclarationError):
+        graphml.loads(text, Graph)
+
+
+def test_damaged_graphml_is_refused() -> None:
+    text = graphml.render(pipeline().workflow())
+    for old, new in (
+        ("memcpy", "memcopy"),
+        ("hipgraphdsl&quot;", "x&quot;"),
+        ("name&quot;: &quot;H2D1", "name&quot;: &quot;H2D9"),
+        ("{", "["),
+    ):
+        damaged = text.replace(old, new).replace(old.replace("&quot;", '"'), new.replace("&quot;", '"'))
+        with pytest.raises(DeclarationError):
+            graphml.loads(damaged, Graph)
+
+
+# -- YAML --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [everything, pipeline, inner, lambda: Graph("empty")])
+def test_yaml_comes_back_exactly(make: object) -> None:
+    pytest.importorskip("yaml")
+    from hipgraphdsl.export import yaml
+
+    graph = make()  # type: ignore[operator]  # the functions above
+    assert text_of(yaml.loads(yaml.render(graph.workflow()), Graph)) == text_of(graph)
+
+
+def test_yaml_text_that_looks_like_something_else_stays_text() -> None:
+    pytest.importorskip("yaml")
+    from hipgraphdsl.export import yaml
+
+    g = Graph("no")
+    for name in ("yes", "12:30", "0x1f", "1e5", "null", "~", "2024-01-01", "- a"):
+        g.empty(name=name)
+    g.host(report, args=("on", "0o7", "a: b\nc", " lead", "12", ""))
+    assert text_of(yaml.loads(yaml.render(g.workflow()), Graph)) == text_of(g)
+
+
+def test_yaml_shows_kernel_source_as_text() -> None:
+    pytest.importorskip("yaml")
+    text = export.render(pipeline().workflow(), ".yaml")
+    assert "\n      __device__ int counters[4];\n" in str(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: &x [1]\nb: *x", "anchors"),
+        ("a: !!python/object/apply:os.system ['x']", "tags"),
+        ("[" * 100, "nested deeper than 64"),
+        ("a: 1\na: 2", "stands twice"),
+        ("a: [1", "line"),
+        ("", "begins with"),
+        ("hipgraphdsl: 1\nname: g\nnodes: [{name: a, kind: nothing}]", "no kind 'nothing'"),
+    ],
+)
+def test_yaml_that_is_no_workflow_is_refused(text: str, said: str) -> None:
+    pytest.importorskip("yaml")
+    from hipgraphdsl.export import yaml
+
+    with pytest.raises(DeclarationError) as caught:
+        yaml.loads(text, Graph)
+    assert said in str(caught.value)
+
+
+# -- Python ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run_program(tmp_path: Path) -> Iterator[object]:
+    def run(text: str) -> Graph:
+        path = tmp_path / "program.py"
+        path.write_text(text)
+        spec = importlib.util.spec_from_file_location("program", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        graph: Graph = module.build()
+        return graph
+
+    yield run
+    sys.modules.pop("program", None)
+
+
+@pytest.mark.parametrize("make", [everything, pipeline, inner, lambda: chain(5), lambda: Graph("empty")])
+def test_python_program_declares_the_same_workflow(make: object, run_program: object, tmp_path: Path) -> None:
+    graph = make()  # type: ignore[operator]  # the functions above
+    if "large" in graph.arrays:
+        np.save(tmp_path / "large.npy", graph.arrays["large"].initial)
+    assert text_of(run_program(python.render(graph.workflow()))) == text_of(graph)  # type: ignore[operator]  # the fixture
+
+
+def test_names_cannot_become_code(run_program: object) -> None:
+    g = Graph('"""; raise SystemExit("graph") #')
+    x = g.device_array("'); raise SystemExit('array') #", shape=4, dtype="float32")
+    g.device_array("g", shape=1, dtype="int8")
+    g.device_array("class", shape=1, dtype="int8")
+    g.device_array("1 2", shape=1, dtype="int8")
+    g.memset(x, 0, name='a\\"; raise SystemExit("node") #')
+    g.host(report, args=('"""\n\'\\',), name="\\")
+    assert text_of(run_program(python.render(g.workflow()))) == text_of(g)  # type: ignore[operator]  # the fixture
+
+
+def test_lambda_cannot_be_written_as_python() -> None:
+    g = Graph("g")
+    g.host(lambda: None, name="talk")
+    with pytest.raises(DeclarationError, match="node 'talk' cannot be written as Python"):
+        python.render(g.workflow())
+
+
+def test_export_graph_takes_a_workflow(tmp_path: Path) -> None:
+    export_graph(pipeline().workflow(), str(tmp_path / "g.json"))
+    assert (tmp_path / "g.json").exists()

@@ -1,0 +1,578 @@
+"""The file form of a workflow: exact round trips, one-line diffs, and hostile text."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import logging
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import specimens
+from hypothesis import given
+from hypothesis import strategies as st
+from specimens import chain, everything, inner, module, pipeline, report
+
+from hipgraphdsl.errors import DeclarationError
+from hipgraphdsl.export import json_text
+from hipgraphdsl.export.document import callback_path
+from hipgraphdsl.export.json import dumps, loads
+from hipgraphdsl.export.schema import schema
+from hipgraphdsl.graph import Graph
+from hipgraphdsl.kernels import Module
+from hipgraphdsl.nodes import KINDS, HostNode, UnboundCallback
+
+
+def text_of(graph: Graph) -> str:
+    return dumps(graph.workflow())
+
+
+def refused(text: str, **supplies: Any) -> str:
+    with pytest.raises(DeclarationError) as caught:
+        loads(text, Graph, **supplies)
+    return str(caught.value)
+
+
+def changed(change: Callable[[Any], None], graph: Graph | None = None) -> str:
+    """Return a file with one thing changed."""
+    data = json.loads(text_of(graph or everything()))
+    change(data)
+    return json.dumps(data)
+
+
+def node(data: Any, name: str) -> Any:
+    return next(n for n in data["nodes"] if n["name"] == name)
+
+
+# -- what comes back ---------------------------------------------------------------------------------------------------
+
+
+def test_specimen_holds_every_kind() -> None:
+    assert {n.kind for n in everything().nodes} == set(KINDS)
+
+
+def test_round_trip_is_exact() -> None:
+    text = text_of(everything())
+    assert text_of(loads(text, Graph)) == text
+
+
+def test_round_trip_keeps_edges_and_their_reasons() -> None:
+    old = everything().workflow()
+    new = loads(dumps(old), Graph).workflow()
+    assert new.predecessors == old.predecessors
+    assert new.reasons == old.reasons
+
+
+def test_round_trip_keeps_models() -> None:
+    old, new = everything(), loads(text_of(everything()), Graph)
+    for a, b in zip(old.nodes, new.nodes, strict=True):
+        assert type(a) is type(b)
+        assert a.describe() == b.describe()
+        assert [(x.view.name, x.mode) for x in a.accesses] == [(x.view.name, x.mode) for x in b.accesses]
+
+
+def test_initial_values_come_back_to_the_bit() -> None:
+    old, new = everything(), loads(text_of(everything()), Graph)
+    for name in ("hx", "page", "odd", "z", "flags", "records", "half"):
+        was, now = old.arrays[name].initial, new.arrays[name].initial  # type: ignore[attr-defined]  # they have one
+        assert was.tobytes() == now.tobytes()
+        assert was.dtype == now.dtype
+        assert not now.flags.writeable
+
+
+def test_declared_edges_only_comes_back() -> None:
+    g = Graph("plain", infer=False)
+    x = g.device_array("x", shape=4, dtype="float32")
+    g.memset(x, 0, name="a")
+    g.memset(x, 1, name="b", after=["a"])
+    g.memset(x, 2, name="c")
+    g.order("a", "c")
+    back = loads(text_of(g), Graph)
+    assert back.infer is False
+    assert list(back.dag.edges) == [("a", "b"), ("a", "c")]
+
+
+def test_edge_put_into_the_dag_by_hand_is_kept() -> None:
+    g = pipeline(2)
+    g.dag.add_edge("D2H0", "H2D1", reason="mine")
+    g.order("H2D0", "H2D1")  # also makes a new snapshot
+    assert loads(text_of(g), Graph).dag.has_edge("D2H0", "H2D1")
+
+
+def test_cycle_is_stored_and_found_again() -> None:
+    g = pipeline(1)
+    g.order("D2H0", "H2D0")
+    assert not loads(text_of(g), Graph).check().ok
+
+
+def test_shared_child_is_stored_once_and_shared_again() -> None:
+    back = loads(text_of(everything()), Graph)
+    first, second = back["first"], back["second"]
+    assert first.workflow is second.workflow  # type: ignore[attr-defined]  # child nodes
+
+
+def test_children_of_children_come_back() -> None:
+    g: Graph = inner()
+    for level in range(16):
+        outer = Graph(f"level{level}")
+        outer.child(g)
+        g = outer
+    text = text_of(g)
+    assert text_of(loads(text, Graph)) == text
+
+
+def test_children_nested_too_deeply_are_refused() -> None:
+    g: Graph = inner()
+    for level in range(17):
+        outer = Graph(f"level{level}")
+        outer.child(g)
+        g = outer
+    with pytest.raises(DeclarationError, match="nested deeper than 16"):
+        text_of(g)
+
+
+def test_modules_of_one_name_are_told_apart() -> None:
+    g = Graph("g")
+    x = g.device_array("x", shape=4, dtype="float32")
+    for body in ("x[0] = 1;", "x[0] = 2;"):
+        g.kernel(Module(f"__global__ void k(float* x) {{ {body} }}", name="a:b")["k"], 1, 1, args=(x,))
+    text = text_of(g)
+    assert text_of(loads(text, Graph)) == text
+    modules = [m.source for m in loads(text, Graph).workflow().modules]
+    assert len(set(modules)) == 2
+
+
+def test_code_object_is_stored_by_path_and_hash_and_not_read_on_loading(tmp_path: Path) -> None:
+    path = tmp_path / "k.hsaco"
+    path.write_bytes(b"code")
+    g = Graph("g")
+    x = g.device_array("x", shape=4, dtype="float32")
+    g.kernel(Module.from_file(path, {"k": "float*, int"})["k"], 1, 1, args=(x, 3))
+    text = text_of(g)
+    path.unlink()
+    assert text_of(loads(text, Graph)) == text
+
+
+def test_bfloat16_values_come_back() -> None:
+    pytest.importorskip("ml_dtypes")
+    g = Graph("g")
+    g.device_array("b", [0.5, -1.5], dtype="bfloat16")
+    back = loads(text_of(g), Graph)
+    assert np.asarray(back.arrays["b"].initial, "f4").tolist() == [0.5, -1.5]  # type: ignore[attr-defined]  # it has one
+
+
+def test_unpaired_surrogate_in_an_argument_survives() -> None:
+    g = Graph("g")
+    g.host(report, args=("lone \udc80", "ü"))
+    text = text_of(g)
+    text.encode()
+    assert loads(text, Graph)["report"].args == ("lone \udc80", "ü")  # type: ignore[attr-defined]  # a host node
+
+
+# -- how it reads ------------------------------------------------------------------------------------------------------
+
+
+def test_version_comes_first() -> None:
+    assert text_of(pipeline()).splitlines()[1] == ' "hipgraphdsl": 1,'
+
+
+def test_changed_number_is_a_one_line_diff() -> None:
+    old, new = pipeline(8), Graph("pipeline")
+    kernels = module()
+    source, result = (new.host_array(name, shape=(8, 64), dtype="float32") for name in ("source", "result"))
+    work = new.device_array("work", shape=(8, 64), dtype="float32")
+    for i in range(8):
+        new.memcpy(work[i], source[i], name=f"H2D{i}")
+        new.kernel(kernels["scale"], 1, 64, args=(work[i], 3.0 if i == 5 else 2.0, 64), name=f"K{i}")
+        new.memcpy(result[i], work[i], name=f"D2H{i}")
+    pairs = zip(text_of(old).splitlines(), text_of(new).splitlines(), strict=True)
+    assert [a for a, b in pairs if a != b] == [
+        f'  {{"name": "K5", "kind": "kernel", "kernel": "{kernels.name}:scale", "grid": 1, "block": 64,'
+        ' "args": ["work[5, 0:64]", 2.0, 64]},'
+    ]
+
+
+def test_kernel_source_is_stored_line_by_line() -> None:
+    lines = text_of(pipeline()).splitlines()
+    assert '   "__device__ int counters[4];",' in lines
+
+
+def test_float32_arguments_are_stored_as_they_were_written() -> None:
+    assert '"args": [{"param": "field"}, 0.1, 64]' in text_of(everything())
+
+
+# -- callbacks ---------------------------------------------------------------------------------------------------------
+
+
+class _Holder:
+    def method(self) -> None: ...
+
+    def __call__(self) -> None: ...
+
+    @staticmethod
+    def static() -> None: ...
+
+
+def _closure() -> Callable[[], None]:
+    def inside() -> None: ...
+
+    return inside
+
+
+@pytest.mark.parametrize(
+    ("fn", "said"),
+    [
+        (lambda: None, "lambda"),
+        (_closure(), "inside a function"),
+        (_Holder().method, "bound method"),
+        (_Holder(), "object of type _Holder"),
+        (functools.partial(report, 1), "object of type partial"),
+        ([].append, "bound method"),
+    ],
+)
+def test_callback_without_import_path_says_so_with_the_node(fn: Any, said: str) -> None:
+    g = Graph("g")
+    g.host(fn, name="talk")
+    with pytest.raises(DeclarationError) as caught:
+        text_of(g)
+    assert "node 'talk'" in str(caught.value)
+    assert said in str(caught.value)
+    assert caught.value.node == "talk"
+
+
+def test_function_that_was_replaced_has_no_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(specimens, "report", print)
+    with pytest.raises(DeclarationError, match="is not what specimens:report names"):
+        callback_path(report)
+
+
+def test_builtin_and_static_functions_have_a_path() -> None:
+    assert callback_path(print) == "builtins:print"
+    assert callback_path(report) == "specimens:report"
+
+
+def test_function_of_a_program_is_stored_under_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = importlib.util.spec_from_loader("__main__", loader=None)
+    assert spec is not None
+    program = importlib.util.module_from_spec(spec)
+    program.__spec__ = None
+    program.__file__ = str(tmp_path / "01_work.py")
+    exec("def talk(): pass", vars(program))
+    monkeypatch.setitem(sys.modules, "__main__", program)
+    assert callback_path(program.talk) == "01_work:talk"
+    del program.__file__
+    with pytest.raises(DeclarationError, match="stands in no file"):
+        callback_path(program.talk)
+
+
+def test_loading_imports_nothing_and_compile_would_name_the_callback() -> None:
+    text = changed(lambda d: node(d, "report").update(fn="no_such_module_anywhere:talk"))
+    graph = loads(text, Graph)
+    assert "no_such_module_anywhere" not in sys.modules
+    fn = graph["report"].fn  # type: ignore[attr-defined]  # a host node
+    assert fn == UnboundCallback("no_such_module_anywhere:talk")
+    assert ("report", "callback no_such_module_anywhere:talk") in graph.workflow().unbound()
+
+
+@pytest.mark.parametrize("key", ["specimens:report", "report"])
+def test_callback_is_supplied_by_path_or_name(key: str) -> None:
+    graph = loads(text_of(everything()), Graph, callbacks={key: print, "specimens:issue": print})
+    hosts = [n for n in graph.nodes if isinstance(n, HostNode)]
+    assert all(n.fn is print for n in hosts)
+
+
+def test_callback_is_supplied_by_node_name() -> None:
+    graph = loads(text_of(everything()), Graph, callbacks={"report_2": print})
+    assert graph["report_2"].fn is print  # type: ignore[attr-defined]  # a host node
+    assert isinstance(graph["report"].fn, UnboundCallback)  # type: ignore[attr-defined]  # a host node
+
+
+def test_unused_callbacks_and_arrays_are_named() -> None:
+    text = text_of(everything())
+    assert "'repotr'" in refused(text, callbacks={"repotr": print})
+    assert "'lagre'" in refused(text, arrays={"lagre": np.zeros(3)})
+    assert "callable" in refused(text, callbacks={"report": 3})
+
+
+# -- values that are supplied ------------------------------------------------------------------------------------------
+
+
+def test_large_values_are_supplied(caplog: pytest.LogCaptureFixture) -> None:
+    text = text_of(everything())
+    with caplog.at_level(logging.WARNING, "hipgraphdsl"):
+        graph = loads(text, Graph, arrays={"large": np.arange(5000, dtype="u4")})
+    assert not caplog.records
+    assert text_of(graph) == text
+    assert "large" not in dict(graph.workflow().unbound())
+
+
+def test_other_values_are_taken_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "hipgraphdsl"):
+        graph = loads(text_of(everything()), Graph, arrays={"large": np.ones(5000, dtype="u4")})
+    assert "SHA-256" in caplog.text
+    assert graph.arrays["large"].initial.sum() == 5000  # type: ignore[attr-defined]  # it has one
+
+
+def test_values_of_another_shape_or_dtype_are_refused() -> None:
+    text = text_of(everything())
+    assert "array 'large' is uint32[5000]" in refused(text, arrays={"large": np.ones(4999, "u4")})
+    assert "float64[5000]" in refused(text, arrays={"large": np.ones(5000)})
+
+
+def test_external_memory_is_supplied() -> None:
+    memory = np.arange(16, dtype="f4")
+    graph = loads(text_of(everything()), Graph, arrays={"outside": memory})
+    assert graph.arrays["outside"].obj is memory  # type: ignore[attr-defined]  # an external array
+    assert "read-only" in refused(text_of(everything()), arrays={"outside": memory[:].copy().view(_ReadOnly)})
+
+
+class _ReadOnly(np.ndarray[Any, Any]):
+    def __array_finalize__(self, obj: Any) -> None:
+        self.flags.writeable = False
+
+
+def test_unbound_things_are_all_named() -> None:
+    assert {name for name, _ in loads(text_of(everything()), Graph).workflow().unbound()} == {
+        "large", "outside", "seen", "report", "report_2", "issue",
+    }  # fmt: skip
+
+
+# -- what cannot be loaded ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "empty"),
+        ("null", "begins with '{'"),
+        ("[]", "begins with '{'"),
+        ("{}", "no field 'hipgraphdsl'"),
+        ('{"hipgraphdsl": 2, "name": "g", "new": 1}', "version 2"),
+        ('{"hipgraphdsl": "1", "name": "g"}', "integer"),
+        ('{"hipgraphdsl": true, "name": "g"}', "integer"),
+        ('{"hipgraphdsl": 1}', "'name' is missing"),
+        ('{"hipgraphdsl": 1, "name": "g", "colour": 3}', "'colour'"),
+        ('{"hipgraphdsl": 1, "name": "g", "name": "h"}', "stands twice"),
+        ('{"hipgraphdsl": 1, "name": "g"} x', "follows the end"),
+        ('{"hipgraphdsl": 1, "name": "g", "nodes": {}}', "begins with '['"),
+        ('{"hipgraphdsl": 1, "name": "g", "nodes": [3]}', "nodes[0]: a node is an object"),
+        ('{"hipgraphdsl": 1, "name": "g", "infer": 1}', "'infer' is true or false"),
+        ('{"hipgraphdsl": 1, "name": NaN}', "no JSON"),
+        ('{"hipgraphdsl": 1e999, "name": "g"}', "too large"),
+        ('{"hipgraphdsl": ' + "9" * 5000 + "}", "5000 digits"),
+        ("[" * 100_000, "nested deeper than 64"),
+        ('{"a":' * 100_000, "nested deeper than 64"),
+        ('{"hipgraphdsl": 1, "name": "' + "x" * 100_000 + '"}', "cannot name a graph"),
+        ('{"hipgraphdsl": 1, "name": "\\', "ends too early"),
+    ],
+)
+def test_text_that_is_no_workflow_is_refused(text: str, said: str) -> None:
+    assert said in refused(text)
+
+
+def test_file_over_the_size_limit_is_refused_at_once() -> None:
+    assert "64 MB" in refused(" " * (64 * 2**20 + 1))
+
+
+def test_brackets_inside_text_do_not_count_as_nesting() -> None:
+    g = Graph("g")
+    g.host(report, args=("[" * 500 + '\\"' * 3 + "{" * 500 + "\\",))
+    assert loads(text_of(g), Graph)["report"].args == g["report"].args  # type: ignore[attr-defined]  # host nodes
+
+
+def test_too_many_nodes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_text, "MAX_NODES", 1000)
+    text = '{"hipgraphdsl": 1, "name": "g", "nodes": [' + "1," * 1000 + "1]}"
+    assert "at most 1000 nodes" in refused(text)
+
+
+def test_huge_shape_allocates_nothing() -> None:
+    def grow(data: Any) -> None:
+        data["arrays"][3]["shape"] = [4, 2**40, 12]
+
+    graph = loads(changed(grow), Graph)
+    assert graph.arrays["u"].shape == (4, 2**40, 12)
+
+
+@pytest.mark.parametrize("shape", [[0], [-1], [2**63], [1.5], [True], "4", [2**40, 2**40], [1] * 33, [10**39]])
+def test_impossible_shape_is_refused(shape: Any) -> None:
+    said = refused(changed(lambda d: d["arrays"][2].update(shape=shape)))
+    assert "arrays[2]" in said
+    assert "shape" in said
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda d: node(d, "copy_in").update(kind="memcopy"), "no kind 'memcopy'"),
+        (lambda d: node(d, "copy_in").update(speed=3), "no field 'speed'"),
+        (lambda d: node(d, "copy_in").pop("src"), "'src' is missing"),
+        (lambda d: node(d, "copy_in").update(src="nowhere"), "no array 'nowhere'"),
+        (lambda d: node(d, "copy_in").update(src="x[0:99]"), "99 is out of range"),
+        (lambda d: node(d, "copy_in").update(src="x[0:9"), "is no view"),
+        (lambda d: node(d, "copy_in").update(src="x[-1]"), "is no view"),
+        (lambda d: node(d, "copy_in").update(src="x[__import__('os')]"), "is no view"),
+        (lambda d: node(d, "copy_in").update(src="x[" + "0," * 3000 + "]"), "is no view"),
+        (lambda d: node(d, "copy_in").update(src={"param": "field", "more": 1}), "'more'"),
+        (lambda d: node(d, "copy_in").update(src={"view": "x"}), "is no value"),
+        (lambda d: node(d, "copy_in").update(src={}), "is no value"),
+        (lambda d: node(d, "copy_in").update(name="alloc_y"), "already has a node"),
+        (lambda d: node(d, "copy_in").update(after=["free_y"]), "no node 'free_y'"),
+        (lambda d: node(d, "copy_in").update(after="alloc_y"), "'after' is a list"),
+        (lambda d: node(d, "scale_x").update(kernel="other:scale"), "no module 'other'"),
+        (lambda d: node(d, "scale_x").update(kernel="scale"), "no reference"),
+        (lambda d: node(d, "scale_x").update(grid=0), "at least 1"),
+        (lambda d: node(d, "scale_x").update(grid=[1, 1, 1, 1]), "one to three axes"),
+        (lambda d: node(d, "scale_x").update(grid=1.5), "an axis"),
+        (lambda d: node(d, "scale_x").update(args=["x"]), "takes 3 arguments"),
+        (lambda d: node(d, "scale_x").update(shared_bytes=True), "'shared_bytes' is an integer"),
+        (lambda d: node(d, "report").update(fn="os.system('x')"), "import path"),
+        (lambda d: node(d, "report").update(access=["hx"]), "'access' is a list"),
+        (lambda d: node(d, "first").update(workflow="missing"), "no workflow 'missing'"),
+        (lambda d: node(d, "first")["bind"].update(nothing=1), "no array or parameter 'nothing'"),
+        (lambda d: d["arrays"].append(d["arrays"][0]), "declared twice"),
+        (lambda d: d["arrays"][0].update(dtype="object"), "no dtype 'object'"),
+        (lambda d: d["arrays"][0].update(dtype=["f4", "f4"]), "a dtype is an object"),
+        (lambda d: d["arrays"][0].update(values=[1.0]), "'values' holds 1"),
+        (lambda d: d["arrays"][0].update(base64="AAAA"), "give one"),
+        (lambda d: d["arrays"][1].update(values=[1, 2, 40000]), "do not fit"),
+        (lambda d: d["arrays"][1].update(values=[1, 2, 2.5]), "no value of dtype int16"),
+        (lambda d: d["arrays"][4].update(base64="!"), "damaged"),
+        (lambda d: d["arrays"][9].update(sha256="abc"), "64 hexadecimal digits"),
+        (lambda d: d["arrays"][0].update(kind="texture"), "'host', 'device' or 'external'"),
+        (lambda d: d["arrays"][0].update(device=-1), "number of a device"),
+        (lambda d: d["parameters"][0].update(name="stream"), "reserved"),
+        (lambda d: d["parameters"][0].update(default=[1]), "parameter 'a'"),
+        (lambda d: d["order"].append(["first"]), "order[1]"),
+        (lambda d: d["order"].append(["first", "zero"]), "no node 'zero'"),
+        (lambda d: d.update(modules={"a:b": {"source": ["x"]}}), "cannot name a module"),
+        (lambda d: next(iter(d["modules"].values())).update(source=[1]), "lists of text"),
+        (lambda d: next(iter(d["modules"].values())).update(source=["nothing"]), "module"),
+        (lambda d: next(iter(d["modules"].values())).update(structs={"Params": "O"}), "no dtype"),
+        (lambda d: d["workflows"]["inner"].update(workflows={}), "no field 'workflows'"),
+        (lambda d: d["workflows"]["inner"].update(modules={"m": {}}), "top of the file"),
+        (lambda d: d["workflows"]["inner"]["nodes"][0].update(grid=0), "workflows['inner'].nodes[0] ('scale')"),
+    ],
+)
+def test_fault_is_named_with_its_place(change: Callable[[Any], None], said: str) -> None:
+    message = refused(changed(change))
+    assert said in message
+    assert message.startswith("workflow file, line ")
+
+
+def test_fault_names_line_and_node() -> None:
+    lines = text_of(pipeline()).splitlines()
+    at = next(i for i, line in enumerate(lines) if '"name": "K2"' in line)
+    lines[at] = lines[at].replace('"grid": 1', '"grid": 0')
+    message = refused("\n".join(lines))
+    assert f"line {at + 1}, nodes[7] ('K2')" in message
+    assert "grid.0 must be at least 1" in message
+
+
+def test_child_that_holds_itself_is_refused() -> None:
+    def loop(data: Any) -> None:
+        data["workflows"]["inner"]["nodes"].append({"name": "c", "kind": "child", "workflow": "inner"})
+
+    assert "inner workflows come first" in refused(changed(loop))
+
+
+@pytest.mark.parametrize("keep", [0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99])
+def test_truncated_file_is_refused_with_line_and_column(keep: float) -> None:
+    text = text_of(everything())
+    message = refused(text[: int(len(text) * keep)])
+    assert re.search(r"line \d+, column \d+: the text ends too early", message)
+
+
+@pytest.fixture(scope="module")
+def whole() -> str:
+    return text_of(everything())
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(data=st.data())
+def test_any_replaced_value_loads_or_is_refused(whole: str, data: st.DataObject) -> None:
+    document = json.loads(whole)
+    place: Any = document
+    key: Any = data.draw(st.sampled_from(sorted(document)))
+    while isinstance(place[key], (dict, list)) and place[key] and data.draw(st.booleans()):
+        place = place[key]
+        key = data.draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
+    if data.draw(st.booleans()):
+        place[key] = data.draw(_JSON)
+    else:
+        del place[key]
+    _load_or_refuse(json.dumps(document))
+
+
+@given(data=st.data())
+def test_any_damaged_text_loads_or_is_refused(whole: str, data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(whole)))
+    length = data.draw(st.integers(0, 30))
+    _load_or_refuse(whole[:at] + data.draw(st.text(max_size=12)) + whole[at + length :])
+
+
+@given(text=st.text())
+def test_any_text_is_refused(text: str) -> None:
+    refused(text)
+
+
+def _load_or_refuse(text: str) -> None:
+    try:
+        graph = loads(text, Graph)
+    except DeclarationError as error:
+        assert str(error)
+    else:
+        again = text_of(graph)
+        assert text_of(loads(again, Graph)) == again
+
+
+# -- schema ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [everything, pipeline, inner, lambda: Graph("empty")])
+def test_schema_describes_what_is_written(make: Callable[[], Graph]) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    jsonschema.Draft202012Validator.check_schema(schema())
+    jsonschema.Draft202012Validator(schema()).validate(json.loads(text_of(make())))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: node(d, "copy_in").update(speed=3),
+        lambda d: node(d, "copy_in").pop("src"),
+        lambda d: node(d, "scale_x").update(grid=0),
+        lambda d: d.update(hipgraphdsl=2),
+        lambda d: d["arrays"][0].update(kind="texture"),
+    ],
+)
+def test_schema_refuses_what_loading_refuses(change: Callable[[Any], None]) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    text = changed(change)
+    assert list(jsonschema.Draft202012Validator(schema()).iter_errors(json.loads(text)))
+    refused(text)
+
+
+def test_schema_knows_every_kind_with_its_fields() -> None:
+    nodes = {form["properties"]["kind"]["const"] for key, form in schema()["$defs"].items() if key.startswith("node_")}
+    assert nodes == set(KINDS)
+
+
+# -- size --------------------------------------------------------------------------------------------------------------
+
+
+def test_large_graph_round_trips() -> None:
+    text = text_of(chain(3000))
+    assert text_of(loads(text, Graph)) == text

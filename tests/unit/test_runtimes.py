@@ -1,0 +1,212 @@
+"""Opening runtimes, the ctypes layer's refusals, known defects, and reading code objects."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import struct
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hipgraphdsl import runtimes
+from hipgraphdsl.defects import DEFECTS, defects_for, with_quirks
+from hipgraphdsl.errors import DeclarationError, HipError, HipGraphError, RuntimeUnavailable
+from hipgraphdsl.runtimes.code_object import read_code_object
+from hipgraphdsl.runtimes.hip_abi import PROTOTYPES, STRUCT_LAYOUTS, HipCalls
+from hipgraphdsl.target import Target
+
+
+# -- opening -----------------------------------------------------------------------------------------------------------
+def test_a_runtime_is_opened_once_per_device() -> None:
+    assert runtimes.open_runtime("recorder") is runtimes.open_runtime("recorder", 0)
+    assert runtimes.open_runtime("recorder", 1) is not runtimes.open_runtime("recorder", 0)
+
+
+def test_an_unknown_runtime_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(DeclarationError, match=r"no runtime 'cuda'; runtimes are 'auto', 'amd', 'nvidia', 'cpu'"):
+        runtimes.open_runtime("cuda")
+
+
+def test_the_environment_decides_what_auto_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HIPGRAPHDSL_RUNTIME", "recorder")
+    assert runtimes.open_runtime() is runtimes.open_runtime("recorder")
+    assert runtimes.explain_auto() == [("recorder", "chosen by HIPGRAPHDSL_RUNTIME")]
+    monkeypatch.setenv("HIPGRAPHDSL_RUNTIME", "vulkan")
+    with pytest.raises(DeclarationError, match="from HIPGRAPHDSL_RUNTIME"):
+        runtimes.open_runtime()
+
+
+def test_auto_goes_on_where_a_runtime_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = runtimes.open_runtime("recorder")
+
+    def only_cpu(name: str, device: int) -> Any:
+        if name != "cpu":
+            raise RuntimeUnavailable(f"no {name}", runtime=name, missing="device")
+        return recorder
+
+    monkeypatch.setattr(runtimes, "_open", only_cpu)
+    assert runtimes.open_runtime() is recorder
+    assert runtimes.explain_auto() == [
+        ("amd", "no amd"), ("nvidia", "no nvidia"), ("cpu", f"chosen: {recorder.target.name} answers"),
+    ]  # fmt: skip
+
+
+def _open_in_fork(queue: Any) -> None:
+    try:
+        runtimes.open_runtime("recorder")
+    except HipGraphError as error:
+        queue.put(str(error))
+
+
+def test_a_fork_cannot_use_what_its_parent_opened() -> None:
+    if "fork" not in multiprocessing.get_all_start_methods():
+        pytest.skip("this platform does not fork")
+    runtimes.open_runtime("recorder")
+    context = multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+    with warnings.catch_warnings():
+        # Python 3.12 warns of forks of processes with threads, of which this is one on purpose.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        process = context.Process(target=_open_in_fork, args=(queue,))
+        process.start()
+    message = queue.get()
+    process.join()
+    assert "was opened in process" in message
+    assert "'spawn'" in message
+
+
+# -- the ctypes layer --------------------------------------------------------------------------------------------------
+def test_a_function_that_the_library_lacks_is_refused_when_it_is_needed() -> None:
+    calls = HipCalls(ctypes.CDLL(None), "HIP 5.0")
+    assert not calls.exports("hipGraphLaunch")
+    with pytest.raises(HipError, match=r"hipGraphLaunch failed: hipErrorNotSupported \(801\), HIP 5.0 does not export"):
+        calls.hipGraphLaunch(0, 0)
+    with pytest.raises(AttributeError):
+        calls.hipNoSuchCall  # noqa: B018
+
+
+def test_structures_have_the_sizes_of_hips_header() -> None:
+    sizes = {name: layout.size for name, (layout, _) in STRUCT_LAYOUTS.items()}
+    assert sizes["hipKernelNodeParams"] == 64
+    assert sizes["hipMemsetParams"] == 48
+    assert sizes["hipMemcpy3DParms"] == 160
+    assert sizes["hipMemAllocNodeParams"] == 120
+    assert sizes["hipStreamBatchMemOpParams"] == 48
+    assert sizes["hipLaunchAttributeValue"] == 64
+
+
+def test_every_prototype_is_used() -> None:
+    package = Path(runtimes.__file__).parent
+    text = "".join(path.read_text(encoding="utf-8") for path in package.rglob("*.py"))
+    by_width = ("hipStreamWriteValue", "hipStreamWaitValue")
+    unused = [api for api in PROTOTYPES if text.count(f'"{api}"') + text.count(f".{api}(") < 2]
+    assert [api for api in unused if not api.startswith(by_width)] == []
+
+
+# -- defects -----------------------------------------------------------------------------------------------------------
+def test_defects_follow_the_version_and_architecture() -> None:
+    old, new = Target.named("amd:gfx942@7.2"), Target.named("amd:gfx942@7.15")
+    assert {"disabled-drops-edges", "fan-out-over-4", "replay-nondeterministic"} <= {d.id for d in defects_for(old)}
+    assert not {"disabled-drops-edges", "fan-out-over-4", "child-order"} & {d.id for d in defects_for(new)}
+    assert "stale-pointers-200" not in {d.id for d in defects_for(old)}
+    assert "stale-pointers-200" in {d.id for d in defects_for(Target.named("amd:gfx1201@7.2"))}
+
+
+def test_the_classic_executor_brings_its_defects_back() -> None:
+    target = Target.named("amd:gfx942@7.15")
+    assert "disabled_drops_edges" not in with_quirks(target).quirks
+    assert {"disabled_drops_edges", "fan_out_4"} <= with_quirks(target, classic_executor=True).quirks
+
+
+def test_other_platforms_have_none_and_unknown_versions_only_what_all_have() -> None:
+    assert defects_for(Target.named("cpu")) == defects_for(Target.named("nvidia:sm_90")) == ()
+    unknown = defects_for(Target.named("amd:gfx942"))
+    assert unknown
+    assert all(defect.since is None and defect.until is None for defect in unknown)
+
+
+def test_each_defect_says_what_where_and_what_is_done() -> None:
+    assert len({defect.id for defect in DEFECTS}) == len(DEFECTS)
+    for defect in DEFECTS:
+        assert defect.title
+        assert defect.handling
+        assert defect.source
+        assert defect.quirk is None or defect.quirk == defect.quirk.lower().replace("-", "_")
+
+
+# -- code objects ------------------------------------------------------------------------------------------------------
+def packed(value: Any) -> bytes:
+    """Write MessagePack as LLVM does."""
+    if isinstance(value, dict):
+        return bytes([0x80 | len(value)]) + b"".join(packed(k) + packed(v) for k, v in value.items())
+    if isinstance(value, list):
+        return b"\xdc" + struct.pack(">H", len(value)) + b"".join(map(packed, value))
+    if isinstance(value, str):
+        return b"\xd9" + bytes([len(value)]) + value.encode()
+    return b"\xcd" + struct.pack(">H", value) if value > 127 else bytes([value])
+
+
+def code_object(kernels: list[dict[str, Any]], machine: int = 224) -> bytes:
+    """Return an ELF file with one note."""
+    content = packed({"amdhsa.kernels": kernels})
+    note = struct.pack("<III", 7, len(content), 32) + b"AMDGPU\0\0" + content + bytes(-len(content) % 4)
+    header = b"\x7fELF\x02\x01\x01" + bytes(9)
+    header += struct.pack("<HHIQQQIHHHHHH", 3, machine, 1, 0, 0, 64, 0x4C, 64, 0, 0, 64, 1, 0)
+    section = struct.pack("<IIQQQQIIQQ", 0, 7, 0, 0, 128, len(note), 0, 0, 4, 0)
+    return header + section + note
+
+
+def kernel(**changes: Any) -> dict[str, Any]:
+    arguments = [
+        {".name": "x", ".offset": 0, ".size": 8, ".value_kind": "global_buffer", ".actual_access": "read_only"},
+        {".offset": 8, ".size": 4, ".value_kind": "by_value"},
+        {".offset": 16, ".size": 8, ".value_kind": "hidden_global_offset_x"},
+    ]
+    return {
+        ".symbol": "scale.kd", ".args": arguments, ".group_segment_fixed_size": 256,
+        ".max_flat_workgroup_size": 1024, ".wavefront_size": 64, **changes,
+    }  # fmt: skip
+
+
+def test_a_code_object_is_read_without_the_arguments_that_the_compiler_adds() -> None:
+    info = read_code_object(code_object([kernel()]))
+    layout = info.kernels["scale"]
+    assert info.architecture == "gfx942"
+    assert [(a.name, a.offset, a.nbytes, a.is_pointer, a.is_const) for a in layout.arguments] == [
+        ("x", 0, 8, True, True), ("", 8, 4, False, False),
+    ]  # fmt: skip
+    assert (layout.shared_bytes, layout.max_threads, layout.warp_size) == (256, 1024, 64)
+    layout.check_sizes([8, 4])
+    with pytest.raises(DeclarationError, match=r"argument 1 has 4 bytes in the code object \(got 8\); .*x: pointer"):
+        layout.check_sizes([8, 8])
+
+
+def test_a_bundle_is_searched_for_the_architecture() -> None:
+    image = code_object([kernel()])
+    names = [b"host-x86_64-unknown-linux--", b"hipv4-amdgcn-amd-amdhsa--gfx942:xnack-"]
+    head = b"__CLANG_OFFLOAD_BUNDLE__" + struct.pack("<Q", 2)
+    offset = len(head) + sum(24 + len(name) for name in names)
+    for name, nbytes in zip(names, (0, len(image))):
+        head += struct.pack("<QQQ", offset, nbytes, len(name)) + name
+    assert "scale" in read_code_object(head + image, "gfx942").kernels
+    with pytest.raises(DeclarationError, match="no code object for gfx90a; it has gfx942"):
+        read_code_object(head + image, "gfx90a")
+
+
+@pytest.mark.parametrize(
+    ("image", "said"),
+    [
+        (b"", "no AMD GPU code object"),
+        (b"#!/bin/sh", "no AMD GPU code object"),
+        (b"CCOB\x02\x00", "compressed bundle"),
+        (code_object([kernel()], machine=62), "machine is 62"),
+        (code_object([kernel()])[:150], "damaged"),
+        (code_object([{"no": "symbol"}]), "damaged"),
+    ],
+)
+def test_what_is_no_code_object_is_refused(image: bytes, said: str) -> None:
+    with pytest.raises(DeclarationError, match=said):
+        read_code_object(image)
