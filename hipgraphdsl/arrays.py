@@ -522,10 +522,12 @@ class Parameter(_Sliceable):
 
     @property
     def hazard_key(self) -> Any:
+        """Itself: what it is bound to is known only at launch."""
         return self
 
     @property
     def hazard_offset(self) -> int:
+        """Always 0; see `Array.hazard_offset`."""
         return 0
 
     def __repr__(self) -> str:

@@ -198,7 +198,7 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "capture-wait-ring",
-        "hipStreamEndCapture crashes, by endless recursion, after three or more forked streams waited for events in a ring",
+        "hipStreamEndCapture recurses without end after three or more forked streams waited for events in a ring",
         "forked streams are ordered by hipStreamUpdateCaptureDependencies; events only fork them and join them",
         "observed on AMD's runtime 7.2.4 (tests/device/test_amd.py)",
         quirk="capture_wait_ring",

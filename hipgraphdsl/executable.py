@@ -569,7 +569,7 @@ class Executable:
             if not self._change(i, operation):
                 self._rebuild()
                 return
-        if "kernarg_growth" in self.runtime.target.quirks and self._since_instantiation > _UPDATES_BEFORE_AFRESH:
+        if "update_leaks" in self.runtime.target.quirks and self._since_instantiation > _UPDATES_BEFORE_AFRESH:
             self._rebuild()
 
     def _restore(self, names: list[str]) -> None:

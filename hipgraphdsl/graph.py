@@ -657,4 +657,3 @@ def _caller() -> tuple[str, int]:
     while frame is not None and frame.f_code.co_filename == __file__:
         frame = frame.f_back
     return ("<unknown>", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
-

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, Optional, Union
 
 from .arrays import HostArray
 from .errors import DeclarationError
-from .nodes import AllocNode, ChildGraphNode, ConditionalNode, FreeNode, KernelNode, MemcpyNode, Node
+from .nodes import AllocNode, ChildGraphNode, ConditionalNode, EmptyNode, FreeNode, KernelNode, MemcpyNode, Node
 from .target import Target
 from .workflow import Ancestors, Workflow, find_cycle, topological_order
 
@@ -22,6 +22,7 @@ __all__ = ["Lanes", "Plan", "Step", "make_plan", "suits_copy_kernel"]
 Lanes = Union[int, None, Literal["auto", "measure"]]
 
 _FULL_DEVICE_LANES = 8  # kernels that fill the device gain nothing from more (measured on an H200)
+_FAN_OUT = 4  # direct followers that AMD's classic executor can be trusted with
 _MANY_COPIES = 16  # from so many on, doing small copies by a kernel pays
 
 
@@ -235,7 +236,57 @@ def _plan(workflow: Workflow, target: Target, bound: Optional[int], children: di
                 f"{copies} small device-to-host copies are done by a kernel that writes page-locked memory: a copy node costs"
                 f" {target.costs.copy_us:g} us beyond its bytes on {target.name}."
             )
+    if "fan_out_4" in target.quirks:
+        steps, lanes, inserted = _narrowed(steps, lanes)
+        if inserted:
+            notes.append(f"{inserted} empty nodes keep every node at {_FAN_OUT} direct followers or fewer, because {target.name} loses edges"
+                         " beyond that.")
     return Plan(workflow, tuple(steps), lanes, declared, tuple(notes))
+
+
+def _narrowed(steps: list[Step], lanes: tuple[tuple[int, ...], ...]) -> tuple[list[Step], tuple[tuple[int, ...], ...], int]:
+    """Put empty nodes behind steps that more than `_FAN_OUT` others wait for, as a tree."""
+    followers: list[list[int]] = [[] for _ in steps]
+    for step in steps:
+        for source in step.deps:
+            followers[source].append(step.index)
+    if all(len(f) <= _FAN_OUT for f in followers):
+        return steps, lanes, 0
+    names = {step.name for step in steps}
+    made: list[Step] = []
+    place: list[int] = []  # of each old step
+    stand_in: dict[tuple[int, int], int] = {}  # (old source, old follower) -> new step that it waits for instead
+    for step in steps:
+        deps = tuple(dict.fromkeys(stand_in.get((d, step.index), place[d]) for d in step.deps))
+        index = len(made)
+        place.append(index)
+        added = tuple(place[d] for d in step.added if place[d] in deps)
+        made.append(step._replace(index=index, deps=deps, added=added))
+        waiting = followers[step.index]
+        if len(waiting) <= _FAN_OUT:
+            continue
+        ends = [index]
+        while len(ends) * _FAN_OUT < len(waiting):
+            below = []
+            for end in ends:
+                for _ in range(_FAN_OUT):
+                    name = f"{step.name}~{len(made) - index}"
+                    while name in names:
+                        name += "~"
+                    names.add(name)
+                    made.append(Step(len(made), name, EmptyNode(name=name), (), (end,), step.lane))
+                    below.append(len(made) - 1)
+                    if len(below) * _FAN_OUT >= len(waiting):
+                        break
+                if len(below) * _FAN_OUT >= len(waiting):
+                    break
+            ends = below
+        for i, follower in enumerate(waiting):
+            stand_in[step.index, follower] = ends[i // _FAN_OUT]
+    rows: list[list[int]] = [[] for _ in lanes]
+    for step in made:
+        rows[step.lane].append(step.index)
+    return made, tuple(map(tuple, rows)), len(made) - len(steps)
 
 
 def _copies_by_kernel(steps: list[Step], target: Target) -> tuple[list[Step], int]:

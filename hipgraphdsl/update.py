@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Optional, Protocol
 
 import numpy as np
@@ -153,8 +153,10 @@ def _key(value: Any) -> Any:
     root = getattr(value, "root", None)
     if root is not None:
         return ("view", value.name, root.name, root.shape, str(root.dtype), root.kind)
-    if hasattr(value, "view") and hasattr(value, "mode"):
-        return (value.mode, _key(value.view))
+    if hasattr(value, "view") and is_dataclass(value):  # an access or a memory operation
+        return tuple(_key(getattr(value, item.name)) for item in fields(value))
+    if isinstance(value, (float, complex)) and value != value:
+        return ("not a number", repr(value))
     if hasattr(value, "dtype") and hasattr(value, "shape") and hasattr(value, "name"):
         return ("array", value.name, value.shape, str(value.dtype))
     return value

@@ -60,10 +60,12 @@ class _CaptureProgram(GraphProgram):
         lanes = None
         self._previous = [-1] * len(self.plan.lanes)
         """For each lane the step that was recorded last."""
+        self._ends: list[tuple[int, ...]] = []
+        """For each step the nodes that whatever follows it waits for."""
         try:
             lanes = LaneStreams(self.plan, runtime)
             with capturing(runtime, origin, join=lambda: lanes.join(origin)) as capture:
-                lanes.run(origin, self._record, self._note)
+                lanes.run(origin, self._record, self._note, by_events=False)
             self.graph = capture.graph
         finally:
             # Streams that have captured are thrown away: what a failed capture leaves on them is not to be relied on.
@@ -77,10 +79,11 @@ class _CaptureProgram(GraphProgram):
         try:
             operation: Operation = self.resolve(step)
             previous = self._previous[step.lane]
-            if previous >= 0 and previous not in step.deps:
-                # The lane only reuses the stream of an earlier, already implied node: without this call the capture would
-                # add an edge from it.
-                self.runtime.stream_update_capture_dependencies(stream, [self.nodes[d] for d in step.deps], replace=True)
+            if step.deps != ((previous,) if previous >= 0 else ()):
+                # Events only fork lanes and join them. Between lanes the capture is told what the next node follows: so it
+                # gets the plan's edges and no others (a lane may reuse the stream of an earlier node that is implied), and
+                # streams never wait for each other in a ring, in which AMD's EndCapture recurses without end.
+                self.runtime.stream_update_capture_dependencies(stream, self._before(step), replace=True)
             if isinstance(operation, _UNRECORDED) or _takes_several_calls(operation):
                 self._insert(step, operation, stream, where)
             else:
@@ -94,12 +97,17 @@ class _CaptureProgram(GraphProgram):
         """Put a node into the capture that no stream call records."""
         runtime = self.runtime
         graph = runtime.stream_get_capture_info(stream).graph
-        node = add_node(graph, [self.nodes[d] for d in step.deps], operation, runtime, scope)
+        node = add_node(graph, self._before(step), operation, runtime, scope)
         runtime.stream_update_capture_dependencies(stream, [node], replace=True)
+
+    def _before(self, step: Step) -> list[int]:
+        """Return the nodes that a step follows; a captured function may have left several."""
+        return list(dict.fromkeys(node for d in step.deps for node in self._ends[d]))
 
     def _note(self, step: Step, stream: int) -> None:
         """Remember the node that the call has recorded."""
         recorded = self.runtime.stream_get_capture_info(stream).dependencies
+        self._ends.append(recorded)
         operation = self.operations[-1]
         if len(recorded) != 1 and not isinstance(operation, CallCaptured):
             raise HipError(

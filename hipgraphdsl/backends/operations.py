@@ -540,7 +540,7 @@ def prepare(step: Step, scope: Scope) -> None:
     """Load the library's own kernels that a step needs, because a capture forbids to load any."""
     if step.by_kernel:
         scope.shared.built_in("hipgraphdsl_copy")
-    elif isinstance(step.node, MemsetNode) and not _memset_size(step.node, _element(step.node, scope)):
+    elif isinstance(step.node, MemsetNode) and not _memset_size(step.node, _element(step.node, scope), scope):
         scope.shared.built_in("hipgraphdsl_fill")
 
 
@@ -549,16 +549,20 @@ def _element(node: MemsetNode, scope: Scope) -> bytes:
     return element_bytes(value, node.dst.dtype, f"node {node.name!r}")
 
 
-def _memset_size(node: MemsetNode, element: bytes) -> int:
-    """Return the element size with which a memset does it, or 0 where only a kernel can."""
-    return _period(element) if len(node.dst.region.dims) < 2 else 0
+def _memset_size(node: MemsetNode, element: bytes, scope: Scope) -> int:
+    """Return the size of the elements by which a memset does it, or 0 where the fill kernel must."""
+    dims = node.dst.region.dims
+    size = _period(element) if len(dims) < 2 else 0
+    if size > 1 and dims and "memset_2d_elements" in scope.runtime.target.quirks:
+        return 0
+    return size
 
 
 def _fill(node: MemsetNode, scope: Scope) -> Union[Fill2D, Launch]:
     view, region = node.dst, node.dst.region
     element = _element(node, scope)
     address = scope.address(view)
-    size = _memset_size(node, element)
+    size = _memset_size(node, element, scope)
     if size:
         height, pitch = region.dims[0] if region.dims else (1, 0)
         return Fill2D(address, size, int.from_bytes(element[:size], "little"), region.run // size, height, pitch)

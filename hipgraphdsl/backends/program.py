@@ -171,7 +171,7 @@ class GraphProgram(Program):
                 self.runtime.graph_exec_host_node_set_params(self.handle, self.nodes[index], fn, user_data)
             return True
         in_place = isinstance(operation, (Launch, Copy1D, Copy3D, Fill2D)) and bool(self.nodes[index])
-        if in_place and "disabled_nodes_drop_edges" not in self.runtime.target.quirks:
+        if in_place and "disabled_drops_edges" not in self.runtime.target.quirks:
             with naming(self.steps[index].name):
                 self.runtime.graph_node_set_enabled(self.handle, self.nodes[index], enabled)
             return True
@@ -189,5 +189,3 @@ class GraphProgram(Program):
                 returned.callback(self.runtime.graph_destroy, graph)
             if handle:
                 returned.callback(self.runtime.graph_exec_destroy, handle)
-
-

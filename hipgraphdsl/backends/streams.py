@@ -57,6 +57,8 @@ class LaneStreams:
         origin: int,
         do: Callable[[Step, int], None],
         note: Optional[Callable[[Step, int], None]] = None,
+        *,
+        by_events: bool = True,
     ) -> None:
         """Go through all steps: wait, `do(step, stream)`, then record.
 
@@ -68,6 +70,8 @@ class LaneStreams:
             Issues one step.
         note : callable, optional
             Called after `do` and before the event is recorded.
+        by_events : bool
+            False leaves it to `do` to order lanes among themselves; they are still forked from `origin` and joined to it.
         """
         runtime, events, plan = self.runtime, self.events, self.plan
         streams = [origin, *self.streams]
@@ -79,12 +83,13 @@ class LaneStreams:
             if not joined[step.lane]:
                 runtime.stream_wait_event(stream, self.start)
                 joined[step.lane] = True
-            for source in self._waits[step.index]:
-                runtime.stream_wait_event(stream, events[source])
+            if by_events:
+                for source in self._waits[step.index]:
+                    runtime.stream_wait_event(stream, events[source])
             do(step, stream)
             if note is not None:
                 note(step, stream)
-            if step.index in events:
+            if step.index in events and (by_events or step.index in self._ends):
                 runtime.event_record(events[step.index], stream)
         for end in self._ends:
             runtime.stream_wait_event(origin, events[end])
@@ -148,9 +153,9 @@ class EagerProgram(Program):
             if isinstance(operation, Alloc):
                 self._alloc(operation, stream, scope)
             else:
-                issue(operation, stream, self.runtime, scope)
-                if isinstance(operation, Free):
+                if isinstance(operation, Free):  # even if it fails, it is not tried again
                     self._made = {key: pointer for key, pointer in self._made.items() if pointer != operation.pointer}
+                issue(operation, stream, self.runtime, scope)
         except HipError as error:
             raise at_node(error, step.name) from error.__cause__
 
@@ -221,5 +226,3 @@ class _StreamsProgram(EagerProgram):
 def build(plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> Program:
     """Prepare streams, events and operations; nothing runs before the first launch."""
     return _StreamsProgram(plan, scope, runtime, disabled)
-
-

@@ -14,6 +14,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from typing import Any, Optional
 
 import numpy as np
@@ -30,7 +31,7 @@ from ..runtimes.base import Runtime
 from ..verify import Laboratory, topological_order, verify
 from ..workflow import Ancestors, Workflow
 
-__all__ = ["Mutant", "Result", "add_arguments", "corpus", "main", "mutants", "run"]
+__all__ = ["Mutant", "Result", "add_arguments", "corpus", "judge", "main", "mutants", "run"]
 
 _N = 64  # elements of most arrays
 _MOST_ORDERS = 2000
@@ -562,8 +563,11 @@ def _inferred(workflow: Workflow, nodes: Sequence[Node]) -> Workflow:
 # -- judging -----------------------------------------------------------------------------------------------------------
 
 
-def changes_a_result(workflow: Workflow, runtime: Runtime) -> bool:
-    """Return whether some topological order gives other bytes than the order of declaration, or fails."""
+def changes_a_result(workflow: Workflow, runtime: Runtime, orders: int = _MOST_ORDERS) -> bool:
+    """Return whether some topological order gives other bytes than the order of declaration, or fails.
+
+    Up to 9 nodes all orders are tried, else 2000 seeded ones; `orders` may say fewer for both.
+    """
     laboratory = Laboratory(workflow, runtime, 0)
     try:
         try:
@@ -571,7 +575,7 @@ def changes_a_result(workflow: Workflow, runtime: Runtime) -> bool:
         except HipGraphError:
             return True
         deps = [step.deps for step in laboratory.steps]
-        for order in _orders(deps):
+        for order in _orders(deps, orders):
             try:
                 ours = laboratory.run(order)
             except HipGraphError:
@@ -583,9 +587,9 @@ def changes_a_result(workflow: Workflow, runtime: Runtime) -> bool:
         laboratory.close()
 
 
-def _orders(deps: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]]:
+def _orders(deps: Sequence[Sequence[int]], most: int) -> Iterator[tuple[int, ...]]:
     if len(deps) > _ALL_ORDERS_UP_TO:
-        for seed in range(_MOST_ORDERS):
+        for seed in range(most):
             yield topological_order(deps, seed)
         return
 
@@ -597,7 +601,7 @@ def _orders(deps: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]]:
             if i not in order and all(d in order for d in deps[i]):
                 yield from extend((*order, i))
 
-    yield from extend(())
+    yield from extend(()) if most >= _MOST_ORDERS else islice(extend(()), most)
 
 
 @dataclass
@@ -675,15 +679,16 @@ def run(
         if most is not None and len(made) > most:
             made = draw.sample(made, most)
         for mutant in made:
-            _judge(mutant, opened, result)
+            judge(mutant, opened, result)
     result.seconds = time.perf_counter() - started
     return result
 
 
-def _judge(mutant: Mutant, runtime: Runtime, result: Result) -> None:
+def judge(mutant: Mutant, runtime: Runtime, result: Result, orders: int = _MOST_ORDERS) -> None:
+    """Count a mutant, and what finds it if it can change a result."""
     kind, workflow = mutant.kind, mutant.workflow
     result.made[kind] = result.made.get(kind, 0) + 1
-    if not changes_a_result(workflow, runtime):
+    if not changes_a_result(workflow, runtime, orders):
         return
     result.harmful[kind] = result.harmful.get(kind, 0) + 1
     report = check_workflow(workflow)

@@ -292,5 +292,3 @@ def _memory(result: Result, name: str, shape: Callable[[int], Graph]) -> None:
         tracemalloc.stop()
     exe.close()
     result.add(f"memory of {name}: graph, plan and executable", used / nodes, "bytes/node", 5000, "Python's own, by tracemalloc")
-
-

@@ -101,7 +101,12 @@ def render(workflow: Workflow, extension: str, **options: Any) -> Union[str, byt
                     f"a {wanted} file takes no option {option!r}; its options are"
                     f" {', '.join(map(repr, names)) or 'none'}"
                 )
-    return function(workflow, **options)
+    try:
+        return function(workflow, **options)
+    except TypeError as error:  # from a function that hands its options on
+        if "unexpected keyword argument" not in str(error):
+            raise
+        raise DeclarationError(f"a {wanted} file takes no such option: {error}") from None
 
 
 def export_graph(workflow: Workflow, path: Union[str, os.PathLike[str]], **options: Any) -> None:

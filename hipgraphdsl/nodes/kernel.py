@@ -94,7 +94,8 @@ class KernelNode(Node):
             raise DeclarationError(
                 f"node {name!r}: kernel {kernel.name!r} takes {len(parameters)} arguments ({wanted}), got {len(args)}", node=name
             )
-        data["args"] = tuple([_argument(p, a, name, kernel.name) for p, a in zip(parameters, args)])
+        known = signature is kernel.signature
+        data["args"] = tuple([_argument(p, a, name, kernel.name) if known or p.pointer else a for p, a in zip(parameters, args)])
 
     @lazy
     def signature(self) -> Signature:

@@ -17,7 +17,8 @@ from .report import Finding
 
 __all__ = ["audit_accesses"]
 
-_AUDITS_ALIKE = 3  # nodes of the same kernel or callback and the same arrays that are audited
+_AUDITS_ALIKE = 3  # nodes of the same kernel or callback and the same arrays that are audited in a large workflow
+_LARGE_BYTES = 1 << 30  # what auditing every node would have to move for a workflow to be large
 _AUDIT_BYTES = 4 << 30  # bytes that an audit may move altogether; what is left out is noted
 _AUDITED = (KernelNode, MemcpyNode, MemsetNode, HostNode, CapturedNode, MemoryOpsNode)
 
@@ -26,6 +27,7 @@ def audit_accesses(laboratory: Laboratory, found: Found, advance: Callable[[str]
     """Run the serial order once more, and each node alone several times on the way."""
     steps = laboratory.steps
     total = sum(cell.nbytes for cell in laboratory.cells.values())
+    large = 8 * total * len(steps) > _LARGE_BYTES
     alike: dict[Any, int] = {}
     moved = audited = left = 0
     laboratory.begin()
@@ -36,7 +38,7 @@ def audit_accesses(laboratory: Laboratory, found: Found, advance: Callable[[str]
             continue
         key = _likeness(step)
         alike[key] = alike.get(key, 0) + 1
-        if alike[key] > _AUDITS_ALIKE or moved > _AUDIT_BYTES:
+        if (large and alike[key] > _AUDITS_ALIKE) or moved > _AUDIT_BYTES:
             left += 1
             laboratory.do(index)
             continue
@@ -97,13 +99,16 @@ def _audit_step(laboratory: Laboratory, index: int, found: Found) -> None:
         undeclared[name] |= (end[name] != start[name]) & ~written[name]
     for name, mask in undeclared.items():
         if mask.any():
+            extent = _extent(mask, cells[name].dtype.itemsize)
             found.add(
                 Finding(
-                    "undeclared write", f"{step.name!r} writes {name!r} {_extent(mask)} and does not declare"
-                                        " it", (step.name,),
-                    (name,), hint=f"declare the write: hg.writes({name}) or hg.updates({name}), or writes=[{name}]",
+                    "undeclared write",
+                    f"{step.name!r} writes {name!r} {extent} and does not declare it",
+                    (step.name,),
+                    (name,),
+                    hint=f"declare the write: hg.writes({name}) or hg.updates({name}), or writes=[{name}]",
                 )
-            )  # fmt: skip
+            )
     if _depends(cells, before, after, start, end, written):
         guilty = []
         for name, cell in cells.items():
@@ -166,9 +171,10 @@ def _poisoned(cell: Cell, data: Bytes) -> Bytes:
     return np.ascontiguousarray(other).view(np.uint8)
 
 
-def _extent(mask: np.ndarray[Any, Any]) -> str:
-    at = np.flatnonzero(mask)
-    return f"bytes {int(at[0])}..{int(at[-1]) + 1}"
+def _extent(mask: np.ndarray[Any, Any], itemsize: int) -> str:
+    """Return the bytes of the elements of which a byte has changed."""
+    at = np.flatnonzero(mask) // itemsize
+    return f"bytes {int(at[0]) * itemsize}..{(int(at[-1]) + 1) * itemsize}"
 
 
 # -- NumPy references ----------------------------------------------------------------------------------------------

@@ -531,11 +531,10 @@ def test_any_text_is_refused(text: str) -> None:
 def _load_or_refuse(text: str) -> None:
     try:
         graph = loads(text, Graph)
-    except DeclarationError as error:
-        assert str(error)
-    else:
-        again = text_of(graph)
-        assert text_of(loads(again, Graph)) == again
+    except DeclarationError:
+        return
+    again = text_of(graph)
+    assert text_of(loads(again, Graph)) == again
 
 
 # -- schema ------------------------------------------------------------------------------------------------------------

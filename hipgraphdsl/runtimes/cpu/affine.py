@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ...source import Token, closing_angle, closing_index, split_commas
+from ...source import Token, closing_angle, closing_index, spell, split_commas
 from .body import NotUnderstood, Statement, read_statements, split_declaration
 
 __all__ = ["Lines", "find_lines", "is_wide_integer"]
@@ -77,6 +77,8 @@ class Lines:
     ----------
     names : tuple of str
         Variables that are lines, possibly clamped.
+    type : str
+        Type of the first of them.
     places : tuple of int
         For each the offset in the source after the statement that last assigns it.
     end : int
@@ -90,6 +92,7 @@ class Lines:
     """
 
     names: tuple[str, ...]
+    type: str
     places: tuple[int, ...]
     end: int
     consts: tuple[Token, ...]
@@ -108,7 +111,7 @@ class _Assignment:
 
     name: str
     values: tuple[Token, ...]
-    wide: bool
+    type: str
     operator: str
     end: int
     consts: tuple[Token, ...]
@@ -131,6 +134,7 @@ def find_lines(body: Sequence[Token], integers: Iterable[str], context: Iterable
     except NotUnderstood:
         return None
     classes = dict.fromkeys(integers, _SAME)
+    types: dict[str, str] = {}
     assignments: list[_Assignment] = []
     for statement in statements:
         try:
@@ -143,7 +147,8 @@ def find_lines(body: Sequence[Token], integers: Iterable[str], context: Iterable
             kind = _class_of(item.values, classes) if item.values else _OTHER
             if item.operator:
                 kind = _sum(classes.get(item.name, _OTHER), kind, item.operator)
-            classes[item.name] = replace(kind, extent=False, index=False) if item.wide else _OTHER
+            classes[item.name] = replace(kind, extent=False, index=False) if item.type else _OTHER
+            types.setdefault(item.name, item.type)
         assignments += found
     last = {item.name: n for n, item in enumerate(assignments)}
     asked = frozenset({*_INDICES, *_AXES, *context})
@@ -162,6 +167,7 @@ def find_lines(body: Sequence[Token], integers: Iterable[str], context: Iterable
             rows.add(item.name)
     return Lines(
         tuple(wanted),
+        types[wanted[0]],
         tuple(end_of[name] for name in wanted),
         max(end_of.values()),
         tuple(t for item in assignments if item.name in used for t in item.consts),
@@ -224,19 +230,20 @@ def _assignments(statement: Statement, classes: dict[str, _Class]) -> list[_Assi
             if not _pure(item.initializer):
                 return None
             plain = not item.pointers and not item.bounds
-            wide = is_wide_integer(item.type) or [t.text for t in item.type] == ["auto"]
+            automatic = [t.text for t in item.type] == ["auto"]
+            wide = "long long" if automatic else spell(item.type) if is_wide_integer(item.type) else ""
             consts = tuple(t for t in tokens if t.text == "const")
             values = item.initializer
             if values and values[0].text in ("{", "(") and closing_index(values, 0) == len(values) - 1:
                 values = values[1:-1]
-            out.append(_Assignment(item.name.text, values, plain and wide, "", end, consts))
+            out.append(_Assignment(item.name.text, values, wide if plain else "", "", end, consts))
         return out
     if len(tokens) > 2 and tokens[0].kind == "name" and tokens[1].text in ("=", "+=", "-="):
         if tokens[0].text not in classes or not _pure(tokens[2:]):
             return None
         operator = "" if tokens[1].text == "=" else tokens[1].text[0]
-        wide = classes[tokens[0].text].kind != "other"
-        return [_Assignment(tokens[0].text, tuple(tokens[2:]), wide, operator, end, ())]
+        kept = "int" if classes[tokens[0].text].kind != "other" else ""
+        return [_Assignment(tokens[0].text, tuple(tokens[2:]), kept, operator, end, ())]
     return None
 
 

@@ -287,7 +287,10 @@ def _lines_loop(lines: Lines, across: bool, member: str, row: Callable[..., str]
         segment.find([=](uint32_t x, unsigned long long* at) {{
           {"" if lines.per_row else "const uint32_t y = 0, z = 0;"}
 {row(block, index, f"hgcpu_probe_{member}", comma + "at")}        }});
-        const unsigned long long from[{count}] = {{{", ".join(f"segment.from[{k}]" for k in range(count))}}};
+        const {lines.type} begin = ({lines.type})(segment.from[0] + segment.first);
+        const {lines.type} end = ({lines.type})(segment.from[0] + segment.last);
+        const unsigned long long from[{count}] = {{
+            {", ".join(f"segment.from[{k}] - segment.from[0]" for k in range(count))}}};
 """
     return f"""\
   hgcpu_segment<{count}> segment;
@@ -297,8 +300,8 @@ def _lines_loop(lines: Lines, across: bool, member: str, row: Callable[..., str]
 {"" if lines.per_row else find}    for (uint32_t z = 0; z < blocks.block.z; ++z) {{
       for (uint32_t y = 0; y < blocks.block.y; ++y) {{
 {find if lines.per_row else ""}        HGCPU_PARALLEL_PART
-        for (uint32_t x = segment.first; x < segment.last; ++x) {{
-{row("blocks.at.x", "x", f"hgcpu_linear_{member}", comma + "from")}        }}
+        for ({lines.type} v = begin; v != end; ++v) {{
+{row("blocks.at.x", "0", f"hgcpu_linear_{member}", comma + "from, v")}        }}
         for (hgcpu_rest rest(segment.first, segment.last, blocks.block.x); rest.x < segment.extent; rest.advance()) {{
 {row("blocks.at.x + rest.block", "rest.thread", member)}        }}
       }}

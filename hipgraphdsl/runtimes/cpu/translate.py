@@ -490,11 +490,12 @@ def _linear_copies(
     for token in found.consts:
         edits.blank(token.start, token.end)
     for n, (v, place) in enumerate(zip(found.names, found.places)):
-        edits.insert(place, f" {v} = (decltype({v}))hgcpu_from[{n}] + (decltype({v}))threadIdx.x;")
+        along = "hgcpu_along" if n == 0 else f"(hgcpu_from[{n}] + hgcpu_along)"
+        edits.insert(place, f" {v} = (decltype({v})){along};")
     return (
         f"{template} inline void hgcpu_probe_{name}({listed}unsigned long long* hgcpu_at) "
         f"{{ {text[start : found.end]}{stores} }}\n"
-        f"{template} inline void hgcpu_linear_{name}({listed}const unsigned long long* hgcpu_from) "
+        f"{template} inline void hgcpu_linear_{name}({listed}const unsigned long long* hgcpu_from, {found.type} hgcpu_along) "
         f"{{ {edits.apply_to(start, end)} }}",
         found,
     )

@@ -1,0 +1,363 @@
+"""verify: what it finds by running, how it names it, and that it leaves correct workflows alone."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hipgraphdsl as hg
+from hipgraphdsl.bench import checks as corpus_of_checks
+from hipgraphdsl.runtimes import open_runtime
+from hipgraphdsl.runtimes.base import Runtime
+from hipgraphdsl.verify import VerifyReport, topological_order, verify
+
+SOURCE = r"""
+extern "C" __global__ void scale(float* x, float a) { x[threadIdx.x] *= a; }
+extern "C" __global__ void add(const float* x, float* y) { y[threadIdx.x] += x[threadIdx.x]; }
+extern "C" __global__ void half(float* y) { if (threadIdx.x < 32) y[threadIdx.x] = 1; }
+extern "C" __global__ void beyond(float* y) { y[threadIdx.x + 8] = 1; }
+"""
+N = 64
+
+
+@pytest.fixture(scope="module")
+def runtime() -> Runtime:
+    try:
+        return open_runtime("cpu")
+    except hg.RuntimeUnavailable as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def kernels() -> hg.Module:
+    return hg.Module(SOURCE)
+
+
+def kinds(report: VerifyReport) -> set[str]:
+    return {finding.kind for finding in report.findings}
+
+
+def steps(kernels: hg.Module, *, edge: bool = True) -> hg.Graph:
+    g = hg.Graph("steps", infer=False)
+    hx = g.host_array("hx", np.arange(N, dtype="float32"))
+    x, y = (g.device_array(name, np.ones(N, "float32")) for name in "xy")
+    out = g.host_array("out", shape=N, dtype="float32")
+    g.memcpy(x, hx, name="in")
+    g.kernel(kernels["scale"], 1, N, (x, 2.0), name="scale", after=["in"])
+    g.kernel(kernels["add"], 1, N, (x, y), name="add", after=["scale"] if edge else ["in"])
+    g.memcpy(out, y, name="out", after=["add", "scale"])
+    return g
+
+
+# -- correct workflows -------------------------------------------------------------------------------------------------
+
+
+def test_correct_workflow_has_no_finding(runtime: Runtime, kernels: hg.Module) -> None:
+    report = verify(steps(kernels), runtime)
+    assert report.ok, str(report)
+    assert report.exit_code == 0
+    assert not report.left_out
+    assert len(report.done) == 5
+
+
+def test_external_memory_has_its_values_back(runtime: Runtime) -> None:
+    memory = np.arange(N, dtype="float32")
+    g = hg.Graph("demo")
+    x = g.external_array("x", memory)
+    g.memset(x[:8], 3.0)
+    assert verify(g, runtime).ok
+    assert np.array_equal(memory, np.arange(N, dtype="float32"))
+
+
+def test_parameters_without_default_are_given(runtime: Runtime, kernels: hg.Module) -> None:
+    g = hg.Graph("demo")
+    x = g.device_array("x", np.ones(N, "float32"))
+    a = g.param("a", "float32")
+    g.kernel(kernels["scale"], 1, N, (x, a))
+    g.kernel(kernels["scale"], 1, N, (x, 3.0))
+    assert verify(g, runtime, params={"a": 2.0}).ok
+    with pytest.raises(hg.DeclarationError, match="'a'"):
+        verify(g, runtime)
+
+
+def test_node_that_waits_for_another_leaves_orders_out(runtime: Runtime) -> None:
+    g = hg.Graph("demo")
+    flag = g.device_array("flag", shape=2, dtype="int32")
+    g.memory_ops([hg.write_value(flag[0], 1)], name="signal")
+    g.memory_ops([hg.wait_value(flag[0], 1)], name="wait")
+    report = verify(g, runtime)
+    assert report.ok, str(report)
+    assert any("'wait' waits" in line for line in report.left_out)
+
+
+def test_atomic_noise_within_the_tolerance_is_no_finding(runtime: Runtime) -> None:
+    calls = iter(range(10**6))
+
+    def noise(values: Any) -> None:
+        values[0] = 1000.0 + next(calls) * 1e-9
+
+    g = hg.Graph("demo")
+    out, rest = (g.host_array(name, shape=N, dtype="float64") for name in ("out", "rest"))
+    g.host(noise, args=(out,), writes=[out])
+    g.host(_fill, args=(rest,), writes=[rest])
+    assert not verify(g, runtime, audit=False).ok
+    assert verify(g, runtime, audit=False, tolerance=1e-6).ok
+    assert verify(g, runtime, audit=False, tolerance={"out": 1e-6}).ok
+    assert not verify(g, runtime, audit=False, tolerance={"rest": 1e-6}).ok
+
+
+def _fill(values: Any) -> None:
+    values[...] = 1
+
+
+# -- missing edges -----------------------------------------------------------------------------------------------------
+
+
+def test_missing_edge_is_named_with_both_nodes_and_the_seed(runtime: Runtime, kernels: hg.Module) -> None:
+    report = verify(steps(kernels, edge=False), runtime, seed=5)
+    finding = next(f for f in report.findings if f.kind == "order")
+    assert finding.nodes == ("scale", "add")
+    assert set(finding.arrays) == {"y", "out"}
+    assert finding.hint == "add after=['scale'] to 'add'"
+    assert finding.seed is not None
+    assert not verify(steps(kernels, edge=False), runtime, (), orders=1, seed=finding.seed).ok
+
+
+def test_each_missing_edge_is_named(runtime: Runtime, kernels: hg.Module) -> None:
+    g = hg.Graph("demo", infer=False)
+    arrays = [g.device_array(f"x{i}", np.full(N, i + 1, "float32")) for i in range(4)]
+    for i, x in enumerate(arrays):
+        g.kernel(kernels["scale"], 1, N, (x, 2.0), name=f"scale_{i}")
+        g.kernel(kernels["add"], 1, N, (arrays[0], x), name=f"add_{i}", after=["scale_0"] if i == 1 else [])
+    named = {f.nodes for f in verify(g, runtime, ()).findings if f.kind == "order"}
+    # Kernel scale_1 and add_1 do not commute, add_2 needs scale_0 and scale_2, and so on.
+    assert {("scale_1", "add_1"), ("scale_0", "add_2"), ("scale_2", "add_2"), ("scale_3", "add_3")} <= named
+
+
+def test_topological_orders_respect_edges_and_differ() -> None:
+    deps = [(), (), (0,), (0, 1), (2,), (), (5,)]
+    orders = {topological_order(deps, seed) for seed in range(20)}
+    for order in orders:
+        assert sorted(order) == list(range(len(deps)))
+        assert all(order.index(d) < order.index(i) for i, sources in enumerate(deps) for d in sources)
+    assert len(orders) > 10
+    assert topological_order(deps, 0) == (5, 6, 1, 0, 3, 2, 4)
+
+
+# -- graph memory ------------------------------------------------------------------------------------------------------
+
+
+def test_read_of_fresh_memory_names_the_node(runtime: Runtime, kernels: hg.Module) -> None:
+    g = hg.Graph("demo")
+    x = g.device_array("x", np.ones(N, "float32"))
+    y = g.alloc("y", N, "float32")
+    g.memset(y[:32], 0.0, name="clear_half")
+    g.kernel(kernels["add"], 1, N, (y, x), name="add")
+    g.free(y)
+    report = verify(g, runtime)
+    finding = next(f for f in report.findings if f.kind == "uninitialised")
+    assert finding.nodes == ("add",)
+    assert finding.arrays == ("x",)
+
+
+def test_use_of_memory_outside_its_life_fails_in_some_order(runtime: Runtime, kernels: hg.Module) -> None:
+    g = hg.Graph("demo", infer=False)
+    out = g.host_array("out", shape=N, dtype="float32")
+    y = g.alloc("y", N, "float32")
+    g.memset(y, 1.0, name="clear", after=[y])
+    g.memcpy(out, y, name="save", after=["clear"])
+    g.free(y, name="drop", after=["clear"])
+    finding = next(f for f in verify(g, runtime, ()).findings if f.kind == "order")
+    assert finding.nodes == ("save", "drop")
+
+
+# -- the access audit --------------------------------------------------------------------------------------------------
+
+
+def audit_of(runtime: Runtime, make: Any) -> VerifyReport:
+    g = hg.Graph("demo")
+    x, y = (g.device_array(name, np.arange(1, N + 1, dtype="float32")) for name in "xy")
+    make(g, x, y)
+    return verify(g, runtime, (), orders=0)
+
+
+def test_write_declared_as_read_is_named(runtime: Runtime, kernels: hg.Module) -> None:
+    report = audit_of(runtime, lambda g, x, y: g.kernel(kernels["add"], 1, N, (x, hg.reads(y)), name="add"))
+    assert [(f.kind, f.nodes, f.arrays) for f in report.findings] == [("undeclared write", ("add",), ("y",))]
+
+
+def test_read_declared_as_write_is_named(runtime: Runtime, kernels: hg.Module) -> None:
+    report = audit_of(runtime, lambda g, x, y: g.kernel(kernels["add"], 1, N, (x, hg.writes(y)), name="add"))
+    assert [(f.kind, f.nodes, f.arrays) for f in report.findings] == [("undeclared read", ("add",), ("y",))]
+
+
+def test_write_past_the_declared_view_is_named_with_its_bytes(runtime: Runtime, kernels: hg.Module) -> None:
+    report = audit_of(runtime, lambda g, x, y: g.kernel(kernels["beyond"], 1, 32, (y[:32],), name="beyond"))
+    (finding,) = report.findings
+    assert finding.kind == "undeclared write"
+    assert "'y' bytes 128..160" in finding.message
+
+
+def test_declared_write_of_a_part_is_no_read(runtime: Runtime, kernels: hg.Module) -> None:
+    assert audit_of(runtime, lambda g, x, y: g.kernel(kernels["half"], 1, N, (hg.writes(y),))).ok
+
+
+def test_callback_that_reads_more_than_it_says_is_named(runtime: Runtime) -> None:
+    def sum_up(total: Any, values: Any) -> None:
+        total[0] = values.sum()
+
+    g = hg.Graph("demo")
+    values = g.host_array("values", np.arange(N, dtype="float64"))
+    total = g.host_array("total", shape=1, dtype="float64")
+    g.host(sum_up, args=(total, values), writes=[total], name="sum_up")
+    (finding,) = verify(g, runtime, (), orders=0).findings
+    assert (finding.kind, finding.nodes, finding.arrays) == ("undeclared read", ("sum_up",), ("values",))
+
+
+def test_captured_function_is_audited(runtime: Runtime) -> None:
+    def issue(stream: Any, x: Any, y: Any) -> None:
+        stream.runtime.memcpy_async(y.ptr, x.ptr, x.nbytes, 4, int(stream))
+
+    report = audit_of(
+        runtime, lambda g, x, y: (g.memset(x, 7.0), g.captured(issue, args=(x, y), reads=[x], name="copy"))
+    )
+    assert [(f.kind, f.nodes, f.arrays) for f in report.findings] == [("undeclared write", ("copy",), ("y",))]
+
+
+# -- references --------------------------------------------------------------------------------------------------------
+
+
+def test_kernel_is_compared_with_its_reference(runtime: Runtime, kernels: hg.Module) -> None:
+    def right(x: Any, y: Any) -> None:
+        y += x
+
+    def wrong(x: Any, y: Any) -> None:
+        y[:] = y + 2 * x
+
+    good, bad = (kernels["add"].with_reference(fn) for fn in (right, wrong))
+    assert audit_of(runtime, lambda g, x, y: g.kernel(good, 1, 32, (x[8:40], y[:32]))).ok
+    (finding,) = audit_of(runtime, lambda g, x, y: g.kernel(bad, 1, N, (x, y), name="add")).findings
+    assert (finding.kind, finding.nodes) == ("reference", ("add",))
+    assert "y[0] = 2.0, the reference of kernel 'add' 3.0" in finding.message
+
+
+# -- backends that are wrong -------------------------------------------------------------------------------------------
+
+
+def forgetful(runtime: Runtime) -> Runtime:
+    """Return a runtime that loses the edges into kernel nodes, as a platform's defect does."""
+
+    class Forgetful(type(runtime)):  # type: ignore[misc]  # whichever class the runtime has
+        def graph_add_kernel_node(self, graph: int, deps: Sequence[int], *rest: Any) -> int:
+            return int(super().graph_add_kernel_node(graph, (), *rest))
+
+    return Forgetful()
+
+
+def test_backend_that_loses_edges_is_found_and_bisected(runtime: Runtime, kernels: hg.Module) -> None:
+    report = verify(steps(kernels), forgetful(runtime), audit=False)
+    assert kinds(report) <= {"backend", "schedule"}
+    (finding,) = report.findings
+    assert finding.backend == "explicit"
+    assert "y" in finding.arrays or "x" in finding.arrays
+    if finding.nodes:  # a fault of timing need not show again while it is bisected
+        assert finding.nodes[0] in ("scale", "add")
+
+
+def test_reports_print_and_serialise(runtime: Runtime, kernels: hg.Module) -> None:
+    report = verify(steps(kernels, edge=False), runtime, ())
+    document = json.loads(report.to_json())
+    assert document["ok"] is False
+    assert document["findings"][0]["nodes"] == ["scale", "add"]
+    assert "'scale' and 'add' are not ordered" in str(report)
+    assert str(report.__rich__()) == str(report)
+    assert report._repr_mimebundle_()["text/plain"] == str(report)
+
+
+# -- what cannot be verified -------------------------------------------------------------------------------------------
+
+
+def test_cycle_is_refused_with_the_report(runtime: Runtime) -> None:
+    g = hg.Graph("demo")
+    a, b = g.empty(name="a"), g.empty(name="b", after=["a"])
+    g.order(b, a)
+    with pytest.raises(hg.CheckError, match="a -> b -> a"):
+        verify(g, runtime)
+
+
+def test_callback_that_raises_is_raised_with_its_node(runtime: Runtime) -> None:
+    def fail(_: Any) -> None:
+        raise ValueError("no such file")
+
+    g = hg.Graph("demo")
+    out = g.host_array("out", shape=N, dtype="float32")
+    g.host(fail, args=(out,), name="load")
+    with pytest.raises(ValueError, match="load"):
+        verify(g, runtime)
+
+
+def test_schedule_is_as_before_afterwards(runtime: Runtime, kernels: hg.Module) -> None:
+    verify(steps(kernels), runtime)
+    with steps(kernels).compile(runtime) as exe:
+        exe.run()
+        assert exe.read("out")[3] == 7.0
+
+
+# -- the corpus --------------------------------------------------------------------------------------------------------
+
+CORPUS = corpus_of_checks.corpus()
+
+
+def test_corpus_holds_sixty_workflows_of_different_names() -> None:
+    assert len(CORPUS) >= 60
+    assert len({graph.name for graph in CORPUS}) == len(CORPUS)
+
+
+@pytest.mark.parametrize("graph", CORPUS, ids=lambda graph: graph.name)
+def test_correct_workflow_of_the_corpus_is_not_blamed(graph: hg.Graph, runtime: Runtime) -> None:
+    for target in (None, "cpu", "amd:gfx942", "nvidia:sm_90"):
+        report = graph.check(target)
+        assert not report.errors, str(report)
+        assert not report.warnings, str(report)
+    found = verify(graph, runtime, orders=5, repeats=1)
+    assert found.ok, str(found)
+
+
+@pytest.mark.parametrize("graph", CORPUS, ids=lambda graph: graph.name)
+def test_harmful_mutants_are_found(graph: hg.Graph, runtime: Runtime) -> None:
+    result = corpus_of_checks.Result()
+    for mutant in _sample(graph.workflow()):
+        corpus_of_checks.judge(mutant, runtime, result, orders=200)
+    assert not result.not_found
+
+
+def _sample(workflow: Any) -> Iterator[corpus_of_checks.Mutant]:
+    """Two mutants of each kind, the first and one from the middle."""
+    made: dict[str, list[corpus_of_checks.Mutant]] = {}
+    for mutant in corpus_of_checks.mutants(workflow):
+        made.setdefault(mutant.kind, []).append(mutant)
+    for same in made.values():
+        yield same[0]
+        if len(same) > 2:
+            yield same[len(same) // 2]
+
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("[0-9]*.py"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_are_not_blamed(path: Path) -> None:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    report = example.build().check()
+    assert not report.errors, str(report)
+    assert not report.warnings, str(report)
