@@ -12,9 +12,9 @@ import numpy as np
 
 from .arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, Parameter, as_dtype, as_shape
 from .checks import Report, check_workflow
-from .errors import CheckError, DeclarationError
+from .errors import CheckError, DeclarationError, HipGraphError
 from .executable import Executable
-from .export import export_graph
+from .export import export_graph, graphml, render, text
 from .export import json as json_format
 from .hazards import HazardTracker
 from .kernels import Kernel, Symbol
@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from .runtimes.base import Runtime
 
 __all__ = ["Graph"]
+
+_DRAWN_NODES = 80  # more are a table in a notebook
 
 After = Sequence[Union[Node, str]]
 Backend = Literal["explicit", "capture", "streams", "serial"]
@@ -637,6 +639,34 @@ class Graph:
             If the text is no workflow, of a newer version, truncated or beyond the limits.
         """
         return json_format.loads(text, Graph, arrays or {}, callbacks or {})
+
+    @staticmethod
+    def from_networkx(dag: nx.DiGraph[Any], *, name: Optional[str] = None, infer: bool = True) -> Graph:
+        """Make a graph from a networkx graph whose nodes carry models (attribute `node`), or that was read from GraphML.
+
+        Parameters
+        ----------
+        dag : networkx.DiGraph
+            Nodes in order of declaration; its edges are kept.
+        name : str, optional
+            By default the networkx graph's.
+        infer : bool
+            Whether edges are also inferred from what nodes read and write.
+        """
+        return graphml.from_networkx(dag, Graph, name=name, infer=infer)
+
+    def __str__(self) -> str:
+        return text.table(self.workflow())
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        """Show small graphs as a drawing in notebooks, where the extra `viz` is installed."""
+        bundle = {"text/plain": str(self)}
+        if 0 < len(self.dag) <= _DRAWN_NODES:
+            try:
+                bundle["image/svg+xml"] = str(render(self.workflow(), ".svg"))
+            except HipGraphError:  # without Graphviz the table is shown
+                pass
+        return bundle
 
     def __repr__(self) -> str:
         return f"Graph({self.name!r}, {len(self.dag)} nodes, {self.dag.number_of_edges()} edges)"

@@ -32,12 +32,15 @@ def check_redundant_edges(scope: Scope, reach: Reach, findings: Findings) -> Non
         return
     redundant: dict[int, set[int]] = {}
     open_segments: dict[int, list[int]] = {}
+    position, segment_start = reach.position, reach.segment_start
     for i, sources in declared.items():
-        implied = reach.implied(i, predecessors[i]).intersection(sources)
+        implied = reach.implied(i, predecessors[i])
         if implied:
-            redundant[i] = implied
-        start = int(reach.segment_start[reach.position[i]])
-        if sum(reach.position[s] >= start for s in predecessors[i]) > 1:
+            implied.intersection_update(sources)
+            if implied:
+                redundant[i] = implied
+        start = segment_start[position[i]]
+        if len([s for s in predecessors[i] if position[s] >= start]) > 1:
             open_segments.setdefault(start, []).append(i)
     for start, stop in reach.segments if open_segments else ():
         if start not in open_segments:

@@ -146,7 +146,7 @@ def edges_cover_accesses(workflow: Workflow) -> bool:
     """
     if workflow.order != tuple(range(len(workflow.nodes))):
         return False
-    covered = _whole_arrays_covered(workflow)
+    covered = _parts_covered(workflow)
     if covered is not None:
         return covered
     tracker = HazardTracker()
@@ -161,24 +161,48 @@ def edges_cover_accesses(workflow: Workflow) -> bool:
     return True
 
 
-def _whole_arrays_covered(workflow: Workflow) -> Optional[bool]:
-    """Do the same where each array is only ever touched in one and the same region; None where that is not so."""
-    last: dict[Any, tuple[Region, int, list[int]]] = {}  # array -> region, last writer, readers since
+class _Parts:
+    """The contiguous regions of one array, none of which overlaps another."""
+
+    __slots__ = ("known", "starts", "stops")
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[int, int], tuple[int, list[int]]] = {}  # (start, stop) -> last writer, readers since
+        self.starts: list[int] = []
+        self.stops: list[int] = []
+
+    def add(self, start: int, stop: int) -> bool:
+        """Return whether a new region is apart from all others, and note it."""
+        at = bisect_left(self.starts, start)
+        if (at and self.stops[at - 1] > start) or (at < len(self.starts) and self.starts[at] < stop):
+            return False
+        self.starts.insert(at, start)
+        self.stops.insert(at, stop)
+        return True
+
+
+def _parts_covered(workflow: Workflow) -> Optional[bool]:
+    """Do the same where regions of one array are equal or apart, as they mostly are; None where they are not."""
+    arrays: dict[Any, _Parts] = {}
     for i, (node, sources) in enumerate(zip(workflow.nodes, workflow.predecessors)):
-        written: list[tuple[Any, Region]] = []
+        written: list[tuple[_Parts, tuple[int, int]]] = []
         for access in node.accesses:
             view = access.view
             root = view.root
             region = access.region or view.region
-            known = last.get(root)
-            if known is None:
+            parts = arrays.get(root)
+            if parts is None:
                 if root.hazard_key is not root:
                     return None  # it may share memory with another array
-                last[root] = (region, i, []) if access.mode != "read" else (region, -1, [i])
+                parts = arrays[root] = _Parts()
+            key = (region.start, region.stop)
+            known = parts.known.get(key)
+            if known is None:
+                if region.dims or not parts.add(*key):
+                    return None
+                parts.known[key] = (-1, [i]) if access.mode == "read" else (i, [])
                 continue
-            if known[0] is not region and known[0] != region:
-                return None
-            writer, readers = known[1], known[2]
+            writer, readers = known
             if writer >= 0 and writer != i and writer not in sources:
                 return False
             if access.mode == "read":
@@ -187,9 +211,9 @@ def _whole_arrays_covered(workflow: Workflow) -> Optional[bool]:
             for reader in readers:
                 if reader != i and reader not in sources:
                     return False
-            written.append((root, region))
-        for root, region in written:
-            last[root] = (region, i, [])
+            written.append((parts, key))
+        for parts, key in written:
+            parts.known[key] = (i, [])
     return True
 
 

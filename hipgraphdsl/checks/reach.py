@@ -56,7 +56,7 @@ class Reach:
         heads = _cover(n, last_predecessor + 1, at)
         joined = _cover(n, last_predecessor[targets] + 1, first_successor[sources])
         cuts = np.flatnonzero(joined[1:n] == sinks[1:n] * heads[1:n]) + 1
-        self._first_successor = first_successor
+        self._first_successor: list[int] = first_successor.tolist()
         return [0, *cuts.tolist()]
 
     @cached_property
@@ -65,10 +65,9 @@ class Reach:
         return list(zip(self.starts, [*self.starts[1:], len(self.order)]))
 
     @cached_property
-    def segment_start(self) -> np.ndarray[Any, Any]:
+    def segment_start(self) -> list[int]:
         """For each position, the first position of its segment."""
-        starts = np.asarray(self.starts, np.int64)
-        return np.repeat(starts, np.diff([*self.starts, len(self.order)]))
+        return [start for start, stop in self.segments for _ in range(start, stop)]
 
     def walk(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """Yield (node, ancestors) for one segment in order; bit k of a set stands for position start + k.
@@ -108,7 +107,7 @@ class Reach:
             if u in predecessors[v]:
                 found.add((u, v))
                 continue
-            start = int(self.segment_start[q])
+            start = self.segment_start[q]
             if p < start:
                 found.add((u, v))
             else:
@@ -130,14 +129,14 @@ class Reach:
 
     def implied(self, node: int, sources: tuple[int, ...]) -> set[int]:
         """Return those predecessors whose edge to `node` the segments alone show to be implied by others."""
-        start = int(self.segment_start[self.position[node]])
+        start = self.segment_start[self.position[node]]
         before = [s for s in sources if self.position[s] < start]
         if not before:
             return set()
         if len(before) < len(sources):
             return set(before)
         # Only the sinks of the segment just before are not implied: each node that heads a segment follows all of them.
-        last = int(self.segment_start[start - 1])
+        last = self.segment_start[start - 1]
         return {s for s in before if self.position[s] < last or self._first_successor[self.position[s]] < start}
 
 

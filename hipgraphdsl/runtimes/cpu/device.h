@@ -1068,8 +1068,10 @@ struct hgcpu_module_info {
   const hgcpu_symbol_info* symbols;
 };
 
+template <unsigned N, class... Types>
+struct hgcpu_nth;
 template <unsigned N, class First, class... Rest>
-struct hgcpu_nth : hgcpu_nth<N - 1, Rest...> {};
+struct hgcpu_nth<N, First, Rest...> : hgcpu_nth<N - 1, Rest...> {};
 template <class First, class... Rest>
 struct hgcpu_nth<0, First, Rest...> : hgcpu_plain<First> {};
 

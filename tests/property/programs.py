@@ -1,0 +1,156 @@
+"""Random programs over a few small arrays: what they do as a graph, and what they do to NumPy arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from hypothesis import strategies as st
+
+import hipgraphdsl as hg
+
+SHAPE = (4, 6)
+DEVICE = ("a", "b", "c")
+HOST = ("h", "k")
+NAMES = DEVICE + HOST
+SOURCE = r"""
+extern "C" __global__ void mix(int* y, const int* x, int k, int n) {
+  int i = threadIdx.x;
+  if (i < n) y[i] = (int)(31u * (unsigned)y[i] + 7u * (unsigned)x[i] + (unsigned)k);
+}
+"""
+MODULE = hg.Module(SOURCE, name="programs")
+Values = dict[str, npt.NDArray[np.int32]]
+Box = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One node: `kind` is mix, copy, set or call; `to` and `origin` are (array, slices); `by` is a number."""
+
+    kind: str
+    to: tuple[str, Box]
+    origin: tuple[str, Box]
+    by: int
+
+    def apply(self, v: Values, by: int | None = None) -> None:
+        """Do it to NumPy arrays; `by` takes the place of the number."""
+        number = self.by if by is None else by
+        to, origin = v[self.to[0]][self.to[1]], v[self.origin[0]][self.origin[1]]
+        if self.kind == "mix":
+            to[...] = _wrapped(31 * to.astype(np.int64) + 7 * origin.astype(np.int64) + number)
+        elif self.kind == "copy":
+            to[...] = origin
+        elif self.kind == "set":
+            to[...] = number
+        else:
+            called(to, origin, number)
+
+    def fields(self, arrays: dict[str, Any], by: Any = None) -> dict[str, Any]:
+        """Return the fields of the node's model that the step decides."""
+        number = self.by if by is None else by
+        to, origin = arrays[self.to[0]][self.to[1]], arrays[self.origin[0]][self.origin[1]]
+        if self.kind == "mix":
+            return {"args": (to, hg.reads(origin), number, to.size)}
+        if self.kind == "copy":
+            return {"dst": to, "src": origin}
+        if self.kind == "set":
+            return {"dst": to, "value": number}
+        return {"args": (to, origin, number), "reads": [to, origin], "writes": [to]}
+
+    def declare(self, g: hg.Graph, name: str, by: Any = None) -> hg.Node:
+        """Add the node to a graph."""
+        fields = self.fields(g.arrays, by)
+        if self.kind == "mix":
+            return g.kernel(MODULE["mix"], 1, 32, name=name, **fields)
+        if self.kind == "copy":
+            return g.memcpy(name=name, **fields)
+        if self.kind == "set":
+            return g.memset(name=name, **fields)
+        return g.host(called, name=name, **fields)
+
+
+def called(to: Any, origin: Any, by: int) -> None:
+    """Be a callback whose order matters."""
+    to[...] = _wrapped(13 * to.astype(np.int64) + 5 * origin.astype(np.int64) + by)
+
+
+def _wrapped(value: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+    return value.astype(np.uint64).astype(np.uint32).view(np.int32)
+
+
+def initial() -> Values:
+    """Return values that all differ."""
+    size = int(np.prod(SHAPE))
+    return {name: (np.arange(size, dtype="i4") + 100 * i + 1).reshape(SHAPE) for i, name in enumerate(NAMES)}
+
+
+def declared(name: str = "random") -> hg.Graph:
+    """Return a graph with the arrays and no nodes."""
+    g = hg.Graph(name)
+    for array, values in initial().items():
+        (g.host_array if array in HOST else g.device_array)(array, values)
+    return g
+
+
+def built(steps: list[Step], names: list[str] | None = None) -> hg.Graph:
+    """Return the graph of a program."""
+    g = declared()
+    for i, step in enumerate(steps):
+        step.declare(g, f"n{i}" if names is None else names[i])
+    return g
+
+
+def _extent(draw: Any, extent: int, count: int, step: int) -> slice:
+    start = draw(st.integers(0, extent - (count - 1) * step - 1))
+    return slice(start, start + (count - 1) * step + 1, step)
+
+
+@st.composite
+def boxes(draw: Any, shape: tuple[int, int]) -> Box:
+    """Return slices of `SHAPE` with that many rows and columns."""
+    found = []
+    for extent, count in zip(SHAPE, shape):
+        most = max(1, (extent - 1) // max(1, count - 1)) if count > 1 else 1
+        found.append(_extent(draw, extent, count, draw(st.integers(1, most))))
+    return tuple(found)
+
+
+@st.composite
+def steps(draw: Any, kind: str | None = None) -> Step:
+    """Return one random step."""
+    kind = kind or draw(st.sampled_from(["mix", "copy", "set", "call"]))
+    by = draw(st.integers(-(2**31), 2**31 - 1)) if kind == "set" else draw(st.integers(-9, 9))
+    if kind == "mix":  # kernels take contiguous views: whole rows, or a part of one
+        rows = draw(st.integers(1, 3))
+        first, second = draw(st.integers(0, SHAPE[0] - rows)), draw(st.integers(0, SHAPE[0] - rows))
+        columns = slice(0, SHAPE[1], 1)
+        if rows == 1:
+            columns = _extent(draw, SHAPE[1], draw(st.integers(1, SHAPE[1])), 1)
+        to, origin = draw(st.permutations(NAMES))[:2]
+        return Step(kind, (to, (slice(first, first + rows, 1), columns)), (origin, (slice(second, second + rows, 1), columns)), by)
+    names = HOST if kind == "call" else NAMES
+    to, origin = draw(st.permutations(names))[:2]
+    shape = (draw(st.integers(1, SHAPE[0])), draw(st.integers(1, SHAPE[1])))
+    return Step(kind, (to, draw(boxes(shape))), (origin, draw(boxes(shape))), by)
+
+
+def programs(most: int = 14) -> st.SearchStrategy[list[Step]]:
+    return st.lists(steps(), min_size=1, max_size=most)
+
+
+def touched(step: Step) -> tuple[set[tuple[str, int]], set[tuple[str, int]]]:
+    """Return the elements that a step reads and writes, by array and flat index."""
+    index = np.arange(int(np.prod(SHAPE))).reshape(SHAPE)
+    to = {(step.to[0], int(i)) for i in index[step.to[1]].flat}
+    origin = {(step.origin[0], int(i)) for i in index[step.origin[1]].flat}
+    reads = set() if step.kind == "set" else origin
+    if step.kind in ("mix", "call"):
+        reads = reads | to
+    return reads, to
+
+
+def with_number(step: Step, by: int) -> Step:
+    return replace(step, by=by)
