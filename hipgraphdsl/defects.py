@@ -93,6 +93,15 @@ DEFECTS: tuple[Defect, ...] = (
         classic_executor=True,
     ),
     Defect(
+        "parallel-roots",
+        "of a graph with several roots only one waits for the work that precedes the launch on its stream",
+        "an empty node is put before all roots",
+        f"{_SYSTEMS}/pull/3131; observed on HIP 7.2 (tests/device/test_amd.py)",
+        since=(7, 2),
+        until=(7, 14),
+        quirk="parallel_roots",
+    ),
+    Defect(
         "captured-alloc-unregistered",
         "hipGraphAddMemFreeNode refuses a pointer that a captured hipMallocAsync returned",
         "a captured allocation is freed by hipFreeAsync in the same capture",
@@ -251,6 +260,20 @@ DEFECTS: tuple[Defect, ...] = (
         "such fills are made of 1-byte elements where all bytes are equal, and else row by row",
         "observed on HIP 7.2 (tests/device/test_amd.py); https://github.com/ROCm/clr: __amd_fillBufferAligned2D",
         quirk="memset_2d_elements",
+    ),
+    Defect(
+        "memset-2d-whole-rows",
+        "a 2-D memset node is refused if its rows, each with its whole pitch, would exceed the allocation",
+        "such fills are done by a kernel",
+        f"{_CLR}/hip_memory.cpp: ihipGraphMemsetParams_validate",
+        quirk="memset_2d_whole_rows",
+    ),
+    Defect(
+        "host-copy-kind",
+        "a copy node between page-locked and other host memory is refused if it is called a host-to-host copy",
+        "copies within host memory are called hipMemcpyDefault",
+        "observed on HIP 7.2 (tests/device/test_amd.py)",
+        quirk="host_copy_kind",
     ),
     Defect(
         "batch-refused",

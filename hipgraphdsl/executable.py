@@ -128,7 +128,7 @@ class Executable:
         """Streams with launches that nobody has waited for yet, each with the number of the last one."""
         self._pending_lock = threading.Lock()
         self._tickets = itertools.count(1)
-        self._kept: dict[str, dict[int, Any]] = {}
+        self._kept: dict[str, dict[int, _Memory]] = {}
         """Owners of the memory that array parameters are or were bound to, by address, while a launch may use it."""
         self._program: Optional[Program] = None
         self._disabled: set[int] = set()
@@ -242,7 +242,9 @@ class Executable:
                     np.zeros(array.shape, array.dtype) if array.initial is None else array.initial
                 )
             case ExternalArray():
-                memory = _Memory(array, bind_external(array, prefix), None, array.obj)
+                pointer = bind_external(array, prefix)
+                registered = array.location == "host" and runtime.host_register(pointer, array.nbytes)
+                memory = _Memory(array, pointer, runtime.host_unregister if registered else None, array.obj)
             case _:
                 raise DeclarationError(f"array {name!r} is of an unknown kind {array.kind!r}", array=name)
         return memory
@@ -409,7 +411,10 @@ class Executable:
             if len(kept) > 1:
                 with self._lock:
                     current = self._current(name)
-                    self._kept[name] = {pointer: owner for pointer, owner in kept.items() if pointer == current}
+                    self._kept[name] = {pointer: memory for pointer, memory in kept.items() if pointer == current}
+                    for pointer, memory in kept.items():
+                        if pointer != current and memory.release is not None:
+                            memory.release(pointer)
 
     def done(self) -> bool:
         """Return whether all launches have finished; errors are kept for `synchronize`."""
@@ -537,7 +542,10 @@ class Executable:
             pointer = bind_external(array, "")
         _require_alike(name, parameter, array)
         if isinstance(array, ExternalArray):
-            self._kept.setdefault(name, {})[pointer] = array
+            kept = self._kept.setdefault(name, {})
+            if pointer not in kept:
+                registered = array.location == "host" and self.runtime.host_register(pointer, array.nbytes)
+                kept[pointer] = _Memory(array, pointer, self.runtime.host_unregister if registered else None)
         return pointer
 
     def _current(self, name: str) -> Any:
@@ -850,7 +858,8 @@ class Executable:
                     continue
                 value = other._memory[owners[value]].pointer
             elif parameter.shape:
-                other._kept[name] = dict(self._kept.get(name, {}))
+                memory = self._kept[name][value]
+                other._array_argument(name, twin_parameter, memory.array)
             other._bind(name, value)
             other._missing.discard(name)
         names = {self._steps[i].name for i in self._disabled}
@@ -965,11 +974,12 @@ class Executable:
             except HipError:  # a launch that failed has finished; what it says was for synchronize
                 self._pending.clear()
             program, self._program = self._program, None
-            memories, self._memory = self._memory, {}
+            memories = [*self._memory.values(), *(memory for kept in self._kept.values() for memory in kept.values())]
+            self._memory, self._kept = {}, {}
             with ExitStack() as returned:  # in reverse, and all of them, even if one call fails
                 if self._stream:
                     returned.callback(self.runtime.stream_destroy, self._stream)
-                for memory in memories.values():
+                for memory in memories:
                     if memory.release is not None:
                         returned.callback(memory.release, memory.pointer)
                 returned.callback(self._shared.close)

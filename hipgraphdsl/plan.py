@@ -236,12 +236,34 @@ def _plan(workflow: Workflow, target: Target, bound: Optional[int], children: di
                 f"{copies} small device-to-host copies are done by a kernel that writes page-locked memory: a copy node costs"
                 f" {target.costs.copy_us:g} us beyond its bytes on {target.name}."
             )
+    if "parallel_roots" in target.quirks and sum(not step.deps for step in steps) > 1:
+        steps, lanes = _with_one_root(steps, lanes)
+        notes.append(f"An empty node goes first, because on {target.name} only one root would wait for what precedes the launch.")
     if "fan_out_4" in target.quirks:
         steps, lanes, inserted = _narrowed(steps, lanes)
         if inserted:
             notes.append(f"{inserted} empty nodes keep every node at {_FAN_OUT} direct followers or fewer, because {target.name} loses edges"
                          " beyond that.")
     return Plan(workflow, tuple(steps), lanes, declared, tuple(notes))
+
+
+def _with_one_root(
+    steps: list[Step], lanes: tuple[tuple[int, ...], ...]
+) -> tuple[list[Step], tuple[tuple[int, ...], ...]]:
+    """Put an empty node before all that wait for nothing."""
+    first = Step(0, _unused_name("~start", steps), EmptyNode(name="start"), (), (), 0)
+    moved = [
+        step._replace(index=step.index + 1, deps=tuple(d + 1 for d in step.deps) or (0,), added=tuple(d + 1 for d in step.added))
+        for step in steps
+    ]
+    rows = [[i + 1 for i in lane] for lane in lanes]
+    return [first, *moved], ((0, *rows[0]), *map(tuple, rows[1:]))
+
+
+def _unused_name(name: str, steps: Sequence[Step]) -> str:
+    while any(step.name == name for step in steps):
+        name += "~"
+    return name
 
 
 def _narrowed(steps: list[Step], lanes: tuple[tuple[int, ...], ...]) -> tuple[list[Step], tuple[tuple[int, ...], ...], int]:

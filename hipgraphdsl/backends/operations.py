@@ -510,6 +510,8 @@ def _copy(node: MemcpyNode, scope: Scope) -> Union[Copy1D, Copy3D]:
         kind = MemcpyKind.DEFAULT  # where the memory is, only the launch says
     else:
         kind = _KINDS[_is_host(src, scope), _is_host(dst, scope)]
+        if kind is MemcpyKind.HOST_TO_HOST and "host_copy_kind" in scope.runtime.target.quirks:
+            kind = MemcpyKind.DEFAULT
     box = copy_geometry(dst, src)
     assert box is not None, "MemcpyNode refuses what no box can copy"
     if box.is_flat:
@@ -553,7 +555,10 @@ def _memset_size(node: MemsetNode, element: bytes, scope: Scope) -> int:
     """Return the size of the elements by which a memset does it, or 0 where the fill kernel must."""
     dims = node.dst.region.dims
     size = _period(element) if len(dims) < 2 else 0
-    if size > 1 and dims and "memset_2d_elements" in scope.runtime.target.quirks:
+    quirks = scope.runtime.target.quirks
+    if size > 1 and dims and "memset_2d_elements" in quirks:
+        return 0
+    if dims and dims[0][0] * dims[0][1] > node.dst.root.nbytes and "memset_2d_whole_rows" in quirks:
         return 0
     return size
 

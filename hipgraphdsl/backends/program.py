@@ -142,8 +142,12 @@ class GraphProgram(Program):
                 case Copy1D(dst, src, nbytes, kind):
                     runtime.graph_exec_memcpy_node_set_params_1d(self.handle, node, dst, src, nbytes, kind)
                 case Copy3D():
+                    if "only_flat_updates" in runtime.target.quirks:
+                        return False
                     runtime.graph_exec_memcpy_node_set_params(self.handle, node, operation)
                 case Fill2D():
+                    if "only_flat_updates" in runtime.target.quirks and not _both_flat(operation, self.operations[index]):
+                        return False
                     runtime.graph_exec_memset_node_set_params(self.handle, node, operation)
                 case CallHost(fn, user_data):
                     runtime.graph_exec_host_node_set_params(self.handle, node, fn, user_data)
@@ -170,8 +174,11 @@ class GraphProgram(Program):
             with naming(self.steps[index].name):
                 self.runtime.graph_exec_host_node_set_params(self.handle, self.nodes[index], fn, user_data)
             return True
+        quirks = self.runtime.target.quirks
         in_place = isinstance(operation, (Launch, Copy1D, Copy3D, Fill2D)) and bool(self.nodes[index])
-        if in_place and "disabled_drops_edges" not in self.runtime.target.quirks:
+        if "only_flat_updates" in quirks and isinstance(operation, Fill2D) and operation.height > 1:
+            in_place = False
+        if in_place and "disabled_drops_edges" not in quirks:
             with naming(self.steps[index].name):
                 self.runtime.graph_node_set_enabled(self.handle, self.nodes[index], enabled)
             return True
@@ -189,3 +196,7 @@ class GraphProgram(Program):
                 returned.callback(self.runtime.graph_destroy, graph)
             if handle:
                 returned.callback(self.runtime.graph_exec_destroy, handle)
+
+
+def _both_flat(after: Operation, before: Operation) -> bool:
+    return all(isinstance(fill, Fill2D) and fill.height == 1 for fill in (after, before))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import gc
 import io
@@ -9,15 +10,37 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["Result", "Row", "machine", "median_us", "percentile", "repeat_us", "resident_bytes", "without_gc"]
+from ..runtimes.base import Runtime
+
+__all__ = [
+    "Column",
+    "Result",
+    "Row",
+    "Sheet",
+    "add_output_arguments",
+    "clock_us",
+    "finish",
+    "launch_times_us",
+    "machine",
+    "median_us",
+    "number",
+    "percentile",
+    "put_section",
+    "repeat_us",
+    "resident_bytes",
+    "wide_console",
+    "without_gc",
+]
+
+_WIDTH_WITHOUT_TERMINAL = 200
 
 
 @dataclass(frozen=True)
@@ -82,9 +105,171 @@ class Result:
         writer.writerows([r.what, r.value, r.unit, "" if r.limit is None else r.limit, r.note] for r in self.rows)
         return out.getvalue()
 
+    def to_markdown(self) -> str:
+        """Return the figures as a Markdown table."""
+        rows = []
+        for row in self.rows:
+            aim = "" if row.limit is None else f"<= {number(row.limit)}{'' if row.reached else ', missed'}"
+            rows.append((row.what, f"{number(row.value)} {row.unit}", aim, row.note))
+        return markdown_table((("what", False), ("measured", True), ("aim", True), ("note", False)), rows)
+
     def write(self, path: str) -> None:
-        """Write JSON or CSV, as the extension says."""
-        Path(path).write_text(self.to_csv() if path.endswith(".csv") else self.to_json())
+        """Write JSON, CSV or Markdown, as the extension says."""
+        write_figures(self, path)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a `Sheet`: the key of its values in the rows, its title, and what it says."""
+
+    key: str
+    title: str
+    meaning: str = ""
+
+
+@dataclass
+class Sheet:
+    """Figures with several columns: each row is a mapping, and a value that is missing was not measured.
+
+    Attributes
+    ----------
+    name : str
+        Of the benchmark.
+    columns : sequence of Column
+        Those that are printed; CSV and JSON hold every key of the rows.
+    notes : list of str
+        What was left out, and why.
+    """
+
+    name: str
+    columns: Sequence[Column]
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    machine: dict[str, Any] = field(default_factory=lambda: machine())
+
+    def print(self, console: Optional[Console] = None) -> None:
+        """Print a table and the notes."""
+        console = console or wide_console()
+        table = Table(title=f"bench {self.name}", title_justify="left", caption=machine_text(self.machine), caption_justify="left")
+        shown = self._shown()
+        for column in shown:
+            table.add_column(column.title, justify="right" if self._is_numeric(column) else "left")
+        before = None
+        for row in self.rows:
+            group = row.get("group")
+            if before is not None and group != before:
+                table.add_section()
+            before = group
+            table.add_row(*(cell(row.get(column.key)) for column in shown))
+        console.print(table)
+        for note in self.notes:
+            console.print(note, markup=False, highlight=False)
+
+    def _shown(self) -> list[Column]:
+        return [column for column in self.columns if any(row.get(column.key) is not None for row in self.rows)]
+
+    def _is_numeric(self, column: Column) -> bool:
+        return any(isinstance(row.get(column.key), (int, float)) for row in self.rows)
+
+    def to_json(self) -> str:
+        """Return everything as JSON."""
+        meanings = {column.key: column.meaning or column.title for column in self.columns}
+        data = {"bench": self.name, "machine": self.machine, "columns": meanings, "rows": self.rows, "notes": self.notes}
+        return json.dumps(data, indent=1)
+
+    def to_csv(self) -> str:
+        """Return the rows as CSV."""
+        keys = list(dict.fromkeys(key for row in self.rows for key in row))
+        out = io.StringIO()
+        writer = csv.DictWriter(out, keys, restval="")
+        writer.writeheader()
+        writer.writerows(self.rows)
+        return out.getvalue()
+
+    def to_markdown(self) -> str:
+        """Return the rows as a Markdown table, and the notes as a list."""
+        shown = self._shown()
+        heads = [(column.title.replace("\n", " "), self._is_numeric(column)) for column in shown]
+        text = markdown_table(heads, [[cell(row.get(column.key)) for column in shown] for row in self.rows])
+        return text + "".join(["\n", *(f"- {note}\n" for note in self.notes)] if self.notes else [])
+
+    def write(self, path: str) -> None:
+        """Write JSON, CSV or Markdown, as the extension says."""
+        write_figures(self, path)
+
+
+Figures = Union[Result, Sheet]
+
+
+def write_figures(figures: Figures, path: str) -> None:
+    """Write JSON, CSV or Markdown, as the extension says."""
+    text = figures.to_csv() if path.endswith(".csv") else figures.to_markdown() if path.endswith(".md") else figures.to_json()
+    Path(path).write_text(text, encoding="utf-8")
+
+
+def cell(value: Any) -> str:
+    """Return a value as a table shows it."""
+    if value is None:
+        return ""
+    return number(value) if isinstance(value, float) else str(value)
+
+
+def markdown_table(heads: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table; each head is its text and whether the column holds numbers."""
+
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(text.replace("|", "\\|") for text in cells) + " |\n"
+
+    return line([head for head, _ in heads]) + line(["---:" if right else "---" for _, right in heads]) + "".join(map(line, rows))
+
+
+def put_section(path: str, figures: Figures) -> None:
+    """Put a table into a Markdown file, in the place of an earlier run of this benchmark on this device.
+
+    Sections stand between two comments that name benchmark and device, so that the text around them can be written by hand. A
+    new one goes behind the last one of the same benchmark, else to the end of the file.
+    """
+    device = figures.machine.get("device") or figures.machine["cpu"]
+    key = f"bench {figures.name}: {device}"
+    first, last = f"<!-- {key} -->", f"<!-- end of {key} -->"
+    body = f"{first}\n**{device}** ({machine_text(figures.machine)})\n\n{figures.to_markdown()}{last}\n"
+    file = Path(path)
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    if first in text and last in text:
+        before, _, rest = text.partition(first)
+        _, _, after = rest.partition(last)
+        text = before + body + after.removeprefix("\n")
+    else:
+        mark = f"<!-- end of bench {figures.name}: "
+        at = text.rfind(mark)
+        at = len(text) if at < 0 else text.index("\n", at) + 1
+        if at == len(text) and text and mark not in text:
+            body = f"\n## {figures.name}\n\n" + body
+        elif text:
+            body = "\n" + body
+        text = text[:at] + body + text[at:]
+    file.write_text(text, encoding="utf-8")
+
+
+def add_output_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say where figures go."""
+    parser.add_argument("-o", "--output", metavar="FILE", help="also write the figures as .json, .csv or .md")
+    parser.add_argument("--markdown", metavar="FILE", help="put the table into a Markdown file, in the place of this device's last one")
+
+
+def finish(figures: Figures, args: argparse.Namespace, console: Optional[Console] = None) -> None:
+    """Print figures and write them where the options of `add_output_arguments` say."""
+    figures.print(console or wide_console())
+    if args.output:
+        figures.write(args.output)
+    if args.markdown:
+        put_section(args.markdown, figures)
+
+
+def wide_console() -> Console:
+    """Return a console that does not fold tables into 80 columns where there is no terminal."""
+    console = Console()
+    return console if console.is_terminal else Console(width=_WIDTH_WITHOUT_TERMINAL)
 
 
 def number(value: float) -> str:
@@ -92,20 +277,25 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def machine() -> dict[str, Any]:
-    """Return what a reader needs to know of this machine."""
+def machine(runtime: Optional[Runtime] = None) -> dict[str, Any]:
+    """Return what a reader needs to know of this machine, and of a runtime's device."""
     model = platform.processor() or platform.machine()
     try:
         with open("/proc/cpuinfo") as file:
             model = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), model)
     except OSError:
         pass
-    return {"cpu": model, "cores": os.cpu_count(), "python": platform.python_version(), "system": platform.system()}
+    found: dict[str, Any] = {"cpu": model, "cores": os.cpu_count(), "python": platform.python_version(), "system": platform.system()}
+    if runtime is not None:
+        name = runtime.get_device_name(runtime.get_device())
+        version = ".".join(map(str, runtime.runtime_get_version()))
+        found = {"device": f"cpu, {model}" if runtime.target.platform == "cpu" else name, "runtime": f"{runtime.name} {version}", **found}
+    return found
 
 
-def machine_text(info: dict[str, Any]) -> str:
+def machine_text(info: Mapping[str, Any]) -> str:
     """Return `machine` in a line."""
-    return ", ".join(str(value) if key == "cpu" else f"{key} {value}" for key, value in info.items())
+    return ", ".join(str(value) if key in ("cpu", "device") else f"{key} {value}" for key, value in info.items())
 
 
 def repeat_us(run: Callable[[], Any], repeats: int) -> list[float]:
@@ -117,6 +307,40 @@ def repeat_us(run: Callable[[], Any], repeats: int) -> list[float]:
         run()
         times.append((clock() - started) / 1e3)
     return times
+
+
+def clock_us() -> float:
+    """Return what reading the clock costs, which is a part of every time that lies between two readings."""
+    clock = time.perf_counter_ns
+    return percentile([(-clock() + clock()) / 1e3 for _ in range(2001)], 50)
+
+
+def launch_times_us(
+    launch: Callable[[], Any], wait: Callable[[], Any], repeats: int, clock_costs_us: float = 0.0
+) -> tuple[list[float], list[float]]:
+    """Launch, then wait, again and again.
+
+    Parameters
+    ----------
+    clock_costs_us : float
+        Subtracted from each time; see `clock_us`.
+
+    Returns
+    -------
+    submit, total : lists of float
+        For each repeat, the microseconds until `launch` returned and until `wait` did.
+    """
+    clock = time.perf_counter_ns
+    submit, total = [], []
+    for _ in range(repeats):
+        started = clock()
+        launch()
+        returned = clock()
+        wait()
+        done = clock()
+        submit.append(max(0.0, (returned - started) / 1e3 - clock_costs_us))
+        total.append(max(0.0, (done - started) / 1e3 - clock_costs_us))
+    return submit, total
 
 
 def percentile(times: Sequence[float], p: float) -> float:

@@ -43,9 +43,10 @@ CATALOGUE: dict[str, Entry] = {
     "HG106": Entry("unused parameter", "info", "A parameter is declared and no node uses it, so its value changes"
                                                " nothing."),
     "HG107": Entry(
-        "callback or memory not supplied", "info",
-        "The workflow was loaded from a file and a callback or external array is not supplied yet; compile will"
-        " refuse it.",
+        "callback, memory or handle not supplied",
+        "info",
+        "A callback, an external array or the handle of a semaphore is still missing; compile refuses the graph"
+        " until then.",
     ),
     # HG2xx: races and ordering
     "HG201": Entry(

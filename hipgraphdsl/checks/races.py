@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Collection
 from operator import attrgetter
 from typing import Any, Optional
 
@@ -154,9 +155,8 @@ def edges_cover_accesses(workflow: Workflow) -> bool:
     for node, sources in zip(workflow.nodes, workflow.predecessors):
         accesses = node.accesses
         if accesses:
-            for name in tracker.edges(accesses):
-                if index[name] not in sources:
-                    return False
+            if not {index[name] for name in tracker.edges(accesses)}.issubset(sources):
+                return False
             tracker.record(node.name, accesses)
     return True
 
@@ -186,6 +186,7 @@ def _parts_covered(workflow: Workflow) -> Optional[bool]:
     arrays: dict[Any, _Parts] = {}
     for i, (node, sources) in enumerate(zip(workflow.nodes, workflow.predecessors)):
         written: list[tuple[_Parts, tuple[int, int]]] = []
+        before: Collection[int] = sources if len(sources) < 16 else frozenset(sources)
         for access in node.accesses:
             view = access.view
             root = view.root
@@ -203,13 +204,13 @@ def _parts_covered(workflow: Workflow) -> Optional[bool]:
                 parts.known[key] = (-1, [i]) if access.mode == "read" else (i, [])
                 continue
             writer, readers = known
-            if writer >= 0 and writer != i and writer not in sources:
+            if writer >= 0 and writer != i and writer not in before:
                 return False
             if access.mode == "read":
                 readers.append(i)
                 continue
             for reader in readers:
-                if reader != i and reader not in sources:
+                if reader != i and reader not in before:
                     return False
             written.append((parts, key))
         for parts, key in written:

@@ -100,11 +100,15 @@ class Reach:
         position, predecessors = self.position, self.predecessors
         found: set[tuple[int, int]] = set()
         asked: dict[int, dict[int, list[int]]] = {}  # segment -> v -> u
+        direct: dict[int, frozenset[int]] = {}
         for u, v in pairs:
             p, q = position[u], position[v]
             if p >= q:
                 continue
-            if u in predecessors[v]:
+            sources = direct.get(v)
+            if sources is None:
+                sources = direct[v] = frozenset(predecessors[v])
+            if u in sources:
                 found.add((u, v))
                 continue
             start = self.segment_start[q]
@@ -118,10 +122,10 @@ class Reach:
                 continue
             left = len(wanted)
             for v, ancestors in self.walk(start, stop):
-                sources = wanted.get(v)
-                if sources is None:
+                earlier = wanted.get(v)
+                if earlier is None:
                     continue
-                found.update((u, v) for u in sources if ancestors >> (position[u] - start) & 1)
+                found.update((u, v) for u in earlier if ancestors >> (position[u] - start) & 1)
                 left -= 1
                 if not left:
                     break

@@ -5,7 +5,14 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from ..arrays import AllocArray, ArrayView, ExternalArray
-from ..nodes import CapturedNode, ChildGraphNode, HostNode, UnboundCallback
+from ..nodes import (
+    CapturedNode,
+    ChildGraphNode,
+    HostNode,
+    SemaphoreSignalNode,
+    SemaphoreWaitNode,
+    UnboundCallback,
+)
 from ..workflow import find_cycle
 from .catalogue import CATALOGUE
 from .scope import Findings, Scope
@@ -71,6 +78,17 @@ def check_use(scope: Scope, findings: Findings) -> None:
             used.update(node.parameters)
         if isinstance(node, ChildGraphNode):
             used.update(v.root for v in node.bind.values() if isinstance(v, ArrayView))
+        elif isinstance(node, (SemaphoreSignalNode, SemaphoreWaitNode)):
+            if node.semaphore.handle is None:
+                name = node.semaphore.name
+                findings.add(
+                    "HG107",
+                    f"{scope.name(node)!r} uses semaphore {name!r}, which has no handle",
+                    scope=scope,
+                    nodes=[node],
+                    arrays=[name],
+                    hint=f"give hg.Semaphore({name!r}, handle)",
+                )
         elif isinstance(node, (HostNode, CapturedNode)):
             if isinstance(node.fn, UnboundCallback):
                 findings.add(

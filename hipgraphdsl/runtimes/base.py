@@ -226,6 +226,17 @@ class Runtime(ABC):
 
     @abstractmethod
     def host_free(self, pointer: int) -> None: ...
+    def host_register(self, pointer: int, nbytes: int) -> bool:
+        """Page-lock memory that is there already, so that kernels and asynchronous copies reach it.
+
+        Returns whether `host_unregister` must follow; memory that is registered already, or that the device reaches anyway,
+        is left alone.
+        """
+        return False
+
+    def host_unregister(self, pointer: int) -> None:
+        """Undo `host_register`."""
+
     @abstractmethod
     def memcpy(self, dst: int, src: int, nbytes: int, kind: MemcpyKind) -> None: ...
     @abstractmethod

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import threading
 from collections.abc import Callable, Sequence
 from ctypes import (
     byref,
@@ -59,10 +60,12 @@ __all__ = [
 ERROR_NO_DEVICE = 100
 ERROR_NOT_READY = 600
 ERROR_PEER_ACCESS_ALREADY_ENABLED = 704
+ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712
 ERROR_NOT_SUPPORTED = 801
 ERROR_GRAPH_EXEC_UPDATE_FAILURE = 910
 
 _STREAM_NON_BLOCKING = 1
+_HOST_REGISTER_MAPPED = 2
 _EVENT_DISABLE_TIMING = 2
 _LOCATION_DEVICE = 1
 _ALLOCATION_PINNED = 1
@@ -172,6 +175,8 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "hipFree": (_P,),
     "hipHostMalloc": (_P, _Z, _U),
     "hipHostFree": (_P,),
+    "hipHostRegister": (_P, _Z, _U),
+    "hipHostUnregister": (_P,),
     "hipMemcpy": (_P, _P, _Z, _I),
     "hipMemcpyAsync": (_P, _P, _Z, _I, _P),
     "hipMemcpy3DAsync": (_P, _P),
@@ -319,18 +324,20 @@ def _handles(handles: Sequence[int]) -> bytes | None:
 
 
 def _pack_copy(copy: Copy3D) -> bytes:
+    # xsize, the extent of the allocation, is 0: HIP only checks by it, and would refuse a box whose last row ends before a
+    # whole pitch of the allocation is left.
     return _MEMCPY_3D_PARMS.pack(
         0,
         *copy.src_pos,
         copy.src,
         copy.src_pitch_bytes,
-        copy.src_pitch_bytes,
+        0,
         copy.src_rows,
         0,
         *copy.dst_pos,
         copy.dst,
         copy.dst_pitch_bytes,
-        copy.dst_pitch_bytes,
+        0,
         copy.dst_rows,
         copy.width_bytes,
         copy.height,
@@ -375,6 +382,9 @@ class HipAbiRuntime(Runtime):
     def __init__(self, library: ctypes.CDLL, label: str) -> None:
         self._hip = HipCalls(library, label)
         self._images: dict[int, bytes] = {}
+        self._registered: dict[int, int] = {}
+        """How often each page-locked piece of foreign memory is in use; several executables may share one."""
+        self._registering = threading.Lock()
         self._mem_op_arrays: dict[bytes, ctypes.Array[ctypes.c_char]] = {}
         self._error_name = self._text_function(library, "hipGetErrorName")
         self._error_string = self._text_function(library, "hipGetErrorString")
@@ -535,6 +545,26 @@ class HipAbiRuntime(Runtime):
 
     def host_free(self, pointer: int) -> None:
         self._call("hipHostFree", pointer)
+
+    def host_register(self, pointer: int, nbytes: int) -> bool:
+        if not self._hip.exports("hipHostRegister"):
+            return False
+        with self._registering:
+            if pointer not in self._registered:
+                code = self._hip.hipHostRegister(pointer, nbytes, _HOST_REGISTER_MAPPED)
+                if code == ERROR_HOST_MEMORY_ALREADY_REGISTERED:  # by somebody else, who will also undo it
+                    self._clear_last_error()
+                    return False
+                self._check("hipHostRegister", code)
+            self._registered[pointer] = self._registered.get(pointer, 0) + 1
+        return True
+
+    def host_unregister(self, pointer: int) -> None:
+        with self._registering:
+            self._registered[pointer] -= 1
+            if not self._registered[pointer]:
+                del self._registered[pointer]
+                self._call("hipHostUnregister", pointer)
 
     def memcpy(self, dst: int, src: int, nbytes: int, kind: MemcpyKind) -> None:
         code = self._hip.hipMemcpy(dst, src, nbytes, kind)

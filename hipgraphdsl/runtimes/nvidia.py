@@ -34,6 +34,11 @@ _NOT_INITIALIZED: Final = 3
 _NO_DEVICE: Final = 100
 _INVALID_CONTEXT: Final = 201
 _PEER_ACCESS_ALREADY_ENABLED: Final = 704
+_RESIDENT_THREADS: Final = 39  # CUdevice_attribute: of a multiprocessor
+
+# CUDA's reference for cudaGraphExecMemcpyNodeSetParams and ...MemsetNodeSetParams: only 1-D operations can change. A 2-D
+# memset that was disabled does not come back when it is enabled (observed on driver 580, tests/conformance).
+_QUIRKS: Final = frozenset({"only_flat_updates"})
 _NOT_FOUND: Final = 500
 
 _COMPUTE_MAJOR, _COMPUTE_MINOR, _MULTIPROCESSORS, _SHARED_OPTIN, _COPY_ENGINES = (
@@ -66,6 +71,8 @@ _NAMES: Final = {
     "hipFree": "cuMemFree_v2",
     "hipHostMalloc": "cuMemHostAlloc",
     "hipHostFree": "cuMemFreeHost",
+    "hipHostRegister": "cuMemHostRegister_v2",
+    "hipHostUnregister": "cuMemHostUnregister",
     "hipMallocAsync": "cuMemAllocAsync",
     "hipFreeAsync": "cuMemFreeAsync",
     "hipMemcpy3DAsync": "cuMemcpy3DAsync_v2",
@@ -304,7 +311,9 @@ class NvidiaRuntime(HipAbiRuntime):
             multiprocessors=self._attribute(_MULTIPROCESSORS, device),
             max_shared_bytes=self._attribute(_SHARED_OPTIN, device),
             copy_engines=self._attribute(_COPY_ENGINES, device),
+            resident_threads=self._attribute(_MULTIPROCESSORS, device) * self._attribute(_RESIDENT_THREADS, device),
             version=version,
+            quirks=_QUIRKS,
         )
 
     def kernel_params(self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int) -> bytes:
@@ -638,13 +647,11 @@ class NvidiaRuntime(HipAbiRuntime):
     def graph_exec_memcpy_node_set_params_1d(
         self, graph_exec: int, node: int, dst: int, src: int, nbytes: int, kind: MemcpyKind
     ) -> None:
-        self._call(
-            "cuGraphExecMemcpyNodeSetParams",
-            graph_exec,
-            node,
-            _pack_run(dst, src, nbytes, kind),
-            self._contexts[self._device],
-        )
+        # Memory types must stay what they are in the node: those of its own kind, or "unified" if a capture recorded it.
+        context = self._contexts[self._device]
+        if self._hip.cuGraphExecMemcpyNodeSetParams(graph_exec, node, _pack_run(dst, src, nbytes, kind), context):
+            unified = _pack_run(dst, src, nbytes, MemcpyKind.DEFAULT)
+            self._call("cuGraphExecMemcpyNodeSetParams", graph_exec, node, unified, context)
 
     def graph_exec_memcpy_node_set_params(self, graph_exec: int, node: int, copy: Copy3D) -> None:
         self._call("cuGraphExecMemcpyNodeSetParams", graph_exec, node, _pack_copy(copy), self._contexts[self._device])

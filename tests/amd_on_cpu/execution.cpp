@@ -124,7 +124,23 @@ void wait_for_any(Queue& queue, const hsa_signal_t (&signals)[5]) {
   });
 }
 
+// Which packet waits for what: by this one sees whether the runtime or the library forgot a dependency.
+void log_packet(const Queue& queue, const hsa_kernel_dispatch_packet_t& packet, int type) {
+  const auto id = static_cast<unsigned long long>(queue.shared.hsa_queue.id);
+  const auto& barrier = reinterpret_cast<const hsa_barrier_and_packet_t&>(packet);
+  if (type == HSA_PACKET_TYPE_BARRIER_AND || type == HSA_PACKET_TYPE_BARRIER_OR) {
+    STANDIN_LOG(2, "queue %llu: barrier %s of %llx %llx %llx %llx %llx, completes %llx", id,
+        type == HSA_PACKET_TYPE_BARRIER_AND ? "all" : "any", (unsigned long long)barrier.dep_signal[0].handle,
+        (unsigned long long)barrier.dep_signal[1].handle, (unsigned long long)barrier.dep_signal[2].handle,
+        (unsigned long long)barrier.dep_signal[3].handle, (unsigned long long)barrier.dep_signal[4].handle,
+        (unsigned long long)barrier.completion_signal.handle);
+  } else {
+    STANDIN_LOG(2, "queue %llu: packet type %d, completes %llx", id, type, (unsigned long long)packet.completion_signal.handle);
+  }
+}
+
 void process(Queue& queue, hsa_kernel_dispatch_packet_t& packet, int type) {
+  log_packet(queue, packet, type);
   standin::jitter();
   const uint64_t started = now_ns();
   hsa_signal_t completion = packet.completion_signal;

@@ -109,11 +109,11 @@ def _extent(draw: Any, extent: int, count: int, step: int) -> slice:
 
 
 @st.composite
-def boxes(draw: Any, shape: tuple[int, int]) -> Box:
-    """Return slices of `SHAPE` with that many rows and columns."""
+def boxes(draw: Any, shape: tuple[int, int], pitched: bool) -> Box:
+    """Return slices of `SHAPE` with that many rows and columns; `pitched` if one copy must be able to take them."""
     found = []
-    for extent, count in zip(SHAPE, shape):
-        most = max(1, (extent - 1) // max(1, count - 1)) if count > 1 else 1
+    for axis, (extent, count) in enumerate(zip(SHAPE, shape)):
+        most = (extent - 1) // (count - 1) if count > 1 and not (pitched and axis and shape[0] > 1) else 1
         found.append(_extent(draw, extent, count, draw(st.integers(1, most))))
     return tuple(found)
 
@@ -134,7 +134,7 @@ def steps(draw: Any, kind: str | None = None) -> Step:
     names = HOST if kind == "call" else NAMES
     to, origin = draw(st.permutations(names))[:2]
     shape = (draw(st.integers(1, SHAPE[0])), draw(st.integers(1, SHAPE[1])))
-    return Step(kind, (to, draw(boxes(shape))), (origin, draw(boxes(shape))), by)
+    return Step(kind, (to, draw(boxes(shape, kind == "copy"))), (origin, draw(boxes(shape, kind == "copy"))), by)
 
 
 def programs(most: int = 14) -> st.SearchStrategy[list[Step]]:

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 
 import hipgraphdsl as hg
 from hipgraphdsl.checks import CATALOGUE, Report, check_workflow
+from hipgraphdsl.checks.platform import _RULES
 from hipgraphdsl.checks.races import edges_cover_accesses, racing_pairs
 from hipgraphdsl.checks.reach import Reach
 from hipgraphdsl.checks.scope import Scope
+from hipgraphdsl.defects import DEFECTS
 from hipgraphdsl.workflow import Workflow
 
 MODULE = hg.Module(
@@ -282,6 +284,27 @@ def test_inferred_random_graphs_never_race(rng: random.Random) -> None:
 
 @given(st.randoms(use_true_random=False))
 @settings(max_examples=150, deadline=None)
+def test_short_way_never_hides_a_race(rng: random.Random) -> None:
+    g = hg.Graph("parts")
+    x = g.device_array("x", shape=32, dtype="float32")
+    for i in range(rng.randint(2, 10)):
+        start = rng.choice((0, 8, 16, 24))
+        part = x[start : start + rng.choice((8, 8, 8, 16)) if start < 24 else 32]
+        reading = rng.random() < 0.5
+        g.captured(report_values, name=f"n{i}", reads=[part] if reading else [], writes=[] if reading else [part])
+    workflow = g.workflow()
+    assert edges_cover_accesses(workflow)
+    edges = [(i, s) for i, sources in enumerate(workflow.predecessors) for s in sources]
+    if edges:
+        target, source = rng.choice(edges)
+        fewer = tuple(tuple(s for s in p if (i, s) != (target, source)) for i, p in enumerate(workflow.predecessors))
+        reasons = tuple(("RAW x",) * len(sources) for sources in fewer)
+        cut = Workflow("cut", workflow.arrays, {}, workflow.nodes, fewer, reasons)
+        assert not edges_cover_accesses(cut) or not brute_force(cut)
+
+
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=150, deadline=None)
 def test_reach_agrees_with_the_transitive_closure(rng: random.Random) -> None:
     n = rng.randint(1, 14)
     predecessors = tuple(tuple(sorted(rng.sample(range(i), min(i, rng.choice((0, 1, 1, 2, i)))))) for i in range(n))
@@ -520,6 +543,19 @@ def test_defects_need_a_version_to_be_warnings() -> None:
     assert not g.check("amd:gfx942@7.15").warnings
     assert not g.check("amd:gfx942").warnings
     assert not g.check("cpu").warnings
+
+
+def test_each_rule_about_a_defect_has_its_defect() -> None:
+    assert set(_RULES) <= {defect.id for defect in DEFECTS}
+    assert {code for code, _ in _RULES.values()} == {code for code in CATALOGUE if code.startswith("HG8")}
+
+
+def test_semaphore_without_a_handle_is_named() -> None:
+    g = hg.Graph("demo")
+    g.signal_semaphore("ready")
+    g.signal_semaphore(hg.Semaphore("other", 1))
+    (info,) = g.check().diagnostics
+    assert (info.code, info.nodes) == ("HG107", ("signal_ready",))
 
 
 # -- ignore and reports ------------------------------------------------------------------------------------------------

@@ -637,6 +637,61 @@ template <class T>
 inline constexpr bool is_floating_point_v = hgcpu_floating<T>;
 template <class T>
 inline constexpr bool is_integral_v = hgcpu_integral<T>;
+template <class T>
+struct is_floating_point {
+  static constexpr bool value = hgcpu_floating<T>;
+};
+template <class T>
+struct is_integral {
+  static constexpr bool value = hgcpu_integral<T>;
+};
+template <class T>
+struct remove_reference {
+  typedef T type;
+};
+template <class T>
+struct remove_reference<T&> {
+  typedef T type;
+};
+template <class T>
+struct remove_reference<T&&> {
+  typedef T type;
+};
+template <class T>
+constexpr typename remove_reference<T>::type&& move(T&& x) {
+  return static_cast<typename remove_reference<T>::type&&>(x);
+}
+template <class T>
+HGCPU_INLINE constexpr T clamp(T x, typename hgcpu_same<T>::type low, typename hgcpu_same<T>::type high) {
+  return x < low ? low : high < x ? high : x;
+}
+template <class T>
+struct numeric_limits {
+  static_assert(hgcpu_integral<T>, "numeric_limits is known for built-in numbers");
+  static constexpr bool is_signed = T(-1) < T(0);
+  static constexpr int digits = int(sizeof(T) * 8) - is_signed;
+  static constexpr T max() { return T((1ull << (digits - 1)) - 1 + (1ull << (digits - 1))); }
+  static constexpr T min() { return is_signed ? T(-max() - 1) : T(0); }
+  static constexpr T lowest() { return min(); }
+};
+template <>
+struct numeric_limits<float> {
+  static constexpr float max() { return __FLT_MAX__; }
+  static constexpr float min() { return __FLT_MIN__; }
+  static constexpr float lowest() { return -__FLT_MAX__; }
+  static constexpr float epsilon() { return __FLT_EPSILON__; }
+  static constexpr float infinity() { return __builtin_inff(); }
+  static constexpr float quiet_NaN() { return __builtin_nanf(""); }
+};
+template <>
+struct numeric_limits<double> {
+  static constexpr double max() { return __DBL_MAX__; }
+  static constexpr double min() { return __DBL_MIN__; }
+  static constexpr double lowest() { return -__DBL_MAX__; }
+  static constexpr double epsilon() { return __DBL_EPSILON__; }
+  static constexpr double infinity() { return __builtin_inf(); }
+  static constexpr double quiet_NaN() { return __builtin_nan(""); }
+};
 }  // namespace std
 #endif
 

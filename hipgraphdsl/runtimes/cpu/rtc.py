@@ -31,7 +31,7 @@ __all__ = ["IMAGE_PREFIX", "compile_kernels"]
 #: Begins a code object of this runtime; the path of the library and a zero byte follow.
 IMAGE_PREFIX: Final = b"HGCPU:"
 
-_OPTIONS: Final = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fsigned-char")
+_OPTIONS: Final = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fsigned-char", "-UNDEBUG")
 _CLANG_OPTIONS: Final = ("-Wno-pass-failed", "-Wno-unknown-attributes", "-Wno-ignored-attributes", "-mllvm", "-inline-threshold=20000")
 _GCC_OPTIONS: Final = ("-Wno-unknown-pragmas", "-Wno-attributes", "-Wno-psabi")
 #: Options for a GPU's compiler that mean nothing here.
@@ -103,25 +103,58 @@ def compile_kernels(
     """
     if compiler is None:
         compiler = find_compiler()
-    translation = translate(source, name, options, _predefined(compiler))
-    wanted = {asked: _find(translation, asked, name) for asked in dict.fromkeys(names)}
+    predefined = _predefined(compiler)
+    translation = translate(source, name, options, predefined)
     for symbol in symbols:
         if symbol.removeprefix("::") not in translation.variables:
             raise DeclarationError(f"kernel source {name!r} has no variable {symbol!r}", array=symbol)
+    asked = tuple(dict.fromkeys(names))
+    try:
+        library, log = _compile(compiler, translation, asked, symbols, options, name)
+    except BuildFailed:
+        # The user's own text, compiled as it stands, gives the message; and should what makes kernels faster have been at
+        # fault, it is the way out.
+        translation = translate(source, name, options, predefined, improve=False)
+        try:
+            library, log = _compile(compiler, translation, asked, symbols, options, name)
+        except BuildFailed as failed:
+            if not (translation.light and re.search(r"\bstd\b", failed.log)):
+                raise _does_not_compile(name, failed) from None
+            translation = translate(source, name, options, predefined, improve=False, real_headers=True)
+            try:
+                library, log = _compile(compiler, translation, asked, symbols, options, name)
+            except BuildFailed as again:
+                raise _does_not_compile(name, again) from None
+    return CodeObject(
+        image=IMAGE_PREFIX + str(library).encode() + b"\0",
+        lowered={key: key for key in (*asked, *symbols)},
+        log=_clean(_without_dump(log)),
+    )
+
+
+def _does_not_compile(name: str, failed: BuildFailed) -> DeclarationError:
+    return DeclarationError(f"kernel source {name!r} does not compile:\n{_clean(_without_dump(failed.log))}")
+
+
+def _compile(
+    compiler: Compiler,
+    translation: Translation,
+    names: Sequence[str],
+    symbols: Sequence[str],
+    options: Sequence[str],
+    name: str,
+) -> tuple[Path, str]:
+    """Build the library; return it and what the compiler said."""
+    wanted = {asked: _find(translation, asked, name) for asked in names}
     serial: frozenset[str] = frozenset()
     while True:
         entries = _Entries(translation, wanted, symbols, serial)
         library = _build(compiler, translation, entries, options, name)
         log = build_log(library)
-        unsafe = _private_memory(log, entries) - serial
+        unsafe = _private_memory(log, entries) - serial if compiler.is_clang else frozenset()
         if not unsafe:
-            break
+            return library, log
         serial |= unsafe
-    return CodeObject(
-        image=IMAGE_PREFIX + str(library).encode() + b"\0",
-        lowered={asked: asked for asked in (*wanted, *symbols)},
-        log=_clean(_without_dump(log)),
-    )
 
 
 def _predefined(compiler: Compiler) -> dict[str, str]:
@@ -325,15 +358,14 @@ def _build(
         flags.append("-DHGCPU_FIBERS=1")
     if translation.standard:
         flags.append("-DHGCPU_STD=1")
+        if compiler.kind == "zig":
+            flags.append("-lc++")  # else zig does not even look for its C++ headers
     else:
         flags.append("-nostdinc++")
     if compiler.is_clang and entries.parallel:
         flags += ["-mllvm", "-print-before=loop-vectorize", "-mllvm"]
         flags.append("-filter-print-funcs=" + ",".join(entries.parallel))
-    try:
-        return build(compiler, sources, (*flags, *_user_options(options)), stem="kernels", what=f"kernels of {name!r}")
-    except BuildFailed as failed:
-        raise DeclarationError(f"kernel source {name!r} does not compile:\n{_clean(_without_dump(failed.log))}") from None
+    return build(compiler, sources, (*flags, *_user_options(options)), stem="kernels", what=f"kernels of {name!r}")
 
 
 _DUMP = re.compile(r"^(?:; )?\*\*\* IR Dump Before LoopVectorizePass on (\w+) \*\*\*.*\n((?:.*\n)*?^}\n)", re.MULTILINE)
@@ -343,13 +375,11 @@ def _private_memory(log: str, entries: _Entries) -> frozenset[str]:
     """Return the kernels in which a thread's own array stays in memory where the loop over threads becomes vector code.
 
     All iterations of that loop share the array's memory, so marking them independent would be wrong; before LLVM 21 the
-    vectoriser believes the mark. The compiler prints each entry as it stands right before.
+    vectoriser believes the mark. The compiler prints each entry as it stands right before; one that it has not printed (a
+    compiler's own cache may forget what was said) counts as unsafe.
     """
-    return frozenset(
-        entries.parallel[found.group(1)]
-        for found in _DUMP.finditer(log)
-        if found.group(1) in entries.parallel and _marks_private_memory(found.group(2))
-    )
+    safe = {found.group(1) for found in _DUMP.finditer(log) if not _marks_private_memory(found.group(2))}
+    return frozenset(asked for entry, asked in entries.parallel.items() if entry not in safe)
 
 
 def _marks_private_memory(text: str) -> bool:

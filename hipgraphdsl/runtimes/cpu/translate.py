@@ -84,6 +84,8 @@ _KNOWN_HEADERS: Final = frozenset(
         "string.h", "cstring", "stdbool.h", "math_constants.h",
     }
 )  # fmt: skip
+#: Headers of the C++ library of which device.h has what kernels commonly use.
+_LIGHT_HEADERS: Final = frozenset({"algorithm", "limits", "type_traits", "utility"})
 
 
 @dataclass(slots=True)
@@ -145,13 +147,16 @@ class Translation:
     variables : frozenset of str
         Names of the device variables.
     standard : bool
-        Whether the source includes headers of the C++ library.
+        Whether the C++ library's own headers are included.
+    light : bool
+        Whether device.h stands in for headers of the C++ library that the source includes.
     """
 
     text: str
     kernels: dict[str, KernelText] = field(default_factory=dict)
     variables: frozenset[str] = frozenset()
     standard: bool = False
+    light: bool = False
 
 
 class _Edits:
@@ -259,7 +264,7 @@ def _included(
             f"add options=['-I/folder'] to the module, or put its text into the source"
         )
     headers.add(f"<{header}>")
-    return token.text
+    return " " if header in _LIGHT_HEADERS and "real headers" not in headers else token.text
 
 
 def _directive_macros(tokens: Iterable[Token]) -> tuple[dict[str, Macro], list[Token]]:
@@ -359,6 +364,7 @@ def translate(
     predefined: Mapping[str, str] | None = None,
     *,
     improve: bool = True,
+    real_headers: bool = False,
 ) -> Translation:
     """Translate HIP C++ source.
 
@@ -374,6 +380,9 @@ def translate(
         Macros of the host compiler that conditionals may ask for.
     improve : bool
         Whether to add what only makes kernels faster.
+    real_headers : bool
+        Whether ``<algorithm>`` and its like are the C++ library's own, which takes longer to compile, and with zig a
+        minute the first time.
 
     Raises
     ------
@@ -382,7 +391,7 @@ def translate(
     """
     name = re.sub(r'["\\\n]', "_", name)
     macros = option_macros([*(f"-D{key}={value}" for key, value in (predefined or {}).items()), *options])
-    headers: set[str] = set()
+    headers = {"real headers"} if real_headers else set()
     text = f'#line 1 "{name}"\n' + _resolve(source, name, macros, include_folders(options), headers) + "\n"
     text = _expand_structural(text, frozenset())
     _, tokens = _directive_macros(tokenize(text, f"kernel source {name!r}"))
@@ -392,7 +401,13 @@ def translate(
     _refuse(text, tokens)
     items = list(scan(tokens, f"kernel source {name!r}"))
     constants = _integer_constants({**macros, **defined}, items)
-    return _wrap(text, items, name, any(header.startswith("<") for header in headers), constants, improve)
+    made = _wrap(text, items, constants, improve)
+    included = {header[1:-1] for header in headers if header.startswith("<")}
+    made.light = bool(included & _LIGHT_HEADERS) and not real_headers
+    made.standard = bool(included - _LIGHT_HEADERS) or (real_headers and bool(included))
+    if made.light and made.standard:
+        return translate(source, name, options, predefined, improve=improve, real_headers=True)
+    return made
 
 
 def _words(item: Item) -> set[str]:
@@ -520,9 +535,7 @@ def _integer_constants(macros: Mapping[str, Macro], items: Sequence[Item]) -> fr
     return frozenset(found)
 
 
-def _wrap(
-    text: str, items: Sequence[Item], name: str, standard: bool, constants: frozenset[str], improve: bool
-) -> Translation:
+def _wrap(text: str, items: Sequence[Item], constants: frozenset[str], improve: bool) -> Translation:
     edits = _Edits(text)
     # Shared memory of dynamic size that is declared outside of functions is declared again inside those that use it.
     shared: dict[str, str] = {}
@@ -532,7 +545,7 @@ def _wrap(
             shared[variable] = declaration
             edits.blank(item.tokens[0].start, item.tokens[-1].end)
     context = _needing_context(items, frozenset(shared))
-    made = Translation("", standard=standard)
+    made = Translation("")
     defined = {function_name(item) for item in items if item.kind in ("kernel", "function") and item.body is not None}
     members: dict[str, str] = {}
     base = "hgcpu_thread"

@@ -1,0 +1,577 @@
+"""Peers: the same kernels in the same shape through other libraries and C++, timed in the same run.
+
+Each peer is optional: what is not installed, or cannot do it, is left out with its reason. All of them work on the memory, the
+device context and a stream of the runtime that is measured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Optional
+
+import numpy as np
+
+from ..backends.operations import Launch
+from ..errors import HipError, RuntimeUnavailable
+from ..executable import Executable
+from ..kernels import ArgumentPacker, Signature
+from ..nodes import KernelNode
+from ..plan import make_plan
+from ..runtimes.base import Dim3, Runtime
+from ..runtimes.cpu.compiler import BuildFailed, build, find_compiler
+from .measure import clock_us, launch_times_us
+
+__all__ = ["PEERS", "Peer", "Skipped", "Task", "Work", "address_of", "open_peer", "peer_library"]
+
+_MOST_STREAMS: Final = 64  # peers that capture need one stream for each chain that runs beside others
+
+
+class Skipped(Exception):
+    """A peer cannot take part; says why."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One kernel launch as peers see it; `deps` are tasks that it waits for, none of them implied by the others."""
+
+    kernel: str
+    function: int
+    grid: Dim3
+    block: Dim3
+    values: tuple[int, ...]
+    signature: Signature
+    deps: tuple[int, ...]
+    lane: int
+
+    def changed(self) -> Task:
+        """Return the same launch with another last argument."""
+        if not self.signature.parameters or self.signature.parameters[-1].pointer:
+            return self
+        return Task(
+            self.kernel, self.function, self.grid, self.block, (*self.values[:-1], self.values[-1] - 1), self.signature,
+            self.deps, self.lane,
+        )
+
+
+@dataclass
+class Work:
+    """What every peer does: kernels of one source, in the declared shape, on one runtime's memory.
+
+    Attributes
+    ----------
+    arrays : dict of int to int
+        Bytes of the arrays, by address.
+    """
+
+    runtime: Runtime
+    source: str
+    tasks: tuple[Task, ...]
+    lanes: int
+    arrays: dict[int, int]
+    clock_costs_us: float = field(default_factory=clock_us)
+    _streams: list[int] = field(default_factory=list)
+
+    @staticmethod
+    def of(exe: Executable) -> Work:
+        """Take an explicit Executable's operations in the declared shape.
+
+        Raises
+        ------
+        Skipped
+            If a node is no kernel launch, or the kernels are of several sources.
+        """
+        program = exe._program
+        assert program is not None
+        operations = {step.name: operation for step, operation in zip(program.steps, program.operations)}
+        declared = make_plan(exe.workflow, exe.runtime.target, lanes=None, join=False)
+        sources, tasks = set(), []
+        for step in declared.steps:
+            operation = operations.get(step.name)
+            if not isinstance(operation, Launch) or not isinstance(step.node, KernelNode):
+                raise Skipped("peers run kernels only")
+            sources.add(step.node.kernel.module.source)
+            tasks.append(
+                Task(
+                    step.node.kernel.name, operation.function, operation.grid, operation.block, operation.values,
+                    operation.packer.signature, step.deps, step.lane,
+                )
+            )
+        if len(sources) != 1:
+            raise Skipped("peers run the kernels of one source")
+        arrays = {memory.pointer: memory.array.nbytes for memory in exe._memory.values()}
+        return Work(exe.runtime, str(sources.pop()).strip(), tuple(tasks), len(declared.lanes), arrays)
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """Names of the kernels, each once."""
+        return tuple(dict.fromkeys(task.kernel for task in self.tasks))
+
+    def streams(self, count: int) -> list[int]:
+        """Return so many streams of the runtime, kept until `close`."""
+        if count > _MOST_STREAMS:
+            raise Skipped(f"a capture of this shape needs {count} streams (at most {_MOST_STREAMS} are tried)")
+        while len(self._streams) < count:
+            self._streams.append(self.runtime.stream_create())
+        return self._streams[:count]
+
+    def close(self) -> None:
+        """Return the streams."""
+        while self._streams:
+            self.runtime.stream_destroy(self._streams.pop())
+
+
+class Peer(ABC):
+    """A graph that another library built.
+
+    Attributes
+    ----------
+    lower_us, instantiate_us : float
+        Time of building the graph and of instantiating it, in microseconds.
+    """
+
+    name: str
+    lower_us = 0.0
+    instantiate_us = 0.0
+
+    @abstractmethod
+    def __init__(self, work: Work) -> None: ...
+
+    @abstractmethod
+    def run(self, repeats: int) -> tuple[list[float], list[float]]:
+        """Launch and wait so many times; return the microseconds to submit and until done."""
+
+    def update(self, count: int, repeats: int) -> Optional[list[float]]:
+        """Give `count` nodes another argument and launch, so many times; return the microseconds to submit, None if it cannot."""
+        return None
+
+    @abstractmethod
+    def close(self) -> None:
+        """Return the graph; nothing of it is running."""
+
+
+class Arguments:
+    """Tables of pointers to the arguments of every task, which live as long as this object."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self._packers = []
+        self.tables = []
+        for task in tasks:
+            packer = ArgumentPacker(task.signature)
+            self._packers.append(packer)
+            self.tables.append(packer.pack(task.values))
+
+
+# -- C++ ---------------------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def peer_library() -> ctypes.CDLL:
+    """Return the C++ peer, built on first use.
+
+    Raises
+    ------
+    Skipped
+        If no compiler is there.
+    """
+    source = (Path(__file__).parent / "peer.cpp").read_text(encoding="utf-8")
+    try:
+        library = ctypes.CDLL(str(build(find_compiler(), source, ("-O2",), stem="peer", what="the C++ peer")))
+    except (RuntimeUnavailable, BuildFailed, OSError) as error:
+        raise Skipped(f"C++ needs a compiler: {error}") from None
+    library.peer_clock_us.restype = ctypes.c_double
+    return library
+
+
+def address_of(runtime: Runtime, api: str) -> ctypes.c_void_p:
+    """Return the address of a C function of the runtime's library, by HIP's name or the platform's."""
+    library = getattr(runtime, "_hip", None)
+    if library is None:
+        raise Skipped(f"runtime {runtime.name!r} has no C functions")
+    return ctypes.cast(getattr(library, api), ctypes.c_void_p)
+
+
+class Cpp(Peer):
+    """The platform's graph calls from compiled code; its times are taken there too."""
+
+    name = "C++"
+
+    def __init__(self, work: Work) -> None:
+        self._library, self._runtime, self._tasks = peer_library(), work.runtime, work.tasks
+        self._calls = {
+            api: address_of(work.runtime, api)
+            for api in (
+                "hipGraphCreate", "hipGraphAddKernelNode", "hipGraphInstantiateWithFlags", "hipGraphLaunch",
+                "hipStreamSynchronize", "hipGraphExecKernelNodeSetParams",
+            )
+        }
+        self._arguments = Arguments(work.tasks), Arguments([task.changed() for task in work.tasks])
+        self._params, self._others = (
+            [work.runtime.kernel_params(t.function, t.grid, t.block, 0, table) for t, table in zip(work.tasks, arguments.tables)]
+            for arguments in self._arguments
+        )
+        if not self._params[0]:
+            raise Skipped(f"runtime {work.runtime.name!r} does not say how it lays out a kernel's parameters")
+        self._stride = len(self._params[0])
+        self._packed, self._packed_others = b"".join(self._params), b"".join(self._others)
+        (self._stream,) = work.streams(1)
+        self._clock_costs_us = self._library.peer_clock_us()
+        counts = [len(task.deps) for task in work.tasks]
+        first = np.concatenate([[0], np.cumsum(counts)]).astype(np.uintp)
+        deps = np.array([d for task in work.tasks for d in task.deps] or [0], dtype=np.uintp)
+        count = len(work.tasks)
+        self._nodes = (ctypes.c_void_p * count)()
+        scratch = (ctypes.c_void_p * (max(counts) + 1))()
+        graph, handle, add_us, instantiate_us = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_double(), ctypes.c_double()
+        code = self._library.peer_build(
+            self._calls["hipGraphCreate"], self._calls["hipGraphAddKernelNode"], self._calls["hipGraphInstantiateWithFlags"],
+            ctypes.c_size_t(count), self._packed, ctypes.c_size_t(self._stride), first.ctypes.data_as(ctypes.c_void_p),
+            deps.ctypes.data_as(ctypes.c_void_p), ctypes.byref(graph), ctypes.byref(handle), self._nodes, scratch,
+            ctypes.byref(add_us), ctypes.byref(instantiate_us),
+        )
+        self._check(code)
+        self._graph, self._exec = graph, handle
+        self.lower_us, self.instantiate_us = add_us.value, instantiate_us.value
+
+    def _check(self, code: int) -> None:
+        if code:
+            raise HipError("the C++ peer", code, f"error {code}")
+
+    def run(self, repeats: int) -> tuple[list[float], list[float]]:
+        return self._run(0, 0, repeats)
+
+    def _run(self, begin: int, end: int, repeats: int) -> tuple[list[float], list[float]]:
+        submit, total = np.zeros(repeats), np.zeros(repeats)
+        code = self._library.peer_launch(
+            self._calls["hipGraphLaunch"], self._calls["hipStreamSynchronize"], self._calls["hipGraphExecKernelNodeSetParams"],
+            self._exec, ctypes.c_void_p(self._stream), self._nodes, ctypes.c_size_t(begin), ctypes.c_size_t(end), self._packed,
+            self._packed_others, ctypes.c_size_t(self._stride), ctypes.c_size_t(repeats),
+            submit.ctypes.data_as(ctypes.c_void_p), total.ctypes.data_as(ctypes.c_void_p),
+        )
+        self._check(code)
+        times: list[list[float]] = [np.maximum(0.0, t - self._clock_costs_us).tolist() for t in (submit, total)]
+        return times[0], times[1]
+
+    def update(self, count: int, repeats: int) -> Optional[list[float]]:
+        begin = len(self._tasks) // 2 if count == 1 else 0
+        return self._run(begin, begin + count, repeats)[0]
+
+    def close(self) -> None:
+        self._runtime.graph_exec_destroy(self._exec.value or 0)
+        self._runtime.graph_destroy(self._graph.value or 0)
+
+
+# -- Python ------------------------------------------------------------------------------------------------------------
+
+
+class PythonPeer(Peer):
+    """A peer that is launched from Python: `launch` is the call that its user would make."""
+
+    launch: Callable[[], Any]
+
+    def __init__(self, work: Work) -> None:
+        if work.runtime.target.platform != "nvidia":
+            raise Skipped(f"{self.name} runs on NVIDIA GPUs (this is {work.runtime.target.name})")
+        self._work = work
+        self._wait = functools.partial(work.runtime.stream_synchronize, work.streams(1)[0])
+        self.build(work)
+
+    @abstractmethod
+    def build(self, work: Work) -> None:
+        """Build the graph, and note `lower_us`, `instantiate_us` and `launch`."""
+
+    def run(self, repeats: int) -> tuple[list[float], list[float]]:
+        return launch_times_us(self.launch, self._wait, repeats, self._work.clock_costs_us)
+
+    @contextlib.contextmanager
+    def timed(self) -> Iterator[Callable[[], None]]:
+        """Time the block; what is called inside splits it into building and instantiating."""
+        marks = [time.perf_counter()]
+        yield lambda: marks.append(time.perf_counter())
+        end = time.perf_counter()
+        split = marks[1] if len(marks) > 1 else end
+        self.lower_us, self.instantiate_us = (split - marks[0]) * 1e6, (end - split) * 1e6
+
+
+class CudaBindings(PythonPeer):
+    """The driver's calls through NVIDIA's own binding, in a Python loop."""
+
+    name = "cuda-bindings"
+
+    def build(self, work: Work) -> None:
+        from cuda.bindings import driver
+
+        self._driver = driver
+        self._arguments = Arguments(work.tasks), Arguments([task.changed() for task in work.tasks])
+        self._nodes: list[Any] = []
+        with self.timed() as built:
+            self._graph = self._ok(driver.cuGraphCreate(0))
+            for task, table in zip(work.tasks, self._arguments[0].tables):
+                deps = [self._nodes[d] for d in task.deps]
+                self._nodes.append(
+                    self._ok(driver.cuGraphAddKernelNode(self._graph, deps, len(deps), self._params(task, table)))
+                )
+            built()
+            self._exec = self._ok(driver.cuGraphInstantiate(self._graph, 0))
+        self.launch = functools.partial(driver.cuGraphLaunch, self._exec, driver.CUstream(work.streams(1)[0]))
+
+    def _params(self, task: Task, table: int) -> Any:
+        params = self._driver.CUDA_KERNEL_NODE_PARAMS()
+        params.func = task.function
+        params.gridDimX, params.gridDimY, params.gridDimZ = task.grid
+        params.blockDimX, params.blockDimY, params.blockDimZ = task.block
+        params.kernelParams = table
+        return params
+
+    @staticmethod
+    def _ok(returned: tuple[Any, ...]) -> Any:
+        if int(returned[0]):
+            raise HipError("cuda-bindings", int(returned[0]), str(returned[0]))
+        return returned[1] if len(returned) > 1 else None
+
+    def update(self, count: int, repeats: int) -> Optional[list[float]]:
+        begin = len(self._nodes) // 2 if count == 1 else 0
+        chosen = range(begin, begin + count)
+        sets = [[(self._nodes[i], self._params(self._work.tasks[i], arguments.tables[i])) for i in chosen] for arguments in self._arguments]
+        turn = iter(range(repeats))
+        set_params, handle = self._driver.cuGraphExecKernelNodeSetParams, self._exec
+
+        def launch() -> None:
+            for node, params in sets[(next(turn) + 1) % 2]:
+                set_params(handle, node, params)
+            self.launch()
+
+        return launch_times_us(launch, self._wait, repeats, self._work.clock_costs_us)[0]
+
+    def close(self) -> None:
+        self._ok(self._driver.cuGraphExecDestroy(self._exec))
+        self._ok(self._driver.cuGraphDestroy(self._graph))
+
+
+class CapturingPeer(PythonPeer):
+    """A peer that captures what it issues on one stream for each chain, with events between them."""
+
+    def capture(
+        self, launch: Callable[[int, int], None], record: Callable[[int], Any], wait: Callable[[int, Any], None]
+    ) -> None:
+        """Issue every task: `launch(task, lane)`, `record(lane)` returns an event, `wait(lane, event)`."""
+        tasks = self._work.tasks
+        crossing = {d for task in tasks for d in task.deps if tasks[d].lane != task.lane}
+        events: dict[int, Any] = {}
+        begun = {0}
+        fork = record(0) if self._work.lanes > 1 else None
+        for i, task in enumerate(tasks):
+            lane = task.lane
+            if lane not in begun:
+                begun.add(lane)
+                wait(lane, fork)
+            for d in task.deps:
+                if tasks[d].lane != lane:
+                    wait(lane, events[d])
+            launch(i, lane)
+            if i in crossing:
+                events[i] = record(lane)
+        for lane in sorted(begun - {0}):
+            wait(0, record(lane))
+
+
+class Cupy(CapturingPeer):
+    """CuPy's RawModule under stream capture."""
+
+    name = "cupy"
+
+    def build(self, work: Work) -> None:
+        import cupy
+
+        cupy.cuda.Device(work.runtime.get_device()).use()
+        module = cupy.RawModule(code=work.source)
+        functions = {name: module.get_function(name) for name in work.kernels}
+        calls = [
+            (
+                functools.partial(functions[task.kernel], task.grid, task.block),
+                tuple(np.uint64(v) if p.pointer else np.int32(v) for v, p in zip(task.values, task.signature.parameters)),
+            )
+            for task in work.tasks
+        ]
+        streams = [cupy.cuda.ExternalStream(handle) for handle in work.streams(work.lanes)]
+        several = work.lanes > 1
+
+        def launch(i: int, lane: int) -> None:
+            if several:
+                streams[lane].use()
+            call, args = calls[i]
+            call(args)
+
+        def record(lane: int) -> Any:
+            event = cupy.cuda.Event(disable_timing=True)
+            event.record(streams[lane])
+            return event
+
+        def wait(lane: int, event: Any) -> None:
+            streams[lane].wait_event(event)
+
+        before = cupy.cuda.get_current_stream()
+        streams[0].use()
+        try:
+            with self.timed() as built:
+                streams[0].begin_capture(cupy.cuda.runtime.streamCaptureModeRelaxed)
+                try:
+                    self.capture(launch, record, wait)
+                    built()
+                finally:
+                    self._graph = streams[0].end_capture()
+        finally:
+            before.use()
+        self.launch = functools.partial(self._graph.launch, streams[0])
+        self._keep = (module, streams, calls)
+
+    def close(self) -> None:
+        del self.launch, self._graph
+
+
+class Torch(CapturingPeer):
+    """PyTorch's CUDAGraph around kernels that it compiled."""
+
+    name = "torch"
+
+    def build(self, work: Work) -> None:
+        import torch
+
+        if not torch.cuda.is_available():
+            raise Skipped("this torch finds no GPU")
+        compile_kernel = getattr(torch.cuda, "_compile_kernel", None)
+        if compile_kernel is None:
+            raise Skipped("this torch has no torch.cuda._compile_kernel, so it cannot run the same kernels")
+        device = torch.device("cuda", work.runtime.get_device())
+        kernels = {name: compile_kernel(work.source, name) for name in work.kernels}
+        tensors = {address: torch.zeros(max(1, nbytes // 4), device=device) for address, nbytes in work.arrays.items()}
+        calls = [
+            (
+                kernels[task.kernel], task.grid, task.block,
+                [tensors[v] if p.pointer else v for v, p in zip(task.values, task.signature.parameters)],
+            )
+            for task in work.tasks
+        ]
+        streams = [torch.cuda.ExternalStream(handle, device=device) for handle in work.streams(work.lanes)]
+        torch.cuda.synchronize(device)
+
+        def launch(i: int, lane: int) -> None:
+            kernel, grid, block, args = calls[i]
+            kernel(grid, block, args, 0, streams[lane])
+
+        def record(lane: int) -> Any:
+            event = torch.cuda.Event()
+            event.record(streams[lane])
+            return event
+
+        def wait(lane: int, event: Any) -> None:
+            streams[lane].wait_event(event)
+
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(streams[0]), self.timed() as built:
+            self._graph.capture_begin(capture_error_mode="relaxed")
+            try:
+                self.capture(launch, record, wait)
+                built()
+            finally:
+                self._graph.capture_end()
+        self._before = torch.cuda.current_stream(device)
+        self._set_stream = torch.cuda.set_stream
+        self._stream = streams[0]
+        self.launch = self._graph.replay
+        self._keep = (kernels, tensors, calls, streams)
+
+    def run(self, repeats: int) -> tuple[list[float], list[float]]:
+        self._set_stream(self._stream)  # a replay goes to torch's current stream
+        try:
+            return super().run(repeats)
+        finally:
+            self._set_stream(self._before)
+
+    def close(self) -> None:
+        del self.launch
+        self._graph.reset()
+
+
+class CudaCore(PythonPeer):
+    """cuda.core: its graph builder for one chain, its graph definition for other shapes."""
+
+    name = "cuda.core"
+
+    def build(self, work: Work) -> None:
+        from cuda.core import Device, LaunchConfig, ObjectCode, Stream, launch
+
+        device = Device(work.runtime.get_device())
+        device.set_current()
+        code = work.runtime.rtc_compile(work.source, work.kernels, name="peers")
+        module = ObjectCode.from_cubin(code.image)
+        kernels = {name: module.get_kernel(code.lowered.get(name, name)) for name in work.kernels}
+        calls = [
+            (
+                LaunchConfig(grid=task.grid, block=task.block), kernels[task.kernel],
+                tuple(int(v) if p.pointer else np.int32(v) for v, p in zip(task.values, task.signature.parameters)),
+            )
+            for task in work.tasks
+        ]
+        stream = Stream.from_handle(work.streams(1)[0])
+        if work.lanes == 1:
+            with self.timed() as built:
+                builder = device.create_graph_builder().begin_building()
+                for config, kernel, args in calls:
+                    launch(builder, config, kernel, *args)
+                builder.end_building()
+                built()
+                self._graph = builder.complete()
+            self._keep: Any = (module, kernels, builder, stream)
+        else:
+            try:
+                from cuda.core.graph import GraphDefinition
+            except ImportError:
+                raise Skipped("this cuda.core has no GraphDefinition, which shapes other than a chain need") from None
+            nodes: list[Any] = []
+            with self.timed() as built:
+                definition = GraphDefinition()
+                for task, (config, kernel, args) in zip(work.tasks, calls):
+                    at: Any = definition
+                    if task.deps:
+                        at, *others = (nodes[d] for d in task.deps)
+                        if others:
+                            at = at.join(*others)
+                    nodes.append(at.launch(config, kernel, *args))
+                built()
+                self._graph = definition.instantiate()
+            self._keep = (module, kernels, definition, nodes, stream)
+        self.launch = functools.partial(self._graph.launch, stream)
+
+    def close(self) -> None:
+        del self.launch
+        self._graph.close()
+
+
+PEERS: Final[tuple[type[Peer], ...]] = (Cpp, CudaBindings, Cupy, Torch, CudaCore)
+
+
+def open_peer(kind: type[Peer], work: Work) -> Peer:
+    """Build a peer's graph and launch it once.
+
+    Raises
+    ------
+    Skipped
+        If the library is not installed, or fails in any way; says how.
+    """
+    try:
+        peer = kind(work)
+        peer.run(1)
+    except Skipped:
+        raise
+    except ImportError as error:
+        raise Skipped(f"not installed: {error}") from None
+    except Exception as error:  # whatever goes wrong inside a peer ends the peer's part, not the benchmark
+        raise Skipped(f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}") from error
+    return peer
