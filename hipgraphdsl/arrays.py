@@ -57,7 +57,7 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
             import ml_dtypes
         except ImportError:
             raise DeclarationError("dtype 'bfloat16' needs the package ml_dtypes: pip install ml_dtypes") from None
-        return np.dtype(ml_dtypes.bfloat16)
+        return np.dtype(ml_dtypes.bfloat16)  # type: ignore[no-any-return]  # ml_dtypes has no types
     try:
         result = np.dtype("float64" if dtype is None else dtype)
     except (TypeError, ValueError, SyntaxError):
@@ -204,7 +204,7 @@ def _strided_overlap(a: Region, b: Region) -> bool:
     base = min(a.start, b.start)
     try:
         return np.shares_memory(
-            np.asarray(_Addresses(a, base)), np.asarray(_Addresses(b, base)), max_work=_OVERLAP_WORK
+            np.asarray(_Addresses(a, base)), np.asarray(_Addresses(b, base)), max_work=_OVERLAP_WORK,  # type: ignore[arg-type]  # NumPy's stub knows only the two limits that have names
         )
     except np.exceptions.TooHardError:
         return True

@@ -15,7 +15,7 @@ A call that creates something and raises has created nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from .checks import Report
@@ -163,7 +163,7 @@ class CallbackError(HipGraphError):
         kind = type(original)
         if isinstance(original, Exception) and not isinstance(original, HipGraphError):
             try:
-                combined = type(kind.__name__, (CallbackError, kind), {"__module__": kind.__module__})
+                combined: Any = type(kind.__name__, (CallbackError, kind), {"__module__": kind.__module__})
                 candidate = combined.__new__(combined, message)
                 candidate.args = (message,)
                 str(candidate)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Optional, Union
+from typing import TYPE_CHECKING, Any, Literal, Optional, TypeVar, Union
 
 import networkx as nx
 import numpy as np
@@ -57,6 +57,8 @@ __all__ = ["Graph"]
 
 _DRAWN_NODES = 80  # more are a table in a notebook
 
+N = TypeVar("N", bound=Node)
+A = TypeVar("A", bound=Array)
 After = Sequence[Union[Node, str]]
 Backend = Literal["explicit", "capture", "streams", "serial"]
 
@@ -189,7 +191,7 @@ class Graph:
         values.flags.writeable = False
         return values, values.shape, values.dtype
 
-    def _add_array(self, array: Any) -> Any:
+    def _add_array(self, array: A) -> A:
         self.arrays[array.name] = array
         self._snapshot = None
         return array
@@ -238,11 +240,10 @@ class Graph:
         """
         if name is None:
             name = self._default_name(getattr(kernel, "name", "kernel"))
-        node = KernelNode(
-            name=name, kernel=kernel, grid=grid, block=block, args=args, shared_bytes=shared_bytes, cooperative=cooperative,
+        return self._new(
+            KernelNode, name=name, kernel=kernel, grid=grid, block=block, args=args, shared_bytes=shared_bytes, cooperative=cooperative,
             priority=priority, **self._common(after, ignore),
         )
-        return self._insert(node)
 
     def memcpy(
         self, dst: Any, src: Any, *, name: Optional[str] = None, after: After = (), ignore: Optional[Mapping[str, str]] = None
@@ -255,7 +256,7 @@ class Graph:
             If dtypes or shapes differ, or no single 3-D pitched copy can express it.
         """
         name = self._default_name("memcpy_" + _root_name(dst)) if name is None else name
-        return self._insert(MemcpyNode(name=name, dst=dst, src=src, **self._common(after, ignore)))
+        return self._new(MemcpyNode, name=name, dst=dst, src=src, **self._common(after, ignore))
 
     def memset(
         self, dst: Any, value: Any = 0, *, name: Optional[str] = None, after: After = (),
@@ -263,7 +264,7 @@ class Graph:
     ) -> MemsetNode:
         """Set every element of an array or view to `value`, in its dtype."""
         name = self._default_name("memset_" + _root_name(dst)) if name is None else name
-        return self._insert(MemsetNode(name=name, dst=dst, value=value, **self._common(after, ignore)))
+        return self._new(MemsetNode, name=name, dst=dst, value=value, **self._common(after, ignore))
 
     def alloc(
         self, array: str, shape: Any, dtype: Any, *, device: int = 0, name: Optional[str] = None, after: After = (),
@@ -279,14 +280,14 @@ class Graph:
         self._new_name(array, "array", self.arrays)
         memory = AllocArray(array, as_shape(shape), as_dtype(dtype), device=device)
         name = self._default_name("alloc_" + array) if name is None else name
-        return self._insert(AllocNode(name=name, array=memory, **self._common(after, ignore)))
+        return self._new(AllocNode, name=name, array=memory, **self._common(after, ignore))
 
     def free(
         self, array: Any, *, name: Optional[str] = None, after: After = (), ignore: Optional[Mapping[str, str]] = None
     ) -> FreeNode:
         """Add a node that returns what an alloc node made."""
         name = self._default_name("free_" + _root_name(array)) if name is None else name
-        return self._insert(FreeNode(name=name, array=array, **self._common(after, ignore)))
+        return self._new(FreeNode, name=name, array=array, **self._common(after, ignore))
 
     def host(
         self, fn: Callable[..., Any], args: Sequence[Any] = (), *, reads: Optional[Sequence[Any]] = None,
@@ -298,7 +299,7 @@ class Graph:
         Without `reads` and `writes` it updates every array in `args`. Its exception is raised at the next `synchronize()`.
         """
         name = self._default_name(callable_name(fn).strip("<>")) if name is None else name
-        return self._insert(HostNode(name=name, fn=fn, args=args, reads=reads, writes=writes, **self._common(after, ignore)))
+        return self._new(HostNode, name=name, fn=fn, args=args, reads=reads, writes=writes, **self._common(after, ignore))
 
     def captured(
         self, fn: Callable[..., Any], args: Sequence[Any] = (), *, reads: Optional[Sequence[Any]] = None,
@@ -307,9 +308,7 @@ class Graph:
     ) -> CapturedNode:
         """Add whatever ``fn(stream, *args)`` issues on a stream, as one node."""
         name = self._default_name(callable_name(fn).strip("<>")) if name is None else name
-        return self._insert(
-            CapturedNode(name=name, fn=fn, args=args, reads=reads, writes=writes, **self._common(after, ignore))
-        )
+        return self._new(CapturedNode, name=name, fn=fn, args=args, reads=reads, writes=writes, **self._common(after, ignore))
 
     def record(
         self, event: Union[str, Event], *, name: Optional[str] = None, after: After = (),
@@ -317,7 +316,7 @@ class Graph:
     ) -> EventRecordNode:
         """Add an event record; `after` says what it marks the end of."""
         name = self._default_name("record_" + getattr(event, "name", str(event))) if name is None else name
-        return self._insert(EventRecordNode(name=name, event=event, **self._common(after, ignore)))
+        return self._new(EventRecordNode, name=name, event=event, **self._common(after, ignore))
 
     def wait(
         self, event: Union[str, Event], *, name: Optional[str] = None, after: After = (),
@@ -325,13 +324,13 @@ class Graph:
     ) -> EventWaitNode:
         """Add an event wait; it follows the last earlier record of the event in this graph."""
         name = self._default_name("wait_" + getattr(event, "name", str(event))) if name is None else name
-        return self._insert(EventWaitNode(name=name, event=event, **self._common(after, ignore)))
+        return self._new(EventWaitNode, name=name, event=event, **self._common(after, ignore))
 
     def empty(
         self, *, name: Optional[str] = None, after: After = (), ignore: Optional[Mapping[str, str]] = None
     ) -> EmptyNode:
         """Add a node that does nothing but order others."""
-        return self._insert(EmptyNode(name=self._default_name("empty") if name is None else name, **self._common(after, ignore)))
+        return self._new(EmptyNode, name=self._default_name("empty") if name is None else name, **self._common(after, ignore))
 
     def child(
         self, graph: Union[Graph, Workflow], bind: Optional[Mapping[str, Any]] = None, *, name: Optional[str] = None,
@@ -346,7 +345,7 @@ class Graph:
             The child's arrays and parameters, by name, to this graph's arrays, views, parameters or values.
         """
         name = self._default_name(getattr(graph, "name", "child")) if name is None else name
-        return self._insert(ChildGraphNode(name=name, workflow=graph, bind=dict(bind or {}), **self._common(after, ignore)))
+        return self._new(ChildGraphNode, name=name, workflow=graph, bind=dict(bind or {}), **self._common(after, ignore))
 
     def signal_semaphore(
         self, semaphore: Union[str, Semaphore], value: int = 1, *, name: Optional[str] = None, after: After = (),
@@ -354,7 +353,7 @@ class Graph:
     ) -> SemaphoreSignalNode:
         """Add a node that raises an external semaphore to `value`."""
         name = self._default_name("signal_" + getattr(semaphore, "name", str(semaphore))) if name is None else name
-        return self._insert(SemaphoreSignalNode(name=name, semaphore=semaphore, value=value, **self._common(after, ignore)))
+        return self._new(SemaphoreSignalNode, name=name, semaphore=semaphore, value=value, **self._common(after, ignore))
 
     def wait_semaphore(
         self, semaphore: Union[str, Semaphore], value: int = 1, *, name: Optional[str] = None, after: After = (),
@@ -362,16 +361,14 @@ class Graph:
     ) -> SemaphoreWaitNode:
         """Add a node that waits until an external semaphore has reached `value`."""
         name = self._default_name("wait_" + getattr(semaphore, "name", str(semaphore))) if name is None else name
-        return self._insert(SemaphoreWaitNode(name=name, semaphore=semaphore, value=value, **self._common(after, ignore)))
+        return self._new(SemaphoreWaitNode, name=name, semaphore=semaphore, value=value, **self._common(after, ignore))
 
     def memory_ops(
         self, ops: Union[MemoryOp, Sequence[MemoryOp]], *, name: Optional[str] = None, after: After = (),
         ignore: Optional[Mapping[str, str]] = None,
     ) -> MemoryOpsNode:
         """Add writes and waits of single 4- or 8-byte elements, made by `hg.write_value` and `hg.wait_value`."""
-        return self._insert(
-            MemoryOpsNode(name=self._default_name("memory_ops") if name is None else name, ops=ops, **self._common(after, ignore))
-        )
+        return self._new(MemoryOpsNode, name=self._default_name("memory_ops") if name is None else name, ops=ops, **self._common(after, ignore))
 
     def conditional(
         self, mode: Literal["if", "while", "switch"], condition: Any, bodies: Any, bind: Optional[Mapping[str, Any]] = None, *,
@@ -379,11 +376,7 @@ class Graph:
     ) -> ConditionalNode:
         """Add workflows that run as a 32-bit integer in device memory says."""
         name = self._default_name(f"{mode}_{_root_name(condition)}") if name is None else name
-        return self._insert(
-            ConditionalNode(
-                name=name, mode=mode, condition=condition, bodies=bodies, bind=dict(bind or {}), **self._common(after, ignore)
-            )
-        )
+        return self._new(ConditionalNode, name=name, mode=mode, condition=condition, bodies=bodies, bind=dict(bind or {}), **self._common(after, ignore))
 
     def add(self, node: Node, after: After = ()) -> Node:
         """Add a model made by hand, or one of another graph that uses only arrays of this one.
@@ -456,14 +449,17 @@ class Graph:
         self._proposed = (name, base, count)
         return name
 
-    def _insert(self, node: Any) -> Any:
+    def _new(self, kind: type[N], **fields: Any) -> N:
+        return self._insert(kind(**fields))
+
+    def _insert(self, node: N) -> N:
         """Add a finished model with its edges; nothing is changed if it is refused."""
         dag, name = self.dag, node.name
         if name in dag:
             raise DeclarationError(f"graph {self.name!r} already has a node {name!r}; choose another name", node=name)
         accesses = node.accesses
         arrays = self.arrays
-        made = node.array if type(node) is AllocNode else None
+        made = node.array if isinstance(node, AllocNode) else None
         for access in accesses:
             root = access.view.root
             if arrays.get(root.name) is not root and root is not made:
@@ -476,13 +472,13 @@ class Graph:
                 raise DeclarationError(f"graph {self.name!r} already has an array {made.name!r}; choose another name", array=made.name)
             arrays[made.name] = made
         edges = self._hazards.edges(accesses) if self.infer else {}
-        if type(node) is EventWaitNode and node.event.name in self._recorded:
+        if isinstance(node, EventWaitNode) and node.event.name in self._recorded:
             edges.setdefault(self._recorded[node.event.name], f"event {node.event.name}")
         for source in node.after:
             edges.setdefault(source, "after")
         if self.infer:
             self._hazards.record(name, accesses)
-        if type(node) is EventRecordNode:
+        if isinstance(node, EventRecordNode):
             self._recorded[node.event.name] = name
         dag.add_node(name, node=node)
         if self._proposed[0] == name:

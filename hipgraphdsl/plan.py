@@ -54,7 +54,7 @@ class Step(NamedTuple):
         A copy that is done by a kernel which writes page-locked memory, not by a copy engine.
     """
 
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody asks of a step
     name: str
     node: Node
     origin: tuple[str, ...]

@@ -25,7 +25,7 @@ _table: Final[dict[int, Callable[[], None]]] = {}
 _tokens = itertools.count(1)
 
 
-@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)  # type: ignore[untyped-decorator]  # ctypes
 def _trampoline(token: Optional[int]) -> None:
     call = _table.get(token or 0)
     if call is not None:
@@ -41,7 +41,7 @@ NO_CALL: Final = (_TRAMPOLINE, 0)
 def memory_view(address: int, nbytes: int, shape: tuple[int, ...], dtype: np.dtype[Any],
                 strides: Optional[tuple[int, ...]] = None) -> np.ndarray[Any, Any]:
     """Return host memory as a NumPy array, without a copy; the caller keeps the memory alive."""
-    buffer = (ctypes.c_char * nbytes).from_address(address)
+    buffer: Any = (ctypes.c_char * nbytes).from_address(address)
     return np.ndarray(shape, dtype, buffer, 0, strides)
 
 
@@ -131,7 +131,7 @@ class HostCalls:
 
 
 def _view(arg: Any) -> ArrayView:
-    return arg.view if isinstance(arg, Access) else arg  # type: ignore[no-any-return]  # one of the two
+    return arg.view if isinstance(arg, Access) else arg
 
 
 def _argument(arg: Any, value: Any, node: HostNode, scope: Scope) -> Any:

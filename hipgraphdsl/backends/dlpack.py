@@ -43,7 +43,7 @@ _CODES: Final = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 _alive: Final[dict[int, Any]] = {}
 
 
-@_DELETER
+@_DELETER  # type: ignore[untyped-decorator]  # ctypes
 def _delete(managed: Any) -> None:
     _alive.pop(ctypes.addressof(managed.contents), None)
 

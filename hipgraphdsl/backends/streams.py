@@ -35,7 +35,7 @@ class LaneStreams:
         self._waits: list[tuple[int, ...]] = []
         """For each step, the steps of other lanes that it waits for."""
         lane_of = [step.lane for step in plan.steps]
-        recorded = set()
+        recorded: set[int] = set()
         for step in plan.steps:
             waits = tuple(d for d in step.deps if lane_of[d] != step.lane)
             self._waits.append(waits)

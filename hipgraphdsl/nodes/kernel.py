@@ -13,7 +13,7 @@ from .base import Dim3, Node, as_dim3, lazy
 
 __all__ = ["KernelNode"]
 
-_BOUNDS = {
+_BOUNDS: dict[object, tuple[int, int]] = {
     np.dtype(f"{kind}{size}"): (-(2 ** (8 * size - 1)), 2 ** (8 * size - 1) - 1) if kind == "i" else (0, 2 ** (8 * size) - 1)
     for kind in "iu"
     for size in (1, 2, 4, 8)
@@ -160,7 +160,8 @@ def _argument(parameter: KernelParameter, arg: Any, node: str, kernel: str) -> A
             return arg
     if parameter.pointer:
         if type(arg) is ArrayView:
-            view, result = arg, arg
+            view: ArrayView = arg
+            result: Any = arg
         elif isinstance(arg, Access):
             view, result = arg.view, arg
         elif isinstance(arg, Viewable):

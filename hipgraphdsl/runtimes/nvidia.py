@@ -25,8 +25,8 @@ import platformdirs
 
 from ..errors import DeclarationError, HipError, RuntimeUnavailable
 from ..target import Target
-from .base import CodeObject, Copy3D, Dim3, Fill2D, MemcpyKind, NodeType
-from .hip_abi import BATCH_MEM_OP_NODE_PARAMS, PROTOTYPES, HipAbiRuntime, KernelParams, pack_mem_ops
+from .base import CodeObject, Copy3D, Dim3, Fill2D, KernelParams, MemcpyKind, NodeType
+from .hip_abi import BATCH_MEM_OP_NODE_PARAMS, PROTOTYPES, HipAbiRuntime, pack_mem_ops
 
 __all__ = ["NvidiaRuntime"]
 

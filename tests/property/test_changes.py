@@ -78,7 +78,7 @@ def play(data: Any, program: list[Step], backend: Any, actions: int) -> None:
                 before = model.steps[i]
                 model.steps[i] = same_shape(draw, before)
                 new = model.graph()
-                in_place = hg.explain_update(exe, new).in_place
+                in_place = hg.explain_update(exe.workflow, new).in_place
                 try:
                     exe.update(new, rebuild=draw(st.booleans()))
                 except hg.UpdateError:

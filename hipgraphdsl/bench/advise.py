@@ -1,0 +1,123 @@
+"""``hipgraphdsl bench advise WORKFLOW``: from how many launches on a graph pays for this workflow, measured on this device."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Final, Optional
+
+from rich.console import Console
+from rich.progress import Progress
+
+from ..graph import Graph
+from ..runtimes import open_runtime
+from ..runtimes.base import Runtime
+from .measure import Column, Sheet, add_output_arguments, finish, launch_times_us, machine, number, percentile, without_gc
+from .shapes import decode
+
+__all__ = ["add_arguments", "advice", "main", "pays_from", "run"]
+
+_EAGER: Final = ("serial", "streams")
+_GRAPHS: Final = ("capture", "explicit")
+_BUDGET_S: Final = 2.0  # time that the repeated launches of one backend may take
+
+_COLUMNS: Final = (
+    Column("backend", "backend"),
+    Column("build_us", "plan and build\nus", "planning, building and instantiating, microseconds"),
+    Column("first_us", "first launch\nus", "first launch until done, microseconds"),
+    Column("submit_us", "submit\nus", "repeated launch until the call returns, median, microseconds"),
+    Column("total_us", "until done\nus", "repeated launch until the device has finished, median, microseconds"),
+    Column("pays_from", "pays from", "launches from which it takes less time in all than the best of serial and streams"),
+    Column("pays_from_host", "pays from\n(host time)", "the same for the time that the host spends, without waiting"),
+)
+
+
+def pays_from(setup_us: float, each_us: float, other_setup_us: float, other_each_us: float) -> Optional[int]:
+    """Return from how many launches on `setup + launches * each` is less than the other's; None if never."""
+    saved = other_each_us - each_us
+    ahead = setup_us - other_setup_us
+    if ahead < 0:
+        return 1 if saved >= 0 or -ahead > -saved else None
+    return None if saved <= 0 else max(1, math.floor(ahead / saved) + 1)
+
+
+def run(
+    graph: Graph, runtime: Runtime, repeats: int = 100, report: Callable[[str], None] = lambda what: None, lanes: Any = "auto"
+) -> Sheet:
+    """Measure every backend on a workflow that can run."""
+    sheet = Sheet(f"advise {graph.name}", _COLUMNS, machine=machine(runtime))
+    graph.check(runtime.target)
+    rows: dict[str, dict[str, Any]] = {}
+    for backend in (*_EAGER, *_GRAPHS):
+        report(f"{graph.name}: {backend}")
+        graph.compile(runtime=runtime, backend=backend, lanes=lanes, check=False).close()  # kernels are compiled and cached
+        with without_gc(), graph.compile(runtime=runtime, backend=backend, lanes=lanes, check=False) as exe:
+            started = time.perf_counter()
+            exe.run()
+            first_us = (time.perf_counter() - started) * 1e6
+            count = max(3, min(repeats, int(_BUDGET_S * 1e6 / max(first_us, 1.0))))
+            submit, total = launch_times_us(exe.launch, exe.synchronize, count)
+            rows[backend] = {
+                "backend": backend,
+                "build_us": exe.stats.plan_us + exe.stats.build_us,
+                "first_us": first_us,
+                "submit_us": percentile(submit, 50),
+                "total_us": percentile(total, 50),
+            }
+    for backend in _GRAPHS:
+        row = rows[backend]
+        for key, each in (("pays_from", "total_us"), ("pays_from_host", "submit_us")):
+            found = [pays_from(row["build_us"], row[each], rows[e]["build_us"], rows[e][each]) for e in _EAGER]
+            row[key] = "never" if None in found else str(max(n for n in found if n is not None))
+    sheet.rows.extend(rows.values())
+    sheet.notes.extend(advice(rows))
+    return sheet
+
+
+def advice(rows: dict[str, dict[str, Any]]) -> list[str]:
+    """Return the advice in sentences, from the rows of every backend."""
+    eager = min(_EAGER, key=lambda name: rows[name]["total_us"])
+    graph = min(_GRAPHS, key=lambda name: rows[name]["total_us"])
+    each, other = rows[graph]["total_us"], rows[eager]["total_us"]
+    lines = []
+    payers = {name: rows[name]["pays_from"] for name in _GRAPHS if rows[name]["pays_from"] != "never"}
+    if payers:
+        best = min(payers, key=lambda name: int(payers[name]))
+        lines.append(
+            f"A graph pays from {payers[best]} launches on (backend {best}); {graph} then takes {number(each)} us a launch where"
+            f" {eager} takes {number(other)}."
+        )
+    else:
+        lines.append(
+            f"A graph never pays here: the better one ({graph}) takes {number(each)} us a launch, {eager} {number(other)}, and"
+            " building it costs more. Use backend=\"" + eager + "\"."
+        )
+        hosts = {name: rows[name]["pays_from_host"] for name in _GRAPHS if rows[name]["pays_from_host"] != "never"}
+        if hosts:
+            best = min(hosts, key=lambda name: int(hosts[name]))
+            lines.append(f"If what counts is the host's own time, backend {best} pays from {hosts[best]} launches on.")
+    return lines
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the benchmark's options."""
+    parser.add_argument("workflow", nargs="?", metavar="WORKFLOW", help="as for `run` (default: the decode step of a language model)")
+    parser.add_argument("--runtime", default="auto", help="auto, amd, nvidia or cpu (default: auto)")
+    parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the device (default: 0)")
+    parser.add_argument("--repeats", type=int, default=100, metavar="N", help="launches of each backend (default: 100)")
+    parser.add_argument("--quick", action="store_true", help="10 launches of each backend")
+    add_output_arguments(parser)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run the benchmark and print its table."""
+    graph = args.load_graph(args.workflow) if args.workflow else decode()
+    runtime = open_runtime(args.runtime, args.device)
+    with Progress(console=Console(file=sys.stderr), transient=True) as progress:
+        task = progress.add_task("bench advise", total=None)
+        sheet = run(graph, runtime, 10 if args.quick else args.repeats, lambda what: progress.update(task, description=what))
+    finish(sheet, args)
+    return 0
