@@ -1216,6 +1216,7 @@ def _bench(options: argparse.Namespace) -> int:
             prog=f"hipgraphdsl bench {name}", description=module.__doc__, formatter_class=_Help
         )
         module.add_arguments(parser)
+        parser.set_defaults(load_graph=load_graph)  # for benchmarks of the user's own workflows
         arguments = parser.parse_args(options.arguments if options.name else [])
         try:
             status = max(status, int(module.main(arguments) or GOOD))

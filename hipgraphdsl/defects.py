@@ -131,6 +131,14 @@ DEFECTS: tuple[Defect, ...] = (
         quirk="alloc_relaunch",
     ),
     Defect(
+        "pool-reuse-early",
+        "hipMallocAsync may return memory that is in use: a stream counts as safe once it has waited for any event of a stream"
+        " that the memory was used on, even one recorded before the use",
+        "the backends streams and serial keep the memory of alloc nodes from launch to launch",
+        f"{_CLR}/hip_mempool_impl.hpp: MemoryTimestamp::AddSafeStream; observed on HIP 7.2",
+        quirk="pool_reuse_early",
+    ),
+    Defect(
         "child-order",
         "work after a child graph with parallel branches may start before all branches have finished",
         "child graphs are inlined",
@@ -159,6 +167,13 @@ DEFECTS: tuple[Defect, ...] = (
         "updates are counted, and the graph is instantiated again after a number of them",
         f"{_SYSTEMS}/issues/10713 and /issues/10021",
         quirk="update_leaks",
+    ),
+    Defect(
+        "host-update-in-flight",
+        "new parameters of a host node also reach launches that have not got to the node yet",
+        "launches in flight are waited for before a host node is changed, enabled or disabled",
+        "observed on HIP 7.2 (tests/device/test_amd.py)",
+        quirk="host_update_in_flight",
     ),
     Defect(
         "update-device",

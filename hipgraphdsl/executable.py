@@ -18,7 +18,7 @@ import numpy as np
 from .arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, Parameter, UnboundValues
 from .backends import Program, Scope, SharedHandles, backend_named
 from .backends.callbacks import HostCalls, captured_call, memory_view
-from .backends.operations import Launch, Operation, bind_external
+from .backends.operations import CallHost, Launch, Operation, RunChild, bind_external
 from .backends.streams import EagerProgram, LaneStreams
 from .checks import check_workflow
 from .errors import DeclarationError, HipError, HipGraphError, UpdateError, WaitTimeout
@@ -152,7 +152,8 @@ class Executable:
         """Plan, allocate, load, lower and instantiate; on failure everything is returned."""
         backend_named(backend)
         started = time.perf_counter()
-        options = {"lanes": lanes, "join": join, "inline": inline or backend != "explicit"}
+        inline = inline or backend != "explicit" or "child_order" in runtime.target.quirks
+        options = {"lanes": lanes, "join": join, "inline": inline}
         plan = make_plan(workflow, runtime.target, **options)
         planned = time.perf_counter()
         executable = Executable(workflow, plan, runtime, backend, device, options)
@@ -334,8 +335,10 @@ class Executable:
             if params or self._attention:
                 self._prepare(params)
             handle = self._stream if stream is None else _stream_handle(stream)
-            self._is_pending(handle)
-            self._launch(handle)
+            try:
+                self._launch(handle)
+            finally:  # not before, or a thread that waits meanwhile would take it for done
+                self._is_pending(handle)
             self.stats.launches += 1
 
     def _is_pending(self, stream: int) -> None:
@@ -591,11 +594,17 @@ class Executable:
         assert self._program is not None
         if _equal(self._program.operations[index], operation):
             return True
+        self._let_host_calls_finish(operation)
         if not self._program.change(index, operation):
             return False
         self.stats.updates += 1
         self._since_instantiation += 1
         return True
+
+    def _let_host_calls_finish(self, operation: Operation) -> None:
+        """Wait for launches in flight where they would make a host node's new call instead of the one that it had."""
+        if isinstance(operation, (CallHost, RunChild)) and "host_update_in_flight" in self.runtime.target.quirks:
+            self._wait(None)
 
     def set(self, node: Union[str, Node], **fields: Any) -> None:
         """Give a node other fields, from the next launch on.
@@ -743,6 +752,7 @@ class Executable:
             done: list[int] = []
             try:
                 for i in indices:
+                    self._let_host_calls_finish(program.operations[i])
                     in_place = program.enable(i, enabled)
                     if in_place:
                         done.append(i)

@@ -124,6 +124,8 @@ class EagerProgram(Program):
         self._late = [_is_late(step) for step in plan.steps]
         self._made: dict[tuple[Scope, Any], int] = {}
         """Memory that a launch has made and not returned, by scope and array."""
+        self._keeps = "pool_reuse_early" in runtime.target.quirks
+        """Whether memory stays from launch to launch, because the pool might give it to a lane that runs beside its users."""
         self._before: dict[tuple[Scope, Any], int] = {}
         """Where those arrays stood for the program that uses the scopes otherwise."""
         unknown = Free(0)  # stands where the operation is resolved at launch
@@ -152,7 +154,7 @@ class EagerProgram(Program):
             operation = self.resolve(current)
             if isinstance(operation, Alloc):
                 self._alloc(operation, stream, scope)
-            else:
+            elif not (self._keeps and isinstance(operation, Free)):
                 if isinstance(operation, Free):  # even if it fails, it is not tried again
                     self._made = {key: pointer for key, pointer in self._made.items() if pointer != operation.pointer}
                 issue(operation, stream, self.runtime, scope)
@@ -162,6 +164,9 @@ class EagerProgram(Program):
     def _alloc(self, operation: Alloc, stream: int, scope: Scope) -> None:
         """Make memory, after what the launch before made and left has been returned."""
         key = (scope, operation.array)
+        if self._keeps and key in self._made:
+            scope.addresses[operation.array] = self._made[key]
+            return
         left = self._made.pop(key, None)
         if left is not None:
             self.runtime.free_async(left, stream)

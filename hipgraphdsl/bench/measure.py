@@ -111,7 +111,7 @@ class Result:
         for row in self.rows:
             aim = "" if row.limit is None else f"<= {number(row.limit)}{'' if row.reached else ', missed'}"
             rows.append((row.what, f"{number(row.value)} {row.unit}", aim, row.note))
-        return markdown_table((("what", False), ("measured", True), ("aim", True), ("note", False)), rows)
+        return markdown_table((("what", False), ("measured", True), ("aim", True), ("note", False)), rows) + "\n"
 
     def write(self, path: str) -> None:
         """Write JSON, CSV or Markdown, as the extension says."""
@@ -139,12 +139,15 @@ class Sheet:
         Those that are printed; CSV and JSON hold every key of the rows.
     notes : list of str
         What was left out, and why.
+    section : str
+        Key of a column; Markdown gets a table for each of its values.
     """
 
     name: str
     columns: Sequence[Column]
     rows: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    section: str = ""
     machine: dict[str, Any] = field(default_factory=lambda: machine())
 
     def print(self, console: Optional[Console] = None) -> None:
@@ -156,7 +159,7 @@ class Sheet:
             table.add_column(column.title, justify="right" if self._is_numeric(column) else "left")
         before = None
         for row in self.rows:
-            group = row.get("group")
+            group = row.get("group", row.get(self.section))
             if before is not None and group != before:
                 table.add_section()
             before = group
@@ -187,11 +190,15 @@ class Sheet:
         return out.getvalue()
 
     def to_markdown(self) -> str:
-        """Return the rows as a Markdown table, and the notes as a list."""
-        shown = self._shown()
+        """Return the rows as Markdown tables, and the notes as a list."""
+        shown = [column for column in self._shown() if column.key != self.section]
         heads = [(column.title.replace("\n", " "), self._is_numeric(column)) for column in shown]
-        text = markdown_table(heads, [[cell(row.get(column.key)) for column in shown] for row in self.rows])
-        return text + "".join(["\n", *(f"- {note}\n" for note in self.notes)] if self.notes else [])
+        text = ""
+        for name in dict.fromkeys(row.get(self.section) for row in self.rows):
+            rows = [row for row in self.rows if row.get(self.section) == name]
+            text += f"#### {name}\n\n" if name else ""
+            text += markdown_table(heads, [[cell(row.get(column.key)) for column in shown] for row in rows]) + "\n"
+        return text + "".join([*(f"- {note}\n" for note in self.notes), "\n"] if self.notes else [])
 
     def write(self, path: str) -> None:
         """Write JSON, CSV or Markdown, as the extension says."""

@@ -277,7 +277,7 @@ class PythonPeer(Peer):
 
     def __init__(self, work: Work) -> None:
         if work.runtime.target.platform != "nvidia":
-            raise Skipped(f"{self.name} runs on NVIDIA GPUs (this is {work.runtime.target.name})")
+            raise Skipped(f"it runs on NVIDIA GPUs only (this is {work.runtime.target.name})")
         self._work = work
         self._wait = functools.partial(work.runtime.stream_synchronize, work.streams(1)[0])
         self.build(work)

@@ -156,8 +156,8 @@ def element_bytes(value: Any, dtype: np.dtype[Any], where: str) -> bytes:
                 raise ValueError(f"the range is {info.min}..{info.max}")
         elif dtype.kind == "b" and value not in (0, 1):
             raise ValueError("it is neither true nor false")
-        elif isinstance(value, (str, bytes)):
-            raise ValueError("it is text")
+        elif value is None or isinstance(value, (str, bytes)):
+            raise ValueError("it is no number")
         elif dtype.kind == "f" and isinstance(value, complex):
             raise ValueError("it is complex")
         element = np.zeros((), dtype)

@@ -128,7 +128,7 @@ Build = Callable[[hg.Graph, Any], Case]
 
 
 def module() -> hg.Module:
-    return hg.Module(SOURCE, name="spec", structs={"Params": PARAMS})
+    return hg.Module(SOURCE + BARRIER_SOURCE, name="spec", structs={"Params": PARAMS})
 
 
 def numbers(seed: int, shape: Any = N, dtype: Any = "i4") -> npt.NDArray[Any]:
@@ -303,12 +303,13 @@ def kernel_struct(g: hg.Graph, _: Any) -> Case:
 @row("kernel_shared_memory")
 def kernel_shared(g: hg.Graph, _: Any) -> Case:
     y = g.device_array("y", numbers(1))
-    g.kernel(hg.Module(BARRIER_SOURCE, name="barrier")["shared"], 1, N, (y,), shared_bytes=4 * N, name="shared")
+    g.kernel(module()["shared"], 1, N, (y,), shared_bytes=4 * N, name="shared")
+    g.kernel(hg.Module(BARRIER_SOURCE, name="barrier")["shared"], 1, N, (y,), shared_bytes=4 * N, name="of_another_module")
 
     def shared(v: Values, _: Mapping[str, Any]) -> None:
         v["y"][...] = 3 * v["y"][::-1] + 1
 
-    return Case(g, {"shared": shared})
+    return Case(g, {"shared": shared, "of_another_module": shared})
 
 
 @row("kernel_template")

@@ -104,7 +104,7 @@ def play(data: Any, program: list[Step], backend: Any, actions: int) -> None:
 
 
 @pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
-@settings(max_examples=40)
+@settings(max_examples=80)
 @given(data=st.data(), program=programs(8))
 def test_any_sequence_of_changes_does_what_a_new_graph_does(backend: Any, data: Any, program: list[Step]) -> None:
     play(data, program, backend, 10)

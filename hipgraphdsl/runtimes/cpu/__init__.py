@@ -179,7 +179,7 @@ class CpuRuntime(HipAbiRuntime):
     ) -> CodeObject:
         from .rtc import compile_kernels
 
-        return compile_kernels(source, names, symbols, options)
+        return compile_kernels(source, names, symbols, options, name=name)
 
     # -- waiting ---------------------------------------------------------------------------------------------------
     def stream_synchronize(self, stream: int) -> None:

@@ -52,10 +52,13 @@ struct hgcpu_fiber;
 #define HGCPU_PARALLEL _Pragma("clang loop vectorize(assume_safety)")
 // As above, for loops that are seldom a multiple of a vector long: the rest is masked, not run one by one.
 #define HGCPU_PARALLEL_PART _Pragma("clang loop vectorize(assume_safety)")
+// As above, for loops over the threads of a block, which are short.
+#define HGCPU_PARALLEL_PHASE _Pragma("clang loop vectorize(assume_safety) interleave_count(1)")
 #define HGCPU_SITE ((uint32_t)__builtin_LINE() << 12 | ((uint32_t)__builtin_COLUMN() & 4095u))
 #else
 #define HGCPU_PARALLEL
 #define HGCPU_PARALLEL_PART
+#define HGCPU_PARALLEL_PHASE
 #define HGCPU_SITE ((uint32_t)__builtin_LINE() << 12)
 #endif
 #define HGCPU_INLINE inline __attribute__((always_inline))
@@ -977,6 +980,19 @@ static constexpr int warpSize = 64;
 #define hipGridDim_x (gridDim.x)
 #define hipGridDim_y (gridDim.y)
 #define hipGridDim_z (gridDim.z)
+
+// An array of a thread's own that lives across barriers: element by element, thread beside thread.
+template <class T, size_t N>
+struct hgcpu_kept_array {
+  static_assert(N * sizeof(T) <= 4096, "too much to keep for each thread");
+  alignas(64) T data[N][1024];
+  HGCPU_INLINE void load(void* to, uint32_t thread) const {
+    for (size_t n = 0; n < N; n++) static_cast<T*>(to)[n] = data[n][thread];
+  }
+  HGCPU_INLINE void store(const void* from, uint32_t thread) {
+    for (size_t n = 0; n < N; n++) data[n][thread] = static_cast<const T*>(from)[n];
+  }
+};
 
 struct hgcpu_thread {
   dim3 threadIdx, blockIdx, blockDim, gridDim;

@@ -14,6 +14,7 @@ looked at, because vector code needs that and no kernel can see it.
 from __future__ import annotations
 
 import functools
+import logging
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,6 +28,8 @@ from .compiler import BuildFailed, Compiler, build, build_log, find_compiler
 from .translate import KernelText, Translation, translate
 
 __all__ = ["IMAGE_PREFIX", "compile_kernels"]
+
+log = logging.getLogger("hipgraphdsl")
 
 #: Begins a code object of this runtime; the path of the library and a zero byte follow.
 IMAGE_PREFIX: Final = b"HGCPU:"
@@ -110,25 +113,26 @@ def compile_kernels(
             raise DeclarationError(f"kernel source {name!r} has no variable {symbol!r}", array=symbol)
     asked = tuple(dict.fromkeys(names))
     try:
-        library, log = _compile(compiler, translation, asked, symbols, options, name)
-    except BuildFailed:
+        library, said = _compile(compiler, translation, asked, symbols, options, name)
+    except BuildFailed as failed:
+        log.debug("kernel source %r is compiled again as it stands: %s", name, failed.log)
         # The user's own text, compiled as it stands, gives the message; and should what makes kernels faster have been at
         # fault, it is the way out.
         translation = translate(source, name, options, predefined, improve=False)
         try:
-            library, log = _compile(compiler, translation, asked, symbols, options, name)
+            library, said = _compile(compiler, translation, asked, symbols, options, name)
         except BuildFailed as failed:
             if not (translation.light and re.search(r"\bstd\b", failed.log)):
                 raise _does_not_compile(name, failed) from None
             translation = translate(source, name, options, predefined, improve=False, real_headers=True)
             try:
-                library, log = _compile(compiler, translation, asked, symbols, options, name)
+                library, said = _compile(compiler, translation, asked, symbols, options, name)
             except BuildFailed as again:
                 raise _does_not_compile(name, again) from None
     return CodeObject(
         image=IMAGE_PREFIX + str(library).encode() + b"\0",
         lowered={key: key for key in (*asked, *symbols)},
-        log=_clean(_without_dump(log)),
+        log=_clean(_without_dump(said)),
     )
 
 
@@ -150,10 +154,10 @@ def _compile(
     while True:
         entries = _Entries(translation, wanted, symbols, serial)
         library = _build(compiler, translation, entries, options, name)
-        log = build_log(library)
-        unsafe = _private_memory(log, entries) - serial if compiler.is_clang else frozenset()
+        said = build_log(library)
+        unsafe = _private_memory(said, entries) - serial if compiler.is_clang else frozenset()
         if not unsafe:
-            return library, log
+            return library, said
         serial |= unsafe
 
 
@@ -194,13 +198,14 @@ class _Entries:
         symbols: Sequence[str],
         serial: frozenset[str],
     ) -> None:
-        self.fibers = False
+        # The whole source is compiled, so what a kernel mentions that nobody asks for must be there as well.
+        self.fibers = any(k.waits or k.dynamic_shared or "printf" in k.words for k in translation.kernels.values())
         self.parallel: dict[str, str] = {}
+        self.marks = {k.mark: not k.serial for k in translation.kernels.values() if k.mark}
         parts = ['#line 1 "entries"\n']
         rows = []
         for n, (asked, (kernel, member)) in enumerate(wanted.items()):
             entry = f"hgcpu_entry_{n}"
-            self.fibers = self.fibers or kernel.needs_fibers or kernel.dynamic_shared or "printf" in kernel.words
             arguments = ", ".join(f"a{k}" for k in range(kernel.parameters))
             values = [
                 f"hgcpu_traits_{n}::type<{k}> a{k} = *(const hgcpu_traits_{n}::type<{k}>*)args[{k}];"
@@ -211,6 +216,8 @@ class _Entries:
                 parts.append(self._fibers(n, kernel, member, arguments))
             else:
                 marked = not kernel.serial and asked not in serial
+                if kernel.mark:
+                    self.marks[kernel.mark] = self.marks[kernel.mark] and marked
                 if marked:
                     self.parallel[entry] = asked
                 parts.append(self._loop(n, kernel, member, arguments, values, marked))
@@ -254,7 +261,18 @@ class _Entries:
           thread.{call}({arguments}{more});
 """
 
-        if kernel.lines is None or not marked:
+        if kernel.mark:
+            loop = f"""\
+  if (launch->block[0] * launch->block[1] * launch->block[2] > 1024) return 9;
+  for (; first < last; ++first, blocks.advance(1)) {{
+    {kernel.struct} thread;
+    blocks.place(thread);
+    thread.hgcpu_dynamic = {pointer};
+    thread.hgcpu_self = nullptr;
+    thread.hgcpu_block_{member}({arguments});
+  }}
+"""
+        elif kernel.lines is None or not marked:
             loop = f"""\
   for (; first < last; ++first, blocks.advance(1)) {{
     for (uint32_t z = 0; z < blocks.block.z; ++z) {{
@@ -348,8 +366,9 @@ def _lines_loop(lines: Lines, across: bool, member: str, row: Callable[..., str]
 def _build(
     compiler: Compiler, translation: Translation, entries: _Entries, options: Sequence[str], name: str
 ) -> Path:
+    marks = [f"#define {mark} {'HGCPU_PARALLEL_PHASE' if on else ''}\n" for mark, on in entries.marks.items()]
     sources = {
-        "kernels.cpp": '#include "device.h"\n' + translation.text + entries.text,
+        "kernels.cpp": "".join(['#include "device.h"\n', *marks, translation.text, entries.text]),
         "device.h": _header("device.h"),
     }
     flags = [*_OPTIONS, *(_CLANG_OPTIONS if compiler.is_clang else _GCC_OPTIONS)]
@@ -371,14 +390,14 @@ def _build(
 _DUMP = re.compile(r"^(?:; )?\*\*\* IR Dump Before LoopVectorizePass on (\w+) \*\*\*.*\n((?:.*\n)*?^}\n)", re.MULTILINE)
 
 
-def _private_memory(log: str, entries: _Entries) -> frozenset[str]:
+def _private_memory(said: str, entries: _Entries) -> frozenset[str]:
     """Return the kernels in which a thread's own array stays in memory where the loop over threads becomes vector code.
 
     All iterations of that loop share the array's memory, so marking them independent would be wrong; before LLVM 21 the
     vectoriser believes the mark. The compiler prints each entry as it stands right before; one that it has not printed (a
     compiler's own cache may forget what was said) counts as unsafe.
     """
-    safe = {found.group(1) for found in _DUMP.finditer(log) if not _marks_private_memory(found.group(2))}
+    safe = {found.group(1) for found in _DUMP.finditer(said) if not _marks_private_memory(found.group(2))}
     return frozenset(asked for entry, asked in entries.parallel.items() if entry not in safe)
 
 
@@ -397,12 +416,12 @@ def _marks_private_memory(text: str) -> bool:
     return any(private & set(re.findall(r"%[-\w.]+", line)) for line in marked)
 
 
-def _without_dump(log: str) -> str:
-    return _DUMP.sub("", log)
+def _without_dump(said: str) -> str:
+    return _DUMP.sub("", said)
 
 
-def _clean(log: str) -> str:
+def _clean(said: str) -> str:
     """Take the translation's own names out of the compiler's messages."""
-    log = re.sub(r"(?:::)?(?:\w+::)?hgcpu_c\d+::", "", log)
-    log = re.sub(r"^In file included from .*\n|^\d+ (?:warning|error)s?(?: and \d+ errors?)? generated\.\n?", "", log, flags=re.MULTILINE)
-    return log.strip()
+    said = re.sub(r"(?:::)?(?:\w+::)?hgcpu_c\d+::", "", said)
+    said = re.sub(r"^In file included from .*\n|^\d+ (?:warning|error)s?(?: and \d+ errors?)? generated\.\n?", "", said, flags=re.MULTILINE)
+    return said.strip()

@@ -31,7 +31,8 @@ from ...source import (
 )
 
 from .affine import Lines, find_lines, is_wide_integer
-from .body import NotUnderstood, split_declaration
+from .body import BUILTIN, NotUnderstood, split_declaration
+from .phases import split_phases
 
 __all__ = ["BARRIERS", "WARP_OPERATIONS", "KernelText", "Translation", "translate"]
 
@@ -53,7 +54,6 @@ _SERIAL: Final = frozenset(
 _CONTEXT: Final = (
     _INDICES | BARRIERS | WARP_OPERATIONS | _STOPS | {"__shared__", "HIP_DYNAMIC_SHARED", "__lane_id"}
 )
-_STRUCTURE: Final = frozenset({"__global__", "__device__", "__constant__", "__managed__", "template", "namespace"})
 
 _REFUSED: Final = {
     "asm": "inline assembly",
@@ -107,6 +107,9 @@ class KernelText:
     lines : Lines or None
         Indices that are lines in the thread's number. The struct then has ``hgcpu_probe_<member>``, which stores them, and
         ``hgcpu_linear_<member>``, which takes where each line begins and, as threadIdx.x, how far along it the thread is.
+    mark : str
+        Where the kernel was split at its barriers (see `phases.py`): the macro that stands before each loop over
+        threadIdx.x. The struct then has ``hgcpu_block_<member>``, which runs a block.
     """
 
     name: str
@@ -115,16 +118,24 @@ class KernelText:
     parameters: int
     words: frozenset[str]
     lines: Lines | None = None
+    mark: str = ""
 
     @property
-    def needs_fibers(self) -> bool:
+    def waits(self) -> bool:
         """Whether its threads wait for each other, or may stop early."""
         return bool(self.words & (BARRIERS | WARP_OPERATIONS | _STOPS))
 
     @property
+    def needs_fibers(self) -> bool:
+        """Whether its threads run as fibers."""
+        return self.waits and not self.mark
+
+    @property
     def serial(self) -> bool:
         """Whether its threads must run one after the other."""
-        return bool(self.words & _SERIAL) or any(
+        # Between barriers threads use shared memory without meeting each other.
+        words = self.words - {"__shared__", "HIP_DYNAMIC_SHARED"} if self.mark else self.words
+        return bool(words & _SERIAL) or any(
             word.startswith(("atomic", "__hip_atomic", "unsafeAtomic", "safeAtomic")) for word in self.words
         )
 
@@ -279,8 +290,8 @@ def _directive_macros(tokens: Iterable[Token]) -> tuple[dict[str, Macro], list[T
     return macros, plain
 
 
-def _expand_structural(text: str, words: frozenset[str]) -> str:
-    """Expand those uses of macros that make declarations, braces, or mention one of `words`."""
+def _expand(text: str) -> str:
+    """Expand those uses of macros that make declarations or braces, or that name anything."""
     edits = _Edits(text)
     macros: dict[str, Macro] = {}
     conditionals = Conditionals(macros, "kernel source")
@@ -304,7 +315,8 @@ def _expand_structural(text: str, words: frozenset[str]) -> str:
             end = min(closing_index(tokens, end) + 1, len(tokens))
         made = expand_macros([t for t in tokens[i:end] if t.kind != "directive"], macros)
         names = {t.text for t in made}
-        if names & (words | _CONTEXT | _STRUCTURE) or ("{" in names) != ("}" in names):
+        # Numbers and types may stay; what names variables or functions must be seen.
+        if any(t.kind == "name" and t.text not in BUILTIN for t in made) or ("{" in names) != ("}" in names):
             edits.replace(token.start, tokens[end - 1].end, " ".join(t.text for t in made))
         i = end
     return edits.apply()
@@ -393,10 +405,7 @@ def translate(
     macros = option_macros([*(f"-D{key}={value}" for key, value in (predefined or {}).items()), *options])
     headers = {"real headers"} if real_headers else set()
     text = f'#line 1 "{name}"\n' + _resolve(source, name, macros, include_folders(options), headers) + "\n"
-    text = _expand_structural(text, frozenset())
-    _, tokens = _directive_macros(tokenize(text, f"kernel source {name!r}"))
-    functions = frozenset(function_name(item) for item in scan(tokens, name) if item.kind in ("kernel", "function"))
-    text = _expand_structural(text, functions)
+    text = _expand(text)
     defined, tokens = _directive_macros(tokenize(text, f"kernel source {name!r}"))
     _refuse(text, tokens)
     items = list(scan(tokens, f"kernel source {name!r}"))
@@ -457,7 +466,7 @@ def _extern_shared(tokens: Sequence[Token]) -> list[tuple[int, int]]:
 
 def _dynamic_declaration(statement: Sequence[Token]) -> tuple[str, str]:
     """Return the name, and a declaration of it as a pointer into the block's dynamic shared memory."""
-    plain = [t for t in without_attributes(statement) if t.text not in ("extern", "__shared__", "static")]
+    plain = [t for t in without_attributes(statement) if t.text not in ("extern", "__shared__", "static", ";")]
     bracket = next((n for n, t in enumerate(plain) if t.text == "["), len(plain))
     name = plain[bracket - 1].text
     kind = " ".join(t.text for t in plain[: bracket - 1])
@@ -514,6 +523,41 @@ def _linear_copies(
         f"{{ {edits.apply_to(start, end)} }}",
         found,
     )
+
+
+def _block_copy(
+    text: str,
+    items: Sequence[Item],
+    item: Item,
+    kernel: KernelText,
+    constants: frozenset[str],
+    context: Mapping[str, set[str]],
+    shared: Mapping[str, str],
+    mark: str,
+) -> str:
+    """Return the text of a function that runs a block of the kernel, split at its barriers; empty where it cannot be."""
+    body = item.body or []
+    used = {t.text for t in body}
+    waiting = BARRIERS | WARP_OPERATIONS | _STOPS
+    if kernel.words & waiting != {"__syncthreads"} or any(context[name] & waiting for name in used & context.keys()):
+        return ""
+    names = {t.name for t in item.templates or () if t.name}
+    references = any(
+        other.kind == "function" and any(t.text == "&" for t in _parameters(other)) for other in items
+    )
+    try:
+        split = split_phases(
+            text, body, _parameters(item), constants | names, {*context, "__lane_id"}, references=references, mark=mark,
+            dynamic=lambda statement: _dynamic_declaration(statement)[1],
+        )  # fmt: skip
+    except NotUnderstood:
+        return ""
+    kernel.mark = mark
+    template = text[item.tokens[0].start : item.head[0].start]
+    parameters = _parameters(item)
+    listed = text[parameters[0].start : parameters[-1].end] if parameters else ""
+    inside = " ".join(declaration for variable, declaration in shared.items() if variable in used)
+    return f"{template} inline void hgcpu_block_{function_name(item)}({listed}) {{ {inside}\n{split}\n}}"
 
 
 def _integer_constants(macros: Mapping[str, Macro], items: Sequence[Item]) -> frozenset[str]:
@@ -597,11 +641,15 @@ def _wrap(text: str, items: Sequence[Item], constants: frozenset[str], improve: 
             if item.kind == "kernel":
                 kernel = KernelText(item.space + called, base, member, _parameter_count(item), frozenset(context[stem]))
                 made.kernels[kernel.name] = kernel
-                if improve and member == stem and not kernel.needs_fibers and not kernel.serial:
+                copies = ""
+                if improve and member == stem and not kernel.waits and not kernel.serial:
                     copies, kernel.lines = _linear_copies(text, item, constants, context)
-                    if copies:
-                        file, line = _line_at(text, last.end)
-                        edits.insert(last.end, f'\n#line 1 "lines"\n{copies}\n#line {line} "{file}"\n')
+                elif improve and member == stem and kernel.waits:
+                    copies = _block_copy(text, items, item, kernel, constants, context, shared, f"HGCPU_PHASE_{count}")
+                if copies:
+                    # As a system header, so that the compiler does not warn about the user's statements twice.
+                    file, line = _line_at(text, last.end)
+                    edits.insert(last.end, f'\n# 1 "copies" 3\n{copies}\n# {line} "{file}"\n')
             edits.insert(last.end, " };")
     made.text = edits.apply()
     made.variables = frozenset(variables)

@@ -1,0 +1,229 @@
+"""``hipgraphdsl bench lanes``: independent kernels as declared, in a few lanes, and in as many as the plan chooses.
+
+First 1024 independent kernels of one block that take about 1, 10 and 100 us, and kernels that fill the device; then the shapes of
+the other benchmarks as declared against ``lanes="auto"``, which should never be more than 3 % slower.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any, Final, Union
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from ..executable import Executable
+from ..graph import Graph
+from ..kernels import Module
+from ..plan import Lanes
+from ..runtimes import open_runtime
+from ..runtimes.base import Runtime
+from .measure import Column, Sheet, add_output_arguments, clock_us, finish, launch_times_us, machine, percentile, repeat_us, without_gc
+from .peers import Cpp, Peer, Skipped, Work, open_peer
+from .shapes import SHAPES, decode, wave
+
+__all__ = ["add_arguments", "independent", "iterations_for", "main", "run"]
+
+_MODULE: Final = Module(
+    r"""
+// A chain of dependent operations, so that `steps` alone says how long a block takes.
+extern "C" __global__ void spin(const float* x, float* y, int steps) {
+  float v = x[threadIdx.x];
+  for (int k = 0; k < steps; ++k) v = v * 0.9999f + 0.5f;
+  y[threadIdx.x] = v;
+}
+""",
+    name="lanes",
+)
+_THREADS: Final = 64
+_LANES: Final[tuple[Lanes, ...]] = (None, 1, 4, 8, 16, 32, 64, 128, "auto")
+_ROUNDS: Final = 10
+_BUDGET_S: Final = 1.0  # time that the launches of one choice may take
+_WORST: Final = 1.03
+
+_COLUMNS: Final = (
+    Column("work", "work"),
+    Column("nodes", "nodes"),
+    Column("asked", "lanes=", "what compile was asked for"),
+    Column("lanes", "lanes", "lanes of the plan"),
+    Column("added", "added\nedges", "ordering edges that the plan added"),
+    Column("instantiate_us", "build\nus/node", "lowering and instantiating, microseconds a node"),
+    Column("submit_us", "submit\nus", "until the call returns, median, microseconds"),
+    Column("total_us", "done\nus", "until the device has finished, median, microseconds"),
+    Column("ratio", "done / as\ndeclared", "until done relative to lanes=None"),
+    Column("native_ratio", "done / as\ndeclared, C++", "until done relative to the declared shape launched from C++"),
+    Column("aim", "aim", "of the ratio"),
+    Column("reached", "", "whether the aim is reached"),
+)
+
+
+def independent(nodes: int, steps: int, blocks: int = 1, threads: int = _THREADS) -> Graph:
+    """Return kernels that nothing orders, each `steps` dependent operations long."""
+    g = Graph(f"independent_{nodes}")
+    x = g.device_array("x", shape=threads, dtype="float32")
+    kernel = _MODULE["spin"]
+    for i in range(nodes):
+        g.kernel(kernel, blocks, threads, (x, g.device_array(f"y{i}", shape=threads, dtype="float32"), steps))
+    return g
+
+
+def iterations_for(runtime: Runtime, microseconds: Sequence[float]) -> list[int]:
+    """Return for each time how many steps of `spin` take so long on this device."""
+    few, many = 1 << 12, 1 << 16
+
+    def chain_us(steps: int) -> float:
+        g = Graph("calibration")
+        x, y = (g.device_array(name, shape=_THREADS, dtype="float32") for name in "xy")
+        for _ in range(8):
+            g.kernel(_MODULE["spin"], 1, _THREADS, (x, y, steps))
+        with g.compile(runtime=runtime, check=False) as exe:
+            exe.run()
+            return min(repeat_us(exe.run, 5)) / 8
+
+    step_us = max(1e-6, (chain_us(many) - chain_us(few)) / (many - few))
+    return [max(1, round(us / step_us)) for us in microseconds]
+
+
+_Choice = Union[Executable, Peer]
+
+
+def _race(opened: dict[str, _Choice], repeats: int) -> dict[str, tuple[float, float]]:
+    """Let all choices launch in turns; return medians until submitted and until done."""
+    costs_us = clock_us()
+    runs: dict[str, Callable[[int], tuple[list[float], list[float]]]] = {}
+    for name, choice in opened.items():
+        if isinstance(choice, Peer):
+            runs[name] = choice.run
+        else:
+            runs[name] = lambda count, exe=choice: launch_times_us(exe.launch, exe.synchronize, count, costs_us)  # type: ignore[misc]
+    rounds = min(_ROUNDS, repeats)
+    counts = {name: max(1, min(repeats, int(_BUDGET_S * 1e6 / max(1.0, min(run(2)[1])))) // rounds) for name, run in runs.items()}
+    times: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in runs}
+    for _ in range(rounds):
+        for name, run in runs.items():
+            for kept, found in zip(times[name], run(counts[name])):
+                kept += found
+    return {name: (percentile(submit, 50), percentile(total, 50)) for name, (submit, total) in times.items()}
+
+
+def _compare(
+    sheet: Sheet, runtime: Runtime, what: str, graph: Graph, choices: Sequence[Lanes], repeats: int, backend: str, native: bool, aim: float
+) -> None:
+    """Measure one graph with every choice, and as declared from C++."""
+    nodes = len(graph)
+    limited = runtime.target.platform == "nvidia"
+    with ExitStack() as returned, without_gc():
+        opened: dict[str, _Choice] = {}
+        rows: dict[str, dict[str, Any]] = {}
+        for lanes in choices:
+            exe = returned.enter_context(graph.compile(runtime=runtime, backend=backend, lanes=lanes, check=False))  # type: ignore[arg-type]
+            name = "as declared" if lanes is None else str(lanes)
+            opened[name] = exe
+            added = sum(len(step.added) for step in exe.plan.steps)
+            rows[name] = {
+                "work": what, "nodes": nodes, "asked": name, "lanes": len(exe.plan.lanes), "added": added,
+                "instantiate_us": exe.stats.build_us / nodes,
+            }
+        if native:
+            try:
+                work = Work.of(next(exe for exe in opened.values() if isinstance(exe, Executable)))
+                returned.callback(work.close)
+                peer = open_peer(Cpp, work)
+                returned.callback(peer.close)
+            except Skipped as error:
+                note = f"left out C++: {error}"
+                sheet.notes += [note] if note not in sheet.notes else []
+            else:
+                opened["C++"] = peer
+                rows["C++"] = {
+                    "work": what, "nodes": nodes, "asked": "C++, as declared", "lanes": work.lanes, "added": 0,
+                    "instantiate_us": (peer.lower_us + peer.instantiate_us) / nodes,
+                }
+        for name, (submit_us, total_us) in _race(opened, repeats).items():
+            rows[name]["submit_us"], rows[name]["total_us"] = submit_us, total_us
+    for name, row in rows.items():
+        row["ratio"] = row["total_us"] / rows["as declared"]["total_us"]
+        if "C++" in rows:
+            row["native_ratio"] = row["total_us"] / rows["C++"]["total_us"]
+        if name == "auto":
+            compared = row["native_ratio"] if aim < 1 and "C++" in rows else row["ratio"]
+            if aim >= 1 or limited:
+                row["aim"] = f"<= {aim:g}"
+                row["reached"] = "ok" if compared <= aim else "missed"
+    sheet.rows.extend(rows.values())
+
+
+def run(
+    runtime: Runtime,
+    nodes: int = 1024,
+    repeats: int = 200,
+    choices: Sequence[Lanes] = _LANES,
+    backend: str = "explicit",
+    native: bool = True,
+    shapes: bool = True,
+    report: Callable[[str], None] = lambda what: None,
+) -> Sheet:
+    """Measure independent kernels with every choice of lanes, then the shapes as declared and with the plan's choice.
+
+    Parameters
+    ----------
+    nodes : int
+        Independent kernels; a quarter of them where each fills the device.
+    native : bool
+        Also launch the declared shape from C++.
+    """
+    sheet = Sheet("lanes", _COLUMNS, section="work", machine=machine(runtime))
+    short, medium, long = iterations_for(runtime, (1.0, 10.0, 100.0))
+    full = max(8, runtime.target.multiprocessors)
+    works: list[tuple[str, Callable[[], Graph], float]] = [
+        ("empty, 1 block", lambda: independent(nodes, 0), _WORST),
+        ("short (1 us), 1 block", lambda: independent(nodes, short), 0.30),
+        ("medium (10 us), 1 block", lambda: independent(nodes, medium), _WORST),
+        ("long (100 us), 1 block", lambda: independent(nodes, long), _WORST),
+        (f"medium (10 us), {full} blocks of 1024", lambda: independent(max(1, nodes // 4), medium, full, 1024), _WORST),
+    ]
+    for what, build, aim in works:
+        report(what)
+        _compare(sheet, runtime, what, build(), choices, repeats, backend, native, aim)
+    if shapes:
+        more: dict[str, Callable[[], Graph]] = {
+            f"{name}, {kind}": (lambda build=build, kind=kind: build(nodes, what=kind))  # type: ignore[misc]
+            for name, build in SHAPES.items()
+            for kind in ("empty", "axpy")
+        }
+        for what, build in {**more, "wave2d": wave, "decode": decode}.items():
+            report(what)
+            _compare(sheet, runtime, what, build(), (None, "auto"), repeats, backend, False, _WORST)
+    return sheet
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the benchmark's options."""
+    parser.add_argument("--runtime", default="auto", help="auto, amd, nvidia or cpu (default: auto)")
+    parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the device (default: 0)")
+    parser.add_argument("--backend", default="explicit", choices=("explicit", "capture", "streams"), help="(default: explicit)")
+    parser.add_argument("--nodes", type=int, default=1024, metavar="N", help="kernels of each graph (default: 1024)")
+    parser.add_argument("--repeats", type=int, default=200, metavar="N", help="launches of each choice (default: 200)")
+    parser.add_argument("--quick", action="store_true", help="20 launches of each choice, and graphs of 128 kernels")
+    parser.add_argument("--no-peers", action="store_true", help="leave C++ out")
+    parser.add_argument("--no-shapes", action="store_true", help="independent kernels only")
+    add_output_arguments(parser)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run the benchmark and print its table."""
+    runtime = open_runtime(args.runtime, args.device)
+    columns = (TextColumn("{task.description:<30}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
+        task = progress.add_task("bench lanes", total=5 + (0 if args.no_shapes else 2 * len(SHAPES) + 2))
+        told = iter(range(1000))
+        sheet = run(
+            runtime, min(args.nodes, 128) if args.quick else args.nodes, min(args.repeats, 20) if args.quick else args.repeats,
+            _LANES, args.backend, not args.no_peers, not args.no_shapes,
+            lambda what: progress.update(task, description=what, completed=next(told)),
+        )
+    finish(sheet, args)
+    return 0

@@ -1,0 +1,447 @@
+"""``hipgraphdsl bench launch``: what graphs of many shapes and sizes cost to build, launch and update, beside other libraries.
+
+Every contestant of one shape and size runs the same kernels in one process; their launches take turns, so that ratios hold
+however the machine's speed wanders. Times of Python calls are without what reading the clock costs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Optional, Union
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from ..errors import HipGraphError
+from ..executable import Executable
+from ..graph import Graph
+from ..nodes import KernelNode
+from ..runtimes import open_runtime
+from ..runtimes.base import Runtime
+from .advise import pays_from
+from .measure import (
+    Column,
+    Sheet,
+    add_output_arguments,
+    clock_us,
+    finish,
+    launch_times_us,
+    machine,
+    percentile,
+    resident_bytes,
+    without_gc,
+)
+from .peers import PEERS, Peer, Skipped, Work, open_peer
+from .shapes import chain, decode, diamonds, fan_in, fan_out, parallel, random_layers, wave
+
+__all__ = ["BACKENDS", "LAUNCH_SHAPES", "add_arguments", "main", "plot", "run"]
+
+BACKENDS: Final = ("serial", "streams", "capture", "explicit")
+_SIZES: Final = (1, 10, 100, 1000, 8192)
+_QUICK_SIZES: Final = (1, 100, 1000)
+_BUDGET_S: Final = 1.0  # time that the launches of one contestant may take, for each shape and size
+_ROUNDS: Final = 10
+_MOST_BRANCHES_OF_STREAMS: Final = 512  # the eager backend opens a stream for each lane
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """A builder, and whether it takes a size."""
+
+    build: Callable[..., Graph]
+    sized: bool = True
+
+
+LAUNCH_SHAPES: Final[dict[str, _Shape]] = {
+    "single": _Shape(lambda: chain(1), sized=False),
+    "chain": _Shape(chain),
+    "fan_out": _Shape(fan_out),
+    "fan_in": _Shape(fan_in),
+    "diamonds": _Shape(diamonds),
+    "chains_8": _Shape(lambda nodes: parallel(nodes, width=8)),
+    "parallel": _Shape(parallel),
+    "random": _Shape(random_layers),
+    "wave2d": _Shape(wave, sized=False),
+    "decode": _Shape(decode, sized=False),
+}
+"""Shapes by name; those without a size run once."""
+
+_COLUMNS: Final = (
+    Column("shape", "shape"),
+    Column("nodes", "nodes"),
+    Column("who", "who", "backend of hipgraphdsl, or peer"),
+    Column("lanes", "lanes", "chains that run beside each other"),
+    Column("declare_us", "declare\nus/node", "declaring the nodes and inferring the edges, microseconds a node"),
+    Column("plan_us", "plan\nus/node", "reducing edges and choosing lanes, microseconds a node"),
+    Column("lower_us", "lower\nus/node", "adding or issuing the nodes, microseconds a node"),
+    Column("instantiate_us", "instant.\nus/node", "instantiating, microseconds a node"),
+    Column("first_us", "first\nus", "first launch until done, microseconds"),
+    Column("submit_us", "submit\nus", "repeated launch until the call returns, median, microseconds"),
+    Column("submit_p99_us", "p99", "the same, 99th percentile"),
+    Column("submit_ratio", "/ C++", "submit relative to the C++ peer's"),
+    Column("total_us", "done\nus", "repeated launch until the device has finished, median, microseconds"),
+    Column("total_p99_us", "p99", "the same, 99th percentile"),
+    Column("total_ratio", "/ C++", "until done relative to the C++ peer's"),
+    Column("update_one_us", "set 1\nus", "one kernel's argument changed and the graph submitted, median, microseconds"),
+    Column("update_one_ratio", "/ C++", "the same relative to the C++ peer's"),
+    Column("update_all_us", "set all\nus", "every kernel's argument changed and the graph submitted, median, microseconds"),
+    Column("resident_mb", "RAM\nMB", "growth of the resident memory while it was built, 10^6 bytes"),
+    Column("device_mb", "device\nMB", "growth of the used device memory while it was built, 10^6 bytes"),
+    Column("pays_from", "pays\nfrom", "launches from which plan, build and launches take less in all than serial and streams do"),
+)
+
+
+def with_parameters(graph: Graph) -> Graph:
+    """Let the last argument of every kernel be a parameter: `one` for the node in the middle, `rest` for all others."""
+    nodes = graph.dag.nodes
+    kernels = [name for name in nodes if isinstance(nodes[name]["node"], KernelNode)]
+    value = int(nodes[kernels[0]]["node"].args[-1])
+    one, rest = graph.param("one", "int32", default=value), graph.param("rest", "int32", default=value)
+    for i, name in enumerate(kernels):
+        node = nodes[name]["node"]
+        nodes[name]["node"] = node.changed(args=(*node.args[:-1], one if i == len(kernels) // 2 else rest))
+    return graph
+
+
+class _Ours:
+    """One backend of hipgraphdsl, with what building it cost."""
+
+    def __init__(self, graph: Graph, runtime: Runtime, backend: str, lanes: Any, clock_costs_us: float) -> None:
+        self.name = backend
+        self._clock_costs_us = clock_costs_us
+        with _instantiation_timed(runtime) as spent_us:
+            self.exe: Executable = graph.compile(runtime=runtime, backend=backend, lanes=lanes, check=False)  # type: ignore[arg-type]
+        stats = self.exe.stats
+        self.plan_us, self.instantiate_us = stats.plan_us, sum(spent_us)
+        self.lower_us = stats.build_us - self.instantiate_us
+        self.lanes = stats.lanes
+        self._value = int(graph.parameters["one"].default)
+
+    def run(self, repeats: int) -> tuple[list[float], list[float]]:
+        """Launch and wait so many times; return the microseconds to submit and until done."""
+        return launch_times_us(self.exe.launch, self.exe.synchronize, repeats, self._clock_costs_us)
+
+    def update(self, count: int, repeats: int) -> Optional[list[float]]:
+        """Give one or all nodes another argument and launch, so many times; return the microseconds to submit."""
+        launch, value = self.exe.launch, self._value
+
+        def set_one() -> None:
+            nonlocal value
+            value = self._value if value != self._value else self._value - 1
+            launch(one=value)
+
+        def set_all() -> None:
+            nonlocal value
+            value = self._value if value != self._value else self._value - 1
+            launch(one=value, rest=value)
+
+        return launch_times_us(set_one if count == 1 else set_all, self.exe.synchronize, repeats, self._clock_costs_us)[0]
+
+    def close(self) -> None:
+        """Return everything."""
+        self.exe.close()
+
+
+_Contestant = Union[_Ours, Peer]
+
+
+@contextmanager
+def _instantiation_timed(runtime: Runtime) -> Iterator[list[float]]:
+    """Collect the microseconds that the runtime's instantiations take."""
+    spent_us: list[float] = []
+    original = runtime.graph_instantiate
+
+    def timed(graph: int, flags: int = 0) -> int:
+        started = time.perf_counter()
+        handle = original(graph, flags)
+        spent_us.append((time.perf_counter() - started) * 1e6)
+        return handle
+
+    runtime.graph_instantiate = timed  # type: ignore[method-assign]  # for the time of one compile
+    try:
+        yield spent_us
+    finally:
+        del runtime.graph_instantiate
+
+
+def _measured(build: Callable[[], _Contestant], runtime: Runtime) -> tuple[_Contestant, dict[str, Any]]:
+    """Build a contestant and note how memory grew."""
+    gc.collect()
+    resident, free = resident_bytes(), runtime.mem_get_info()[0]
+    contestant = build()
+    return contestant, {
+        "resident_mb": max(0, resident_bytes() - resident) / 1e6,
+        "device_mb": max(0, free - runtime.mem_get_info()[0]) / 1e6,
+    }
+
+
+def run(
+    runtime: Runtime,
+    shapes: Sequence[str] = tuple(LAUNCH_SHAPES),
+    sizes: Sequence[int] = _SIZES,
+    backends: Sequence[str] = BACKENDS,
+    repeats: int = 500,
+    peers: bool = True,
+    lanes: Any = "auto",
+    report: Callable[[str], None] = lambda what: None,
+) -> Sheet:
+    """Measure every shape and size.
+
+    Parameters
+    ----------
+    repeats : int
+        Launches of each contestant; fewer where they take long.
+    report : callable
+        Told what is measured, once for each shape and size.
+
+    Returns
+    -------
+    Sheet
+        A row for each shape, size and contestant.
+    """
+    sheet = Sheet("launch", _COLUMNS, section="shape", machine=machine(runtime))
+    skipped: dict[str, list[str]] = {}
+    cells = 0
+    for shape in shapes:
+        for size in sizes if LAUNCH_SHAPES[shape].sized else (None,):
+            what = shape if size is None else f"{shape} of {size}"
+            report(what)
+            cells += 1
+            with without_gc():
+                for reason in _compete(sheet, runtime, shape, size, backends, repeats, peers, lanes):
+                    skipped.setdefault(reason, []).append(what)
+    for reason, places in skipped.items():
+        shown = ", ".join(places) if len(places) <= 6 else f"{len(places)} of {cells} cases"
+        sheet.notes.append(f"left out {reason} ({shown})")
+    return sheet
+
+
+def _compete(
+    sheet: Sheet, runtime: Runtime, shape: str, size: Optional[int], backends: Sequence[str], repeats: int, peers: bool, lanes: Any
+) -> list[str]:
+    """Measure all contestants on one graph; return who was left out and why."""
+    build = LAUNCH_SHAPES[shape].build
+    args = () if size is None else (size,)
+    clock_costs_us = clock_us()
+    build(*args).compile(runtime=runtime, check=False).close()  # kernels are compiled and cached
+    started = time.perf_counter()
+    graph = build(*args)
+    graph.workflow()
+    declare_us = (time.perf_counter() - started) * 1e6
+    graph = with_parameters(build(*args))
+    nodes = len(graph)
+    rows: dict[str, dict[str, Any]] = {}
+    skipped: list[str] = []
+    with ExitStack() as returned:
+        contestants: list[_Contestant] = []
+        width = len(graph.plan(target=runtime.target, lanes=lanes).lanes)
+
+        def enter(name: str, make: Callable[[], _Contestant]) -> None:
+            try:
+                contestant, row = _measured(make, runtime)
+            except (Skipped, HipGraphError) as error:
+                skipped.append(f"{name}: {error}")
+                return
+            returned.callback(contestant.close)
+            contestants.append(contestant)
+            rows[name] = {"group": f"{shape} {size}", "shape": shape, "nodes": nodes, "who": name, **row}
+
+        for backend in backends:
+            if backend == "streams" and width > _MOST_BRANCHES_OF_STREAMS:
+                skipped.append(f"streams: more than {_MOST_BRANCHES_OF_STREAMS} lanes would each need a stream")
+                continue
+            enter(backend, lambda backend=backend: _Ours(graph, runtime, backend, lanes, clock_costs_us))  # type: ignore[misc]
+        if peers:
+            try:
+                declared = returned.enter_context(graph.compile(runtime=runtime, lanes=None, join=False, check=False))
+                work = Work.of(declared)
+            except Skipped as error:
+                skipped.append(f"peers: {error}")
+            else:
+                returned.callback(work.close)
+                for kind in PEERS:
+                    enter(kind.name, lambda kind=kind: open_peer(kind, work))  # type: ignore[misc]
+        for contestant in contestants:
+            row = rows[contestant.name]
+            if isinstance(contestant, _Ours):
+                row["lanes"], row["declare_us"], row["plan_us"] = contestant.lanes, declare_us / nodes, contestant.plan_us / nodes
+                row["first_us"] = contestant.run(1)[1][0]
+            else:
+                row["lanes"] = work.lanes
+            row["lower_us"] = contestant.lower_us / nodes
+            row["instantiate_us"] = contestant.instantiate_us / nodes if contestant.instantiate_us else None
+        _race(contestants, rows, nodes, repeats)
+    _compare(rows)
+    sheet.rows.extend(rows.values())
+    return skipped
+
+
+def _race(contestants: Sequence[_Contestant], rows: dict[str, dict[str, Any]], nodes: int, repeats: int) -> None:
+    """Let the contestants launch in turns, then update in turns, and note medians and 99th percentiles."""
+    counts = {}
+    for contestant in contestants:
+        warm_us = min(contestant.run(3)[1])
+        counts[contestant.name] = max(1, min(repeats, int(_BUDGET_S * 1e6 / max(warm_us, 1.0))) // min(_ROUNDS, repeats))
+    submit: dict[str, list[float]] = {c.name: [] for c in contestants}
+    total: dict[str, list[float]] = {c.name: [] for c in contestants}
+    for _ in range(min(_ROUNDS, repeats)):
+        for contestant in contestants:
+            some_submit, some_total = contestant.run(counts[contestant.name])
+            submit[contestant.name] += some_submit
+            total[contestant.name] += some_total
+    for name, row in rows.items():
+        row["launches"] = len(submit[name])
+        row["submit_us"], row["submit_p99_us"] = percentile(submit[name], 50), percentile(submit[name], 99)
+        row["total_us"], row["total_p99_us"] = percentile(total[name], 50), percentile(total[name], 99)
+    for key, count in (("update_one_us", 1), ("update_all_us", nodes)):
+        times: dict[str, list[float]] = {c.name: [] for c in contestants}
+        for _ in range(min(_ROUNDS, repeats)):
+            for contestant in contestants:
+                spent_us = max(rows[contestant.name]["total_us"], 2.0 * count)
+                some = contestant.update(count, max(2, min(repeats // _ROUNDS, int(_BUDGET_S * 1e6 / _ROUNDS / spent_us))))
+                if some is not None:
+                    times[contestant.name] += some
+        for name, row in rows.items():
+            row[key] = percentile(times[name], 50) if times[name] else None
+
+
+def _compare(rows: dict[str, dict[str, Any]]) -> None:
+    """Add ratios to the C++ peer, and from how many launches a graph pays."""
+    native = rows.get("C++")
+    if native:
+        for row in rows.values():
+            for key in ("submit", "total", "update_one"):
+                if row.get(f"{key}_us") is not None and native[f"{key}_us"]:
+                    row[f"{key}_ratio"] = row[f"{key}_us"] / native[f"{key}_us"]
+    eager = [row for name, row in rows.items() if name in ("serial", "streams")]
+    for name, row in rows.items():
+        if name in ("capture", "explicit") and eager:
+            found = [pays_from(_setup_us(row), row["total_us"], _setup_us(other), other["total_us"]) for other in eager]
+            row["pays_from"] = "never" if None in found else str(max(n for n in found if n is not None))
+
+
+def _setup_us(row: dict[str, Any]) -> float:
+    return float((row["plan_us"] + row["lower_us"] + (row["instantiate_us"] or 0.0)) * row["nodes"])
+
+
+# -- pictures ----------------------------------------------------------------------------------------------------------
+
+_STYLES: Final = {
+    "serial": ("#9aa0a6", "o", "-"),
+    "streams": ("#5f6368", "s", "-"),
+    "capture": ("#1a73e8", "^", "-"),
+    "explicit": ("#d93025", "o", "-"),
+    "C++": ("#000000", "x", ":"),
+    "cuda-bindings": ("#188038", "+", ":"),
+    "cupy": ("#e37400", "v", ":"),
+    "torch": ("#a142f4", "d", ":"),
+    "cuda.core": ("#12b5cb", "*", ":"),
+}
+
+
+def plot(sheet: Sheet, path: str, key: str = "total_us") -> None:
+    """Draw the launch time of a node over the number of nodes, a panel for each shape, both axes logarithmic.
+
+    Parameters
+    ----------
+    path : str
+        PNG or SVG, as the extension says.
+    key : {"total_us", "submit_us"}
+        Until done, or until the call returns.
+
+    Raises
+    ------
+    ImportError
+        Without matplotlib.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    shapes = [shape for shape in dict.fromkeys(row["shape"] for row in sheet.rows) if LAUNCH_SHAPES[shape].sized]
+    shapes = shapes or list(dict.fromkeys(row["shape"] for row in sheet.rows))
+    columns = min(4, len(shapes))
+    lines = -(-len(shapes) // columns)
+    figure = Figure(figsize=(3.4 * columns + 0.6, 3.0 * lines + 1.1), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
+    known: dict[str, Any] = {}
+    for axis, shape in zip(axes.flat, shapes):
+        for who in dict.fromkeys(row["who"] for row in sheet.rows):
+            points = sorted(
+                (row["nodes"], row[key] / row["nodes"]) for row in sheet.rows if row["shape"] == shape and row["who"] == who and row[key]
+            )
+            if points:
+                colour, mark, stroke = _STYLES.get(who, ("#80868b", ".", "-"))
+                (line,) = axis.plot(*zip(*points), color=colour, marker=mark, linestyle=stroke, markersize=5, linewidth=1.4)
+                known.setdefault(who, line)
+        axis.set_title(shape.replace("_", " "), fontsize=11)
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+        axis.grid(True, which="major", linewidth=0.5, alpha=0.5)
+        axis.tick_params(labelsize=9)
+        for side in ("top", "right"):
+            axis.spines[side].set_visible(False)
+    for i, axis in enumerate(axes.flat):
+        if i >= len(shapes):
+            axis.set_visible(False)
+        elif i + columns >= len(shapes):  # nothing below it
+            axis.tick_params(labelbottom=True)
+            axis.set_xlabel("nodes", fontsize=10)
+    figure.supylabel("microseconds a node", fontsize=10)
+    until = "the device has finished" if key == "total_us" else "the call returns"
+    device = sheet.machine.get("device", sheet.machine["cpu"])
+    figure.suptitle(f"One launch until {until}, {device}", fontsize=12)
+    figure.legend(known.values(), known.keys(), loc="outside lower center", ncols=min(9, len(known)), frameon=False, fontsize=9)
+    figure.savefig(path, dpi=140)
+
+
+# -- command line ------------------------------------------------------------------------------------------------------
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the benchmark's options."""
+    parser.add_argument("--runtime", default="auto", help="auto, amd, nvidia or cpu (default: auto)")
+    parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the device (default: 0)")
+    parser.add_argument("--shape", action="append", choices=tuple(LAUNCH_SHAPES), help="only this one; may be repeated")
+    parser.add_argument("--size", action="append", type=int, metavar="N", help=f"nodes; may be repeated (default: {_SIZES})")
+    parser.add_argument("--backend", action="append", choices=BACKENDS, help="only this one; may be repeated")
+    parser.add_argument("--lanes", default="auto", help="auto, declared or a number (default: auto)")
+    parser.add_argument("--repeats", type=int, default=500, metavar="N", help="launches of each contestant (default: 500)")
+    parser.add_argument("--quick", action="store_true", help=f"50 launches, sizes {_QUICK_SIZES}")
+    parser.add_argument("--no-peers", action="store_true", help="measure hipgraphdsl alone")
+    parser.add_argument(
+        "--plot", action="append", metavar="FILE", help="draw time a node over nodes, as .png or .svg (needs matplotlib); may be repeated"
+    )
+    parser.add_argument("--plot-submit", action="append", metavar="FILE", help="the same for the time until the call returns")
+    add_output_arguments(parser)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run the benchmark and print its table."""
+    runtime = open_runtime(args.runtime, args.device)
+    shapes = args.shape or list(LAUNCH_SHAPES)
+    sizes = args.size or (_QUICK_SIZES if args.quick else _SIZES)
+    repeats = min(args.repeats, 50) if args.quick else args.repeats
+    lanes = None if args.lanes in ("declared", "none") else int(args.lanes) if args.lanes.isdigit() else args.lanes
+    columns = (TextColumn("{task.description:<20}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
+        task = progress.add_task("bench launch", total=sum(len(sizes) if LAUNCH_SHAPES[s].sized else 1 for s in shapes))
+        told = iter(range(1 << 30))
+        sheet = run(
+            runtime, shapes, sizes, args.backend or BACKENDS, repeats, not args.no_peers, lanes,
+            lambda what: progress.update(task, description=what, completed=next(told)),
+        )
+    finish(sheet, args)
+    for key, paths in (("total_us", args.plot), ("submit_us", args.plot_submit)):
+        for path in paths or ():
+            try:
+                plot(sheet, path, key)
+            except ImportError as error:
+                print(f'no plot: {error}; pip install "hipgraphdsl[viz]"', file=sys.stderr)
+    return 0

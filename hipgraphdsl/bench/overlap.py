@@ -1,0 +1,407 @@
+"""``hipgraphdsl bench overlap``: copies beside kernels, against running them in turn and against the link's own limit.
+
+Three workloads: iterations over two arrays, batches through a pipeline (copy in, compute, copy out), and a wave whose every step
+is copied to the host. What the link can do is measured in the same run, by one large copy from and into page-locked memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from ..arrays import writes
+from ..backends.operations import Copy1D, Launch
+from ..errors import HipGraphError
+from ..executable import Executable
+from ..graph import Graph
+from ..kernels import Module
+from ..runtimes import open_runtime
+from ..runtimes.base import MemcpyKind, Runtime
+from .measure import Result, add_output_arguments, finish, machine, percentile, repeat_us, without_gc
+from .peers import Arguments, Skipped, Task, address_of, peer_library
+
+__all__ = ["Link", "add_arguments", "batches", "iterations", "link_limit", "main", "run", "synchronous_loop_us", "wave_to_host"]
+
+_MODULE: Final = Module(
+    r"""
+extern "C" __global__ void first(float* a, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) a[i] += 1.0f;
+}
+extern "C" __global__ void second(const float* a, float* b, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) b[i] += a[i] + 3.0f;
+}
+extern "C" __global__ void process(const float* in, float* out, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) out[i] = sqrtf(in[i]);
+}
+""",
+    name="overlap",
+)
+_WAVE: Final = Module(
+    r"""
+extern "C" __global__ void wave2d_4o(
+    const float* U0, const float* U1, float* U2, const float* V, int N0, int N1,
+    float dt2, float inv_dx02, float inv_dx12, int P0, int P1, float pi2fm2t2)
+{
+    const int i0 = blockIdx.y * blockDim.y + threadIdx.y;
+    const int i1 = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i0 < 2 || i0 >= N0 - 2 || i1 < 2 || i1 >= N1 - 2) return;
+    const int at = i0 * N1 + i1;
+    const float far = -1.0f / 12.0f, near = 4.0f / 3.0f, here = -2.5f;
+    const float along0 = far * (U1[at - 2 * N1] + U1[at + 2 * N1]) + near * (U1[at - N1] + U1[at + N1]) + here * U1[at];
+    const float along1 = far * (U1[at - 2] + U1[at + 2]) + near * (U1[at - 1] + U1[at + 1]) + here * U1[at];
+    float next = 2.0f * U1[at] - U0[at] + dt2 * V[at] * V[at] * (along0 * inv_dx02 + along1 * inv_dx12);
+    if (i0 == P0 && i1 == P1) next += (1.0f - 2.0f * pi2fm2t2) * expf(-pi2fm2t2);
+    U2[at] = next;
+}
+""",
+    name="wave2d",
+)
+
+
+# -- workloads ---------------------------------------------------------------------------------------------------------
+
+
+def wave_to_host(steps: int = 640, side: int = 256) -> Graph:
+    """Return steps of the 2-D wave equation; five fields take turns, and each state goes to page-locked memory."""
+    velocity, dx = 343.0, 1.0
+    dt = 0.4 * dx / velocity
+    frequency = velocity / (10.0 * dx)
+    g = Graph("wave2d")
+    u = g.device_array("u", shape=(5, side, side), dtype="float32")
+    v = g.device_array("v", np.full((side, side), velocity, dtype="float32"))
+    out = g.host_array("out", shape=(steps, side, side), dtype="float32")
+    grid = (-(-side // 64), -(-side // 4))
+    for i in range(steps):
+        u0, u1, u2 = (u[(i + k) % 5] for k in range(3))
+        forcing = (np.pi * frequency * (i * dt - 2.0 / frequency)) ** 2
+        g.kernel(
+            _WAVE["wave2d_4o"], grid, (64, 4),
+            (u0, u1, u2, v, side, side, dt * dt, 1 / dx**2, 1 / dx**2, side // 2, side // 2, float(forcing)),
+        )
+        g.memcpy(out[i], u2)
+    return g
+
+
+def batches(count: int = 8, nbytes: int = 64 << 20, buffers: int = 0) -> Graph:
+    """Return batches that are copied in, computed and copied out.
+
+    Parameters
+    ----------
+    count, nbytes : int
+        Batches, and bytes of each.
+    buffers : int
+        Batches that have device memory at the same time; 0 for all of them.
+    """
+    n = nbytes // 4
+    buffers = buffers or count
+    g = Graph("batches")
+    source = g.host_array("source", np.ones((count, n), dtype="float32"))
+    result = g.host_array("result", shape=(count, n), dtype="float32")
+    inside = [g.device_array(f"in{k}", shape=n, dtype="float32") for k in range(buffers)]
+    outside = [g.device_array(f"out{k}", shape=n, dtype="float32") for k in range(buffers)]
+    for i in range(count):
+        k = i % buffers
+        g.memcpy(inside[k], source[i])
+        g.kernel(_MODULE["process"], -(-n // 256), 256, (inside[k], writes(outside[k]), n))
+        g.memcpy(result[i], outside[k])
+    return g
+
+
+def iterations(count: int = 50, n: int = 1 << 20) -> Graph:
+    """Return iterations in which two arrays go to the device, are added to by two kernels, and come back."""
+    g = Graph("iterations")
+    host_a, host_b = (g.host_array(f"host_{x}", np.zeros(n, dtype="float32")) for x in "ab")
+    a, b = (g.device_array(x, shape=n, dtype="float32") for x in "ab")
+    blocks = -(-n // 256)
+    for _ in range(count):
+        g.memcpy(a, host_a)
+        g.memcpy(b, host_b)
+        g.kernel(_MODULE["first"], blocks, 256, (a, n))
+        g.kernel(_MODULE["second"], blocks, 256, (a, b, n))
+        g.memcpy(host_a, a)
+        g.memcpy(host_b, b)
+    return g
+
+
+# -- the link and the synchronous loop ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Link:
+    """What the link between host and device carries, in 10^9 bytes a second."""
+
+    host_to_device: float
+    device_to_host: float
+    both_ways: float
+
+    def least_us(self, to_device: int, to_host: int) -> float:
+        """Return the least time, in microseconds, for so many bytes each way at once."""
+        alone = max(to_device / self.host_to_device, to_host / self.device_to_host)
+        return max(alone, (to_device + to_host) / self.both_ways if to_device and to_host else 0.0) / 1e3
+
+
+def link_limit(runtime: Runtime, nbytes: int, repeats: int = 5) -> Link:
+    """Measure the link by copies of one large run of bytes, each way alone and both at once; the fastest of each counts."""
+    device, host = [runtime.malloc(nbytes) for _ in range(2)], [runtime.host_malloc(nbytes) for _ in range(2)]
+    streams = [runtime.stream_create() for _ in range(2)]
+
+    def into() -> None:
+        runtime.memcpy_async(device[0], host[0], nbytes, MemcpyKind.HOST_TO_DEVICE, streams[0])
+
+    def out() -> None:
+        runtime.memcpy_async(host[1], device[1], nbytes, MemcpyKind.DEVICE_TO_HOST, streams[1])
+
+    def timed(*calls: Callable[[], None]) -> float:
+        def once() -> None:
+            for call in calls:
+                call()
+            for stream in streams:
+                runtime.stream_synchronize(stream)
+
+        once()
+        return len(calls) * nbytes / (min(repeat_us(once, repeats)) * 1e3)
+
+    try:
+        for pointer in host:
+            ctypes.memset(pointer, 1, nbytes)
+        return Link(timed(into), timed(out), timed(into, out))
+    finally:
+        for stream in streams:
+            runtime.stream_destroy(stream)
+        for pointer in device:
+            runtime.free(pointer)
+        for pointer in host:
+            runtime.host_free(pointer)
+
+
+def synchronous_loop_us(exe: Executable) -> Callable[[], float]:
+    """Return a function that issues an explicit Executable's kernels and copies in turn from C++, waiting after each copy.
+
+    The Executable's steps must be one kernel and one copy to the host, again and again, with every copy done by the copy engine.
+
+    Raises
+    ------
+    Skipped
+        If there is no compiler, or the runtime has no C functions.
+    """
+    runtime, program = exe.runtime, exe._program
+    assert program is not None
+    by_name = {step.name: operation for step, operation in zip(program.steps, program.operations)}
+    operations = [by_name[name] for name in exe.workflow.index]
+    launches = [o for o in operations if isinstance(o, Launch)]
+    copies = [o for o in operations if isinstance(o, Copy1D)]
+    if len(launches) != len(copies) or len(launches) + len(copies) != len(operations):
+        raise Skipped("the loop takes a kernel and a copy in turn")
+    library, count = peer_library(), len(launches)
+    tasks = [Task("", o.function, o.grid, o.block, o.values, o.packer.signature, (), 0) for o in launches]
+    arguments = Arguments(tasks)
+    pointers = ctypes.c_void_p * count
+    functions, tables = pointers(*(o.function for o in launches)), pointers(*arguments.tables)
+    dst, src = pointers(*(o.dst for o in copies)), pointers(*(o.src for o in copies))
+    shapes = np.array([(*o.grid, *o.block) for o in launches], dtype=np.uint32)
+    nbytes = np.array([o.nbytes for o in copies], dtype=np.uintp)
+    is_hip = runtime.target.platform != "nvidia"
+    copy = address_of(runtime, "hipMemcpyAsync" if is_hip else "cuMemcpyAsync")
+    launch, wait = address_of(runtime, "hipModuleLaunchKernel"), address_of(runtime, "hipStreamSynchronize")
+    stream = exe.stream
+
+    def once() -> float:
+        total = ctypes.c_double()
+        code = library.peer_synchronous_loop(
+            launch, copy, int(is_hip), wait, ctypes.c_void_p(stream), ctypes.c_size_t(count), functions,
+            shapes.ctypes.data_as(ctypes.c_void_p), tables, dst, src, nbytes.ctypes.data_as(ctypes.c_void_p), ctypes.byref(total),
+        )
+        if code:
+            raise HipGraphError(f"the synchronous loop ended with error {code}")
+        return total.value
+
+    once.arguments = arguments  # type: ignore[attr-defined]  # the tables live as long as the function
+    return once
+
+
+# -- measuring ---------------------------------------------------------------------------------------------------------
+
+
+def _run_us(exe: Executable) -> float:
+    return repeat_us(exe.run, 1)[0]
+
+
+def _race(contestants: dict[str, Callable[[], float]], repeats: int) -> dict[str, float]:
+    """Let the contestants run in turns; return the median microseconds of each."""
+    times: dict[str, list[float]] = {name: [] for name in contestants}
+    for contestant in contestants.values():
+        contestant()  # warm
+    for _ in range(repeats):
+        for name, contestant in contestants.items():
+            times[name].append(contestant())
+    return {name: percentile(found, 50) for name, found in times.items()}
+
+
+def _ways(graph: Graph, runtime: Runtime, ways: Sequence[tuple[str, str, dict[str, Any]]]) -> dict[str, Executable]:
+    opened: dict[str, Executable] = {}
+    try:
+        for name, backend, options in ways:
+            opened[name] = graph.compile(runtime=runtime, backend=backend, check=False, **options)  # type: ignore[arg-type]
+    except BaseException:
+        for exe in opened.values():
+            exe.close()
+        raise
+    return opened
+
+
+_BACKENDS: Final = tuple((name, name, dict[str, Any]()) for name in ("serial", "streams", "capture", "explicit"))
+
+
+def _measure_wave(result: Result, runtime: Runtime, link: Link, steps: int, side: int, repeats: int) -> None:
+    graph = wave_to_host(steps, side)
+    nbytes = steps * side * side * 4
+    ways = (*_BACKENDS, ("explicit, join=False", "explicit", {"join": False}))
+    opened = _ways(graph, runtime, ways)
+    try:
+        contestants: dict[str, Callable[[], float]] = {name: functools.partial(_run_us, exe) for name, exe in opened.items()}
+        loop = "synchronous loop in C++"
+        try:
+            contestants[loop] = synchronous_loop_us(opened["explicit, join=False"])
+        except Skipped as error:
+            result.add(f"wave2d: {loop} left out, the backend serial stands for it", 0.0, "ms", None, str(error))
+            loop = "serial"
+        expected = _final(opened["serial"])
+        for name, exe in opened.items():
+            if not np.array_equal(expected, _final(exe)):
+                raise HipGraphError(f"wave2d by {name} gives other numbers than serial")
+        medians = _race(contestants, repeats)
+    finally:
+        for exe in opened.values():
+            exe.close()
+    aimed = runtime.target.platform == "nvidia"
+    what, least = f"wave2d {side} x {side}, {steps} steps", link.least_us(0, nbytes)
+    result.add(f"{what}: the link's limit", least / 1e3, "ms", None, f"{nbytes / 1e6:.1f} MB to the host")
+    for name, us in medians.items():
+        result.add(f"{what}: {name}", us / 1e3, "ms")
+    for name in medians:
+        if name in opened and name != "serial":
+            is_default = name == "explicit" and aimed
+            result.add(f"{what}: {name} / the link's limit", medians[name] / least, "x", 1.15 if is_default else None)
+            result.add(f"{what}: {name} / {loop}", medians[name] / medians[loop], "x", 0.26 if is_default else None)
+
+
+def _final(exe: Executable) -> np.ndarray[Any, Any]:
+    """Run from silence and return every step."""
+    exe.write("u", 0.0)
+    exe.run()
+    return exe.read("out")
+
+
+def _measure_batches(result: Result, runtime: Runtime, link: Link, count: int, nbytes: int, repeats: int) -> None:
+    for buffers in (count, 3):
+        opened = _ways(batches(count, nbytes, buffers), runtime, _BACKENDS)
+        try:
+            for name, exe in opened.items():
+                exe.run()
+                if not np.all(exe.read("result") == 1.0):
+                    raise HipGraphError(f"batches by {name} give wrong numbers")
+            medians = _race({name: functools.partial(_run_us, exe) for name, exe in opened.items()}, repeats)
+        finally:
+            for exe in opened.values():
+                exe.close()
+        least = link.least_us(count * nbytes, count * nbytes)
+        what = f"{count} batches of {nbytes / 1e6:.0f} MB, {buffers} buffers"
+        result.add(f"{what}: the link's limit", least / 1e3, "ms", None, "both directions at once")
+        for name, us in medians.items():
+            result.add(f"{what}: {name}", us / 1e3, "ms")
+        for name in ("streams", "capture", "explicit"):
+            limit = 0.62 if name == "explicit" and buffers == count and runtime.target.platform == "nvidia" else None
+            result.add(f"{what}: {name} / serial", medians[name] / medians["serial"], "x", limit)
+        result.add(f"{what}: explicit / the link's limit", medians["explicit"] / least, "x")
+
+
+def _measure_iterations(result: Result, runtime: Runtime, link: Link, count: int, n: int, repeats: int) -> None:
+    opened = _ways(iterations(count, n), runtime, _BACKENDS)
+    try:
+        medians = _race({name: functools.partial(_run_us, exe) for name, exe in opened.items()}, repeats)
+    finally:
+        for exe in opened.values():
+            exe.close()
+    what = f"{count} iterations over 2 x {n} float32"
+    # Each array comes back before it goes in again, yet one can go in while the other comes out.
+    result.add(f"{what}: the link's limit", link.least_us(2 * count * n * 4, 2 * count * n * 4) / 1e3, "ms")
+    for name, us in medians.items():
+        result.add(f"{what}: {name}", us / 1e3, "ms")
+    for name in ("streams", "capture", "explicit"):
+        result.add(f"{what}: {name} / serial", medians[name] / medians["serial"], "x")
+
+
+def run(
+    runtime: Runtime, steps: int = 640, side: int = 256, batch_bytes: int = 64 << 20, size: int = 1 << 20, count: int = 50,
+    large_bytes: int = 256 << 20, repeats: int = 20, report: Callable[[str], None] = lambda what: None,
+) -> Result:
+    """Measure all three workloads.
+
+    Parameters
+    ----------
+    steps, side : int
+        Of the wave.
+    batch_bytes : int
+        Bytes of each of the 8 batches.
+    size, count : int
+        Elements of the arrays of the iterations, and how many iterations.
+    large_bytes : int
+        Bytes of the copy that measures the link.
+    """
+    result = Result("overlap", machine=machine(runtime))
+    report("the link's limit")
+    with without_gc():
+        link = link_limit(runtime, large_bytes)
+        large = f"one copy of {large_bytes / 1e6:.0f} MB, page-locked"
+        result.add("link, host to device", link.host_to_device, "GB/s", None, large)
+        result.add("link, device to host", link.device_to_host, "GB/s", None, large)
+        result.add("link, both at once", link.both_ways, "GB/s", None, "sum of both directions")
+        report(f"wave2d, {steps} steps of {side} x {side}")
+        _measure_wave(result, runtime, link, steps, side, repeats)
+        report(f"8 batches of {batch_bytes / 1e6:.0f} MB")
+        _measure_batches(result, runtime, link, 8, batch_bytes, max(2, repeats // 2))
+        report(f"{count} iterations")
+        _measure_iterations(result, runtime, link, count, size, max(2, repeats // 4))
+    return result
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the benchmark's options."""
+    parser.add_argument("--runtime", default="auto", help="auto, amd, nvidia or cpu (default: auto)")
+    parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the device (default: 0)")
+    parser.add_argument("--steps", type=int, default=640, metavar="N", help="steps of the wave (default: 640)")
+    parser.add_argument("--side", type=int, default=256, metavar="N", help="cells along a side of the wave (default: 256)")
+    parser.add_argument("--megabytes", type=int, metavar="N", help="MiB of each batch (default: 64; on the CPU 4)")
+    parser.add_argument("--repeats", type=int, default=20, metavar="N", help="runs of each way (default: 20)")
+    parser.add_argument("--quick", action="store_true", help="5 runs of each way")
+    add_output_arguments(parser)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run the benchmark and print its table."""
+    runtime = open_runtime(args.runtime, args.device)
+    on_cpu = runtime.target.platform == "cpu"
+    megabytes = args.megabytes or (4 if on_cpu else 64)
+    columns = (TextColumn("{task.description:<40}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
+        task = progress.add_task("bench overlap", total=4)
+        told = iter(range(4))
+        result = run(
+            runtime, args.steps, args.side, megabytes << 20, 1 << (16 if on_cpu else 22), 50, (16 if on_cpu else 256) << 20,
+            min(args.repeats, 5) if args.quick else args.repeats,
+            lambda what: progress.update(task, description=what, completed=next(told)),
+        )
+    finish(result, args)
+    return 0

@@ -1,0 +1,151 @@
+"""Copies, memsets, allocs and frees that cannot be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hipgraphdsl as hg
+
+
+@pytest.fixture
+def g() -> hg.Graph:
+    g = hg.Graph("copies")
+    g.device_array("x", shape=(4, 6), dtype="int32")
+    g.host_array("h", shape=(4, 6), dtype="int32")
+    g.host_array("pageable", shape=24, dtype="int32", pinned=False)
+    g.device_array("f", shape=(4, 6), dtype="float32")
+    return g
+
+
+def refused(g: hg.Graph, call: Any, *texts: str, node: str | None = None) -> None:
+    """The call is refused with these texts, and the graph is as it was."""
+    nodes, arrays, edges = list(g.dag), dict(g.arrays), list(g.dag.edges)
+    with pytest.raises(hg.DeclarationError) as caught:
+        call()
+    for text in texts:
+        assert text in str(caught.value)
+    assert caught.value.node == node
+    assert (list(g.dag), dict(g.arrays), list(g.dag.edges)) == (nodes, arrays, edges)
+
+
+def test_copies_keep_the_dtype(g: hg.Graph) -> None:
+    refused(g, lambda: g.memcpy(g.arrays["f"], g.arrays["x"], name="c"), "node 'c': a copy keeps the dtype", "int32", "float32", node="c")
+
+
+def test_copies_keep_the_size(g: hg.Graph) -> None:
+    x, h = g.arrays["x"], g.arrays["h"]
+    refused(g, lambda: g.memcpy(x, h[:3], name="c"), "'h[0:3, 0:6]' has shape (3, 6) (72 bytes)", "(96 bytes)", "slice one", node="c")
+    refused(g, lambda: g.memcpy(x[:, :3], h[:2].root[:2], name="c"), "slice one", node="c")
+
+
+def test_copies_that_no_pitched_copy_expresses_are_refused(g: hg.Graph) -> None:
+    refused(g, lambda: g.memcpy(g.arrays["x"][:, ::4], g.arrays["h"][:, :2], name="c"), "no single 3-D pitched copy", "split it", node="c")
+    big = g.device_array("big", shape=(3, 3, 3, 3), dtype="int32")
+    small = g.device_array("small", shape=(2, 2, 2, 2), dtype="int32")
+    refused(g, lambda: g.memcpy(small, big[:2, :2, :2, :2], name="c"), "no single 3-D pitched copy", node="c")
+
+
+@pytest.mark.parametrize("thing", [None, 3, "x", np.zeros(3), object(), print])
+def test_only_arrays_are_copied(g: hg.Graph, thing: Any) -> None:
+    refused(g, lambda: g.memcpy(g.arrays["x"], thing, name="c"), "node 'c': src is an array", type(thing).__name__)
+    refused(g, lambda: g.memcpy(thing, g.arrays["x"], name="c"), "node 'c': dst is an array")
+    refused(g, lambda: g.memset(thing, 0, name="c"), "node 'c': dst is an array")
+
+
+def test_arrays_of_another_graph_are_refused(g: hg.Graph) -> None:
+    other = hg.Graph("other")
+    x, y = other.device_array("x", shape=(4, 6), dtype="int32"), other.device_array("y", shape=(4, 6), dtype="int32")
+    refused(g, lambda: g.memcpy(x, g.arrays["h"], name="c"), "array 'x' belongs to another graph", node="c")
+    refused(g, lambda: g.memcpy(g.arrays["h"], y, name="c"), "graph 'copies' has no array 'y'; its arrays are 'x'", node="c")
+    k = other.param("k", "int32")
+    refused(g, lambda: g.memset(g.arrays["x"], k, name="c"), "has no parameter 'k'", node="c")
+
+
+@pytest.mark.parametrize("value", [2**31, -(2**31) - 1, 0.5, "1", None, 1j, True, float("nan"), float("inf"), [1], np.arange(3)])
+def test_memset_values_fit_the_dtype(g: hg.Graph, value: Any) -> None:
+    refused(g, lambda: g.memset(g.arrays["x"], value, name="m"), "node 'm'", "is no value of dtype int32")
+
+
+@pytest.mark.parametrize("value", [1e39, 1j, "x", None])
+def test_memset_values_fit_a_float(g: hg.Graph, value: Any) -> None:
+    refused(g, lambda: g.memset(g.arrays["f"], value, name="m"), "node 'm'", "is no value of dtype float32")
+
+
+def test_memset_parameters_have_the_dtype_of_the_array(g: hg.Graph) -> None:
+    k = g.param("k", "int64", 1)
+    refused(g, lambda: g.memset(g.arrays["x"], k, name="m"), "has dtype int32", "'k'", node="m")
+
+
+def test_pageable_memory_is_out_of_a_memsets_reach(g: hg.Graph) -> None:
+    refused(g, lambda: g.memset(g.arrays["pageable"], 0, name="m"), "pageable host memory", "pinned=True", node="m")
+
+
+def test_memsets_of_too_many_dimensions_or_bytes_are_refused_when_declared(g: hg.Graph) -> None:
+    five = g.device_array("five", shape=(4,) * 5, dtype="float32")
+    refused(g, lambda: g.memset(five[::2, ::2, ::2, ::2, ::2], 1.5, name="m"), "strided dimensions", "set parts of it", node="m")
+    wide = g.device_array("wide", shape=3, dtype=np.dtype([("a", "f8", 9)]))
+    refused(g, lambda: g.memset(wide, np.zeros((), wide.dtype)[()], name="m"), "72 bytes", "at most 64", node="m")
+
+
+def test_only_allocs_are_freed(g: hg.Graph) -> None:
+    for name, kind in (("x", "device"), ("h", "host")):
+        refused(g, lambda name=name: g.free(g.arrays[name], name="f1"), f"{kind} array {name!r}", "returned when", node="f1")
+    y = g.alloc("y", 4, "int32")
+    refused(g, lambda: g.free(y[:2], name="f1"), "only what an alloc node made", node="f1")
+    refused(g, lambda: g.free(None, name="f1"), "got None", node="f1")
+    g.free(y)
+
+
+@pytest.mark.parametrize(
+    ("declare", "code"),
+    [
+        (lambda g, y: [g.free(y), g.memset(y, 1)], "HG302"),
+        (lambda g, y: [g.free(y), g.free(y)], "HG304"),
+        (lambda g, y: [g.memset(g.arrays["x"][0], 1), g.memset(y, 1), g.free(y, after=[])], None),
+    ],
+    ids=["use_after_free", "double_free", "good"],
+)
+def test_lifetimes_are_found_by_the_check_with_the_nodes_names(g: hg.Graph, declare: Any, code: str | None) -> None:
+    y = g.alloc("y", 6, "int32", name="make")
+    nodes = declare(g, y)
+    errors = g.check().errors
+    if code is None:
+        assert not errors
+        return
+    assert code in {d.code for d in errors}
+    assert any(nodes[-1].name in d.message and "y" in d.arrays for d in errors)
+    with pytest.raises(hg.CheckError) as caught:
+        g.compile(runtime="recorder")
+    assert caught.value.report.errors
+    assert code in str(caught.value)
+
+
+def test_use_before_alloc_is_found_by_the_check() -> None:
+    g = hg.Graph("early", infer=False)
+    y = g.alloc("y", 6, "int32", name="make")
+    g.memset(y, 1, name="use")
+    assert "HG301" in {d.code for d in g.check().errors}
+
+
+def test_memory_of_a_graph_cannot_be_read_or_written_from_outside(g: hg.Graph) -> None:
+    y = g.alloc("y", 24, "int32")
+    g.memset(y, 1)
+    g.free(y)
+    with g.compile(runtime="recorder") as exe:
+        for call in (lambda: exe.read("y"), lambda: exe.write("y", 0)):
+            with pytest.raises(hg.DeclarationError, match="'y' is made by an alloc node and lives only while the graph runs") as caught:
+                call()
+            assert caught.value.array == "y"
+        with pytest.raises(hg.DeclarationError, match="no array 'q'; its arrays are 'x', 'h'"):
+            exe.read("q")
+        with pytest.raises(hg.DeclarationError, match=r"takes values of shape \(4, 6\) and dtype int32"):
+            exe.write("x", np.zeros((5, 6), "int32"))
+        with pytest.raises(hg.DeclarationError, match="out of the range"):
+            exe.write("x", 2**31)
+        with pytest.raises(hg.DeclarationError, match="dtype int32"):
+            exe.write("x", 1.5)
+        exe.write("h", 7)
+        assert (exe.read("h") == 7).all()

@@ -1,0 +1,178 @@
+"""Kernel launches that cannot be: arguments, grids and blocks, limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hipgraphdsl as hg
+
+SOURCE = r"""
+struct P { int a; float b; };
+extern "C" __global__ void scale(float* x, float a, int n) { if (threadIdx.x < n) x[threadIdx.x] *= a; }
+extern "C" __global__ void typed(const float* x, bool b, signed char c, unsigned char d, short e, unsigned int f, long long g,
+                                 unsigned long long h, double i, float4 j, P k, void* any) {}
+extern "C" __global__ void quads(float4* x) {}
+__launch_bounds__(64) __global__ void small(float* x) { x[threadIdx.x] = 0; }
+extern "C" __global__ void big(float* x) { __shared__ float s[4096]; s[threadIdx.x] = x[threadIdx.x]; x[0] = s[1]; }
+"""
+P = np.dtype([("a", "i4"), ("b", "f4")])
+m = hg.Module(SOURCE, structs={"P": P}, name="errors")
+
+
+@pytest.fixture
+def g() -> hg.Graph:
+    g = hg.Graph("kernels")
+    g.device_array("x", shape=64, dtype="float32")
+    g.device_array("i", shape=64, dtype="int32")
+    g.host_array("page", shape=64, dtype="float32", pinned=False)
+    g.param("a", "float32", 1.0)
+    g.param("n", "int32", 4)
+    return g
+
+
+def refused(g: hg.Graph, call: Any, *texts: str, node: str | None = "k") -> None:
+    before = (list(g.dag), dict(g.arrays))
+    with pytest.raises(hg.DeclarationError) as caught:
+        call()
+    for text in texts:
+        assert text in str(caught.value), str(caught.value)
+    assert caught.value.node == node
+    assert (list(g.dag), dict(g.arrays)) == before
+    good = g.kernel(m["scale"], 1, 64, (g.arrays["x"], 1.0, 64))
+    assert good.name == "scale"
+
+
+@pytest.mark.parametrize(
+    ("grid", "block", "text"),
+    [
+        (0, 1, "grid.0 must be at least 1 (got 0)"), (1, 0, "block.0 must be at least 1 (got 0)"), ((1, 0), 1, "grid.1 must be at least 1"),
+        (1, (1, 1, -2), "block.2 must be at least 1 (got -2)"), (1, 1025, "at most 1024 threads (got 1025"), (1, (32, 33), "32 x 33 x 1 = 1056"),
+        (2**32, 1, "less than 2**32"), (1.5, 1, "grid.0 is an integer (got 1.5)"), ("1", 1, "grid.0 is an integer"), (True, 1, "got True"),
+        ((), 1, "one to three axes (got 0)"), ((1, 1, 1, 1), 1, "one to three axes (got 4)"), (None, 1, "grid.0 is an integer (got None)"),
+    ],
+)
+def test_extents_are_from_one_up(g: hg.Graph, grid: Any, block: Any, text: str) -> None:
+    refused(g, lambda: g.kernel(m["scale"], grid, block, (g.arrays["x"], 1.0, 64), name="k"), "node 'k'", text)
+
+
+def test_extents_may_be_integer_scalars_only(g: hg.Graph) -> None:
+    args = (g.arrays["x"], 1.0, 64)
+    refused(g, lambda: g.kernel(m["scale"], g.parameters["a"], 1, args, name="k"), "grid.0", "scalar integer parameter", "'a'")
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        ((), "takes 3 arguments (float* x, float a, int n), got 0"), (("x", 1.0), "got 2"), (("x", 1.0, 4, 5), "got 4"),
+        ((3, 1.0, 4), "argument 'x' of kernel 'scale' is float*"), ((None, 1.0, 4), "got NoneType None"),
+        (("i", 1.0, 4), "has dtype int32"), (("page", 1.0, 4), "pageable host memory"), (("x", 1.0, "i"), "a value; got the array 'i'"),
+        (("x", "n", 4), "is float, parameter 'n' is int32"), (("x", 1.0, "a"), "dtype='int32'"),
+    ],
+)
+def test_arguments_have_the_count_and_kind_of_the_signature(g: hg.Graph, args: tuple[Any, ...], text: str) -> None:
+    known = {**g.arrays, **g.parameters}
+    given = tuple(known.get(a, a) if isinstance(a, str) else a for a in args)
+    refused(g, lambda: g.kernel(m["scale"], 1, 64, given, name="k"), "node 'k'", text)
+
+
+@pytest.mark.parametrize(
+    ("a", "n", "text"),
+    [
+        ("1", 4, "takes a float (got '1'"), (1j, 4, "takes a float"), (None, 4, "takes a float"), (True, 4, "takes a float (got True"),
+        (1e39, 4, "a number that float32 can hold"), (1.0, 4.0, "takes an int (got 4.0"), (1.0, 2**31, "from -2147483648 to 2147483647"),
+        (1.0, -(2**31) - 1, "an int from"), (1.0, "4", "takes an int"), (1.0, np.int64(2**40), "an int from"),
+    ],
+)
+def test_values_have_the_kind_and_range_of_the_signature(g: hg.Graph, a: Any, n: Any, text: str) -> None:
+    with pytest.raises(hg.DeclarationError) as caught:
+        g.kernel(m["scale"], 1, 64, (g.arrays["x"], a, n), name="k")
+    assert "node 'k'" in str(caught.value)
+    assert text in str(caught.value)
+    assert len(g) == 0
+
+
+def test_strided_views_are_no_kernel_arguments(g: hg.Graph) -> None:
+    refused(g, lambda: g.kernel(m["scale"], 1, 8, (g.arrays["x"][::2], 1.0, 8), name="k"), "'x[0:63:2]' is not contiguous", "copy the view")
+
+
+def test_vectors_have_whole_and_aligned_arrays(g: hg.Graph) -> None:
+    x = g.arrays["x"]
+    refused(g, lambda: g.kernel(m["quads"], 1, 8, (x[:6],), name="k"), "has 6 elements, not a multiple of 4")
+    g2 = hg.Graph("again")
+    y = g2.device_array("y", shape=64, dtype="float32")
+    with pytest.raises(hg.DeclarationError, match="begins at byte 4, not at a multiple of"):
+        g2.kernel(m["quads"], 1, 8, (y[1:5],))
+
+
+def test_a_const_argument_is_not_written(g: hg.Graph) -> None:
+    x = g.arrays["x"]
+    args = (hg.writes(x), True, 1, 2, 3, 4, 5, 6, 7.0, (1, 2, 3, 4), (1, 2.0), x)
+    refused(g, lambda: g.kernel(m["typed"], 1, 1, args, name="k"), "const float*", "cannot be written")
+
+
+@pytest.mark.parametrize(
+    ("position", "value"),
+    [(1, 2), (1, "x"), (2, 128), (2, -129), (3, 256), (3, -1), (4, 2**15), (5, 2**32), (5, -1), (6, 2**63), (7, -1), (7, 2**64), (8, "x"),
+     (9, (1, 2, 3)), (9, 1.0), (9, "abcd"), (10, (1,)), (10, 5), (10, {"a": 1})],
+)
+def test_values_fit_their_parameter(g: hg.Graph, position: int, value: Any) -> None:
+    x = g.arrays["x"]
+    args: list[Any] = [x, True, 1, 2, 3, 4, 5, 6, 7.0, (1, 2, 3, 4), (1, 2.0), x]
+    args[position] = value
+    with pytest.raises(hg.DeclarationError, match="node 'k': kernel 'typed'"):
+        g.kernel(m["typed"], 1, 1, args, name="k")
+    assert len(g) == 0
+
+
+@pytest.mark.parametrize("shared", [-1, 2**31, 1.5, "x", True])
+def test_shared_memory_is_a_number_of_bytes(g: hg.Graph, shared: Any) -> None:
+    args = (g.arrays["x"], 1.0, 64)
+    refused(g, lambda: g.kernel(m["scale"], 1, 64, args, shared_bytes=shared, name="k"), "shared_bytes is a number of bytes")
+
+
+@pytest.mark.parametrize("kernel", [None, "scale", print, m])
+def test_only_kernels_are_launched(g: hg.Graph, kernel: Any) -> None:
+    refused(g, lambda: g.kernel(kernel, 1, 1, (), name="k"), "module['scale']", type(kernel).__name__)
+
+
+def test_an_unknown_kernel_names_those_that_are_there() -> None:
+    with pytest.raises(hg.DeclarationError, match="no kernel 'scal'; its kernels are 'scale', 'typed'"):
+        m["scal"]
+
+
+def codes(g: hg.Graph, target: str) -> set[str]:
+    return {d.code for d in g.check(target).errors}
+
+
+def test_limits_of_the_device_are_found_by_the_check(g: hg.Graph) -> None:
+    x = g.arrays["x"]
+    g.kernel(m["small"], 1, 128, (x,), name="bounds")
+    assert "HG502" in codes(g, "amd:gfx942")
+    g.kernel(m["scale"], (1, 70000), 1, (x, 1.0, 1), name="grid")
+    assert "HG503" in codes(g, "nvidia:sm_90")
+    g.kernel(m["big"], 1, 64, (x,), shared_bytes=60000, name="shared")
+    assert "HG505" in codes(g, "amd:gfx942")
+    g.kernel(m["scale"], 1, (1, 1, 128), (x, 1.0, 1), name="block")
+    assert "HG501" in codes(g, "nvidia:sm_90")
+    g.kernel(m["scale"], 2**30, 1024, (x, 1.0, 1), name="threads")
+    assert "HG504" in codes(g, "amd:gfx942")
+    with pytest.raises(hg.CheckError, match="'bounds'"):
+        g.compile(runtime="recorder")
+
+
+def test_source_that_does_not_compile_says_where() -> None:
+    broken = hg.Module('extern "C" __global__ void f(float* x) {\n  x[0] = undeclared_name;\n}\n', name="broken")
+    g = hg.Graph("g")
+    g.kernel(broken["f"], 1, 1, (g.device_array("x", shape=4, dtype="float32"),))
+    try:
+        runtime = hg.open_runtime("cpu")
+    except hg.RuntimeUnavailable as error:
+        pytest.skip(f"runtime 'cpu' lacks its {error.missing}")
+    with pytest.raises(hg.DeclarationError) as caught:
+        g.compile(runtime=runtime)
+    assert "undeclared_name" in str(caught.value)
+    assert ":2:" in str(caught.value)
+    assert "broken" in str(caught.value)

@@ -1,0 +1,812 @@
+"""Executable: what it keeps alive, what it gives back, and how waiting, failing and stopping go."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hipgraphdsl as hg
+from hipgraphdsl.runtimes.base import MemcpyKind
+from hipgraphdsl.runtimes.cpu import CpuRuntime
+from hipgraphdsl.runtimes.recorder import RecorderRuntime
+
+SOURCE = r"""
+extern "C" __global__ void mix(int* y, const int* x, int k, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = 31 * y[i] + 7 * x[i] + k;
+}
+"""
+
+
+@pytest.fixture
+def cpu() -> CpuRuntime:
+    try:
+        runtime = hg.open_runtime("cpu")
+    except hg.RuntimeUnavailable as error:
+        pytest.skip(f"runtime 'cpu' lacks its {error.missing}: {error}")
+    assert isinstance(runtime, CpuRuntime)
+    return runtime
+
+
+@pytest.fixture
+def recorder() -> RecorderRuntime:
+    return RecorderRuntime()
+
+
+@pytest.fixture(params=["explicit", "capture", "streams", "serial"])
+def backend(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.fixture(params=["explicit", "capture", "streams"])
+def concurrent(request: pytest.FixtureRequest) -> Any:
+    """A backend whose launch returns at once."""
+    return request.param
+
+
+def copies(n: int = 4) -> hg.Graph:
+    g = hg.Graph("copies")
+    x, y = g.host_array("x", np.arange(n, dtype="i4")), g.device_array("y", shape=n, dtype="i4")
+    g.memcpy(y, x, name="copy")
+    return g
+
+
+class Gate:
+    """A callback that waits until it is opened."""
+
+    def __init__(self) -> None:
+        self.entered, self.opened = threading.Event(), threading.Event()
+
+    def __call__(self, *args: Any) -> None:
+        self.entered.set()
+        assert self.opened.wait(60)
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    gate = Gate()
+    yield gate
+    gate.opened.set()
+
+
+# -- lifetimes -----------------------------------------------------------------------------------------------------------------
+
+
+def test_executable_outlives_its_graph_and_everything_in_it(cpu: CpuRuntime, backend: Any) -> None:
+    memory = np.arange(4, dtype="i4")
+    calls: list[int] = []
+
+    def build() -> tuple[hg.Executable, weakref.ref[Any], weakref.ref[Any]]:
+        class Callback:
+            def __call__(self, x: Any, by: int) -> None:
+                calls.append(int(x[0]))
+                x += by
+
+        callback = Callback()
+        g = hg.Graph("short")
+        g.host(callback, args=(g.external_array("x", memory.view()), 2), name="call")
+        return g.compile(runtime=cpu, backend=backend), weakref.ref(g), weakref.ref(callback)
+
+    exe, graph, callback = build()
+    gc.collect()
+    assert graph() is None
+    assert callback() is not None
+    exe.run()
+    exe.run()
+    exe.close()
+    assert calls == [0, 2]
+    assert memory.tolist() == [4, 5, 6, 7]
+    del exe
+    gc.collect()
+    assert callback() is None
+
+
+def test_array_parameters_keep_their_memory_alive_until_it_is_replaced_and_used(cpu: CpuRuntime) -> None:
+    g = hg.Graph("parameter")
+    p, out = g.param("p", "int32", shape=4), g.host_array("out", shape=4, dtype="i4")
+    g.memcpy(out, p)
+
+    class Memory:
+        def __init__(self, value: int) -> None:
+            self.values = np.full(4, value, "i4")
+            self.__array_interface__ = self.values.__array_interface__
+
+    with g.compile(runtime=cpu) as exe:
+        first: Any = Memory(1)
+        known = weakref.ref(first)
+        exe.launch(p=first)
+        del first
+        gc.collect()
+        assert known() is not None
+        exe.launch()
+        assert exe.read("out").tolist() == [1] * 4
+        exe.run(p=Memory(2))
+        gc.collect()
+        assert known() is None
+        assert exe.read("out").tolist() == [2] * 4
+
+
+def test_many_launches_with_other_memory_keep_one_of_it(cpu: CpuRuntime) -> None:
+    g = hg.Graph("parameter")
+    g.memcpy(g.host_array("out", shape=4, dtype="i4"), g.param("p", "int32", shape=4))
+    with g.compile(runtime=cpu) as exe:
+        for i in range(50):
+            exe.run(p=np.full(4, i, "i4"))
+        assert exe.read("out").tolist() == [49] * 4
+        assert [len(kept) for kept in exe._kept.values()] == [1]
+
+
+def test_closing_twice_is_fine_and_gives_everything_back_once(recorder: RecorderRuntime, backend: Any) -> None:
+    exe = copies().compile(runtime=recorder, backend=backend)
+    exe.run()
+    exe.close()
+    assert recorder.live == {}
+    calls = len(recorder.calls)
+    exe.close()
+    assert len(recorder.calls) == calls
+
+
+def test_everything_is_refused_after_close(cpu: CpuRuntime, backend: Any) -> None:
+    exe = copies().compile(runtime=cpu, backend=backend)
+    exe.close()
+    calls = [
+        exe.launch, exe.run, exe.synchronize, exe.done, exe.clone, exe.profile, lambda: exe.read("x"), lambda: exe.write("x", 0),
+        lambda: exe.set("copy", src="x"), lambda: exe.enable("copy"), lambda: exe.disable("copy"), lambda: exe.update(copies()),
+        lambda: exe.elapsed_us("a", "b"),
+    ]
+    for call in calls:
+        with pytest.raises(hg.HipGraphError, match="the Executable of graph 'copies' is closed; compile it again"):
+            call()
+    assert "closed" in repr(exe)
+
+
+def test_an_executable_that_is_forgotten_warns_and_gives_everything_back(recorder: RecorderRuntime) -> None:
+    exe = copies().compile(runtime=recorder)
+    with pytest.warns(ResourceWarning, match="never closed"):
+        del exe
+        gc.collect()
+    assert recorder.live == {}
+
+
+def test_closing_waits_for_what_runs(cpu: CpuRuntime, concurrent: Any) -> None:
+    done: list[int] = []
+
+    def slow() -> None:
+        time.sleep(0.05)
+        done.append(1)
+
+    g = hg.Graph("slow")
+    g.host(slow)
+    exe = g.compile(runtime=cpu, backend=concurrent)
+    exe.launch()
+    exe.close()
+    assert done == [1]
+
+
+@pytest.mark.parametrize("make", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_executables_cannot_be_pickled_or_copied(recorder: RecorderRuntime, make: Any) -> None:
+    with copies().compile(runtime=recorder) as exe:
+        with pytest.raises(TypeError, match=r"cannot be pickled; pickle graph\.to_json\(\) and compile again"):
+            make(exe)
+        exe.run()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
+@pytest.mark.parametrize("pending", [False, True])
+def test_a_forked_process_gets_a_clear_error_at_every_use(cpu: CpuRuntime, gate: Gate, pending: bool) -> None:
+    g = copies()
+    g.host(gate, name="gate")
+    exe = g.compile(runtime=cpu)
+    if pending:
+        exe.launch()
+        assert gate.entered.wait(60)
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of forks beside threads, which this is about
+        child = os.fork()
+    if child == 0:
+        said = []
+        signal.alarm(30)  # a child that hangs is ended
+        for call in (exe.launch, exe.synchronize, exe.run, exe.done, lambda: exe.read("x"), lambda: exe.disable("copy"), copies().compile):
+            try:
+                call()
+                said.append("nothing")
+            except hg.HipGraphError as error:
+                said.append(str(error))
+            except BaseException as error:
+                said.append(repr(error))
+        exe.close()
+        os.write(writer, "\n".join(said).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as stream:
+        said = stream.read().splitlines()
+    assert os.waitpid(child, 0)[1] == 0
+    assert len(said) == 7
+    assert all("fork" in text for text in said)
+    gate.opened.set()
+    exe.run()
+    assert exe.read("y").tolist() == [0, 1, 2, 3]
+    exe.close()
+
+
+# -- callbacks -----------------------------------------------------------------------------------------------------------------
+
+
+class _Special(Exception):
+    def __init__(self, a: int, b: int) -> None:
+        super().__init__(a, b)
+
+
+@pytest.mark.parametrize("error", [ValueError("odd"), KeyError("k"), _Special(1, 2), KeyboardInterrupt(), OSError(2, "gone"), SystemExit(3)])
+def test_an_exception_in_a_callback_is_raised_at_synchronize_with_the_nodes_name(
+    cpu: CpuRuntime, backend: Any, error: BaseException
+) -> None:
+    ran: list[str] = []
+    fail = [True]
+
+    def bad() -> None:
+        if fail[0]:
+            raise error
+
+    g = hg.Graph("callbacks")
+    x = g.device_array("x", np.zeros(2, "i4"))
+    first = g.host(lambda: ran.append("first"), name="first")
+    failing = g.host(bad, name="bad", after=[first])
+    g.memset(x, 1, name="set", after=[failing])
+    g.host(lambda: ran.append("last"), name="last", after=["set"])
+    with g.compile(runtime=cpu, backend=backend) as exe:
+        exe.launch()
+        with pytest.raises(hg.CallbackError) as caught:
+            exe.synchronize()
+        assert caught.value.node == "bad"
+        assert "'bad'" in str(caught.value)
+        assert caught.value.__cause__ is error
+        assert isinstance(caught.value, type(error)) or not isinstance(error, Exception)
+        assert ran == ["first"]
+        exe.synchronize()
+        assert exe.read("x").tolist() == [0, 0]
+        fail[0] = False
+        exe.run()
+        assert ran == ["first", "first", "last"]
+        assert exe.read("x").tolist() == [1, 1]
+
+
+def test_closing_after_a_failed_callback_raises_nothing_and_returns_everything(cpu: CpuRuntime, backend: Any) -> None:
+    g = hg.Graph("callbacks")
+    g.host(lambda: 1 / 0, name="bad")
+    exe = g.compile(runtime=cpu, backend=backend)
+    exe.launch()
+    exe.close()
+
+
+def test_a_failure_inside_a_child_has_the_childs_name(cpu: CpuRuntime, backend: Any) -> None:
+    c = hg.Graph("inner")
+    c.host(lambda: 1 / 0, name="bad")
+    g = hg.Graph("outer")
+    g.child(c, name="one")
+    with g.compile(runtime=cpu, backend=backend) as exe:
+        exe.launch()
+        with pytest.raises(ZeroDivisionError) as caught:
+            exe.synchronize()
+        assert isinstance(caught.value, hg.CallbackError)
+        assert caught.value.node == "one/bad"
+
+
+def test_each_of_several_children_calls_its_own_callback(cpu: CpuRuntime, backend: Any) -> None:
+    c = hg.Graph("inner")
+    x = c.host_array("x", shape=1, dtype="i4")
+    c.host(lambda x: x.__iadd__(1), args=(x,), name="add")
+    g = hg.Graph("outer")
+    for name in ("one", "two", "three"):
+        g.child(c, name=name)
+    with g.compile(runtime=cpu, backend=backend) as exe:
+        exe.run()
+        exe.run()
+        assert [exe.read(f"{name}/x").item() for name in ("one", "two", "three")] == [2, 2, 2]
+
+
+def test_callbacks_run_beside_a_thread_that_waits(cpu: CpuRuntime, concurrent: Any) -> None:
+    """The waiter must not hold what a callback needs."""
+    lock = threading.Lock()
+    order: list[str] = []
+
+    def call() -> None:
+        with lock:
+            order.append("callback")
+
+    g = hg.Graph("callbacks")
+    g.host(call)
+    with g.compile(runtime=cpu, backend=concurrent) as exe:
+        lock.acquire()
+        exe.launch()
+        timer = threading.Timer(0.05, lambda: (order.append("release"), lock.release()))
+        timer.start()
+        exe.synchronize()
+        timer.join()
+    assert order == ["release", "callback"]
+
+
+# -- waiting -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("graph_backend", ["explicit", "capture"])
+def test_a_timeout_names_the_unfinished_nodes_and_the_work_goes_on(cpu: CpuRuntime, gate: Gate, graph_backend: Any) -> None:
+    g = copies()
+    g.host(gate, name="gate", after=["copy"])
+    g.memset(g.arrays["y"], 9, name="late", after=["gate"])
+    with g.compile(runtime=cpu, backend=graph_backend) as exe:
+        exe.launch()
+        assert gate.entered.wait(60)
+        assert not exe.done()
+        with pytest.raises(hg.WaitTimeout) as caught:
+            exe.synchronize(timeout_s=0.02)
+        assert isinstance(caught.value, TimeoutError)
+        assert set(caught.value.unfinished) == {"gate", "late"}
+        assert "'gate'" in str(caught.value)
+        assert "0.02 s" in str(caught.value)
+        gate.opened.set()
+        exe.synchronize(timeout_s=60)
+        assert exe.done()
+        assert exe.read("y").tolist() == [9] * 4
+
+
+def test_a_timeout_of_streams_lets_the_work_go_on(cpu: CpuRuntime, gate: Gate) -> None:
+    g = copies()
+    g.host(gate, name="gate")
+    with g.compile(runtime=cpu, backend="streams") as exe:
+        exe.launch()
+        with pytest.raises(hg.WaitTimeout, match="'copies' has not finished after 0 s"):
+            exe.synchronize(timeout_s=0)
+        gate.opened.set()
+        exe.synchronize()
+
+
+_INTERRUPTED = """
+import signal, sys, threading, time
+import hipgraphdsl as hg
+
+opened = threading.Event()
+g = hg.Graph("slow")
+g.host(lambda: opened.wait(60), name="gate")
+with g.compile(runtime="cpu", backend={backend!r}) as exe:
+    if {backend!r} == "serial":
+        work = exe.launch
+    else:
+        exe.launch()
+        work = exe.synchronize
+    main = threading.main_thread().ident
+    threading.Timer(0.2, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
+    started = time.monotonic()
+    try:
+        work()
+    except KeyboardInterrupt as error:
+        print("interrupted", time.monotonic() - started < 30, error)
+    else:
+        print("not interrupted")
+    opened.set()
+    exe.synchronize()
+    print("finished")
+"""
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
+def test_ctrl_c_interrupts_a_wait(cpu: CpuRuntime, backend: str) -> None:
+    script = _INTERRUPTED.format(backend=backend)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.startswith("interrupted True"), done.stdout + done.stderr
+    assert done.stdout.endswith("finished\n"), done.stdout + done.stderr
+    assert ("'gate'" in done.stdout) == (backend in ("explicit", "capture"))
+
+
+# -- several at once -----------------------------------------------------------------------------------------------------------
+
+
+def chain(k: int = 1) -> hg.Graph:
+    m = hg.Module(SOURCE, name="chain")
+    g = hg.Graph("chain")
+    x, y = g.device_array("x", np.arange(8, dtype="i4")), g.device_array("y", np.zeros(8, "i4"))
+    p = g.param("k", "int32", k)
+    g.kernel(m["mix"], 1, 8, (y, x, p, 8), name="up")
+    g.kernel(m["mix"], 1, 8, (x, y, 1, 8), name="down")
+    return g
+
+
+def chained(ks: list[int]) -> tuple[list[int], list[int]]:
+    x, y = np.arange(8, dtype=np.uint32), np.zeros(8, np.uint32)
+    for k in ks:
+        y = (31 * y + 7 * x + np.uint32(k % 2**32)).astype(np.uint32)
+        x = (31 * x + 7 * y + np.uint32(1)).astype(np.uint32)
+    return x.view(np.int32).tolist(), y.view(np.int32).tolist()
+
+
+def test_several_executables_run_at_once(cpu: CpuRuntime, backend: Any) -> None:
+    g = chain()
+    executables = [g.compile(runtime=cpu, backend=backend) for _ in range(5)]
+    for i in range(10):
+        for j, exe in enumerate(executables):
+            exe.launch(k=i * j)
+    for j, exe in enumerate(executables):
+        assert (exe.read("x").tolist(), exe.read("y").tolist()) == chained([i * j for i in range(10)])
+        exe.close()
+
+
+def test_launches_from_several_threads_are_all_done_and_each_with_its_own_values(cpu: CpuRuntime, backend: Any) -> None:
+    g = hg.Graph("threads")
+    seen = g.host_array("seen", np.zeros(64, "i4"))
+    k = g.param("k", "int32", 0)
+
+    def call(seen: Any, k: int) -> None:
+        seen[k] += 1
+
+    g.host(call, args=(seen, k))
+    errors: list[BaseException] = []
+    with g.compile(runtime=cpu, backend=backend) as exe:
+
+        def work(first: int) -> None:
+            try:
+                for i in range(first, first + 16):
+                    exe.launch(k=i)
+                    if i % 5 == 0:
+                        exe.synchronize()
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=work, args=(16 * i,)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not errors
+        assert exe.read("seen").tolist() == [1] * 64
+        assert exe.stats.launches == 64
+
+
+def test_a_wait_of_one_thread_covers_what_it_launched(cpu: CpuRuntime, concurrent: Any) -> None:
+    """Another thread that waits for earlier launches must not make this one forget its own."""
+    g = hg.Graph("waits")
+    count = [0]
+
+    def call() -> None:
+        time.sleep(0.0005)
+        count[0] += 1
+
+    g.host(call)
+    with g.compile(runtime=cpu, backend=concurrent) as exe:
+        stop = threading.Event()
+
+        def others() -> None:
+            while not stop.is_set():
+                exe.synchronize()
+
+        thread = threading.Thread(target=others)
+        thread.start()
+        try:
+            for i in range(1, 101):
+                exe.launch()
+                exe.synchronize()
+                assert count[0] == i
+        finally:
+            stop.set()
+            thread.join()
+
+
+def test_launches_go_to_a_users_own_stream(cpu: CpuRuntime, backend: Any) -> None:
+    class Torch:
+        def __init__(self, handle: int) -> None:
+            self.cuda_stream = handle
+
+    class Cupy:
+        def __init__(self, handle: int) -> None:
+            self.ptr = handle
+
+    class Standard:
+        def __init__(self, handle: int) -> None:
+            self.handle_of = handle
+
+        def __cuda_stream__(self) -> tuple[int, int]:
+            return (0, self.handle_of)
+
+    stream = cpu.stream_create()
+    try:
+        with chain().compile(runtime=cpu, backend=backend) as exe:
+            for made in (stream, Torch(stream), Cupy(stream), Standard(stream)):
+                exe.launch(stream=made)
+            out = np.zeros(8, "i4")
+            cpu.memcpy_async(out.ctypes.data, exe._memory["x"].pointer, 32, MemcpyKind.DEVICE_TO_HOST, stream)
+            cpu.stream_synchronize(stream)
+            assert out.tolist() == chained([1] * 4)[0]
+            with pytest.raises(hg.DeclarationError, match="stream is a raw handle or a stream object"):
+                exe.launch(stream="mine")
+            assert exe.read("x").tolist() == chained([1] * 4)[0]
+    finally:
+        cpu.stream_destroy(stream)
+
+
+def test_launches_of_one_executable_on_two_streams_do_not_run_into_each_other(cpu: CpuRuntime) -> None:
+    streams = [cpu.stream_create() for _ in range(2)]
+    try:
+        with chain().compile(runtime=cpu) as exe:
+            for i in range(20):
+                exe.launch(stream=streams[i % 2])
+            exe.synchronize()
+            assert exe.read("x").tolist() == chained([1] * 20)[0]
+    finally:
+        for stream in streams:
+            cpu.stream_destroy(stream)
+
+
+# -- failures ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_failed_launch_parameter_leaves_the_graph_as_it_was(recorder: RecorderRuntime) -> None:
+    with chain().compile(runtime=recorder) as exe:
+        exe.run(k=3)
+        recorder.fail_at(1, api="hipGraphExecKernelNodeSetParams")
+        with pytest.raises(hg.HipError, match="hipGraphExecKernelNodeSetParams failed for node 'up'"):
+            exe.launch(k=4)
+        assert exe.parameters == {"k": 3}
+        recorder.clear()
+        exe.run()
+        assert "hipGraphLaunch" in recorder.apis()
+        exe.run(k=4)
+        assert exe.parameters == {"k": 4}
+
+
+def test_a_failed_set_leaves_the_graph_as_it_was(cpu: CpuRuntime, backend: Any) -> None:
+    with chain().compile(runtime=cpu, backend=backend) as exe:
+        for fields in ({"grid": 0}, {"args": (1, 2)}, {"colour": 3}, {"block": 2000}):
+            with pytest.raises(hg.DeclarationError, match="'up'"):
+                exe.set("up", **fields)
+        with pytest.raises(hg.UpdateError, match="name is fixed") as caught:
+            exe.set("up", name="down")
+        assert (caught.value.node, caught.value.field) == ("up", "name")
+        with pytest.raises(hg.UpdateError, match="no node 'side'; its nodes are 'up', 'down'"):
+            exe.set("side", grid=1)
+        exe.run()
+        assert exe.read("x").tolist() == chained([1])[0]
+
+
+def test_a_failed_update_leaves_the_graph_as_it_was(cpu: CpuRuntime, backend: Any) -> None:
+    other = chain()
+    other.memset(other.arrays["x"], 0, name="more")
+    with chain().compile(runtime=cpu, backend=backend) as exe:
+        with pytest.raises(hg.UpdateError, match="'more'.*it is new.*rebuild=True") as caught:
+            exe.update(other)
+        assert caught.value.node == "more"
+        exe.run()
+        assert exe.read("x").tolist() == chained([1])[0]
+        exe.update(other, rebuild=True)
+        exe.run()
+        assert exe.read("x").tolist() == [0] * 8
+        assert exe.stats.launches == 2
+
+
+def test_updating_afresh_keeps_values_parameters_and_what_is_disabled(cpu: CpuRuntime, backend: Any) -> None:
+    g = chain()
+    g.param("unused", "int32")
+    g.memset(g.arrays["y"], g.parameters["unused"], name="reset")
+    new = chain()
+    new.param("unused", "int32")
+    new.memset(new.arrays["y"], new.parameters["unused"], name="reset")
+    new.empty(name="more")
+    with g.compile(runtime=cpu, backend=backend) as exe:
+        exe.disable("reset")
+        exe.run(k=5, unused=7)
+        exe.update(new, rebuild=True)
+        exe.run()
+        assert exe.parameters == {"k": 5, "unused": 7}
+        assert exe.read("y").tolist() == chained([5, 5])[1]
+        exe.enable("reset")
+        exe.run()
+        assert exe.read("y").tolist() == [7] * 8
+
+
+def test_an_array_that_is_new_asks_for_building_afresh(cpu: CpuRuntime) -> None:
+    new = copies()
+    other = hg.Graph("copies")
+    z, y = other.host_array("z", np.full(4, 5, "i4")), other.device_array("y", shape=4, dtype="i4")
+    other.memcpy(y, z, name="copy")
+    with new.compile(runtime=cpu) as exe:
+        with pytest.raises(hg.UpdateError, match="'z'") as caught:
+            exe.update(other)
+        assert (caught.value.node, caught.value.field) == ("copy", "src")
+        exe.update(other, rebuild=True)
+        exe.run()
+        assert exe.read("y").tolist() == [5] * 4
+
+
+@pytest.mark.parametrize("first", range(1, 30))
+@pytest.mark.parametrize("second", [1, 2, 3])
+def test_two_failures_in_a_row_leave_nothing_behind(recorder: RecorderRuntime, backend: Any, first: int, second: int) -> None:
+    g = copies()
+    g.host(print, args=(), name="host")
+    y = g.alloc("t", 4, "i4")
+    g.memcpy(y, g.arrays["y"])
+    g.free(y)
+    recorder.fail_at(first, code=2)
+    recorder.fail_at(first + second, code=3)
+    exe = None
+    try:
+        exe = g.compile(runtime=recorder, backend=backend)
+        exe.run()
+        exe.close()
+    except hg.HipError:
+        if exe is not None:
+            with suppress(hg.HipError):  # the second of the failures that were ordered
+                exe.close()
+    recorder._failures.clear()
+    assert recorder.live == {}
+    assert not recorder._captures
+
+
+def test_the_process_goes_on_after_a_failed_compile(recorder: RecorderRuntime, backend: Any) -> None:
+    g = chain()
+    for n in range(1, 40):
+        recorder.fail_at(n)
+        try:
+            g.compile(runtime=recorder, backend=backend).close()
+        except hg.HipError as error:
+            assert error.api
+        recorder._failures.clear()
+    with g.compile(runtime=recorder, backend=backend) as exe:
+        exe.run(k=2)
+    assert recorder.live == {}
+
+
+# -- changing inside children --------------------------------------------------------------------------------------------------
+
+
+def parent() -> hg.Graph:
+    c = hg.Graph("inner")
+    x = c.device_array("x", np.zeros(4, "i4"))
+    v = c.param("v", "int32", 3)
+    c.memset(x, v, name="set")
+    c.memset(x[2:], 8, name="tail")
+    g = hg.Graph("outer")
+    y = g.device_array("y", np.zeros((2, 4), "i4"))
+    w = g.param("w", "int32", 4)
+    g.child(c, bind={"x": y[0], "v": w}, name="one")
+    g.child(c, bind={"x": y[1]}, name="two")
+    return g
+
+
+def test_nodes_inside_children_are_set_and_disabled_by_their_full_names(cpu: CpuRuntime, backend: Any) -> None:
+    with parent().compile(runtime=cpu, backend=backend) as exe:
+        exe.run()
+        assert exe.read("y").tolist() == [[4, 4, 8, 8], [3, 3, 8, 8]]
+        exe.set("two/tail", value=6)
+        exe.run(w=5)
+        assert exe.read("y").tolist() == [[5, 5, 8, 8], [3, 3, 6, 6]]
+        exe.disable("one/tail")
+        exe.run(w=7)
+        assert exe.read("y").tolist() == [[7, 7, 7, 7], [3, 3, 6, 6]]
+        exe.enable("one/tail")
+        exe.disable("two")
+        exe.write("y", 0)
+        exe.run()
+        assert exe.read("y").tolist() == [[7, 7, 8, 8], [0, 0, 0, 0]]
+        with exe.clone() as twin:
+            twin.run(w=1)
+            assert twin.read("y").tolist() == [[1, 1, 8, 8], [0, 0, 0, 0]]
+            twin.enable("two")
+            twin.run()
+            assert twin.read("y").tolist() == [[1, 1, 8, 8], [3, 3, 6, 6]]
+        exe.enable("two")
+        exe.set("one", bind={"x": exe.workflow.arrays["y"][0], "v": 9})
+        exe.run(w=2)
+        assert exe.read("y").tolist() == [[9, 9, 8, 8], [3, 3, 6, 6]]
+
+
+def test_what_a_child_holds_cannot_be_set_by_the_parent(cpu: CpuRuntime, backend: Any) -> None:
+    g = parent()
+    with g.compile(runtime=cpu, backend=backend) as exe:
+        y = exe.workflow.arrays["y"]
+        for fields, text in (
+            ({"workflow": g}, "workflow is fixed"), ({"bind": {"x": y[0]}}, "which of the child's names are bound is fixed"),
+            ({"bind": {"x": y[1], "v": 3}}, "the graph's edges do not order"),
+        ):
+            with pytest.raises(hg.UpdateError, match=text) as caught:
+                exe.set("one", **fields)
+            assert caught.value.node == "one"
+        with pytest.raises(hg.UpdateError, match="no node 'one/gone'"):
+            exe.disable("one/gone")
+        exe.run()
+        assert exe.read("y").tolist() == [[4, 4, 8, 8], [3, 3, 8, 8]]
+
+
+def test_updating_a_childs_binding_is_done_in_place_and_its_contents_afresh(cpu: CpuRuntime, backend: Any) -> None:
+    new = parent()
+    with new.compile(runtime=cpu, backend=backend) as exe:
+        exe.run()
+        other = parent()
+        changed = other["one"].changed(bind={"x": other.arrays["y"][0], "v": 2})
+        assert isinstance(changed, hg.ChildGraphNode)
+        again = hg.Graph("outer")
+        again.arrays.update(other.arrays)
+        again.parameters.update(other.parameters)
+        again.add(changed)
+        again.add(other["two"])
+        exe.update(again)
+        exe.run()
+        assert exe.read("y").tolist() == [[2, 2, 8, 8], [3, 3, 8, 8]]
+        inner = hg.Graph("inner")
+        x = inner.device_array("x", np.zeros(4, "i4"))
+        inner.param("v", "int32", 3)
+        inner.memset(x, 1, name="set")
+        inner.memset(x[2:], 0, name="tail")
+        last = hg.Graph("outer")
+        y = last.device_array("y", np.zeros((2, 4), "i4"))
+        w = last.param("w", "int32", 4)
+        last.child(inner, bind={"x": y[0], "v": w}, name="one")
+        last.child(inner, bind={"x": y[1]}, name="two")
+        with pytest.raises(hg.UpdateError, match="what a child holds is fixed"):
+            exe.update(last)
+        exe.update(last, rebuild=True)
+        exe.run()
+        assert exe.read("y").tolist() == [[1, 1, 0, 0]] * 2
+
+
+# -- many launches -------------------------------------------------------------------------------------------------------------
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/statm") as f:
+        return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="the platform does not tell a process's memory in /proc")
+def test_ten_thousand_launches_take_no_more_memory(cpu: CpuRuntime, backend: Any) -> None:
+    g = chain()
+    count = [0]
+
+    def call() -> None:
+        count[0] += 1
+
+    g.host(call)
+    with g.compile(runtime=cpu, backend=backend) as exe:
+
+        def launches(n: int) -> None:
+            for i in range(n):
+                exe.launch(k=i % 7)
+                if i % 100 == 99:
+                    exe.synchronize()
+            exe.synchronize()
+
+        launches(2000)
+        before = resident_bytes()
+        launches(10_000)
+        assert resident_bytes() - before < 4 << 20
+        assert count[0] == 12_000
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="the platform does not tell a process's memory in /proc")
+def test_compiling_again_and_again_takes_no_more_memory(cpu: CpuRuntime, backend: Any) -> None:
+    g = chain()
+
+    def compiles(n: int) -> None:
+        for _ in range(n):
+            with g.compile(runtime=cpu, backend=backend) as exe:
+                exe.run()
+
+    compiles(100)
+    before = resident_bytes()
+    compiles(500)
+    assert resident_bytes() - before < 8 << 20
