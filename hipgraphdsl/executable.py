@@ -17,6 +17,7 @@ import numpy as np
 
 from .arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, Parameter, UnboundValues
 from .backends import Program, Scope, SharedHandles, backend_named
+from .backends.compiled import CompiledPath
 from .backends.callbacks import HostCalls, captured_call, memory_view
 from .backends.operations import CallHost, Launch, Operation, RunChild, bind_external
 from .backends.streams import EagerProgram, LaneStreams
@@ -79,6 +80,51 @@ class _Memory:
     keep: Any = None
 
 
+class _Slow:
+    """What the compiled call path calls when it cannot do a launch itself; holds no reference, so that nothing is kept alive."""
+
+    def __init__(self, executable: Executable) -> None:
+        self._executable = weakref.ref(executable)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        executable = self._executable()
+        if executable is not None:
+            Executable.launch(executable, *args, **kwargs)
+
+    def failed(self, code: int) -> None:
+        """Raise for a code of hipGraphLaunch."""
+        executable = self._executable()
+        if executable is not None:
+            executable.runtime.launch_failed(code)
+
+
+class _Changing:
+    """The section in which one thread changes or launches an Executable the long way."""
+
+    def __init__(self, executable: Executable) -> None:
+        self._executable = weakref.ref(executable)
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        executable = self._executable()
+        assert executable is not None
+        executable._lock.acquire()
+        self._depth += 1
+        if self._depth == 1 and executable._compiled is not None:
+            executable._compiled.pause()
+            executable._take_back()
+
+    def __exit__(self, *_: object) -> None:
+        executable = self._executable()
+        assert executable is not None
+        try:
+            if self._depth == 1:
+                executable._offer_compiled()
+        finally:
+            self._depth -= 1
+            executable._lock.release()
+
+
 _living: weakref.WeakSet[Executable] = weakref.WeakSet()
 
 
@@ -86,6 +132,8 @@ def _after_fork() -> None:
     for executable in _living:
         executable._forked = True
         executable._attention = True
+        if executable._compiled is not None:
+            executable._compiled.launcher.ready = False
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -135,7 +183,7 @@ class Executable:
         self._steps: list[Step] = list(plan.steps)
         self._since_instantiation = 0
         self._stream = 0
-        self.stats = Stats(len(plan.steps), plan.edges, len(plan.lanes))
+        self._stats = Stats(len(plan.steps), plan.edges, len(plan.lanes))
         self._shared = SharedHandles(runtime)
         self._hosts = HostCalls(runtime)
         self._shared.register_host = self._hosts.register
@@ -143,6 +191,9 @@ class Executable:
         self._shared.host_failed = self._hosts.has_failed
         self._attention = True
         self._launch: Callable[[int], None] = self._not_built
+        self._changing = _Changing(self)
+        compiled = CompiledPath(runtime, _Slow(self))
+        self._compiled = compiled if compiled.launcher is not None else None
 
     @staticmethod
     def build(
@@ -305,8 +356,48 @@ class Executable:
         self._since_instantiation = 0
         self._launch = program.launch
         self._attention = bool(self._missing) or self._forked
+        self._bind_compiled()
         if before is not None:
             before.close()
+
+    def _bind_compiled(self) -> None:
+        """Let the compiled call path, where there is one, stand for `launch`."""
+        compiled = self._compiled
+        if compiled is None:
+            return
+        compiled.bind(self._program, self._stream)
+        if compiled.bound:
+            self.__dict__["launch"] = compiled.launcher
+        else:
+            self.__dict__.pop("launch", None)
+
+    def _take_back(self) -> None:
+        """Note what the compiled call path has done since it was last looked at."""
+        compiled = self._compiled
+        assert compiled is not None
+        self._note_launches()
+        for name, value in compiled.take_back().items():
+            scope, parameter = self._parameters[name]
+            if not _same(scope.values.get(parameter), value):
+                scope.values[parameter] = value
+                program = self._program
+                assert program is not None
+                for i in self._users[id(scope), parameter]:
+                    program.operations[i] = program.resolve(self._steps[i])
+
+    def _offer_compiled(self) -> None:
+        """Say what the compiled call path may do from now on."""
+        compiled = self._compiled
+        if compiled is None or not compiled.bound or self._closed or self._attention or self._program is None:
+            return
+        users = {}
+        if "update_leaks" not in self.runtime.target.quirks:
+            for name, (scope, parameter) in self._parameters.items():
+                indices = self._users.get((id(scope), parameter), [])
+                if not parameter.shape and indices and not self._disabled.intersection(indices):
+                    users[name] = (parameter, scope.values.get(parameter), indices)
+        compiled.offer(self._program, users)
+        compiled.launcher.ready = True
 
     def _not_built(self, stream: int) -> None:
         raise AssertionError("launched before it was built")
@@ -331,7 +422,7 @@ class Executable:
         HipGraphError
             After `close`, or in a forked process.
         """
-        with self._lock:  # a launch with other values must not come between, and issuing on streams is no single call
+        with self._changing:  # a launch with other values must not come between, and issuing on streams is no single call
             if params or self._attention:
                 self._prepare(params)
             handle = self._stream if stream is None else _stream_handle(stream)
@@ -340,6 +431,12 @@ class Executable:
             finally:  # not before, or a thread that waits meanwhile would take it for done
                 self._is_pending(handle)
             self.stats.launches += 1
+
+    def _note_launches(self) -> None:
+        """Remember that the compiled call path has launched on the own stream."""
+        if self._compiled is not None and self._compiled.launcher.pending:
+            self._compiled.launcher.pending = False
+            self._is_pending(self._stream)
 
     def _is_pending(self, stream: int) -> None:
         with self._pending_lock:
@@ -384,6 +481,7 @@ class Executable:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         wait = self.runtime.stream_wait
         failed: Optional[HipError] = None
+        self._note_launches()
         try:
             while waiting := tuple(self._pending.items()):
                 stream, ticket = waiting[0]
@@ -422,6 +520,7 @@ class Executable:
     def done(self) -> bool:
         """Return whether all launches have finished; errors are kept for `synchronize`."""
         self._require_open("done")
+        self._note_launches()
         try:
             return all(self.runtime.stream_query(stream) for stream in tuple(self._pending))
         except HipError:
@@ -487,7 +586,7 @@ class Executable:
 
     def _prepare(self, params: Mapping[str, Any]) -> None:
         """Bind parameters and build or mend what a launch needs; all or nothing."""
-        with self._lock:
+        with self._changing:
             self._require_open("launch")
             values = {name: self._parameter_value(name, value) for name, value in params.items()}
             missing = self._missing - values.keys()
@@ -622,7 +721,7 @@ class Executable:
         DeclarationError
             If a field is unknown or its value is impossible.
         """
-        with self._lock:
+        with self._changing:
             self._require_open("set")
             name = node if isinstance(node, str) else node.name
             indices = self._step_indices(name, "set")
@@ -733,7 +832,7 @@ class Executable:
         self._enable(node, False)
 
     def _enable(self, node: Union[str, Node], enabled: bool) -> None:
-        with self._lock:
+        with self._changing:
             action = "enable" if enabled else "disable"
             self._require_open(action)
             indices = self._step_indices(node if isinstance(node, str) else node.name, action)
@@ -782,7 +881,7 @@ class Executable:
         UpdateError
             Names the first node and field that cannot change in place; nothing has changed then.
         """
-        with self._lock:
+        with self._changing:
             self._require_open("update")
             new = graph.workflow()
             explained = explain_update(self.workflow, new)
@@ -825,10 +924,11 @@ class Executable:
             raise
         instantiations, launches, updates = self.stats.instantiations, self.stats.launches, self.stats.updates
         self.close()
-        lock = self._lock
+        own = {name: self.__dict__[name] for name in ("_lock", "_changing", "_compiled")}
         _living.discard(other)
         self.__dict__.update(other.__dict__)
-        self._lock = lock
+        self.__dict__.update(own)
+        self._bind_compiled()
         self.stats.instantiations += instantiations
         self.stats.launches += launches
         self.stats.updates += updates
@@ -837,7 +937,7 @@ class Executable:
     def clone(self) -> Executable:
         """Return a second Executable of the same workflow with its own memory, holding the same values."""
         self._require_open("clone")
-        with self._lock:
+        with self._changing:
             twin = Executable.build(self.workflow, self.runtime, self.backend, device=self.device, **self._options)
             try:
                 twin._steps = list(self._steps)  # the same plan, with what was set inside children
@@ -885,7 +985,7 @@ class Executable:
         The plan is issued on one stream per lane with an event before and after each node, so that it works on every runtime
         and each span bears its node's name; the events cost some time themselves. Times are in microseconds.
         """
-        with self._lock:
+        with self._changing:
             self._require_open("profile")
             self._prepare(params)
             self.synchronize()
@@ -946,6 +1046,17 @@ class Executable:
         return self.runtime.event_elapsed_time(*handles) * 1e3
 
     @property
+    def stats(self) -> Stats:
+        """Counts and times so far."""
+        if self._compiled is not None:
+            launcher = self._compiled.launcher
+            launches, launcher.launches = launcher.launches, 0
+            updates, launcher.updates = launcher.updates, 0
+            self._stats.launches += launches
+            self._stats.updates += updates
+        return self._stats
+
+    @property
     def handle(self) -> int:
         """The raw hipGraphExec_t; 0 for the streams and serial backends."""
         return self._program.handle if self._program is not None else 0
@@ -958,6 +1069,8 @@ class Executable:
     @property
     def parameters(self) -> dict[str, Any]:
         """Current values of the scalar parameters by launch keyword; None where none has been given."""
+        with self._changing:
+            pass  # takes over what the compiled call path has set
         return {name: scope.values.get(p) for name, (scope, p) in self._parameters.items() if not p.shape}
 
     def __repr__(self) -> str:
@@ -971,7 +1084,7 @@ class Executable:
 
     def close(self) -> None:
         """Wait for the device and return everything; a second call does nothing."""
-        with self._lock:
+        with self._changing:
             if self._closed:
                 return
             self._closed = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Optional, TypeVar, Union
 
 import networkx as nx
@@ -18,6 +19,7 @@ from .export import export_graph, graphml, render, text
 from .export import json as json_format
 from .hazards import HazardTracker
 from .kernels import Kernel, Symbol
+from .measuring import fastest_lanes
 from .nodes import (
     AllocNode,
     CapturedNode,
@@ -573,7 +575,8 @@ class Graph:
             ``"auto"`` takes amd where a device answers, else nvidia, else cpu.
         backend : {"explicit", "capture", "streams", "serial"}
         lanes : "auto", int, None or "measure"
-            How many sequences the nodes are gathered into; None keeps the declared shape.
+            How many sequences the nodes are gathered into; None keeps the declared shape. ``"measure"`` tries a handful on the
+            device, without host callbacks, and keeps the fastest.
         join : bool
             False keeps one runtime node for each declared node.
         device : int
@@ -590,7 +593,13 @@ class Graph:
             report = check_workflow(workflow, opened.target)
             if report.errors:
                 raise CheckError(report)
-        return Executable.build(workflow, opened, backend, lanes=lanes, join=join, device=device)
+        note = ""
+        if lanes == "measure":
+            lanes, note = fastest_lanes(workflow, opened, backend, join=join, device=device)
+        executable = Executable.build(workflow, opened, backend, lanes=lanes, join=join, device=device)
+        if note:
+            executable.plan = replace(executable.plan, notes=(*executable.plan.notes, note))
+        return executable
 
     def simulate(
         self, durations: Union[Mapping[str, float], Callable[[Node], float]], engines: Optional[Mapping[str, int]] = None

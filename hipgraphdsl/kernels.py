@@ -248,11 +248,7 @@ def check_argument(param: KernelParameter, value: object, where: str) -> PackedV
     dtype = param.dtype
     assert dtype is not None
     if param.lanes > 1:
-        if (
-            isinstance(value, (str, bytes))
-            or not isinstance(value, (Sequence, np.ndarray))
-            or len(value) != param.lanes
-        ):
+        if isinstance(value, (str, bytes)) or not isinstance(value, (Sequence, np.ndarray)) or len(value) != param.lanes:
             raise DeclarationError(
                 f"{where}: parameter '{param}' takes {param.lanes} numbers, e.g. a tuple (got {_said(value)})",
                 array=param.name,
@@ -291,9 +287,7 @@ def _number(dtype: np.dtype[Any], value: object, param: KernelParameter, where: 
         info = np.iinfo(dtype)
         if not isinstance(plain, int):
             hint = "; convert it with int()" if isinstance(plain, float) else ""
-            raise DeclarationError(
-                f"{where}: parameter '{param}' takes an int (got {_said(value)}){hint}", array=param.name
-            )
+            raise DeclarationError(f"{where}: parameter '{param}' takes an int (got {_said(value)}){hint}", array=param.name)
         if not info.min <= plain <= info.max:
             raise refuse(f"an int from {info.min} to {info.max}")
         return int(plain)
@@ -489,9 +483,7 @@ class Module:
         structs: Mapping[str, Any] | None = None,
     ) -> None:
         if not isinstance(source, str):
-            raise DeclarationError(
-                f"a module's source is a str of HIP C++ (got {_said(source)}); for files use Module.from_file"
-            )
+            raise DeclarationError(f"a module's source is a str of HIP C++ (got {_said(source)}); for files use Module.from_file")
         if isinstance(options, str):
             raise DeclarationError(f"a module's options are a list of strings: options=[{options!r}] (got one string)")
         self._source = source
@@ -514,9 +506,7 @@ class Module:
         except RecursionError:
             raise DeclarationError(f"module {self._name!r}: the source is nested too deeply to be read") from None
         if not self._declared.kernels and not self._declared.symbols:
-            raise DeclarationError(
-                f"module {self._name!r} has no __global__ function and no __device__ or __constant__ variable"
-            )
+            raise DeclarationError(f"module {self._name!r} has no __global__ function and no __device__ or __constant__ variable")
 
     @classmethod
     def from_file(
@@ -553,9 +543,7 @@ class Module:
             raise DeclarationError(f"module file {str(path)!r} cannot be read: {error.strerror}") from None
         if path.suffix in (".hip", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".cc", ".cxx"):
             if signatures:
-                raise DeclarationError(
-                    f"module file {str(path)!r} is source: its signatures are read from it, give none"
-                )
+                raise DeclarationError(f"module file {str(path)!r} is source: its signatures are read from it, give none")
             return cls(data.decode(errors="replace"), name=name or path.name, options=options, structs=structs)
         if path.suffix not in (".hsaco", ".co", ".ptx", ".cubin", ".fatbin", ".so"):
             raise DeclarationError(
@@ -696,9 +684,7 @@ class Module:
             try:
                 made = self._make(name)
             except RecursionError:
-                raise DeclarationError(
-                    f"kernel {name!r} of module {self._name!r} is nested too deeply to be read"
-                ) from None
+                raise DeclarationError(f"kernel {name!r} of module {self._name!r} is nested too deeply to be read") from None
             self._made[name] = made = self._made.setdefault(made.name, made)
         return made
 
@@ -715,9 +701,7 @@ class Module:
             if angle < len(tokens):
                 close = closing_angle(tokens, angle)
                 if close != len(tokens) - 1:
-                    raise DeclarationError(
-                        f"kernel name {name!r} of module {self._name!r}: '<' is not closed", array=name
-                    )
+                    raise DeclarationError(f"kernel name {name!r} of module {self._name!r}: '<' is not closed", array=name)
                 arguments = split_commas(tokens[angle + 1 : close])
         if not found:
             names = ", ".join(repr(known) for known in self.kernels) or "none"
@@ -780,9 +764,7 @@ class Module:
             return self.symbol(name)
         except DeclarationError:  # of a type whose layout is unknown: still one thing that kernels order themselves by
             space = self._declared.symbols[name].space
-            return self._symbols.setdefault(
-                name, Symbol(name, (), np.dtype("u1"), module=self, constant=space == "__constant__")
-            )
+            return self._symbols.setdefault(name, Symbol(name, (), np.dtype("u1"), module=self, constant=space == "__constant__"))
 
     def _find(self, name: str) -> list[KernelDeclaration]:
         kernels = self._declared.kernels
@@ -818,9 +800,7 @@ class Module:
                     # Resolved now, because an argument may have the name of a parameter: k<T> inside another template.
                     scope.aliases[parameter.name] = value
                 else:
-                    scope.constants[parameter.name] = [
-                        value[0]._replace(kind="number", text=str(scope.evaluate(value)))
-                    ]
+                    scope.constants[parameter.name] = [value[0]._replace(kind="number", text=str(scope.evaluate(value)))]
             except ValueError as error:
                 if parameter.type or not value:
                     raise DeclarationError(
@@ -849,9 +829,7 @@ class Module:
         declared = self._declared.symbols.get(name)
         if declared is None:
             names = ", ".join(repr(known) for known in self.symbols) or "none"
-            raise DeclarationError(
-                f"module {self._name!r} has no variable {name!r}; its variables are {names}", array=name
-            )
+            raise DeclarationError(f"module {self._name!r} has no variable {name!r}; its variables are {names}", array=name)
         scope = self._declared.scope
         try:
             declarators = scope.declarators(declared.tokens)

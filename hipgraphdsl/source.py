@@ -355,9 +355,7 @@ def _macro_arguments(tokens: Sequence[Token], i: int) -> tuple[list[list[Token]]
     return None
 
 
-def _substitute(
-    macro: Macro, arguments: list[list[Token]], expand_argument: Callable[[list[Token]], list[Token]]
-) -> list[Token]:
+def _substitute(macro: Macro, arguments: list[list[Token]], expand_argument: Callable[[list[Token]], list[Token]]) -> list[Token]:
     parameters = macro.parameters or ()
     if macro.variadic and len(arguments) >= len(parameters):
         last = len(parameters) - 1
@@ -397,9 +395,7 @@ def _substitute(
     return out
 
 
-def expand_macros(
-    tokens: Sequence[Token], macros: Mapping[str, Macro], hidden: frozenset[str] = frozenset()
-) -> list[Token]:
+def expand_macros(tokens: Sequence[Token], macros: Mapping[str, Macro], hidden: frozenset[str] = frozenset()) -> list[Token]:
     """Expand object-like and function-like macros; every token made carries the position of the macro's use."""
     out: list[Token] = []
     i = 0
@@ -887,9 +883,7 @@ class Scope:
         if base.pointers == 0:
             base = replace(base, const=base.const or const)
         pointers = base.pointers
-        while i < len(tokens) and (
-            tokens[i].text == "*" or tokens[i].text in IGNORED_WORDS or tokens[i].text == "const"
-        ):
+        while i < len(tokens) and (tokens[i].text == "*" or tokens[i].text in IGNORED_WORDS or tokens[i].text == "const"):
             pointers += tokens[i].text == "*"
             i += 1
         return replace(base, pointers=pointers), list(tokens[i:])
@@ -1227,9 +1221,7 @@ class Declarations:
     def _record(self, head: list[Token], body: list[Token], record: str) -> None:
         plain = without_attributes(head)
         at = next(n for n, t in enumerate(plain) if t.text == record)
-        name = next(
-            (t.text for t in plain[at + 1 :] if t.kind == "name" and t.text not in ("class", "struct", "final")), ""
-        )
+        name = next((t.text for t in plain[at + 1 :] if t.kind == "name" and t.text not in ("class", "struct", "final")), "")
         if name:
             self.scope.opaque[name] = "enum" if record == "enum" else "struct"
         if record == "enum":

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import math
+import os
 import re
-from dataclasses import dataclass, field, replace
+import tempfile
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+
+import platformdirs
 
 from .errors import DeclarationError
 
-__all__ = ["CostModel", "Target"]
+__all__ = ["CostModel", "Target", "calibrated", "costs_path", "store_costs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,3 +157,44 @@ _KNOWN = {
                            multiprocessors=132, hardware_queues=32, concurrent_kernels=128, resident_threads=132 * 2048,
                            copy_kernel_bytes=4 << 20, costs=CostModel(1.0, 0.7, 0.53, 2.2, 2.5, 55.5)),
 }
+
+
+def costs_path(target: Target) -> Path:
+    """Return the file that keeps what was measured on a device; targets differ by name and by their runtime's version."""
+    folder = os.environ.get("HIPGRAPHDSL_CACHE_DIR")
+    base = Path(folder).expanduser() if folder else platformdirs.user_cache_path("hipgraphdsl")
+    name = target.name.partition("@")[0].replace(":", "-")
+    return base / "costs" / f"{name}-{'.'.join(map(str, target.version)) or 'any'}.json"
+
+
+def store_costs(target: Target, costs: CostModel) -> Path:
+    """Keep measured costs for `calibrated`; the file is written whole or not at all.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written.
+    """
+    path = costs_path(target)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".new")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump({"target": target.name, "version": list(target.version), "costs": asdict(costs)}, file, indent=1)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+    return path
+
+
+def calibrated(target: Target) -> Target:
+    """Return the target with the costs that ``hipgraphdsl bench calibrate`` measured on it; as it is where there are none."""
+    try:
+        costs = json.loads(costs_path(target).read_text(encoding="utf-8"))["costs"]
+        values = {item.name: float(costs[item.name]) for item in fields(CostModel)}
+    except (OSError, ValueError, KeyError, TypeError):  # none, or a file of another version: the defaults serve
+        return target
+    if not all(math.isfinite(value) and value >= 0 for value in values.values()):
+        return target
+    return replace(target, costs=CostModel(**values))

@@ -31,6 +31,7 @@ ORDER = (
     "runtimes.base",
     "backends",
     "executable",
+    "measuring",
     "runtimes",
     "verify",
     "export",
@@ -45,7 +46,7 @@ ORDER = (
 ONLY_IN = {
     "hip": ("runtimes.amd",),
     "rocm": ("runtimes.amd",),
-    "cuda": ("runtimes.nvidia",),
+    "cuda": ("runtimes.nvidia", "bench.peers"),
     "ziglang": ("runtimes.cpu",),
     "networkx": ("workflow", "hazards", "checks", "plan", "graph", "export"),
     "matplotlib": ("export", "bench"),

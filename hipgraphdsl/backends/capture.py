@@ -8,7 +8,7 @@ from ..errors import HipError
 from ..plan import Plan, Step
 from ..runtimes.base import Fill2D, Runtime
 from .capturing import capturing
-from .explicit import add_node
+from .explicit import UNJOINED, add_node
 from .issue import issue
 from .operations import (
     CallCaptured,
@@ -67,12 +67,23 @@ class _CaptureProgram(GraphProgram):
             with capturing(runtime, origin, join=lambda: lanes.join(origin)) as capture:
                 lanes.run(origin, self._record, self._note, by_events=False)
             self.graph = capture.graph
+        except HipError as error:
+            if error.api == "hipStreamEndCapture" and not error.node:
+                raise self._unjoined(error) from error.__cause__
+            raise
         finally:
             # Streams that have captured are thrown away: what a failed capture leaves on them is not to be relied on.
             with ExitStack() as returned:
                 returned.callback(runtime.stream_destroy, origin)
                 if lanes is not None:
                     returned.callback(lanes.close)
+
+    def _unjoined(self, error: HipError) -> HipError:
+        """Return the error with the captured nodes at fault: what the backend itself forks, it joins."""
+        names = [step.name for step, done in zip(self.steps, self.operations) if isinstance(done, CallCaptured)]
+        if not names:
+            return error
+        return error.at(names[0], UNJOINED + (f" (or it is one of {', '.join(map(repr, names[1:]))})" if names[1:] else ""))
 
     def _record(self, step: Step, stream: int) -> None:
         where = self.scope_of(step)

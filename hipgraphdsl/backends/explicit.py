@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from ..errors import HipError
 from ..plan import Plan
@@ -29,7 +30,9 @@ from .operations import (
 )
 from .program import GraphProgram
 
-__all__ = ["add_node", "build"]
+__all__ = ["UNJOINED", "add_node", "build"]
+
+UNJOINED: Final = "join every stream that the function forks: record an event on it and let the stream wait"
 
 
 class _ExplicitProgram(GraphProgram):
@@ -148,9 +151,7 @@ def _captured_graph(runtime: Runtime, call: Callable[[int], None]) -> int:
         graph = capture.graph
     except HipError as error:
         if error.api == "hipStreamEndCapture":
-            raise HipError(
-                error.api, error.code, error.name, error.text, hint="join every stream that the function forks: record an event on it and let the stream wait"
-            ) from None
+            raise HipError(error.api, error.code, error.name, error.text, hint=UNJOINED) from None
         raise
     finally:
         try:

@@ -85,24 +85,30 @@ def advice(rows: dict[str, dict[str, Any]]) -> list[str]:
     if payers:
         best = min(payers, key=lambda name: int(payers[name]))
         lines.append(
-            f"A graph pays from {payers[best]} launches on (backend {best}); {graph} then takes {number(each)} us a launch where"
-            f" {eager} takes {number(other)}."
+            f"A graph pays from {_launches(payers[best])} on (backend {best}); {graph} then takes {number(each)} us a launch"
+            f" where {eager} takes {number(other)}."
         )
     else:
         lines.append(
             f"A graph never pays here: the better one ({graph}) takes {number(each)} us a launch, {eager} {number(other)}, and"
-            " building it costs more. Use backend=\"" + eager + "\"."
+            ' building it costs more. Use backend="' + eager + '".'
         )
         hosts = {name: rows[name]["pays_from_host"] for name in _GRAPHS if rows[name]["pays_from_host"] != "never"}
         if hosts:
             best = min(hosts, key=lambda name: int(hosts[name]))
-            lines.append(f"If what counts is the host's own time, backend {best} pays from {hosts[best]} launches on.")
+            lines.append(f"If what counts is the host's own time, backend {best} pays from {_launches(hosts[best])} on.")
     return lines
+
+
+def _launches(count: str) -> str:
+    return "the first launch" if count == "1" else f"{count} launches"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the benchmark's options."""
-    parser.add_argument("workflow", nargs="?", metavar="WORKFLOW", help="as for `run` (default: the decode step of a language model)")
+    parser.add_argument(
+        "workflow", nargs="?", metavar="WORKFLOW", help="as for `run` (default: the decode step of a language model)"
+    )
     parser.add_argument("--runtime", default="auto", help="auto, amd, nvidia or cpu (default: auto)")
     parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the device (default: 0)")
     parser.add_argument("--repeats", type=int, default=100, metavar="N", help="launches of each backend (default: 100)")

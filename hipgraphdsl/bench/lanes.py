@@ -21,7 +21,18 @@ from ..kernels import Module
 from ..plan import Lanes
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
-from .measure import Column, Sheet, add_output_arguments, clock_us, finish, launch_times_us, machine, percentile, repeat_us, without_gc
+from .measure import (
+    Column,
+    Sheet,
+    add_output_arguments,
+    clock_us,
+    finish,
+    launch_times_us,
+    machine,
+    percentile,
+    repeat_us,
+    without_gc,
+)
 from .peers import Cpp, Peer, Skipped, Work, open_peer
 from .shapes import SHAPES, decode, wave
 
@@ -110,7 +121,15 @@ def _race(opened: dict[str, _Choice], repeats: int) -> dict[str, tuple[float, fl
 
 
 def _compare(
-    sheet: Sheet, runtime: Runtime, what: str, graph: Graph, choices: Sequence[Lanes], repeats: int, backend: str, native: bool, aim: float
+    sheet: Sheet,
+    runtime: Runtime,
+    what: str,
+    graph: Graph,
+    choices: Sequence[Lanes],
+    repeats: int,
+    backend: str,
+    native: bool,
+    aim: float,
 ) -> None:
     """Measure one graph with every choice, and as declared from C++."""
     nodes = len(graph)
@@ -124,7 +143,11 @@ def _compare(
             opened[name] = exe
             added = sum(len(step.added) for step in exe.plan.steps)
             rows[name] = {
-                "work": what, "nodes": nodes, "asked": name, "lanes": len(exe.plan.lanes), "added": added,
+                "work": what,
+                "nodes": nodes,
+                "asked": name,
+                "lanes": len(exe.plan.lanes),
+                "added": added,
                 "instantiate_us": exe.stats.build_us / nodes,
             }
         if native:
@@ -139,7 +162,11 @@ def _compare(
             else:
                 opened["C++"] = peer
                 rows["C++"] = {
-                    "work": what, "nodes": nodes, "asked": "C++, as declared", "lanes": work.lanes, "added": 0,
+                    "work": what,
+                    "nodes": nodes,
+                    "asked": "C++, as declared",
+                    "lanes": work.lanes,
+                    "added": 0,
                     "instantiate_us": (peer.lower_us + peer.instantiate_us) / nodes,
                 }
         for name, (submit_us, total_us) in _race(opened, repeats).items():
@@ -221,8 +248,13 @@ def main(args: argparse.Namespace) -> int:
         task = progress.add_task("bench lanes", total=5 + (0 if args.no_shapes else 2 * len(SHAPES) + 2))
         told = iter(range(1000))
         sheet = run(
-            runtime, min(args.nodes, 128) if args.quick else args.nodes, min(args.repeats, 20) if args.quick else args.repeats,
-            _LANES, args.backend, not args.no_peers, not args.no_shapes,
+            runtime,
+            min(args.nodes, 128) if args.quick else args.nodes,
+            min(args.repeats, 20) if args.quick else args.repeats,
+            _LANES,
+            args.backend,
+            not args.no_peers,
+            not args.no_shapes,
             lambda what: progress.update(task, description=what, completed=next(told)),
         )
     finish(sheet, args)

@@ -46,6 +46,7 @@ BACKENDS: Final = ("serial", "streams", "capture", "explicit")
 _SIZES: Final = (1, 10, 100, 1000, 8192)
 _QUICK_SIZES: Final = (1, 100, 1000)
 _BUDGET_S: Final = 1.0  # time that the launches of one contestant may take, for each shape and size
+_UPDATE_BUDGET_S: Final = 0.5
 _ROUNDS: Final = 10
 _MOST_BRANCHES_OF_STREAMS: Final = 512  # the eager backend opens a stream for each lane
 
@@ -223,7 +224,14 @@ def run(
 
 
 def _compete(
-    sheet: Sheet, runtime: Runtime, shape: str, size: Optional[int], backends: Sequence[str], repeats: int, peers: bool, lanes: Any
+    sheet: Sheet,
+    runtime: Runtime,
+    shape: str,
+    size: Optional[int],
+    backends: Sequence[str],
+    repeats: int,
+    peers: bool,
+    lanes: Any,
 ) -> list[str]:
     """Measure all contestants on one graph; return who was left out and why."""
     build = LAUNCH_SHAPES[shape].build
@@ -300,15 +308,20 @@ def _race(contestants: Sequence[_Contestant], rows: dict[str, dict[str, Any]], n
         row["submit_us"], row["submit_p99_us"] = percentile(submit[name], 50), percentile(submit[name], 99)
         row["total_us"], row["total_p99_us"] = percentile(total[name], 50), percentile(total[name], 99)
     for key, count in (("update_one_us", 1), ("update_all_us", nodes)):
-        times: dict[str, list[float]] = {c.name: [] for c in contestants}
+        times: dict[str, list[float]] = {}
+        turns: dict[str, int] = {}
+        for contestant in contestants:
+            started = time.perf_counter()
+            if contestant.update(count, 2) is not None:
+                spent_s = (time.perf_counter() - started) / 2
+                turns[contestant.name] = max(2, min(repeats, int(_UPDATE_BUDGET_S / spent_s)) // _ROUNDS)
+                times[contestant.name] = []
         for _ in range(min(_ROUNDS, repeats)):
             for contestant in contestants:
-                spent_us = max(rows[contestant.name]["total_us"], 2.0 * count)
-                some = contestant.update(count, max(2, min(repeats // _ROUNDS, int(_BUDGET_S * 1e6 / _ROUNDS / spent_us))))
-                if some is not None:
-                    times[contestant.name] += some
+                if contestant.name in turns and sum(times[contestant.name]) < _UPDATE_BUDGET_S * 1e6:
+                    times[contestant.name] += contestant.update(count, turns[contestant.name]) or ()
         for name, row in rows.items():
-            row[key] = percentile(times[name], 50) if times[name] else None
+            row[key] = percentile(times[name], 50) if times.get(name) else None
 
 
 def _compare(rows: dict[str, dict[str, Any]]) -> None:
@@ -374,7 +387,9 @@ def plot(sheet: Sheet, path: str, key: str = "total_us") -> None:
     for axis, shape in zip(axes.flat, shapes):
         for who in dict.fromkeys(row["who"] for row in sheet.rows):
             points = sorted(
-                (row["nodes"], row[key] / row["nodes"]) for row in sheet.rows if row["shape"] == shape and row["who"] == who and row[key]
+                (row["nodes"], row[key] / row["nodes"])
+                for row in sheet.rows
+                if row["shape"] == shape and row["who"] == who and row[key]
             )
             if points:
                 colour, mark, stroke = _STYLES.get(who, ("#80868b", ".", "-"))
@@ -416,7 +431,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help=f"50 launches, sizes {_QUICK_SIZES}")
     parser.add_argument("--no-peers", action="store_true", help="measure hipgraphdsl alone")
     parser.add_argument(
-        "--plot", action="append", metavar="FILE", help="draw time a node over nodes, as .png or .svg (needs matplotlib); may be repeated"
+        "--plot",
+        action="append",
+        metavar="FILE",
+        help="draw time a node over nodes, as .png or .svg (needs matplotlib); may be repeated",
     )
     parser.add_argument("--plot-submit", action="append", metavar="FILE", help="the same for the time until the call returns")
     add_output_arguments(parser)
@@ -434,7 +452,13 @@ def main(args: argparse.Namespace) -> int:
         task = progress.add_task("bench launch", total=sum(len(sizes) if LAUNCH_SHAPES[s].sized else 1 for s in shapes))
         told = iter(range(1 << 30))
         sheet = run(
-            runtime, shapes, sizes, args.backend or BACKENDS, repeats, not args.no_peers, lanes,
+            runtime,
+            shapes,
+            sizes,
+            args.backend or BACKENDS,
+            repeats,
+            not args.no_peers,
+            lanes,
             lambda what: progress.update(task, description=what, completed=next(told)),
         )
     finish(sheet, args)

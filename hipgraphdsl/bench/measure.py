@@ -84,7 +84,9 @@ class Result:
 
     def print(self, console: Optional[Console] = None) -> None:
         """Print a table."""
-        table = Table(title=f"bench {self.name}", title_justify="left", caption=machine_text(self.machine), caption_justify="left")
+        table = Table(
+            title=f"bench {self.name}", title_justify="left", caption=machine_text(self.machine), caption_justify="left"
+        )
         for column, justify in (("what", "left"), ("measured", "right"), ("aim", "right"), ("", "left"), ("note", "left")):
             table.add_column(column, justify=justify)  # type: ignore[arg-type]  # rich's own literals
         for row in self.rows:
@@ -153,7 +155,9 @@ class Sheet:
     def print(self, console: Optional[Console] = None) -> None:
         """Print a table and the notes."""
         console = console or wide_console()
-        table = Table(title=f"bench {self.name}", title_justify="left", caption=machine_text(self.machine), caption_justify="left")
+        table = Table(
+            title=f"bench {self.name}", title_justify="left", caption=machine_text(self.machine), caption_justify="left"
+        )
         shown = self._shown()
         for column in shown:
             table.add_column(column.title, justify="right" if self._is_numeric(column) else "left")
@@ -239,7 +243,8 @@ def put_section(path: str, figures: Figures) -> None:
     device = figures.machine.get("device") or figures.machine["cpu"]
     key = f"bench {figures.name}: {device}"
     first, last = f"<!-- {key} -->", f"<!-- end of {key} -->"
-    body = f"{first}\n**{device}** ({machine_text(figures.machine)})\n\n{figures.to_markdown()}{last}\n"
+    machine = {name: value for name, value in figures.machine.items() if name != "device"}
+    body = f"{first}\n**{device}** ({machine_text(machine)})\n\n{figures.to_markdown()}{last}\n"
     file = Path(path)
     text = file.read_text(encoding="utf-8") if file.exists() else ""
     if first in text and last in text:
@@ -261,7 +266,9 @@ def put_section(path: str, figures: Figures) -> None:
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that say where figures go."""
     parser.add_argument("-o", "--output", metavar="FILE", help="also write the figures as .json, .csv or .md")
-    parser.add_argument("--markdown", metavar="FILE", help="put the table into a Markdown file, in the place of this device's last one")
+    parser.add_argument(
+        "--markdown", metavar="FILE", help="put the table into a Markdown file, in the place of this device's last one"
+    )
 
 
 def finish(figures: Figures, args: argparse.Namespace, console: Optional[Console] = None) -> None:
@@ -292,11 +299,20 @@ def machine(runtime: Optional[Runtime] = None) -> dict[str, Any]:
             model = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), model)
     except OSError:
         pass
-    found: dict[str, Any] = {"cpu": model, "cores": os.cpu_count(), "python": platform.python_version(), "system": platform.system()}
+    found: dict[str, Any] = {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "system": platform.system(),
+    }
     if runtime is not None:
         name = runtime.get_device_name(runtime.get_device())
         version = ".".join(map(str, runtime.runtime_get_version()))
-        found = {"device": f"cpu, {model}" if runtime.target.platform == "cpu" else name, "runtime": f"{runtime.name} {version}", **found}
+        found = {
+            "device": f"CPU, {model}" if runtime.target.platform == "cpu" else name,
+            "runtime": f"{runtime.name} {version}",
+            **found,
+        }
     return found
 
 

@@ -87,7 +87,9 @@ def wave_to_host(steps: int = 640, side: int = 256) -> Graph:
         u0, u1, u2 = (u[(i + k) % 5] for k in range(3))
         forcing = (np.pi * frequency * (i * dt - 2.0 / frequency)) ** 2
         g.kernel(
-            _WAVE["wave2d_4o"], grid, (64, 4),
+            _WAVE["wave2d_4o"],
+            grid,
+            (64, 4),
             (u0, u1, u2, v, side, side, dt * dt, 1 / dx**2, 1 / dx**2, side // 2, side // 2, float(forcing)),
         )
         g.memcpy(out[i], u2)
@@ -220,8 +222,19 @@ def synchronous_loop_us(exe: Executable) -> Callable[[], float]:
     def once() -> float:
         total = ctypes.c_double()
         code = library.peer_synchronous_loop(
-            launch, copy, int(is_hip), wait, ctypes.c_void_p(stream), ctypes.c_size_t(count), functions,
-            shapes.ctypes.data_as(ctypes.c_void_p), tables, dst, src, nbytes.ctypes.data_as(ctypes.c_void_p), ctypes.byref(total),
+            launch,
+            copy,
+            int(is_hip),
+            wait,
+            ctypes.c_void_p(stream),
+            ctypes.c_size_t(count),
+            functions,
+            shapes.ctypes.data_as(ctypes.c_void_p),
+            tables,
+            dst,
+            src,
+            nbytes.ctypes.data_as(ctypes.c_void_p),
+            ctypes.byref(total),
         )
         if code:
             raise HipGraphError(f"the synchronous loop ended with error {code}")
@@ -344,8 +357,15 @@ def _measure_iterations(result: Result, runtime: Runtime, link: Link, count: int
 
 
 def run(
-    runtime: Runtime, steps: int = 640, side: int = 256, batch_bytes: int = 64 << 20, size: int = 1 << 20, count: int = 50,
-    large_bytes: int = 256 << 20, repeats: int = 20, report: Callable[[str], None] = lambda what: None,
+    runtime: Runtime,
+    steps: int = 640,
+    side: int = 256,
+    batch_bytes: int = 64 << 20,
+    size: int = 1 << 20,
+    count: int = 50,
+    large_bytes: int = 256 << 20,
+    repeats: int = 20,
+    report: Callable[[str], None] = lambda what: None,
 ) -> Result:
     """Measure all three workloads.
 
@@ -399,7 +419,13 @@ def main(args: argparse.Namespace) -> int:
         task = progress.add_task("bench overlap", total=4)
         told = iter(range(4))
         result = run(
-            runtime, args.steps, args.side, megabytes << 20, 1 << (16 if on_cpu else 22), 50, (16 if on_cpu else 256) << 20,
+            runtime,
+            args.steps,
+            args.side,
+            megabytes << 20,
+            1 << (16 if on_cpu else 22),
+            50,
+            (16 if on_cpu else 256) << 20,
             min(args.repeats, 5) if args.quick else args.repeats,
             lambda what: progress.update(task, description=what, completed=next(told)),
         )

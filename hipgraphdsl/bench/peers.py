@@ -55,8 +55,14 @@ class Task:
         if not self.signature.parameters or self.signature.parameters[-1].pointer:
             return self
         return Task(
-            self.kernel, self.function, self.grid, self.block, (*self.values[:-1], self.values[-1] - 1), self.signature,
-            self.deps, self.lane,
+            self.kernel,
+            self.function,
+            self.grid,
+            self.block,
+            (*self.values[:-1], self.values[-1] - 1),
+            self.signature,
+            self.deps,
+            self.lane,
         )
 
 
@@ -99,8 +105,14 @@ class Work:
             sources.add(step.node.kernel.module.source)
             tasks.append(
                 Task(
-                    step.node.kernel.name, operation.function, operation.grid, operation.block, operation.values,
-                    operation.packer.signature, step.deps, step.lane,
+                    step.node.kernel.name,
+                    operation.function,
+                    operation.grid,
+                    operation.block,
+                    operation.values,
+                    operation.packer.signature,
+                    step.deps,
+                    step.lane,
                 )
             )
         if len(sources) != 1:
@@ -207,8 +219,12 @@ class Cpp(Peer):
         self._calls = {
             api: address_of(work.runtime, api)
             for api in (
-                "hipGraphCreate", "hipGraphAddKernelNode", "hipGraphInstantiateWithFlags", "hipGraphLaunch",
-                "hipStreamSynchronize", "hipGraphExecKernelNodeSetParams",
+                "hipGraphCreate",
+                "hipGraphAddKernelNode",
+                "hipGraphInstantiateWithFlags",
+                "hipGraphLaunch",
+                "hipStreamSynchronize",
+                "hipGraphExecKernelNodeSetParams",
             )
         }
         self._arguments = Arguments(work.tasks), Arguments([task.changed() for task in work.tasks])
@@ -230,10 +246,20 @@ class Cpp(Peer):
         scratch = (ctypes.c_void_p * (max(counts) + 1))()
         graph, handle, add_us, instantiate_us = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_double(), ctypes.c_double()
         code = self._library.peer_build(
-            self._calls["hipGraphCreate"], self._calls["hipGraphAddKernelNode"], self._calls["hipGraphInstantiateWithFlags"],
-            ctypes.c_size_t(count), self._packed, ctypes.c_size_t(self._stride), first.ctypes.data_as(ctypes.c_void_p),
-            deps.ctypes.data_as(ctypes.c_void_p), ctypes.byref(graph), ctypes.byref(handle), self._nodes, scratch,
-            ctypes.byref(add_us), ctypes.byref(instantiate_us),
+            self._calls["hipGraphCreate"],
+            self._calls["hipGraphAddKernelNode"],
+            self._calls["hipGraphInstantiateWithFlags"],
+            ctypes.c_size_t(count),
+            self._packed,
+            ctypes.c_size_t(self._stride),
+            first.ctypes.data_as(ctypes.c_void_p),
+            deps.ctypes.data_as(ctypes.c_void_p),
+            ctypes.byref(graph),
+            ctypes.byref(handle),
+            self._nodes,
+            scratch,
+            ctypes.byref(add_us),
+            ctypes.byref(instantiate_us),
         )
         self._check(code)
         self._graph, self._exec = graph, handle
@@ -249,10 +275,20 @@ class Cpp(Peer):
     def _run(self, begin: int, end: int, repeats: int) -> tuple[list[float], list[float]]:
         submit, total = np.zeros(repeats), np.zeros(repeats)
         code = self._library.peer_launch(
-            self._calls["hipGraphLaunch"], self._calls["hipStreamSynchronize"], self._calls["hipGraphExecKernelNodeSetParams"],
-            self._exec, ctypes.c_void_p(self._stream), self._nodes, ctypes.c_size_t(begin), ctypes.c_size_t(end), self._packed,
-            self._packed_others, ctypes.c_size_t(self._stride), ctypes.c_size_t(repeats),
-            submit.ctypes.data_as(ctypes.c_void_p), total.ctypes.data_as(ctypes.c_void_p),
+            self._calls["hipGraphLaunch"],
+            self._calls["hipStreamSynchronize"],
+            self._calls["hipGraphExecKernelNodeSetParams"],
+            self._exec,
+            ctypes.c_void_p(self._stream),
+            self._nodes,
+            ctypes.c_size_t(begin),
+            ctypes.c_size_t(end),
+            self._packed,
+            self._packed_others,
+            ctypes.c_size_t(self._stride),
+            ctypes.c_size_t(repeats),
+            submit.ctypes.data_as(ctypes.c_void_p),
+            total.ctypes.data_as(ctypes.c_void_p),
         )
         self._check(code)
         times: list[list[float]] = [np.maximum(0.0, t - self._clock_costs_us).tolist() for t in (submit, total)]
@@ -314,9 +350,7 @@ class CudaBindings(PythonPeer):
             self._graph = self._ok(driver.cuGraphCreate(0))
             for task, table in zip(work.tasks, self._arguments[0].tables):
                 deps = [self._nodes[d] for d in task.deps]
-                self._nodes.append(
-                    self._ok(driver.cuGraphAddKernelNode(self._graph, deps, len(deps), self._params(task, table)))
-                )
+                self._nodes.append(self._ok(driver.cuGraphAddKernelNode(self._graph, deps, len(deps), self._params(task, table))))
             built()
             self._exec = self._ok(driver.cuGraphInstantiate(self._graph, 0))
         self.launch = functools.partial(driver.cuGraphLaunch, self._exec, driver.CUstream(work.streams(1)[0]))
@@ -338,7 +372,10 @@ class CudaBindings(PythonPeer):
     def update(self, count: int, repeats: int) -> Optional[list[float]]:
         begin = len(self._nodes) // 2 if count == 1 else 0
         chosen = range(begin, begin + count)
-        sets = [[(self._nodes[i], self._params(self._work.tasks[i], arguments.tables[i])) for i in chosen] for arguments in self._arguments]
+        sets = [
+            [(self._nodes[i], self._params(self._work.tasks[i], arguments.tables[i])) for i in chosen]
+            for arguments in self._arguments
+        ]
         turn = iter(range(repeats))
         set_params, handle = self._driver.cuGraphExecKernelNodeSetParams, self._exec
 
@@ -357,9 +394,7 @@ class CudaBindings(PythonPeer):
 class CapturingPeer(PythonPeer):
     """A peer that captures what it issues on one stream for each chain, with events between them."""
 
-    def capture(
-        self, launch: Callable[[int, int], None], record: Callable[[int], Any], wait: Callable[[int, Any], None]
-    ) -> None:
+    def capture(self, launch: Callable[[int, int], None], record: Callable[[int], Any], wait: Callable[[int, Any], None]) -> None:
         """Issue every task: `launch(task, lane)`, `record(lane)` returns an event, `wait(lane, event)`."""
         tasks = self._work.tasks
         crossing = {d for task in tasks for d in task.deps if tasks[d].lane != task.lane}
@@ -453,7 +488,9 @@ class Torch(CapturingPeer):
         tensors = {address: torch.zeros(max(1, nbytes // 4), device=device) for address, nbytes in work.arrays.items()}
         calls = [
             (
-                kernels[task.kernel], task.grid, task.block,
+                kernels[task.kernel],
+                task.grid,
+                task.block,
                 [tensors[v] if p.pointer else v for v, p in zip(task.values, task.signature.parameters)],
             )
             for task in work.tasks
@@ -514,7 +551,8 @@ class CudaCore(PythonPeer):
         kernels = {name: module.get_kernel(code.lowered.get(name, name)) for name in work.kernels}
         calls = [
             (
-                LaunchConfig(grid=task.grid, block=task.block), kernels[task.kernel],
+                LaunchConfig(grid=task.grid, block=task.block),
+                kernels[task.kernel],
                 tuple(int(v) if p.pointer else np.int32(v) for v, p in zip(task.values, task.signature.parameters)),
             )
             for task in work.tasks

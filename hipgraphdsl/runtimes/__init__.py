@@ -8,6 +8,7 @@ import threading
 from typing import cast
 
 from ..errors import DeclarationError, HipGraphError, RuntimeUnavailable
+from ..target import calibrated
 from .base import Runtime
 
 __all__ = ["RUNTIMES", "Runtime", "explain_auto", "open_runtime"]
@@ -99,6 +100,7 @@ def _open(name: str, device: int) -> Runtime:
                 _refuse_after_fork()
                 module = importlib.import_module(f"{__name__}.{name}")
                 opened = (os.getpid(), cast(Runtime, getattr(module, RUNTIMES[name])(device)))
+                opened[1].target = calibrated(opened[1].target)
                 _opened[key] = opened
                 return opened[1]
     _refuse_after_fork()

@@ -25,10 +25,13 @@ __all__ = [
     "Copy3D",
     "Dim3",
     "Fill2D",
+    "FunctionInfo",
+    "GraphMemAttribute",
     "HostParams",
     "KernelParams",
     "MemOp",
     "MemcpyKind",
+    "MemoryRange",
     "NodeType",
     "Runtime",
 ]
@@ -66,6 +69,15 @@ class NodeType(IntEnum):
     MEMCPY_FROM_SYMBOL = 12
     MEMCPY_TO_SYMBOL = 13
     BATCH_MEM_OP = 14
+
+
+class GraphMemAttribute(IntEnum):
+    """hipGraphMemAttributeType."""
+
+    USED = 0
+    USED_HIGH = 1
+    RESERVED = 2
+    RESERVED_HIGH = 3
 
 
 class CaptureMode(IntEnum):
@@ -164,6 +176,31 @@ class HostParams:
 
 
 @dataclass(frozen=True, slots=True)
+class FunctionInfo:
+    """What a platform tells of a function.
+
+    Attributes
+    ----------
+    name : str
+        As the code object has it; empty where the platform does not tell.
+    parameters : tuple of (offset, size) or None
+        Bytes of each parameter and where it lies in packed argument memory; None where the platform does not tell.
+    """
+
+    name: str
+    parameters: tuple[tuple[int, int], ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRange:
+    """One allocation: its first byte, its size, and whether it is host memory."""
+
+    pointer: int
+    nbytes: int
+    on_host: bool
+
+
+@dataclass(frozen=True, slots=True)
 class CodeObject:
     """A compiled module.
 
@@ -253,6 +290,22 @@ class Runtime(ABC):
     def free_async(self, pointer: int, stream: int) -> None: ...
     @abstractmethod
     def stream_batch_mem_op(self, stream: int, ops: Sequence[MemOp]) -> None: ...
+
+    def device_get_graph_mem_attribute(self, device: int, attribute: GraphMemAttribute) -> int:
+        """Return how many bytes the device's graphs use or hold, now or at most."""
+        raise self._lacks("hipDeviceGetGraphMemAttribute")
+
+    def device_set_graph_mem_attribute(self, device: int, attribute: GraphMemAttribute, value: int = 0) -> None:
+        """Set a highest value back; only `USED_HIGH` and `RESERVED_HIGH`, and only to 0."""
+        raise self._lacks("hipDeviceSetGraphMemAttribute")
+
+    def device_graph_mem_trim(self, device: int) -> None:
+        """Give back the memory that graphs hold and do not use."""
+        raise self._lacks("hipDeviceGraphMemTrim")
+
+    def mem_get_address_range(self, pointer: int) -> MemoryRange | None:
+        """Return the allocation that a pointer leads into (hipMemGetAddressRange), or None if the runtime knows none."""
+        return None
 
     # -- streams and events ------------------------------------------------------------------------------------------
     @abstractmethod
@@ -344,6 +397,13 @@ class Runtime(ABC):
     def module_get_global(self, module: int, name: str) -> tuple[int, int]:
         """Return (pointer, bytes) of a `__device__` or `__constant__` variable."""
 
+    def func_get_info(self, function: int) -> FunctionInfo:
+        """Return what the platform tells of a function: its name and parameters, as far as it can.
+
+        hipKernelNameRef and hipKernelGetParamInfo, cuFuncGetName and cuFuncGetParamInfo.
+        """
+        return FunctionInfo("", None)
+
     @abstractmethod
     def module_launch_kernel(
         self,
@@ -433,6 +493,54 @@ class Runtime(ABC):
     def graph_get_edges(self, graph: int) -> tuple[tuple[int, int], ...]: ...
     @abstractmethod
     def graph_node_get_type(self, node: int) -> NodeType: ...
+    def graph_kernel_node_get_params(self, node: int) -> KernelParams:
+        """Return what a kernel node launches; the addresses in it are valid until the node is changed or destroyed."""
+        raise self._lacks("hipGraphKernelNodeGetParams")
+
+    def graph_kernel_node_get_attributes(self, node: int) -> tuple[bool, int | None]:
+        """Return whether a kernel node is cooperative, and its priority if it has one."""
+        return False, None
+
+    def graph_memcpy_node_get_params(self, node: int) -> Copy3D:
+        """Return the copy of a memcpy node."""
+        raise self._lacks("hipGraphMemcpyNodeGetParams")
+
+    def graph_memset_node_get_params(self, node: int) -> Fill2D:
+        """Return the fill of a memset node."""
+        raise self._lacks("hipGraphMemsetNodeGetParams")
+
+    def graph_host_node_get_params(self, node: int) -> HostParams:
+        """Return the function and argument of a host node."""
+        raise self._lacks("hipGraphHostNodeGetParams")
+
+    def graph_mem_alloc_node_get_params(self, node: int) -> tuple[int, int]:
+        """Return (pointer, bytes) of an alloc node."""
+        raise self._lacks("hipGraphMemAllocNodeGetParams")
+
+    def graph_mem_free_node_get_params(self, node: int) -> int:
+        """Return the pointer that a free node frees."""
+        raise self._lacks("hipGraphMemFreeNodeGetParams")
+
+    def graph_event_record_node_get_event(self, node: int) -> int:
+        """Return the event of a record node."""
+        raise self._lacks("hipGraphEventRecordNodeGetEvent")
+
+    def graph_event_wait_node_get_event(self, node: int) -> int:
+        """Return the event of a wait node."""
+        raise self._lacks("hipGraphEventWaitNodeGetEvent")
+
+    def graph_external_semaphores_signal_node_get_params(self, node: int) -> tuple[tuple[int, int], ...]:
+        """Return (semaphore, value) of each semaphore that a node signals."""
+        raise self._lacks("hipGraphExternalSemaphoresSignalNodeGetParams")
+
+    def graph_external_semaphores_wait_node_get_params(self, node: int) -> tuple[tuple[int, int], ...]:
+        """Return (semaphore, value) of each semaphore that a node waits for."""
+        raise self._lacks("hipGraphExternalSemaphoresWaitNodeGetParams")
+
+    def graph_batch_mem_op_node_get_params(self, node: int) -> tuple[MemOp, ...]:
+        """Return the operations of a batch memory operation node."""
+        raise self._lacks("hipGraphBatchMemOpNodeGetParams")
+
     @abstractmethod
     def graph_child_graph_node_get_graph(self, node: int) -> int: ...
 

@@ -38,9 +38,12 @@ from .base import (
     Copy3D,
     Dim3,
     Fill2D,
+    FunctionInfo,
+    GraphMemAttribute,
     HostParams,
     KernelParams,
     MemcpyKind,
+    MemoryRange,
     MemOp,
     NodeType,
     Runtime,
@@ -71,6 +74,8 @@ _LOCATION_DEVICE = 1
 _ALLOCATION_PINNED = 1
 _ATTRIBUTE_COOPERATIVE = 2
 _ATTRIBUTE_PRIORITY = 8
+_MEMORY_UNREGISTERED = 0  # hipMemoryType
+_MEMORY_HOST = 1
 
 _UPDATE_RESULTS = {
     1: "hipGraphExecUpdateError",
@@ -94,6 +99,7 @@ _STREAM_BATCH_MEM_OP_PARAMS = struct.Struct("=i4xQQI4xQ8x")  # operation, addres
 _SEMAPHORE_NODE_PARAMS = struct.Struct("=QQI4x")  # extSemArray, paramsArray, numExtSems
 _SEMAPHORE_PARAMS = struct.Struct("=Q64xI68x")  # params.fence.value, flags
 _LAUNCH_ATTRIBUTE_VALUE = struct.Struct("=i60x")
+_POINTER_ATTRIBUTES = struct.Struct("=iiQQiI")  # type, device, devicePointer, hostPointer, isManaged, allocationFlags
 
 STRUCT_LAYOUTS: dict[str, tuple[struct.Struct, dict[str, int]]] = {
     "hipKernelNodeParams": (
@@ -145,6 +151,10 @@ STRUCT_LAYOUTS: dict[str, tuple[struct.Struct, dict[str, int]]] = {
     ),
     "hipExternalSemaphoreSignalParams": (_SEMAPHORE_PARAMS, {"params.fence.value": 0, "flags": 72}),
     "hipExternalSemaphoreWaitParams": (_SEMAPHORE_PARAMS, {"params.fence.value": 0, "flags": 72}),
+    "hipPointerAttribute_t": (
+        _POINTER_ATTRIBUTES,
+        {"type": 0, "device": 4, "devicePointer": 8, "hostPointer": 16, "isManaged": 24, "allocationFlags": 28},
+    ),
     "hipLaunchAttributeValue": (_LAUNCH_ATTRIBUTE_VALUE, {"cooperative": 0, "priority": 0}),
 }
 
@@ -184,6 +194,11 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "hipMemsetD16Async": (_P, c_uint16, _Z, _P),
     "hipMemsetD32Async": (_P, _I, _Z, _P),
     "hipMemset2DAsync": (_P, _Z, _I, _Z, _Z, _P),
+    "hipDeviceGetGraphMemAttribute": (_I, _I, _P),
+    "hipDeviceSetGraphMemAttribute": (_I, _I, _P),
+    "hipDeviceGraphMemTrim": (_I,),
+    "hipMemGetAddressRange": (_P, _P, _P),
+    "hipPointerGetAttributes": (_P, _P),
     "hipMallocAsync": (_P, _Z, _P),
     "hipFreeAsync": (_P, _P),
     "hipStreamBatchMemOp": (_P, _U, _P, _U),
@@ -222,6 +237,7 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "hipGraphNodeFindInClone": (_P, _P, _P),
     "hipGraphAddKernelNode": (*_NODE, _P),
     "hipGraphKernelNodeSetAttribute": (_P, _I, _P),
+    "hipGraphKernelNodeGetAttribute": (_P, _I, _P),
     "hipGraphAddMemcpyNode1D": (*_NODE, _P, _P, _Z, _I),
     "hipGraphAddMemcpyNode": (*_NODE, _P),
     "hipGraphAddMemsetNode": (*_NODE, _P),
@@ -251,6 +267,9 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "hipGraphMemFreeNodeGetParams": (_P, _P),
     "hipGraphEventRecordNodeGetEvent": (_P, _P),
     "hipGraphEventWaitNodeGetEvent": (_P, _P),
+    "hipGraphExternalSemaphoresSignalNodeGetParams": (_P, _P),
+    "hipGraphExternalSemaphoresWaitNodeGetParams": (_P, _P),
+    "hipGraphBatchMemOpNodeGetParams": (_P, _P),
     "hipGraphChildGraphNodeGetGraph": (_P, _P),
     "hipGraphInstantiateWithFlags": (_P, _P, c_ulonglong),
     "hipGraphExecDestroy": (_P,),
@@ -604,6 +623,31 @@ class HipAbiRuntime(Runtime):
         else:
             self._call("hipMemsetD32Async", dst, value, width, stream)
 
+    def device_get_graph_mem_attribute(self, device: int, attribute: GraphMemAttribute) -> int:
+        value = c_uint64()
+        self._call("hipDeviceGetGraphMemAttribute", device, attribute, byref(value))
+        return value.value
+
+    def device_set_graph_mem_attribute(self, device: int, attribute: GraphMemAttribute, value: int = 0) -> None:
+        self._call("hipDeviceSetGraphMemAttribute", device, attribute, byref(c_uint64(value)))
+
+    def device_graph_mem_trim(self, device: int) -> None:
+        self._call("hipDeviceGraphMemTrim", device)
+
+    def mem_get_address_range(self, pointer: int) -> MemoryRange | None:
+        attributes = ctypes.create_string_buffer(_POINTER_ATTRIBUTES.size)
+        base, nbytes = c_void_p(), c_size_t()
+        if not (self._hip.exports("hipPointerGetAttributes") and self._hip.exports("hipMemGetAddressRange")):
+            return None
+        if self._hip.hipPointerGetAttributes(attributes, pointer):
+            self._clear_last_error()
+            return None
+        kind = _POINTER_ATTRIBUTES.unpack(attributes)[0]
+        if kind == _MEMORY_UNREGISTERED or self._hip.hipMemGetAddressRange(byref(base), byref(nbytes), pointer):
+            self._clear_last_error()
+            return None
+        return MemoryRange(base.value or 0, nbytes.value, kind == _MEMORY_HOST)
+
     def malloc_async(self, nbytes: int, stream: int) -> int:
         return self._new("hipMallocAsync", nbytes, stream)
 
@@ -951,6 +995,50 @@ class HipAbiRuntime(Runtime):
     def graph_event_wait_node_get_event(self, node: int) -> int:
         """Return the event of a wait node."""
         return self._new_last("hipGraphEventWaitNodeGetEvent", node)
+
+    def graph_kernel_node_get_attributes(self, node: int) -> tuple[bool, int | None]:
+        def ask(attribute: int) -> int:
+            value = ctypes.create_string_buffer(_LAUNCH_ATTRIBUTE_VALUE.size)
+            if self._hip.hipGraphKernelNodeGetAttribute(node, attribute, value):  # AMD knows only what has been set
+                self._clear_last_error()
+                return 0
+            return int(_LAUNCH_ATTRIBUTE_VALUE.unpack(value)[0])
+
+        return bool(ask(_ATTRIBUTE_COOPERATIVE)), ask(_ATTRIBUTE_PRIORITY) or None
+
+    def graph_external_semaphores_signal_node_get_params(self, node: int) -> tuple[tuple[int, int], ...]:
+        return self._semaphores("hipGraphExternalSemaphoresSignalNodeGetParams", node)
+
+    def graph_external_semaphores_wait_node_get_params(self, node: int) -> tuple[tuple[int, int], ...]:
+        return self._semaphores("hipGraphExternalSemaphoresWaitNodeGetParams", node)
+
+    def _semaphores(self, api: str, node: int) -> tuple[tuple[int, int], ...]:
+        params = ctypes.create_string_buffer(_SEMAPHORE_NODE_PARAMS.size)
+        self._call(api, node, params)
+        semaphores, fences, count = _SEMAPHORE_NODE_PARAMS.unpack(params)
+        handles = (c_uint64 * count).from_address(semaphores)
+        size = _SEMAPHORE_PARAMS.size
+        values = _SEMAPHORE_PARAMS.iter_unpack(ctypes.string_at(fences, count * size))
+        return tuple((handle, value) for handle, (value, _) in zip(handles, values, strict=True))
+
+    def graph_batch_mem_op_node_get_params(self, node: int) -> tuple[MemOp, ...]:
+        params = ctypes.create_string_buffer(BATCH_MEM_OP_NODE_PARAMS.size)
+        self._call("hipGraphBatchMemOpNodeGetParams", node, params)
+        _, count, array, _ = BATCH_MEM_OP_NODE_PARAMS.unpack(params)
+        operations = {number: key for key, number in _MEM_OPERATIONS.items()}
+        conditions = {number: name for name, number in MEM_CONDITIONS.items()}
+        found = []
+        packed = ctypes.string_at(array, count * _STREAM_BATCH_MEM_OP_PARAMS.size)
+        for operation, address, value, flags, _ in _STREAM_BATCH_MEM_OP_PARAMS.iter_unpack(packed):
+            if operation not in operations:
+                raise HipError(
+                    "hipGraphBatchMemOpNodeGetParams", ERROR_NOT_SUPPORTED, "hipErrorNotSupported",
+                    f"memory operation {operation} is not known here",
+                )  # fmt: skip
+            op, size = operations[operation]
+            condition = conditions[flags & 3] if op == "wait" else "eq"
+            found.append(MemOp(op, address, value if size == 8 else value & 0xFFFFFFFF, size, condition))
+        return tuple(found)
 
     def graph_child_graph_node_get_graph(self, node: int) -> int:
         return self._new_last("hipGraphChildGraphNodeGetGraph", node)

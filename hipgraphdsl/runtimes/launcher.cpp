@@ -38,6 +38,7 @@ typedef struct {
   PyObject *keep;
   unsigned long long launches, updates;
   char ready, pending;
+  int inside; /* calls on the short way that have not returned */
   Py_ssize_t count;
   slot_t *slots;
 } Launcher;
@@ -132,11 +133,15 @@ static bool set_values(Launcher *self, PyObject *const *args, PyObject *kwnames,
 static PyObject *call(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
   Launcher *self = (Launcher *)object;
   Py_ssize_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
-  if (self->ready && PyVectorcall_NARGS(nargsf) == 0 && (!keywords || set_values(self, args, kwnames, keywords))) {
+  /* A call that sets values waits its turn on the slow path: between setting and launching no other may set. */
+  if (self->ready && PyVectorcall_NARGS(nargsf) == 0 &&
+      (!keywords || (!self->inside && set_values(self, args, kwnames, keywords)))) {
     int code;
+    self->inside++;
     Py_BEGIN_ALLOW_THREADS
     code = self->launch(self->exec, self->stream);
     Py_END_ALLOW_THREADS
+    self->inside--;
     self->launches++;
     self->pending = 1;
     if (!code) Py_RETURN_NONE;
@@ -261,6 +266,7 @@ static PyObject *value(PyObject *object, PyObject *name) {
 static PyMemberDef members[] = {
     {"ready", T_BOOL, offsetof(Launcher, ready), 0, "whether a call may take the short way"},
     {"pending", T_BOOL, offsetof(Launcher, pending), 0, "whether the own stream has been launched on since this was reset"},
+    {"inside", T_INT, offsetof(Launcher, inside), READONLY, "calls on the short way that have not returned"},
     {"launches", T_ULONGLONG, offsetof(Launcher, launches), 0, "launches the short way"},
     {"updates", T_ULONGLONG, offsetof(Launcher, updates), 0, "nodes set the short way"},
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(Launcher, vectorcall), READONLY, NULL},
@@ -274,6 +280,7 @@ static PyMethodDef methods[] = {
 };
 static PyType_Slot slots[] = {
     {Py_tp_init, (void *)init}, {Py_tp_dealloc, (void *)dealloc}, {Py_tp_members, members}, {Py_tp_methods, methods},
+    {Py_tp_doc, (void *)"Executable.launch(stream=None, **params), compiled: put one run of the workflow on a stream and return."},
     {Py_tp_call, (void *)PyVectorcall_Call}, {Py_tp_new, (void *)PyType_GenericNew}, {0, NULL},
 };
 static PyType_Spec spec = {

@@ -31,6 +31,7 @@ class Launcher(Protocol):
 
     ready: bool
     pending: bool
+    inside: int
     launches: int
     updates: int
 

@@ -16,7 +16,7 @@ import struct
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
-from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_void_p
+from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint64, c_void_p
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -25,7 +25,7 @@ import platformdirs
 
 from ..errors import DeclarationError, HipError, RuntimeUnavailable
 from ..target import Target
-from .base import CodeObject, Copy3D, Dim3, Fill2D, KernelParams, MemcpyKind, NodeType
+from .base import CodeObject, Copy3D, Dim3, Fill2D, FunctionInfo, KernelParams, MemcpyKind, MemoryRange, NodeType
 from .hip_abi import BATCH_MEM_OP_NODE_PARAMS, PROTOTYPES, HipAbiRuntime, pack_mem_ops
 
 __all__ = ["NvidiaRuntime"]
@@ -59,6 +59,7 @@ _MEMSET_NODE_PARAMS: Final = struct.Struct("=QQIIQQ")  # dst, pitch, value, elem
 _SIDE: Final = "4Qi4xQQQQQQ"  # x, y, z, LOD, type, host, device, array, reserved, pitch, height
 _MEMCPY_3D: Final = struct.Struct("=" + _SIDE + _SIDE + "3Q")  # source, destination, extent
 _HOST, _DEVICE, _UNIFIED = 1, 2, 4  # CUmemorytype
+_MEMORY_TYPE, _RANGE_START, _RANGE_SIZE = 2, 11, 12  # CUpointer_attribute
 
 _NODE_TYPES: Final = {12: NodeType.BATCH_MEM_OP}  # CUgraphNodeType where it differs from HIP's
 
@@ -73,6 +74,9 @@ _NAMES: Final = {
     "hipHostFree": "cuMemFreeHost",
     "hipHostRegister": "cuMemHostRegister_v2",
     "hipHostUnregister": "cuMemHostUnregister",
+    "hipDeviceGetGraphMemAttribute": "cuDeviceGetGraphMemAttribute",
+    "hipDeviceSetGraphMemAttribute": "cuDeviceSetGraphMemAttribute",
+    "hipDeviceGraphMemTrim": "cuDeviceGraphMemTrim",
     "hipMallocAsync": "cuMemAllocAsync",
     "hipFreeAsync": "cuMemFreeAsync",
     "hipMemcpy3DAsync": "cuMemcpy3DAsync_v2",
@@ -108,6 +112,7 @@ _NAMES: Final = {
     "hipGraphNodeFindInClone": "cuGraphNodeFindInClone",
     "hipGraphAddKernelNode": "cuGraphAddKernelNode_v2",
     "hipGraphKernelNodeSetAttribute": "cuGraphKernelNodeSetAttribute",
+    "hipGraphKernelNodeGetAttribute": "cuGraphKernelNodeGetAttribute",
     "hipGraphAddHostNode": "cuGraphAddHostNode",
     "hipGraphAddMemAllocNode": "cuGraphAddMemAllocNode",
     "hipGraphAddMemFreeNode": "cuGraphAddMemFreeNode",
@@ -134,6 +139,9 @@ _NAMES: Final = {
     "hipGraphMemFreeNodeGetParams": "cuGraphMemFreeNodeGetParams",
     "hipGraphEventRecordNodeGetEvent": "cuGraphEventRecordNodeGetEvent",
     "hipGraphEventWaitNodeGetEvent": "cuGraphEventWaitNodeGetEvent",
+    "hipGraphExternalSemaphoresSignalNodeGetParams": "cuGraphExternalSemaphoresSignalNodeGetParams",
+    "hipGraphExternalSemaphoresWaitNodeGetParams": "cuGraphExternalSemaphoresWaitNodeGetParams",
+    "hipGraphBatchMemOpNodeGetParams": "cuGraphBatchMemOpNodeGetParams",
     "hipGraphChildGraphNodeGetGraph": "cuGraphChildGraphNodeGetGraph",
     "hipGraphInstantiateWithFlags": "cuGraphInstantiateWithFlags",
     "hipGraphExecDestroy": "cuGraphExecDestroy",
@@ -163,6 +171,10 @@ _DRIVER: Final[dict[str, tuple[Any, ...]]] = {
     "cuCtxSetCurrent": (_P,),
     "cuCtxEnablePeerAccess": (_P, ctypes.c_uint),
     "cuFuncSetAttribute": (_P, _I, _I),
+    "cuFuncGetName": (_P, _P),
+    "cuFuncGetParamInfo": (_P, _Z, _P, _P),
+    "cuKernelGetFunction": (_P, _P),
+    "cuPointerGetAttribute": (_P, _I, _P),
     "cuMemcpy": (_P, _P, _Z),
     "cuMemcpyAsync": (_P, _P, _Z, _P),
     "cuMemsetD8Async": (_P, ctypes.c_ubyte, _Z, _P),
@@ -436,7 +448,31 @@ class NvidiaRuntime(HipAbiRuntime):
             api = {1: "cuMemsetD8Async", 2: "hipMemsetD16Async", 4: "hipMemsetD32Async"}[size]
             self._call(api, fill.dst, value, fill.width, stream)
 
+    def mem_get_address_range(self, pointer: int) -> MemoryRange | None:
+        values = []
+        for attribute in (_RANGE_START, _RANGE_SIZE, _MEMORY_TYPE):
+            value = c_uint64()
+            if self._hip.cuPointerGetAttribute(byref(value), attribute, pointer):
+                return None
+            values.append(value.value)
+        start, nbytes, kind = values
+        return MemoryRange(start, nbytes, kind == _HOST) if nbytes else None
+
     # -- modules ---------------------------------------------------------------------------------------------------
+    def func_get_info(self, function: int) -> FunctionInfo:
+        name, text = "", c_char_p()
+        exports = self._hip.exports
+        if exports("cuFuncGetName") and not self._hip.cuFuncGetName(byref(text), function) and text.value:
+            name = text.value.decode(errors="replace")
+        if not exports("cuFuncGetParamInfo"):  # before CUDA 12.4
+            return FunctionInfo(name, None)
+        parameters = []
+        offset, size = c_size_t(), c_size_t()
+        # The first index beyond the last parameter is refused.
+        while not self._hip.cuFuncGetParamInfo(function, len(parameters), byref(offset), byref(size)):
+            parameters.append((offset.value, size.value))
+        return FunctionInfo(name, tuple(parameters))
+
     def rtc_compile(
         self,
         source: str,
@@ -575,7 +611,9 @@ class NvidiaRuntime(HipAbiRuntime):
         """Return what a kernel node would launch."""
         params = ctypes.create_string_buffer(_KERNEL_NODE_PARAMS.size)
         self._call("hipGraphKernelNodeGetParams", node, params)
-        function, gx, gy, gz, bx, by, bz, shared_bytes, args, extra, _, _ = _KERNEL_NODE_PARAMS.unpack(params)
+        function, gx, gy, gz, bx, by, bz, shared_bytes, args, extra, kernel, _ = _KERNEL_NODE_PARAMS.unpack(params)
+        if not function:  # what CUDA's runtime launches is a kernel of a library, of which each context has its function
+            function = self._new("cuKernelGetFunction", kernel)
         return KernelParams(function, (gx, gy, gz), (bx, by, bz), shared_bytes, args, extra)
 
     def graph_kernel_node_set_attributes(

@@ -371,6 +371,7 @@ def test_an_event_orders_two_streams_and_measures_time(bench: Bench) -> None:
     bench.launch(other, "note", pointer(at), ctypes.c_uint32(2))
     assert not rt.event_query(stop)
     assert code_of(lambda: rt.event_elapsed_time(start, stop)) == 600
+    rt.event_synchronize(start)  # from here on the clock of the event runs
     time.sleep(0.01)
     flag[0] = 1
     rt.stream_synchronize(other)

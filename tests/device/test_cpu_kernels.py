@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import pytest
 from hipgraphdsl.errors import DeclarationError, RuntimeUnavailable
 from hipgraphdsl.runtimes.cpu.compiler import Compiler, find_compiler, forget_compiler
 from hipgraphdsl.runtimes.cpu.rtc import IMAGE_PREFIX, compile_kernels
+from hipgraphdsl.runtimes.cpu.translate import translate
 
 # -- loading a library -------------------------------------------------------------------------------------------------
 
@@ -122,11 +125,32 @@ def compiler(request: pytest.FixtureRequest) -> Compiler:
 
 
 @functools.cache
-def library(compiler: Compiler, source: str, names: str, symbols: str = "", options: tuple[str, ...] = ()) -> Library:
-    image = compile_kernels(
-        source, [n.strip() for n in names.split(";")], symbols.split(), options, name="test.hip", compiler=compiler
-    ).image
-    return Library(image)
+def library(
+    compiler: Compiler, source: str, names: str, symbols: str = "", options: tuple[str, ...] = (), improve: bool = True
+) -> Library:
+    asked = [n.strip() for n in names.split(";")]
+    with no_second_build() if improve else contextlib.nullcontext():
+        made = compile_kernels(source, asked, symbols.split(), options, name="test.hip", compiler=compiler, improve=improve)
+    return Library(made.image)
+
+
+@contextlib.contextmanager
+def no_second_build() -> Iterator[None]:
+    """Fail where what makes kernels faster does not compile, which users do not notice."""
+    said: list[str] = []
+    handler = logging.Handler(logging.DEBUG)
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("hipgraphdsl")
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+    again = [text for text in said if "compiled again" in text]
+    assert not again, again[0]
 
 
 i32, u32, i64, u64, f32, f64 = np.int32, np.uint32, np.int64, np.uint64, np.float32, np.float64
@@ -208,7 +232,11 @@ __global__ void chosen(int* x) { x[INDEX] = warpSize; }
 #else
 #error not here
 #endif
-__global__ void blockwise(int* out) { int base = blockIdx.x * blockDim.x; int t = threadIdx.x; int i = base + t; out[i] = i * 10 + t; }
+__global__ void blockwise(int* out) {
+  int base = blockIdx.x * blockDim.x, t = threadIdx.x;
+  int i = base + t;
+  out[i] = i * 10 + t;
+}
 """
 PLAIN_NAMES = (
     "scale; linear; old_names; helpers; twice_float; twice_long; tpower<float, 3>; tpower<int,2>; tpower<char,1>; "
@@ -529,6 +557,67 @@ __global__ void arrays(float* out, const float* x) {
   __syncthreads();
   out[threadIdx.x] = total + mine[threadIdx.x % 4] + v.w + s[(threadIdx.x + 1) % 32] + twice;
 }
+struct Sum { float total; int count; __device__ void add(float v) { total += v; ++count; } };
+__device__ void bump(int& v, int by) { v += by; }
+__global__ void changing(int* out, int* x, int n) {
+  __shared__ int s[64];
+  int t = threadIdx.x;
+  x += blockIdx.x * 64;
+  out += t;
+  int a = (x[t]) + (1), b, c = (t + 1) * (2);
+  if (t % 2) b = a; else b = -a;
+  s[t] = a;
+  __syncthreads();
+  Sum sum = {0.0f, 0};
+  sum.add(s[(t + 1) % 64]);
+  bump(a, 5);
+  int k = 0;
+  for (; k < n; k += 2) {
+    __syncthreads();
+    s[t] += k + c;
+    x += 1;
+    __syncthreads();
+    sum.add(s[63 - t]);
+    b += x[0] + s[(t + k) % 64];
+    n -= 1;
+  }
+  __syncthreads();
+  n += 1;
+  out[blockIdx.x * 64] = a + b + c + k + (int)sum.total + sum.count + s[(t + 3) % 64] + n;
+}
+__global__ void pointers(float* out, const float* x, int n) {
+  __shared__ float s[2][64];
+  const float* row = x + blockIdx.x * 64;
+  float* mine = &s[0][threadIdx.x];
+  float& other = s[1][threadIdx.x];
+  const unsigned t = threadIdx.x, last = blockDim.x - 1;
+  *mine = row[t];
+  other = row[last - t];
+  __syncthreads();
+  float lowest = mine[0];
+#pragma unroll
+  for (int k = 0; k < 4; ++k) lowest = fminf(lowest, s[0][(t + k) & 63]);
+  __syncthreads();
+  other += lowest;
+  __syncthreads();
+  out[blockIdx.x * 64 + t] = s[1][last - t] + *mine + n;
+}
+__global__ void leaves(int* x, int n, int rounds) {
+  __shared__ int s[64];
+  if (n < 0) return;
+  int t = threadIdx.x, v = x[t];
+  for (int r = 0; r < rounds; ++r) {
+    if (r == 3) break;
+    if (r == 1) continue;
+    if (t >= n) { x[t] = -r; return; }
+    s[t] = v + r;
+    __syncthreads();
+    v += s[(t + 1) % n];
+    if (v % 5 == 0 && r == 2) return;
+    __syncthreads();
+  }
+  x[t] = v;
+}
 __global__ void shared_only_first(int* out) {
   __shared__ int value;
   if (threadIdx.x == 0) value = blockIdx.x * 3;
@@ -538,13 +627,19 @@ __global__ void shared_only_first(int* out) {
 """
 BARRIER_NAMES = (
     "reverse; reverse_dynamic; reverse_outside; reverse_macro; matmul; block_sum; scan; early; divergent; in_function; "
-    "counts; rotate<long, 64>; shadows; uniform_if; arrays; shared_only_first"
+    "counts; rotate<long, 64>; shadows; uniform_if; arrays; changing; pointers; leaves; "
+    "shared_only_first"
 )
 
 
-@pytest.fixture
-def barriers(compiler: Compiler) -> Library:
-    return library(compiler, BARRIERS, BARRIER_NAMES)
+@pytest.fixture(params=["split", "fibers"])
+def barriers(compiler: Compiler, request: pytest.FixtureRequest) -> Library:
+    return library(compiler, BARRIERS, BARRIER_NAMES, improve=request.param == "split")
+
+
+def test_kernels_are_split_where_every_thread_meets_the_same_barriers() -> None:
+    kernels = translate(BARRIERS, "test.hip").kernels
+    assert {name for name, kernel in kernels.items() if kernel.needs_fibers} == {"divergent", "in_function", "counts"}
 
 
 @pytest.mark.parametrize("block", [1, 2, 63, 64, 65, 256])
@@ -652,6 +747,57 @@ def test_private_arrays_and_vectors_live_across_barriers(barriers: Library) -> N
     total = sums[::-1]
     wanted = total + mine[np.arange(32), np.arange(32) % 4] + mine[:, 3] + np.roll(total * 2, -1) + total * 2
     assert np.allclose(out, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("n", [0, 1, 5, 6])
+def test_variables_changed_between_barriers_keep_their_values(barriers: Library, n: int) -> None:
+    x, out = np.random.default_rng(n).integers(0, 50, 2 * 64 + 8).astype(i32), np.zeros(128, i32)
+    barriers.run("changing", 2, 64, out, x, i32(n))
+    for block in range(2):
+        start, left, k, t = block * 64, n, 0, np.arange(64)
+        a, c = x[start : start + 64] + 1, (t + 1) * 2
+        s, b = a.copy(), np.where(t % 2, a, -a)
+        total, count, a = s[(t + 1) % 64], 1, a + 5
+        while k < left:
+            s = s + k + c
+            start += 1
+            total, count = total + s[::-1], count + 1
+            b = b + x[start] + s[(t + k) % 64]
+            left -= 1
+            k += 2
+        wanted = a + b + c + k + total + count + s[(t + 3) % 64] + left + 1
+        assert np.array_equal(out[block * 64 : block * 64 + 64], wanted)
+
+
+def test_pointers_and_references_into_shared_memory_live_across_barriers(barriers: Library) -> None:
+    x, out = numbers(128), np.zeros(128, "f4")
+    barriers.run("pointers", 2, 64, out, x, i32(3))
+    for block, row in enumerate(x.reshape(2, 64)):
+        lowest = np.min([np.roll(row, -k) for k in range(4)], axis=0)
+        other = row[::-1] + lowest
+        assert np.allclose(out[block * 64 : block * 64 + 64], other[::-1] + row + 3, atol=1e-6)
+
+
+@pytest.mark.parametrize(("n", "rounds"), [(64, 2), (64, 5), (40, 5), (0, 5), (-1, 5), (64, 0)])
+def test_threads_that_leave_between_barriers_stay_away(barriers: Library, n: int, rounds: int) -> None:
+    x = np.arange(100, 164, dtype=i32)
+    wanted = x.copy()
+    if n >= 0:
+        v, gone, s = x.copy(), np.zeros(64, bool), np.zeros(64, i32)
+        t = np.arange(64)
+        for r in range(rounds):
+            if r == 3:
+                break
+            if r == 1:
+                continue
+            wanted[~gone & (t >= n)] = -r
+            gone |= t >= n
+            s[~gone] = v[~gone] + r
+            v[~gone] += s[(t[~gone] + 1) % max(n, 1)]
+            gone |= ~gone & (v % 5 == 0) & (r == 2)
+        wanted[~gone] = v[~gone]
+    barriers.run("leaves", 1, 64, x, i32(n), i32(rounds))
+    assert np.array_equal(x, wanted)
 
 
 def test_blocks_have_shared_memory_of_their_own_on_every_thread(barriers: Library) -> None:
@@ -917,7 +1063,7 @@ def test_failed_assertion_ends_the_launch_with_an_error(memory: Library, capfd: 
 
 # -- arithmetic --------------------------------------------------------------------------------------------------------
 
-UNARY = {
+UNARY: dict[str, Callable[[Any], Any]] = {
     "sinf": np.sin, "cosf": np.cos, "tanf": np.tan, "expf": np.exp, "exp2f": np.exp2, "expm1f": np.expm1,
     "sqrtf": np.sqrt, "cbrtf": np.cbrt, "floorf": np.floor, "ceilf": np.ceil, "truncf": np.trunc, "rintf": np.rint,
     "fabsf": np.abs, "tanhf": np.tanh, "atanf": np.arctan, "logf": np.log, "log2f": np.log2, "log10f": np.log10,
@@ -926,7 +1072,7 @@ UNARY = {
     "erff": np.vectorize(math.erf), "tgammaf": np.vectorize(math.gamma), "__frcp_rn": lambda x: 1 / x,
     "std::sqrt": np.sqrt, "std::abs": np.abs, "exp": np.exp, "abs": np.abs,
 }  # fmt: skip
-BINARY = {
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "powf": np.power, "atan2f": np.arctan2, "fmodf": np.fmod, "fmaxf": np.maximum, "fminf": np.minimum, "max": np.maximum,
     "min": np.minimum, "hypotf": np.hypot, "__fdividef": np.divide, "copysignf": np.copysign, "__fmul_rn": np.multiply,
     "std::max": np.maximum, "pow": np.power, "fdimf": lambda x, y: np.maximum(x - y, 0),
@@ -946,7 +1092,9 @@ __global__ void integers(long long* out, const unsigned* x, int n) {
   out[12 * n + i] = __float2int_rn((float)(s % 1000) / 2); out[13 * n + i] = __byte_perm(v, ~v, 0x7531);
   out[14 * n + i] = __mul24(s, 3); out[15 * n + i] = max((size_t)v, (size_t)9);
 }
-__global__ void fused(float* out, float a, float b, float c) { out[0] = fmaf(a, b, c); out[1] = a * b + c; out[2] = fma(a, b, c); }
+__global__ void fused(float* out, float a, float b, float c) {
+  out[0] = fmaf(a, b, c); out[1] = a * b + c; out[2] = fma(a, b, c);
+}
 __global__ void specials(int* out, float x) {
   out[0] = isnan(x / x - x / x); out[1] = isinf(1.0f / (x - x)); out[2] = isfinite(x); out[3] = std::isnan(NAN);
   out[4] = INFINITY > FLT_MAX; out[5] = signbit(-x) != 0; out[6] = INT_MAX == 2147483647; out[7] = fmaxf(NAN, x) == x;
@@ -1141,7 +1289,7 @@ def test_warnings_are_kept_with_the_users_lines(compiler: Compiler) -> None:
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("__global__ void k(int* x) { asm(\"s_nop 0\"); }", "inline assembly (asm)"),
+        ('__global__ void k(int* x) { asm("s_nop 0"); }', "inline assembly (asm)"),
         ("#include <hip/hip_cooperative_groups.h>\n__global__ void k(int* x) {}", "line 1: runtime 'cpu' does not support"),
         ("__global__ void k(int* x) { x[0] = __builtin_amdgcn_workitem_id_x(); }", "builtins of one GPU"),
         ("__global__ void j() {}\n__global__ void k(int* x) { j<<<1, 1>>>(); }", "m.hip:2: runtime 'cpu' does not support"),
@@ -1169,9 +1317,7 @@ def test_headers_of_the_user_and_of_the_library_are_included(compiler: Compiler,
         '#include <algorithm>\n#include <limits>\n#include "mine.h"\n#include "mine.h"\n'
         "__global__ void k(int* x) { x[id()] = std::min(id(), LIMIT) + (std::numeric_limits<int>::max() == 2147483647); }\n"
     )
-    built = Library(
-        compile_kernels(source, ["k"], options=[f"-I{tmp_path}", "-DUNUSED"], name="m.hip", compiler=compiler).image
-    )
+    built = Library(compile_kernels(source, ["k"], options=[f"-I{tmp_path}", "-DUNUSED"], name="m.hip", compiler=compiler).image)
     x = np.zeros(8, i32)
     built.run("k", 1, 8, x)
     assert x.tolist() == [1, 2, 3, 4, 4, 4, 4, 4]
@@ -1186,8 +1332,10 @@ def test_options_reach_the_compiler_and_those_of_a_gpu_do_not(compiler: Compiler
 
 
 def test_two_modules_with_the_same_names_do_not_meet(compiler: Compiler) -> None:
-    template = "__device__ int value = {0}; __device__ int get() {{ return value + {0}; }}\n" \
-               "__global__ void k(int* x) {{ x[threadIdx.x] = get(); value += 1; }}"
+    template = (
+        "__device__ int value = {0}; __device__ int get() {{ return value + {0}; }}\n"
+        "__global__ void k(int* x) {{ x[threadIdx.x] = get(); value += 1; }}"
+    )
     one = library(compiler, template.format(10), "k", "value")
     two = library(compiler, template.format(20), "k", "value")
     x, y = np.zeros(1, i32), np.zeros(1, i32)

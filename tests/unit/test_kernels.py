@@ -74,9 +74,7 @@ def parameter_of(text: str, before: str = "", **options: Any) -> KernelParameter
         ("float __attribute__((aligned(16)))* x", "x", "float*", True, False, "f4", 1),
     ],
 )
-def test_parameter_is_read(
-    text: str, name: str, ctype: str, pointer: bool, const: bool, dtype: str | None, lanes: int
-) -> None:
+def test_parameter_is_read(text: str, name: str, ctype: str, pointer: bool, const: bool, dtype: str | None, lanes: int) -> None:
     found = parameter_of(text)
     wanted = None if dtype is None else np.dtype(dtype)
     assert (found.name, found.ctype, found.pointer, found.const, found.dtype, found.lanes) == (
@@ -376,10 +374,7 @@ def test_packed_arguments_are_what_the_table_points_at() -> None:
     found = signature_of("float* x, float a, int n, __half h, float4 v, bool b, hipDoubleComplex z")
     packer = ArgumentPacker(found)
     given: list[Any] = [2.5, -3, 0.5, (1, 2, 3, 4), True, 1 + 2j]
-    checked = [
-        check_argument(parameter, value, "node 'k'")
-        for parameter, value in zip(found.parameters[1:], given, strict=True)
-    ]
+    checked = [check_argument(parameter, value, "node 'k'") for parameter, value in zip(found.parameters[1:], given, strict=True)]
     address = packer.pack([0xDEADBEEF, *checked])
     assert address == packer.address
     table = (ctypes.c_void_p * 7).from_address(address)

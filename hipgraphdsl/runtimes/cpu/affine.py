@@ -255,13 +255,11 @@ def _pure(tokens: Sequence[Token]) -> bool:
             return False
         if token.text.endswith("=") and token.text not in _BINARY:
             return False
-        if token.text in ("*", "&") and (
-            n == 0 or (tokens[n - 1].kind == "punct" and tokens[n - 1].text not in (")", "]"))
-        ):
+        if token.text in ("*", "&") and (n == 0 or (tokens[n - 1].kind == "punct" and tokens[n - 1].text not in (")", "]"))):
             return False
-        if token.kind == "name" and following in ("(", "{"):
-            if token.text not in _CLAMPS | _PRODUCTS | _WIDE_INTEGERS | {"float", "double", "sizeof"}:
-                return False
+        called = token.kind == "name" and following in ("(", "{")
+        if called and token.text not in _CLAMPS | _PRODUCTS | _WIDE_INTEGERS | {"float", "double", "sizeof"}:
+            return False
     return True
 
 

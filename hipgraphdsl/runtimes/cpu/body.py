@@ -22,9 +22,7 @@ _QUALIFIERS: Final = frozenset(
         "__shared__", "extern", "typename", "inline", "mutable",
     }
 )  # fmt: skip
-BUILTIN: Final = frozenset(
-    {"void", "bool", "char", "short", "int", "long", "float", "double", "signed", "unsigned", "auto"}
-)
+BUILTIN: Final = frozenset({"void", "bool", "char", "short", "int", "long", "float", "double", "signed", "unsigned", "auto"})
 
 
 class NotUnderstood(Exception):
@@ -177,7 +175,7 @@ def split_declaration(tokens: Sequence[Token]) -> list[Declared] | None:
         If it is a declaration of another kind (typedef, struct, using).
     """
     tokens = [t for t in tokens if t.text != ";"]
-    if not tokens or tokens[0].kind != "name" and tokens[0].text != "::":
+    if not tokens or (tokens[0].kind != "name" and tokens[0].text != "::"):
         return None
     if tokens[0].text in ("typedef", "using", "struct", "class", "union", "enum", "static_assert", "template"):
         raise NotUnderstood

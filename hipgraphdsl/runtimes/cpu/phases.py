@@ -166,8 +166,10 @@ class _Splitter:
         self._keep(nodes)
         return self._write(nodes)
 
-    def _new(self, name: str, declared: Declared | None, **more: bool) -> _Variable:
-        made = _Variable(name, declared, len(self.variables), **more)
+    def _new(
+        self, name: str, declared: Declared | None, *, pointer: bool = False, shared: bool = False, in_header: bool = False
+    ) -> _Variable:
+        made = _Variable(name, declared, len(self.variables), pointer, shared, in_header)
         self.variables.append(made)
         self.environment = {**self.environment, name: made}
         return made
@@ -349,6 +351,8 @@ class _Splitter:
                 continue
             if "jump" in left:
                 raise NotUnderstood
+            if any(_returns_inside(inner) for inner in statement.walk()):
+                raise NotUnderstood
             self.returns = self.returns or "return" in left
             phase.statements.append(statement)
         flush()
@@ -373,7 +377,7 @@ class _Splitter:
             return True
         if statement.kind != "if" or len(statement.children) != 1 or not self._uniform_here(statement.head):
             return False
-        inner = [s for s in _children(statement.children[0])]
+        inner = _children(statement.children[0])
         return len(inner) == 1 and inner[0].kind in ("jump", "return")
 
     def _uniform_here(self, tokens: Sequence[Token]) -> bool:
@@ -513,8 +517,9 @@ class _Splitter:
         bounds = self._between(declared.bounds) if declared.bounds else ""
         text = f"{words} {' '.join(t.text for t in declared.type)} {declared.pointers} {variable.name}{bounds}"
         if declared.initializer:
-            value = self._between(declared.initializer)
-            text += f" {value}" if declared.initializer[0].text in ("{", "(") and not _is_expression(declared) else f" = {value}"
+            first = declared.initializer[0].start
+            last = (declared.bounds or (declared.name,))[-1].end
+            text += f" {self.text[last:first].strip()} {self._between(declared.initializer)}"
         return text + ";"
 
     def _bounds(self, variable: _Variable) -> str:
@@ -523,9 +528,7 @@ class _Splitter:
 
     def _write(self, nodes: list[_Node]) -> str:
         phases = list(_phases(nodes))
-        self.flags = self.returns and any(
-            "return" in _leaves(s) for phase in phases[:-1] for s in phase.statements
-        )
+        self.flags = self.returns and any("return" in _leaves(s) for phase in phases[:-1] for s in phase.statements)
         # A loop may run its last phase again.
         if self.returns and any(isinstance(node, _Text) and node.body for node in nodes):
             self.flags = True
@@ -640,7 +643,10 @@ class _Splitter:
                 if token.text == "return":
                     if statement.tokens[n + 1].text != ";":
                         raise NotUnderstood
-                    pieces += [text[at : token.start - offset], "{ hgcpu_done[hgcpu_t] = 1; return; }" if self.flags else "return;"]
+                    pieces += [
+                        text[at : token.start - offset],
+                        "{ hgcpu_done[hgcpu_t] = 1; return; }" if self.flags else "return;",
+                    ]
                     at = statement.tokens[n + 1].end - offset
             out.append("".join([*pieces, text[at:]]))
         return "\n".join(out)
@@ -678,9 +684,7 @@ class _Written(Statement):
 
     __slots__ = ("text",)
 
-    def __init__(
-        self, kind: str, tokens: list[Token], head: list[Token], children: list[Statement], text: str
-    ) -> None:
+    def __init__(self, kind: str, tokens: list[Token], head: list[Token], children: list[Statement], text: str) -> None:
         super().__init__(kind, tokens, head, children)
         self.text = text
 
@@ -706,13 +710,21 @@ def _children(statement: Statement) -> list[Statement]:
 
 
 def _names(tokens: Sequence[Token]) -> set[str]:
-    return {t.text for t in tokens if t.kind == "name"}
+    """Return the names in the tokens, members of something left out."""
+    return {t.text for n, t in enumerate(tokens) if t.kind == "name" and not (n and tokens[n - 1].text in (".", "->", "::"))}
 
 
 def _declaration(statement: Statement) -> list[Declared] | None:
     if statement.kind != "simple" or statement.tokens[0].text in _BLOCK_LEVEL:
         return None
     return split_declaration(without_attributes(statement.tokens))
+
+
+def _returns_inside(statement: Statement) -> bool:
+    """Return whether the statement holds a return that is not the kernel's own: one of a lambda."""
+    return statement.kind not in ("return", "block", "if", "for", "while", "do") and any(
+        t.text == "return" for t in statement.tokens
+    )
 
 
 def _without_static(text: str) -> str:
@@ -787,47 +799,27 @@ def _changes(tokens: Sequence[Token], name: str, references: bool, pointer: bool
     return False
 
 
-def _made_of(tokens: Sequence[Token], known: object) -> bool:
+def _made_of(tokens: Sequence[Token], known: Callable[[str], bool]) -> bool:
     """Return whether an expression is arithmetic on names for which `known` is true, without memory or unknown calls."""
-    assert callable(known)
-    n = 0
-    while n < len(tokens):
-        token = tokens[n]
+    for n, token in enumerate(tokens):
         before = tokens[n - 1] if n else None
         following = tokens[n + 1].text if n + 1 < len(tokens) else ""
-        if token.text in ("[", "->", "++", "--", "{") or token.text in _ASSIGNMENTS:
-            # Braces are the values of an array or a struct.
-            if token.text != "{":
-                return False
-        elif token.text in ("*", "&") and (
-            before is None or (before.kind == "punct" and before.text not in (")", "]")) or before.text == "return"
-        ):
-            # A pointer cast, (float*)p, is no memory access.
-            if not (token.text == "*" and following == ")"):
+        if token.text in ("[", "->", "++", "--") or token.text in _ASSIGNMENTS or token.kind == "string":
+            return False
+        if token.text in ("*", "&"):
+            unary = before is None or (before.kind == "punct" and before.text not in (")", "]"))
+            # The star of a cast, (float*)p, is no memory access.
+            if unary and not (token.text == "*" and following == ")"):
                 return False
         elif token.kind == "name":
-            if before is not None and before.text in (".", "::"):
-                pass
-            elif following in ("(", "<") and token.text in _PURE_CALLS:
-                pass
-            elif following == "::":
-                pass
-            elif token.text in BUILTIN or token.text in _PURE_CALLS or token.text in ("const", "unsigned"):
-                pass
-            elif following == "(":
+            if token.text in _PURE_CALLS or token.text in BUILTIN or token.text == "const" or following == "::":
+                continue
+            if following == "(":
                 return False
-            elif not known(token.text):
+            # A member of something known, or of a namespace, is as good as that.
+            if not (before is not None and before.text in (".", "::")) and not known(token.text):
                 return False
-        elif token.kind in ("string",):
-            return False
-        n += 1
     return True
-
-
-def _is_expression(declared: Declared) -> bool:
-    """Return whether an initializer in parentheses is the value after ``=`` rather than arguments."""
-    first, last = declared.initializer[0], declared.initializer[-1]
-    return first.start > declared.name.end + 1 and (first.text == "(" and last.text != ")")
 
 
 def _leaves(statement: Statement) -> set[str]:

@@ -35,7 +35,13 @@ log = logging.getLogger("hipgraphdsl")
 IMAGE_PREFIX: Final = b"HGCPU:"
 
 _OPTIONS: Final = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fsigned-char", "-UNDEBUG")
-_CLANG_OPTIONS: Final = ("-Wno-pass-failed", "-Wno-unknown-attributes", "-Wno-ignored-attributes", "-mllvm", "-inline-threshold=20000")
+_CLANG_OPTIONS: Final = (
+    "-Wno-pass-failed",
+    "-Wno-unknown-attributes",
+    "-Wno-ignored-attributes",
+    "-mllvm",
+    "-inline-threshold=20000",
+)
 _GCC_OPTIONS: Final = ("-Wno-unknown-pragmas", "-Wno-attributes", "-Wno-psabi")
 #: Options for a GPU's compiler that mean nothing here.
 _GPU_OPTIONS: Final = re.compile(
@@ -73,6 +79,7 @@ def compile_kernels(
     *,
     name: str = "kernels",
     compiler: Compiler | None = None,
+    improve: bool = True,
 ) -> CodeObject:
     """Compile HIP C++ source for this CPU, or find the library in the cache.
 
@@ -90,6 +97,8 @@ def compile_kernels(
         File name for the compiler's messages.
     compiler : Compiler, optional
         Another than `find_compiler` finds.
+    improve : bool
+        Whether kernels may be split at their barriers and through blocks, which only makes them faster.
 
     Returns
     -------
@@ -107,7 +116,7 @@ def compile_kernels(
     if compiler is None:
         compiler = find_compiler()
     predefined = _predefined(compiler)
-    translation = translate(source, name, options, predefined)
+    translation = translate(source, name, options, predefined, improve=improve)
     for symbol in symbols:
         if symbol.removeprefix("::") not in translation.variables:
             raise DeclarationError(f"kernel source {name!r} has no variable {symbol!r}", array=symbol)
@@ -221,12 +230,12 @@ class _Entries:
                 if marked:
                     self.parallel[entry] = asked
                 parts.append(self._loop(n, kernel, member, arguments, values, marked))
-            rows.append(
-                f'{{"{asked}", {entry}, hgcpu_traits_{n}::count, hgcpu_traits_{n}::sizes, 0, 0, 0}},\n'
-            )
+            rows.append(f'{{"{asked}", {entry}, hgcpu_traits_{n}::count, hgcpu_traits_{n}::sizes, 0, 0, 0}},\n')
         parts.append(f"static const hgcpu_kernel_info hgcpu_kernels[] = {{\n{''.join(rows)}{{}}}};\n")
-        variables = "".join(f'{{"{symbol}", (void*)&::{symbol.removeprefix("::")}, '
-                            f'sizeof(::{symbol.removeprefix("::")})}},\n' for symbol in symbols)
+        variables = "".join(
+            f'{{"{symbol}", (void*)&::{symbol.removeprefix("::")}, sizeof(::{symbol.removeprefix("::")})}},\n'
+            for symbol in symbols
+        )
         parts.append(f"static const hgcpu_symbol_info hgcpu_symbols[] = {{\n{variables}{{}}}};\n")
         parts.append(
             f"static const hgcpu_module_info hgcpu_info = {{1, {len(rows)}, hgcpu_kernels, {len(symbols)}, "
@@ -248,7 +257,6 @@ class _Entries:
             pointer = "dynamic"
         flush = "  hgcpu_flush();\n" if "printf" in kernel.words else ""
         loads = "".join(f"  {value}\n" for value in values)
-
 
         def row(block: str, index: str, call: str, more: str = "") -> str:
             return f"""\
@@ -363,9 +371,7 @@ def _lines_loop(lines: Lines, across: bool, member: str, row: Callable[..., str]
 """
 
 
-def _build(
-    compiler: Compiler, translation: Translation, entries: _Entries, options: Sequence[str], name: str
-) -> Path:
+def _build(compiler: Compiler, translation: Translation, entries: _Entries, options: Sequence[str], name: str) -> Path:
     marks = [f"#define {mark} {'HGCPU_PARALLEL_PHASE' if on else ''}\n" for mark, on in entries.marks.items()]
     sources = {
         "kernels.cpp": "".join(['#include "device.h"\n', *marks, translation.text, entries.text]),
@@ -421,7 +427,7 @@ def _without_dump(said: str) -> str:
 
 
 def _clean(said: str) -> str:
-    """Take the translation's own names out of the compiler's messages."""
+    """Take the translation's own names, and what is no message, out of what the compiler said."""
     said = re.sub(r"(?:::)?(?:\w+::)?hgcpu_c\d+::", "", said)
-    said = re.sub(r"^In file included from .*\n|^\d+ (?:warning|error)s?(?: and \d+ errors?)? generated\.\n?", "", said, flags=re.MULTILINE)
-    return said.strip()
+    noise = r"^In file included from .*\n|^\d+ (?:warning|error)s?(?: and \d+ errors?)? generated\.\n?"
+    return re.sub(noise, "", said, flags=re.MULTILINE).strip()

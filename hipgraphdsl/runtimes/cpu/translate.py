@@ -29,7 +29,6 @@ from ...source import (
     tokenize,
     without_attributes,
 )
-
 from .affine import Lines, find_lines, is_wide_integer
 from .body import BUILTIN, NotUnderstood, split_declaration
 from .phases import split_phases
@@ -51,9 +50,7 @@ _SERIAL: Final = frozenset(
         "__threadfence", "__threadfence_block", "__threadfence_system", "__shared__", "HIP_DYNAMIC_SHARED", "goto",
     }
 )  # fmt: skip
-_CONTEXT: Final = (
-    _INDICES | BARRIERS | WARP_OPERATIONS | _STOPS | {"__shared__", "HIP_DYNAMIC_SHARED", "__lane_id"}
-)
+_CONTEXT: Final = _INDICES | BARRIERS | WARP_OPERATIONS | _STOPS | {"__shared__", "HIP_DYNAMIC_SHARED", "__lane_id"}
 
 _REFUSED: Final = {
     "asm": "inline assembly",
@@ -206,17 +203,14 @@ class _Edits:
 def _line_at(text: str, offset: int) -> tuple[str, int]:
     """Return the file and the line of an offset, by the ``#line`` directive before it."""
     before = text[:offset]
-    last = None
-    for last in re.finditer(r'^#line (\d+) "([^"]*)"\n', before, re.MULTILINE):
-        pass
-    if last is None:
+    found = list(re.finditer(r'^#line (\d+) "([^"]*)"\n', before, re.MULTILINE))
+    if not found:
         return "", before.count("\n") + 1
+    last = found[-1]
     return last.group(2), int(last.group(1)) + before.count("\n", last.end())
 
 
-def _resolve(
-    source: str, name: str, macros: dict[str, Macro], folders: Sequence[Path], headers: set[str], depth: int = 0
-) -> str:
+def _resolve(source: str, name: str, macros: dict[str, Macro], folders: Sequence[Path], headers: set[str], depth: int = 0) -> str:
     """Take away what conditionals leave out and put included files in; `headers` collects those of the C++ library."""
     where = f"kernel source {name!r}"
     conditionals = Conditionals(macros, where)
@@ -237,9 +231,7 @@ def _resolve(
     return edits.apply()
 
 
-def _included(
-    token: Token, name: str, macros: dict[str, Macro], folders: Sequence[Path], headers: set[str], depth: int
-) -> str:
+def _included(token: Token, name: str, macros: dict[str, Macro], folders: Sequence[Path], headers: set[str], depth: int) -> str:
     match = re.match(r'#\s*include\s*(?:<([^>]+)>|"([^"]+)")', token.text)
     if match is None:
         raise DeclarationError(f"kernel source {name!r}, line {token.line}: {token.text.strip()!r} is not understood")
@@ -486,9 +478,7 @@ def _parameters(item: Item) -> list[Token]:
     return []
 
 
-def _linear_copies(
-    text: str, item: Item, constants: frozenset[str], context: Iterable[str]
-) -> tuple[str, Lines | None]:
+def _linear_copies(text: str, item: Item, constants: frozenset[str], context: Iterable[str]) -> tuple[str, Lines | None]:
     """Return the text of a kernel's probe and of its copy with lines in place of indices, and the lines."""
     body = item.body or []
     parameters = _parameters(item)
@@ -542,9 +532,7 @@ def _block_copy(
     if kernel.words & waiting != {"__syncthreads"} or any(context[name] & waiting for name in used & context.keys()):
         return ""
     names = {t.name for t in item.templates or () if t.name}
-    references = any(
-        other.kind == "function" and any(t.text == "&" for t in _parameters(other)) for other in items
-    )
+    references = any(other.kind == "function" and any(t.text == "&" for t in _parameters(other)) for other in items)
     try:
         split = split_phases(
             text, body, _parameters(item), constants | names, {*context, "__lane_id"}, references=references, mark=mark,

@@ -1,0 +1,308 @@
+"""What pages take from the project itself when the site is built, so that it cannot differ from the project.
+
+=================  =====================================================================================================
+directive          becomes
+=================  =====================================================================================================
+``drawing``        an example's workflow, drawn by `Graph.export`
+``introduction``   the docstring of an example, without its first line
+``output``         what an example prints on the CPU runtime
+``finding``        what `check` says of the example on the page of a diagnostic, and the drawing that shows it
+``command-line``   each command with its options, from argparse
+``file-formats``   the formats of `export` and their options
+``schema``         the JSON schema of a workflow file
+``mermaid``        a flowchart of boxes and arrows, laid out by Graphviz
+=================  =====================================================================================================
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import hashlib
+import html
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from docutils.parsers.rst import directives
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from hipgraphdsl import Graph
+from hipgraphdsl.checks import Report
+from hipgraphdsl.cli import _parser, load_graph
+from hipgraphdsl.export import FORMATS, formats, render
+from hipgraphdsl.export.picture import draw
+from hipgraphdsl.export.schema import schema
+from hipgraphdsl.export.svg import svg_text
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "examples"
+
+
+class ProjectDirective(SphinxDirective):
+    """What these directives share."""
+
+    required_arguments = 1
+
+    def page(self, text: str) -> list[nodes.Node]:
+        """Parse text as part of the page."""
+        return self.parse_text_to_nodes(text, allow_section_headings=True)
+
+    def listing(self, text: str, language: str = "text") -> nodes.literal_block:
+        return nodes.literal_block(text, text, language=language)
+
+    def svg(self, content: str, alt: str) -> nodes.Node:
+        """Keep a drawing beside the doctrees and return the image, which Sphinx copies to the site."""
+        folder = Path(self.env.doctreedir) / "drawings"
+        folder.mkdir(parents=True, exist_ok=True)
+        name = f"{Path(self.env.docname).name}_{hashlib.sha256(content.encode()).hexdigest()[:8]}.svg"
+        (folder / name).write_text(content, encoding="utf-8")
+        page = Path(self.env.doc2path(self.env.docname)).parent
+        image = nodes.image(uri=os.path.relpath(folder / name, page), alt=alt, classes=["drawing"])
+        self.set_source_info(image)
+        return image
+
+    def example(self) -> Path:
+        """Return the example that the argument names, and have the page built again when it changes."""
+        path = EXAMPLES / f"{self.arguments[0].partition(':')[0]}.py"
+        if not path.is_file():
+            raise self.error(f"there is no example {path.name}")
+        self.env.note_dependency(str(path))
+        return path
+
+
+class Drawing(ProjectDirective):
+    """``{drawing} 04_wave2d:build``; options are those of `export`, values as Python literals or plain words."""
+
+    option_spec = {
+        name: directives.unchanged for name in ("alt", "direction", "edges", "lanes", "critical", "fold", "faults")
+    }
+
+    def run(self) -> list[nodes.Node]:
+        path = self.example()
+        builder = self.arguments[0].partition(":")[2]
+        graph = load_graph(f"{path}:{builder}" if builder else str(path))
+        options = {name: literal(value) for name, value in self.options.items() if name != "alt"}
+        content = render(graph.workflow(), ".svg", **options)
+        assert isinstance(content, str)
+        return [self.svg(content, self.options.get("alt", f"The workflow {graph.name!r}"))]
+
+
+def literal(text: str) -> Any:
+    """Return the Python literal that text is, or the text."""
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return text
+
+
+class Introduction(ProjectDirective):
+    """``{introduction} 04_wave2d``."""
+
+    def run(self) -> list[nodes.Node]:
+        docstring = ast.get_docstring(ast.parse(self.example().read_text(encoding="utf-8")))
+        if not docstring:
+            raise self.error(f"example {self.arguments[0]} has no docstring")
+        return self.page(docstring.partition("\n")[2].strip())
+
+
+class Output(ProjectDirective):
+    """``{output} 01_hip_graph_tutorial --size 65536``."""
+
+    optional_arguments = 20
+
+    def run(self) -> list[nodes.Node]:
+        command = [sys.executable, str(self.example()), "--runtime", "cpu", *self.arguments[1:]]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "110"}
+        done = subprocess.run(command, cwd=self.env.doctreedir, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise self.error(f"{self.arguments[0]} ended with status {done.returncode}: {done.stdout}{done.stderr}")
+        shown = " ".join(["$ python", f"examples/{command[1].rpartition(os.sep)[2]}", *command[2:]])
+        return [self.listing(f"{shown}\n{done.stdout.rstrip()}", "console")]
+
+
+class Finding(ProjectDirective):
+    """``{finding} HG203``: put after the first example of each page of a diagnostic."""
+
+    def run(self) -> list[nodes.Node]:
+        code = self.arguments[0]
+        text = Path(self.env.doc2path(self.env.docname)).read_text(encoding="utf-8")
+        block = re.search(r"\n## Example\n.*?```python\n(.*?)```", text, re.DOTALL)
+        if block is None:
+            raise self.error(f"the page of {code} has no example")
+        names: dict[str, Any] = {}
+        exec(compile(block[1], f"{code}.md", "exec"), names)
+        graph = names["g"]
+        assert isinstance(graph, Graph)
+        report = names.get("report") or graph.check()
+        assert isinstance(report, Report)
+        said = "\n".join(str(diagnostic) for diagnostic in report.diagnostics)
+        drawing = svg_text(graphviz(graph, report))
+        return [
+            *self.page("`check` says:"),
+            self.listing(said),
+            self.svg(drawing, f"The workflow of the example, with what {code} is about marked in red"),
+        ]
+
+
+def graphviz(graph: Graph, report: Report) -> str:
+    from hipgraphdsl.export.dot import dot_text
+
+    return dot_text(draw(graph.workflow(), faults=report), direction="LR", legend=False)
+
+
+class CommandLine(ProjectDirective):
+    """The reference of the commands."""
+
+    required_arguments = 0
+
+    def run(self) -> list[nodes.Node]:
+        parser = _parser()
+        commands = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+        text = [described(parser, skip=commands)]
+        for name, command in commands.choices.items():
+            text += [f"## {name}", described(command)]
+        return self.page("\n\n".join(text))
+
+
+def described(parser: argparse.ArgumentParser, skip: argparse.Action | None = None) -> str:
+    """Return a command as Markdown: what it does, how it is called, its arguments, its examples."""
+    formatter = argparse.HelpFormatter(parser.prog, width=96)
+    formatter.add_usage(parser.usage, [a for a in parser._actions if a is not skip], parser._mutually_exclusive_groups, prefix="")
+    usage = formatter.format_help().strip() + (" COMMAND ..." if skip else "")
+    intro, *lists = (parser.description or "").split("\n\n")
+    parts = [intro, f"```text\n{usage}\n```"]
+    rows = []
+    for action in parser._actions:
+        if action is skip or action.help is argparse.SUPPRESS:
+            continue
+        called = ", ".join(action.option_strings) or str(action.metavar or action.dest)
+        if action.option_strings and action.nargs != 0:
+            value = action.metavar or ("{" + ",".join(map(str, action.choices)) + "}" if action.choices else action.dest.upper())
+            called += f" {value}"
+        explained = formatter._expand_help(action) if action.help else ""
+        rows.append((f"`{called}`", cell(explained)))
+    if rows:
+        parts.append(table(("argument", "meaning"), rows))
+    for block in (*lists, *(parser.epilog or "").split("\n\n")):
+        title, _, body = block.partition(":\n")
+        if body:
+            lines = inspect.cleandoc("\n" + body)
+            language = "console" if title == "examples" else "text"
+            if language == "console":
+                lines = "\n".join(f"$ {line}" for line in lines.splitlines())
+            parts += [f"{title.capitalize()}:", f"```{language}\n{lines}\n```"]
+        elif block:
+            parts.append(f"{block[0].upper()}{block[1:]}.")
+    return "\n\n".join(parts)
+
+
+def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def cell(text: str) -> str:
+    """Return plain text for a cell of a Markdown table."""
+    return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", " ".join(text.split()))
+
+
+class FileFormats(ProjectDirective):
+    """The formats of `export`."""
+
+    required_arguments = 0
+
+    def run(self) -> list[nodes.Node]:
+        rows = []
+        for extension, title in formats().items():
+            entry = FORMATS[extension]
+            function = getattr(import_module(f"hipgraphdsl.export.{entry.module}"), entry.function)
+            parameters = list(inspect.signature(function).parameters.values())[1:]
+            names = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
+            if len(names) < len(parameters):
+                names += [name for name in list(inspect.signature(draw).parameters)[1:] if name not in names]
+            rows.append((f"`{extension}`", cell(title), ", ".join(f"`{name}`" for name in names) or "none"))
+        return self.page(table(("extension", "what it is", "options"), rows))
+
+
+class Schema(ProjectDirective):
+    """The JSON schema."""
+
+    required_arguments = 0
+
+    def run(self) -> list[nodes.Node]:
+        return [self.listing(json.dumps(schema(), indent=1), "json")]
+
+
+class Mermaid(ProjectDirective):
+    """A flowchart whose boxes have labels and whose arrows join two boxes; all that the pages use."""
+
+    required_arguments = 0
+    has_content = True
+
+    BOX = re.compile(r'(\w+)(?:\["([^"]*)"\])?')
+
+    def run(self) -> list[nodes.Node]:
+        kind, *lines = (line.strip() for line in self.content if line.strip())
+        if not kind.startswith("flowchart "):
+            raise self.error(f"only flowcharts are drawn (got {kind!r})")
+        dot = [
+            f"digraph {{ rankdir={kind.split()[1]}; bgcolor=transparent;",
+            'node [shape=box style=rounded fontname="Helvetica,Arial,sans-serif" fontsize=11 margin="0.16,0.1"];',
+            "edge [arrowsize=0.7];",
+        ]
+        for line in lines:
+            ends = []
+            for part in line.split("-->"):
+                box = self.BOX.fullmatch(part.strip())
+                if box is None:
+                    raise self.error(f"not understood: {line}")
+                ends.append(box[1])
+                if box[2]:
+                    first, *rest = (html.escape(html.unescape(text)) for text in box[2].split("<br/>"))
+                    dot.append(f"{box[1]} [label=<<B>{first}</B>{''.join('<BR/>' + text for text in rest)}>];")
+            dot.append(" -> ".join(ends) + ";")
+        drawing = svg_text("\n".join([*dot, "}"]))
+        return [nodes.raw("", f'<div class="flowchart">{drawing}</div>', format="html")]
+
+
+def adapt(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Give pages that are also read in the repository what only the site needs: links to its own pages, lists, findings."""
+    text = source[0]
+    up = "../" * docname.count("/")
+    text = re.sub(r"\]\((?:\.\./)+examples/(\w+)\.py\)", rf"]({up}examples/\1.md)", text)
+    text = re.sub(r"\]\((?:\.\./)+examples/?\)", rf"]({up}examples/index.md)", text)
+    folder, _, name = docname.rpartition("/")
+    if docname == "diagnostics/index":
+        text += "\n```{toctree}\n:hidden:\n:glob:\n\nHG*\n```\n"
+    elif folder == "diagnostics":
+        text = re.sub(
+            r"(\n## Example\n.*?```python\n.*?```\n)", rf"\1\n```{{finding}} {name}\n```\n", text, count=1, flags=re.DOTALL
+        )
+    source[0] = text
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the directives with Sphinx."""
+    for name, directive in {
+        "drawing": Drawing,
+        "introduction": Introduction,
+        "output": Output,
+        "finding": Finding,
+        "command-line": CommandLine,
+        "file-formats": FileFormats,
+        "schema": Schema,
+        "mermaid": Mermaid,
+    }.items():
+        app.add_directive(name, directive)
+    app.connect("source-read", adapt)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

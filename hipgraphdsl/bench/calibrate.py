@@ -1,0 +1,113 @@
+"""``hipgraphdsl bench calibrate``: the plan's few cost constants, measured on this device and kept for it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+
+from ..graph import Graph
+from ..runtimes import open_runtime
+from ..runtimes.base import Runtime
+from ..target import CostModel, calibrated, costs_path, store_costs
+from .measure import Result, add_output_arguments, clock_us, finish, launch_times_us, machine, percentile, without_gc
+from .overlap import link_limit
+from .shapes import chain, parallel
+
+__all__ = ["add_arguments", "main", "measure_costs"]
+
+_CHAIN, _BRANCHES, _COPIES = 1000, 64, 128
+_COPY_BYTES = 256 << 10
+_LARGE_BYTES = 64 << 20
+
+
+def _times_us(graph: Graph, runtime: Runtime, repeats: int, **options: Any) -> tuple[float, float]:
+    """Return the median microseconds of a repeated launch, until submitted and until done."""
+    with graph.compile(runtime=runtime, check=False, **options) as exe:
+        exe.run()
+        submit, total = launch_times_us(exe.launch, exe.synchronize, repeats, clock_us())
+    return percentile(submit, 50), percentile(total, 50)
+
+
+def _copies(count: int) -> Graph:
+    g = Graph(f"copies_{count}")
+    n = _COPY_BYTES // 4
+    source = g.device_array("source", shape=n, dtype="float32")
+    out = g.host_array("out", shape=(count, n), dtype="float32")
+    for i in range(count):
+        g.memcpy(out[i], source)
+    return g
+
+
+def measure_costs(runtime: Runtime, repeats: int = 200, report: Callable[[str], None] = lambda what: None) -> CostModel:
+    """Return the constants of this device."""
+    with without_gc():
+        report("the link")
+        link = link_limit(runtime, _LARGE_BYTES)
+        report("one node and a chain")
+        single_submit, single_total = _times_us(chain(1), runtime, repeats)
+        _, chain_total = _times_us(chain(_CHAIN), runtime, max(3, repeats // 4))
+        report("branches")
+        branched_submit, _ = _times_us(parallel(_BRANCHES), runtime, repeats, lanes=None)
+        report("copies")
+        few, many = (_times_us(_copies(k), runtime, max(3, repeats // 4), lanes=1, join=False)[1] for k in (1, _COPIES))
+        report("launches on a stream")
+        eager_submit, _ = _times_us(chain(_CHAIN), runtime, max(3, repeats // 10), backend="streams")
+    gb_s = min(link.host_to_device, link.device_to_host)
+    return CostModel(
+        launch_us=single_submit,
+        branch_us=max(0.0, (branched_submit - single_submit) / (_BRANCHES - 1)),
+        node_us=max(0.0, (chain_total - single_total) / (_CHAIN - 1)),
+        copy_us=max(0.0, (many - few) / (_COPIES - 1) - _COPY_BYTES / (link.device_to_host * 1e3)),
+        stream_launch_us=eager_submit / _CHAIN,
+        link_gb_s=gb_s,
+    )
+
+
+_MEANINGS = {
+    "launch_us": ("one launch, host time", "us"),
+    "branch_us": ("each parallel branch of a launch, host time", "us"),
+    "node_us": ("each node of a chain beyond its work, device time", "us"),
+    "copy_us": ("each small copy beyond its bytes", "us"),
+    "stream_launch_us": ("launching one kernel on a stream, host time", "us"),
+    "link_gb_s": ("the link, one direction, the slower one", "GB/s"),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the benchmark's options."""
+    parser.add_argument("--runtime", default="auto", help="auto, amd, nvidia or cpu (default: auto)")
+    parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the device (default: 0)")
+    parser.add_argument("--repeats", type=int, default=200, metavar="N", help="launches of each graph (default: 200)")
+    parser.add_argument("--quick", action="store_true", help="20 launches of each graph")
+    parser.add_argument("--no-store", action="store_true", help="print the constants, and keep nothing")
+    parser.add_argument("--forget", action="store_true", help="delete what was kept for this device, and measure nothing")
+    add_output_arguments(parser)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Measure, print and keep the constants."""
+    runtime = open_runtime(args.runtime, args.device)
+    path = costs_path(runtime.target)
+    if args.forget:
+        path.unlink(missing_ok=True)
+        print(f"nothing is kept for {runtime.target.name} any more")
+        return 0
+    with Progress(console=Console(file=sys.stderr), transient=True) as progress:
+        task = progress.add_task("bench calibrate", total=None)
+        costs = measure_costs(runtime, 20 if args.quick else args.repeats, lambda what: progress.update(task, description=what))
+    result = Result("calibrate", machine=machine(runtime))
+    before = asdict(runtime.target.costs)
+    for name, value in asdict(costs).items():
+        what, unit = _MEANINGS[name]
+        result.add(f"{name}: {what}", value, unit, None, f"was {before[name]:.3g}")
+    finish(result, args)
+    if not args.no_store:
+        print(f"kept in {store_costs(runtime.target, costs)}")
+        runtime.target = calibrated(runtime.target)
+    return 0

@@ -1,0 +1,177 @@
+"""``compile(lanes="measure")``: try a handful of lane counts on the device and keep the fastest.
+
+Each trial is an Executable of its own with its own memory, opened, timed and closed before the next one; host callbacks are
+disabled in it, and memory that belongs to somebody else is put back as it was.
+"""
+
+from __future__ import annotations
+
+import logging
+import statistics
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from .arrays import ExternalArray
+from .backends.callbacks import memory_view
+from .executable import Executable
+from .nodes import (
+    CapturedNode,
+    ChildGraphNode,
+    ConditionalNode,
+    HostNode,
+    MemoryOpsNode,
+    Node,
+    SemaphoreSignalNode,
+    SemaphoreWaitNode,
+)
+from .plan import Lanes, Plan, make_plan
+from .runtimes.base import MemcpyKind, Runtime
+from .workflow import Workflow
+
+__all__ = ["fastest_lanes"]
+
+_log = logging.getLogger(__name__)
+
+_CANDIDATES: Final[tuple[Lanes, ...]] = ("auto", None, 8, 32)
+_WARM_LAUNCHES: Final = 3
+_LAUNCHES: Final = 50
+_BUDGET_S: Final = 0.2  # time that the launches of one trial may take
+_MARGIN: Final = 0.98  # what is less than 2 % faster than "auto" is noise
+
+
+def fastest_lanes(workflow: Workflow, runtime: Runtime, backend: str, *, join: bool = True, device: int = 0) -> tuple[Lanes, str]:
+    """Return the lanes that were fastest until done, and a sentence that says what was tried.
+
+    Workflows whose launches reach outside of their arrays (captured code, semaphores, waits for memory), branch on data or need
+    a parameter that has no default are not tried: they get ``"auto"``, and the sentence says why.
+
+    Raises
+    ------
+    HipError
+        If a trial fails on the device.
+    """
+    why = _untriable(workflow, backend)
+    if why:
+        _log.warning("graph %r: lanes='measure' is lanes='auto', because %s", workflow.name, why)
+        return "auto", f'lanes="measure" became "auto", because {why}.'
+    plans = _different_plans(workflow, runtime, backend, join)
+    if len(plans) == 1:
+        return "auto", 'lanes="measure" had nothing to choose from: every lane count gives the same plan.'
+    times_us = {lanes: _trial_us(workflow, runtime, backend, lanes, join, device) for lanes in plans}
+    best = min(times_us, key=lambda lanes: times_us[lanes])
+    if times_us[best] > _MARGIN * times_us["auto"]:
+        best = "auto"
+    tried = ", ".join(f"{_shown(lanes)} ({len(plans[lanes].lanes)} lanes) {us:.4g} us" for lanes, us in times_us.items())
+    return best, f'lanes="measure" tried {tried}, and kept {_shown(best)}.'
+
+
+def _shown(lanes: Lanes) -> str:
+    return "as declared" if lanes is None else str(lanes)
+
+
+def _different_plans(workflow: Workflow, runtime: Runtime, backend: str, join: bool) -> dict[Lanes, Plan]:
+    plans: dict[Lanes, Plan] = {}
+    known: set[Any] = set()
+    for lanes in _CANDIDATES:
+        plan = make_plan(workflow, runtime.target, lanes=lanes, join=join, inline=backend != "explicit")
+        shape = tuple((step.deps, step.lane if backend != "explicit" else 0) for step in plan.steps)
+        if shape not in known:
+            known.add(shape)
+            plans[lanes] = plan
+    return plans
+
+
+def _untriable(workflow: Workflow, backend: str) -> str:
+    """Return why launches of a workflow cannot be tried, or nothing."""
+    if backend == "serial":
+        return "backend 'serial' has no lanes"
+    for name, node, is_inner in _nodes(workflow):
+        match node:
+            case CapturedNode() | SemaphoreSignalNode() | SemaphoreWaitNode():
+                return f"node {name!r} ({node.kind}) reaches outside of the graph's arrays"
+            case MemoryOpsNode() if any(op.op == "wait" for op in node.ops):
+                return f"node {name!r} waits for a value in memory"
+            case ConditionalNode():
+                return f"node {name!r} branches on data, which a trial without host callbacks may not have"
+            case HostNode() if is_inner and backend == "explicit":
+                return f"node {name!r} is a host callback inside a child graph, which cannot be left out of a trial"
+            case _:
+                pass
+    missing = _without_default(workflow, "")
+    return f"parameter {missing!r} has no default" if missing else ""
+
+
+def _nodes(workflow: Workflow, prefix: str = "") -> Iterator[tuple[str, Node, bool]]:
+    for node in workflow.nodes:
+        yield prefix + node.name, node, bool(prefix)
+        if isinstance(node, ChildGraphNode):
+            yield from _nodes(node.workflow, f"{prefix}{node.name}/")
+
+
+def _without_default(workflow: Workflow, prefix: str, bound: frozenset[str] = frozenset()) -> str:
+    for name, parameter in workflow.parameters.items():
+        if parameter.default is None and name not in bound:
+            return prefix + name
+    for node in workflow.nodes:
+        if isinstance(node, ChildGraphNode):
+            found = _without_default(node.workflow, f"{prefix}{node.name}/", frozenset(node.bind))
+            if found:
+                return found
+    return ""
+
+
+def _trial_us(workflow: Workflow, runtime: Runtime, backend: str, lanes: Lanes, join: bool, device: int) -> float:
+    """Return the median microseconds of a launch until done; other people's memory is put back."""
+    with Executable.build(workflow, runtime, backend, lanes=lanes, join=join, device=device) as executable:
+        saved = _foreign_memory(executable)
+        try:
+            for name, node, is_inner in _nodes(workflow):
+                if isinstance(node, HostNode) and not (is_inner and backend == "explicit"):
+                    executable.disable(name)
+            clock = time.perf_counter
+            started = clock()
+            for _ in range(_WARM_LAUNCHES):
+                executable.run()
+            each_s = (clock() - started) / _WARM_LAUNCHES
+            times = []
+            for _ in range(max(_WARM_LAUNCHES, min(_LAUNCHES, int(_BUDGET_S / max(each_s, 1e-9))))):
+                started = clock()
+                executable.run()
+                times.append(clock() - started)
+        finally:
+            executable.synchronize()
+            for array, pointer, values in saved:
+                _copy(runtime, array, pointer, values, restore=True)
+    return statistics.median(times) * 1e6
+
+
+def _foreign_memory(executable: Executable) -> list[tuple[ExternalArray, int, np.ndarray[Any, Any]]]:
+    """Return copies of the memory that an Executable may write and does not own."""
+    found: dict[int, ExternalArray] = {}
+    bound = (memory for kept in executable._kept.values() for memory in kept.values())
+    for memory in (*executable._memory.values(), *bound):
+        if isinstance(memory.array, ExternalArray):
+            found[memory.pointer] = memory.array
+    saved = []
+    for pointer, array in found.items():
+        if array.writeable and array.nbytes:
+            values = np.empty(array.nbytes, np.uint8)
+            _copy(executable.runtime, array, pointer, values, restore=False)
+            saved.append((array, pointer, values))
+    return saved
+
+
+def _copy(runtime: Runtime, array: ExternalArray, pointer: int, values: np.ndarray[Any, Any], *, restore: bool) -> None:
+    if array.on_host:
+        memory = memory_view(pointer, array.nbytes, (array.nbytes,), np.dtype(np.uint8))
+        if restore:
+            memory[...] = values
+        else:
+            values[...] = memory
+    elif restore:
+        runtime.memcpy(pointer, values.ctypes.data, array.nbytes, MemcpyKind.HOST_TO_DEVICE)
+    else:
+        runtime.memcpy(values.ctypes.data, pointer, array.nbytes, MemcpyKind.DEVICE_TO_HOST)

@@ -1,0 +1,101 @@
+"""Events, semaphores and memory operations that cannot be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import hipgraphdsl as hg
+
+
+@pytest.fixture
+def g() -> hg.Graph:
+    g = hg.Graph("signals")
+    g.device_array("x", shape=4, dtype="uint32")
+    g.device_array("b", shape=4, dtype="int8")
+    g.device_array("f", shape=4, dtype="float32")
+    return g
+
+
+@pytest.mark.parametrize("event", [None, 3, "", "a/b", object()])
+@pytest.mark.parametrize("method", ["record", "wait"])
+def test_events_have_names(g: hg.Graph, method: str, event: Any) -> None:
+    with pytest.raises(hg.DeclarationError, match="event"):
+        getattr(g, method)(event, name="n")
+    assert len(g) == 0
+
+
+def test_a_wait_for_nothing_and_a_wait_before_the_record_are_warned_of(g: hg.Graph) -> None:
+    g.wait("never", name="w1")
+    g.wait("late", name="w2")
+    g.record("late", after=["w2"], name="r")
+    codes = {(d.code, d.nodes[0]) for d in g.check().warnings}
+    assert ("HG204", "w1") in codes
+    assert ("HG205", "w2") in codes
+
+
+@pytest.mark.parametrize("value", [-1, 2**64, 1.5, "1", True, None])
+@pytest.mark.parametrize("method", ["signal_semaphore", "wait_semaphore"])
+def test_semaphore_values_are_unsigned_64_bit_integers(g: hg.Graph, method: str, value: Any) -> None:
+    with pytest.raises(hg.DeclarationError, match="value is an unsigned 64-bit integer") as caught:
+        getattr(g, method)(hg.Semaphore("s", 1), value, name="n")
+    assert caught.value.node == "n"
+
+
+@pytest.mark.parametrize("semaphore", [None, 3, "", object()])
+def test_semaphores_have_names(g: hg.Graph, semaphore: Any) -> None:
+    with pytest.raises(hg.DeclarationError, match="semaphore"):
+        g.signal_semaphore(semaphore, name="n")
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
+def test_a_semaphore_without_a_handle_is_refused_at_compile_by_name(g: hg.Graph, backend: Any) -> None:
+    g.signal_semaphore("s", name="n")
+    with pytest.raises(hg.DeclarationError, match=r"semaphore 's' has no handle; give hg\.Semaphore\(name, handle\)") as caught:
+        g.compile(runtime="recorder", backend=backend)
+    assert caught.value.node == "n"
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda g: hg.write_value(g.arrays["x"], 1), "takes one 4- or 8-byte integer; 'x' has 4 of uint32; index it"),
+        (lambda g: hg.write_value(g.arrays["b"][0], 1), "'b.0.' has 1 of int8"), (lambda g: hg.wait_value(g.arrays["f"][0], 1), "float32"),
+        (lambda g: hg.write_value(g.arrays["x"][0], 2**32), "integer of 32 bits"), (lambda g: hg.write_value(g.arrays["x"][0], 1.5), "integer of 32 bits"),
+        (lambda g: hg.wait_value(g.arrays["x"][0], 1, "lt"), "op is one of 'eq', 'geq', 'and', 'nor'"), (lambda g: hg.write_value(3, 1), "an element of an array"),
+    ],
+)
+def test_memory_operations_are_on_one_integer(g: hg.Graph, make: Any, text: str) -> None:
+    with pytest.raises(hg.DeclarationError, match=text):
+        make(g)
+
+
+@pytest.mark.parametrize("count", [0, 257])
+def test_memory_operations_come_1_to_256_at_a_time(g: hg.Graph, count: int) -> None:
+    ops = [hg.write_value(g.arrays["x"][0], 1)] * count
+    with pytest.raises(hg.DeclarationError, match="1 to 256 operations"):
+        g.memory_ops(ops, name="n")
+    with pytest.raises(hg.DeclarationError, match="operations made by"):
+        g.memory_ops(["write"], name="n")  # type: ignore[list-item]  # that it is refused is the point
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
+def test_conditionals_are_refused_where_the_runtime_has_none(g: hg.Graph, backend: Any) -> None:
+    body = hg.Graph("body")
+    body.empty()
+    g.conditional("if", g.arrays["x"][0], body, name="maybe")
+    for check in (True, False):
+        with pytest.raises(hg.HipGraphError, match="'maybe'"):
+            g.compile(runtime="recorder", backend=backend, check=check)
+
+
+@pytest.mark.parametrize(
+    ("mode", "bodies", "text"),
+    [("if", 0, "1 to 2 bodies"), ("if", 3, "1 to 2 bodies"), ("while", 2, "1 to 1 bodies"), ("switch", 0, "one or more"), ("until", 1, "if, while or switch")],
+)
+def test_conditionals_have_the_bodies_of_their_mode(g: hg.Graph, mode: Any, bodies: int, text: str) -> None:
+    with pytest.raises(hg.DeclarationError, match=text):
+        g.conditional(mode, g.arrays["x"][0], [hg.Graph(f"b{i}") for i in range(bodies)], name="c")
+    with pytest.raises(hg.DeclarationError, match="condition is one 32-bit integer"):
+        g.conditional("if", g.arrays["b"][0], hg.Graph("body"), name="c")

@@ -1,0 +1,151 @@
+"""Nodes and edges that cannot be: names, `after`, `order`, cycles, nodes of other graphs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import hipgraphdsl as hg
+
+
+@pytest.fixture
+def g() -> hg.Graph:
+    g = hg.Graph("wave")
+    x = g.device_array("x", shape=4, dtype="int32")
+    g.memset(x, 0, name="a")
+    g.memset(x, 1, name="b")
+    return g
+
+
+def refused(g: hg.Graph, call: Any, *texts: str, node: str | None = None) -> None:
+    before = (list(g.dag.nodes), list(g.dag.edges), dict(g.arrays), g._ordered.copy())
+    with pytest.raises(hg.DeclarationError) as caught:
+        call()
+    for text in texts:
+        assert text in str(caught.value)
+    assert caught.value.node == node
+    assert (list(g.dag.nodes), list(g.dag.edges), dict(g.arrays), g._ordered) == before
+    number = sum(node.name.startswith("memset_x") for node in g.nodes)
+    assert g.memset(g.arrays["x"], 2).name == ("memset_x" if not number else f"memset_x_{number + 1}")
+
+
+def test_a_second_node_of_a_name_is_refused(g: hg.Graph) -> None:
+    refused(g, lambda: g.empty(name="a"), "'wave' already has a node 'a'; choose another name", node="a")
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a[0]", " a", "a\t", "n" * 201, 7, ["a"]])
+def test_impossible_node_names_are_refused(g: hg.Graph, name: Any) -> None:
+    refused(g, lambda: g.empty(name=name), "name")
+
+
+@pytest.mark.parametrize("after", [["c"], "c", [None], [3], [["a"]], ["a", "c"]])
+def test_unknown_nodes_in_after_are_named_with_those_that_are_there(g: hg.Graph, after: Any) -> None:
+    with pytest.raises(hg.DeclarationError, match="'wave' has no node .*; its nodes are 'a', 'b'"):
+        g.empty(after=after, name="late")
+    assert "late" not in g
+
+
+def test_after_is_a_list(g: hg.Graph) -> None:
+    refused(g, lambda: g.empty(after=5, name="e"), "after is a list of nodes or of their names (got 5)")
+
+
+def test_a_node_of_another_graph_is_no_predecessor(g: hg.Graph) -> None:
+    other = hg.Graph("other")
+    stranger = other.empty(name="stranger")
+    refused(g, lambda: g.empty(after=[stranger]), "no node 'stranger'", node="stranger")
+
+
+def test_a_node_cannot_wait_for_itself(g: hg.Graph) -> None:
+    refused(g, lambda: g.order("a", "a"), "node 'a' cannot wait for itself", node="a")
+    refused(g, lambda: g.order("a", "c"), "no node 'c'", node="c")
+
+
+@pytest.mark.parametrize("use", ["check", "plan", "compile", "compile_unchecked", "compile_inlined"])
+def test_a_cycle_is_named_node_by_node(g: hg.Graph, use: str) -> None:
+    inner = hg.Graph("inner")
+    inner.alloc("t", 4, "int32")
+    g.child(inner, name="child")
+    g.empty(name="c", after=["b"])
+    g.order("c", "a")
+    ring = "'wave' has a cycle: a -> b -> c -> a"
+    if use == "check":
+        found = [d for d in g.check().errors if d.code == "HG101"]
+        assert "a -> b -> c -> a" in found[0].message
+        assert set(found[0].nodes) == {"a", "b", "c"}
+    elif use == "plan":
+        with pytest.raises(hg.DeclarationError, match=ring):
+            g.plan()
+    elif use == "compile":
+        with pytest.raises(hg.CheckError, match="a -> b -> c -> a"):
+            g.compile(runtime="recorder")
+    else:
+        with pytest.raises(hg.DeclarationError, match=ring):
+            g.compile(runtime="recorder", backend="streams" if use == "compile_inlined" else "explicit", check=False)
+
+
+def test_a_cycle_inside_a_child_is_named_with_the_childs_name() -> None:
+    inner = hg.Graph("inner")
+    inner.empty(name="p")
+    inner.empty(name="q", after=["p"])
+    inner.order("q", "p")
+    g = hg.Graph("outer")
+    g.child(inner, name="child")
+    assert [d.code for d in g.check().errors] == ["HG101"]
+    for backend in ("explicit", "streams"):
+        with pytest.raises(hg.DeclarationError, match=r"'inner' has a cycle: (child/)?p -> (child/)?q -> (child/)?p"):
+            g.compile(runtime="recorder", backend=backend, check=False)  # type: ignore[arg-type]  # one of the backends
+
+
+def test_unknown_nodes_are_looked_up_with_an_error(g: hg.Graph) -> None:
+    with pytest.raises(hg.DeclarationError, match="no node 'z'; its nodes are 'a', 'b'"):
+        g["z"]
+    assert "z" not in g
+
+
+@pytest.mark.parametrize("thing", [None, "a", 3, object()])
+def test_only_models_are_added(g: hg.Graph, thing: Any) -> None:
+    refused(g, lambda: g.add(thing), "takes node models", type(thing).__name__)
+
+
+def test_models_made_by_hand_are_checked_as_declared_ones(g: hg.Graph) -> None:
+    x = g.arrays["x"]
+    with pytest.raises(hg.DeclarationError, match="node 'm': there is no field 'colour'"):
+        hg.MemsetNode(name="m", dst=x, colour=1)
+    with pytest.raises(hg.DeclarationError, match="field 'dst' is missing"):
+        hg.MemsetNode(name="m")
+    with pytest.raises(hg.DeclarationError, match="has no node 'gone'"):
+        g.add(hg.EmptyNode(name="m", after=("gone",)))
+    with pytest.raises(hg.DeclarationError, match="belongs to another graph|has no array"):
+        g.add(hg.MemsetNode(name="m", dst=hg.Graph("o").device_array("x", shape=4, dtype="int32")))
+    assert g.add(hg.MemsetNode(name="m", dst=x, value=3), after=["a"]).after == ("a",)
+
+
+def test_models_are_frozen(g: hg.Graph) -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        g["a"].value = 5  # type: ignore[attr-defined]  # that it is refused is the point
+
+
+def test_ignore_is_a_dict_from_codes_to_reasons(g: hg.Graph) -> None:
+    refused(g, lambda: g.empty(ignore=["HG201"]), "ignore is a dict from codes to reasons")
+    g.empty(name="e", ignore={"HG999": "no such code"})
+    assert any("HG999" in d.message for d in g.check().warnings)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"backend": "magic"}, "no backend 'magic'; backends are 'explicit'"), ({"runtime": "magic"}, "no runtime 'magic'; runtimes are"),
+        ({"lanes": 0}, "lanes is at least 1"), ({"lanes": "some"}, "lanes is 'auto'"), ({"lanes": 1.5}, "lanes is 'auto'"),
+        ({"lanes": True}, "lanes is 'auto'"),
+    ],
+)
+def test_compile_options_that_do_not_exist_are_named(g: hg.Graph, options: Any, text: str) -> None:
+    with pytest.raises(hg.DeclarationError, match=text):
+        g.compile(**{"runtime": "recorder", **options})
+
+
+@pytest.mark.parametrize("target", ["gpu", "amd:", "amd:x", "nvidia:gfx942", "", "cpu:"])
+def test_unknown_targets_name_those_that_are_there(g: hg.Graph, target: str) -> None:
+    with pytest.raises(hg.DeclarationError, match="no target .*; targets are 'cpu'"):
+        g.check(target)
