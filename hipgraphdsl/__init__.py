@@ -40,7 +40,7 @@ from .nodes import (
     write_value,
 )
 from .plan import Plan, Step
-from .runtimes import open_runtime
+from .runtimes import GraphMemory, graph_memory, open_runtime
 from .target import Target
 from .timeline import Timeline
 from .update import explain_update
@@ -68,6 +68,7 @@ __all__ = [
     "ExternalArray",
     "FreeNode",
     "Graph",
+    "GraphMemory",
     "HipError",
     "HipGraphError",
     "HostArray",
@@ -95,6 +96,7 @@ __all__ = [
     "Workflow",
     "__version__",
     "explain_update",
+    "graph_memory",
     "open_runtime",
     "reads",
     "updates",

@@ -404,12 +404,15 @@ class ExternalArray(Array):
         Where the memory is.
     writeable : bool
         Whether nodes may write it.
+    lock : bool
+        Whether host memory is page-locked while an Executable uses it, where the device could not reach it otherwise.
     """
 
     obj: Any = None
     pointer: int = 0
     location: Literal["host", "device"] = "host"
     writeable: bool = True
+    lock: bool = True
 
     kind = "external"
 

@@ -1,5 +1,7 @@
 """The exceptions of hipgraphdsl.
 
+::
+
     HipGraphError
     |-- DeclarationError (also a ValueError)   one call was given something wrong; it left nothing behind
     |-- CheckError                             the whole graph is wrong; carries the Report

@@ -20,9 +20,11 @@ from .backends import Program, Scope, SharedHandles, backend_named
 from .backends.compiled import CompiledPath
 from .backends.callbacks import HostCalls, captured_call, memory_view
 from .backends.operations import CallHost, Launch, Operation, RunChild, bind_external
+from .backends.program import GraphProgram
 from .backends.streams import EagerProgram, LaneStreams
 from .checks import check_workflow
 from .errors import DeclarationError, HipError, HipGraphError, UpdateError, WaitTimeout
+from .graph_memory import GraphMemory
 from .kernels import Module, Symbol
 from .nodes import ChildGraphNode, ConditionalNode, KernelNode, Node, element_bytes
 from .plan import Lanes, Plan, Step, make_plan, suits_copy_kernel
@@ -295,7 +297,7 @@ class Executable:
                 )
             case ExternalArray():
                 pointer = bind_external(array, prefix)
-                registered = array.location == "host" and runtime.host_register(pointer, array.nbytes)
+                registered = array.location == "host" and array.lock and runtime.host_register(pointer, array.nbytes)
                 memory = _Memory(array, pointer, runtime.host_unregister if registered else None, array.obj)
             case _:
                 raise DeclarationError(f"array {name!r} is of an unknown kind {array.kind!r}", array=name)
@@ -956,6 +958,7 @@ class Executable:
             if twin.array.shape == memory.array.shape and twin.array.dtype == memory.array.dtype:
                 other.write(name, self.read(name))
         owners = {memory.pointer: name for name, memory in self._memory.items()}
+        bound: list[str] = []
         for name, (_, parameter) in self._parameters.items():
             value = self._current(name)
             _, twin_parameter = other._parameters.get(name, (None, None))
@@ -972,10 +975,16 @@ class Executable:
                 other._array_argument(name, twin_parameter, memory.array)
             other._bind(name, value)
             other._missing.discard(name)
+            bound.append(name)
         names = {self._steps[i].name for i in self._disabled}
         other._disabled = {step.index for step in other._steps if step.name in names}
-        if not other._missing:
+        if other._program is None:
+            if not other._missing:
+                other._rebuild()
+        elif other._disabled or any(a is not b for a, b in zip(other._steps, other.plan.steps)):
             other._rebuild()
+        else:
+            other._apply(bound)
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
@@ -1060,6 +1069,19 @@ class Executable:
     def handle(self) -> int:
         """The raw hipGraphExec_t; 0 for the streams and serial backends."""
         return self._program.handle if self._program is not None else 0
+
+    @property
+    def graph_handle(self) -> int:
+        """The raw hipGraph_t that `handle` was instantiated from; 0 for the streams and serial backends.
+
+        It belongs to the Executable, and a change that builds the graph again replaces it.
+        """
+        return self._program.graph if isinstance(self._program, GraphProgram) else 0
+
+    @property
+    def graph_memory(self) -> GraphMemory:
+        """What all graphs of the device use and hold for alloc nodes."""
+        return GraphMemory(self.runtime, self.device)
 
     @property
     def stream(self) -> int:

@@ -42,6 +42,7 @@ from .source import (
 
 __all__ = [
     "ArgumentPacker",
+    "ForeignModule",
     "Kernel",
     "KernelParameter",
     "Module",
@@ -256,6 +257,8 @@ def check_argument(param: KernelParameter, value: object, where: str) -> PackedV
         return np.array([_number(dtype, part, param, where) for part in value], dtype).tobytes()
     if dtype.names is not None:
         return _struct_bytes(dtype, value, param, where)
+    if dtype.kind == "V" and isinstance(value, np.void) and value.dtype == dtype:  # bytes whose meaning is not known
+        return value.tobytes()
     number = _number(dtype, value, param, where)
     if dtype.kind == "c" or is_bfloat16(dtype):
         return np.array(number, dtype).tobytes()
@@ -901,6 +904,67 @@ class Module:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             what = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
             raise DeclarationError(f"a stored module cannot be read: {what}") from None
+
+
+class ForeignModule(Module):
+    """One kernel that somebody else has loaded: what a graph that was read back launches, without source or image.
+
+    It exists only in the runtime that it was found in and as long as its owner keeps it loaded. Nothing is known of what it
+    reads and writes, so an array argument is only an address unless it is wrapped in `hg.reads`, `hg.writes` or `hg.updates`.
+
+    Parameters
+    ----------
+    name : str
+        The kernel's name, as the platform tells it.
+    function : int
+        The runtime's handle.
+    owner : Runtime
+        The runtime that it belongs to.
+    sizes : tuple of int or None
+        Bytes of each parameter; None where the platform does not tell, and then it cannot be launched anew.
+    signature : Signature, optional
+        Types of the parameters, where they are known.
+    """
+
+    def __init__(
+        self, name: str, function: int, owner: Any, sizes: tuple[int, ...] | None, signature: Signature | None = None
+    ) -> None:
+        self.function = function
+        self.owner = owner
+        self.sizes = sizes
+        self._source = ""
+        self._options = ()
+        self._structs = {}
+        self._path = None
+        self._image = None
+        self._signatures = {}
+        self._symbols = {}
+        self._name = name
+        self._digest = hashlib.sha256(f"{owner.name}:{function}:{name}".encode()).hexdigest()
+        self._declared = Declarations("", f"kernel {name!r}", (), {})
+        self._made = {name: Kernel(self, name, signature)}
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """The name of its one kernel."""
+        return (self._name,)
+
+    def _make(self, name: str) -> Kernel:
+        raise DeclarationError(f"module {self._name!r} has no kernel {name!r}; its kernels are {self._name!r}", array=name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Refuse: a file could not hold it.
+
+        Raises
+        ------
+        DeclarationError
+            Always; names the kernel.
+        """
+        raise DeclarationError(
+            f"kernel {self._name!r} was read from a graph of runtime {self.owner.name!r}: there is only a handle of it, and a"
+            " file cannot hold that; declare the kernel from its source",
+            array=self._name,
+        )
 
 
 def _initializer_length(tokens: Sequence[Token]) -> int:

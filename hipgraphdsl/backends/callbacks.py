@@ -12,7 +12,7 @@ import numpy as np
 
 from ..arrays import Access, Array, ArrayView, Parameter
 from ..errors import CallbackError, DeclarationError
-from ..nodes import CapturedNode, HostNode, UnboundCallback
+from ..nodes import CapturedNode, ForeignFunction, HostNode, UnboundCallback
 from ..runtimes.base import Runtime
 from .dlpack import capsule
 from .operations import Scope
@@ -77,6 +77,8 @@ class HostCalls:
                 " function})",
                 node=name,
             )
+        if isinstance(node.fn, ForeignFunction):
+            return node.fn.address, node.fn.argument
         values = tuple(scope.value(arg) if isinstance(arg, Parameter) else None for arg in node.args)
         addresses = tuple(scope.address(_view(arg)) if isinstance(arg, (ArrayView, Access)) else 0 for arg in node.args)
         key = (node, values, addresses)
@@ -199,6 +201,12 @@ class CapturedArray:
             "typestr": self.dtype.str,
             "data": (self.ptr, False),
         }
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        if not self._reachable:
+            raise AttributeError("__array_interface__: this is device memory, which NumPy cannot reach")
+        return {**self.__cuda_array_interface__}
 
     @property
     def _reachable(self) -> bool:

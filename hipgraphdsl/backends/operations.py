@@ -15,7 +15,7 @@ import numpy as np
 
 from ..arrays import Access, Array, ArrayView, ExternalArray, Parameter
 from ..errors import DeclarationError, HipError, UpdateError
-from ..kernels import ArgumentPacker, Kernel, KernelParameter, Module, Symbol, check_argument
+from ..kernels import ArgumentPacker, ForeignModule, Kernel, KernelParameter, Module, Symbol, check_argument
 from ..nodes import (
     AllocNode,
     CapturedNode,
@@ -305,6 +305,8 @@ class SharedHandles:
     def load(self, kernels: Mapping[Module, tuple[list[str], list[str]]]) -> None:
         """Compile and load modules, each with the kernels and symbols that will be asked for."""
         for module, (names, symbols) in kernels.items():
+            if isinstance(module, ForeignModule):
+                continue
             if module in self._modules:
                 self._load_more(module, names)
                 continue
@@ -335,6 +337,8 @@ class SharedHandles:
     def function(self, kernel: Kernel, node: KernelNode) -> tuple[int, ArgumentPacker]:
         """Return the function handle of a kernel and what packs its arguments."""
         found = self._functions.get(kernel)
+        if found is None and isinstance(kernel.module, ForeignModule):
+            return self._foreign(kernel.module, node)
         if found is None:
             handle, lowered = self._added.get((kernel.module, kernel.name)) or self._modules[kernel.module]
             function = self.runtime.module_get_function(handle, lowered.get(kernel.name, kernel.name))
@@ -343,6 +347,23 @@ class SharedHandles:
                 return found
             self._functions[kernel] = found
         return found
+
+    def _foreign(self, module: ForeignModule, node: KernelNode) -> tuple[int, ArgumentPacker]:
+        if module.owner is not self.runtime:
+            raise DeclarationError(
+                f"node {node.name!r}: kernel {module.name!r} is loaded in runtime {module.owner.name!r} and in no other; compile for"
+                " that runtime, in the process that it was read in",
+                node=node.name,
+            )
+        packer = ArgumentPacker(node.signature)
+        sizes = tuple(parameter.size for parameter in packer.signature.parameters)
+        if sizes != module.sizes:
+            wanted = "unknown, because the platform does not tell" if module.sizes is None else str(list(module.sizes))
+            raise DeclarationError(
+                f"node {node.name!r}: the bytes of each argument of kernel {module.name!r} are {wanted} (got {list(sizes)})",
+                node=node.name,
+            )
+        return module.function, packer
 
     def symbol(self, symbol: Symbol) -> int:
         """Return the address of a module's variable."""
@@ -371,7 +392,9 @@ class SharedHandles:
         """Return the handle of an event."""
         handle = self._events.get(event)
         if handle is None:
-            handle = self.runtime.shared_event(event.name) if event.shared else self.runtime.event_create(timing=True)
+            handle = event.handle
+            if handle is None:
+                handle = self.runtime.shared_event(event.name) if event.shared else self.runtime.event_create(timing=True)
             self._events[event] = handle
         return handle
 
@@ -389,7 +412,7 @@ class SharedHandles:
             for handle in modules:
                 returned.callback(self.runtime.module_unload, handle)
             for event, handle in events.items():
-                if not event.shared:
+                if not event.shared and event.handle is None:
                     returned.callback(self.runtime.event_destroy, handle)
 
 

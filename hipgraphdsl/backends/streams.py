@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, Optional
 
-from ..arrays import AllocArray
+from ..arrays import AllocArray, ArrayView
 from ..errors import HipError
-from ..nodes import CapturedNode
+from ..nodes import CapturedNode, KernelNode
 from ..plan import Plan, Step
 from ..runtimes.base import CaptureStatus, Runtime
 from .issue import issue
@@ -201,7 +201,9 @@ class EagerProgram(Program):
 def _is_late(step: Step) -> bool:
     if isinstance(step.node, CapturedNode):
         return True
-    return any(isinstance(access.view.root, AllocArray) for access in step.node.accesses)
+    arguments = step.node.args if isinstance(step.node, KernelNode) else ()  # a foreign kernel's are no accesses
+    views = [access.view for access in step.node.accesses] + [arg for arg in arguments if isinstance(arg, ArrayView)]
+    return any(isinstance(view.root, AllocArray) for view in views)
 
 
 class _Issuer(EagerProgram):

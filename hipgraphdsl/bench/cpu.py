@@ -17,7 +17,7 @@ from ..executable import Executable
 from ..graph import Graph
 from ..kernels import Module
 from ..runtimes import open_runtime
-from .measure import Result, percentile, repeat_us, without_gc
+from .measure import Result, add_output_arguments, finish, machine, percentile, repeat_us, without_gc
 from .shapes import chain, kernel, layers
 
 __all__ = ["add_arguments", "main", "run"]
@@ -102,24 +102,21 @@ extern "C" __attribute__((visibility("default"))) void matmul_by_hand(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the benchmark's options."""
     parser.add_argument("--quick", action="store_true", help="fewer repeats, and graphs of 10 000 nodes at most")
-    parser.add_argument("-o", "--output", metavar="FILE", help="also write the figures as .json or .csv")
+    add_output_arguments(parser)
 
 
 def main(args: argparse.Namespace) -> int:
     """Run the benchmark and print its table."""
-    console = Console()
-    with Progress(console=console, transient=True) as progress:
+    with Progress(console=Console(), transient=True) as progress:
         task = progress.add_task("bench cpu", total=None)
         result = run(quick=args.quick, report=lambda what: progress.update(task, description=what))
-    result.print(console)
-    if args.output:
-        result.write(args.output)
+    finish(result, args)
     return 0
 
 
 def run(quick: bool = False, report: Callable[[str], None] = lambda what: None) -> Result:
     """Measure and return all figures."""
-    result = Result("cpu")
+    result = Result("cpu", machine=machine(open_runtime("cpu")))
     report("relaunching 1000 empty kernels")
     _relaunch(result, 200 if quick else 1000)
     report("wave2d and matmul against hand-written loops")

@@ -217,6 +217,8 @@ def run(
             with without_gc():
                 for reason in _compete(sheet, runtime, shape, size, backends, repeats, peers, lanes):
                     skipped.setdefault(reason, []).append(what)
+    if runtime.target.platform == "nvidia":
+        sheet.notes.extend(_aims(sheet))
     for reason, places in skipped.items():
         shown = ", ".join(places) if len(places) <= 6 else f"{len(places)} of {cells} cases"
         sheet.notes.append(f"left out {reason} ({shown})")
@@ -337,6 +339,27 @@ def _compare(rows: dict[str, dict[str, Any]]) -> None:
         if name in ("capture", "explicit") and eager:
             found = [pays_from(_setup_us(row), row["total_us"], _setup_us(other), other["total_us"]) for other in eager]
             row["pays_from"] = "never" if None in found else str(max(n for n in found if n is not None))
+
+
+def _aims(sheet: Sheet) -> list[str]:
+    """Return in sentences how far the explicit backend is from what the project aims for on a GPU."""
+    rows = [
+        row for row in sheet.rows if row["who"] == "explicit" and row["shape"] in ("single", "chain") and row["nodes"] <= 1000
+    ]
+    lines = []
+    for key, what, aim in (
+        ("submit_ratio", "a launch of a chain of at most 1000 nodes, relative to C++", 1.15),
+        ("update_one_ratio", "a launch with one changed parameter, relative to C++", 2.0),
+    ):
+        worst = max((row for row in rows if row.get(key) is not None), key=lambda row: float(row[key]), default=None)
+        if worst:
+            verdict = "reached" if worst[key] <= aim else "missed"
+            lines.append(f"{what}: {worst[key]:.3g} at {worst['nodes']} nodes, aim <= {aim:g}, {verdict}")
+    for row in rows:
+        if row["shape"] == "chain" and row["nodes"] == 1000:
+            verdict = "reached" if row["lower_us"] <= 1.5 else "missed"
+            lines.append(f"lowering a chain of 1000 nodes: {row['lower_us']:.3g} us a node, aim <= 1.5, {verdict}")
+    return lines
 
 
 def _setup_us(row: dict[str, Any]) -> float:

@@ -40,7 +40,7 @@ __all__ = [
     "without_gc",
 ]
 
-_WIDTH_WITHOUT_TERMINAL = 200
+_WIDTH_WITHOUT_TERMINAL = 260
 
 
 @dataclass(frozen=True)
@@ -237,30 +237,30 @@ def markdown_table(heads: Sequence[tuple[str, bool]], rows: Sequence[Sequence[st
 def put_section(path: str, figures: Figures) -> None:
     """Put a table into a Markdown file, in the place of an earlier run of this benchmark on this device.
 
-    Sections stand between two comments that name benchmark and device, so that the text around them can be written by hand. A
-    new one goes behind the last one of the same benchmark, else to the end of the file.
+    A table stands between two comments that name benchmark and device, so that the text around it can be written by hand. A new
+    one goes to the end of the section whose heading is the benchmark's name; without such a heading one is added.
     """
     device = figures.machine.get("device") or figures.machine["cpu"]
     key = f"bench {figures.name}: {device}"
-    first, last = f"<!-- {key} -->", f"<!-- end of {key} -->"
+    first, last = f"<!-- {key} -->\n", f"<!-- end of {key} -->\n"
     machine = {name: value for name, value in figures.machine.items() if name != "device"}
-    body = f"{first}\n**{device}** ({machine_text(machine)})\n\n{figures.to_markdown()}{last}\n"
+    body = f"{first}**{device}** ({machine_text(machine)})\n\n{figures.to_markdown()}{last}"
     file = Path(path)
     text = file.read_text(encoding="utf-8") if file.exists() else ""
-    if first in text and last in text:
-        before, _, rest = text.partition(first)
-        _, _, after = rest.partition(last)
-        text = before + body + after.removeprefix("\n")
+    before, found, rest = text.partition(first)
+    if found and last in rest:
+        file.write_text(before + body + rest.partition(last)[2], encoding="utf-8")
+        return
+    heading = f"## {figures.name.partition(' ')[0]}\n"
+    at = 0 if text.startswith(heading) else text.find("\n" + heading) + 1
+    if not at and not text.startswith(heading):
+        head = text.rstrip("\n") + "\n\n" * bool(text) + heading
+        tail = ""
     else:
-        mark = f"<!-- end of bench {figures.name}: "
-        at = text.rfind(mark)
-        at = len(text) if at < 0 else text.index("\n", at) + 1
-        if at == len(text) and text and mark not in text:
-            body = f"\n## {figures.name}\n\n" + body
-        elif text:
-            body = "\n" + body
-        text = text[:at] + body + text[at:]
-    file.write_text(text, encoding="utf-8")
+        end = text.find("\n## ", at + len(heading) - 1)
+        end = len(text) if end < 0 else end + 1
+        head, tail = text[:end].rstrip("\n") + "\n", text[end:]
+    file.write_text(head + "\n" + body + ("\n" + tail if tail else ""), encoding="utf-8")
 
 
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:

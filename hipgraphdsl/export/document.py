@@ -25,7 +25,7 @@ from ..arrays import (
     Viewable,
 )
 from ..errors import DeclarationError
-from ..kernels import Module, Symbol
+from ..kernels import ForeignModule, Module, Symbol
 from ..nodes import (
     AllocNode,
     CapturedNode,
@@ -118,7 +118,10 @@ class _Writer:
         body = self._workflow(self.root)
         out: dict[str, Data] = {"hipgraphdsl": VERSION, "name": self.root.name}
         out["infer"] = body["infer"]
-        out["modules"] = {key: _module_data(module, key) for module, key in self.modules.items()}
+        out["modules"] = {
+            key: {"foreign": module.owner.name} if isinstance(module, ForeignModule) and not self.strict else _module_data(module, key)
+            for module, key in self.modules.items()
+        }
         out.update((key, value) for key, value in body.items() if key != "infer")
         if self.children:
             out["workflows"] = {key: child for key, _, child in self.children.values()}

@@ -6,7 +6,7 @@ from typing import Union
 
 from .base import Dim3, Node
 from .child import ChildGraphNode, ConditionalNode
-from .host import CapturedNode, HostNode, UnboundCallback, callable_name
+from .host import CapturedNode, ForeignFunction, HostNode, UnboundCallback, callable_name
 from .kernel import KernelNode
 from .memory import AllocNode, FreeNode, MemcpyNode, MemsetNode, copy_geometry, element_bytes
 from .sync import (
@@ -35,6 +35,7 @@ __all__ = [
     "Event",
     "EventRecordNode",
     "EventWaitNode",
+    "ForeignFunction",
     "FreeNode",
     "HostNode",
     "KernelNode",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -9,7 +10,7 @@ from ..arrays import Access, ArrayView, Parameter, Viewable
 from ..errors import DeclarationError
 from .base import Node, as_accesses, lazy
 
-__all__ = ["CapturedNode", "HostNode", "callable_name"]
+__all__ = ["CapturedNode", "ForeignFunction", "HostNode", "callable_name"]
 
 
 def callable_name(fn: Any) -> str:
@@ -116,6 +117,42 @@ class UnboundCallback:
 
     def __repr__(self) -> str:
         return f"UnboundCallback({self.path!r})"
+
+
+class ForeignFunction:
+    """A C function with its argument, as a graph that was read back calls it on the host.
+
+    Attributes
+    ----------
+    address : int
+        Of a function ``void (*)(void*)``.
+    argument : int
+        What it is called with.
+    """
+
+    __slots__ = ("address", "argument", "keep", "label")
+
+    def __init__(self, address: int, argument: int, label: str = "", keep: Any = None) -> None:
+        self.address = address
+        self.argument = argument
+        self.label = label or "c_function"
+        self.keep = keep
+
+    @property
+    def __name__(self) -> str:  # noqa: A003  # shown where a function's own name would be
+        return self.label
+
+    def __call__(self, *_: Any) -> None:
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.address)(self.argument)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ForeignFunction) and (other.address, other.argument) == (self.address, self.argument)
+
+    def __hash__(self) -> int:
+        return hash((self.address, self.argument))
+
+    def __repr__(self) -> str:
+        return f"ForeignFunction({self.address:#x}, {self.argument:#x})"
 
 
 class HostNode(_UserCode):

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..arrays import Access, ArrayView, Parameter, Viewable
 from ..errors import DeclarationError
-from ..kernels import Kernel, KernelParameter, Signature, check_argument
+from ..kernels import ForeignModule, Kernel, KernelParameter, Signature, check_argument
 from .base import Dim3, Node, as_dim3, lazy
 
 __all__ = ["KernelNode"]
@@ -104,11 +104,15 @@ class KernelNode(Node):
 
     @lazy
     def accesses(self) -> tuple[Access, ...]:
-        """One access for each pointer argument; `const T*` is read, `T*` is updated, unless the argument says otherwise."""
+        """One access for each pointer argument; `const T*` is read, `T*` is updated, unless the argument says otherwise.
+
+        Of a foreign kernel only what its arguments say is known.
+        """
         found = []
         signature = self.kernel.signature or self.signature
+        known = not isinstance(self.kernel.module, ForeignModule)
         for parameter, arg in zip(signature.parameters, self.args):
-            if type(arg) is ArrayView:
+            if type(arg) is ArrayView and known:
                 found.append(arg.accessed("read" if parameter.const else "update"))
             elif type(arg) is Access:
                 found.append(arg)

@@ -33,10 +33,13 @@ class Event:
     name : str
     shared : bool
         One event of this name for the whole process and device, so that graphs can wait for each other.
+    handle : int or None
+        An event that is there already (hipEvent_t), used as it is and never destroyed here; files do not hold it.
     """
 
     name: str
     shared: bool = False
+    handle: Optional[int] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,11 @@ import threading
 from typing import cast
 
 from ..errors import DeclarationError, HipGraphError, RuntimeUnavailable
+from ..graph_memory import GraphMemory
 from ..target import calibrated
 from .base import Runtime
 
-__all__ = ["RUNTIMES", "Runtime", "explain_auto", "open_runtime"]
+__all__ = ["RUNTIMES", "GraphMemory", "Runtime", "explain_auto", "graph_memory", "open_runtime"]
 
 # Each module has one class, which is called with the number of the device.
 RUNTIMES = {
@@ -55,6 +56,23 @@ def open_runtime(name: str = "auto", device: int = 0) -> Runtime:
         except RuntimeUnavailable:
             continue
     return _open(_AUTO[-1], device)
+
+
+def graph_memory(runtime: str | Runtime = "auto", device: int = 0) -> GraphMemory:
+    """Return the memory that a device keeps for alloc nodes: used, reserved, their highest values, and `trim()`.
+
+    Parameters
+    ----------
+    runtime : str or Runtime
+        As for `open_runtime`.
+    device : int
+
+    Raises
+    ------
+    RuntimeUnavailable
+        If the runtime is not there.
+    """
+    return GraphMemory(open_runtime(runtime, device) if isinstance(runtime, str) else runtime, device)
 
 
 def explain_auto(device: int = 0) -> list[tuple[str, str]]:

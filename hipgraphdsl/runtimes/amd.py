@@ -10,7 +10,8 @@ import ctypes
 import importlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from ctypes import byref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from typing import Any
 from ..defects import defects_for, with_quirks
 from ..errors import HipError, RuntimeUnavailable
 from ..target import Target
-from .base import CodeObject, MemOp
+from .base import CodeObject, FunctionInfo, MemOp
+from .code_object import read_code_object
 from .hip_abi import MEM_CONDITIONS, HipAbiRuntime
 from .hiprtc import HipRtc, cache_directory
 
@@ -92,6 +94,9 @@ class AmdRuntime(HipAbiRuntime):
         self.binding = binding
         self.device = device
         self._rtc: HipRtc | None = None
+        self._functions: dict[int, tuple[int, str]] = {}
+        """Module and name of the functions that were asked for here."""
+        self._kernel_name = self._name_function(library)
         version = self.runtime_get_version()
         try:
             count = self.get_device_count()
@@ -114,6 +119,13 @@ class AmdRuntime(HipAbiRuntime):
         self.set_device(device)
         self.architecture = self._device_architecture(device)
         self.target = self._device_target(version)
+
+    @staticmethod
+    def _name_function(library: ctypes.CDLL) -> Callable[[int], bytes | None] | None:
+        function = getattr(library, "hipKernelNameRef", None)
+        if function is not None:
+            function.argtypes, function.restype = (ctypes.c_void_p,), ctypes.c_char_p
+        return function
 
     def _device_architecture(self, device: int) -> str:
         properties = ctypes.create_string_buffer(_PROPERTIES_SIZE)
@@ -172,6 +184,30 @@ class AmdRuntime(HipAbiRuntime):
         if self._rtc is None:
             self._rtc = load_hiprtc(self.target.version)
         return self._rtc.compile(source, names, symbols, options, architecture=self.architecture, name=name)
+
+    def module_get_function(self, module: int, name: str) -> int:
+        function = super().module_get_function(module, name)
+        self._functions[function] = (module, name)
+        return function
+
+    def module_unload(self, module: int) -> None:
+        super().module_unload(module)
+        self._functions = {function: found for function, found in self._functions.items() if found[0] != module}
+
+    def func_get_info(self, function: int) -> FunctionInfo:
+        """Return the name, and the parameters of what was loaded here, from the metadata of its code object."""
+        module, name = self._functions.get(function, (0, ""))
+        if not name and self._kernel_name is not None:
+            # What the <<<>>> syntax launches stands in the node as the address of the host's stub.
+            of_symbol = ctypes.c_void_p()
+            if not self._hip.exports("hipGetFuncBySymbol") or self._hip.hipGetFuncBySymbol(byref(of_symbol), function):
+                self._clear_last_error()
+            name = (self._kernel_name(of_symbol.value or function) or b"").decode(errors="replace").removesuffix(".kd")
+        image = self._images.get(module)
+        layout = read_code_object(image).kernels.get(name) if image is not None else None
+        if layout is None:
+            return FunctionInfo(name, None)
+        return FunctionInfo(name, tuple((argument.offset, argument.nbytes) for argument in layout.arguments))
 
     # -- what `info` prints --------------------------------------------------------------------------------------------
     def describe(self) -> dict[str, Any]:

@@ -223,6 +223,7 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "hipModuleLoadData": (_P, _P),
     "hipModuleUnload": (_P,),
     "hipModuleGetFunction": (_P, _P, c_char_p),
+    "hipGetFuncBySymbol": (_P, _P),
     "hipModuleGetGlobal": (_P, _P, _P, c_char_p),
     "hipModuleLaunchKernel": (_P, _U, _U, _U, _U, _U, _U, _U, _P, _P, _P),
     "hipModuleLaunchCooperativeKernel": (_P, _U, _U, _U, _U, _U, _U, _U, _P, _P),

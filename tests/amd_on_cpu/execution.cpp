@@ -17,9 +17,16 @@ using standin::holds;
 using standin::now_ns;
 using standin::value_of;
 
+// Detached threads wait on these until the process is gone, so nothing that they use is ever destroyed: the destructor of a
+// condition variable waits for its waiters, and the process would not end.
+template <class T>
+T& lasting() {
+  return *new T;
+}
+
 // Everything that waits here waits for a signal or an index to change, and all changes are announced in one place.
-std::mutex change_mutex;
-std::condition_variable change;
+std::mutex& change_mutex = lasting<std::mutex>();
+std::condition_variable& change = lasting<std::condition_variable>();
 std::atomic<uint64_t> changes{0};
 
 void announce() {
@@ -62,8 +69,8 @@ struct Handler {
   void* data;
 };
 
-std::mutex handlers_mutex;
-std::list<Handler> handlers;
+std::mutex& handlers_mutex = lasting<std::mutex>();
+std::list<Handler>& handlers = lasting<std::list<Handler>>();
 
 void call_handlers() {
   for (;;) {
@@ -209,8 +216,8 @@ struct Copy {
   hsa_signal_t completion;
 };
 
-std::mutex copies_mutex;
-std::list<Copy> copies;
+std::mutex& copies_mutex = lasting<std::mutex>();
+std::list<Copy>& copies = lasting<std::list<Copy>>();
 
 // One engine: it takes the first copy whose dependencies are met, so that copies which nothing orders overtake one another.
 void run_copies() {

@@ -39,7 +39,8 @@ extern "C" __global__ void fold(int* y, const int* a, const int* b, const int* c
                           + 11u * (unsigned)d[i] + (unsigned)k);
 }
 extern "C" __global__ void place(int* y, int n) {
-  int x = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y * blockDim.y + threadIdx.y, z = blockIdx.z * blockDim.z + threadIdx.z;
+  int x = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y * blockDim.y + threadIdx.y;
+  int z = blockIdx.z * blockDim.z + threadIdx.z;
   int i = (z * gridDim.y * blockDim.y + r) * gridDim.x * blockDim.x + x;
   if (i < n) y[i] = 3 * y[i] + 100 * z + 10 * r + x;
 }
@@ -48,7 +49,9 @@ extern "C" __global__ void typed(double* y, bool flag, signed char a, unsigned s
 }
 extern "C" __global__ void structured(float* y, Params p) { y[threadIdx.x] = y[threadIdx.x] * p.b + p.a + (float)p.c; }
 extern "C" __global__ void looked_up(int* y) { y[threadIdx.x] = 5 * y[threadIdx.x] + table[threadIdx.x % 4]; }
-extern "C" __global__ void add_total(const int* x) { if (threadIdx.x < 4) total[threadIdx.x] = 3 * total[threadIdx.x] + x[threadIdx.x]; }
+extern "C" __global__ void add_total(const int* x) {
+  if (threadIdx.x < 4) total[threadIdx.x] = 3 * total[threadIdx.x] + x[threadIdx.x];
+}
 template <typename T> __global__ void scaled(T* y, T a) { y[threadIdx.x] = y[threadIdx.x] * a + (T)1; }
 """
 
@@ -347,14 +350,21 @@ def kernel_variables(g: hg.Graph, _: Any) -> Case:
         v["total"][...] = 3 * v["total"] + v["x"][:4]
 
     ops = {
-        "fill_table": copy_into("table", "x", ..., slice(4, 8)), "looked_up": looked_up,
-        "reset": copy_into("total", "y", ..., slice(0, 4)), "add_total": add_total, "result": copy_into("result", "total"),
+        "fill_table": copy_into("table", "x", ..., slice(4, 8)),
+        "looked_up": looked_up,
+        "reset": copy_into("total", "y", ..., slice(0, 4)),
+        "add_total": add_total,
+        "result": copy_into("result", "total"),
     }
     return Case(g, ops, hidden={"table": zero, "total": zero})
 
 
 def two_arrays(g: hg.Graph, to: str, origin: str, shape: Any = N) -> tuple[Any, Any]:
-    declare = {"D": g.device_array, "H": g.host_array, "P": lambda *args: g.host_array(*args, pinned=False)}
+    declare: dict[str, Callable[..., Any]] = {
+        "D": g.device_array,
+        "H": g.host_array,
+        "P": lambda *args: g.host_array(*args, pinned=False),
+    }
     return declare[to]("dst", numbers(5, shape)), declare[origin]("src", numbers(6, shape))
 
 
@@ -392,7 +402,8 @@ def memcpy_strided(g: hg.Graph, _: Any) -> Case:
     g.memcpy(dst[1::3], src[:8], name="spread")
     g.memcpy(src[::2], dst[12:], name="gather")
     ops = {
-        "spread": copy_into("dst", "src", np.s_[1::3], np.s_[:8]), "gather": copy_into("src", "dst", np.s_[::2], np.s_[12:]),
+        "spread": copy_into("dst", "src", np.s_[1::3], np.s_[:8]),
+        "gather": copy_into("src", "dst", np.s_[::2], np.s_[12:]),
     }
     return Case(g, ops)
 
@@ -419,9 +430,20 @@ def memcpy_reshaped(g: hg.Graph, _: Any) -> Case:
 
 
 _VALUES: dict[str, tuple[Any, Any]] = {
-    "bool": (True, False), "int8": (-3, 7), "uint8": (200, 0), "int16": (-300, 257), "uint16": (65535, 1), "float16": (1.5, 0.0),
-    "bfloat16": (-2.5, 1.0), "int32": (-70000, 16843009), "uint32": (2**32 - 1, 5), "float32": (0.1, -0.0),
-    "int64": (-(2**40) - 1, 0), "uint64": (2**64 - 1, 2**63 + 1), "float64": (0.1, float("nan")), "complex64": (1 - 2j, 0j),
+    "bool": (True, False),
+    "int8": (-3, 7),
+    "uint8": (200, 0),
+    "int16": (-300, 257),
+    "uint16": (65535, 1),
+    "float16": (1.5, 0.0),
+    "bfloat16": (-2.5, 1.0),
+    "int32": (-70000, 16843009),
+    "uint32": (2**32 - 1, 5),
+    "float32": (0.1, -0.0),
+    "int64": (-(2**40) - 1, 0),
+    "uint64": (2**64 - 1, 2**63 + 1),
+    "float64": (0.1, float("nan")),
+    "complex64": (1 - 2j, 0j),
     "complex128": (0.5 + 3j, 1e300 - 1j),
 }
 
@@ -443,7 +465,9 @@ def _memsets(dtype: str) -> Build:
         g.memset(x[1:, 2:5], other, name="box")
         g.memset(h[::2], value, name="strided")
         ops = {
-            "all": _set_to("x", value), "box": _set_to("x", other, np.s_[1:, 2:5]), "strided": _set_to("h", value, np.s_[::2]),
+            "all": _set_to("x", value),
+            "box": _set_to("x", other, np.s_[1:, 2:5]),
+            "strided": _set_to("h", value, np.s_[::2]),
         }
         sets = [("all", {"value": other}, _set_to("x", other)), ("box", {"value": value}, _set_to("x", value, np.s_[1:, 2:5]))]
         return Case(g, ops, sets=sets)
@@ -489,7 +513,10 @@ def alloc_free(g: hg.Graph, _: Any) -> Case:
         mixed(v["y"], v["x"], 1)
 
     ops = {
-        "zero": _set_to("y", 3), "mix": mix, "copy": copy_into("z", "y"), "out": copy_into("out", "z", np.s_[:8], 1),
+        "zero": _set_to("y", 3),
+        "mix": mix,
+        "copy": copy_into("z", "y"),
+        "out": copy_into("out", "z", np.s_[:8], 1),
         "again": copy_into("x", "z", np.s_[8:], 0),
     }
     sets = [("zero", {"value": -4}, _set_to("y", -4))]
@@ -595,10 +622,17 @@ def child_bound(g: hg.Graph, _: Any) -> Case:
     g.child(_inner(), bind={"x": y[0], "k": k}, name="c")
     g.memcpy(y[1], y[0], name="after")
     ops = {
-        "before": _set_to("y", 8, np.s_[0, :3]), "c": _inner_op("y", "c/own", "k", 0),
+        "before": _set_to("y", 8, np.s_[0, :3]),
+        "c": _inner_op("y", "c/own", "k", 0),
         "after": copy_into("y", "y", 1, 0),
     }
-    return Case(g, ops, ({}, {"k": -5}, {}), defaults={"k": 4}, sets=[("c", {"bind": {"x": y[0], "k": 11}}, _inner_op("y", "c/own", 11, 0))])
+    return Case(
+        g,
+        ops,
+        ({}, {"k": -5}, {}),
+        defaults={"k": 4},
+        sets=[("c", {"bind": {"x": y[0], "k": 11}}, _inner_op("y", "c/own", 11, 0))],
+    )
 
 
 @row("child_used_twice")
@@ -795,7 +829,13 @@ def parameter_scalar(g: hg.Graph, _: Any) -> Case:
     def triple(v: Values, p: Mapping[str, Any]) -> None:
         _tripled(v["h"], p["by"])
 
-    launches = ({"value": 1}, {}, {"k": -9, "by": 4}, {"value": 16843009}, {"value": 0x1234567, "k": 2})
+    launches: Sequence[Mapping[str, Any]] = (
+        {"value": 1},
+        {},
+        {"k": -9, "by": 4},
+        {"value": 16843009},
+        {"value": 0x1234567, "k": 2},
+    )
     return Case(g, {"mix": mix, "back": back, "set": put, "host": triple}, launches, defaults={"k": 2, "by": 3})
 
 

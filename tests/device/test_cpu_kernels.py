@@ -207,6 +207,19 @@ __global__ void halo(float* out, const float* x, int n) {
 __global__ void strided(float* out, const float* x, int n) {
   for (int i = INDEX; i < n; i += blockDim.x * gridDim.x) out[i] = x[i] + 1.0f;
 }
+__global__ void flat(float* out, const float* x, int w, int h) {
+  const int i = (blockIdx.y * blockDim.y + threadIdx.y) * w + blockIdx.x * blockDim.x + threadIdx.x;
+  const int after = min(i + 1, w * h - 1);
+  if (i < w * h) out[i] = x[i] + x[after];
+}
+template <typename T> __global__ void strided_rows(T* out, const T* x, unsigned n, unsigned more) {
+  const unsigned stride = gridDim.x * blockDim.x + more;
+  unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  for (; i <= n - 1; i += stride) {
+    if (x[i] < 0) continue;
+    for (unsigned k = 0; k < 3; ++k) { if (k == 2) break; out[threadIdx.y * n + i] += x[i] + threadIdx.y; }
+  }
+}
 __global__ void private_array(float* out, const float* x, const int* which) {
   float kept[5] = {1, 2, 3, 4, 5};
   kept[which[INDEX]] = x[INDEX];
@@ -240,7 +253,8 @@ __global__ void blockwise(int* out) {
 """
 PLAIN_NAMES = (
     "scale; linear; old_names; helpers; twice_float; twice_long; tpower<float, 3>; tpower<int,2>; tpower<char,1>; "
-    "inner::in_space; clamped; halo; strided; private_array; lambdas; structs; branches; recursive; chosen; blockwise"
+    "inner::in_space; clamped; halo; strided; strided_rows<int>; "
+    "flat; private_array; lambdas; structs; branches; recursive; chosen; blockwise"
 )
 
 
@@ -334,6 +348,26 @@ def test_grid_stride_loop_reaches_every_element(plain: Library) -> None:
     x, out = numbers(1000), np.zeros(1000, "f4")
     plain.run("strided", 2, 64, out, x, i32(1000))
     assert np.array_equal(out, x + f32(1))
+
+
+@pytest.mark.parametrize("block", [(16, 16), (64, 2), (32, 1), (8, 8, 2)])
+def test_index_through_rows_and_columns_is_right(plain: Library, block: tuple[int, ...]) -> None:
+    w, h = 192, 48
+    x, out = numbers(w * h), np.zeros(w * h, "f4")
+    plain.run("flat", (w // block[0], h // block[1]), block, out, x, i32(w), i32(h))
+    assert np.array_equal(out, x + np.append(x[1:], x[-1]))
+
+
+@pytest.mark.parametrize("n", [1, 5, 100, 1000])
+def test_grid_stride_loop_runs_in_every_row_of_a_block(plain: Library, n: int) -> None:
+    x = np.random.default_rng(0).integers(-5, 10, 1000).astype(i32)
+    out = np.zeros((3, n), i32)
+    plain.run("strided_rows<int>", 2, (16, 3), out, x, u32(n), u32(4))
+    row = np.zeros((3, n), i32)
+    reached = np.arange(n) % 36 < 32
+    chosen = reached & (x[:n] >= 0)
+    row[:, chosen] = 2 * (x[:n][chosen] + np.arange(3)[:, None])
+    assert np.array_equal(out, row)
 
 
 def test_private_arrays_are_private(plain: Library) -> None:

@@ -47,15 +47,22 @@ def test_a_second_parameter_of_a_name_is_refused(g: hg.Graph) -> None:
 
 @pytest.mark.parametrize("name", ["", " x", "x[1]", "a/b", "x\n", "x" * 201, 5, None])
 def test_impossible_names_are_refused(g: hg.Graph, name: Any) -> None:
-    refused(lambda: g.device_array(name, shape=3, dtype="int32"), "name" )
+    refused(lambda: g.device_array(name, shape=3, dtype="int32"), "name")
     assert list(g.arrays) == ["u"]
 
 
 @pytest.mark.parametrize(
     ("shape", "text"),
     [
-        (0, "at least 1 (got 0"), ((3, -1), "at least 1 (got -1"), (1.5, "got 1.5"), ("ab", "got 'ab'"), ((2, "x"), "integers"),
-        (True, "got True"), ((1,) * 33, "at most 32 dimensions"), ((2**40, 2**40), "more elements than"), ((2, (3,)), "integers"),
+        (0, "at least 1 (got 0"),
+        ((3, -1), "at least 1 (got -1"),
+        (1.5, "got 1.5"),
+        ("ab", "got 'ab'"),
+        ((2, "x"), "integers"),
+        (True, "got True"),
+        ((1,) * 33, "at most 32 dimensions"),
+        ((2**40, 2**40), "more elements than"),
+        ((2, (3,)), "integers"),
     ],
 )
 def test_impossible_shapes_are_refused(g: hg.Graph, shape: Any, text: str) -> None:
@@ -67,7 +74,20 @@ def test_impossible_shapes_are_refused(g: hg.Graph, shape: Any, text: str) -> No
 
 
 @pytest.mark.parametrize(
-    "dtype", ["object", "U5", "S3", "datetime64[s]", "longdouble", "nonsense", "f4,]", {"names": ["a"]}, [("a", "O")], object(), ("f4", 3)]
+    "dtype",
+    [
+        "object",
+        "U5",
+        "S3",
+        "datetime64[s]",
+        "longdouble",
+        "nonsense",
+        "f4,]",
+        {"names": ["a"]},
+        [("a", "O")],
+        object(),
+        ("f4", 3),
+    ],
 )
 def test_dtypes_that_no_device_has_are_refused(g: hg.Graph, dtype: Any) -> None:
     refused(lambda: g.device_array("x", shape=3, dtype=dtype), "dtype")
@@ -86,8 +106,12 @@ def test_an_array_needs_values_or_shape_and_dtype(g: hg.Graph) -> None:
 @pytest.mark.parametrize(
     ("initial", "options", "text"),
     [
-        ([[1], [2, 3]], {}, "no array"), ([300], {"dtype": "int8"}, "out of bounds for int8"), ([], {}, "at least 1"),
-        ([1, 2], {"shape": 3}, "shape (3,), its initial values (2,)"), (["a"], {"dtype": "float32"}, "'a'"), (object(), {}, "object"),
+        ([[1], [2, 3]], {}, "no array"),
+        ([300], {"dtype": "int8"}, "out of bounds for int8"),
+        ([], {}, "at least 1"),
+        ([1, 2], {"shape": 3}, "shape (3,), its initial values (2,)"),
+        (["a"], {"dtype": "float32"}, "'a'"),
+        (object(), {}, "object"),
     ],
 )
 def test_impossible_initial_values_are_refused(g: hg.Graph, initial: Any, options: Any, text: str) -> None:
@@ -100,11 +124,24 @@ def test_impossible_initial_values_are_refused(g: hg.Graph, initial: Any, option
 @pytest.mark.parametrize(
     ("key", "text"),
     [
-        (6, "u[6]: index 6 is out of range for an extent of 6"), (-7, "index -7"), ((0, 8), "u[0, 8]: index 8 is out of range for an extent of 8"),
-        (slice(0, 7), "u[0:7]: 7 is out of range for an extent of 6"), (slice(-7, 3), "-7 is out of range"), (slice(3, 3), "selects no element"),
-        (slice(4, 2), "selects no element"), (slice(None, None, -1), "steps are positive (got -1)"), (slice(0, 4, 0), "steps are positive"),
-        ((0, 0, 0), "it has 2 dimensions"), (None, "neither an index nor a slice"), (1.0, "neither"), (True, "neither"), ([0, 1], "neither"),
-        (np.array([1, 2]), "neither"), (slice(0, 1.5), "bounds of a slice are integers"), ("x", "neither"), ((..., ...), "neither"),
+        (6, "u[6]: index 6 is out of range for an extent of 6"),
+        (-7, "index -7"),
+        ((0, 8), "u[0, 8]: index 8 is out of range for an extent of 8"),
+        (slice(0, 7), "u[0:7]: 7 is out of range for an extent of 6"),
+        (slice(-7, 3), "-7 is out of range"),
+        (slice(3, 3), "selects no element"),
+        (slice(4, 2), "selects no element"),
+        (slice(None, None, -1), "steps are positive (got -1)"),
+        (slice(0, 4, 0), "steps are positive"),
+        ((0, 0, 0), "it has 2 dimensions"),
+        (None, "neither an index nor a slice"),
+        (1.0, "neither"),
+        (True, "neither"),
+        ([0, 1], "neither"),
+        (np.array([1, 2]), "neither"),
+        (slice(0, 1.5), "bounds of a slice are integers"),
+        ("x", "neither"),
+        ((..., ...), "neither"),
     ],
 )
 def test_views_out_of_range_name_the_array_and_its_shape(g: hg.Graph, key: Any, text: str) -> None:
@@ -141,7 +178,8 @@ def test_read_only_memory_cannot_be_written(g: hg.Graph) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [("stream", "is reserved"), ("a b", "is no Python identifier"), ("1a", "is no Python identifier"), ("", "name")]
+    ("name", "text"),
+    [("stream", "is reserved"), ("a b", "is no Python identifier"), ("1a", "is no Python identifier"), ("", "name")],
 )
 def test_parameters_are_launch_keywords(g: hg.Graph, name: str, text: str) -> None:
     with pytest.raises(hg.DeclarationError, match=text):
@@ -151,7 +189,16 @@ def test_parameters_are_launch_keywords(g: hg.Graph, name: str, text: str) -> No
 
 @pytest.mark.parametrize(
     ("dtype", "default"),
-    [("int8", 128), ("int32", 1.5), ("uint8", -1), ("float32", 1e300), ("float32", "1.5"), ("bool", 2), ("int32", "x"), ("float16", 1j)],
+    [
+        ("int8", 128),
+        ("int32", 1.5),
+        ("uint8", -1),
+        ("float32", 1e300),
+        ("float32", "1.5"),
+        ("bool", 2),
+        ("int32", "x"),
+        ("float16", 1j),
+    ],
 )
 def test_defaults_fit_the_dtype(g: hg.Graph, dtype: str, default: Any) -> None:
     with pytest.raises(hg.DeclarationError, match=r"parameter 'a': default: .* is no value of dtype"):

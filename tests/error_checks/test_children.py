@@ -80,7 +80,12 @@ def test_arrays_inside_children_are_read_by_their_full_names(g: hg.Graph, inner:
     g.child(inner, name="c")
     with g.compile(runtime="recorder") as exe:
         assert exe.read("c/h").tolist() == [0] * 4
-        for name, text in (("c/t", "lives only while the graph runs"), ("c/z", "no array 'c/z'"), ("z/x", "no array"), ("c", "no array")):
+        for name, text in (
+            ("c/t", "lives only while the graph runs"),
+            ("c/z", "no array 'c/z'"),
+            ("z/x", "no array"),
+            ("c", "no array"),
+        ):
             with pytest.raises(hg.DeclarationError, match=text):
                 exe.read(name)
 

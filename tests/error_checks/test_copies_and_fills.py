@@ -32,17 +32,32 @@ def refused(g: hg.Graph, call: Any, *texts: str, node: str | None = None) -> Non
 
 
 def test_copies_keep_the_dtype(g: hg.Graph) -> None:
-    refused(g, lambda: g.memcpy(g.arrays["f"], g.arrays["x"], name="c"), "node 'c': a copy keeps the dtype", "int32", "float32", node="c")
+    refused(
+        g,
+        lambda: g.memcpy(g.arrays["f"], g.arrays["x"], name="c"),
+        "node 'c': a copy keeps the dtype",
+        "int32",
+        "float32",
+        node="c",
+    )
 
 
 def test_copies_keep_the_size(g: hg.Graph) -> None:
     x, h = g.arrays["x"], g.arrays["h"]
-    refused(g, lambda: g.memcpy(x, h[:3], name="c"), "'h[0:3, 0:6]' has shape (3, 6) (72 bytes)", "(96 bytes)", "slice one", node="c")
+    refused(
+        g, lambda: g.memcpy(x, h[:3], name="c"), "'h[0:3, 0:6]' has shape (3, 6) (72 bytes)", "(96 bytes)", "slice one", node="c"
+    )
     refused(g, lambda: g.memcpy(x[:, :3], h[:2].root[:2], name="c"), "slice one", node="c")
 
 
 def test_copies_that_no_pitched_copy_expresses_are_refused(g: hg.Graph) -> None:
-    refused(g, lambda: g.memcpy(g.arrays["x"][:, ::4], g.arrays["h"][:, :2], name="c"), "no single 3-D pitched copy", "split it", node="c")
+    refused(
+        g,
+        lambda: g.memcpy(g.arrays["x"][:, ::4], g.arrays["h"][:, :2], name="c"),
+        "no single 3-D pitched copy",
+        "split it",
+        node="c",
+    )
     big = g.device_array("big", shape=(3, 3, 3, 3), dtype="int32")
     small = g.device_array("small", shape=(2, 2, 2, 2), dtype="int32")
     refused(g, lambda: g.memcpy(small, big[:2, :2, :2, :2], name="c"), "no single 3-D pitched copy", node="c")
@@ -136,7 +151,9 @@ def test_memory_of_a_graph_cannot_be_read_or_written_from_outside(g: hg.Graph) -
     g.free(y)
     with g.compile(runtime="recorder") as exe:
         for call in (lambda: exe.read("y"), lambda: exe.write("y", 0)):
-            with pytest.raises(hg.DeclarationError, match="'y' is made by an alloc node and lives only while the graph runs") as caught:
+            with pytest.raises(
+                hg.DeclarationError, match="'y' is made by an alloc node and lives only while the graph runs"
+            ) as caught:
                 call()
             assert caught.value.array == "y"
         with pytest.raises(hg.DeclarationError, match="no array 'q'; its arrays are 'x', 'h'"):

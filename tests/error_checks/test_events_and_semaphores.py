@@ -61,9 +61,12 @@ def test_a_semaphore_without_a_handle_is_refused_at_compile_by_name(g: hg.Graph,
     ("make", "text"),
     [
         (lambda g: hg.write_value(g.arrays["x"], 1), "takes one 4- or 8-byte integer; 'x' has 4 of uint32; index it"),
-        (lambda g: hg.write_value(g.arrays["b"][0], 1), "'b.0.' has 1 of int8"), (lambda g: hg.wait_value(g.arrays["f"][0], 1), "float32"),
-        (lambda g: hg.write_value(g.arrays["x"][0], 2**32), "integer of 32 bits"), (lambda g: hg.write_value(g.arrays["x"][0], 1.5), "integer of 32 bits"),
-        (lambda g: hg.wait_value(g.arrays["x"][0], 1, "lt"), "op is one of 'eq', 'geq', 'and', 'nor'"), (lambda g: hg.write_value(3, 1), "an element of an array"),
+        (lambda g: hg.write_value(g.arrays["b"][0], 1), "'b.0.' has 1 of int8"),
+        (lambda g: hg.wait_value(g.arrays["f"][0], 1), "float32"),
+        (lambda g: hg.write_value(g.arrays["x"][0], 2**32), "integer of 32 bits"),
+        (lambda g: hg.write_value(g.arrays["x"][0], _half()), "integer of 32 bits"),
+        (lambda g: hg.wait_value(g.arrays["x"][0], 1, "lt"), "op is one of 'eq', 'geq', 'and', 'nor'"),
+        (lambda g: hg.write_value(3, 1), "an element of an array"),
     ],
 )
 def test_memory_operations_are_on_one_integer(g: hg.Graph, make: Any, text: str) -> None:
@@ -92,10 +95,20 @@ def test_conditionals_are_refused_where_the_runtime_has_none(g: hg.Graph, backen
 
 @pytest.mark.parametrize(
     ("mode", "bodies", "text"),
-    [("if", 0, "1 to 2 bodies"), ("if", 3, "1 to 2 bodies"), ("while", 2, "1 to 1 bodies"), ("switch", 0, "one or more"), ("until", 1, "if, while or switch")],
+    [
+        ("if", 0, "1 to 2 bodies"),
+        ("if", 3, "1 to 2 bodies"),
+        ("while", 2, "1 to 1 bodies"),
+        ("switch", 0, "one or more"),
+        ("until", 1, "if, while or switch"),
+    ],
 )
 def test_conditionals_have_the_bodies_of_their_mode(g: hg.Graph, mode: Any, bodies: int, text: str) -> None:
     with pytest.raises(hg.DeclarationError, match=text):
         g.conditional(mode, g.arrays["x"][0], [hg.Graph(f"b{i}") for i in range(bodies)], name="c")
     with pytest.raises(hg.DeclarationError, match="condition is one 32-bit integer"):
         g.conditional("if", g.arrays["b"][0], hg.Graph("body"), name="c")
+
+
+def _half() -> Any:
+    return 0.5

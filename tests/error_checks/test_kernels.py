@@ -48,10 +48,19 @@ def refused(g: hg.Graph, call: Any, *texts: str, node: str | None = "k") -> None
 @pytest.mark.parametrize(
     ("grid", "block", "text"),
     [
-        (0, 1, "grid.0 must be at least 1 (got 0)"), (1, 0, "block.0 must be at least 1 (got 0)"), ((1, 0), 1, "grid.1 must be at least 1"),
-        (1, (1, 1, -2), "block.2 must be at least 1 (got -2)"), (1, 1025, "at most 1024 threads (got 1025"), (1, (32, 33), "32 x 33 x 1 = 1056"),
-        (2**32, 1, "less than 2**32"), (1.5, 1, "grid.0 is an integer (got 1.5)"), ("1", 1, "grid.0 is an integer"), (True, 1, "got True"),
-        ((), 1, "one to three axes (got 0)"), ((1, 1, 1, 1), 1, "one to three axes (got 4)"), (None, 1, "grid.0 is an integer (got None)"),
+        (0, 1, "grid.0 must be at least 1 (got 0)"),
+        (1, 0, "block.0 must be at least 1 (got 0)"),
+        ((1, 0), 1, "grid.1 must be at least 1"),
+        (1, (1, 1, -2), "block.2 must be at least 1 (got -2)"),
+        (1, 1025, "at most 1024 threads (got 1025"),
+        (1, (32, 33), "32 x 33 x 1 = 1056"),
+        (2**32, 1, "less than 2**32"),
+        (1.5, 1, "grid.0 is an integer (got 1.5)"),
+        ("1", 1, "grid.0 is an integer"),
+        (True, 1, "got True"),
+        ((), 1, "one to three axes (got 0)"),
+        ((1, 1, 1, 1), 1, "one to three axes (got 4)"),
+        (None, 1, "grid.0 is an integer (got None)"),
     ],
 )
 def test_extents_are_from_one_up(g: hg.Graph, grid: Any, block: Any, text: str) -> None:
@@ -66,10 +75,16 @@ def test_extents_may_be_integer_scalars_only(g: hg.Graph) -> None:
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        ((), "takes 3 arguments (float* x, float a, int n), got 0"), (("x", 1.0), "got 2"), (("x", 1.0, 4, 5), "got 4"),
-        ((3, 1.0, 4), "argument 'x' of kernel 'scale' is float*"), ((None, 1.0, 4), "got NoneType None"),
-        (("i", 1.0, 4), "has dtype int32"), (("page", 1.0, 4), "pageable host memory"), (("x", 1.0, "i"), "a value; got the array 'i'"),
-        (("x", "n", 4), "is float, parameter 'n' is int32"), (("x", 1.0, "a"), "dtype='int32'"),
+        ((), "takes 3 arguments (float* x, float a, int n), got 0"),
+        (("x", 1.0), "got 2"),
+        (("x", 1.0, 4, 5), "got 4"),
+        ((3, 1.0, 4), "argument 'x' of kernel 'scale' is float*"),
+        ((None, 1.0, 4), "got NoneType None"),
+        (("i", 1.0, 4), "has dtype int32"),
+        (("page", 1.0, 4), "pageable host memory"),
+        (("x", 1.0, "i"), "a value; got the array 'i'"),
+        (("x", "n", 4), "is float, parameter 'n' is int32"),
+        (("x", 1.0, "a"), "dtype='int32'"),
     ],
 )
 def test_arguments_have_the_count_and_kind_of_the_signature(g: hg.Graph, args: tuple[Any, ...], text: str) -> None:
@@ -81,9 +96,16 @@ def test_arguments_have_the_count_and_kind_of_the_signature(g: hg.Graph, args: t
 @pytest.mark.parametrize(
     ("a", "n", "text"),
     [
-        ("1", 4, "takes a float (got '1'"), (1j, 4, "takes a float"), (None, 4, "takes a float"), (True, 4, "takes a float (got True"),
-        (1e39, 4, "a number that float32 can hold"), (1.0, 4.0, "takes an int (got 4.0"), (1.0, 2**31, "from -2147483648 to 2147483647"),
-        (1.0, -(2**31) - 1, "an int from"), (1.0, "4", "takes an int"), (1.0, np.int64(2**40), "an int from"),
+        ("1", 4, "takes a float (got '1'"),
+        (1j, 4, "takes a float"),
+        (None, 4, "takes a float"),
+        (True, 4, "takes a float (got True"),
+        (1e39, 4, "a number that float32 can hold"),
+        (1.0, 4.0, "takes an int (got 4.0"),
+        (1.0, 2**31, "from -2147483648 to 2147483647"),
+        (1.0, -(2**31) - 1, "an int from"),
+        (1.0, "4", "takes an int"),
+        (1.0, np.int64(2**40), "an int from"),
     ],
 )
 def test_values_have_the_kind_and_range_of_the_signature(g: hg.Graph, a: Any, n: Any, text: str) -> None:
@@ -95,7 +117,12 @@ def test_values_have_the_kind_and_range_of_the_signature(g: hg.Graph, a: Any, n:
 
 
 def test_strided_views_are_no_kernel_arguments(g: hg.Graph) -> None:
-    refused(g, lambda: g.kernel(m["scale"], 1, 8, (g.arrays["x"][::2], 1.0, 8), name="k"), "'x[0:63:2]' is not contiguous", "copy the view")
+    refused(
+        g,
+        lambda: g.kernel(m["scale"], 1, 8, (g.arrays["x"][::2], 1.0, 8), name="k"),
+        "'x[0:63:2]' is not contiguous",
+        "copy the view",
+    )
 
 
 def test_vectors_have_whole_and_aligned_arrays(g: hg.Graph) -> None:
@@ -115,8 +142,27 @@ def test_a_const_argument_is_not_written(g: hg.Graph) -> None:
 
 @pytest.mark.parametrize(
     ("position", "value"),
-    [(1, 2), (1, "x"), (2, 128), (2, -129), (3, 256), (3, -1), (4, 2**15), (5, 2**32), (5, -1), (6, 2**63), (7, -1), (7, 2**64), (8, "x"),
-     (9, (1, 2, 3)), (9, 1.0), (9, "abcd"), (10, (1,)), (10, 5), (10, {"a": 1})],
+    [
+        (1, 2),
+        (1, "x"),
+        (2, 128),
+        (2, -129),
+        (3, 256),
+        (3, -1),
+        (4, 2**15),
+        (5, 2**32),
+        (5, -1),
+        (6, 2**63),
+        (7, -1),
+        (7, 2**64),
+        (8, "x"),
+        (9, (1, 2, 3)),
+        (9, 1.0),
+        (9, "abcd"),
+        (10, (1,)),
+        (10, 5),
+        (10, {"a": 1}),
+    ],
 )
 def test_values_fit_their_parameter(g: hg.Graph, position: int, value: Any) -> None:
     x = g.arrays["x"]

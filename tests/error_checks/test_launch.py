@@ -57,18 +57,33 @@ def test_a_parameter_without_default_is_asked_for_by_name(exe: hg.Executable) ->
 
 @pytest.mark.parametrize("name", ["b", "A", "x", "f", "name", "params"])
 def test_an_unknown_parameter_names_those_that_are_there(exe: hg.Executable, name: str) -> None:
-    refused(exe, {"a": 1.0, name: 1}, f"'launch' has no parameter {name!r}; its parameters are 'a', 'n', 'blocks', 'threads', 'p'")
+    refused(
+        exe, {"a": 1.0, name: 1}, f"'launch' has no parameter {name!r}; its parameters are 'a', 'n', 'blocks', 'threads', 'p'"
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [
-        ("n", 2**31, "is no value of dtype int32"), ("n", 1.5, "it is no integer"), ("n", "1", "dtype int32"), ("n", None, "dtype int32"),
-        ("n", True, "it is no integer"), ("a", 1e39, "is no value of dtype float32"), ("a", 1j, "it is complex"), ("a", "1", "dtype float32"),
-        ("a", [1.0], "dtype float32"), ("a", np.zeros(3), "dtype float32"), ("blocks", 0, "must be at least 1 (got 0)"),
-        ("blocks", -1, "must be at least 1"), ("threads", 1000, "at most 1024 threads"), ("p", 3.0, "no memory that can be shared"),
-        ("p", "small", "takes float32[8] (got float32[4])"), ("p", "gone", "no array 'gone'"), ("p", "t", "lives only while the graph runs"),
-        ("p", np.zeros(8), "takes float32[8] (got float64[8])"), ("p", None, "memory"),
+        ("n", 2**31, "is no value of dtype int32"),
+        ("n", 1.5, "it is no integer"),
+        ("n", "1", "dtype int32"),
+        ("n", None, "dtype int32"),
+        ("n", True, "it is no integer"),
+        ("a", 1e39, "is no value of dtype float32"),
+        ("a", 1j, "it is complex"),
+        ("a", "1", "dtype float32"),
+        ("a", [1.0], "dtype float32"),
+        ("a", np.zeros(3), "dtype float32"),
+        ("blocks", 0, "must be at least 1 (got 0)"),
+        ("blocks", -1, "must be at least 1"),
+        ("threads", 1000, "at most 1024 threads"),
+        ("p", 3.0, "no memory that can be shared"),
+        ("p", "small", "takes float32[8] (got float32[4])"),
+        ("p", "gone", "no array 'gone'"),
+        ("p", "t", "lives only while the graph runs"),
+        ("p", np.zeros(8), "takes float32[8] (got float64[8])"),
+        ("p", None, "memory"),
     ],
 )
 def test_values_are_of_the_parameters_kind(exe: hg.Executable, name: str, value: Any, text: str) -> None:
@@ -110,7 +125,9 @@ def test_events_that_no_node_records_have_no_time(exe: hg.Executable) -> None:
 
 @pytest.mark.parametrize("call", ["disable", "enable", "set"])
 def test_unknown_nodes_are_named_with_those_that_are_there(exe: hg.Executable, call: str) -> None:
-    with pytest.raises(hg.UpdateError, match=f"{call}: graph 'launch' has no node 'z'; its nodes are 'alloc_t', 'free_t', 'f'") as caught:
+    with pytest.raises(
+        hg.UpdateError, match=f"{call}: graph 'launch' has no node 'z'; its nodes are 'alloc_t', 'free_t', 'f'"
+    ) as caught:
         getattr(exe, call)("z")
     assert caught.value.node == "z"
 

@@ -35,8 +35,11 @@ def test_only_callables_are_called(g: hg.Graph, method: str, fn: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"args": 5}, r"args is a tuple \(got 5\)"), ({"args": "h"}, "args is a tuple"), ({"reads": 5}, "reads is a list of arrays"),
-        ({"reads": [5]}, r"an array in reads= is expected"), ({"writes": ["h"]}, r"an array in writes= is expected"),
+        ({"args": 5}, r"args is a tuple \(got 5\)"),
+        ({"args": "h"}, "args is a tuple"),
+        ({"reads": 5}, "reads is a list of arrays"),
+        ({"reads": [5]}, r"an array in reads= is expected"),
+        ({"writes": ["h"]}, r"an array in writes= is expected"),
         ({"reads": [None]}, "is expected"),
     ],
 )

@@ -130,7 +130,9 @@ def steps(draw: Any, kind: str | None = None) -> Step:
         if rows == 1:
             columns = _extent(draw, SHAPE[1], draw(st.integers(1, SHAPE[1])), 1)
         to, origin = draw(st.permutations(NAMES))[:2]
-        return Step(kind, (to, (slice(first, first + rows, 1), columns)), (origin, (slice(second, second + rows, 1), columns)), by)
+        return Step(
+            kind, (to, (slice(first, first + rows, 1), columns)), (origin, (slice(second, second + rows, 1), columns)), by
+        )
     names = HOST if kind == "call" else NAMES
     to, origin = draw(st.permutations(names))[:2]
     shape = (draw(st.integers(1, SHAPE[0])), draw(st.integers(1, SHAPE[1])))

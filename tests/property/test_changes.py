@@ -26,7 +26,7 @@ class Model:
         self.number = 5
 
     def graph(self) -> hg.Graph:
-        g = declared()
+        g: hg.Graph = declared()
         p = g.param("p", "int32", 5)
         for i, step in enumerate(self.steps):
             step.declare(g, f"n{i}", p if self.numbers[i] else None)
@@ -65,8 +65,7 @@ def play(data: Any, program: list[Step], backend: Any, actions: int) -> None:
                 number = exe.workflow.parameters["p"] if model.numbers[i] else None
                 try:
                     exe.set(f"n{i}", **model.steps[i].fields(dict(arrays), number))
-                except hg.UpdateError as error:
-                    assert error.node == f"n{i}"
+                except hg.UpdateError:  # what it touches is not ordered by the graph's edges
                     model.steps[i] = before
             elif action == "enable":
                 exe.enable(f"n{i}")

@@ -58,9 +58,7 @@ def test_the_checks_find_each_race_when_nothing_is_inferred(program: list[Step])
     for i, step in enumerate(program):
         step.declare(bare, f"n{i}")
     pairs = {frozenset(d.nodes) for d in bare.check().errors}
-    wanted = {
-        frozenset((f"n{i}", f"n{j}")) for j in range(len(program)) for i in range(j) if conflict(program[i], program[j])
-    }
+    wanted = {frozenset((f"n{i}", f"n{j}")) for j in range(len(program)) for i in range(j) if conflict(program[i], program[j])}
     assert pairs == wanted
 
 

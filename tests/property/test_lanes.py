@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from typing import Any
 
 import networkx as nx
@@ -44,7 +45,7 @@ def check_lanes(plan: Plan) -> None:
     closure = nx.transitive_closure_dag(as_dag(plan))
     for number, lane in enumerate(plan.lanes):
         assert all(plan.steps[i].lane == number for i in lane)
-        assert all(closure.has_edge(a, b) for a, b in zip(lane, lane[1:]))
+        assert all(closure.has_edge(a, b) for a, b in pairwise(lane))
     assert all(d < step.index for step in plan.steps for d in step.deps)
 
 

@@ -14,14 +14,14 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ...errors import HipGraphError, RuntimeUnavailable
 from ...target import Target
-from ..base import CodeObject
+from ..base import CodeObject, FunctionInfo
 from ..hip_abi import ERROR_NOT_READY, HipAbiRuntime
 from .compiler import ABI_VERSION, BuildFailed, build, cache_dir, find_compiler
 
@@ -39,6 +39,7 @@ _EXTENSIONS: dict[str, tuple[Any, ...]] = {
     "hgcpuSetSchedule": (c_uint64, c_int),
     "hgcpuGraphExecProfile": (c_void_p, c_int),
     "hgcpuGraphExecTimes": (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p),
+    "hgcpuFunctionInfo": (c_void_p, c_void_p, c_void_p, c_void_p),
     "hgcpuSemaphoreCreate": (c_void_p, c_uint64),
     "hgcpuSemaphoreDestroy": (c_void_p,),
     "hgcpuSemaphoreValue": (c_void_p, c_void_p),
@@ -180,6 +181,17 @@ class CpuRuntime(HipAbiRuntime):
         from .rtc import compile_kernels
 
         return compile_kernels(source, names, symbols, options, name=name)
+
+    def func_get_info(self, function: int) -> FunctionInfo:
+        name, count, sizes = c_char_p(), c_uint(), ctypes.POINTER(c_uint32)()
+        self._extension("hgcpuFunctionInfo", function, byref(name), byref(count), byref(sizes))
+        parameters, at = [], 0
+        for size in sizes[: count.value]:
+            align = min(size & -size, 16)  # as the library reads packed arguments
+            at = -(-at // align) * align
+            parameters.append((at, size))
+            at += size
+        return FunctionInfo((name.value or b"").decode(), tuple(parameters))
 
     # -- waiting ---------------------------------------------------------------------------------------------------
     def stream_synchronize(self, stream: int) -> None:

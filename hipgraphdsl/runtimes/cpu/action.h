@@ -196,8 +196,9 @@ struct Action {
       hipMemAllocNodeParams given;
     } memory;
     struct {
-      uint32_t count;
+      uint32_t count, given_count;
       Step* list;
+      void* given;  // operations as they were given; or the handles of semaphores, and their parameters behind them
     } steps;
   };
   Action() { memset(static_cast<void*>(&copy), 0, sizeof copy); }
@@ -235,6 +236,7 @@ inline void action_release(Action* a) {
         if (a->steps.list[i].semaphore) semaphore_release(a->steps.list[i].semaphore);
       }
       free(a->steps.list);
+      free(a->steps.given);
       break;
     default:
       break;
@@ -354,7 +356,11 @@ inline int action_semaphores(Action** out, int type, const hipExternalSemaphoreN
     if (!find<Semaphore>(p.extSemArray[i])) return hipErrorInvalidHandle;
   }
   Action* a = action_new(type);
-  a->steps.count = p.numExtSems;
+  a->steps.count = a->steps.given_count = p.numExtSems;
+  size_t handles = p.numExtSems * sizeof(Handle), params = p.numExtSems * sizeof(hipExternalSemaphoreParams);
+  a->steps.given = must_alloc(handles + params);
+  memcpy(a->steps.given, p.extSemArray, handles);
+  memcpy(static_cast<char*>(a->steps.given) + handles, p.paramsArray, params);
   a->steps.list = static_cast<Step*>(must_alloc(p.numExtSems * sizeof(Step)));
   for (unsigned i = 0; i < p.numExtSems; ++i) {
     Semaphore* s = find<Semaphore>(p.extSemArray[i]);
@@ -375,6 +381,9 @@ inline int action_memory_ops(Action** out, unsigned count, const hipStreamBatchM
     if ((op == 1 || op == 4) && (ops[i].flags & 0x3fffffff) > 3) return hipErrorInvalidValue;
   }
   Action* a = action_new(hipGraphNodeTypeBatchMemOp);
+  a->steps.given_count = count;
+  a->steps.given = must_alloc(count * sizeof *ops);
+  memcpy(a->steps.given, ops, count * sizeof *ops);
   a->steps.list = static_cast<Step*>(must_alloc(count * sizeof(Step)));
   for (unsigned i = 0; i < count; ++i) {
     int op = ops[i].operation;

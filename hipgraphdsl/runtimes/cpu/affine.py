@@ -21,9 +21,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ...source import Token, closing_angle, closing_index, spell, split_commas
-from .body import NotUnderstood, Statement, read_statements, split_declaration
+from .body import NotUnderstood, Statement, changes, for_header, read_statements, split_declaration
 
-__all__ = ["Lines", "find_lines", "is_wide_integer"]
+__all__ = ["Lines", "Stride", "find_lines", "is_wide_integer"]
 
 _WIDE_INTEGERS: Final = frozenset(
     {
@@ -70,6 +70,27 @@ _OTHER: Final = _Class("other", 2)
 
 
 @dataclass(frozen=True, slots=True)
+class Stride:
+    """A loop that is all the rest of a kernel: ``for (i = line; i < bound; i += step) body``.
+
+    It is turned inside out: each round of it runs for all threads before the next, so that they read memory in order.
+
+    Attributes
+    ----------
+    start : int
+        Offset of ``for``.
+    init, condition, step, body : tuple of int
+        Offsets of the parts in the source; `init` is empty where the variable was declared before.
+    """
+
+    start: int
+    init: tuple[int, int]
+    condition: tuple[int, int]
+    step: tuple[int, int]
+    body: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Lines:
     """What `find_lines` found.
 
@@ -89,6 +110,8 @@ class Lines:
         Whether they differ between rows of a block, because they depend on threadIdx.y or z.
     across : bool
         Whether they go on through the blocks of a row of the grid and nothing else asks for threadIdx.x or blockIdx.x.
+    stride : Stride or None
+        The loop over the one index in `names`, where that is the rest of the kernel.
     """
 
     names: tuple[str, ...]
@@ -98,6 +121,7 @@ class Lines:
     consts: tuple[Token, ...]
     per_row: bool
     across: bool
+    stride: Stride | None = None
 
 
 def is_wide_integer(kind: Sequence[Token]) -> bool:
@@ -133,27 +157,50 @@ def find_lines(body: Sequence[Token], integers: Iterable[str], context: Iterable
         statements = read_statements(body)
     except NotUnderstood:
         return None
-    classes = dict.fromkeys(integers, _SAME)
+    known = dict.fromkeys(integers, _SAME)
+    asked = frozenset({*_INDICES, *_AXES, *context})
+    found = _find(body, statements, dict(known), asked, loop=True)
+    if found is None or found.stride is None:
+        found = _find(body, statements, dict(known), asked, loop=False)
+    return found
+
+
+def _find(
+    body: Sequence[Token], statements: Sequence[Statement], classes: dict[str, _Class], asked: frozenset[str], loop: bool
+) -> Lines | None:
+    """Find lines; with `loop`, only where a loop over one is all that follows."""
     types: dict[str, str] = {}
     assignments: list[_Assignment] = []
-    for statement in statements:
-        try:
-            found = _assignments(statement, classes)
-        except NotUnderstood:
-            break
-        if found is None:
-            break
+    stride: Stride | None = None
+
+    def follow(found: Sequence[_Assignment]) -> None:
         for item in found:
             kind = _class_of(item.values, classes) if item.values else _OTHER
             if item.operator:
                 kind = _sum(classes.get(item.name, _OTHER), kind, item.operator)
             classes[item.name] = replace(kind, extent=False, index=False) if item.type else _OTHER
             types.setdefault(item.name, item.type)
-        assignments += found
+        assignments.extend(found)
+
+    looped = ""
+    for n, statement in enumerate(statements):
+        try:
+            found = _assignments(statement, classes)
+            if found is None:
+                if loop and statement.kind == "for" and n == len(statements) - 1:
+                    follow(_loop_declares(statement, classes))
+                    looped, stride = _stride(statement, classes)
+                break
+        except NotUnderstood:
+            break
+        follow(found)
+    if loop and stride is None:
+        return None
     last = {item.name: n for n, item in enumerate(assignments)}
-    asked = frozenset({*_INDICES, *_AXES, *context})
     wanted = [name for name in last if classes[name].kind in ("line", "clamped") and classes[name].blocks == 1]
     across = bool(wanted) and _nothing_else(body, assignments, last, frozenset(wanted), asked)
+    if loop and (not across or wanted != [looped]):
+        return None
     if not across:
         wanted = [name for name in last if classes[name].kind == "clamped"]
     end_of = {name: assignments[last[name]].end for name in wanted}
@@ -173,7 +220,57 @@ def find_lines(body: Sequence[Token], integers: Iterable[str], context: Iterable
         tuple(t for item in assignments if item.name in used for t in item.consts),
         bool(rows & used),
         across,
+        stride,
     )
+
+
+def _loop_declares(statement: Statement, classes: dict[str, _Class]) -> list[_Assignment]:
+    """Return the variable that the head of a loop declares, as an assignment of the prefix."""
+    init, _, _ = for_header(statement)
+    if not init:
+        return []
+    declared = split_declaration(init)
+    if declared is None or len(declared) != 1:
+        raise NotUnderstood
+    found = _assignments(Statement("simple", [*init, init[-1]]), classes)
+    if found is None:
+        raise NotUnderstood
+    return found
+
+
+def _stride(statement: Statement, classes: dict[str, _Class]) -> tuple[str, Stride]:
+    """Read ``for (i = line; i < bound; i += step) body``; raises NotUnderstood where it is another loop."""
+    declared, condition, step = for_header(statement)
+    texts = [t.text for t in step]
+    if len(texts) < 3 or texts[1] != "+=" or len(condition) < 3 or condition[0].text != texts[0]:
+        raise NotUnderstood
+    name = texts[0]
+    alike = [_class_of(tuple(part), classes) for part in (condition[2:], step[2:])]
+    if condition[1].text not in ("<", "<=") or any(c.kind != "same" or c.blocks for c in alike):
+        raise NotUnderstood
+    if name not in classes or classes[name].kind != "line":
+        raise NotUnderstood
+    body = statement.children[0]
+    for inner in body.walk():
+        if inner.kind in ("return", "other") or any(t.text in ("return", "goto") for t in inner.tokens):
+            raise NotUnderstood
+    if _breaks(body) or changes(body.tokens, name, True, False):
+        raise NotUnderstood
+
+    def span(tokens: Sequence[Token]) -> tuple[int, int]:
+        return (tokens[0].start, tokens[-1].end) if tokens else (0, 0)
+
+    found = Stride(statement.tokens[0].start, span(declared), span(condition), span(step), span(body.tokens))
+    return name, found
+
+
+def _breaks(statement: Statement) -> bool:
+    """Return whether the statement breaks out of the loop around it."""
+    if statement.kind in ("for", "while", "do"):
+        return False
+    if statement.kind == "jump" and statement.tokens[0].text == "break":
+        return True
+    return any(_breaks(child) for child in statement.children)
 
 
 def _axes(tokens: Sequence[Token]) -> set[tuple[str, str]]:

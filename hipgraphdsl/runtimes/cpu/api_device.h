@@ -380,6 +380,28 @@ API int hipFreeAsync(void* pointer, Handle stream) {
   a->memory.given.dptr = pointer;
   return stream_put(s, a);
 }
+API int hipMemGetAddressRange(void** base, size_t* bytes, void* pointer) {
+  ENTER();
+  void* start;
+  size_t count;
+  Origin origin;
+  REQUIRE(memory_around(pointer, &start, &count, &origin), hipErrorNotFound);
+  if (base) *base = start;
+  if (bytes) *bytes = count;
+  return hipSuccess;
+}
+API int hipPointerGetAttributes(hipPointerAttribute_t* attributes, const void* pointer) {
+  ENTER();
+  REQUIRE(attributes && pointer, hipErrorInvalidValue);
+  void* start;
+  size_t count;
+  Origin origin;
+  REQUIRE(memory_around(pointer, &start, &count, &origin), hipErrorInvalidValue);
+  void* same = const_cast<void*>(pointer);
+  bool host = origin == Origin::host;
+  *attributes = {host ? 1 : 2, 0, same, host ? same : nullptr, 0, 0};
+  return hipSuccess;
+}
 // 0 and 2: bytes used and reserved by graphs; 1 and 3: the highest values since they were last set to 0.
 API int hipDeviceGetGraphMemAttribute(int device, int attribute, void* value) {
   ENTER();
@@ -640,6 +662,17 @@ API int hipModuleGetFunction(Handle* out, Handle module, const char* name) {
     return hipSuccess;
   }
   return fail(hipErrorNotFound);
+}
+// What a function is called and how many bytes each of its parameters has, for as long as its module is loaded.
+API int hgcpuFunctionInfo(Handle function, const char** name, unsigned* count, const uint32_t** sizes) {
+  ENTER();
+  Function* f = find<Function>(function);
+  REQUIRE(f, hipErrorInvalidHandle);
+  REQUIRE(name && count && sizes, hipErrorInvalidValue);
+  *name = f->info->name;
+  *count = f->info->n_params;
+  *sizes = f->info->param_sizes;
+  return hipSuccess;
 }
 API int hipModuleGetGlobal(void** out, size_t* bytes, Handle module, const char* name) {
   ENTER();

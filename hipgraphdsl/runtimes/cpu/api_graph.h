@@ -372,6 +372,30 @@ API int hipGraphMemFreeNodeGetParams(Handle node, void* pointer) {
   *static_cast<void**>(pointer) = n->action->memory.block->pointer;
   return hipSuccess;
 }
+inline int semaphores_of_node(Handle node, int type, hipExternalSemaphoreNodeParams* p) {
+  NODE(n, node, type);
+  REQUIRE(p, hipErrorInvalidValue);
+  const auto& s = n->action->steps;
+  Handle* handles = static_cast<Handle*>(s.given);
+  *p = {handles, reinterpret_cast<hipExternalSemaphoreParams*>(handles + s.given_count), s.given_count};
+  return hipSuccess;
+}
+API int hipGraphExternalSemaphoresSignalNodeGetParams(Handle node, hipExternalSemaphoreNodeParams* p) {
+  ENTER();
+  return semaphores_of_node(node, hipGraphNodeTypeExtSemaphoreSignal, p);
+}
+API int hipGraphExternalSemaphoresWaitNodeGetParams(Handle node, hipExternalSemaphoreNodeParams* p) {
+  ENTER();
+  return semaphores_of_node(node, hipGraphNodeTypeExtSemaphoreWait, p);
+}
+API int hipGraphBatchMemOpNodeGetParams(Handle node, hipBatchMemOpNodeParams* p) {
+  ENTER();
+  NODE(n, node, hipGraphNodeTypeBatchMemOp);
+  REQUIRE(p, hipErrorInvalidValue);
+  const auto& s = n->action->steps;
+  *p = {nullptr, s.given_count, static_cast<hipStreamBatchMemOpParams*>(s.given), 0};
+  return hipSuccess;
+}
 inline int event_of_node(Handle node, int type, Handle* event) {
   NODE(n, node, type);
   REQUIRE(event, hipErrorInvalidValue);

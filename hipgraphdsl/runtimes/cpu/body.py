@@ -8,7 +8,15 @@ from typing import Final
 
 from ...source import Token, closing_angle, closing_index, split_commas
 
-__all__ = ["Declared", "NotUnderstood", "Statement", "declared_names", "read_statements", "split_declaration"]
+__all__ = [
+    "Declared",
+    "NotUnderstood",
+    "Statement",
+    "changes",
+    "for_header",
+    "read_statements",
+    "split_declaration",
+]
 
 _NOT_TYPES: Final = frozenset(
     {
@@ -23,6 +31,7 @@ _QUALIFIERS: Final = frozenset(
     }
 )  # fmt: skip
 BUILTIN: Final = frozenset({"void", "bool", "char", "short", "int", "long", "float", "double", "signed", "unsigned", "auto"})
+ASSIGNMENTS: Final = frozenset({"=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<="})
 
 
 class NotUnderstood(Exception):
@@ -245,14 +254,51 @@ def _declarator(kind: tuple[Token, ...], qualifiers: frozenset[str], part: list[
     return Declared(kind, qualifiers, " ".join(pointers), name, tuple(bounds), tuple(initializer))
 
 
-def declared_names(statement: Statement) -> set[str]:
-    """Return the names that a statement and those inside declare; raises NotUnderstood."""
-    out: set[str] = set()
-    for inner in statement.walk():
-        pieces = [inner.tokens] if inner.kind == "simple" else []
-        if inner.kind == "for":
-            semicolon = next((n for n, t in enumerate(inner.head) if t.text in (";", ":")), len(inner.head))
-            pieces = [inner.head[:semicolon]]
-        for piece in pieces:
-            out |= {d.name.text for d in split_declaration(piece) or []}
-    return out
+def for_header(statement: Statement) -> tuple[list[Token], list[Token], list[Token]]:
+    """Return the three parts between the parentheses of a ``for``; raises NotUnderstood if it has others."""
+    parts: list[list[Token]] = [[]]
+    i = 0
+    while i < len(statement.head):
+        token = statement.head[i]
+        if token.text in ("(", "[", "{"):
+            end = closing_index(statement.head, i)
+            parts[-1] += statement.head[i : end + 1]
+            i = end + 1
+            continue
+        if token.text == ";":
+            parts.append([])
+        else:
+            parts[-1].append(token)
+        i += 1
+    if len(parts) != 3:
+        raise NotUnderstood
+    return parts[0], parts[1], parts[2]
+
+
+def changes(tokens: Sequence[Token], name: str, references: bool, pointer: bool) -> bool:
+    """Return whether the tokens may change a variable; writing to what a pointer points at does not."""
+    for n, token in enumerate(tokens):
+        if token.text != name or token.kind != "name":
+            continue
+        before = tokens[n - 1].text if n else ""
+        if before in (".", "->", "::"):
+            continue
+        if before in ("++", "--"):
+            return True
+        if before == "&" and (n < 2 or (tokens[n - 2].kind == "punct" and tokens[n - 2].text not in (")", "]"))):
+            return True
+        m = n + 1
+        if pointer and m < len(tokens) and tokens[m].text == "[":
+            continue
+        while m < len(tokens) and tokens[m].text in (".", "["):
+            m = m + 2 if tokens[m].text == "." else closing_index(tokens, m) + 1
+        following = tokens[m].text if m < len(tokens) else ""
+        if following == "(" and m > n + 1:  # a member function may change its object
+            return True
+        if following in ASSIGNMENTS or following in ("++", "--"):
+            return True
+        if following == ">" and m + 1 < len(tokens) and tokens[m + 1].text == ">=":
+            return True
+        if references and before in ("(", ",") and following in (")", ","):
+            return True
+    return False

@@ -135,6 +135,12 @@ struct hipMemAllocNodeParams {
   size_t accessDescCount, bytesize;
   void* dptr;
 };
+struct hipPointerAttribute_t {
+  int type, device;  // hipMemoryTypeHost 1, hipMemoryTypeDevice 2
+  void *devicePointer, *hostPointer;
+  int isManaged;
+  unsigned allocationFlags;
+};
 struct hipStreamBatchMemOpParams {
   int operation;
   uint64_t* address;
@@ -173,6 +179,7 @@ union hipLaunchAttributeValue {
 static_assert(sizeof(hipKernelNodeParams) == 64 && offsetof(hipKernelNodeParams, kernelParams) == 48, "layout");
 static_assert(sizeof(hipMemsetParams) == 48 && sizeof(hipMemcpy3DParms) == 160, "layout");
 static_assert(sizeof(hipMemAllocNodeParams) == 120 && offsetof(hipMemAllocNodeParams, dptr) == 112, "layout");
+static_assert(sizeof(hipPointerAttribute_t) == 32 && offsetof(hipPointerAttribute_t, isManaged) == 24, "layout");
 static_assert(sizeof(hipStreamBatchMemOpParams) == 48 && sizeof(hipBatchMemOpNodeParams) == 32, "layout");
 static_assert(sizeof(hipExternalSemaphoreParams) == 144 && sizeof(hipExternalSemaphoreNodeParams) == 24, "layout");
 

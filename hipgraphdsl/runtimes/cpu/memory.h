@@ -126,6 +126,21 @@ inline Block* memory_find(const void* pointer) {
   uint64_t* found = m.blocks.find(uint64_t(pointer));
   return found ? reinterpret_cast<Block*>(*found) : nullptr;
 }
+// The block that a pointer leads into, as the address, size and origin that it has now; false if there is none.
+inline bool memory_around(const void* pointer, void** base, size_t* bytes, Origin* origin) {
+  Memory& m = memory();
+  Guard<Mutex> g(m.lock);
+  for (uint32_t i = 0; i < m.blocks.room; ++i) {
+    if (!m.blocks.entries[i].key) continue;
+    const Block* b = reinterpret_cast<Block*>(m.blocks.entries[i].value);
+    if (uint64_t(pointer) - uint64_t(b->pointer) >= b->bytes) continue;
+    *base = b->pointer;
+    *bytes = b->bytes;
+    *origin = b->origin;
+    return true;
+  }
+  return false;
+}
 // Takes the block at `pointer` out of the table if its origin is one of the two.
 inline Block* memory_unlist(const void* pointer, Origin one, Origin other) {
   Memory& m = memory();

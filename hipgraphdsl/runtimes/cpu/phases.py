@@ -17,13 +17,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ...source import Token, closing_index, split_commas, without_attributes
-from .body import BUILTIN, Declared, NotUnderstood, Statement, read_statements, split_declaration
+from ...source import Token, split_commas, without_attributes
+from .body import (
+    ASSIGNMENTS,
+    BUILTIN,
+    Declared,
+    NotUnderstood,
+    Statement,
+    changes,
+    for_header,
+    read_statements,
+    split_declaration,
+)
 
 __all__ = ["split_phases"]
 
 _BARRIER: Final = frozenset({"__syncthreads"})
-_ASSIGNMENTS: Final = frozenset({"=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<="})
 _UNIFORM_NAMES: Final = frozenset({"blockIdx", "blockDim", "gridDim", "warpSize", "true", "false", "nullptr"}) | frozenset(
     f"hip{name}_{axis}" for name in ("BlockIdx", "BlockDim", "GridDim") for axis in "xyz"
 )
@@ -207,7 +216,7 @@ class _Splitter:
         if statement.kind == "block":
             self._survey(statement.children)
         elif statement.kind == "for":
-            init, _, step = _header(statement)
+            init, _, step = for_header(statement)
             for item in (split_declaration(init) or []) if init else []:
                 made = self._new(item.name.text, item, in_header=True)
                 made.sources.append((item.initializer, self.environment))
@@ -250,7 +259,7 @@ class _Splitter:
     def _note_leaf(self, tokens: Sequence[Token], hidden: frozenset[str] = frozenset()) -> None:
         for name in ({t.text for t in tokens} & self.environment.keys()) - hidden:
             variable = self.environment[name]
-            if _changes(tokens, name, self.references, variable.pointer) or (
+            if changes(tokens, name, self.references, variable.pointer) or (
                 variable.is_array and not variable.is_const and not variable.shared
             ):
                 variable.changed_in_leaf = True
@@ -389,7 +398,7 @@ class _Splitter:
         if statement.kind == "block":
             return _Text("{", self._region(statement.children), "}")
         if statement.kind == "for":
-            init, condition, step = _header(statement)
+            init, condition, step = for_header(statement)
             for item in (split_declaration(init) or []) if init else []:
                 variable = next(self._numbers)
                 assert variable.name == item.name.text
@@ -664,7 +673,7 @@ class _Splitter:
             return f"{self._type_text(variable)}& {name} = *{store}[hgcpu_t];", ""
         if variable.is_const and not (variable.declared is not None and variable.declared.pointers):
             return f"const {self._type_text(variable)} {name} = {store}[hgcpu_t];", ""
-        changed = _changes(tokens, name, True, variable.pointer)
+        changed = changes(tokens, name, True, variable.pointer)
         return (
             f"{self._type_text(variable) if variable.declared else 'auto'} {name} = {store}[hgcpu_t];",
             f"{store}[hgcpu_t] = {name};" if changed else "",
@@ -731,26 +740,6 @@ def _without_static(text: str) -> str:
     return re.sub(r"\bstatic\b", "", text)
 
 
-def _header(statement: Statement) -> tuple[list[Token], list[Token], list[Token]]:
-    parts: list[list[Token]] = [[]]
-    i = 0
-    while i < len(statement.head):
-        token = statement.head[i]
-        if token.text in ("(", "[", "{"):
-            end = closing_index(statement.head, i)
-            parts[-1] += statement.head[i : end + 1]
-            i = end + 1
-            continue
-        if token.text == ";":
-            parts.append([])
-        else:
-            parts[-1].append(token)
-        i += 1
-    if len(parts) != 3:
-        raise NotUnderstood
-    return parts[0], parts[1], parts[2]
-
-
 def _assigned(statement: Statement) -> tuple[str, tuple[Token, ...]] | None:
     """Return the variable and the value of ``x = value;``, ``x += value;``, ``x++;``; None for any other statement."""
     return _assigned_tokens(statement.tokens[:-1]) if statement.kind == "simple" else None
@@ -763,40 +752,11 @@ def _assigned_tokens(tokens: Sequence[Token]) -> tuple[str, tuple[Token, ...]] |
     if len(texts) == 2 and texts[1] in ("++", "--") and tokens[0].kind == "name":
         return texts[0], ()
     if len(texts) > 2 and tokens[0].kind == "name":
-        if texts[1] in _ASSIGNMENTS:
+        if texts[1] in ASSIGNMENTS:
             return texts[0], tuple(tokens[2:])
         if texts[1] == ">" and texts[2] == ">=":  # the tokenizer splits >>=
             return texts[0], tuple(tokens[3:])
     return None
-
-
-def _changes(tokens: Sequence[Token], name: str, references: bool, pointer: bool) -> bool:
-    """Return whether the tokens may change a variable; writing to what a pointer points at does not."""
-    for n, token in enumerate(tokens):
-        if token.text != name or token.kind != "name":
-            continue
-        before = tokens[n - 1].text if n else ""
-        if before in (".", "->", "::"):
-            continue
-        if before in ("++", "--"):
-            return True
-        if before == "&" and (n < 2 or (tokens[n - 2].kind == "punct" and tokens[n - 2].text not in (")", "]"))):
-            return True
-        m = n + 1
-        if pointer and m < len(tokens) and tokens[m].text == "[":
-            continue
-        while m < len(tokens) and tokens[m].text in (".", "["):
-            m = m + 2 if tokens[m].text == "." else closing_index(tokens, m) + 1
-        following = tokens[m].text if m < len(tokens) else ""
-        if following == "(" and m > n + 1:  # a member function may change its object
-            return True
-        if following in _ASSIGNMENTS or following in ("++", "--"):
-            return True
-        if following == ">" and m + 1 < len(tokens) and tokens[m + 1].text == ">=":
-            return True
-        if references and before in ("(", ",") and following in (")", ","):
-            return True
-    return False
 
 
 def _made_of(tokens: Sequence[Token], known: Callable[[str], bool]) -> bool:
@@ -804,7 +764,7 @@ def _made_of(tokens: Sequence[Token], known: Callable[[str], bool]) -> bool:
     for n, token in enumerate(tokens):
         before = tokens[n - 1] if n else None
         following = tokens[n + 1].text if n + 1 < len(tokens) else ""
-        if token.text in ("[", "->", "++", "--") or token.text in _ASSIGNMENTS or token.kind == "string":
+        if token.text in ("[", "->", "++", "--") or token.text in ASSIGNMENTS or token.kind == "string":
             return False
         if token.text in ("*", "&"):
             unary = before is None or (before.kind == "punct" and before.text not in (")", "]"))

@@ -1,10 +1,15 @@
 """Compile HIP C++ kernels to a shared library for this CPU.
 
-Three ways to run the threads of a block, chosen for each kernel by what it and the device functions it calls mention:
+How the threads of a block run is chosen for each kernel by what it and the device functions it calls mention:
 
-- a loop over the threads, marked independent so that clang makes vector code of it: no barrier, no warp operation, no atomic;
+- a loop over the threads, marked independent so that clang makes vector code of it, where possible through all blocks of a
+  row of the grid (`affine.py`): no barrier, no warp operation, no atomic;
 - the same loop, not marked: atomics, printf, shared memory without barriers;
-- fibers, one per thread, switched at each barrier and warp operation.
+- one such loop for each stretch between barriers (`phases.py`), where all threads meet the same barriers for certain;
+- fibers, one per thread, switched at each barrier and warp operation (`fibers.cpp`).
+
+Threads of a warp do not run in lockstep: code that counts on that without __syncwarp() or __syncthreads(), as on a GPU it
+must not either, gives other results here.
 
 Results follow IEEE 754 as NumPy's do: multiplications and additions are not contracted to fused ones (GPUs do that by
 default; ``options=["-ffp-contract=fast"]`` does it here), nothing is reassociated, and errno and floating-point traps are not
@@ -258,7 +263,7 @@ class _Entries:
         flush = "  hgcpu_flush();\n" if "printf" in kernel.words else ""
         loads = "".join(f"  {value}\n" for value in values)
 
-        def row(block: str, index: str, call: str, more: str = "") -> str:
+        def row(block: str, index: str, call: str, more: str = "", result: str = "") -> str:
             return f"""\
           {kernel.struct} thread;
           blocks.place(thread);
@@ -266,7 +271,7 @@ class _Entries:
           thread.threadIdx = dim3({index}, y, z);
           thread.hgcpu_dynamic = {pointer};
           thread.hgcpu_self = nullptr;
-          thread.{call}({arguments}{more});
+          {result}thread.{call}({arguments}{more});
 """
 
         if kernel.mark:
@@ -351,6 +356,24 @@ def _lines_loop(lines: Lines, across: bool, member: str, row: Callable[..., str]
         const unsigned long long from[{count}] = {{
             {", ".join(f"segment.from[{k}] - segment.from[0]" for k in range(count))}}};
 """
+    low, high = ("low", "high") if lines.stride is not None else ("begin", "end")
+    inner = f"""\
+        HGCPU_PARALLEL_PART
+        for ({lines.type} v = {low}; v != {high}; ++v) {{
+{row("blocks.at.x", "0", f"hgcpu_linear_{member}", comma + "from, v")}        }}"""
+    if lines.stride is not None:
+        # Round by round: the first thread is the last to go on, because its index is the smallest.
+        inner = f"""\
+        auto more = [=]({lines.type} v) {{
+{row("blocks.at.x", "0", f"hgcpu_more_{member}", comma + "v", result="return ")}        }};
+        auto next = [=]({lines.type} v) {{
+{row("blocks.at.x", "0", f"hgcpu_next_{member}", comma + "v", result="return ")}        }};
+        {lines.type} low = begin, high = end;
+        while (low != high && more(low)) {{
+{inner}
+          low = next(low);
+          high = next(high);
+        }}"""
     return f"""\
   hgcpu_segment<{count}> segment;
   while (first < last) {{
@@ -358,9 +381,7 @@ def _lines_loop(lines: Lines, across: bool, member: str, row: Callable[..., str]
     segment.begin(blocks.at.x, run * blocks.block.x);
 {"" if lines.per_row else find}    for (uint32_t z = 0; z < blocks.block.z; ++z) {{
       for (uint32_t y = 0; y < blocks.block.y; ++y) {{
-{find if lines.per_row else ""}        HGCPU_PARALLEL_PART
-        for ({lines.type} v = begin; v != end; ++v) {{
-{row("blocks.at.x", "0", f"hgcpu_linear_{member}", comma + "from, v")}        }}
+{find if lines.per_row else ""}{inner}
         for (hgcpu_rest rest(segment.first, segment.last, blocks.block.x); rest.x < segment.extent; rest.advance()) {{
 {row("blocks.at.x + rest.block", "rest.thread", member)}        }}
       }}

@@ -103,7 +103,8 @@ class KernelText:
         Every name that it and the device functions it calls mention.
     lines : Lines or None
         Indices that are lines in the thread's number. The struct then has ``hgcpu_probe_<member>``, which stores them, and
-        ``hgcpu_linear_<member>``, which takes where each line begins and, as threadIdx.x, how far along it the thread is.
+        ``hgcpu_linear_<member>``, which takes the index; for a loop with a stride also ``hgcpu_more_<member>`` and
+        ``hgcpu_next_<member>``, its condition and its step.
     mark : str
         Where the kernel was split at its barriers (see `phases.py`): the macro that stands before each loop over
         threadIdx.x. The struct then has ``hgcpu_block_<member>``, which runs a block.
@@ -506,6 +507,27 @@ def _linear_copies(text: str, item: Item, constants: frozenset[str], context: It
     for n, (v, place) in enumerate(zip(found.names, found.places)):
         along = "hgcpu_along" if n == 0 else f"(hgcpu_from[{n}] + hgcpu_along)"
         edits.insert(place, f" {v} = (decltype({v})){along};")
+    stride = found.stride
+    if stride is not None:
+        # The loop's own first part belongs to what is run to measure.
+        init = text[slice(*stride.init)] + ";" if stride.init[1] else ""
+        along = f" {found.names[0]} = (decltype({found.names[0]}))hgcpu_along;"
+        writable = _Edits(text)
+        for token in found.consts:
+            writable.blank(token.start, token.end)
+        prefix = writable.apply_to(start, stride.start) + init
+        given = f"{listed}{found.type} hgcpu_along"
+        condition, step, inner = (text[slice(*part)] for part in (stride.condition, stride.step, stride.body))
+        once = f"for (bool hgcpu_once = true; hgcpu_once && ({condition}); hgcpu_once = false)"
+        return (
+            f"{template} inline void hgcpu_probe_{name}({listed}unsigned long long* hgcpu_at) {{ {prefix}{stores} }}\n"
+            f"{template} inline bool hgcpu_more_{name}({given}) {{ {prefix}{along} return {condition}; }}\n"
+            f"{template} inline {found.type} hgcpu_next_{name}({given}) "
+            f"{{ {prefix}{along} {step}; return ({found.type}){found.names[0]}; }}\n"
+            f"{template} inline void hgcpu_linear_{name}({listed}const unsigned long long*, {found.type} hgcpu_along) "
+            f"{{ {prefix}{along}\n{once} {inner} }}",
+            found,
+        )
     return (
         f"{template} inline void hgcpu_probe_{name}({listed}unsigned long long* hgcpu_at) "
         f"{{ {text[start : found.end]}{stores} }}\n"

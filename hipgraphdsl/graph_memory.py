@@ -1,0 +1,56 @@
+"""The memory that a device keeps for the alloc nodes of graphs: how much there is, and how to give it back."""
+
+from __future__ import annotations
+
+from .runtimes.base import GraphMemAttribute, Runtime
+
+__all__ = ["GraphMemory"]
+
+
+class GraphMemory:
+    """What all graphs of one device use and hold; a launch takes from it, and what it frees stays for the next launch.
+
+    Parameters
+    ----------
+    runtime : Runtime
+    device : int
+    """
+
+    def __init__(self, runtime: Runtime, device: int = 0) -> None:
+        self._runtime = runtime
+        self.device = device
+
+    @property
+    def used(self) -> int:
+        """Bytes that alloc nodes have made and nothing has freed yet."""
+        return self._runtime.device_get_graph_mem_attribute(self.device, GraphMemAttribute.USED)
+
+    @property
+    def used_high(self) -> int:
+        """The highest `used` since the start or the last `reset_high`, in bytes."""
+        return self._runtime.device_get_graph_mem_attribute(self.device, GraphMemAttribute.USED_HIGH)
+
+    @property
+    def reserved(self) -> int:
+        """Bytes that are held for graphs, used or not."""
+        return self._runtime.device_get_graph_mem_attribute(self.device, GraphMemAttribute.RESERVED)
+
+    @property
+    def reserved_high(self) -> int:
+        """The highest `reserved` since the start or the last `reset_high`, in bytes."""
+        return self._runtime.device_get_graph_mem_attribute(self.device, GraphMemAttribute.RESERVED_HIGH)
+
+    def reset_high(self) -> None:
+        """Let `used_high` and `reserved_high` begin again from what is used and reserved now."""
+        for attribute in (GraphMemAttribute.USED_HIGH, GraphMemAttribute.RESERVED_HIGH):
+            self._runtime.device_set_graph_mem_attribute(self.device, attribute)
+
+    def trim(self) -> None:
+        """Give back what is held and not used; the next launch of a graph that allocates takes it anew."""
+        self._runtime.device_graph_mem_trim(self.device)
+
+    def __repr__(self) -> str:
+        return (
+            f"GraphMemory({self._runtime.name!r}, device {self.device}: {self.used} bytes used ({self.used_high} at most),"
+            f" {self.reserved} reserved ({self.reserved_high} at most))"
+        )

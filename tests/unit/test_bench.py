@@ -1,0 +1,368 @@
+"""Benchmarks: that each runs, gives every figure and writes it; no time is asserted."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hipgraphdsl as hg
+from hipgraphdsl import measuring
+from hipgraphdsl.bench import advise, calibrate, lanes, launch, measure, overlap, peers
+from hipgraphdsl.bench.shapes import chain, decode, wave
+from hipgraphdsl.cli import main
+from hipgraphdsl.target import CostModel, Target, calibrated, store_costs
+
+ADD = r"""
+extern "C" __global__ void add(const float* x, float* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] += x[i];
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def cpu() -> Any:
+    try:
+        return hg.open_runtime("cpu")
+    except hg.RuntimeUnavailable as error:
+        pytest.skip(str(error))
+
+
+def has_times(row: dict[str, Any], *keys: str) -> bool:
+    return all(isinstance(row[key], float) and math.isfinite(row[key]) and row[key] >= 0 for key in keys)
+
+
+# -- launch ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sheet(cpu: Any) -> measure.Sheet:
+    return launch.run(cpu, ["single", "chain", "parallel", "decode"], [1, 7], repeats=2)
+
+
+def test_launch_has_a_row_for_each_shape_size_and_backend(sheet: measure.Sheet) -> None:
+    found = {(row["shape"], row["nodes"], row["who"]) for row in sheet.rows}
+    sized = {(shape, n, who) for shape in ("chain", "parallel") for n in (1, 7) for who in launch.BACKENDS}
+    assert sized <= found
+    assert {("single", 1, who) for who in launch.BACKENDS} <= found
+    assert {("decode", 520, who) for who in launch.BACKENDS} <= found
+
+
+def test_launch_measures_every_phase(sheet: measure.Sheet) -> None:
+    for row in sheet.rows:
+        assert has_times(
+            row, "lower_us", "submit_us", "submit_p99_us", "total_us", "total_p99_us", "update_one_us", "update_all_us"
+        )
+        assert row["submit_us"] <= row["submit_p99_us"]
+        if row["who"] in launch.BACKENDS:
+            assert has_times(row, "declare_us", "plan_us", "first_us", "resident_mb")
+        if row["who"] in ("capture", "explicit", "C++"):
+            assert has_times(row, "instantiate_us")
+
+
+def test_launch_says_from_how_many_launches_a_graph_pays(sheet: measure.Sheet) -> None:
+    for row in sheet.rows:
+        if row["who"] in ("capture", "explicit"):
+            assert row["pays_from"] == "never" or int(row["pays_from"]) >= 1
+
+
+def test_launch_names_each_peer_that_is_left_out_and_why(sheet: measure.Sheet) -> None:
+    taken = {row["who"] for row in sheet.rows}
+    for peer in peers.PEERS:
+        assert peer.name in taken or any(note.startswith(f"left out {peer.name}: ") for note in sheet.notes)
+
+
+def test_launch_runs_without_a_device() -> None:
+    runtime = hg.open_runtime("recorder")
+    sheet = launch.run(runtime, ["chain"], [3], backends=["explicit"], repeats=2)
+    assert [row["who"] for row in sheet.rows] == ["explicit"]
+    assert any("left out C++" in note for note in sheet.notes)
+
+
+def test_launch_ratios_are_relative_to_cpp(sheet: measure.Sheet) -> None:
+    native = [row for row in sheet.rows if row["who"] == "C++"]
+    if not native:
+        pytest.skip("no C++ compiler")
+    assert all(row["total_ratio"] == 1.0 for row in native)
+
+
+@pytest.mark.parametrize("extension", ["png", "svg"])
+def test_launch_plots(sheet: measure.Sheet, tmp_path: Path, extension: str) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / f"launch.{extension}"
+    launch.plot(sheet, str(path))
+    content = path.read_bytes()
+    assert content.startswith(b"\x89PNG") if extension == "png" else b"<svg" in content
+
+
+def test_peer_computes_what_hipgraphdsl_computes(cpu: Any) -> None:
+    steps = 5
+    with wave(steps, 32).compile(runtime=cpu) as exe:
+        exe.run()
+        expected = exe.read("u")
+        exe.write("u", 0.0)
+        work = peers.Work.of(exe)
+        try:
+            peer = peers.open_peer(peers.Cpp, work)  # which launches it once
+        except peers.Skipped as reason:
+            pytest.skip(str(reason))
+        assert np.array_equal(exe.read("u"), expected)
+        peer.close()
+        work.close()
+
+
+def test_peers_take_kernels_only(cpu: Any) -> None:
+    with overlap.batches(2, 1024).compile(runtime=cpu) as exe, pytest.raises(peers.Skipped, match="kernels only"):
+        peers.Work.of(exe)
+
+
+def test_with_parameters_keeps_the_numbers(cpu: Any) -> None:
+    with decode(2, 32).compile(runtime=cpu) as plain, launch.with_parameters(decode(2, 32)).compile(runtime=cpu) as changed:
+        plain.run()
+        changed.run()
+        assert np.array_equal(plain.read("x"), changed.read("x"))
+        changed.run(one=31)
+        assert changed.stats.updates == 1
+
+
+# -- overlap, lanes, advise, calibrate -----------------------------------------------------------------------------------
+
+
+def test_overlap_measures_all_workloads_and_the_link(cpu: Any) -> None:
+    result = overlap.run(cpu, 20, 32, 4096, 1024, 2, 1 << 16, 2)
+    names = [row.what for row in result.rows]
+    assert names[:3] == ["link, host to device", "link, device to host", "link, both at once"]
+    for what in ("wave2d 32 x 32, 20 steps: explicit / the link's limit", "8 batches of 0 MB, 8 buffers: explicit / serial"):
+        assert what in names
+    assert all(row.value > 0 for row in result.rows if "left out" not in row.what)
+
+
+def test_link_counts_both_directions() -> None:
+    link = overlap.Link(10.0, 20.0, 15.0)
+    assert link.least_us(10_000, 0) == pytest.approx(1.0)
+    assert link.least_us(10_000, 10_000) == pytest.approx(20 / 15)
+
+
+def test_lanes_compares_every_choice_with_the_declared_shape(cpu: Any) -> None:
+    sheet = lanes.run(cpu, 8, 2, (None, 2, "auto"), shapes=False)
+    works = {row["work"] for row in sheet.rows}
+    assert len(works) == 5
+    for work in works:
+        rows = {row["asked"]: row for row in sheet.rows if row["work"] == work}
+        assert {"as declared", "2", "auto"} <= rows.keys()
+        assert rows["as declared"]["ratio"] == 1.0
+        assert rows["2"]["lanes"] == 2
+
+
+def test_advise_says_when_a_graph_pays(cpu: Any) -> None:
+    sheet = advise.run(chain(5), cpu, repeats=3)
+    assert [row["backend"] for row in sheet.rows] == ["serial", "streams", "capture", "explicit"]
+    assert sheet.notes[0].startswith(("A graph pays from", "A graph never pays"))
+
+
+@pytest.mark.parametrize(
+    ("setup", "each", "other_setup", "other_each", "launches"),
+    [(10, 1, 0, 2, 11), (10, 1, 0, 100, 1), (5, 2, 5, 2, None), (0, 3, 100, 2, None), (0, 1, 100, 2, 1)],
+)
+def test_pays_from(setup: float, each: float, other_setup: float, other_each: float, launches: int) -> None:
+    assert advise.pays_from(setup, each, other_setup, other_each) == launches
+
+
+def test_advise_says_plainly_that_a_graph_never_pays() -> None:
+    row = {"build_us": 1.0, "total_us": 1.0, "submit_us": 1.0}
+    graph = {**row, "total_us": 5.0, "pays_from": "never", "pays_from_host": "never"}
+    (line,) = advise.advice({"serial": row, "streams": row, "capture": graph, "explicit": graph})
+    assert line.startswith("A graph never pays here")
+
+
+def test_calibrated_costs_are_kept_for_the_device(cpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = calibrate.measure_costs(cpu, repeats=3)
+    monkeypatch.setenv("HIPGRAPHDSL_CACHE_DIR", str(tmp_path))
+    assert calibrated(cpu.target).costs == cpu.target.costs
+    path = store_costs(cpu.target, costs)
+    assert calibrated(cpu.target).costs == costs
+    assert [path] == list(path.parent.iterdir())
+
+
+def test_costs_of_another_device_or_version_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HIPGRAPHDSL_CACHE_DIR", str(tmp_path))
+    store_costs(Target.named("amd:gfx942@7.2"), CostModel(launch_us=77.0))
+    assert calibrated(Target.named("amd:gfx942@7.2")).costs.launch_us == 77.0
+    for name in ("amd:gfx942", "amd:gfx942@7.1", "amd:gfx90a@7.2"):
+        assert calibrated(Target.named(name)) == Target.named(name)
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"costs": 3}', '{"costs": {"launch_us": "much"}}', "\x00\xff"])
+def test_costs_that_cannot_be_read_leave_the_defaults(content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HIPGRAPHDSL_CACHE_DIR", str(tmp_path))
+    target = Target.named("cpu")
+    store_costs(target, CostModel()).write_text(content, encoding="latin-1")
+    assert calibrated(target) == target
+
+
+def test_negative_and_infinite_costs_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HIPGRAPHDSL_CACHE_DIR", str(tmp_path))
+    target = Target.named("cpu")
+    for value in (-1.0, math.inf, math.nan):
+        store_costs(target, CostModel(node_us=value))
+        assert calibrated(target) == target
+
+
+def test_bench_commands_print_and_write(cpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    stored: list[Any] = []
+    monkeypatch.setattr(calibrate, "store_costs", lambda *given: stored.append(given))
+    page = tmp_path / "page.md"
+    output = tmp_path / "launch.csv"
+    options = ["--runtime", "cpu", "--markdown", str(page)]
+    assert (
+        main(["bench", "launch", *options, "--shape", "chain", "--size", "3", "--repeats", "2", "--no-peers", "-o", str(output)])
+        == 0
+    )
+    assert (
+        main(["bench", "advise", *options, "--quick", str(Path(__file__).parents[2] / "examples" / "03_overlap_pipeline.py")])
+        == 0
+    )
+    assert main(["bench", "calibrate", *options, "--quick", "--no-store"]) == 0
+    assert stored == []
+    rows = list(csv.DictReader(io.StringIO(output.read_text())))
+    assert [row["who"] for row in rows] == list(launch.BACKENDS)
+    text = page.read_text()
+    assert text.count("<!-- bench ") == text.count("<!-- end of bench ") == 3
+    assert "bench launch" in capsys.readouterr().out
+
+
+# -- files ---------------------------------------------------------------------------------------------------------------
+
+
+def small(device: str, value: float) -> measure.Result:
+    result = measure.Result("one", machine={"device": device, "cpu": "c"})
+    result.add("what | ever", value, "us", 3.0)
+    return result
+
+
+def test_section_replaces_an_earlier_run_on_the_same_device_alone(tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_text("# Title\n\n## one\n\n<!-- bench one: A -->\nold\n<!-- end of bench one: A -->\n\n## After\n")
+    measure.put_section(str(path), small("A", 1.0))
+    measure.put_section(str(path), small("B", 2.0))
+    measure.put_section(str(path), small("A", 5.0))
+    text = path.read_text()
+    assert "old" not in text
+    assert text.startswith("# Title\n\n## one\n\n<!-- bench one: A -->")
+    assert text.endswith("\n\n## After\n")
+    assert text.count("<!-- bench one: A -->") == text.count("<!-- bench one: B -->") == 1
+    assert "| what \\| ever | 5 us | <= 3, missed |" in text
+    assert "| what \\| ever | 2 us | <= 3 |" in text
+
+
+def test_section_goes_into_a_new_file(tmp_path: Path) -> None:
+    path = tmp_path / "new.md"
+    measure.put_section(str(path), small("A", 1.0))
+    assert path.read_text().startswith("## one\n\n<!-- bench one: A -->")
+
+
+def test_section_goes_below_the_heading_of_its_benchmark(tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_text("# Title\n\n## one\n\nWhat it is.\n\n## two\n\nAnother.\n")
+    measure.put_section(str(path), small("A", 1.0))
+    measure.put_section(str(path), small("B", 1.0))
+    text = path.read_text()
+    parts = [text.index(part) for part in ("What it is.", "<!-- bench one: A", "<!-- bench one: B", "\n\n## two\n\nAnother.\n")]
+    assert parts == sorted(parts)
+    assert "\n\n\n" not in text
+
+
+def test_sheet_writes_what_was_measured_and_leaves_out_what_was_not() -> None:
+    columns = (measure.Column("who", "who"), measure.Column("us", "us"), measure.Column("none", "none"))
+    sheet = measure.Sheet("s", columns, [{"who": "a", "us": 1.5}, {"who": "b", "us": 2.0, "more": 3}], machine={"cpu": "c"})
+    assert "none" not in sheet.to_markdown()
+    assert list(csv.DictReader(io.StringIO(sheet.to_csv()))) == [
+        {"who": "a", "us": "1.5", "more": ""},
+        {"who": "b", "us": "2.0", "more": "3"},
+    ]
+    assert json.loads(sheet.to_json())["rows"][1] == {"who": "b", "us": 2.0, "more": 3}
+
+
+# -- lanes="measure" -----------------------------------------------------------------------------------------------------
+
+
+def independent(external: Any, called: list[int]) -> hg.Graph:
+    g = hg.Graph("independent")
+    add = hg.Module(ADD)["add"]
+    x = g.device_array("x", np.arange(64, dtype="float32"))
+    total = g.external_array("total", external)
+    for i in range(40):
+        y = g.device_array(f"y{i}", np.full(64, i, dtype="float32"))
+        g.kernel(add, 1, 64, (x, y, 64))
+    g.kernel(add, 1, 64, (x, total, 64))
+    g.host(lambda values: called.append(1), args=(total,))
+    return g
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture", "streams"])
+def test_measured_lanes_leave_arrays_as_they_were_and_call_no_callback(cpu: Any, backend: Any) -> None:
+    called: list[int] = []
+    external = np.ones(64, "float32")
+    with independent(external, called).compile(runtime=cpu, backend=backend, lanes="measure") as exe:
+        assert 'lanes="measure" tried' in exe.plan.explain()
+        assert called == []
+        assert np.all(external == 1)
+        assert np.array_equal(exe.read("y3"), np.full(64, 3, "float32"))
+        exe.run()
+        assert called == [1]
+        assert np.array_equal(external, 1 + np.arange(64, dtype="float32"))
+        assert all(np.array_equal(exe.read(f"y{i}"), i + np.arange(64, dtype="float32")) for i in range(40))
+
+
+def test_measured_lanes_say_when_there_is_nothing_to_choose(cpu: Any) -> None:
+    with chain(4).compile(runtime=cpu, lanes="measure") as exe:
+        assert "nothing to choose from" in exe.plan.explain()
+
+
+def test_measured_lanes_restore_external_memory_after_a_failed_trial(cpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    external = np.ones(64, "float32")
+    g = independent(external, [])
+    runs = []
+
+    def run(self: Any, **params: Any) -> None:
+        self.launch(**params)
+        self.synchronize()
+        runs.append(1)
+        if len(runs) == 2:
+            raise hg.HipGraphError("a trial failed")
+
+    monkeypatch.setattr(hg.Executable, "run", run)
+    with pytest.raises(hg.HipGraphError, match="a trial failed"):
+        g.compile(runtime=cpu, lanes="measure")
+    assert np.all(external == 1)
+
+
+def captured(g: hg.Graph, x: Any) -> None:
+    g.captured(lambda stream: None, args=(), reads=[x])
+
+
+def waiting(g: hg.Graph, x: Any) -> None:
+    g.memory_ops([hg.wait_value(x[0], 0)])
+
+
+def unbound(g: hg.Graph, x: Any) -> None:
+    g.memset(x, g.param("value", "int32"))
+
+
+@pytest.mark.parametrize(
+    ("declare", "reason"), [(captured, "outside of the graph's arrays"), (waiting, "waits for a value"), (unbound, "no default")]
+)
+def test_lanes_that_cannot_be_measured_are_auto_with_the_reason(declare: Any, reason: str, caplog: Any) -> None:
+    g = hg.Graph("untriable")
+    declare(g, g.device_array("x", shape=8, dtype="int32"))
+    chosen, why = measuring.fastest_lanes(g.workflow(), hg.open_runtime("recorder"), "explicit")
+    assert chosen == "auto"
+    assert reason in why
+    assert reason in caplog.text

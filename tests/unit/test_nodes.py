@@ -1,0 +1,107 @@
+"""Node models: one per kind, frozen, and saying what they do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from specimens import everything
+
+import hipgraphdsl as hg
+from hipgraphdsl.nodes import KINDS, AnyNode, copy_geometry
+
+
+@pytest.fixture(scope="module")
+def g() -> hg.Graph:
+    g: hg.Graph = everything()
+    return g
+
+
+def test_each_kind_of_node_has_one_class_and_one_name() -> None:
+    assert len(KINDS) == len(get_args(AnyNode)) == 15
+    assert all(cls.kind == kind for kind, cls in KINDS.items())
+    assert set(get_args(AnyNode)) == set(KINDS.values())
+
+
+def test_nodes_remember_the_line_that_declared_them() -> None:
+    g = hg.Graph("g")
+    node = g.empty()
+    assert node.source is not None
+    assert node.source[0] == __file__
+    assert Path(__file__).read_text().splitlines()[node.source[1] - 1].strip() == "node = g.empty()"
+
+
+def test_nodes_say_in_few_words_what_they_do(g: hg.Graph) -> None:
+    for node in g.nodes:
+        assert 0 < len(node.describe()) < 200
+        assert isinstance(hash(node), int)
+
+
+def test_a_changed_copy_is_checked_as_a_new_node(g: hg.Graph) -> None:
+    for node in g.nodes:
+        twin = node.changed()
+        assert type(twin) is type(node)
+        assert twin.accesses == node.accesses
+        assert twin.after == node.after
+        with pytest.raises(hg.DeclarationError, match="there is no field 'colour'"):
+            node.changed(colour=1)
+
+
+def test_accesses_that_follow_from_args_follow_from_new_ones() -> None:
+    g = hg.Graph("g")
+    h, k = g.host_array("h", shape=4, dtype="i4"), g.host_array("k", shape=4, dtype="i4")
+    node = g.host(print, args=(h,))
+    assert [view.name for view in node.changed(args=(k,)).writes] == ["k"]
+    assert [view.name for view in node.changed(args=(k,), reads=[k]).writes] == []
+    said = g.host(print, args=(h,), reads=[h])
+    assert [view.name for view in said.changed(args=(h[1:],)).reads] == ["h"]
+    assert [view.name for view in said.changed(writes=[k]).writes] == ["k"]
+
+
+def test_parameters_are_found_wherever_a_field_mentions_them() -> None:
+    g = hg.Graph("g")
+    m = hg.Module('extern "C" __global__ void f(float* x, float a, int n) {}')
+    a, n, p = g.param("a", "float32"), g.param("n", "int32"), g.param("p", "float32", shape=4)
+    x = g.device_array("x", shape=4, dtype="float32")
+    h = g.host_array("h", shape=4, dtype="float32")
+    assert g.kernel(m["f"], n, (1, n), (hg.reads(p), a, n)).parameters == (p, a, n)
+    assert g.memset(p, a).parameters == (p, a)
+    assert g.memcpy(x, p[:4]).parameters == (p,)
+    assert g.host(print, args=(h, a, p), reads=[]).parameters == (a, p)
+    assert g.empty().parameters == ()
+
+
+def test_directions_of_copies_follow_from_where_the_memory_is() -> None:
+    g = hg.Graph("g")
+    d, h = g.device_array("d", shape=(4, 6), dtype="i4"), g.host_array("h", shape=(4, 6), dtype="i4")
+    t, e = g.alloc("t", (4, 6), "i4"), g.external_array("e", np.zeros((4, 6), "i4"))
+    assert [g.memcpy(a, b).direction for a, b in ((d, h), (h, d), (t, d), (h, e), (e, t))] == ["H2D", "D2H", "D2D", "H2H", "D2H"]
+    assert g.memcpy(d[1:], h[:3]).nbytes == 72
+
+
+@pytest.mark.parametrize(
+    ("dst", "src", "box"),
+    [
+        (np.s_[:], np.s_[:], (768, 1, 1)),
+        (np.s_[0], np.s_[1], (192, 1, 1)),
+        (np.s_[0, :, :4], np.s_[1, :, 2:6], (16, 6, 1)),
+        (np.s_[:, :, :4], np.s_[:, :, :4], (16, 24, 1)),
+        (np.s_[:, :3, :4], np.s_[:, 3:, 2:6], (16, 3, 4)),
+        (np.s_[0, 0, ::2], np.s_[0, 0, :4], (4, 4, 1)),
+        (np.s_[::2, ::2, 0], np.s_[2:, 3:, 1], (4, 3, 2)),
+        (np.s_[:, 1], np.s_[:, 2], (32, 4, 1)),
+    ],
+)
+def test_copies_are_one_pitched_box(dst: Any, src: Any, box: tuple[int, int, int]) -> None:
+    g = hg.Graph("g")
+    a, b = (g.device_array(name, shape=(4, 6, 8), dtype="i4") for name in "ab")
+    found = copy_geometry(a[dst], b[src])
+    assert found is not None
+    assert (found.width_bytes, found.height, found.depth) == box
+
+
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"conditional"}))
+def test_specimens_hold_each_kind(g: hg.Graph, kind: str) -> None:
+    assert kind in {node.kind for node in g.nodes}

@@ -1,0 +1,117 @@
+"""Plan: what is lowered, and how it prints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import hipgraphdsl as hg
+
+
+def dag(predecessors: list[list[int]]) -> hg.Graph:
+    g = hg.Graph("dag")
+    for i, sources in enumerate(predecessors):
+        g.empty(name=f"n{i}", after=[f"n{s}" for s in sources])
+    return g
+
+
+def test_steps_keep_the_order_of_declaration_where_edges_allow() -> None:
+    g = dag([[], [], [], [0]])
+    assert [step.name for step in g.plan().steps] == ["n0", "n1", "n2", "n3"]
+    g.order("n3", "n1")
+    assert [step.name for step in g.plan().steps] == ["n0", "n2", "n3", "n1"]
+
+
+def test_implied_edges_are_left_out_and_counted() -> None:
+    plan = dag([[], [0], [0, 1], [0, 1, 2]]).plan()
+    assert [step.deps for step in plan.steps] == [(), (0,), (1,), (2,)]
+    assert (plan.declared_edges, plan.edges, plan.depth, len(plan.lanes)) == (6, 3, 4, 1)
+    assert "3 of 6 edges are implied" in plan.explain()
+
+
+def test_added_edges_of_a_bound_are_marked() -> None:
+    plan = dag([[], [], []]).plan(lanes=1)
+    assert [step.deps for step in plan.steps] == [(), (0,), (1,)]
+    assert [step.added for step in plan.steps] == [(), (0,), (1,)]
+    assert "n0*" in str(plan)
+    assert "2 ordering edges" in plan.explain()
+
+
+def test_a_plan_prints_steps_lanes_and_predecessors() -> None:
+    text = str(dag([[], [0], [0]]).plan())
+    assert text.splitlines()[0] == "plan of 'dag': 3 steps, 2 edges of 2 declared, 2 lanes, depth 2"
+    assert "lane 0" in text
+    assert "after n0" in text
+    assert dag([[]] * 100).plan().__str__().count("\n") < 45
+
+
+def test_an_empty_plan_has_nothing() -> None:
+    plan = hg.Graph("nothing").plan()
+    assert (plan.steps, plan.lanes, plan.edges, plan.depth) == ((), (), 0, 0)
+
+
+def child(allocs: bool) -> hg.Graph:
+    c = hg.Graph("inner")
+    if allocs:
+        c.free(c.alloc("t", 4, "i4", name="make"), name="give")
+    c.empty(name="a")
+    c.empty(name="b")
+    return c
+
+
+def test_a_child_is_one_step_unless_it_allocates() -> None:
+    g = hg.Graph("outer")
+    before = g.empty(name="before")
+    g.child(child(False), name="whole", after=[before])
+    g.child(child(True), name="open", after=["whole"])
+    g.empty(name="last", after=["open"])
+    plan = g.plan()
+    assert [step.name for step in plan.steps] == ["before", "whole", "open/make", "open/give", "open/a", "open/b", "last"]
+    assert plan.steps[1].child is not None
+    assert [len(step.path) for step in plan.steps] == [0, 0, 1, 1, 1, 1, 0]
+    by_name = {step.name: step for step in plan.steps}
+    assert {plan.steps[d].name for d in by_name["last"].deps} == {"open/give", "open/a", "open/b"}
+    assert [plan.steps[d].name for d in by_name["open/a"].deps] == ["whole"]
+
+
+def test_an_empty_child_passes_its_order_on() -> None:
+    from hipgraphdsl.plan import make_plan
+
+    g = hg.Graph("outer")
+    g.empty(name="first")
+    g.child(hg.Graph("nothing"), name="gap", after=["first"])
+    g.empty(name="last", after=["gap"])
+    plan = make_plan(g.workflow(), hg.Target.named("cpu"), inline=True)
+    assert [(step.name, step.deps) for step in plan.steps] == [("first", ()), ("last", (0,))]
+
+
+def test_the_same_child_is_planned_once() -> None:
+    g = hg.Graph("outer")
+    inner = child(False)
+    for i in range(3):
+        g.child(inner, name=f"c{i}")
+    plans = {id(step.child) for step in g.plan().steps}
+    assert len(plans) == 1
+
+
+@pytest.mark.parametrize("target", ["cpu", "amd:gfx942", "nvidia:sm_90"])
+@pytest.mark.parametrize("lanes", ["auto", None, 1, 3, 100])
+def test_a_plan_is_the_same_every_time(target: str, lanes: Any) -> None:
+    def make() -> Any:
+        plan = dag([[i - 7] if i >= 7 else [] for i in range(60)]).plan(target=target, lanes=lanes)
+        return [(step.name, step.deps, step.lane, step.added) for step in plan.steps], plan.lanes, plan.notes
+
+    assert make() == make()
+    if isinstance(lanes, int):
+        assert len(make()[1]) == min(lanes, 7)
+
+
+def test_a_hundred_thousand_nodes_are_planned_in_linear_time() -> None:
+    g = hg.Graph("long")
+    x = g.device_array("x", shape=8, dtype="i4")
+    for i in range(20_000):
+        g.memset(x[i % 8], i)
+    plan = g.plan()
+    assert len(plan.lanes) == 8
+    assert plan.edges == 20_000 - 8
