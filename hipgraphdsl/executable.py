@@ -10,30 +10,31 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
-from typing import Any, Final, NoReturn, Optional, SupportsIndex, Union
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, NoReturn, Optional, SupportsIndex, Union
 
 import numpy as np
 
 from .arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, Parameter, UnboundValues
 from .backends import Program, Scope, SharedHandles, backend_named
 from .backends.compiled import CompiledPath
-from .backends.callbacks import HostCalls, captured_call, memory_view
+from .backends.callbacks import CapturedArray, HostCalls, captured_call, memory_view
 from .backends.operations import CallHost, Launch, Operation, RunChild, bind_external
 from .backends.program import GraphProgram
 from .backends.streams import EagerProgram, LaneStreams
 from .checks import check_workflow
 from .errors import DeclarationError, HipError, HipGraphError, UpdateError, WaitTimeout
 from .graph_memory import GraphMemory
-from .kernels import Module, Symbol
-from .nodes import ChildGraphNode, ConditionalNode, KernelNode, Node, element_bytes
-from .plan import Lanes, Plan, Step, make_plan, suits_copy_kernel
+from .kernels import Kernel, Module, Symbol
+from .nodes import AllocNode, ChildGraphNode, ConditionalNode, Event, KernelNode, Node, element_bytes
+from .plan import Lanes, Plan, Step, make_plan, suits_copy_kernel, with_packing
 from .runtimes.base import MemcpyKind, Runtime
+from .temporaries import alloc_roots
 from .timeline import Span, Timeline, engine_of
 from .update import HasWorkflow, explain_update
 from .workflow import Workflow
 
-__all__ = ["Executable", "Stats"]
+__all__ = ["Executable", "Known", "Stats"]
 
 _WAIT_SLICE_S: Final = 0.05  # how long a wait stays out of Python's reach, so how late Ctrl-C may come
 _UPDATES_BEFORE_AFRESH: Final = 4096
@@ -127,6 +128,29 @@ class _Changing:
             executable._lock.release()
 
 
+@dataclass(slots=True)
+class Known:
+    """What addresses and handles stand for, for whoever reads a graph back.
+
+    Attributes
+    ----------
+    arrays : dict of str to ExternalArray
+        Memory that lasts, by name (``"child/x"`` inside children); each keeps its owner alive.
+    allocs : dict of int to AllocArray
+        What alloc nodes have made, by address.
+    functions : dict of int to Kernel
+    events : dict of int to Event
+    calls : dict of int to str
+        Nodes by the argument of the host function that calls them.
+    """
+
+    arrays: dict[str, ExternalArray] = field(default_factory=dict)
+    allocs: dict[int, AllocArray] = field(default_factory=dict)
+    functions: dict[int, Kernel] = field(default_factory=dict)
+    events: dict[int, Event] = field(default_factory=dict)
+    calls: dict[int, str] = field(default_factory=dict)
+
+
 _living: weakref.WeakSet[Executable] = weakref.WeakSet()
 
 
@@ -183,7 +207,11 @@ class Executable:
         self._program: Optional[Program] = None
         self._disabled: set[int] = set()
         self._steps: list[Step] = list(plan.steps)
+        self._block: Optional[_Memory] = None
+        """Where arrays of alloc nodes lie that share memory."""
         self._since_instantiation = 0
+        self._several_devices = runtime.get_device_count() > 1
+        """Whether the thread's current device may be another one."""
         self._stream = 0
         self._stats = Stats(len(plan.steps), plan.edges, len(plan.lanes))
         self._shared = SharedHandles(runtime)
@@ -200,13 +228,13 @@ class Executable:
     @staticmethod
     def build(
         workflow: Workflow, runtime: Runtime, backend: str, *, lanes: Lanes = "auto", join: bool = True, inline: bool = False,
-        device: int = 0,
+        device: int = 0, pack: bool = False,
     ) -> Executable:
         """Plan, allocate, load, lower and instantiate; on failure everything is returned."""
         backend_named(backend)
         started = time.perf_counter()
         inline = inline or backend != "explicit" or "child_order" in runtime.target.quirks
-        options = {"lanes": lanes, "join": join, "inline": inline}
+        options = {"lanes": lanes, "join": join, "inline": inline, "pack": pack}
         plan = make_plan(workflow, runtime.target, **options)
         planned = time.perf_counter()
         executable = Executable(workflow, plan, runtime, backend, device, options)
@@ -340,27 +368,63 @@ class Executable:
     def _rebuild(self) -> None:
         """Build and instantiate from the current steps, and only then return what was there before."""
         started = time.perf_counter()
+        self.runtime.set_device(self.device)  # the thread may be another than the one that compiled
         if self._program is not None:
             self._wait(None)
         changed = any(a is not b for a, b in zip(self._steps, self.plan.steps))
         plan = replace(self.plan, steps=tuple(self._steps)) if changed else self.plan
+        if changed and self._options.get("pack") and plan.has_allocs:
+            plan = with_packing(plan, self._place_of)
         made = [(scope, dict(scope.addresses)) for scope in self._scopes()] if plan.has_allocs else []
+        block = self._block_for(plan)
         try:
+            self._place_packed(plan, block)
             program = self._build(plan, self._scope, self.runtime, frozenset(self._disabled))
         except BaseException:
             for scope, addresses in made:  # where the program that stays has its memory
                 scope.addresses = addresses
+            if block is not None and block is not self._block:
+                self.runtime.free(block.pointer)
             raise
         before, self._program = self._program, program
         self.plan = plan
+        self._steps = list(plan.steps)
         self.stats.instantiations += 1
         self.stats.build_us = (time.perf_counter() - started) * 1e6
         self._since_instantiation = 0
-        self._launch = program.launch
+        self._launch = self._launch_there if self._several_devices and not program.handle else program.launch
         self._attention = bool(self._missing) or self._forked
         self._bind_compiled()
         if before is not None:
             before.close()
+        self._place_packed(plan, block)  # the program before has put back what it had found
+        old, self._block = self._block, block
+        if old is not block:
+            self.stats.device_bytes += (block.array.nbytes if block else 0) - (old.array.nbytes if old else 0)
+            if old is not None:
+                self.runtime.free(old.pointer)
+
+    def _block_for(self, plan: Plan) -> Optional[_Memory]:
+        """Return the block that the packed arrays of a plan lie in: the one that is there, if it is large enough."""
+        if plan.packing is None:
+            return None
+        if self._block is not None and self._block.array.nbytes >= plan.packing.nbytes:
+            return self._block
+        self.runtime.set_device(self.device)
+        array = DeviceArray("packed", (plan.packing.nbytes,), np.dtype("u1"))
+        return _Memory(array, self.runtime.malloc(array.nbytes))
+
+    def _place_packed(self, plan: Plan, block: Optional[_Memory]) -> None:
+        """Say where the packed arrays of a plan lie."""
+        for index, offset in plan.packing.offsets.items() if plan.packing is not None and block is not None else ():
+            step = plan.steps[index]
+            assert isinstance(step.node, AllocNode)
+            self._scope_of(step).addresses[step.node.array] = block.pointer + offset
+
+    def _place_of(self, step: Step, root: Any) -> tuple[Any, Any]:
+        """Return what a name of a step stands for, as children are bound now."""
+        scope, found = self._scope_of(step).root(root)
+        return id(scope), found
 
     def _bind_compiled(self) -> None:
         """Let the compiled call path, where there is one, stand for `launch`."""
@@ -392,6 +456,9 @@ class Executable:
         compiled = self._compiled
         if compiled is None or not compiled.bound or self._closed or self._attention or self._program is None:
             return
+        if not compiled.stale:
+            compiled.launcher.ready = True
+            return
         users = {}
         if "update_leaks" not in self.runtime.target.quirks:
             for name, (scope, parameter) in self._parameters.items():
@@ -400,6 +467,12 @@ class Executable:
                     users[name] = (parameter, scope.values.get(parameter), indices)
         compiled.offer(self._program, users)
         compiled.launcher.ready = True
+
+    def _launch_there(self, stream: int) -> None:
+        """Issue on the device's streams, for which it must be the thread's current device."""
+        assert self._program is not None
+        self.runtime.set_device(self.device)
+        self._program.launch(stream)
 
     def _not_built(self, stream: int) -> None:
         raise AssertionError("launched before it was built")
@@ -571,6 +644,37 @@ class Executable:
         else:
             self.runtime.memcpy(memory.pointer, source.ctypes.data, array.nbytes, MemcpyKind.HOST_TO_DEVICE)
 
+    def array(self, name: str) -> CapturedArray:
+        """Return an array's memory itself, for other libraries: `ptr`, ``__cuda_array_interface__``, ``__dlpack__``, no copy.
+
+        What this process can reach also has ``__array_interface__``. Nothing waits: synchronize before it is read, and do not use
+        it after `close`.
+
+        Raises
+        ------
+        DeclarationError
+            If there is no array of that name, or it lives only while the graph runs.
+        """
+        memory = self._find_memory(name, "array")
+        return CapturedArray(memory.pointer, memory.array.as_view(), self._scope)
+
+    def known(self) -> Known:
+        """Return what the addresses and handles of this Executable stand for; `Graph.from_handle` asks it."""
+        self._require_open("known")
+        found = Known(functions=self._shared.kernels(), events=self._shared.events(), calls=self._hosts.names())
+        for name, memory in self._memory.items():
+            array = memory.array
+            location: Literal["host", "device"] = "host" if array.on_host else "device"
+            found.arrays[name] = ExternalArray(
+                name, array.shape, array.dtype, device=array.device, obj=self, pointer=memory.pointer, location=location,
+                writeable=getattr(array, "writeable", True), lock=False,
+            )
+        for scope in self._scopes():
+            for root, pointer in scope.addresses.items():
+                if isinstance(root, AllocArray):
+                    found.allocs[pointer] = root
+        return found
+
     def _find_memory(self, name: str, action: str) -> _Memory:
         self._require_open(action)
         memory = self._memory.get(name)
@@ -657,6 +761,7 @@ class Executable:
         return scope.addresses.get(parameter) if parameter.shape else scope.values.get(parameter)
 
     def _bind(self, name: str, value: Any) -> None:
+        self._withdraw()
         scope, parameter = self._parameters[name]
         table: dict[Any, Any] = scope.addresses if parameter.shape else scope.values
         if value is None:
@@ -681,8 +786,6 @@ class Executable:
             if not self._change(i, operation):
                 self._rebuild()
                 return
-        if "update_leaks" in self.runtime.target.quirks and self._since_instantiation > _UPDATES_BEFORE_AFRESH:
-            self._rebuild()
 
     def _restore(self, names: list[str]) -> None:
         """Set the nodes back after a failure; what cannot be set back is built afresh."""
@@ -691,13 +794,23 @@ class Executable:
         except HipError:
             self._rebuild()
 
+    def _withdraw(self) -> None:
+        """Say that what the compiled call path was offered no longer holds."""
+        if self._compiled is not None:
+            self._compiled.stale = True
+
     def _change(self, index: int, operation: Operation) -> bool:
         assert self._program is not None
         if _equal(self._program.operations[index], operation):
             return True
+        if self._since_instantiation >= _UPDATES_BEFORE_AFRESH and "update_leaks" in self.runtime.target.quirks:
+            return False
         self._let_host_calls_finish(operation)
+        if self._several_devices and "update_device" in self.runtime.target.quirks:
+            self.runtime.set_device(self.device)
         if not self._program.change(index, operation):
             return False
+        self._withdraw()
         self.stats.updates += 1
         self._since_instantiation += 1
         return True
@@ -810,7 +923,7 @@ class Executable:
             begun = True
             for i, step in affected.items():
                 program.steps[i] = step
-            if not all([self._change(i, operation) for i, operation in operations]):
+            if self._packs_otherwise(steps, changes, children) or not all([self._change(i, made) for i, made in operations]):
                 self._rebuild()
         except BaseException:
             self._steps, self.workflow, self._users = steps, workflow, users
@@ -819,6 +932,12 @@ class Executable:
             if begun:
                 self._rebuild()
             raise
+
+    def _packs_otherwise(self, before: list[Step], changes: Mapping[int, Step], children: Sequence[ChildGraphNode]) -> bool:
+        """Return whether other steps than before use arrays of alloc nodes, which may share memory by their uses."""
+        if not self._options.get("pack") or not self.plan.has_allocs:
+            return False
+        return bool(children) or any(alloc_roots(step.node) != alloc_roots(before[i].node) for i, step in changes.items())
 
     def _load_kernels(self, nodes: list[Node]) -> None:
         for node in nodes:
@@ -844,6 +963,7 @@ class Executable:
                         f"node {step.name!r}: nodes of kind {step.node.kind} cannot be disabled, because others use the memory",
                         node=step.name,
                     )
+            self._withdraw()
             indices = [i for i in indices if (i in self._disabled) == enabled]
             before = self._disabled
             self._disabled = before.difference(indices) if enabled else before.union(indices)
@@ -999,7 +1119,8 @@ class Executable:
             self._prepare(params)
             self.synchronize()
             runtime = self.runtime
-            plan = make_plan(self.workflow, runtime.target, **{**self._options, "inline": True})
+            runtime.set_device(self.device)
+            plan = make_plan(self.workflow, runtime.target, **{**self._options, "inline": True, "pack": False})
             by_name = {step.name: i for i, step in enumerate(self._steps)}
             disabled = frozenset(step.index for step in plan.steps if by_name.get(step.name) in self._disabled)
             program = EagerProgram.of(plan, self._scope, runtime, disabled)
@@ -1119,6 +1240,9 @@ class Executable:
             except HipError:  # a launch that failed has finished; what it says was for synchronize
                 self._pending.clear()
             program, self._program = self._program, None
+            if self._block is not None:
+                self._memory["/packed"] = replace(self._block, release=self.runtime.free)
+                self._block = None
             memories = [*self._memory.values(), *(memory for kept in self._kept.values() for memory in kept.values())]
             self._memory, self._kept = {}, {}
             with ExitStack() as returned:  # in reverse, and all of them, even if one call fails

@@ -18,6 +18,7 @@ from .executable import Executable
 from .export import export_graph, graphml, render, text
 from .export import json as json_format
 from .hazards import HazardTracker
+from .importing import Arrays, import_capture, import_handle
 from .kernels import Kernel, Symbol
 from .measuring import fastest_lanes
 from .nodes import (
@@ -553,9 +554,11 @@ class Graph:
         """
         return check_workflow(self.workflow(), None if target is None else Target.named(target))
 
-    def plan(self, *, target: Union[str, Target] = "cpu", lanes: Lanes = "auto", join: bool = True) -> Plan:
-        """Return what would be lowered: reduced edges, order and lanes."""
-        return make_plan(self.workflow(), Target.named(target), lanes=lanes, join=join)
+    def plan(
+        self, *, target: Union[str, Target] = "cpu", lanes: Lanes = "auto", join: bool = True, pack: bool = True
+    ) -> Plan:
+        """Return what would be lowered: reduced edges, order, lanes, and where temporaries lie."""
+        return make_plan(self.workflow(), Target.named(target), lanes=lanes, join=join, pack=pack)
 
     def compile(
         self,
@@ -566,6 +569,7 @@ class Graph:
         join: bool = True,
         device: int = 0,
         check: bool = True,
+        pack: bool = True,
     ) -> Executable:
         """Build a relaunchable Executable from a snapshot of this graph.
 
@@ -582,6 +586,9 @@ class Graph:
         device : int
         check : bool
             Raise CheckError if `check` finds an error.
+        pack : bool
+            Let arrays of alloc nodes share memory where the plan's order keeps all of their uses apart; those that share are held
+            by the Executable. False makes and returns each by its own nodes.
 
         Raises
         ------
@@ -596,7 +603,7 @@ class Graph:
         note = ""
         if lanes == "measure":
             lanes, note = fastest_lanes(workflow, opened, backend, join=join, device=device)
-        executable = Executable.build(workflow, opened, backend, lanes=lanes, join=join, device=device)
+        executable = Executable.build(workflow, opened, backend, lanes=lanes, join=join, device=device, pack=pack)
         if note:
             executable.plan = replace(executable.plan, notes=(*executable.plan.notes, note))
         return executable
@@ -659,6 +666,58 @@ class Graph:
             Whether edges are also inferred from what nodes read and write.
         """
         return graphml.from_networkx(dag, Graph, name=name, infer=infer)
+
+    @staticmethod
+    def from_capture(
+        fn: Callable[..., Any], runtime: Union[str, Runtime] = "auto", *, name: str = "captured", arrays: Arrays = None
+    ) -> Graph:
+        """Capture what ``fn(stream)`` issues, and read it back as models.
+
+        Parameters
+        ----------
+        fn : callable
+            As for `captured`: `int(stream)` is the raw handle, `stream.runtime` the protocol's calls.
+        runtime, name, arrays
+            As for `from_handle`.
+
+        Raises
+        ------
+        HipError
+            If a call that `fn` makes cannot be captured, or `fn` leaves a forked stream unjoined.
+        """
+        return import_capture(fn, runtime, Graph, name, arrays, _caller())
+
+    @staticmethod
+    def from_handle(
+        handle: int, runtime: Union[str, Runtime] = "auto", *, name: str = "imported", arrays: Arrays = None
+    ) -> Graph:
+        """Read a graph that exists in a runtime back into models; names follow from its nodes and are the same each time.
+
+        Edges are the graph's own (``infer=False``). Kernels are used by their handles, so the result compiles only for the
+        same runtime, and whoever loaded them must keep them. No runtime tells what a kernel reads and writes: its array
+        arguments are addresses only, and `check` says so (HG604).
+
+        Parameters
+        ----------
+        handle : int
+            A hipGraph_t or CUgraph. It is only read, and not needed afterwards.
+        runtime : str or Runtime
+            The runtime that it belongs to.
+        name : str
+            Name of the new graph.
+        arrays : dict or Executable, optional
+            What memory is known: names with external arrays, with objects that share memory (as `external_array` takes them) or
+            with the Executables that have arrays of these names; or one Executable with all that it has. Other memory of
+            copies, fills and pointer arguments becomes external arrays of bytes, ``memory``, ``memory_2``, ...
+
+        Raises
+        ------
+        DeclarationError
+            If a node is of a kind that cannot be read back; it is named by its number and type.
+        HipError
+            If the runtime refuses to tell a node's parameters.
+        """
+        return import_handle(handle, runtime, Graph, name, arrays, _caller())
 
     def __str__(self) -> str:
         return text.table(self.workflow())

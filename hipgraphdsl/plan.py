@@ -6,23 +6,25 @@ order -> `Plan`, plain frozen data that backends lower and that can be simulated
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, NamedTuple, Optional, Union
+from typing import Any, Literal, NamedTuple, Optional, Union, cast
 
 from .arrays import HostArray
 from .errors import DeclarationError
 from .nodes import AllocNode, ChildGraphNode, ConditionalNode, EmptyNode, FreeNode, KernelNode, MemcpyNode, Node
 from .target import Target
+from .temporaries import Packing, Place, pack_temporaries, place_of
 from .workflow import Ancestors, Workflow, find_cycle, topological_order
 
-__all__ = ["Lanes", "Plan", "Step", "make_plan", "suits_copy_kernel"]
+__all__ = ["Lanes", "Plan", "Step", "make_plan", "suits_copy_kernel", "with_packing"]
 
 Lanes = Union[int, None, Literal["auto", "measure"]]
 
 _FULL_DEVICE_LANES = 8  # kernels that fill the device gain nothing from more (measured on an H200)
 _FAN_OUT = 4  # direct followers that AMD's classic executor can be trusted with
+_PACKED = "they are held from compile to close."
 _MANY_COPIES = 16  # from so many on, doing small copies by a kernel pays
 
 
@@ -52,6 +54,8 @@ class Step(NamedTuple):
         The plans of a conditional's bodies.
     by_kernel : bool
         A copy that is done by a kernel which writes page-locked memory, not by a copy engine.
+    packed : bool
+        An alloc or free whose array lies in the block of `Plan.packing`: it does nothing but order.
     """
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody asks of a step
@@ -65,6 +69,7 @@ class Step(NamedTuple):
     child: Optional[Plan] = None
     bodies: tuple[Plan, ...] = ()
     by_kernel: bool = False
+    packed: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,8 @@ class Plan:
         Edges before the reduction.
     notes : tuple of str
         What the plan did and why, in sentences.
+    packing : Packing or None
+        Arrays of alloc nodes that share memory, and where they lie in it.
     """
 
     workflow: Workflow
@@ -89,6 +96,7 @@ class Plan:
     lanes: tuple[tuple[int, ...], ...]
     declared_edges: int
     notes: tuple[str, ...] = field(default=())
+    packing: Optional[Packing] = None
 
     @cached_property
     def index(self) -> dict[str, int]:
@@ -162,7 +170,9 @@ class _Entry:
     path: tuple[ChildGraphNode, ...]
 
 
-def make_plan(workflow: Workflow, target: Target, *, lanes: Lanes = "auto", join: bool = True, inline: bool = False) -> Plan:
+def make_plan(
+    workflow: Workflow, target: Target, *, lanes: Lanes = "auto", join: bool = True, inline: bool = False, pack: bool = False
+) -> Plan:
     """Plan a workflow for a target.
 
     Parameters
@@ -175,6 +185,8 @@ def make_plan(workflow: Workflow, target: Target, *, lanes: Lanes = "auto", join
     inline : bool
         Put the nodes of every child graph in its place, as backends that issue on streams need it; else only those of
         children that allocate.
+    pack : bool
+        Let arrays of alloc nodes share memory where the plan's order keeps their uses apart.
 
     Raises
     ------
@@ -183,7 +195,24 @@ def make_plan(workflow: Workflow, target: Target, *, lanes: Lanes = "auto", join
     """
     bound = _lane_bound(workflow, target, lanes)
     children: dict[int, Plan] = {}
-    return _plan(workflow, target, bound, children, inline, join)
+    plan = _plan(workflow, target, bound, children, inline, join)
+    return with_packing(plan) if pack and plan.has_allocs else plan
+
+
+def with_packing(plan: Plan, place: Callable[[Step, Any], Place] = place_of) -> Plan:
+    """Return the plan with arrays of alloc nodes packed anew, by the order and the accesses of its steps as they are now."""
+    packing = pack_temporaries(plan.steps, place)
+    arrays = {place(plan.steps[index], cast(AllocNode, plan.steps[index].node).array) for index in packing.offsets} if packing else set()
+    steps = []
+    for step in plan.steps:
+        packed = bool(arrays) and isinstance(step.node, (AllocNode, FreeNode)) and place(step, step.node.array) in arrays
+        steps.append(step if step.packed == packed else step._replace(packed=packed))
+    notes = [note for note in plan.notes if not note.endswith(_PACKED)]
+    if packing is not None:
+        notes.append(
+            f"{len(packing.offsets)} arrays of alloc nodes share {packing.nbytes} bytes, {packing.saved_nbytes} fewer than apart; {_PACKED}"
+        )
+    return replace(plan, steps=tuple(steps), notes=tuple(notes), packing=packing)
 
 
 def _plan(workflow: Workflow, target: Target, bound: Optional[int], children: dict[int, Plan], inline: bool, join: bool) -> Plan:
@@ -251,7 +280,8 @@ def _with_one_root(
     steps: list[Step], lanes: tuple[tuple[int, ...], ...]
 ) -> tuple[list[Step], tuple[tuple[int, ...], ...]]:
     """Put an empty node before all that wait for nothing."""
-    first = Step(0, _unused_name("~start", steps), EmptyNode(name="start"), (), (), 0)
+    name = _unused_name("~start", steps)
+    first = Step(0, name, EmptyNode(name=name), (), (), 0)
     moved = [
         step._replace(index=step.index + 1, deps=tuple(d + 1 for d in step.deps) or (0,), added=tuple(d + 1 for d in step.added))
         for step in steps

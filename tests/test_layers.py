@@ -25,6 +25,7 @@ ORDER = (
     "workflow",
     "hazards",
     "checks",
+    "temporaries",
     "plan",
     "timeline",
     "update",

@@ -107,6 +107,10 @@ class HostCalls:
 
         return call
 
+    def names(self) -> dict[int, str]:
+        """Return the names of the nodes by the argument that the C function is called with."""
+        return {token: name for name, (token, _) in self._tokens.items()}
+
     def has_failed(self) -> bool:
         """Return whether a callback has raised since the last synchronize."""
         return bool(self.failures)

@@ -8,10 +8,12 @@ from ..errors import HipError
 from ..plan import Plan, Step
 from ..runtimes.base import Fill2D, Runtime
 from .capturing import capturing
-from .explicit import UNJOINED, add_node
+from .explicit import UNJOINED, add_node, set_attributes
 from .issue import issue
 from .operations import (
     CallCaptured,
+    CallHost,
+    Launch,
     Nothing,
     Operation,
     RecordEvent,
@@ -23,7 +25,7 @@ from .operations import (
     at_node,
     prepare,
 )
-from .program import GraphProgram
+from .program import GraphProgram, naming
 from .streams import LaneStreams
 
 __all__ = ["build"]
@@ -95,7 +97,7 @@ class _CaptureProgram(GraphProgram):
                 # gets the plan's edges and no others (a lane may reuse the stream of an earlier node that is implied), and
                 # streams never wait for each other in a ring, in which AMD's EndCapture recurses without end.
                 self.runtime.stream_update_capture_dependencies(stream, self._before(step), replace=True)
-            if isinstance(operation, _UNRECORDED) or _takes_several_calls(operation):
+            if isinstance(operation, _UNRECORDED) or _takes_several_calls(operation) or self._is_refused(operation):
                 self._insert(step, operation, stream, where)
             else:
                 issue(operation, stream, self.runtime, where)
@@ -103,6 +105,9 @@ class _CaptureProgram(GraphProgram):
             raise at_node(error, step.name) from error.__cause__
         self.operations.append(operation)
         self._previous[step.lane] = step.index
+
+    def _is_refused(self, operation: Operation) -> bool:
+        return isinstance(operation, CallHost) and "capture_host_func" in self.runtime.target.quirks
 
     def _insert(self, step: Step, operation: Operation, stream: int, scope: Scope) -> None:
         """Put a node into the capture that no stream call records."""
@@ -126,6 +131,9 @@ class _CaptureProgram(GraphProgram):
                 f"the call recorded {len(recorded)} nodes where one was expected", node=step.name,
             )
         self.nodes.append(recorded[0] if len(recorded) == 1 else 0)
+        if isinstance(operation, Launch) and operation.priority is not None:
+            with naming(step.name):
+                set_attributes(recorded[0], self.runtime, priority=operation.priority)
 
 
 def _takes_several_calls(operation: Operation) -> bool:

@@ -23,7 +23,7 @@ from .program import GraphProgram, Program
 __all__ = ["CompiledPath"]
 
 _KINDS: Final = "?bBhHiIqQfd"  # struct codes of arguments that the launcher can write
-_MOST_USES: Final = 256  # nodes whose argument memory is kept for it
+_MOST_USES: Final = 8192  # nodes whose argument memory is kept for it
 
 
 class CompiledPath:
@@ -40,12 +40,15 @@ class CompiledPath:
         self._runtime = runtime
         self.launcher: Any = runtime.launcher(slow)
         self.bound = False
+        self.stale = True
+        """Whether what was offered no longer holds."""
         self._slots: dict[str, str] = {}  # name -> struct code
 
     def bind(self, program: Optional[Program], stream: int) -> None:
         """Launch this program from now on, or nothing if it is no graph."""
         self.launcher.ready = False
         self._slots = {}
+        self.stale = True
         self.bound = isinstance(program, GraphProgram) and bool(program.handle)
         if program is not None and self.bound:
             self.launcher.bind(*self._runtime.launch_addresses(), program.handle, stream)
@@ -82,6 +85,7 @@ class CompiledPath:
                 names[name] = kind
         self.launcher.slots(slots, list(kept.values()))
         self._slots = names
+        self.stale = False
 
     def _uses(
         self, program: GraphProgram, parameter: Parameter, indices: list[int], kept: dict[int, tuple[ArgumentPacker, bytes]]
@@ -93,7 +97,7 @@ class CompiledPath:
             node, operation = program.steps[i].node, program.operations[i]
             if not isinstance(node, KernelNode) or not isinstance(operation, Launch) or not program.nodes[i]:
                 return None
-            if parameter in node.grid or parameter in node.block or i in program.disabled:
+            if parameter in node.grid or parameter in node.block or operation.cooperative or i in program.disabled:
                 return None
             places = [k for k, arg in enumerate(node.args) if arg is parameter]
             if not places:

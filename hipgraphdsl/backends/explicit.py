@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Optional
 
 from ..errors import HipError
 from ..plan import Plan
 from ..runtimes.base import Copy3D, Fill2D, Runtime
 from .capturing import capturing
+from .issue import issue
 from .operations import (
     Alloc,
     CallCaptured,
@@ -30,7 +32,9 @@ from .operations import (
 )
 from .program import GraphProgram
 
-__all__ = ["UNJOINED", "add_node", "build"]
+__all__ = ["UNJOINED", "add_node", "build", "set_attributes"]
+
+_log = logging.getLogger(__name__)
 
 UNJOINED: Final = "join every stream that the function forks: record an event on it and let the stream wait"
 
@@ -84,11 +88,13 @@ def add_node(graph: int, deps: list[int], operation: Operation, runtime: Runtime
     """Add one operation to a graph; an allocation writes its address into `scope`."""
     match operation:
         case Launch():
+            if operation.cooperative and "cooperative_ignored" in runtime.target.quirks:
+                return _add_captured(graph, deps, lambda stream: issue(operation, stream, runtime, scope), runtime)
             node = runtime.graph_add_kernel_node(
                 graph, deps, operation.function, operation.grid, operation.block, operation.shared_bytes,
                 operation.packer.pack(operation.values),
             )
-            runtime.graph_kernel_node_set_attributes(node, cooperative=operation.cooperative, priority=operation.priority)
+            set_attributes(node, runtime, cooperative=operation.cooperative, priority=operation.priority)
             return node
         case Copy1D(dst, src, nbytes, kind):
             return runtime.graph_add_memcpy_node_1d(graph, deps, dst, src, nbytes, kind)
@@ -99,11 +105,7 @@ def add_node(graph: int, deps: list[int], operation: Operation, runtime: Runtime
         case CallHost(fn, user_data):
             return runtime.graph_add_host_node(graph, deps, fn, user_data)
         case CallCaptured(call):
-            child = _captured_graph(runtime, call)
-            try:
-                return runtime.graph_add_child_graph_node(graph, deps, child)
-            finally:
-                runtime.graph_destroy(child)
+            return _add_captured(graph, deps, call, runtime)
         case Alloc(array, nbytes, device):
             node, scope.addresses[array] = runtime.graph_add_mem_alloc_node(graph, deps, nbytes, device)
             return node
@@ -127,6 +129,38 @@ def add_node(graph: int, deps: list[int], operation: Operation, runtime: Runtime
                 runtime.graph_destroy(child)
         case Nothing():
             return runtime.graph_add_empty_node(graph, deps)
+
+
+def set_attributes(node: int, runtime: Runtime, *, cooperative: bool = False, priority: Optional[int] = None) -> None:
+    """Set what a kernel node has beyond its parameters."""
+    if priority is not None and "priority_refused" in runtime.target.quirks:
+        _log.warning("priority=%d of a kernel node is left out: %s refuses every priority", priority, runtime.target.name)
+        priority = None
+    runtime.graph_kernel_node_set_attributes(node, cooperative=cooperative, priority=priority)
+
+
+def _add_captured(graph: int, deps: list[int], call: Callable[[int], None], runtime: Runtime) -> int:
+    """Add what a function issues on a stream, as a child graph."""
+    child = _captured_graph(runtime, call)
+    try:
+        if "child_order" in runtime.target.quirks:
+            _close_ends(child, runtime)
+        return runtime.graph_add_child_graph_node(graph, deps, child)
+    finally:
+        runtime.graph_destroy(child)
+
+
+def _close_ends(graph: int, runtime: Runtime) -> None:
+    """Give a graph one first and one last node, for a runtime that forgets the others when it runs it as a child."""
+    nodes, edges = runtime.graph_get_nodes(graph), runtime.graph_get_edges(graph)
+    followed, following = {source for source, _ in edges}, {target for _, target in edges}
+    roots = [node for node in nodes if node not in following]
+    ends = [node for node in nodes if node not in followed]
+    if len(roots) > 1:
+        first = runtime.graph_add_empty_node(graph, ())
+        runtime.graph_add_dependencies(graph, [first] * len(roots), roots)
+    if len(ends) > 1:
+        runtime.graph_add_empty_node(graph, ends)
 
 
 def _child_graph(runtime: Runtime, operation: RunChild) -> int:

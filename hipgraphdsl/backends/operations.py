@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Optional, Union
 
 import numpy as np
 
-from ..arrays import Access, Array, ArrayView, ExternalArray, Parameter
+from ..arrays import Access, Array, ArrayView, ExternalArray, HostArray, Parameter
 from ..errors import DeclarationError, HipError, UpdateError
 from ..kernels import ArgumentPacker, ForeignModule, Kernel, KernelParameter, Module, Symbol, check_argument
 from ..nodes import (
@@ -398,6 +398,14 @@ class SharedHandles:
             self._events[event] = handle
         return handle
 
+    def events(self) -> dict[int, Event]:
+        """Return all events by their handles."""
+        return {handle: event for event, handle in self._events.items()}
+
+    def kernels(self) -> dict[int, Kernel]:
+        """Return the kernels that have been asked for, by the handles of their functions."""
+        return {function: kernel for kernel, (function, _) in self._functions.items()}
+
     def event_named(self, name: str) -> Optional[int]:
         """Return the handle of an event by its name, if a node of the Executable uses it."""
         return next((handle for event, handle in self._events.items() if event.name == name), None)
@@ -432,6 +440,8 @@ def resolve(step: Step, scope: Scope) -> Operation:
             return _copy_by_kernel(node, scope) if step.by_kernel else _copy(node, scope)
         case MemsetNode():
             return _fill(node, scope)
+        case AllocNode() | FreeNode() if step.packed:
+            return Nothing()
         case AllocNode():
             return Alloc(node.array, node.array.nbytes, node.array.device)
         case FreeNode():
@@ -537,12 +547,42 @@ def _copy(node: MemcpyNode, scope: Scope) -> Union[Copy1D, Copy3D]:
             kind = MemcpyKind.DEFAULT
     box = copy_geometry(dst, src)
     assert box is not None, "MemcpyNode refuses what no box can copy"
-    if box.is_flat:
+    inside = "interior_host_pointer" in scope.runtime.target.quirks and (_interior(dst, scope), _interior(src, scope))
+    if box.is_flat and not (inside and any(inside)):
         return Copy1D(scope.address(dst), scope.address(src), box.width_bytes, kind)
-    return Copy3D(
+    made = Copy3D(
         scope.address(dst), box.dst_pitch, box.dst_slice // box.dst_pitch, scope.address(src), box.src_pitch,
         box.src_slice // box.src_pitch, box.width_bytes, box.height, box.depth, kind,
     )
+    return _from_first_bytes(made, *inside) if inside else made
+
+
+def _interior(view: ArrayView, scope: Scope) -> int:
+    """Return how far inside a page-locked array a view begins, in bytes; 0 for all others."""
+    owner, root = scope.root(view.root)
+    if not isinstance(root, HostArray) or not root.pinned:
+        return 0
+    return scope.address(view) - owner.address(root.as_view())
+
+
+def _from_first_bytes(copy: Copy3D, dst_bytes: int, src_bytes: int) -> Copy3D:
+    """Return the copy with pointers to the first byte of page-locked memory, and positions inside it."""
+    if dst_bytes:
+        pitch, rows, pos = _position(dst_bytes, copy.dst_pitch_bytes, copy.dst_rows, copy)
+        copy = replace(copy, dst=copy.dst - dst_bytes, dst_pitch_bytes=pitch, dst_rows=rows, dst_pos=pos)
+    if src_bytes:
+        pitch, rows, pos = _position(src_bytes, copy.src_pitch_bytes, copy.src_rows, copy)
+        copy = replace(copy, src=copy.src - src_bytes, src_pitch_bytes=pitch, src_rows=rows, src_pos=pos)
+    return copy
+
+
+def _position(offset: int, pitch_bytes: int, rows: int, copy: Copy3D) -> tuple[int, int, Dim3]:
+    """Return pitch and rows of an allocation, and where in it a box lies that begins so many bytes inside."""
+    if copy.height == copy.depth == 1:  # one run of bytes: a row that begins with the allocation
+        return offset + copy.width_bytes, 1, (offset, 0, 0)
+    rows += copy.depth == 1 and offset // pitch_bytes  # one slice may have as many rows as stand before the box
+    row, x = divmod(offset, pitch_bytes)
+    return pitch_bytes, rows, (x, row % rows, row // rows)
 
 
 def _copy_by_kernel(node: MemcpyNode, scope: Scope) -> Launch:

@@ -128,12 +128,16 @@ class GraphProgram(Program):
         runtime, node = self.runtime, self.nodes[index]
         if not node or type(operation) is not type(self.operations[index]):
             return False
+        if getattr(operation, "kind", None) != getattr(self.operations[index], "kind", None):
+            return False  # HIP fixes the direction of a copy when the node is added
         with naming(self.steps[index].name):
             match operation:
                 case Launch():
                     before = self.operations[index]
                     assert isinstance(before, Launch)
                     if (before.cooperative, before.priority) != (operation.cooperative, operation.priority):
+                        return False
+                    if self._is_stand_in(operation):
                         return False
                     runtime.graph_exec_kernel_node_set_params(
                         self.handle, node, operation.function, operation.grid, operation.block, operation.shared_bytes,
@@ -146,8 +150,11 @@ class GraphProgram(Program):
                         return False
                     runtime.graph_exec_memcpy_node_set_params(self.handle, node, operation)
                 case Fill2D():
-                    if "only_flat_updates" in runtime.target.quirks and not _both_flat(operation, self.operations[index]):
+                    known = self.operations[index]
+                    if "only_flat_updates" in runtime.target.quirks and not _both_flat(operation, known):
                         return False
+                    if isinstance(known, Fill2D) and (known.height > 1) != (operation.height > 1):
+                        return False  # a memset that was captured in one dimension stays so
                     runtime.graph_exec_memset_node_set_params(self.handle, node, operation)
                 case CallHost(fn, user_data):
                     runtime.graph_exec_host_node_set_params(self.handle, node, fn, user_data)
@@ -178,11 +185,17 @@ class GraphProgram(Program):
         in_place = isinstance(operation, (Launch, Copy1D, Copy3D, Fill2D)) and bool(self.nodes[index])
         if "only_flat_updates" in quirks and isinstance(operation, Fill2D) and operation.height > 1:
             in_place = False
+        if self._is_stand_in(operation):
+            in_place = False
         if in_place and "disabled_drops_edges" not in quirks:
             with naming(self.steps[index].name):
                 self.runtime.graph_node_set_enabled(self.handle, self.nodes[index], enabled)
             return True
         return False
+
+    def _is_stand_in(self, operation: Operation) -> bool:
+        """Return whether a node may be another than that of the operation's kind."""
+        return isinstance(operation, Launch) and operation.cooperative and "cooperative_ignored" in self.runtime.target.quirks
 
     def unfinished(self) -> tuple[str, ...]:
         names = {node: step.name for node, step in zip(self.nodes, self.steps)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, Optional
+from typing import Any, Final, Optional
 
 from ..arrays import AllocArray, ArrayView
 from ..errors import HipError
@@ -16,6 +16,10 @@ from .operations import Alloc, Free, Operation, Scope, at_node
 from .program import Program
 
 __all__ = ["EagerProgram", "LaneStreams", "build"]
+
+
+_AT_LAUNCH: Final = Free(0)
+"""Stands where an operation is resolved at each launch."""
 
 
 class LaneStreams:
@@ -128,8 +132,7 @@ class EagerProgram(Program):
         """Whether memory stays from launch to launch, because the pool might give it to a lane that runs beside its users."""
         self._before: dict[tuple[Scope, Any], int] = {}
         """Where those arrays stood for the program that uses the scopes otherwise."""
-        unknown = Free(0)  # stands where the operation is resolved at launch
-        self.operations = [unknown if late else self._named(step) for step, late in zip(self.steps, self._late)]
+        self.operations = [_AT_LAUNCH if late else self._named(step) for step, late in zip(self.steps, self._late)]
 
     @staticmethod
     def of(plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int]) -> EagerProgram:
@@ -142,6 +145,10 @@ class EagerProgram(Program):
         except HipError as error:
             raise at_node(error, step.name) from error.__cause__
 
+    def resolve(self, step: Step) -> Operation:
+        """Return what a step does now, or that only a launch tells, because it makes the memory."""
+        return _AT_LAUNCH if step.index not in self.disabled and _is_late(step) else super().resolve(step)
+
     def issue(self, step: Step, stream: int) -> None:
         """Issue one step of `steps` on a stream."""
         index = step.index
@@ -151,7 +158,7 @@ class EagerProgram(Program):
             if not self._late[index]:
                 issue(self.operations[index], stream, self.runtime, scope)
                 return
-            operation = self.resolve(current)
+            operation = super().resolve(current)
             if isinstance(operation, Alloc):
                 self._alloc(operation, stream, scope)
             elif not (self._keeps and isinstance(operation, Free)):
@@ -186,6 +193,7 @@ class EagerProgram(Program):
 
     def change(self, index: int, operation: Operation) -> bool:
         self.operations[index] = operation
+        self._late[index] = operation is _AT_LAUNCH
         return True
 
     def enable(self, index: int, enabled: bool) -> bool:
@@ -193,9 +201,7 @@ class EagerProgram(Program):
             self.disabled.discard(index)
         else:
             self.disabled.add(index)
-        if not self._late[index]:
-            self.operations[index] = self._named(self.steps[index])
-        return True
+        return self.change(index, self._named(self.steps[index]))
 
 
 def _is_late(step: Step) -> bool:

@@ -130,6 +130,7 @@ def _compare(
     backend: str,
     native: bool,
     aim: float,
+    part: str = "",
 ) -> None:
     """Measure one graph with every choice, and as declared from C++."""
     nodes = len(graph)
@@ -172,6 +173,7 @@ def _compare(
         for name, (submit_us, total_us) in _race(opened, repeats).items():
             rows[name]["submit_us"], rows[name]["total_us"] = submit_us, total_us
     for name, row in rows.items():
+        row["part"], row["group"] = part or what, what
         row["ratio"] = row["total_us"] / rows["as declared"]["total_us"]
         if "C++" in rows:
             row["native_ratio"] = row["total_us"] / rows["C++"]["total_us"]
@@ -202,7 +204,7 @@ def run(
     native : bool
         Also launch the declared shape from C++.
     """
-    sheet = Sheet("lanes", _COLUMNS, section="work", machine=machine(runtime))
+    sheet = Sheet("lanes", _COLUMNS, section="part", machine=machine(runtime))
     short, medium, long = iterations_for(runtime, (1.0, 10.0, 100.0))
     full = max(8, runtime.target.multiprocessors)
     works: list[tuple[str, Callable[[], Graph], float]] = [
@@ -223,7 +225,7 @@ def run(
         }
         for what, build in {**more, "wave2d": wave, "decode": decode}.items():
             report(what)
-            _compare(sheet, runtime, what, build(), (None, "auto"), repeats, backend, False, _WORST)
+            _compare(sheet, runtime, what, build(), (None, "auto"), repeats, backend, False, _WORST, "shapes")
     return sheet
 
 

@@ -194,15 +194,15 @@ class Sheet:
         return out.getvalue()
 
     def to_markdown(self) -> str:
-        """Return the rows as Markdown tables, and the notes as a list."""
+        """Return the notes as a list, then the rows as tables: one, or one that folds for each section."""
         shown = [column for column in self._shown() if column.key != self.section]
         heads = [(column.title.replace("\n", " "), self._is_numeric(column)) for column in shown]
-        text = ""
+        text = "".join([*(f"- {note}\n" for note in self.notes), "\n"] if self.notes else [])
         for name in dict.fromkeys(row.get(self.section) for row in self.rows):
             rows = [row for row in self.rows if row.get(self.section) == name]
-            text += f"#### {name}\n\n" if name else ""
-            text += markdown_table(heads, [[cell(row.get(column.key)) for column in shown] for row in rows]) + "\n"
-        return text + "".join([*(f"- {note}\n" for note in self.notes), "\n"] if self.notes else [])
+            table = markdown_table(heads, [[cell(row.get(column.key)) for column in shown] for row in rows])
+            text += f"<details><summary>{name}</summary>\n\n{table}\n</details>\n\n" if name else f"{table}\n"
+        return text
 
     def write(self, path: str) -> None:
         """Write JSON, CSV or Markdown, as the extension says."""

@@ -6,6 +6,7 @@ device context and a stream of the runtime that is measured.
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import ctypes
 import functools
@@ -83,6 +84,7 @@ class Work:
     arrays: dict[int, int]
     clock_costs_us: float = field(default_factory=clock_us)
     _streams: list[int] = field(default_factory=list)
+    _bases: list[int] = field(default_factory=list)
 
     @staticmethod
     def of(exe: Executable) -> Work:
@@ -124,6 +126,17 @@ class Work:
     def kernels(self) -> tuple[str, ...]:
         """Names of the kernels, each once."""
         return tuple(dict.fromkeys(task.kernel for task in self.tasks))
+
+    def array_at(self, address: int) -> tuple[int, int]:
+        """Return the address of the array that an address lies in, and how many bytes from its beginning."""
+        bases = self._bases = self._bases or sorted(self.arrays)
+        base = bases[bisect.bisect_right(bases, address) - 1]
+        return base, address - base
+
+    @property
+    def first_uses(self) -> list[int]:
+        """One task of each kernel: launched before a capture, because drivers load kernels when they are first used."""
+        return list({task.kernel: i for i, task in reversed(list(enumerate(self.tasks)))}.values())
 
     def streams(self, count: int) -> list[int]:
         """Return so many streams of the runtime, kept until `close`."""
@@ -454,6 +467,9 @@ class Cupy(CapturingPeer):
         before = cupy.cuda.get_current_stream()
         streams[0].use()
         try:
+            for i in work.first_uses:
+                launch(i, 0)
+            streams[0].synchronize()
             with self.timed() as built:
                 streams[0].begin_capture(cupy.cuda.runtime.streamCaptureModeRelaxed)
                 try:
@@ -486,12 +502,17 @@ class Torch(CapturingPeer):
         device = torch.device("cuda", work.runtime.get_device())
         kernels = {name: compile_kernel(work.source, name) for name in work.kernels}
         tensors = {address: torch.zeros(max(1, nbytes // 4), device=device) for address, nbytes in work.arrays.items()}
+
+        def tensor_at(address: int) -> Any:
+            base, offset = work.array_at(address)
+            return tensors[base][offset // 4 :]
+
         calls = [
             (
                 kernels[task.kernel],
                 task.grid,
                 task.block,
-                [tensors[v] if p.pointer else v for v, p in zip(task.values, task.signature.parameters)],
+                [tensor_at(v) if p.pointer else v for v, p in zip(task.values, task.signature.parameters)],
             )
             for task in work.tasks
         ]
@@ -510,6 +531,9 @@ class Torch(CapturingPeer):
         def wait(lane: int, event: Any) -> None:
             streams[lane].wait_event(event)
 
+        for i in work.first_uses:
+            launch(i, 0)
+        torch.cuda.synchronize(device)
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(streams[0]), self.timed() as built:
             self._graph.capture_begin(capture_error_mode="relaxed")
@@ -558,6 +582,9 @@ class CudaCore(PythonPeer):
             for task in work.tasks
         ]
         stream = Stream.from_handle(work.streams(1)[0])
+        for i in work.first_uses:
+            launch(stream, calls[i][0], calls[i][1], *calls[i][2])
+        stream.sync()
         if work.lanes == 1:
             with self.timed() as built:
                 builder = device.create_graph_builder().begin_building()

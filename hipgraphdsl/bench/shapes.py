@@ -45,7 +45,7 @@ extern "C" __global__ void wave(const float* U0, const float* U1, float* U2, con
 # One token through a transformer: vectors of n elements, one block of n threads each.
 _DECODE = Module(
     r"""
-extern "C" __global__ void norm(const float* x, const float* gain, float* y, int n) {
+extern "C" __global__ void rms_norm(const float* x, const float* gain, float* y, int n) {
   float sum = 0.0f;
   for (int k = 0; k < n; ++k) sum += x[k] * x[k];
   int i = threadIdx.x;
@@ -220,7 +220,7 @@ def decode(layers: int = 40, width: int = 128) -> Graph:
     caches = g.device_array("cache", shape=(layers, 2, 16, n), dtype="float32")
     for layer in range(layers):
         keys, values = caches[layer, 0], caches[layer, 1]
-        g.kernel(k["norm"], 1, n, (x, gain, h, n))
+        g.kernel(k["rms_norm"], 1, n, (x, gain, h, n))
         g.kernel(k["project"], 1, n, (h, weights[0], q, n))
         g.kernel(k["project"], 1, n, (h, weights[1], key, n))
         g.kernel(k["project"], 1, n, (h, weights[2], value, n))
@@ -228,7 +228,7 @@ def decode(layers: int = 40, width: int = 128) -> Graph:
         g.kernel(k["store"], 1, n, (key, value, keys, values, n))
         g.kernel(k["attend"], 1, n, (q, keys, values, a, n))
         g.kernel(k["add_projected"], 1, n, (a, weights[3], x, n))
-        g.kernel(k["norm"], 1, n, (x, gain, h, n))
+        g.kernel(k["rms_norm"], 1, n, (x, gain, h, n))
         g.kernel(k["project"], 1, n, (h, weights[4], gated, n))
         g.kernel(k["project"], 1, n, (h, weights[5], up, n))
         g.kernel(k["gate"], 1, n, (gated, up, n))

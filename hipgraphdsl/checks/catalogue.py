@@ -128,6 +128,11 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "HG603": Entry("not for the capture backend", "info", "Stream capture cannot record this node; the explicit"
                                                           " backend can."),
+    "HG604": Entry(
+        "foreign kernel with unknown accesses", "info",
+        "A kernel of a graph that was read back is known by its handle alone, so only declared edges order it and its memory"
+        " is not checked.",
+    ),
     # HG7xx: performance advice
     "HG701": Entry("redundant edge", "info", "A declared edge is implied by other edges."),
     "HG702": Entry(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Optional
 
 from ..arrays import Array, ArrayView, HostArray
+from ..kernels import ForeignModule
 from ..nodes import CapturedNode, ConditionalNode, KernelNode, MemcpyNode
 from ..target import Target
 from .scope import Findings, Scope
@@ -151,6 +152,15 @@ def check_capture(scope: Scope, target: Optional[Target], findings: Findings) ->
                 scope=scope,
                 nodes=[node],
                 hint="give args=, or reads=[...] and writes=[...]",
+            )
+        elif kind is KernelNode and isinstance(node.kernel.module, ForeignModule) and not node.accesses:
+            findings.add(
+                "HG604",
+                f"{scope.name(node)!r} launches {node.kernel.name!r}, of which only a handle is known: what it reads and writes"
+                " is not checked",
+                scope=scope,
+                nodes=[node],
+                hint="wrap its arguments in hg.reads, hg.writes or hg.updates",
             )
         elif kind is ConditionalNode:
             findings.add(

@@ -9,6 +9,7 @@ from ..nodes import (
     CapturedNode,
     ChildGraphNode,
     HostNode,
+    KernelNode,
     SemaphoreSignalNode,
     SemaphoreWaitNode,
     UnboundCallback,
@@ -102,6 +103,8 @@ def check_use(scope: Scope, findings: Findings) -> None:
                 view = getattr(arg, "view", arg)
                 if isinstance(view, ArrayView):
                     used.add(view.root)
+        elif isinstance(node, KernelNode):  # a foreign kernel's arrays are no accesses
+            used.update(arg.root for arg in node.args if isinstance(arg, ArrayView))
     for name, array in workflow.arrays.items():
         if isinstance(array, ExternalArray) and array.obj is None and not array.pointer:
             findings.add(

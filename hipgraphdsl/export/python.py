@@ -12,7 +12,7 @@ import numpy as np
 
 from ..arrays import Access, AllocArray, Array, ArrayView, ExternalArray, HostArray, Parameter, UnboundValues, Viewable
 from ..errors import DeclarationError
-from ..kernels import Module, Symbol
+from ..kernels import ForeignModule, Module, Symbol
 from ..nodes import (
     AllocNode,
     CapturedNode,
@@ -122,6 +122,8 @@ class _Program:
     # -- modules and functions -----------------------------------------------------------------------------------------
 
     def _module(self, module: Module, variable: str) -> list[str]:
+        if isinstance(module, ForeignModule):
+            module.to_dict()  # refuses
         options = []
         if not re.fullmatch(r"kernels_[0-9a-f]{8}", module.name):
             options.append(f"name={module.name!r}")

@@ -571,6 +571,9 @@ class HipAbiRuntime(Runtime):
             return False
         with self._registering:
             if pointer not in self._registered:
+                # AMD registers its own page-locked memory anew, and then cannot free it.
+                if self.mem_get_address_range(pointer) is not None:
+                    return False
                 code = self._hip.hipHostRegister(pointer, nbytes, _HOST_REGISTER_MAPPED)
                 if code == ERROR_HOST_MEMORY_ALREADY_REGISTERED:  # by somebody else, who will also undo it
                     self._clear_last_error()

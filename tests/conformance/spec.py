@@ -120,11 +120,13 @@ class Case:
         visit(self.graph.workflow(), "", ())
         return values
 
-    def apply(self, values: Values, parameters: Mapping[str, Any], off: Iterable[str] = (), **other: Op) -> None:
-        """Do what one launch does."""
+    def apply(
+        self, values: Values, parameters: Mapping[str, Any], off: Iterable[str] = (), changed: Mapping[str, Op] | None = None
+    ) -> None:
+        """Do what one launch does: without the nodes in `off`, with what `changed` says of others."""
         for name, op in self.ops.items():
             if name not in off:
-                other.get(name, op)(values, parameters)
+                (changed or {}).get(name, op)(values, parameters)
 
 
 Build = Callable[[hg.Graph, Any], Case]

@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any
 
 import pytest
-from conformance.spec import NEEDS, NODE_KINDS, SHAPES, Case, Values
+from conformance.spec import NEEDS, NODE_KINDS, SHAPES, Case, Op, Values
+from places import COMPUTING, HERE
 
 import hipgraphdsl as hg
 from hipgraphdsl.backends.operations import (
@@ -63,18 +64,6 @@ class Recorder(RecorderRuntime):
 
     def semaphore_create(self, value: int = 0) -> int:
         return 7
-
-
-def _opens(name: str) -> bool:
-    try:
-        open_runtime(name)
-    except hg.RuntimeUnavailable:
-        return False
-    return True
-
-
-COMPUTING = ("cpu", "amd", "nvidia")
-HERE = tuple(filter(_opens, COMPUTING))
 
 
 @pytest.mark.parametrize("name", COMPUTING)
@@ -134,10 +123,10 @@ class Run:
         self.readable = [name for name in self.values if name not in case.hidden]
         self.finish: list[Callable[[], None]] = []
 
-    def launch(self, given: Mapping[str, Any], off: tuple[str, ...] = (), **other: Any) -> None:
+    def launch(self, given: Mapping[str, Any], off: tuple[str, ...] = (), changed: Mapping[str, Op] | None = None) -> None:
         self.parameters |= given
         self.exe.launch(**given)
-        self.case.apply(self.values, self.parameters, off, **other)
+        self.case.apply(self.values, self.parameters, off, changed)
 
     def agree(self) -> None:
         for name in self.readable:
@@ -200,7 +189,7 @@ def test_set_changes_a_node_and_changes_it_back(run: Run) -> None:
     for node, fields, op in run.case.sets:
         before = {name: getattr(run.case.graph[node], name) for name in fields}
         run.exe.set(node, **fields)
-        run.launch({}, **{node: op})
+        run.launch({}, changed={node: op})
         run.agree()
         run.exe.set(node, **before)
         run.launch({})
@@ -221,7 +210,7 @@ def test_profile_is_one_launch_and_leaves_the_graph_as_it_was(run: Run) -> None:
     for node, fields, op in case.sets:
         run.exe.set(node, **fields)
         changed[node] = op
-    run.launch({}, **changed)
+    run.launch({}, changed=changed)
     run.agree()
 
 

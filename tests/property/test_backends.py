@@ -8,6 +8,7 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
+from places import HERE
 from property.programs import Step, Values, built, initial, programs
 
 import hipgraphdsl as hg
@@ -16,15 +17,24 @@ from hipgraphdsl.runtimes.cpu import CpuRuntime
 BACKENDS: tuple[Any, ...] = ("explicit", "capture", "streams", "serial")
 
 
-@pytest.fixture(scope="module")
-def cpu() -> Iterator[CpuRuntime]:
-    try:
-        runtime = hg.open_runtime("cpu")
-    except hg.RuntimeUnavailable as error:
-        pytest.skip(f"runtime 'cpu' lacks its {error.missing}")
-    assert isinstance(runtime, CpuRuntime)
-    yield runtime
-    runtime.set_schedule(0, 0)
+class Place:
+    """A runtime, and the schedules that it can be made to follow."""
+
+    def __init__(self, name: str) -> None:
+        self.runtime = hg.open_runtime(name)
+        self.schedules = (0, 1, 2) if isinstance(self.runtime, CpuRuntime) else (0,)
+
+    def schedule(self, seed: int, mode: int) -> None:
+        """Mode 1 runs nodes in a random order that the edges allow, mode 2 with random delays."""
+        if isinstance(self.runtime, CpuRuntime):
+            self.runtime.set_schedule(seed, mode)
+
+
+@pytest.fixture(scope="module", params=HERE)
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    place = Place(request.param)
+    yield place
+    place.schedule(0, 0)
 
 
 def reference(program: list[Step], launches: int) -> Values:
@@ -42,12 +52,12 @@ def agree(exe: hg.Executable, values: Values) -> None:
 
 @settings(max_examples=60)
 @given(program=programs(), seed=st.integers(0, 2**32), lanes=st.sampled_from(["auto", None, 1, 2, 3]))
-def test_all_backends_give_the_bytes_of_numpy(cpu: CpuRuntime, program: list[Step], seed: int, lanes: Any) -> None:
+def test_all_backends_give_the_bytes_of_numpy(place: Place, program: list[Step], seed: int, lanes: Any) -> None:
     g, wanted = built(program), reference(program, 3)
     for backend in BACKENDS:
-        for mode in (0, 1, 2):
-            cpu.set_schedule(seed, mode)
-            with g.compile(runtime=cpu, backend=backend, lanes=lanes) as exe:
+        for mode in place.schedules:
+            place.schedule(seed, mode)
+            with g.compile(runtime=place.runtime, backend=backend, lanes=lanes) as exe:
                 for _ in range(3):
                     exe.launch()
                 agree(exe, wanted)
@@ -56,11 +66,11 @@ def test_all_backends_give_the_bytes_of_numpy(cpu: CpuRuntime, program: list[Ste
 @pytest.mark.slow
 @settings(max_examples=1000)
 @given(program=programs(40), seed=st.integers(0, 2**32), lanes=st.sampled_from(["auto", None, 1, 2, 3]))
-def test_long_programs_give_the_bytes_of_numpy(cpu: CpuRuntime, program: list[Step], seed: int, lanes: Any) -> None:
+def test_long_programs_give_the_bytes_of_numpy(place: Place, program: list[Step], seed: int, lanes: Any) -> None:
     g, wanted = built(program), reference(program, 2)
     for backend in BACKENDS:
-        cpu.set_schedule(seed, 1)
-        with g.compile(runtime=cpu, backend=backend, lanes=lanes) as exe:
+        place.schedule(seed, 1)
+        with g.compile(runtime=place.runtime, backend=backend, lanes=lanes) as exe:
             exe.launch()
             exe.launch()
             agree(exe, wanted)
@@ -69,15 +79,15 @@ def test_long_programs_give_the_bytes_of_numpy(cpu: CpuRuntime, program: list[St
 @settings(max_examples=30)
 @given(first=programs(8), second=programs(8), seed=st.integers(0, 2**32))
 def test_a_child_gives_the_bytes_of_its_nodes_in_its_place(
-    cpu: CpuRuntime, first: list[Step], second: list[Step], seed: int
+    place: Place, first: list[Step], second: list[Step], seed: int
 ) -> None:
     inner, g = built(second), built(first)
     g.child(inner, bind={name: g.arrays[name] for name in inner.arrays}, name="child")
     first[0].declare(g, "last")
     wanted = reference([*first, *second, first[0]], 2)
     for backend in BACKENDS:
-        cpu.set_schedule(seed, 1)
-        with g.compile(runtime=cpu, backend=backend) as exe:
+        place.schedule(seed, 1)
+        with g.compile(runtime=place.runtime, backend=backend) as exe:
             exe.launch()
             exe.launch()
             agree(exe, wanted)

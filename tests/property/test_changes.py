@@ -7,10 +7,10 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
+from places import HERE
 from property.programs import Step, Values, declared, initial, programs, steps, with_number
 
 import hipgraphdsl as hg
-from hipgraphdsl.runtimes import open_runtime
 
 NUMBERED = ("mix", "set", "call")
 
@@ -51,10 +51,10 @@ def check(exe: hg.Executable, model: Model) -> None:
         assert exe.read(name).tobytes() == wanted.tobytes(), name
 
 
-def play(data: Any, program: list[Step], backend: Any, actions: int) -> None:
+def play(data: Any, program: list[Step], runtime: str, backend: Any, actions: int) -> None:
     draw = data.draw
     model = Model(program, draw(st.lists(st.booleans(), min_size=len(program), max_size=len(program))))
-    with model.graph().compile(runtime=open_runtime("cpu"), backend=backend) as exe:
+    with model.graph().compile(runtime=runtime, backend=backend) as exe:
         for _ in range(actions):
             action = draw(st.sampled_from(["set", "enable", "disable", "update", "launch", "launch", "clone", "profile"]))
             i = draw(st.integers(0, len(program) - 1))
@@ -103,15 +103,19 @@ def play(data: Any, program: list[Step], backend: Any, actions: int) -> None:
 
 
 @pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
+@pytest.mark.parametrize("runtime", HERE)
 @settings(max_examples=80)
 @given(data=st.data(), program=programs(8))
-def test_any_sequence_of_changes_does_what_a_new_graph_does(backend: Any, data: Any, program: list[Step]) -> None:
-    play(data, program, backend, 10)
+def test_any_sequence_of_changes_does_what_a_new_graph_does(runtime: str, backend: Any, data: Any, program: list[Step]) -> None:
+    play(data, program, runtime, backend, 10)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
+@pytest.mark.parametrize("runtime", HERE)
 @settings(max_examples=1000)
 @given(data=st.data(), program=programs(12))
-def test_any_long_sequence_of_changes_does_what_a_new_graph_does(backend: Any, data: Any, program: list[Step]) -> None:
-    play(data, program, backend, 30)
+def test_any_long_sequence_of_changes_does_what_a_new_graph_does(
+    runtime: str, backend: Any, data: Any, program: list[Step]
+) -> None:
+    play(data, program, runtime, backend, 30)

@@ -118,6 +118,17 @@ def test_peer_computes_what_hipgraphdsl_computes(cpu: Any) -> None:
         work.close()
 
 
+def test_peers_find_the_array_that_an_argument_lies_in(cpu: Any) -> None:
+    with decode(2, 32).compile(runtime=cpu) as exe:
+        work = peers.Work.of(exe)
+        for task in work.tasks:
+            for value, parameter in zip(task.values, task.signature.parameters):
+                if parameter.pointer:
+                    base, offset = work.array_at(value)
+                    assert 0 <= offset < work.arrays[base]
+        assert {work.tasks[i].kernel for i in work.first_uses} == set(work.kernels)
+
+
 def test_peers_take_kernels_only(cpu: Any) -> None:
     with overlap.batches(2, 1024).compile(runtime=cpu) as exe, pytest.raises(peers.Skipped, match="kernels only"):
         peers.Work.of(exe)

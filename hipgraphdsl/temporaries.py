@@ -1,0 +1,196 @@
+"""Which arrays of alloc nodes may lie in the same bytes, and where: memory planned by lifetime.
+
+Data flow: steps in topological order -> for each array that one step allocates and one frees, the steps that use it -> pairs
+that may share, because every use of one precedes every use of the other -> first fit by size -> offsets in one block.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Optional
+
+from .arrays import Access, AllocArray, ArrayView
+from .kernels import Symbol
+from .nodes import AllocNode, ChildGraphNode, FreeNode, Node
+
+if TYPE_CHECKING:
+    from .plan import Step
+
+__all__ = ["Packing", "Place", "alloc_roots", "pack_temporaries", "place_of"]
+
+Place = tuple[Any, Any]
+"""Whatever tells two arrays of one name in two uses of a child apart, and the array."""
+
+_ALIGN: Final = 256  # bytes: what hipMalloc gives at least
+_MOST: Final = 4096  # arrays that are compared pair by pair
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Where arrays of alloc nodes lie in one block of memory.
+
+    Attributes
+    ----------
+    offsets : dict of int to int
+        Byte offset of the array of each alloc step, by the step's index.
+    nbytes : int
+        Bytes of the block.
+    apart_nbytes : int
+        Bytes that the same arrays take if none shares.
+    """
+
+    offsets: dict[int, int]
+    nbytes: int
+    apart_nbytes: int
+
+    @property
+    def saved_nbytes(self) -> int:
+        """Bytes that sharing saves."""
+        return self.apart_nbytes - self.nbytes
+
+
+@dataclass
+class _Life:
+    """One array: its steps, and the steps that precede all of its uses (a set as bits of an int)."""
+
+    nbytes: int
+    allocs: list[int]
+    frees: list[int]
+    uses: int = 0
+    before: int = -1
+    fixed: bool = False
+
+
+def place_of(step: Step, root: Any) -> Place:
+    """Return what a name of a step finally stands for, by the children that it stands in."""
+    path = step.path
+    while path and not isinstance(root, Symbol):
+        child = path[-1]
+        mine = child.workflow.arrays.get(root.name, child.workflow.parameters.get(root.name))
+        outer = child.bind.get(root.name) if mine is root else None
+        if not isinstance(outer, ArrayView):
+            break
+        root, path = outer.root, path[:-1]
+    return tuple(child.name for child in path), root
+
+
+def pack_temporaries(steps: Sequence[Step], place: Callable[[Step, Any], Place] = place_of) -> Optional[Packing]:
+    """Return where arrays of alloc nodes may lie together; None where that saves nothing.
+
+    An array counts if one step allocates it, one step frees it, and every use lies between the two. Two of them may share bytes
+    if every use of one precedes every use of the other, so that no order is added. What the alloc and free steps
+    themselves are ordered by does not matter: they do nothing when the block is there throughout.
+
+    Parameters
+    ----------
+    steps : sequence of Step
+        In topological order; `deps` are all the order that there is.
+    place : callable
+        Tells which array a name of a step stands for.
+    """
+    lives: dict[Place, _Life] = {}
+    for step in steps:
+        node = step.node
+        if isinstance(node, AllocNode):
+            life = lives.setdefault(place(step, node.array), _Life(node.array.nbytes, [], []))
+            life.allocs.append(step.index)
+            life.fixed |= node.array.device != 0
+        elif isinstance(node, FreeNode) and (freed := lives.get(place(step, node.array))) is not None:
+            freed.frees.append(step.index)
+    if len(lives) < 2 or len(lives) > _MOST:
+        return None
+    _note_uses(steps, lives, place)
+    found = [life for life in lives.values() if len(life.allocs) == len(life.frees) == 1 and not life.fixed and life.uses]
+    found.sort(key=lambda life: (-life.nbytes, life.allocs[0]))
+    while found:
+        offsets = _first_fit(found)
+        shared = [
+            any(
+                other is not life and start < offsets[j] + other.nbytes and offsets[j] < start + life.nbytes
+                for j, other in enumerate(found)
+            )
+            for start, life in zip(offsets, found)
+        ]
+        if all(shared):
+            break
+        found = [life for life, shares in zip(found, shared) if shares]  # the others stay memory of the graph
+    if not found:
+        return None
+    end = max(start + life.nbytes for start, life in zip(offsets, found))
+    apart = sum(_rounded(life.nbytes) for life in found)
+    return Packing({life.allocs[0]: start for start, life in zip(offsets, found)}, _rounded(end), apart)
+
+
+def _note_uses(steps: Sequence[Step], lives: dict[Place, _Life], place: Callable[[Step, Any], Place]) -> None:
+    """Find the uses of each array and what precedes all of them; mark arrays whose uses are not between alloc and free."""
+    left = Counter(source for step in steps for source in step.deps)
+    before: dict[int, int] = {}  # of each step that is still waited for: its ancestors among steps of interest, and itself
+    bits: dict[int, int] = {}
+    uses: list[tuple[_Life, int, int]] = []
+    for step in steps:
+        ancestors = 0
+        for source in step.deps:
+            ancestors |= before[source]
+            left[source] -= 1
+            if not left[source]:
+                del before[source]
+        mine = [life for key in dict.fromkeys(_roots(step, place)) if (life := lives.get(key)) is not None]
+        own = 0
+        if mine:
+            own = bits[step.index] = 1 << len(bits)
+        for life in mine:
+            if isinstance(step.node, (AllocNode, FreeNode)) and step.index in (*life.allocs, *life.frees):
+                if step.index in life.frees and (life.uses & ~ancestors or not ancestors & bits.get(life.allocs[0], 0)):
+                    life.fixed = True
+                continue
+            uses.append((life, step.index, ancestors))
+            life.uses |= own
+            life.before &= ancestors
+        if left[step.index]:
+            before[step.index] = ancestors | own
+    for life, index, ancestors in uses:
+        if not ancestors & bits.get(life.allocs[0], 0) or (life.frees and index > life.frees[0]):
+            life.fixed = True
+
+
+def _roots(step: Step, place: Callable[[Step, Any], Place]) -> list[Place]:
+    node: Node = step.node
+    roots = [access.view.root for access in node.accesses]
+    given = list(getattr(node, "args", ()))
+    if isinstance(node, ChildGraphNode):
+        given += node.bind.values()
+    for value in given:
+        if isinstance(value, (Access, ArrayView)):
+            roots.append(value.as_view().root)
+    return [place(step, root) for root in roots]
+
+
+def _first_fit(lives: Sequence[_Life]) -> list[int]:
+    """Return an offset for each array, largest first, each at the lowest place where nothing lies that lives beside it."""
+    offsets: list[int] = []
+    for i, life in enumerate(lives):
+        taken = sorted(
+            (offsets[j], offsets[j] + _rounded(other.nbytes))
+            for j, other in enumerate(lives[:i])
+            if life.uses & ~other.before and other.uses & ~life.before
+        )
+        at = 0
+        for start, stop in taken:
+            if at + life.nbytes <= start:
+                break
+            at = max(at, stop)
+        offsets.append(at)
+    return offsets
+
+
+def _rounded(nbytes: int) -> int:
+    return -(-nbytes // _ALIGN) * _ALIGN
+
+
+def alloc_roots(node: Node) -> frozenset[Any]:
+    """Return the arrays of alloc nodes that a node names."""
+    roots = {access.view.root for access in node.accesses}
+    roots.update(v.as_view().root for v in getattr(node, "args", ()) if isinstance(v, (Access, ArrayView)))
+    return frozenset(root for root in roots if isinstance(root, AllocArray))
