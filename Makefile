@@ -3,7 +3,7 @@
 #   make demo       run examples 01 and 04 on the CPU and write the pictures to build/demo
 #   make test       all tests except the slow ones; tests that need a GPU skip where there is none
 #   make test-slow  the slow tests
-#   make test-amd   the tests of runtime "amd" on AMD's own HIP library without a GPU (root on Debian)
+#   make test-amd   all tests of runtime "amd" on AMD's own HIP library without a GPU, with hip-python 7.2 and 10.0 (root on Debian)
 #   make lint       ruff and mypy
 #   make bench      benchmarks of the CPU runtime and of declaring, planning and lowering
 #   make docs       run the code of README.md and docs/, and check their links
@@ -56,9 +56,8 @@ test-slow: $(READY)
 	$(PYTEST) -q -m slow
 
 # AMD's unmodified libamdhip64 runs over a stand-in device; tests/amd_on_cpu/README.md says what is real there and what is not.
-test-amd: $(READY)
-	tests/amd_on_cpu/setup
-	tests/amd_on_cpu/run $(BIN)/python -m pytest -q tests/device/test_amd.py tests/amd_on_cpu
+test-amd:
+	WORKERS=$(WORKERS) tests/amd_on_cpu/prove $(PYTHON)
 
 lint: $(READY)
 	$(BIN)/ruff check .

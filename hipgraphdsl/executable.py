@@ -234,7 +234,7 @@ class Executable:
         backend_named(backend)
         started = time.perf_counter()
         inline = inline or backend != "explicit" or "child_order" in runtime.target.quirks
-        options = {"lanes": lanes, "join": join, "inline": inline, "pack": pack}
+        options: dict[str, Any] = {"lanes": lanes, "join": join, "inline": inline, "pack": pack}
         plan = make_plan(workflow, runtime.target, **options)
         planned = time.perf_counter()
         executable = Executable(workflow, plan, runtime, backend, device, options)
@@ -416,7 +416,9 @@ class Executable:
 
     def _place_packed(self, plan: Plan, block: Optional[_Memory]) -> None:
         """Say where the packed arrays of a plan lie."""
-        for index, offset in plan.packing.offsets.items() if plan.packing is not None and block is not None else ():
+        if plan.packing is None or block is None:
+            return
+        for index, offset in plan.packing.offsets.items():
             step = plan.steps[index]
             assert isinstance(step.node, AllocNode)
             self._scope_of(step).addresses[step.node.array] = block.pointer + offset
@@ -564,6 +566,9 @@ class Executable:
                 try:
                     done = wait(stream, left)
                 except HipError as error:
+                    # The question may have failed and not the work, which must not outlive its modules and memory.
+                    with suppress(HipError):
+                        self.runtime.stream_synchronize(stream)
                     failed, done = failed or error, True
                 if done:
                     with self._pending_lock:

@@ -78,7 +78,8 @@ def import_capture(
 
 
 def import_handle(
-    handle: int, runtime: Union[str, Runtime], graph_type: type[Graph], name: str, arrays: Arrays, source: Optional[tuple[str, int]]
+    handle: int, runtime: Union[str, Runtime], graph_type: type[Graph], name: str, arrays: Arrays,
+    source: Optional[tuple[str, int]],
 ) -> Graph:
     """Return a graph that exists in a runtime; see `Graph.from_handle`."""
     opened = open_runtime(runtime) if isinstance(runtime, str) else runtime
@@ -100,10 +101,12 @@ def _known(arrays: Arrays) -> Known:
         if isinstance(given, Executable):
             of = given.known()
             if name not in of.arrays:
-                raise DeclarationError(f"arrays: {given!r} has no array {name!r}; it has {', '.join(map(repr, of.arrays)) or 'none'}")
+                names = ", ".join(map(repr, of.arrays)) or "none"
+                raise DeclarationError(f"arrays: {given!r} has no array {name!r}; it has {names}", array=name)
             found.arrays[name] = of.arrays[name]
-            for table, more in ((found.functions, of.functions), (found.events, of.events), (found.calls, of.calls)):
-                table.update(more)  # type: ignore[attr-defined]  # each pair is of one type
+            found.functions.update(of.functions)
+            found.events.update(of.events)
+            found.calls.update(of.calls)
         elif isinstance(given, ExternalArray):
             found.arrays[name] = given
         else:
@@ -565,8 +568,8 @@ class _Builder:
             made: list[str] = []
             for kind, base, fields in self._models(raw, index):
                 node = kind(name=self._name(base), after=after, source=self.source, **fields)
-                for access in (*node.accesses, *_addresses(node)):
-                    root = access.view.root if hasattr(access, "view") else access.root
+                for view in (*(access.view for access in node.accesses), *_addresses(node)):
+                    root = view.root
                     if isinstance(root, Array) and not isinstance(node, AllocNode):
                         self.graph.arrays.setdefault(root.name, root)
                 self.graph.add(node)
@@ -659,7 +662,8 @@ class _Builder:
             alike = [n for n in one.shape if n > 1] == [n for n in other.shape if n > 1] or (one.contiguous and other.contiguous)
             if alike and copy_geometry(one, other) is not None:
                 return self._rooted(one), self._rooted(other)
-        return self._refuse(index, raw, f"copies {copy.width_bytes} x {copy.height} x {copy.depth} bytes in a way that no view can say")
+        box = f"{copy.width_bytes} x {copy.height} x {copy.depth}"
+        return self._refuse(index, raw, f"copies {box} bytes in a way that no view can say")
 
     def _fill(self, fill: Fill2D, index: int, raw: _RawNode) -> tuple[ArrayView, Any]:
         span, size = _filled(fill), fill.element_size
@@ -735,8 +739,8 @@ class _Builder:
             found = self.memory.at(int.from_bytes(data[at : at + 8], "little"))
             if found is not None and isinstance(found[1], AllocArray):
                 raise DeclarationError(
-                    f"graph {self.graph.name!r}: kernel {kernel!r} takes a struct of {len(data)} bytes that holds an address of memory"
-                    " which the graph itself allocates; it would have another address in a graph made of this one"
+                    f"graph {self.graph.name!r}: kernel {kernel!r} takes a struct of {len(data)} bytes that holds an address of"
+                    " memory which the graph itself allocates; it would have another address in a graph made of this one"
                 )
         return np.frombuffer(data, f"u{len(data)}" if len(data) in (1, 2, 4, 8) else f"V{len(data)}")[0]
 
@@ -769,8 +773,7 @@ def _addresses(node: Node) -> Iterator[ArrayView]:
         if isinstance(arg, ArrayView):
             yield arg
     if isinstance(node, ChildGraphNode):
-        for value in node.bind.values():
-            yield value
+        yield from (value for value in node.bind.values() if isinstance(value, ArrayView))
 
 
 def _contiguous(span: _Span) -> bool:

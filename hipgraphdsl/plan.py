@@ -194,6 +194,7 @@ def make_plan(
         If `lanes` is no lane count, or the workflow has a cycle; the message names it node by node.
     """
     bound = _lane_bound(workflow, target, lanes)
+    automatic = not isinstance(lanes, int)
     children: dict[int, Plan] = {}
     plan = _plan(workflow, target, bound, children, inline, join)
     return with_packing(plan) if pack and plan.has_allocs else plan
@@ -202,7 +203,8 @@ def make_plan(
 def with_packing(plan: Plan, place: Callable[[Step, Any], Place] = place_of) -> Plan:
     """Return the plan with arrays of alloc nodes packed anew, by the order and the accesses of its steps as they are now."""
     packing = pack_temporaries(plan.steps, place)
-    arrays = {place(plan.steps[index], cast(AllocNode, plan.steps[index].node).array) for index in packing.offsets} if packing else set()
+    allocs = [plan.steps[index] for index in packing.offsets] if packing is not None else []
+    arrays = {place(step, cast(AllocNode, step.node).array) for step in allocs}
     steps = []
     for step in plan.steps:
         packed = bool(arrays) and isinstance(step.node, (AllocNode, FreeNode)) and place(step, step.node.array) in arrays
@@ -210,12 +212,15 @@ def with_packing(plan: Plan, place: Callable[[Step, Any], Place] = place_of) -> 
     notes = [note for note in plan.notes if not note.endswith(_PACKED)]
     if packing is not None:
         notes.append(
-            f"{len(packing.offsets)} arrays of alloc nodes share {packing.nbytes} bytes, {packing.saved_nbytes} fewer than apart; {_PACKED}"
+            f"{len(packing.offsets)} arrays of alloc nodes share {packing.nbytes} bytes, {packing.saved_nbytes} fewer than apart;"
+            f" {_PACKED}"
         )
     return replace(plan, steps=tuple(steps), notes=tuple(notes), packing=packing)
 
 
-def _plan(workflow: Workflow, target: Target, bound: Optional[int], children: dict[int, Plan], inline: bool, join: bool) -> Plan:
+def _plan(
+    workflow: Workflow, target: Target, bound: Optional[int], children: dict[int, Plan], inline: bool, join: bool, automatic: bool
+) -> Plan:
     if any(isinstance(node, ChildGraphNode) and (inline or _has_allocs(node.workflow)) for node in workflow.nodes):
         entries = _inlined(workflow, inline)
         deps: Sequence[tuple[int, ...]] = [entry.deps for entry in entries]
@@ -226,6 +231,8 @@ def _plan(workflow: Workflow, target: Target, bound: Optional[int], children: di
         order = workflow.order
     if not order and deps:
         raise _cycle_error(workflow, "")
+    if bound is not None and automatic and _width(order, deps) <= bound:
+        bound = None  # many lanes, but never so many nodes at once: ordering them would only delay some
     reduced, lane_of, lane_steps, added = _reduce_and_lanes(order, deps, bound)
     straight = all(map(int.__eq__, order, range(len(order))))
     position = range(len(order)) if straight else Ancestors(order, deps).position
@@ -369,7 +376,7 @@ def _child_plan(workflow: Workflow, target: Target, children: dict[int, Plan]) -
     """Return the plan of a child, made once however often the child is used."""
     plan = children.get(id(workflow))
     if plan is None:
-        plan = children[id(workflow)] = _plan(workflow, target, None, children, False, False)
+        plan = children[id(workflow)] = _plan(workflow, target, None, children, False, False, False)
     return plan
 
 
@@ -423,6 +430,14 @@ def _lane_bound(workflow: Workflow, target: Target, lanes: Lanes) -> Optional[in
     threads = min((n for n in map(_threads, workflow.nodes) if n), default=1)
     at_once = target.resident_threads // threads if target.resident_threads else target.concurrent_kernels
     return max(min(at_once, target.concurrent_kernels), min(_FULL_DEVICE_LANES, target.concurrent_kernels))
+
+
+def _width(order: Sequence[int], deps: Sequence[tuple[int, ...]]) -> int:
+    """Return the most nodes of one depth, which is how many could run at once if all took the same time."""
+    depths = [0] * len(order)
+    for i in order:
+        depths[i] = max([depths[d] for d in deps[i]], default=-1) + 1
+    return max(Counter(depths).values(), default=0)
 
 
 def _threads(node: Node) -> Optional[int]:

@@ -153,7 +153,7 @@ def check_capture(scope: Scope, target: Optional[Target], findings: Findings) ->
                 nodes=[node],
                 hint="give args=, or reads=[...] and writes=[...]",
             )
-        elif kind is KernelNode and isinstance(node.kernel.module, ForeignModule) and not node.accesses:
+        elif isinstance(node, KernelNode) and isinstance(node.kernel.module, ForeignModule) and not node.accesses:
             findings.add(
                 "HG604",
                 f"{scope.name(node)!r} launches {node.kernel.name!r}, of which only a handle is known: what it reads and writes"

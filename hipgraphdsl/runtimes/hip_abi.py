@@ -38,7 +38,6 @@ from .base import (
     Copy3D,
     Dim3,
     Fill2D,
-    FunctionInfo,
     GraphMemAttribute,
     HostParams,
     KernelParams,

@@ -466,7 +466,7 @@ class NvidiaRuntime(HipAbiRuntime):
             name = text.value.decode(errors="replace")
         if not exports("cuFuncGetParamInfo"):  # before CUDA 12.4
             return FunctionInfo(name, None)
-        parameters = []
+        parameters: list[tuple[int, int]] = []
         offset, size = c_size_t(), c_size_t()
         # The first index beyond the last parameter is refused.
         while not self._hip.cuFuncGetParamInfo(function, len(parameters), byref(offset), byref(size)):

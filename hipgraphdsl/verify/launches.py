@@ -42,7 +42,7 @@ def try_backend(
         schedules += [("one worker in random order", seed + k, 1) for k in range(orders)]
         schedules += [("random delays", seed + k, 2) for k in range(min(orders, repeats))]
     try:
-        executable = Executable.build(workflow, runtime, backend, lanes=None, join=False, device=device)
+        executable = Executable.build(workflow, runtime, backend, lanes=None, join=False, device=device, pack=True)
     except HipGraphError as error:
         found.left_out.append(f"backend {backend!r}: {error}")
         return

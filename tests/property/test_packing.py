@@ -121,6 +121,21 @@ def test_results_are_those_without_sharing(backend: Any, program: list[tuple[int
             assert results(twin) == results(apart)
 
 
+@settings(max_examples=40)
+@given(program=programs(), sizes=SIZES, seed=st.integers(0, 2**32))
+def test_any_order_that_the_plan_allows_gives_the_same(program: list[tuple[int, int, int]], sizes: list[int], seed: int) -> None:
+    g = declared(program, sizes)
+    runtime: Any = open_runtime("cpu")
+    with g.compile(runtime) as packed, g.compile(runtime, pack=False) as apart:
+        apart.run()
+        try:
+            runtime.set_schedule(seed, 1)
+            packed.run()
+        finally:
+            runtime.set_schedule(0, 0)
+        assert results(packed) == results(apart)
+
+
 def chain(length: int, n: int = 64) -> hg.Graph:
     g = hg.Graph("chain")
     x, out = g.device_array("x", np.arange(N, dtype="i4")), g.host_array("out", shape=N, dtype="i4")
