@@ -194,9 +194,8 @@ def make_plan(
         If `lanes` is no lane count, or the workflow has a cycle; the message names it node by node.
     """
     bound = _lane_bound(workflow, target, lanes)
-    automatic = not isinstance(lanes, int)
     children: dict[int, Plan] = {}
-    plan = _plan(workflow, target, bound, children, inline, join)
+    plan = _plan(workflow, target, bound, children, inline, join, automatic=not isinstance(lanes, int))
     return with_packing(plan) if pack and plan.has_allocs else plan
 
 
