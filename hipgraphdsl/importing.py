@@ -654,7 +654,7 @@ class _Builder:
             to, origin = (_Span(span.pointer, span.stop - span.pointer) for span in (to, origin))
         dst, src = self.memory.view(to), self.memory.view(origin)
         dtypes = dict.fromkeys(view.dtype for view in (dst, src) if view is not None)
-        for dtype in (*dtypes, *(np.dtype(f"u{size}") for size in (8, 4, 2, 1))):
+        for dtype in (*sorted(dtypes, key=_BYTE.__eq__), *(np.dtype(f"u{size}") for size in (8, 4, 2, 1))):
             one = dst if dst is not None and dst.dtype == dtype else self.memory.alias(to, dtype)
             other = src if src is not None and src.dtype == dtype else self.memory.alias(origin, dtype)
             if one is None or other is None or one.size != other.size:

@@ -6,6 +6,7 @@ order -> `Plan`, plain frozen data that backends lower and that can be simulated
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
