@@ -34,7 +34,7 @@ myst_fence_as_directive = ["mermaid"]
 
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
-autodoc_default_options = {"exclude-members": "model_config, model_post_init"}
+autodoc_default_options = {"exclude-members": "model_config, model_post_init, references"}
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 88
 napoleon_google_docstring = False

@@ -33,6 +33,7 @@ from typing import Any
 
 from docutils import nodes
 from docutils.parsers.rst import directives
+from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -40,6 +41,7 @@ from hipgraphdsl import Graph
 from hipgraphdsl.checks import Report
 from hipgraphdsl.cli import _parser, load_graph
 from hipgraphdsl.export import FORMATS, formats, render
+from hipgraphdsl.export.dot import dot_text
 from hipgraphdsl.export.picture import draw
 from hipgraphdsl.export.schema import schema
 from hipgraphdsl.export.svg import svg_text
@@ -146,18 +148,14 @@ class Finding(ProjectDirective):
         report = names.get("report") or graph.check()
         assert isinstance(report, Report)
         said = "\n".join(str(diagnostic) for diagnostic in report.diagnostics)
-        drawing = svg_text(graphviz(graph, report))
+        drawing = svg_text(dot_text(draw(graph.workflow(), faults=report), direction="LR", legend=False))
+        listing = self.listing(said)
+        listing["classes"].append("wrapped")
         return [
             *self.page("`check` says:"),
-            self.listing(said),
+            listing,
             self.svg(drawing, f"The workflow of the example, with what {code} is about marked in red"),
         ]
-
-
-def graphviz(graph: Graph, report: Report) -> str:
-    from hipgraphdsl.export.dot import dot_text
-
-    return dot_text(draw(graph.workflow(), faults=report), direction="LR", legend=False)
 
 
 class CommandLine(ProjectDirective):
@@ -291,6 +289,22 @@ def adapt(app: Sphinx, docname: str, source: list[str]) -> None:
     source[0] = text
 
 
+def keep_whole(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Keep Napoleon from taking what stands before a colon in the text of an attribute for its type."""
+    if what in {"attribute", "data", "property"}:
+        lines.insert(0, "")
+
+
+def tidy(app: Sphinx, doctree: nodes.document) -> None:
+    """Call attributes attributes, and leave words in the types of parameters, such as "dtype" and "name", without a link."""
+    for name in doctree.findall(nodes.field_name):
+        if name.astext() == "Variables":
+            name.children = [nodes.Text("Attributes")]
+    for reference in list(doctree.findall(addnodes.pending_xref)):
+        if reference.get("reftype") == "class" and reference["reftarget"].islower():
+            reference.replace_self(reference.children)
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the directives with Sphinx."""
     for name, directive in {
@@ -305,4 +319,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     }.items():
         app.add_directive(name, directive)
     app.connect("source-read", adapt)
+    app.connect("autodoc-process-docstring", keep_whole, priority=400)
+    app.connect("doctree-read", tidy)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -296,33 +296,25 @@ class Executable:
 
     def _allocate(self, name: str, array: Array, prefix: str) -> _Memory:
         runtime = self.runtime
-        if isinstance(array, (DeviceArray, HostArray)) and isinstance(array.initial, UnboundValues):
-            raise DeclarationError(
-                f"array {name!r} has no initial values: the file holds only their hash; supply them by"
-                f" from_json(text, arrays={{{array.name!r}: values}})",
-                array=array.name,
-            )
         match array:
             case DeviceArray():
+                values = _initial(name, array)
                 memory = _Memory(array, runtime.malloc(array.nbytes), runtime.free)
                 self.stats.device_bytes += array.nbytes
                 try:
-                    values = np.zeros(array.shape, array.dtype) if array.initial is None else array.initial
                     runtime.memcpy(memory.pointer, values.ctypes.data, array.nbytes, MemcpyKind.HOST_TO_DEVICE)
                 except BaseException:
                     runtime.free(memory.pointer)
                     raise
             case HostArray():
+                values = _initial(name, array)
                 if array.pinned:
                     memory = _Memory(array, runtime.host_malloc(array.nbytes), runtime.host_free)
                 else:
                     pages = np.empty(array.nbytes + 64, np.uint8)
                     memory = _Memory(array, -(-pages.ctypes.data // 64) * 64, None, pages)
                 self.stats.host_bytes += array.nbytes
-                values = memory_view(memory.pointer, array.nbytes, array.shape, array.dtype)
-                values[...] = 0 if array.initial is None and array.dtype.names is None else (
-                    np.zeros(array.shape, array.dtype) if array.initial is None else array.initial
-                )
+                memory_view(memory.pointer, array.nbytes, array.shape, array.dtype)[...] = values
             case ExternalArray():
                 pointer = bind_external(array, prefix)
                 registered = array.location == "host" and array.lock and runtime.host_register(pointer, array.nbytes)
@@ -1322,6 +1314,17 @@ class Executable:
             self.plan, self._steps, self._disabled, self._users, self._options = before
             raise
         self.stats.nodes, self.stats.edges, self.stats.lanes = len(self.plan.steps), self.plan.edges, len(self.plan.lanes)
+
+
+def _initial(name: str, array: Union[DeviceArray, HostArray]) -> np.ndarray[Any, Any]:
+    if isinstance(array.initial, UnboundValues):
+        raise DeclarationError(
+            f"array {name!r} has no initial values: the file holds only their hash; supply them by"
+            f" from_json(text, arrays={{{array.name!r}: values}})",
+            array=array.name,
+        )
+    # Pages of zeros that nobody has touched take no memory.
+    return np.zeros(array.shape, array.dtype) if array.initial is None else array.initial
 
 
 def _require_alike(name: str, parameter: Parameter, array: Array) -> None:

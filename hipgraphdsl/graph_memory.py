@@ -22,13 +22,14 @@ class GraphMemory:
 
     @property
     def used(self) -> int:
-        """Bytes that alloc nodes have made and nothing has freed yet."""
+        """Bytes that alloc nodes have made and nothing has freed yet; CUDA adds what executables keep between launches."""
         return self._runtime.device_get_graph_mem_attribute(self.device, GraphMemAttribute.USED)
 
     @property
     def used_high(self) -> int:
         """The highest `used` since the start or the last `reset_high`, in bytes."""
-        return self._runtime.device_get_graph_mem_attribute(self.device, GraphMemAttribute.USED_HIGH)
+        # AMD's mark begins again from 0, not from what is used.
+        return max(self.used, self._runtime.device_get_graph_mem_attribute(self.device, GraphMemAttribute.USED_HIGH))
 
     @property
     def reserved(self) -> int:
@@ -38,7 +39,7 @@ class GraphMemory:
     @property
     def reserved_high(self) -> int:
         """The highest `reserved` since the start or the last `reset_high`, in bytes."""
-        return self._runtime.device_get_graph_mem_attribute(self.device, GraphMemAttribute.RESERVED_HIGH)
+        return max(self.reserved, self._runtime.device_get_graph_mem_attribute(self.device, GraphMemAttribute.RESERVED_HIGH))
 
     def reset_high(self) -> None:
         """Let `used_high` and `reserved_high` begin again from what is used and reserved now."""

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -241,6 +242,11 @@ void run_copies() {
   }
 }
 
+// ---- destroyed signals -----------------------------------------------------------------------------------------------
+constexpr size_t kDestroyedKept = 8192;
+std::mutex& destroyed_mutex = lasting<std::mutex>();
+std::deque<amd_signal_t*>& destroyed = lasting<std::deque<amd_signal_t*>>();
+
 hsa_status_t copy_later(
     void* dst, const void* src, size_t bytes, uint32_t count, const hsa_signal_t* dependencies, hsa_signal_t completion) {
   static std::once_flag started;
@@ -259,7 +265,15 @@ namespace standin {
 
 hsa_status_t make_signal(int64_t value, hsa_signal_t* signal) {
   constexpr size_t kBytes = (sizeof(amd_signal_t) + 63) / 64 * 64;
-  auto* memory = static_cast<amd_signal_t*>(std::aligned_alloc(64, kBytes));
+  amd_signal_t* memory = nullptr;
+  {
+    std::lock_guard lock(destroyed_mutex);
+    if (destroyed.size() > kDestroyedKept) {
+      memory = destroyed.front();
+      destroyed.pop_front();
+    }
+  }
+  if (!memory) memory = static_cast<amd_signal_t*>(std::aligned_alloc(64, kBytes));
   std::memset(memory, 0, kBytes);
   memory->kind = AMD_SIGNAL_KIND_USER;
   memory->value = value;
@@ -286,8 +300,12 @@ HSA_EXPORT hsa_status_t hsa_amd_signal_create(
     hsa_signal_value_t value, uint32_t, const hsa_agent_t*, uint64_t, hsa_signal_t* signal) {
   return standin::make_signal(value, signal);
 }
-// A handler, a queue or a copy may still read it: signals are never given back.
-HSA_EXPORT hsa_status_t hsa_signal_destroy(hsa_signal_t) { return HSA_STATUS_SUCCESS; }
+// A handler, a queue or a copy may still read it: the memory serves again only after many others have been destroyed.
+HSA_EXPORT hsa_status_t hsa_signal_destroy(hsa_signal_t signal) {
+  std::lock_guard lock(destroyed_mutex);
+  destroyed.push_back(reinterpret_cast<amd_signal_t*>(signal.handle));
+  return HSA_STATUS_SUCCESS;
+}
 
 HSA_EXPORT hsa_status_t hsa_amd_signal_value_pointer(hsa_signal_t signal, volatile hsa_signal_value_t** pointer) {
   *pointer = reinterpret_cast<volatile hsa_signal_value_t*>(&value_of(signal));

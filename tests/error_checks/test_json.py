@@ -89,3 +89,18 @@ def _resize(document: Any) -> None:
     elif isinstance(document, list):
         for value in document:
             _resize(value)
+
+
+@pytest.mark.parametrize("backend", ["explicit", "serial"])
+def test_values_that_nobody_supplied_are_asked_for_by_name_when_compiled(backend: Any) -> None:
+    g = hg.Graph("large")
+    values = np.arange(5000, dtype="i4")
+    g.memcpy(g.host_array("out", shape=5000, dtype="i4"), g.device_array("table", values))
+    loaded = hg.Graph.from_json(g.to_json())
+    with pytest.raises(hg.HipGraphError, match="'table'"):
+        loaded.compile(runtime="recorder", backend=backend)
+    with pytest.raises(hg.DeclarationError, match=r"'table' has no initial values: .* from_json"):
+        loaded.compile(runtime="recorder", backend=backend, check=False)
+    with hg.Graph.from_json(g.to_json(), arrays={"table": values}).compile(runtime="cpu", backend=backend) as exe:
+        exe.run()
+        assert exe.read("out").tolist() == values.tolist()
