@@ -85,9 +85,7 @@ class ProjectDirective(SphinxDirective):
 class Drawing(ProjectDirective):
     """``{drawing} 04_wave2d:build``; options are those of `export`, values as Python literals or plain words."""
 
-    option_spec = {
-        name: directives.unchanged for name in ("alt", "direction", "edges", "lanes", "critical", "fold", "faults")
-    }
+    option_spec = dict.fromkeys(("alt", "direction", "edges", "lanes", "critical", "fold", "faults"), directives.unchanged)
 
     def run(self) -> list[nodes.Node]:
         path = self.example()
@@ -166,10 +164,8 @@ class CommandLine(ProjectDirective):
     def run(self) -> list[nodes.Node]:
         parser = _parser()
         commands = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
-        text = [described(parser, skip=commands)]
-        for name, command in commands.choices.items():
-            text += [f"## {name}", described(command)]
-        return self.page("\n\n".join(text))
+        sections = [f"## {name}\n\n{described(command)}" for name, command in commands.choices.items()]
+        return [*self.page(described(parser, skip=commands)), *self.page("\n\n".join(sections))]
 
 
 def described(parser: argparse.ArgumentParser, skip: argparse.Action | None = None) -> str:
@@ -280,6 +276,8 @@ def adapt(app: Sphinx, docname: str, source: list[str]) -> None:
     text = re.sub(r"\]\((?:\.\./)+examples/(\w+)\.py\)", rf"]({up}examples/\1.md)", text)
     text = re.sub(r"\]\((?:\.\./)+examples/?\)", rf"]({up}examples/index.md)", text)
     folder, _, name = docname.rpartition("/")
+    if folder == "diagnostics":  # summaries are also printed as they are, so they hold no backticks
+        text = re.sub(r"(?m)^(?:\||\*\*).*", lambda line: re.sub(r"\b__\w+?__\b", r"`\g<0>`", line[0]), text)
     if docname == "diagnostics/index":
         text += "\n```{toctree}\n:hidden:\n:glob:\n\nHG*\n```\n"
     elif folder == "diagnostics":
@@ -292,7 +290,7 @@ def adapt(app: Sphinx, docname: str, source: list[str]) -> None:
 def keep_whole(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Keep Napoleon from taking what stands before a colon in the text of an attribute for its type."""
     if what in {"attribute", "data", "property"}:
-        lines.insert(0, "")
+        lines[:0] = ["..", ""]  # an empty comment
 
 
 def tidy(app: Sphinx, doctree: nodes.document) -> None:
@@ -301,8 +299,15 @@ def tidy(app: Sphinx, doctree: nodes.document) -> None:
         if name.astext() == "Variables":
             name.children = [nodes.Text("Attributes")]
     for reference in list(doctree.findall(addnodes.pending_xref)):
-        if reference.get("reftype") == "class" and reference["reftarget"].islower():
-            reference.replace_self(reference.children)
+        if reference.get("reftype") == "class" and reference["reftarget"].islower() and not within_signature(reference):
+            reference.replace_self(nodes.emphasis("", reference.children[-1].astext()))
+
+
+def within_signature(node: nodes.Node | None) -> bool:
+    while node is not None and not isinstance(node, addnodes.desc_signature):
+        node = node.parent
+    return node is not None
+
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -204,7 +204,9 @@ def _strided_overlap(a: Region, b: Region) -> bool:
     base = min(a.start, b.start)
     try:
         return np.shares_memory(
-            np.asarray(_Addresses(a, base)), np.asarray(_Addresses(b, base)), max_work=_OVERLAP_WORK,  # type: ignore[arg-type]  # NumPy's stub knows only the two limits that have names
+            np.asarray(_Addresses(a, base)),
+            np.asarray(_Addresses(b, base)),
+            max_work=_OVERLAP_WORK,  # type: ignore[arg-type]  # NumPy's stub knows only the two limits that have names
         )
     except np.exceptions.TooHardError:
         return True
@@ -443,8 +445,16 @@ class ExternalArray(Array):
             shape = tuple(int(n) for n in interface["shape"])
             pointer, readonly = interface["data"]
             _require_contiguous(name, shape, interface.get("strides"), dtype.itemsize)
-            return ExternalArray(name, as_shape(shape), dtype, device=device, obj=obj, pointer=int(pointer),
-                                 location="device", writeable=not readonly)
+            return ExternalArray(
+                name,
+                as_shape(shape),
+                dtype,
+                device=device,
+                obj=obj,
+                pointer=int(pointer),
+                location="device",
+                writeable=not readonly,
+            )
         try:
             if isinstance(obj, np.ndarray):
                 host = obj
@@ -464,8 +474,16 @@ class ExternalArray(Array):
         _require_contiguous(name, host.shape, host.strides, dtype.itemsize)
         if host.dtype != dtype:
             raise DeclarationError(f"external array {name!r} has foreign byte order {host.dtype}", array=name)
-        return ExternalArray(name, as_shape(host.shape), dtype, device=device, obj=host, pointer=int(host.ctypes.data),
-                             location="host", writeable=bool(host.flags.writeable))
+        return ExternalArray(
+            name,
+            as_shape(host.shape),
+            dtype,
+            device=device,
+            obj=host,
+            pointer=int(host.ctypes.data),
+            location="host",
+            writeable=bool(host.flags.writeable),
+        )
 
 
 def _require_contiguous(name: str, shape: tuple[int, ...], strides: Any, itemsize: int) -> None:

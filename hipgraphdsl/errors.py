@@ -85,9 +85,7 @@ class RuntimeUnavailable(HipGraphError):
         Which of the things that it needs is not there.
     """
 
-    def __init__(
-        self, message: str, *, runtime: str, missing: Literal["binding", "library", "device", "compiler"]
-    ) -> None:
+    def __init__(self, message: str, *, runtime: str, missing: Literal["binding", "library", "device", "compiler"]) -> None:
         super().__init__(message)
         self.runtime = runtime
         self.missing = missing

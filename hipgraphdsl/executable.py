@@ -17,8 +17,8 @@ import numpy as np
 
 from .arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, Parameter, UnboundValues
 from .backends import Program, Scope, SharedHandles, backend_named
-from .backends.compiled import CompiledPath
 from .backends.callbacks import CapturedArray, HostCalls, captured_call, memory_view
+from .backends.compiled import CompiledPath
 from .backends.operations import CallHost, Launch, Operation, RunChild, bind_external
 from .backends.program import GraphProgram
 from .backends.streams import EagerProgram, LaneStreams
@@ -27,17 +27,17 @@ from .errors import DeclarationError, HipError, HipGraphError, UpdateError, Wait
 from .graph_memory import GraphMemory
 from .kernels import Kernel, Module, Symbol
 from .nodes import AllocNode, ChildGraphNode, ConditionalNode, Event, KernelNode, Node, element_bytes
-from .plan import Lanes, Plan, Step, make_plan, suits_copy_kernel, with_packing
+from .plan import Lanes, Plan, Step, make_plan, suits_copy_kernel
 from .runtimes.base import MemcpyKind, Runtime
 from .temporaries import alloc_roots
 from .timeline import Span, Timeline, engine_of
 from .update import HasWorkflow, explain_update
 from .workflow import Workflow
 
-__all__ = ["Executable", "Known", "Stats"]
+__all__ = ["UPDATES_BEFORE_AFRESH", "Executable", "Known", "Stats"]
 
 _WAIT_SLICE_S: Final = 0.05  # how long a wait stays out of Python's reach, so how late Ctrl-C may come
-_UPDATES_BEFORE_AFRESH: Final = 4096
+UPDATES_BEFORE_AFRESH: Final = 4096
 """Node updates after which a runtime whose updates keep memory gets a new instance (about 24 MiB at 6 KiB an update)."""
 
 
@@ -279,7 +279,8 @@ class Executable:
             self._parameters[prefix + name] = (scope, parameter)
             if parameter.shape and parameter.default is not None:
                 default = parameter.default
-                named = workflow.arrays.get(default.name if isinstance(default, Array) else default if isinstance(default, str) else "")
+                wanted = default.name if isinstance(default, Array) else default
+                named = workflow.arrays.get(wanted) if isinstance(wanted, str) else None
                 if named is None:
                     scope.addresses[parameter] = self._array_argument(prefix + name, parameter, default)
                 else:  # of this very workflow, which may be a child with the array bound
@@ -365,9 +366,8 @@ class Executable:
             self._wait(None)
         changed = any(a is not b for a, b in zip(self._steps, self.plan.steps))
         plan = replace(self.plan, steps=tuple(self._steps)) if changed else self.plan
-        if changed and self._options.get("pack") and plan.has_allocs:
-            plan = with_packing(plan, self._place_of)
-        made = [(scope, dict(scope.addresses)) for scope in self._scopes()] if plan.has_allocs else []
+        allocates = plan.has_allocs or plan.packing is not None
+        made = [(scope, dict(scope.addresses)) for scope in self._scopes()] if allocates else []
         block = self._block_for(plan)
         try:
             self._place_packed(plan, block)
@@ -410,15 +410,11 @@ class Executable:
         """Say where the packed arrays of a plan lie."""
         if plan.packing is None or block is None:
             return
-        for index, offset in plan.packing.offsets.items():
-            step = plan.steps[index]
-            assert isinstance(step.node, AllocNode)
-            self._scope_of(step).addresses[step.node.array] = block.pointer + offset
-
-    def _place_of(self, step: Step, root: Any) -> tuple[Any, Any]:
-        """Return what a name of a step stands for, as children are bound now."""
-        scope, found = self._scope_of(step).root(root)
-        return id(scope), found
+        for packed in plan.packing.arrays:
+            scope = self._scope
+            for child in packed.path:
+                scope = scope.children[child.name]
+            scope.addresses[packed.array] = block.pointer + packed.offset
 
     def _bind_compiled(self) -> None:
         """Let the compiled call path, where there is one, stand for `launch`."""
@@ -678,7 +674,8 @@ class Executable:
         if memory is None:
             if isinstance(_array_at(self.workflow, name), AllocArray):
                 raise DeclarationError(
-                    f"array {name!r} is made by an alloc node and lives only while the graph runs; copy it to a host or device array",
+                    f"array {name!r} is made by an alloc node and lives only while the graph runs; copy it to a host or"
+                    " device array",
                     array=name,
                 )
             names = ", ".join(map(repr, list(self._memory)[:20])) or "none"
@@ -696,8 +693,8 @@ class Executable:
             if missing:
                 names = ", ".join(map(repr, sorted(missing)))
                 raise DeclarationError(
-                    f"graph {self.workflow.name!r}: the first launch must give {names}, which {'have' if len(missing) > 1 else 'has'}"
-                    " no default",
+                    f"graph {self.workflow.name!r}: the first launch must give {names}, which"
+                    f" {'have' if len(missing) > 1 else 'has'} no default",
                     array=min(missing),
                 )
             before = {name: self._current(name) for name in values}
@@ -726,7 +723,9 @@ class Executable:
         found = self._parameters.get(name)
         if found is None:
             names = ", ".join(map(repr, self._parameters)) or "none"
-            raise DeclarationError(f"graph {self.workflow.name!r} has no parameter {name!r}; its parameters are {names}", array=name)
+            raise DeclarationError(
+                f"graph {self.workflow.name!r} has no parameter {name!r}; its parameters are {names}", array=name
+            )
         _, parameter = found
         if parameter.shape:
             return self._array_argument(name, parameter, value)
@@ -800,7 +799,7 @@ class Executable:
         assert self._program is not None
         if _equal(self._program.operations[index], operation):
             return True
-        if self._since_instantiation >= _UPDATES_BEFORE_AFRESH and "update_leaks" in self.runtime.target.quirks:
+        if self._since_instantiation >= UPDATES_BEFORE_AFRESH and "update_leaks" in self.runtime.target.quirks:
             return False
         self._let_host_calls_finish(operation)
         if self._several_devices and "update_device" in self.runtime.target.quirks:
@@ -913,14 +912,18 @@ class Executable:
                 self._note_users(step)
             self.workflow = _with_nodes(workflow, [*children, *(step.node for step in changes.values() if not step.path)])
             program = self._program
+            if program is not None:
+                self._load_kernels([step.node for step in changes.values()])
+            if self._packs_otherwise(steps, changes, children):
+                self._replan()
+                return
             if program is None:
                 return
-            self._load_kernels([step.node for step in changes.values()])
             operations = [(i, program.resolve(step)) for i, step in affected.items() if i not in self._disabled]
             begun = True
             for i, step in affected.items():
                 program.steps[i] = step
-            if self._packs_otherwise(steps, changes, children) or not all([self._change(i, made) for i, made in operations]):
+            if not all(self._change(i, made) for i, made in operations):
                 self._rebuild()
         except BaseException:
             self._steps, self.workflow, self._users = steps, workflow, users
@@ -932,7 +935,7 @@ class Executable:
 
     def _packs_otherwise(self, before: list[Step], changes: Mapping[int, Step], children: Sequence[ChildGraphNode]) -> bool:
         """Return whether other steps than before use arrays of alloc nodes, which may share memory by their uses."""
-        if not self._options.get("pack") or not self.plan.has_allocs:
+        if not self._options["pack"] or not (self.plan.has_allocs or self.plan.packing is not None):
             return False
         return bool(children) or any(alloc_roots(step.node) != alloc_roots(before[i].node) for i, step in changes.items())
 
@@ -1011,8 +1014,8 @@ class Executable:
                     return
                 first = blocking[0]
                 raise UpdateError(
-                    f"graph {self.workflow.name!r} cannot take {new.name!r} in place: {str(first).split('  ', 1)[1].strip()}; call"
-                    " update(graph, rebuild=True) to build it afresh",
+                    f"graph {self.workflow.name!r} cannot take {new.name!r} in place: {str(first).split('  ', 1)[1].strip()};"
+                    " call update(graph, rebuild=True) to build it afresh",
                     node=first.node, field=first.field,
                 )
             changes = {}
@@ -1287,17 +1290,24 @@ class Executable:
         if _node_at(self.workflow, name) is None:
             names = ", ".join(map(repr, list(self.plan.index)[:20])) or "none"
             raise UpdateError(f"{action}: graph {self.workflow.name!r} has no node {name!r}; its nodes are {names}", node=name)
+        planned = () if self.plan.packing is None else self.plan.packing.nodes
+        inside = [planned_name for planned_name in planned if f"{planned_name}/".startswith(f"{name}/")]
+        if inside and (inside[0] == name or action != "set"):
+            raise UpdateError(
+                f"{action}: node {inside[0]!r} makes or returns memory that others use, which is fixed when the graph is compiled",
+                node=inside[0],
+            )
         if "/" in name and not self._options["inline"]:
-            self._inline()
+            self._replan(inline=True)
             return self._step_indices(name, action)
         return [i for known, i in self.plan.index.items() if known.startswith(f"{name}/")]
 
-    def _inline(self) -> None:
-        """Build again with the nodes of every child in its place, so that each of them can be changed."""
+    def _replan(self, **options: Any) -> None:
+        """Plan and build again: with the nodes of every child in its place (``inline=True``), or with other uses of memory."""
         before = (self.plan, self._steps, self._disabled, self._users, self._options)
         known = {step.name: step.node for step in self._steps}
         off = [self._steps[i].name for i in self._disabled]
-        self._options = {**self._options, "inline": True}
+        self._options = {**self._options, **options}
         self.plan = make_plan(self.workflow, self.runtime.target, **self._options)
         self._steps = [
             step._replace(node=known[step.name]) if known.get(step.name, step.node) is not step.node else step
@@ -1330,7 +1340,8 @@ def _initial(name: str, array: Union[DeviceArray, HostArray]) -> np.ndarray[Any,
 def _require_alike(name: str, parameter: Parameter, array: Array) -> None:
     if array.dtype != parameter.dtype or array.nbytes != parameter.nbytes:
         raise DeclarationError(
-            f"parameter {name!r} takes {parameter.dtype}{list(parameter.shape)} (got {array.dtype}{list(array.shape)})", array=name
+            f"parameter {name!r} takes {parameter.dtype}{list(parameter.shape)} (got {array.dtype}{list(array.shape)})",
+            array=name,
         )
 
 

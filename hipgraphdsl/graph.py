@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, Optional, TypeVar, Union
 
 import networkx as nx
@@ -157,14 +159,16 @@ class Graph:
         self._new_name(name, "parameter", self.parameters)
         if not name.isidentifier() or name == "stream":
             why = "is reserved for the stream" if name == "stream" else "is no Python identifier"
-            raise DeclarationError(f"parameter {name!r} {why}, and parameters are launch keywords; choose another name", array=name)
+            raise DeclarationError(
+                f"parameter {name!r} {why}, and parameters are launch keywords; choose another name", array=name
+            )
         dtype, shape = as_dtype(dtype), as_shape(shape) if shape != () else ()
         if default is not None and not shape:
             element_bytes(default, dtype, f"parameter {name!r}: default")
         elif isinstance(default, (int, float, complex, np.generic)):
             raise DeclarationError(
-                f"parameter {name!r} stands for an array of {dtype}{list(shape)}, and so does its default: the name of an array of"
-                f" the graph, or an object with memory (got {default!r})",
+                f"parameter {name!r} stands for an array of {dtype}{list(shape)}, and so does its default: the name of an array"
+                f" of the graph, or an object with memory (got {default!r})",
                 array=name,
             )
         parameter = Parameter(name, dtype, default, shape)
@@ -179,7 +183,8 @@ class Graph:
         if initial is None:
             if shape is None or dtype is None:
                 raise DeclarationError(
-                    f"array {name!r} needs initial values, or shape= and dtype= (got shape={shape!r}, dtype={dtype!r})", array=name
+                    f"array {name!r} needs initial values, or shape= and dtype= (got shape={shape!r}, dtype={dtype!r})",
+                    array=name,
                 )
             return None, as_shape(shape), as_dtype(dtype)
         try:
@@ -189,7 +194,9 @@ class Graph:
         values = values.astype(as_dtype(values.dtype), copy=False)
         wanted = values.shape if shape is None else as_shape(shape)
         if wanted != values.shape:
-            raise DeclarationError(f"array {name!r} has shape {wanted}, its initial values {values.shape}; give one of them", array=name)
+            raise DeclarationError(
+                f"array {name!r} has shape {wanted}, its initial values {values.shape}; give one of them", array=name
+            )
         as_shape(values.shape)
         values.flags.writeable = False
         return values, values.shape, values.dtype
@@ -244,8 +251,16 @@ class Graph:
         if name is None:
             name = self._default_name(getattr(kernel, "name", "kernel"))
         return self._new(
-            KernelNode, name=name, kernel=kernel, grid=grid, block=block, args=args, shared_bytes=shared_bytes, cooperative=cooperative,
-            priority=priority, **self._common(after, ignore),
+            KernelNode,
+            name=name,
+            kernel=kernel,
+            grid=grid,
+            block=block,
+            args=args,
+            shared_bytes=shared_bytes,
+            cooperative=cooperative,
+            priority=priority,
+            **self._common(after, ignore),
         )
 
     def memcpy(
@@ -262,7 +277,12 @@ class Graph:
         return self._new(MemcpyNode, name=name, dst=dst, src=src, **self._common(after, ignore))
 
     def memset(
-        self, dst: Any, value: Any = 0, *, name: Optional[str] = None, after: After = (),
+        self,
+        dst: Any,
+        value: Any = 0,
+        *,
+        name: Optional[str] = None,
+        after: After = (),
         ignore: Optional[Mapping[str, str]] = None,
     ) -> MemsetNode:
         """Set every element of an array or view to `value`, in its dtype."""
@@ -270,7 +290,14 @@ class Graph:
         return self._new(MemsetNode, name=name, dst=dst, value=value, **self._common(after, ignore))
 
     def alloc(
-        self, array: str, shape: Any, dtype: Any, *, device: int = 0, name: Optional[str] = None, after: After = (),
+        self,
+        array: str,
+        shape: Any,
+        dtype: Any,
+        *,
+        device: int = 0,
+        name: Optional[str] = None,
+        after: After = (),
         ignore: Optional[Mapping[str, str]] = None,
     ) -> AllocNode:
         """Add a node that makes device memory while the graph runs; the node stands wherever an array may.
@@ -293,8 +320,14 @@ class Graph:
         return self._new(FreeNode, name=name, array=array, **self._common(after, ignore))
 
     def host(
-        self, fn: Callable[..., Any], args: Sequence[Any] = (), *, reads: Optional[Sequence[Any]] = None,
-        writes: Optional[Sequence[Any]] = None, name: Optional[str] = None, after: After = (),
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] = (),
+        *,
+        reads: Optional[Sequence[Any]] = None,
+        writes: Optional[Sequence[Any]] = None,
+        name: Optional[str] = None,
+        after: After = (),
         ignore: Optional[Mapping[str, str]] = None,
     ) -> HostNode:
         """Add a Python callable, called with one NumPy view for each array in `args`.
@@ -305,8 +338,14 @@ class Graph:
         return self._new(HostNode, name=name, fn=fn, args=args, reads=reads, writes=writes, **self._common(after, ignore))
 
     def captured(
-        self, fn: Callable[..., Any], args: Sequence[Any] = (), *, reads: Optional[Sequence[Any]] = None,
-        writes: Optional[Sequence[Any]] = None, name: Optional[str] = None, after: After = (),
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] = (),
+        *,
+        reads: Optional[Sequence[Any]] = None,
+        writes: Optional[Sequence[Any]] = None,
+        name: Optional[str] = None,
+        after: After = (),
         ignore: Optional[Mapping[str, str]] = None,
     ) -> CapturedNode:
         """Add whatever ``fn(stream, *args)`` issues on a stream, as one node."""
@@ -314,7 +353,11 @@ class Graph:
         return self._new(CapturedNode, name=name, fn=fn, args=args, reads=reads, writes=writes, **self._common(after, ignore))
 
     def record(
-        self, event: Union[str, Event], *, name: Optional[str] = None, after: After = (),
+        self,
+        event: Union[str, Event],
+        *,
+        name: Optional[str] = None,
+        after: After = (),
         ignore: Optional[Mapping[str, str]] = None,
     ) -> EventRecordNode:
         """Add an event record; `after` says what it marks the end of."""
@@ -322,22 +365,29 @@ class Graph:
         return self._new(EventRecordNode, name=name, event=event, **self._common(after, ignore))
 
     def wait(
-        self, event: Union[str, Event], *, name: Optional[str] = None, after: After = (),
+        self,
+        event: Union[str, Event],
+        *,
+        name: Optional[str] = None,
+        after: After = (),
         ignore: Optional[Mapping[str, str]] = None,
     ) -> EventWaitNode:
         """Add an event wait; it follows the last earlier record of the event in this graph."""
         name = self._default_name("wait_" + getattr(event, "name", str(event))) if name is None else name
         return self._new(EventWaitNode, name=name, event=event, **self._common(after, ignore))
 
-    def empty(
-        self, *, name: Optional[str] = None, after: After = (), ignore: Optional[Mapping[str, str]] = None
-    ) -> EmptyNode:
+    def empty(self, *, name: Optional[str] = None, after: After = (), ignore: Optional[Mapping[str, str]] = None) -> EmptyNode:
         """Add a node that does nothing but order others."""
         return self._new(EmptyNode, name=self._default_name("empty") if name is None else name, **self._common(after, ignore))
 
     def child(
-        self, graph: Union[Graph, Workflow], bind: Optional[Mapping[str, Any]] = None, *, name: Optional[str] = None,
-        after: After = (), ignore: Optional[Mapping[str, str]] = None,
+        self,
+        graph: Union[Graph, Workflow],
+        bind: Optional[Mapping[str, Any]] = None,
+        *,
+        name: Optional[str] = None,
+        after: After = (),
+        ignore: Optional[Mapping[str, str]] = None,
     ) -> ChildGraphNode:
         """Add a snapshot of another graph as one node.
 
@@ -351,7 +401,12 @@ class Graph:
         return self._new(ChildGraphNode, name=name, workflow=graph, bind=dict(bind or {}), **self._common(after, ignore))
 
     def signal_semaphore(
-        self, semaphore: Union[str, Semaphore], value: int = 1, *, name: Optional[str] = None, after: After = (),
+        self,
+        semaphore: Union[str, Semaphore],
+        value: int = 1,
+        *,
+        name: Optional[str] = None,
+        after: After = (),
         ignore: Optional[Mapping[str, str]] = None,
     ) -> SemaphoreSignalNode:
         """Add a node that raises an external semaphore to `value`."""
@@ -359,7 +414,12 @@ class Graph:
         return self._new(SemaphoreSignalNode, name=name, semaphore=semaphore, value=value, **self._common(after, ignore))
 
     def wait_semaphore(
-        self, semaphore: Union[str, Semaphore], value: int = 1, *, name: Optional[str] = None, after: After = (),
+        self,
+        semaphore: Union[str, Semaphore],
+        value: int = 1,
+        *,
+        name: Optional[str] = None,
+        after: After = (),
         ignore: Optional[Mapping[str, str]] = None,
     ) -> SemaphoreWaitNode:
         """Add a node that waits until an external semaphore has reached `value`."""
@@ -367,19 +427,40 @@ class Graph:
         return self._new(SemaphoreWaitNode, name=name, semaphore=semaphore, value=value, **self._common(after, ignore))
 
     def memory_ops(
-        self, ops: Union[MemoryOp, Sequence[MemoryOp]], *, name: Optional[str] = None, after: After = (),
+        self,
+        ops: Union[MemoryOp, Sequence[MemoryOp]],
+        *,
+        name: Optional[str] = None,
+        after: After = (),
         ignore: Optional[Mapping[str, str]] = None,
     ) -> MemoryOpsNode:
         """Add writes and waits of single 4- or 8-byte elements, made by `hg.write_value` and `hg.wait_value`."""
-        return self._new(MemoryOpsNode, name=self._default_name("memory_ops") if name is None else name, ops=ops, **self._common(after, ignore))
+        return self._new(
+            MemoryOpsNode, name=self._default_name("memory_ops") if name is None else name, ops=ops, **self._common(after, ignore)
+        )
 
     def conditional(
-        self, mode: Literal["if", "while", "switch"], condition: Any, bodies: Any, bind: Optional[Mapping[str, Any]] = None, *,
-        name: Optional[str] = None, after: After = (), ignore: Optional[Mapping[str, str]] = None,
+        self,
+        mode: Literal["if", "while", "switch"],
+        condition: Any,
+        bodies: Any,
+        bind: Optional[Mapping[str, Any]] = None,
+        *,
+        name: Optional[str] = None,
+        after: After = (),
+        ignore: Optional[Mapping[str, str]] = None,
     ) -> ConditionalNode:
         """Add workflows that run as a 32-bit integer in device memory says."""
         name = self._default_name(f"{mode}_{_root_name(condition)}") if name is None else name
-        return self._new(ConditionalNode, name=name, mode=mode, condition=condition, bodies=bodies, bind=dict(bind or {}), **self._common(after, ignore))
+        return self._new(
+            ConditionalNode,
+            name=name,
+            mode=mode,
+            condition=condition,
+            bodies=bodies,
+            bind=dict(bind or {}),
+            **self._common(after, ignore),
+        )
 
     def add(self, node: Node, after: After = ()) -> Node:
         """Add a model made by hand, or one of another graph that uses only arrays of this one.
@@ -402,7 +483,7 @@ class Graph:
     def order(self, *nodes: Union[Node, str]) -> None:
         """Make each of the nodes wait for the one before it."""
         names = self._after_names(nodes)
-        for source, target in zip(names, names[1:]):
+        for source, target in pairwise(names):
             if source == target:
                 raise DeclarationError(f"graph {self.name!r}: node {source!r} cannot wait for itself", node=source)
             if not self.dag.has_edge(source, target):
@@ -472,7 +553,9 @@ class Graph:
                 self._require_known(parameter, name)
         if made is not None:
             if arrays.get(made.name, made) is not made:
-                raise DeclarationError(f"graph {self.name!r} already has an array {made.name!r}; choose another name", array=made.name)
+                raise DeclarationError(
+                    f"graph {self.name!r} already has an array {made.name!r}; choose another name", array=made.name
+                )
             arrays[made.name] = made
         edges = self._hazards.edges(accesses) if self.infer else {}
         if isinstance(node, EventWaitNode) and node.event.name in self._recorded:
@@ -501,7 +584,8 @@ class Graph:
         if root.name in known:
             raise DeclarationError(
                 f"node {node!r}: {what} {root.name!r} belongs to another graph; graph {self.name!r} has its own of that name",
-                node=node, array=root.name,
+                node=node,
+                array=root.name,
             )
         names = ", ".join(map(repr, list(known)[:10])) or "none yet"
         raise DeclarationError(
@@ -538,12 +622,18 @@ class Graph:
                 predecessors.append(tuple([index[source] for source in sources]))
                 reasons.append(tuple([data["reason"] for data in sources.values()]))
             self._snapshot = Workflow(
-                self.name, dict(self.arrays), dict(self.parameters), self.nodes, tuple(predecessors), tuple(reasons),
-                self.infer, tuple(self._ordered),
+                self.name,
+                dict(self.arrays),
+                dict(self.parameters),
+                self.nodes,
+                tuple(predecessors),
+                tuple(reasons),
+                self.infer,
+                tuple(self._ordered),
             )
         return self._snapshot
 
-    def check(self, target: Union[None, str, Target] = None) -> Report:
+    def check(self, target: Union[str, Target, None] = None) -> Report:
         """Look for faults in the description; no device is needed.
 
         Parameters
@@ -554,9 +644,7 @@ class Graph:
         """
         return check_workflow(self.workflow(), None if target is None else Target.named(target))
 
-    def plan(
-        self, *, target: Union[str, Target] = "cpu", lanes: Lanes = "auto", join: bool = True, pack: bool = True
-    ) -> Plan:
+    def plan(self, *, target: Union[str, Target] = "cpu", lanes: Lanes = "auto", join: bool = True, pack: bool = True) -> Plan:
         """Return what would be lowered: reduced edges, order, lanes, and where temporaries lie."""
         return make_plan(self.workflow(), Target.named(target), lanes=lanes, join=join, pack=pack)
 
@@ -726,10 +814,8 @@ class Graph:
         """Show small graphs as a drawing in notebooks, where the extra `viz` is installed."""
         bundle = {"text/plain": str(self)}
         if 0 < len(self.dag) <= _DRAWN_NODES:
-            try:
+            with suppress(HipGraphError):  # without Graphviz the table is shown
                 bundle["image/svg+xml"] = str(render(self.workflow(), ".svg"))
-            except HipGraphError:  # without Graphviz the table is shown
-                pass
         return bundle
 
     def __repr__(self) -> str:

@@ -7,25 +7,24 @@ order -> `Plan`, plain frozen data that backends lower and that can be simulated
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Optional, Union, cast
+from typing import Literal, NamedTuple, Optional, Union
 
 from .arrays import HostArray
 from .errors import DeclarationError
 from .nodes import AllocNode, ChildGraphNode, ConditionalNode, EmptyNode, FreeNode, KernelNode, MemcpyNode, Node
 from .target import Target
-from .temporaries import Packing, Place, pack_temporaries, place_of
+from .temporaries import Packing, pack_temporaries
 from .workflow import Ancestors, Workflow, find_cycle, topological_order
 
-__all__ = ["Lanes", "Plan", "Step", "make_plan", "suits_copy_kernel", "with_packing"]
+__all__ = ["Lanes", "Plan", "Step", "make_plan", "suits_copy_kernel"]
 
 Lanes = Union[int, None, Literal["auto", "measure"]]
 
 _FULL_DEVICE_LANES = 8  # kernels that fill the device gain nothing from more (measured on an H200)
 _FAN_OUT = 4  # direct followers that AMD's classic executor can be trusted with
-_PACKED = "they are held from compile to close."
 _MANY_COPIES = 16  # from so many on, doing small copies by a kernel pays
 
 
@@ -55,8 +54,6 @@ class Step(NamedTuple):
         The plans of a conditional's bodies.
     by_kernel : bool
         A copy that is done by a kernel which writes page-locked memory, not by a copy engine.
-    packed : bool
-        An alloc or free whose array lies in the block of `Plan.packing`: it does nothing but order.
     """
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody asks of a step
@@ -70,7 +67,6 @@ class Step(NamedTuple):
     child: Optional[Plan] = None
     bodies: tuple[Plan, ...] = ()
     by_kernel: bool = False
-    packed: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,7 +85,7 @@ class Plan:
     notes : tuple of str
         What the plan did and why, in sentences.
     packing : Packing or None
-        Arrays of alloc nodes that share memory, and where they lie in it.
+        Arrays of alloc nodes that share memory, and where they lie in it; their alloc and free nodes are no steps.
     """
 
     workflow: Workflow
@@ -148,7 +144,8 @@ class Plan:
                 continue
             after = ", ".join(self.steps[d].name + ("*" if d in step.added else "") for d in step.deps)
             lines.append(
-                f"  {step.index:>4}  lane {step.lane:<3} {step.name:<{width}}  {step.node.kind:<8}" + (f" after {after}" if after else "")
+                f"  {step.index:>4}  lane {step.lane:<3} {step.name:<{width}}  {step.node.kind:<8}"
+                + (f" after {after}" if after else "")
             )
         lines += [f"  {note}" for note in self.notes]
         return "\n".join(line.rstrip() for line in lines)
@@ -196,33 +193,38 @@ def make_plan(
     """
     bound = _lane_bound(workflow, target, lanes)
     children: dict[int, Plan] = {}
-    plan = _plan(workflow, target, bound, children, inline, join, automatic=not isinstance(lanes, int))
-    return with_packing(plan) if pack and plan.has_allocs else plan
+    return _plan(workflow, target, bound, children, inline, join, automatic=not isinstance(lanes, int), pack=pack)
 
 
-def with_packing(plan: Plan, place: Callable[[Step, Any], Place] = place_of) -> Plan:
-    """Return the plan with arrays of alloc nodes packed anew, by the order and the accesses of its steps as they are now."""
-    packing = pack_temporaries(plan.steps, place)
-    allocs = [plan.steps[index] for index in packing.offsets] if packing is not None else []
-    arrays = {place(step, cast(AllocNode, step.node).array) for step in allocs}
-    steps = []
-    for step in plan.steps:
-        packed = bool(arrays) and isinstance(step.node, (AllocNode, FreeNode)) and place(step, step.node.array) in arrays
-        steps.append(step if step.packed == packed else step._replace(packed=packed))
-    notes = [note for note in plan.notes if not note.endswith(_PACKED)]
-    if packing is not None:
-        notes.append(
-            f"{len(packing.offsets)} arrays of alloc nodes share {packing.nbytes} bytes, {packing.saved_nbytes} fewer than apart;"
-            f" {_PACKED}"
-        )
-    return replace(plan, steps=tuple(steps), notes=tuple(notes), packing=packing)
+def _packed(entries: list[_Entry]) -> tuple[list[_Entry], Optional[Packing]]:
+    """Leave out the alloc and free nodes of arrays that can share memory; what they had ordered stays ordered."""
+    steps = [Step(i, entry.name, entry.node, (entry.name,), entry.deps, 0, (), entry.path) for i, entry in enumerate(entries)]
+    packing = pack_temporaries(steps)
+    if packing is None:
+        return entries, None
+    kept: list[_Entry] = []
+    ends: list[tuple[int, ...]] = []  # for each entry those that are kept and finish it
+    gone = set(packing.nodes)
+    for entry in entries:
+        deps = tuple(dict.fromkeys(end for source in entry.deps for end in ends[source]))
+        if entry.name in gone:
+            ends.append(deps)
+        else:
+            ends.append((len(kept),))
+            kept.append(_Entry(entry.name, entry.node, deps, entry.path))
+    return kept, packing
 
 
 def _plan(
-    workflow: Workflow, target: Target, bound: Optional[int], children: dict[int, Plan], inline: bool, join: bool, automatic: bool
+    workflow: Workflow, target: Target, bound: Optional[int], children: dict[int, Plan], inline: bool, join: bool,
+    automatic: bool, pack: bool = False,
 ) -> Plan:
-    if any(isinstance(node, ChildGraphNode) and (inline or _has_allocs(node.workflow)) for node in workflow.nodes):
+    pack = pack and _has_allocs(workflow)
+    packing = None
+    if pack or any(isinstance(node, ChildGraphNode) and (inline or _has_allocs(node.workflow)) for node in workflow.nodes):
         entries = _inlined(workflow, inline)
+        if pack:
+            entries, packing = _packed(entries)
         deps: Sequence[tuple[int, ...]] = [entry.deps for entry in entries]
         order = topological_order(deps)
     else:
@@ -248,16 +250,32 @@ def _plan(
             child = _child_plan(node.workflow, target, children) if isinstance(node, ChildGraphNode) else None
             bodies = tuple(_child_plan(b, target, children) for b in node.bodies) if isinstance(node, ConditionalNode) else ()
             steps.append(
-                Step(index, name, node, (name,), sources, lane_of[i], tuple(position[d] for d in extra),
-                     entries[i].path if entries else (), child, bodies)
+                Step(
+                    index,
+                    name,
+                    node,
+                    (name,),
+                    sources,
+                    lane_of[i],
+                    tuple(position[d] for d in extra),
+                    entries[i].path if entries else (),
+                    child,
+                    bodies,
+                )
             )
         elif entries:
-            steps.append(Step(index, name, node, (name,), sources, lane_of[i], tuple(position[d] for d in extra), entries[i].path))
+            steps.append(
+                Step(index, name, node, (name,), sources, lane_of[i], tuple(position[d] for d in extra), entries[i].path)
+            )
         else:
-            steps.append(Step(index, name, node, (name,), sources, lane_of[i], tuple([position[d] for d in extra]) if extra else ()))
+            steps.append(
+                Step(index, name, node, (name,), sources, lane_of[i], tuple([position[d] for d in extra]) if extra else ())
+            )
     lanes = tuple(tuple(lane) if straight else tuple(position[i] for i in lane) for lane in lane_steps)
     declared = sum(map(len, deps))
     notes = []
+    if packing is not None:
+        notes.append(str(packing))
     removed = declared - sum(len(s.deps) - len(s.added) for s in steps)
     if removed:
         notes.append(f"{removed} of {declared} edges are implied by others and were left out.")
@@ -278,14 +296,14 @@ def _plan(
     if "fan_out_4" in target.quirks:
         steps, lanes, inserted = _narrowed(steps, lanes)
         if inserted:
-            notes.append(f"{inserted} empty nodes keep every node at {_FAN_OUT} direct followers or fewer, because {target.name} loses edges"
-                         " beyond that.")
-    return Plan(workflow, tuple(steps), lanes, declared, tuple(notes))
+            notes.append(
+                f"{inserted} empty nodes keep every node at {_FAN_OUT} direct followers or fewer, because {target.name} loses"
+                " edges beyond that."
+            )
+    return Plan(workflow, tuple(steps), lanes, declared, tuple(notes), packing)
 
 
-def _with_one_root(
-    steps: list[Step], lanes: tuple[tuple[int, ...], ...]
-) -> tuple[list[Step], tuple[tuple[int, ...], ...]]:
+def _with_one_root(steps: list[Step], lanes: tuple[tuple[int, ...], ...]) -> tuple[list[Step], tuple[tuple[int, ...], ...]]:
     """Put an empty node before all that wait for nothing."""
     name = _unused_name("~start", steps)
     first = Step(0, name, EmptyNode(name=name), (), (), 0)
@@ -360,8 +378,13 @@ def _copies_by_kernel(steps: list[Step], target: Target) -> tuple[list[Step], in
 def suits_copy_kernel(node: Node, target: Target) -> bool:
     """Return whether a node is a small copy to page-locked memory, which a kernel may do."""
     return (
-        type(node) is MemcpyNode and node.nbytes <= target.copy_kernel_bytes and node.direction == "D2H"
-        and isinstance(node.dst.root, HostArray) and node.dst.root.pinned and node.dst.contiguous and node.src.contiguous
+        type(node) is MemcpyNode
+        and node.nbytes <= target.copy_kernel_bytes
+        and node.direction == "D2H"
+        and isinstance(node.dst.root, HostArray)
+        and node.dst.root.pinned
+        and node.dst.contiguous
+        and node.src.contiguous
     )
 
 
@@ -391,9 +414,7 @@ def _inlined(workflow: Workflow, inline: bool) -> list[_Entry]:
     """Return the nodes with each child, or each child that allocates, replaced by its own nodes."""
     entries: list[_Entry] = []
 
-    def visit(
-        inner: Workflow, prefix: str, path: tuple[ChildGraphNode, ...], before: tuple[int, ...]
-    ) -> tuple[int, ...]:
+    def visit(inner: Workflow, prefix: str, path: tuple[ChildGraphNode, ...], before: tuple[int, ...]) -> tuple[int, ...]:
         """Append the nodes of one workflow; return those that nothing inside follows."""
         if inner.nodes and not inner.order:
             raise _cycle_error(inner, prefix)

@@ -143,19 +143,46 @@ class Target:
 # Sources: AMD's "Hardware features" and accelerator specification tables (LDS 64 KiB, CU counts), the CUDA programming
 # guide's table of technical specifications (sm_90: 227 KiB a block by opt-in), HIP's rule grid * block <= 2^32 - 1.
 _KNOWN = {
-    "cpu": Target("cpu", max_grid=(2**31 - 1, 2**31 - 1, 2**31 - 1), hardware_queues=64, copy_engines=64, concurrent_kernels=64,
-                  costs=CostModel(3.0, 0.5, 1.0, 0.5, 3.0, 10.0)),
-    "amd:gfx90a": Target("amd:gfx90a", max_grid=(2**31 - 1,) * 3, multiprocessors=104,
-                         costs=CostModel(3.0, 2.0, 1.0, 4.0, 4.0, 50.0)),
-    "amd:gfx942": Target("amd:gfx942", max_grid=(2**31 - 1,) * 3, multiprocessors=304,
-                         costs=CostModel(3.0, 2.0, 1.0, 4.0, 4.0, 55.0)),
-    "amd:gfx1100": Target("amd:gfx1100", max_grid=(2**31 - 1,) * 3, warp_size=32, multiprocessors=96,
-                          costs=CostModel(4.0, 3.0, 4.0, 5.0, 15.0, 25.0)),
-    "amd:gfx1201": Target("amd:gfx1201", max_grid=(2**31 - 1,) * 3, warp_size=32, multiprocessors=64,
-                          costs=CostModel(4.0, 3.0, 4.0, 5.0, 15.0, 50.0)),
-    "nvidia:sm_90": Target("nvidia:sm_90", max_block=(1024, 1024, 64), max_shared_bytes=232448, warp_size=32,
-                           multiprocessors=132, hardware_queues=32, concurrent_kernels=128, resident_threads=132 * 2048,
-                           copy_kernel_bytes=4 << 20, costs=CostModel(1.0, 0.7, 0.53, 2.2, 2.5, 55.5)),
+    "cpu": Target(
+        "cpu",
+        max_grid=(2**31 - 1, 2**31 - 1, 2**31 - 1),
+        hardware_queues=64,
+        copy_engines=64,
+        concurrent_kernels=64,
+        costs=CostModel(3.0, 0.5, 1.0, 0.5, 3.0, 10.0),
+    ),
+    "amd:gfx90a": Target(
+        "amd:gfx90a", max_grid=(2**31 - 1,) * 3, multiprocessors=104, costs=CostModel(3.0, 2.0, 1.0, 4.0, 4.0, 50.0)
+    ),
+    "amd:gfx942": Target(
+        "amd:gfx942", max_grid=(2**31 - 1,) * 3, multiprocessors=304, costs=CostModel(3.0, 2.0, 1.0, 4.0, 4.0, 55.0)
+    ),
+    "amd:gfx1100": Target(
+        "amd:gfx1100",
+        max_grid=(2**31 - 1,) * 3,
+        warp_size=32,
+        multiprocessors=96,
+        costs=CostModel(4.0, 3.0, 4.0, 5.0, 15.0, 25.0),
+    ),
+    "amd:gfx1201": Target(
+        "amd:gfx1201",
+        max_grid=(2**31 - 1,) * 3,
+        warp_size=32,
+        multiprocessors=64,
+        costs=CostModel(4.0, 3.0, 4.0, 5.0, 15.0, 50.0),
+    ),
+    "nvidia:sm_90": Target(
+        "nvidia:sm_90",
+        max_block=(1024, 1024, 64),
+        max_shared_bytes=232448,
+        warp_size=32,
+        multiprocessors=132,
+        hardware_queues=32,
+        concurrent_kernels=128,
+        resident_threads=132 * 2048,
+        copy_kernel_bytes=4 << 20,
+        costs=CostModel(1.0, 0.7, 0.53, 2.2, 2.5, 55.5),
+    ),
 }
 
 

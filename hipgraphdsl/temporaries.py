@@ -7,7 +7,7 @@ that may share, because every use of one precedes every use of the other -> firs
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Optional
 
@@ -18,32 +18,60 @@ from .nodes import AllocNode, ChildGraphNode, FreeNode, Node
 if TYPE_CHECKING:
     from .plan import Step
 
-__all__ = ["Packing", "Place", "alloc_roots", "pack_temporaries", "place_of"]
+__all__ = ["PackedArray", "Packing", "alloc_roots", "pack_temporaries"]
 
-Place = tuple[Any, Any]
-"""Whatever tells two arrays of one name in two uses of a child apart, and the array."""
+_Place = tuple[tuple[str, ...], Any]  # the children that an array stands in, by name, and the array
 
 _ALIGN: Final = 256  # bytes: what hipMalloc gives at least
 _MOST: Final = 4096  # arrays that are compared pair by pair
 
 
-@dataclass(frozen=True)
-class Packing:
-    """Where arrays of alloc nodes lie in one block of memory.
+@dataclass(frozen=True, slots=True)
+class PackedArray:
+    """One array in the block.
 
     Attributes
     ----------
-    offsets : dict of int to int
-        Byte offset of the array of each alloc step, by the step's index.
+    name : str
+        ``"t"``, or ``"child/t"`` inside an inlined child.
+    array : AllocArray
+    path : tuple of ChildGraphNode
+        The children that it stands in, outermost first.
+    offset : int
+        Where it begins, in bytes.
+    """
+
+    name: str
+    array: AllocArray
+    path: tuple[ChildGraphNode, ...]
+    offset: int
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Where arrays of alloc nodes lie in one block of memory, which is held for as long as the Executable.
+
+    Attributes
+    ----------
+    arrays : tuple of PackedArray
+    nodes : tuple of str
+        Names of their alloc and free nodes, which have nothing left to do.
     nbytes : int
         Bytes of the block.
     apart_nbytes : int
         Bytes that the same arrays take if none shares.
     """
 
-    offsets: dict[int, int]
+    arrays: tuple[PackedArray, ...]
+    nodes: tuple[str, ...]
     nbytes: int
     apart_nbytes: int
+
+    def __str__(self) -> str:
+        return (
+            f"{len(self.arrays)} arrays of alloc nodes share {self.nbytes} bytes, {self.saved_nbytes} fewer than apart; they are held"
+            f" from compile to close, and their {len(self.nodes)} alloc and free nodes are left out."
+        )
 
     @property
     def saved_nbytes(self) -> int:
@@ -63,7 +91,7 @@ class _Life:
     fixed: bool = False
 
 
-def place_of(step: Step, root: Any) -> Place:
+def _place(step: Step, root: Any) -> _Place:
     """Return what a name of a step finally stands for, by the children that it stands in."""
     path = step.path
     while path and not isinstance(root, Symbol):
@@ -76,7 +104,7 @@ def place_of(step: Step, root: Any) -> Place:
     return tuple(child.name for child in path), root
 
 
-def pack_temporaries(steps: Sequence[Step], place: Callable[[Step, Any], Place] = place_of) -> Optional[Packing]:
+def pack_temporaries(steps: Sequence[Step]) -> Optional[Packing]:
     """Return where arrays of alloc nodes may lie together; None where that saves nothing.
 
     An array counts if one step allocates it, one step frees it, and every use lies between the two. Two of them may share bytes
@@ -87,21 +115,19 @@ def pack_temporaries(steps: Sequence[Step], place: Callable[[Step, Any], Place] 
     ----------
     steps : sequence of Step
         In topological order; `deps` are all the order that there is.
-    place : callable
-        Tells which array a name of a step stands for.
     """
-    lives: dict[Place, _Life] = {}
+    lives: dict[_Place, _Life] = {}
     for step in steps:
         node = step.node
         if isinstance(node, AllocNode):
-            life = lives.setdefault(place(step, node.array), _Life(node.array.nbytes, [], []))
+            life = lives.setdefault(_place(step, node.array), _Life(node.array.nbytes, [], []))
             life.allocs.append(step.index)
             life.fixed |= node.array.device != 0
-        elif isinstance(node, FreeNode) and (freed := lives.get(place(step, node.array))) is not None:
+        elif isinstance(node, FreeNode) and (freed := lives.get(_place(step, node.array))) is not None:
             freed.frees.append(step.index)
     if len(lives) < 2 or len(lives) > _MOST:
         return None
-    _note_uses(steps, lives, place)
+    _note_uses(steps, lives)
     found = [life for life in lives.values() if len(life.allocs) == len(life.frees) == 1 and not life.fixed and life.uses]
     found.sort(key=lambda life: (-life.nbytes, life.allocs[0]))
     while found:
@@ -120,10 +146,17 @@ def pack_temporaries(steps: Sequence[Step], place: Callable[[Step, Any], Place] 
         return None
     end = max(start + life.nbytes for start, life in zip(offsets, found))
     apart = sum(_rounded(life.nbytes) for life in found)
-    return Packing({life.allocs[0]: start for start, life in zip(offsets, found)}, _rounded(end), apart)
+    arrays = []
+    for start, life in zip(offsets, found):
+        step = steps[life.allocs[0]]
+        assert isinstance(step.node, AllocNode)
+        prefix = "".join(f"{child.name}/" for child in step.path)
+        arrays.append(PackedArray(prefix + step.node.array.name, step.node.array, step.path, start))
+    nodes = tuple(steps[index].name for index in sorted(i for life in found for i in (*life.allocs, *life.frees)))
+    return Packing(tuple(arrays), nodes, _rounded(end), apart)
 
 
-def _note_uses(steps: Sequence[Step], lives: dict[Place, _Life], place: Callable[[Step, Any], Place]) -> None:
+def _note_uses(steps: Sequence[Step], lives: dict[_Place, _Life]) -> None:
     """Find the uses of each array and what precedes all of them; mark arrays whose uses are not between alloc and free."""
     left = Counter(source for step in steps for source in step.deps)
     before: dict[int, int] = {}  # of each step that is still waited for: its ancestors among steps of interest, and itself
@@ -136,7 +169,7 @@ def _note_uses(steps: Sequence[Step], lives: dict[Place, _Life], place: Callable
             left[source] -= 1
             if not left[source]:
                 del before[source]
-        mine = [life for key in dict.fromkeys(_roots(step, place)) if (life := lives.get(key)) is not None]
+        mine = [life for key in dict.fromkeys(_roots(step)) if (life := lives.get(key)) is not None]
         own = 0
         if mine:
             own = bits[step.index] = 1 << len(bits)
@@ -155,7 +188,7 @@ def _note_uses(steps: Sequence[Step], lives: dict[Place, _Life], place: Callable
             life.fixed = True
 
 
-def _roots(step: Step, place: Callable[[Step, Any], Place]) -> list[Place]:
+def _roots(step: Step) -> list[_Place]:
     node: Node = step.node
     roots = [access.view.root for access in node.accesses]
     given = list(getattr(node, "args", ()))
@@ -164,7 +197,7 @@ def _roots(step: Step, place: Callable[[Step, Any], Place]) -> list[Place]:
     for value in given:
         if isinstance(value, (Access, ArrayView)):
             roots.append(value.as_view().root)
-    return [place(step, root) for root in roots]
+    return [_place(step, root) for root in roots]
 
 
 def _first_fit(lives: Sequence[_Life]) -> list[int]:

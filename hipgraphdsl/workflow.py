@@ -124,7 +124,9 @@ class Workflow:
         for array in self.arrays.values():
             values = getattr(array, "initial", None)
             if isinstance(values, UnboundValues):
-                found.append((array.name, f"initial values of {array.dtype}{list(array.shape)} (SHA-256 {values.sha256[:12]}...)"))
+                found.append(
+                    (array.name, f"initial values of {array.dtype}{list(array.shape)} (SHA-256 {values.sha256[:12]}...)")
+                )
             elif isinstance(array, ExternalArray) and array.obj is None:
                 found.append((array.name, f"external memory of {array.dtype}{list(array.shape)}"))
         for node in self.nodes:

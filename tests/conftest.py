@@ -11,9 +11,7 @@ from hipgraphdsl import RuntimeUnavailable
 from hipgraphdsl.runtimes import open_runtime
 
 # A shared machine may stall for seconds, so no example has a deadline; with a fixed seed a failure is everyone's.
-settings.register_profile(
-    "ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], print_blob=True
-)
+settings.register_profile("ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.register_profile("explore", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
@@ -25,7 +23,9 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--runtime", metavar="NAME", help="only the tests that are parametrised by this runtime, which must be there")
+    parser.addoption(
+        "--runtime", metavar="NAME", help="only the tests that are parametrised by this runtime, which must be there"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

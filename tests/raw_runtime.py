@@ -84,9 +84,7 @@ class Raw:
 
     def launch(self, function: int, grid: int, block: int, *values: Any, shared_bytes: int = 0) -> None:
         """Launch in one dimension and wait."""
-        self.runtime.module_launch_kernel(
-            function, (grid, 1, 1), (block, 1, 1), shared_bytes, self.stream, self.args(*values)
-        )
+        self.runtime.module_launch_kernel(function, (grid, 1, 1), (block, 1, 1), shared_bytes, self.stream, self.args(*values))
         self.runtime.stream_synchronize(self.stream)
 
     def run(self, graph: int, launches: int = 1) -> None:

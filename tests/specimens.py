@@ -107,9 +107,7 @@ def everything(kernels: Module | None = None) -> Graph:
     g.kernel(kernels["add"], grid=1, block=64, args=(reads(x), y, writes(outside)), cooperative=True, priority=-1)
     g.kernel(kernels["fill<int>"], grid=1, block=8, args=(ints, -3))
     g.kernel(kernels["shift"], grid=1, block=4, args=(x, (1, 2, 3, 4.5), np.array((1, 2), PARAMS)[()]))
-    g.host(
-        report, args=(hx, 3, "text", 2.5, None, True, float("inf"), [1, (2, 3)], {"k": b"\x00\xff"}, a, 1j), reads=[hx]
-    )
+    g.host(report, args=(hx, 3, "text", 2.5, None, True, float("inf"), [1, (2, 3)], {"k": b"\x00\xff"}, a, 1j), reads=[hx])
     g.host(report, args=(np.float32(0.1), np.int8(4), np.arange(3)), reads=[page, seen], writes=[page])
     g.captured(issue, args=(updates(ints), reads(longs[0:4])))
     g.record("e")

@@ -66,9 +66,7 @@ def unpadded(text: str) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
-def test_python_of_page_runs_and_prints_what_the_page_says(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_python_of_page_runs_and_prints_what_the_page_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HIPGRAPHDSL_RUNTIME", "cpu")
     names: dict[str, Any] = {"__name__": "page"}

@@ -153,9 +153,7 @@ def test_backends_name_no_platform() -> None:
         documentation = {
             id(node.body[0].value)
             for node in ast.walk(tree)
-            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
-            and node.body
-            and isinstance(node.body[0], ast.Expr)
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and node.body and isinstance(node.body[0], ast.Expr)
         }
         named += [
             f"{module} line {node.lineno}: {node.value!r}"
@@ -168,9 +166,7 @@ def test_backends_name_no_platform() -> None:
 def loaded_by(statement: str) -> set[str]:
     """Return the names of the modules that a fresh interpreter has after a statement."""
     program = f"import json, sys\n{statement}\nprint(json.dumps(sorted(sys.modules)))"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=PACKAGE.parent
-    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=PACKAGE.parent)
     return set(json.loads(done.stdout))
 
 

@@ -92,9 +92,7 @@ def test_text_files_end_with_one_newline() -> None:
 
 
 MODULES = sorted(
-    info.name
-    for info in pkgutil.walk_packages(hipgraphdsl.__path__, "hipgraphdsl.")
-    if not info.name.endswith(".__main__")
+    info.name for info in pkgutil.walk_packages(hipgraphdsl.__path__, "hipgraphdsl.") if not info.name.endswith(".__main__")
 )
 
 
@@ -120,9 +118,7 @@ def test_module_and_its_public_names_are_documented(name: str) -> None:
     assert inspect.getdoc(module), f"{name} has no docstring"
     if ".runtimes" in name:
         # Their methods are HIP's calls, which HIP's own reference documents.
-        missing = [
-            member for member, value in public_members(module) if "." not in member and not inspect.getdoc(value)
-        ]
+        missing = [member for member, value in public_members(module) if "." not in member and not inspect.getdoc(value)]
     else:
         missing = [member for member, value in public_members(module) if not inspect.getdoc(value)]
     assert missing == []

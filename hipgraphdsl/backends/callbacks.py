@@ -73,8 +73,8 @@ class HostCalls:
         """Return the C function and its argument that call a host node with its current arguments."""
         if isinstance(node.fn, UnboundCallback):
             raise DeclarationError(
-                f"node {name!r}: callback {node.fn.path!r} is not bound; supply it by from_json(text, callbacks={{{node.fn.path!r}:"
-                " function})",
+                f"node {name!r}: callback {node.fn.path!r} is not bound; supply it by from_json(text, callbacks={{"
+                f"{node.fn.path!r}: function}})",
                 node=name,
             )
         if isinstance(node.fn, ForeignFunction):

@@ -32,7 +32,7 @@ from .operations import (
 )
 from .program import GraphProgram
 
-__all__ = ["UNJOINED", "add_node", "build", "set_attributes"]
+__all__ = ["UNJOINED", "add_node", "add_steps", "build", "set_attributes"]
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def build(plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] =
     program.disabled.update(disabled)
     program.graph = runtime.graph_create()
     try:
-        _add_steps(program.graph, program, runtime)
+        add_steps(program.graph, program, runtime)
         program.instantiate()
     except BaseException:
         program.close()
@@ -63,7 +63,8 @@ def build(plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] =
     return program
 
 
-def _add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
+def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
+    """Add a program's steps to a graph, and note each one's node and operation."""
     nodes, operations, scope, disabled = program.nodes, program.operations, program.scope, program.disabled
     add_kernel = runtime.graph_add_kernel_node
     for step in program.steps:
@@ -168,7 +169,7 @@ def _child_graph(runtime: Runtime, operation: RunChild) -> int:
     program = GraphProgram(operation.plan, operation.scope, runtime)
     graph = runtime.graph_create()
     try:
-        _add_steps(graph, program, runtime)
+        add_steps(graph, program, runtime)
     except BaseException:
         runtime.graph_destroy(graph)
         raise

@@ -263,7 +263,8 @@ class Scope:
             return pointer
         if isinstance(root, Parameter):
             raise DeclarationError(
-                f"parameter {self.prefix + root.name!r} stands for an array and has not been given; pass it to launch", array=root.name
+                f"parameter {self.prefix + root.name!r} stands for an array and has not been given; pass it to launch",
+                array=root.name,
             )
         raise DeclarationError(f"array {self.prefix + root.name!r} has no memory where it is used", array=root.name)
 
@@ -351,8 +352,8 @@ class SharedHandles:
     def _foreign(self, module: ForeignModule, node: KernelNode) -> tuple[int, ArgumentPacker]:
         if module.owner is not self.runtime:
             raise DeclarationError(
-                f"node {node.name!r}: kernel {module.name!r} is loaded in runtime {module.owner.name!r} and in no other; compile for"
-                " that runtime, in the process that it was read in",
+                f"node {node.name!r}: kernel {module.name!r} is loaded in runtime {module.owner.name!r} and in no other; compile"
+                " for that runtime, in the process that it was read in",
                 node=node.name,
             )
         packer = ArgumentPacker(node.signature)
@@ -371,7 +372,8 @@ class SharedHandles:
         pointer, nbytes = self.runtime.module_get_global(handle, lowered.get(symbol.name, symbol.name))
         if nbytes < symbol.nbytes:
             raise DeclarationError(
-                f"variable {symbol.name!r} has {nbytes} bytes on the device, {symbol.nbytes} by its declaration", array=symbol.name
+                f"variable {symbol.name!r} has {nbytes} bytes on the device, {symbol.nbytes} by its declaration",
+                array=symbol.name,
             )
         return pointer
 
@@ -440,8 +442,6 @@ def resolve(step: Step, scope: Scope) -> Operation:
             return _copy_by_kernel(node, scope) if step.by_kernel else _copy(node, scope)
         case MemsetNode():
             return _fill(node, scope)
-        case AllocNode() | FreeNode() if step.packed:
-            return Nothing()
         case AllocNode():
             return Alloc(node.array, node.array.nbytes, node.array.device)
         case FreeNode():
@@ -471,8 +471,8 @@ def resolve(step: Step, scope: Scope) -> Operation:
             return RunChild(step.child, scope.children[node.name])
         case ConditionalNode():
             raise DeclarationError(
-                f"node {step.name!r}: runtime {scope.runtime.name!r} has no conditional nodes (HIP has none up to 10.0); launch the"
-                " bodies from the host as the condition says",
+                f"node {step.name!r}: runtime {scope.runtime.name!r} has no conditional nodes (HIP has none up to 10.0); launch"
+                " the bodies from the host as the condition says",
                 node=step.name,
             )
     raise DeclarationError(f"node {step.name!r}: no backend knows nodes of kind {node.kind!r}", node=step.name)
@@ -481,7 +481,8 @@ def resolve(step: Step, scope: Scope) -> Operation:
 def _semaphore(node: Union[SemaphoreSignalNode, SemaphoreWaitNode]) -> int:
     if node.semaphore.handle is None:
         raise DeclarationError(
-            f"node {node.name!r}: semaphore {node.semaphore.name!r} has no handle; give hg.Semaphore(name, handle)", node=node.name
+            f"node {node.name!r}: semaphore {node.semaphore.name!r} has no handle; give hg.Semaphore(name, handle)",
+            node=node.name,
         )
     return node.semaphore.handle
 
@@ -491,7 +492,9 @@ def _axis(axis: Any, scope: Scope, node: str, field: str) -> int:
         return axis  # type: ignore[no-any-return]  # a checked int
     value = int(scope.value(axis))
     if not 1 <= value < 2**32:
-        raise DeclarationError(f"node {node!r}: {field} is parameter {axis.name!r}, which must be at least 1 (got {value})", node=node)
+        raise DeclarationError(
+            f"node {node!r}: {field} is parameter {axis.name!r}, which must be at least 1 (got {value})", node=node
+        )
     return value
 
 

@@ -186,7 +186,7 @@ class EagerProgram(Program):
         """Return what the last launch made and left."""
         made, self._made = self._made, {}
         with ExitStack() as returned:
-            for (scope, array), pointer in made.items():
+            for pointer in made.values():
                 returned.callback(self.runtime.free_async, pointer, 0)
         for (scope, array), pointer in self._before.items():
             scope.addresses[array] = pointer

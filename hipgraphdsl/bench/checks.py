@@ -62,10 +62,7 @@ def _kernels() -> Module:
 
 def _inputs(g: Graph, count: int, rows: int = 0) -> list[Any]:
     shape = (rows, _N) if rows else (_N,)
-    return [
-        g.device_array(f"x{k}", np.arange(np.prod(shape), dtype="int32").reshape(shape) * (k + 2) + k)
-        for k in range(count)
-    ]
+    return [g.device_array(f"x{k}", np.arange(np.prod(shape), dtype="int32").reshape(shape) * (k + 2) + k) for k in range(count)]
 
 
 def _scale(g: Graph, x: Any, a: int = 3, **options: Any) -> KernelNode:
@@ -412,9 +409,7 @@ def mutants(workflow: Workflow) -> Iterator[Mutant]:
     yield from _writes_as_reads(workflow)
 
 
-def _with(
-    workflow: Workflow, nodes: Sequence[Node], predecessors: Sequence[Sequence[int]], infer: bool = False
-) -> Workflow:
+def _with(workflow: Workflow, nodes: Sequence[Node], predecessors: Sequence[Sequence[int]], infer: bool = False) -> Workflow:
     return Workflow(
         workflow.name, workflow.arrays, workflow.parameters, tuple(nodes), tuple(map(tuple, predecessors)),
         tuple(("after",) * len(sources) for sources in predecessors), infer,
@@ -511,9 +506,7 @@ def _writes_as_reads(workflow: Workflow) -> Iterator[Mutant]:
             if access.mode == "read":
                 continue
             if isinstance(node, KernelNode):
-                at = next(
-                    (j for j, arg in enumerate(node.args) if isinstance(arg, ArrayView) and arg is access.view), None
-                )
+                at = next((j for j, arg in enumerate(node.args) if isinstance(arg, ArrayView) and arg is access.view), None)
                 if at is None:
                     continue
                 other = node.changed(args=(*node.args[:at], reads(access.view), *node.args[at + 1 :]))
@@ -639,17 +632,13 @@ class Result:
         for kind in self.made:
             lines.append(f"| {kind} | " + " | ".join(str(getattr(self, c).get(kind, 0)) for c in columns) + " |")
         lines.append("| all | " + " | ".join(str(sum(getattr(self, c).values())) for c in columns) + " |")
-        lines.append(
-            f"\n{self.workflows} correct workflows, {len(self.false_alarms)} false alarms; {self.seconds:.0f} s"
-        )
+        lines.append(f"\n{self.workflows} correct workflows, {len(self.false_alarms)} false alarms; {self.seconds:.0f} s")
         lines += [f"  false alarm: {text}" for text in self.false_alarms]
         lines += [f"  missed: {text}" for text in self.not_found]
         return "\n".join(lines)
 
 
-def run(
-    progress: Callable[[str], None] = lambda _: None, *, runtime: str = "cpu", most: Optional[int] = None
-) -> Result:
+def run(progress: Callable[[str], None] = lambda _: None, *, runtime: str = "cpu", most: Optional[int] = None) -> Result:
     """Make the corpus and its mutants, and judge them.
 
     Parameters

@@ -42,8 +42,8 @@ extern "C" __global__ void wave2d_4o(
 _WAVE_BY_HAND: Final = r"""
 #include <math.h>
 extern "C" __attribute__((visibility("default"))) void wave2d_by_hand(
-    const float* __restrict__ U0, const float* __restrict__ U1, float* __restrict__ U2, const float* __restrict__ V, int N0, int N1,
-    float dt2, float inv_dx02, float inv_dx12, int P0, int P1, float pi2fm2t2)
+    const float* __restrict__ U0, const float* __restrict__ U1, float* __restrict__ U2, const float* __restrict__ V,
+    int N0, int N1, float dt2, float inv_dx02, float inv_dx12, int P0, int P1, float pi2fm2t2)
 {
     const float far = -1.0f / 12.0f, near = 4.0f / 3.0f, here = -2.5f;
     for (int i0 = 2; i0 < N0 - 2; ++i0)
@@ -128,7 +128,8 @@ def run(quick: bool = False, report: Callable[[str], None] = lambda what: None) 
     if not quick:
         for name in ("chain", "layers of 8"):
             small, large = (
-                next(r.value for r in result.rows if r.what == f"build {name}, {size} nodes: in all") * size for size in (10_000, 100_000)
+                next(r.value for r in result.rows if r.what == f"build {name}, {size} nodes: in all") * size
+                for size in (10_000, 100_000)
             )
             result.add(f"build {name}: 100 000 nodes against 10 000", large / small, "x", 12)
     report("memory of 10 000 nodes")
@@ -148,8 +149,13 @@ def _relaunch(result: Result, repeats: int) -> None:
             exe.synchronize()
             totals.append((time.perf_counter_ns() - started) / 1e3)
             submits.append((submitted - started) / 1e3)
-        result.add("relaunch a chain of 1000 empty kernels, until done", percentile(totals, 50) / 1000, "us/node", 2,
-                   f"p99 {percentile(totals, 99) / 1000:.3f}")
+        result.add(
+            "relaunch a chain of 1000 empty kernels, until done",
+            percentile(totals, 50) / 1000,
+            "us/node",
+            2,
+            f"p99 {percentile(totals, 99) / 1000:.3f}",
+        )
         result.add("... submit", percentile(submits, 50), "us", 20, f"p99 {percentile(submits, 99):.1f}")
 
 
@@ -208,8 +214,13 @@ def _against(result: Result, what: str, g: Graph, hand: Callable[[], Any], repea
         blocks = _Blocks(exe, node)
         pairs = [(repeat_us(blocks, 1)[0], repeat_us(hand, 1)[0]) for _ in range(repeats)]
     ours, theirs = percentile([p[0] for p in pairs], 20), percentile([p[1] for p in pairs], 20)
-    result.add(f"{what}: kernel against the same loops by hand, one thread", ours / theirs, "x", limit,
-               f"{ours:.1f} us against {theirs:.1f} us")
+    result.add(
+        f"{what}: kernel against the same loops by hand, one thread",
+        ours / theirs,
+        "x",
+        limit,
+        f"{ours:.1f} us against {theirs:.1f} us",
+    )
 
 
 class _Blocks:
@@ -217,7 +228,10 @@ class _Blocks:
 
     class _Launch(ctypes.Structure):
         _fields_ = (
-            ("grid", ctypes.c_uint32 * 3), ("block", ctypes.c_uint32 * 3), ("shared", ctypes.c_uint32), ("reserved", ctypes.c_uint32)
+            ("grid", ctypes.c_uint32 * 3),
+            ("block", ctypes.c_uint32 * 3),
+            ("shared", ctypes.c_uint32),
+            ("reserved", ctypes.c_uint32),
         )
 
     class _Kernel(ctypes.Structure):

@@ -56,11 +56,10 @@ FORMATS: dict[str, Format] = {
     ".svg": Format("svg", "render", "a drawing"),
     ".png": Format("png", "render", "a drawing"),
     ".html": Format("html", "render", "one page to look around in"),
-    ".hip": Format("hip_cpp", "render", "a stand-alone HIP C++ program"),
 }
 """Extension -> where it is made."""
 
-_SAME = {".yml": ".yaml", ".mermaid": ".mmd", ".gv": ".dot", ".htm": ".html", ".cpp": ".hip"}
+_SAME = {".yml": ".yaml", ".mermaid": ".mmd", ".gv": ".dot", ".htm": ".html"}
 
 
 def formats() -> dict[str, str]:

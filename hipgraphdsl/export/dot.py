@@ -45,8 +45,10 @@ def dot_text(picture: Picture, *, direction: str = "TB", legend: bool = True) ->
         f" fontname={_quoted(FONT)}, fontsize=13, fontcolor={_quoted(INK)}, labelloc=t, labeljust=l,"
         + (" splines=polyline, nslimit=2, nslimit1=2, mclimit=0.5," if large else "")
         + f" label={_title(picture)}];",
-        f"  node [fontname={_quoted(FONT)}, fontsize=12, fontcolor={_quoted(INK)}, penwidth=1.3, margin=\"0.14,0.07\", height=0.3];",
-        f"  edge [color={_quoted(EDGE)}, fontname={_quoted(FONT)}, fontsize=9, fontcolor={_quoted(MUTED)}, arrowsize=0.65, penwidth=1.1];",
+        f"  node [fontname={_quoted(FONT)}, fontsize=12, fontcolor={_quoted(INK)}, penwidth=1.3,"
+        ' margin="0.14,0.07", height=0.3];',
+        f"  edge [color={_quoted(EDGE)}, fontname={_quoted(FONT)}, fontsize=9, fontcolor={_quoted(MUTED)},"
+        " arrowsize=0.65, penwidth=1.1];",
     ]
     boxes: dict[str, list[Box]] = {}
     for box in picture.boxes:
@@ -99,7 +101,8 @@ def _node(box: Box) -> str:
     if box.repeats > 1:
         parts[0] += f'  <FONT COLOR="{style.stroke}"><B>×{box.repeats}</B></FONT>'
     parts += [f'<FONT POINT-SIZE="10" COLOR="{MUTED}">{_html(shortened(line, 44))}</FONT>' for line in box.lines]
-    parts += [f'<FONT POINT-SIZE="10" COLOR="{FAULT}"><B>{code}</B></FONT>' for code in dict.fromkeys(f.code for f in box.faults)]
+    codes = dict.fromkeys(fault.code for fault in box.faults)
+    parts += [f'<FONT POINT-SIZE="10" COLOR="{FAULT}"><B>{code}</B></FONT>' for code in codes]
     label = "<BR/>".join(parts)
     if style.shape == "pill" and box.kind == "empty" and not box.lines:
         label = f'<FONT POINT-SIZE="10">{_html(shortened(box.name, 48))}</FONT>'
@@ -126,7 +129,8 @@ def _frame(cluster: Cluster) -> str:
     if cluster.kind == "lane":
         values |= {"fillcolor": _quoted(LANES[(cluster.lane or 0) % len(LANES)]), "color": '"#d5dce3"'}
     elif cluster.kind == "repeat":
-        values |= {"fillcolor": '"#ffffff00"', "color": '"#1f5f99"', "style": '"rounded,dashed"', "fontcolor": '"#1f5f99"', "penwidth": "1.4"}
+        values |= {"fillcolor": '"#ffffff00"', "color": '"#1f5f99"', "style": '"rounded,dashed"'}
+        values |= {"fontcolor": '"#1f5f99"', "penwidth": "1.4"}
     else:
         values |= {"fillcolor": _quoted(STYLES["child"].fill), "color": _quoted(STYLES["child"].stroke)}
     if cluster.critical:
@@ -165,7 +169,8 @@ def _legend(picture: Picture) -> list[str]:
     if len(kinds) < 2:
         return []
     cells = "".join(
-        f'<TD BGCOLOR="{STYLES[kind].fill}" COLOR="{STYLES[kind].stroke}" BORDER="1"><FONT POINT-SIZE="9">{STYLES[kind].title}</FONT></TD>'
+        f'<TD BGCOLOR="{STYLES[kind].fill}" COLOR="{STYLES[kind].stroke}" BORDER="1">'
+        f'<FONT POINT-SIZE="9">{STYLES[kind].title}</FONT></TD>'
         for kind in kinds
     )
     table = f'<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="4" CELLPADDING="4"><TR>{cells}</TR></TABLE>>'

@@ -109,9 +109,9 @@ def find_repeats(
         edges = np.flatnonzero(np.diff(np.concatenate(([0], same.view(np.int8), [0]))))
         starts, lengths = edges[::2], edges[1::2] - edges[::2]
         counts = lengths // period + 1
-        saving = (counts - 1) * period
-        for k in np.flatnonzero((counts >= least_count) & (saving >= least_saving)):
-            candidates.append((int(saving[k]), -period, int(starts[k])))
+        savings = (counts - 1) * period
+        for k in np.flatnonzero((counts >= least_count) & (savings >= least_saving)):
+            candidates.append((int(savings[k]), -period, int(starts[k])))
     candidates.sort(key=lambda c: (-c[0] + c[1], c[2]))  # the most saved, less what a long period leaves to read
     chosen: list[Repeat] = []
     taken = np.zeros(n, dtype=bool)

@@ -71,7 +71,11 @@ def mermaid_text(picture: Picture, *, direction: str = "TB") -> str:
     if any(box.faults for box in picture.boxes):
         lines.append(f"  classDef faulty fill:{FAULT_FILL},stroke:{FAULT},stroke-width:3px,color:{FAULT}")
         lines.append(f"  class {','.join(box.id for box in picture.boxes if box.faults)} faulty")
-    strokes = {"faulty": f"stroke:{FAULT},stroke-width:3px", "critical": f"stroke:{CRITICAL},stroke-width:3px", "next": "stroke:#1f5f99"}
+    strokes = {
+        "faulty": f"stroke:{FAULT},stroke-width:3px",
+        "critical": f"stroke:{CRITICAL},stroke-width:3px",
+        "next": "stroke:#1f5f99",
+    }
     lines += [f"  linkStyle {','.join(found)} {strokes[what]}" for what, found in marked.items()]
     for cluster in picture.clusters:
         if cluster.id not in drawn:

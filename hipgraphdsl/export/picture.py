@@ -225,8 +225,10 @@ def draw(
     if fold not in (True, False, "auto"):
         raise DeclarationError(f"fold is True, False or 'auto' (got {fold!r})")
     report = faults if isinstance(faults, Report) else check_workflow(workflow) if faults else None
-    plan = lanes if isinstance(lanes, Plan) else None
-    if plan is None and lanes is not False and workflow.order:
+    plan: Plan | None = None
+    if isinstance(lanes, Plan):
+        plan = lanes
+    elif lanes is not False and workflow.order:
         plan = make_plan(workflow, Target.named(target), lanes="auto" if lanes is True else lanes)
     return _Artist(workflow, fold, edges, plan, _path(workflow, critical), report).picture
 
@@ -472,8 +474,8 @@ class _Artist:
             last = details(nodes[-1])
             lines = tuple(a if a == b else f"{shortened(a, 36)} …" for a, b in zip(lines, last))
         box = Box(
-            f"n{len(self.picture.boxes)}", name if not cluster.startswith("lane") else prefix + name, node.kind, lines, tuple(full),
-            cluster, len(nodes), lane, critical, faults,
+            f"n{len(self.picture.boxes)}", name if not cluster.startswith("lane") else prefix + name, node.kind, lines,
+            tuple(full), cluster, len(nodes), lane, critical, faults,
         )  # fmt: skip
         self.picture.boxes.append(box)
         for each in full:

@@ -14,7 +14,9 @@ __all__ = ["render"]
 _MAX_BOXES_FINE = 150  # a bitmap of more boxes at 144 dots per inch is larger than viewers like
 
 
-def render(workflow: Workflow, *, direction: str = "TB", dpi: int | None = None, timeout_s: float = 120.0, **options: Any) -> bytes:
+def render(
+    workflow: Workflow, *, direction: str = "TB", dpi: int | None = None, timeout_s: float = 120.0, **options: Any
+) -> bytes:
     """Return a drawing as PNG.
 
     Parameters

@@ -55,9 +55,7 @@ class Node(BaseModel):
         File and line that declared it.
     """
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", arbitrary_types_allowed=True, ignored_types=(lazy,)
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, ignored_types=(lazy,))
 
     kind: ClassVar[str]
     """The node's kind, as in files: ``"kernel"``, ``"memcpy"``, ..."""
@@ -133,7 +131,8 @@ def _translate(value: Any, arrays: Mapping[str, Any], parameters: Mapping[str, A
         if found is None or found.shape != value.shape or found.dtype != value.dtype:
             raise DeclarationError(
                 f"node {node!r}: there is no {value.kind} {value.name!r} of {value.dtype}{list(value.shape)} to take its place",
-                node=node, array=value.name,
+                node=node,
+                array=value.name,
             )
         return found
     if isinstance(value, (tuple, list)):
@@ -159,8 +158,8 @@ def check_name(name: Any, what: str) -> str:
         raise DeclarationError(f"the name of {_a(what)} is a string (got {name!r})")
     if not name or len(name) > _MAX_NAME or not name.isprintable() or name != name.strip() or "[" in name or "/" in name:
         raise DeclarationError(
-            f"{name[:60]!r} cannot name {_a(what)}: a name has 1 to {_MAX_NAME} printable characters, no '[', no '/' (which stands"
-            " between a child and its nodes), no space around it"
+            f"{name[:60]!r} cannot name {_a(what)}: a name has 1 to {_MAX_NAME} printable characters, no '[', no '/' (which"
+            " stands between a child and its nodes), no space around it"
         )
     return name
 

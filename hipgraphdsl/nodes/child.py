@@ -36,7 +36,7 @@ class ChildGraphNode(Node):
     references: ClassVar[tuple[str, ...]] = ("workflow", "bind")
 
     workflow: Any
-    bind: dict[str, Any] = {}
+    bind: dict[str, Any] = {}  # noqa: RUF012  # Pydantic copies defaults
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
@@ -102,23 +102,28 @@ def _as_workflow(value: Any, node: str) -> Workflow:
 def _bind_array(inner: Union[Array, Parameter], value: Any, node: str) -> ArrayView:
     outer = as_view(value, f"node {node!r}: an array for {inner.name!r} of the child")
     if isinstance(inner, AllocArray):
-        raise DeclarationError(f"node {node!r}: {inner.name!r} is made by an alloc node of the child and cannot be bound", node=node)
+        raise DeclarationError(
+            f"node {node!r}: {inner.name!r} is made by an alloc node of the child and cannot be bound", node=node
+        )
     if outer.dtype != inner.dtype or outer.nbytes != inner.nbytes or not outer.contiguous:
         raise DeclarationError(
             f"node {node!r}: {inner.name!r} of the child is {inner.dtype}{list(inner.shape)} and takes a contiguous array of the"
             f" same dtype and size; {outer.name!r} is {outer.dtype}{list(outer.shape)}"
             + ("" if outer.contiguous else " and not contiguous"),
-            node=node, array=outer.root.name,
+            node=node,
+            array=outer.root.name,
         )
     if isinstance(inner, HostArray) and not outer.root.on_host:
         raise DeclarationError(
             f"node {node!r}: {inner.name!r} of the child is a host array; {outer.name!r} is {outer.root.kind} memory",
-            node=node, array=outer.root.name,
+            node=node,
+            array=outer.root.name,
         )
     if inner.on_device and not outer.root.on_device:
         raise DeclarationError(
             f"node {node!r}: {inner.name!r} of the child is reached by the device; {outer.name!r} is pageable host memory",
-            node=node, array=outer.root.name,
+            node=node,
+            array=outer.root.name,
         )
     return outer
 
@@ -126,7 +131,9 @@ def _bind_array(inner: Union[Array, Parameter], value: Any, node: str) -> ArrayV
 def _bind_value(inner: Parameter, value: Any, node: str) -> Any:
     if isinstance(value, Parameter):
         if value.dtype != inner.dtype or value.shape:
-            raise DeclarationError(f"node {node!r}: parameter {inner.name!r} of the child is {inner.dtype}; {value!r} is not", node=node)
+            raise DeclarationError(
+                f"node {node!r}: parameter {inner.name!r} of the child is {inner.dtype}; {value!r} is not", node=node
+            )
         return value
     element_bytes(value, inner.dtype, f"node {node!r}: parameter {inner.name!r}")
     return value
@@ -152,7 +159,7 @@ class ConditionalNode(Node):
     mode: Literal["if", "while", "switch"]
     condition: ArrayView
     bodies: tuple[Any, ...]
-    bind: dict[str, Any] = {}
+    bind: dict[str, Any] = {}  # noqa: RUF012  # Pydantic copies defaults
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
@@ -175,8 +182,10 @@ class ConditionalNode(Node):
                 node=name,
             )
         bind = dict(data.get("bind") or {})
-        children = [ChildGraphNode(name=name, workflow=body, bind={k: v for k, v in bind.items() if _has(body, k)})
-                    for body in data["bodies"]]
+        children = [
+            ChildGraphNode(name=name, workflow=body, bind={k: v for k, v in bind.items() if _has(body, k)})
+            for body in data["bodies"]
+        ]
         for inner in bind:
             if not any(inner in child.bind for child in children):
                 raise DeclarationError(f"node {name!r}: no body has an array or parameter {inner!r}", node=name)

@@ -37,7 +37,9 @@ class _UserCode(Node):
         if not isinstance(args, (tuple, list)):
             raise DeclarationError(f"node {name!r}: args is a tuple (got {args!r}); write args=(...,)", node=name)
         data["args"] = tuple(
-            a if isinstance(a, Access) or (isinstance(a, Parameter) and not a.shape) or not isinstance(a, Viewable) else a.as_view()
+            a
+            if isinstance(a, Access) or (isinstance(a, Parameter) and not a.shape) or not isinstance(a, Viewable)
+            else a.as_view()
             for a in args
         )
         if "access" not in data:
@@ -106,7 +108,7 @@ class UnboundCallback:
         self.path = path
 
     @property
-    def __name__(self) -> str:  # noqa: A003  # shown where a function's own name would be
+    def __name__(self) -> str:  # shown where a function's own name would be
         return self.path.rpartition(":")[2]
 
     def __eq__(self, other: object) -> bool:
@@ -139,7 +141,7 @@ class ForeignFunction:
         self.keep = keep
 
     @property
-    def __name__(self) -> str:  # noqa: A003  # shown where a function's own name would be
+    def __name__(self) -> str:  # shown where a function's own name would be
         return self.label
 
     def __call__(self, *_: Any) -> None:
@@ -178,7 +180,8 @@ class HostNode(_UserCode):
         if not root.on_host:
             raise DeclarationError(
                 f"node {node!r}: a host callback cannot reach {root.kind} array {root.name!r}; copy it to a host array first",
-                node=node, array=root.name,
+                node=node,
+                array=root.name,
             )
 
     @classmethod

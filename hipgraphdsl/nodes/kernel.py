@@ -86,7 +86,9 @@ class KernelNode(Node):
             args = (args,)
         signature = kernel.signature
         if signature is None:
-            data["args"] = args = tuple([a.as_view() if isinstance(a, Viewable) and not isinstance(a, Access) else a for a in args])
+            data["args"] = args = tuple(
+                [a.as_view() if isinstance(a, Viewable) and not isinstance(a, Access) else a for a in args]
+            )
             signature = _signature_of(kernel.name, args, name)
         parameters = signature.parameters
         if len(args) != len(parameters):
@@ -159,9 +161,13 @@ def _dim_text(dim: Dim3) -> str:
 def _argument(parameter: KernelParameter, arg: Any, node: str, kernel: str) -> Any:
     """Return one argument in its normal form: ArrayView, Access, Parameter or a checked value."""
     kind = type(arg)
-    if kind is int and (bounds := _BOUNDS.get(parameter.dtype)) is not None and not parameter.pointer:
-        if bounds[0] <= arg <= bounds[1]:
-            return arg
+    if (
+        kind is int
+        and (bounds := _BOUNDS.get(parameter.dtype)) is not None
+        and not parameter.pointer
+        and bounds[0] <= arg <= bounds[1]
+    ):
+        return arg
     if parameter.pointer:
         if type(arg) is ArrayView:
             view: ArrayView = arg
@@ -183,7 +189,8 @@ def _argument(parameter: KernelParameter, arg: Any, node: str, kernel: str) -> A
             raise DeclarationError(
                 f"node {node!r}: argument {parameter.name!r} of kernel {kernel!r} is {parameter.ctype}, parameter {arg.name!r} is"
                 f" {arg.dtype}{list(arg.shape) if arg.shape else ''}; declare it with dtype={str(parameter.dtype)!r}",
-                node=node, array=arg.name,
+                node=node,
+                array=arg.name,
             )
         return arg
     if isinstance(arg, (Viewable, Access)):
@@ -222,31 +229,36 @@ def _check_pointer(parameter: KernelParameter, view: ArrayView, given: Any, node
     if not root.on_device:
         raise DeclarationError(
             f"{where}: {root.name!r} is pageable host memory, which kernels cannot reach; declare it with pinned=True or copy it",
-            node=node, array=root.name,
+            node=node,
+            array=root.name,
         )
     wanted = parameter.dtype
     if wanted is not None and wanted != view.dtype:
         raise DeclarationError(
             f"{where} is {parameter.ctype}, which takes dtype {wanted}; {view.name!r} has dtype {view.dtype}",
-            node=node, array=root.name,
+            node=node,
+            array=root.name,
         )
     if not view.contiguous:
         raise DeclarationError(
             f"{where}: the view {view.name!r} is not contiguous, and a kernel gets only the address of its first element; pass"
             " the array and its strides, or copy the view",
-            node=node, array=root.name,
+            node=node,
+            array=root.name,
         )
     if parameter.lanes > 1:
         if view.size % parameter.lanes:
             raise DeclarationError(
                 f"{where} is {parameter.ctype}: {view.name!r} has {view.size} elements, not a multiple of {parameter.lanes}",
-                node=node, array=root.name,
+                node=node,
+                array=root.name,
             )
         if view.offset_bytes % parameter.align:
             raise DeclarationError(
                 f"{where} is {parameter.ctype}: {view.name!r} begins at byte {view.offset_bytes}, not at a multiple of"
                 f" {parameter.align}",
-                node=node, array=root.name,
+                node=node,
+                array=root.name,
             )
     if isinstance(given, Access) and given.is_write and parameter.const:
         raise DeclarationError(f"{where} is {parameter.ctype} and cannot be written", node=node, array=root.name)

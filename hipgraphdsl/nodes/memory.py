@@ -110,7 +110,9 @@ class MemcpyNode(Node):
                 node=name,
             )
         if not getattr(dst.root, "writeable", True):
-            raise DeclarationError(f"node {name!r}: external array {dst.root.name!r} is read-only", node=name, array=dst.root.name)
+            raise DeclarationError(
+                f"node {name!r}: external array {dst.root.name!r} is read-only", node=name, array=dst.root.name
+            )
 
     @lazy
     def accesses(self) -> tuple[Access, ...]:
@@ -195,30 +197,37 @@ class MemsetNode(Node):
             if value.shape or value.dtype != dst.dtype:
                 raise DeclarationError(
                     f"node {name!r}: the value of {dst.name!r} has dtype {dst.dtype}; parameter {value.name!r} is {value!r}",
-                    node=name, array=value.name,
+                    node=name,
+                    array=value.name,
                 )
         else:
             element_bytes(value, dst.dtype, f"node {name!r}")
         if dst.dtype.itemsize > _MAX_FILL_BYTES:
             raise DeclarationError(
-                f"node {name!r}: elements of {dst.name!r} have {dst.dtype.itemsize} bytes, and a memset takes at most {_MAX_FILL_BYTES};"
+                f"node {name!r}: elements of {dst.name!r} have {dst.dtype.itemsize} bytes, and a memset takes at most"
+                f" {_MAX_FILL_BYTES};"
                 " copy the values from a host array",
-                node=name, array=dst.root.name,
+                node=name,
+                array=dst.root.name,
             )
         if len(dst.region.dims) >= _MAX_FILL_DIMS:
             raise DeclarationError(
                 f"node {name!r}: {dst.name!r} has {len(dst.region.dims) + 1} strided dimensions, and a memset takes at most"
                 f" {_MAX_FILL_DIMS}; set parts of it",
-                node=name, array=dst.root.name,
+                node=name,
+                array=dst.root.name,
             )
         if not dst.root.on_device:
             raise DeclarationError(
                 f"node {name!r}: {dst.root.name!r} is pageable host memory, which a memset cannot reach; set it in a host node or"
                 " declare it with pinned=True",
-                node=name, array=dst.root.name,
+                node=name,
+                array=dst.root.name,
             )
         if not getattr(dst.root, "writeable", True):
-            raise DeclarationError(f"node {name!r}: external array {dst.root.name!r} is read-only", node=name, array=dst.root.name)
+            raise DeclarationError(
+                f"node {name!r}: external array {dst.root.name!r} is read-only", node=name, array=dst.root.name
+            )
 
     @lazy
     def accesses(self) -> tuple[Access, ...]:
@@ -302,7 +311,8 @@ class FreeNode(Node):
             raise DeclarationError(
                 f"node {name!r}: only what an alloc node made can be freed (got {what}); other arrays are returned when the"
                 " Executable is closed",
-                node=name, array=getattr(array, "name", None),
+                node=name,
+                array=getattr(array, "name", None),
             )
 
     @lazy

@@ -445,7 +445,7 @@ class Runtime(ABC):
     def graph_kernel_node_set_attributes(
         self, node: int, *, cooperative: bool = False, priority: int | None = None, cluster: Dim3 | None = None
     ) -> None:
-        """hipGraphKernelNodeSetAttribute for each attribute given."""
+        """HipGraphKernelNodeSetAttribute for each attribute given."""
         if cooperative or priority is not None or cluster is not None:
             raise self._lacks("hipGraphKernelNodeSetAttribute")
 
@@ -581,11 +581,11 @@ class Runtime(ABC):
     def graph_node_set_enabled(self, graph_exec: int, node: int, enabled: bool) -> None: ...
 
     def signal_external_semaphore_async(self, semaphore: int, value: int, stream: int) -> None:
-        """hipSignalExternalSemaphoresAsync with one timeline semaphore."""
+        """HipSignalExternalSemaphoresAsync with one timeline semaphore."""
         raise self._lacks("hipSignalExternalSemaphoresAsync")
 
     def wait_external_semaphore_async(self, semaphore: int, value: int, stream: int) -> None:
-        """hipWaitExternalSemaphoresAsync with one timeline semaphore."""
+        """HipWaitExternalSemaphoresAsync with one timeline semaphore."""
         raise self._lacks("hipWaitExternalSemaphoresAsync")
 
     def _lacks(self, api: str) -> HipError:

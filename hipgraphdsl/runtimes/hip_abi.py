@@ -42,8 +42,8 @@ from .base import (
     HostParams,
     KernelParams,
     MemcpyKind,
-    MemoryRange,
     MemOp,
+    MemoryRange,
     NodeType,
     Runtime,
 )

@@ -500,7 +500,7 @@ class NvidiaRuntime(HipAbiRuntime):
         lowered_file = cached.with_suffix(".names")
         try:
             pairs = [line.split("\t") for line in lowered_file.read_text().splitlines()]
-            return CodeObject(cached.read_bytes(), {asked: found for asked, found in pairs})
+            return CodeObject(cached.read_bytes(), {pair[0]: pair[1] for pair in pairs})
         except (OSError, ValueError):
             pass
         code = self._compile(source, names, symbols, options, name)
@@ -550,7 +550,7 @@ class NvidiaRuntime(HipAbiRuntime):
     def _nvrtc_bytes(self, program: Any, size_of: Callable[..., Any], read: Callable[..., Any]) -> bytes:
         error, size = size_of(program)
         self._check_nvrtc(error, size_of.__name__)
-        result = b" " * size  # the binding writes into the bytes that it is given
+        result: bytes = b" " * size  # the binding writes into the bytes that it is given
         if size:
             self._check_nvrtc(read(program, result)[0], read.__name__)
         return result

@@ -224,9 +224,7 @@ def test_captured_function_is_audited(runtime: Runtime) -> None:
     def issue(stream: Any, x: Any, y: Any) -> None:
         stream.runtime.memcpy_async(y.ptr, x.ptr, x.nbytes, 4, int(stream))
 
-    report = audit_of(
-        runtime, lambda g, x, y: (g.memset(x, 7.0), g.captured(issue, args=(x, y), reads=[x], name="copy"))
-    )
+    report = audit_of(runtime, lambda g, x, y: (g.memset(x, 7.0), g.captured(issue, args=(x, y), reads=[x], name="copy")))
     assert [(f.kind, f.nodes, f.arrays) for f in report.findings] == [("undeclared write", ("copy",), ("y",))]
 
 

@@ -85,9 +85,7 @@ def in_a_process(code: str) -> subprocess.CompletedProcess[str]:
 
 # -- opening -----------------------------------------------------------------------------------------------------------
 def test_it_uses_the_library_of_hip_python_and_no_other(runtime: AmdRuntime) -> None:
-    mapped = {
-        line.split(maxsplit=5)[5] for line in Path("/proc/self/maps").read_text().splitlines() if "libamdhip64" in line
-    }
+    mapped = {line.split(maxsplit=5)[5] for line in Path("/proc/self/maps").read_text().splitlines() if "libamdhip64" in line}
     assert mapped == {runtime.describe()["library"]}
 
 
@@ -301,9 +299,7 @@ def test_memory_operations_are_nodes(device: Raw) -> None:
     runtime = amd(device)
     words = device.upload(np.zeros(4, "u4"))
     graph = runtime.graph_create()
-    write = runtime.graph_add_batch_mem_op_node(
-        graph, (), [MemOp("write", words, 7, 4), MemOp("write", words + 8, 1 << 40, 8)]
-    )
+    write = runtime.graph_add_batch_mem_op_node(graph, (), [MemOp("write", words, 7, 4), MemOp("write", words + 8, 1 << 40, 8)])
     runtime.graph_add_batch_mem_op_node(graph, (write,), [MemOp("wait", words, 7, 4, "eq")])
     assert runtime.graph_node_get_type(write) is NodeType.BATCH_MEM_OP
     device.run(graph)

@@ -69,7 +69,11 @@ def in_a_process(code: str, **env: str) -> subprocess.CompletedProcess[str]:
     """Run what chooses its devices before HIP starts in a process of its own."""
     paths = os.pathsep.join(path for path in (str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")) if path)
     return subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": paths, **env}, capture_output=True, text=True, check=False,
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": paths, **env},
+        capture_output=True,
+        text=True,
+        check=False,
         timeout=120,
     )
 
@@ -100,9 +104,9 @@ def agrees(runtime: AmdRuntime, node: int, operation: Operation, addresses: dict
             fill = runtime.graph_memset_node_get_params(node)
             flat = operation.height == 1
             value = operation.value & (256**operation.element_size - 1)
-            assert replace(fill, value=fill.value & (256**fill.element_size - 1), pitch_bytes=0 if flat else fill.pitch_bytes) == (
-                replace(operation, value=value, pitch_bytes=0 if flat else operation.pitch_bytes)
-            )
+            assert replace(
+                fill, value=fill.value & (256**fill.element_size - 1), pitch_bytes=0 if flat else fill.pitch_bytes
+            ) == (replace(operation, value=value, pitch_bytes=0 if flat else operation.pitch_bytes))
         case CallHost(fn, user_data):
             assert runtime.graph_host_node_get_params(node) == HostParams(fn, user_data)
         case Alloc(array, nbytes, _):
@@ -156,7 +160,7 @@ def test_a_child_is_a_node_with_a_graph_where_the_target_keeps_their_order(
 
 
 # -- quirks ------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("name", sorted(name for name in NODE_KINDS if name.startswith("memcpy") or name.startswith("child")))
+@pytest.mark.parametrize("name", sorted(name for name in NODE_KINDS if name.startswith(("memcpy", "child"))))
 def test_copies_from_the_first_byte_of_page_locked_memory_copy_the_same(
     runtime: AmdRuntime, monkeypatch: pytest.MonkeyPatch, graph_backend: Any, name: str
 ) -> None:
@@ -231,7 +235,7 @@ def test_a_priority_is_left_out_with_a_warning_where_it_is_refused(
 def test_a_graph_is_instantiated_afresh_after_a_number_of_updates(
     runtime: AmdRuntime, graph_backend: Any, monkeypatch: pytest.MonkeyPatch, by_set: bool
 ) -> None:
-    monkeypatch.setattr(executable, "_UPDATES_BEFORE_AFRESH", 5)
+    monkeypatch.setattr(executable, "UPDATES_BEFORE_AFRESH", 5)
     g = hg.Graph("updated")
     x, y = g.device_array("x", numbers(1)), g.device_array("y", numbers(2))
     k = g.param("k", "int32", 0)
@@ -295,7 +299,10 @@ def sources() -> dict[str, tuple[Module, list[str], list[str]]]:
     graphs += [build(hg.Graph("case"), open_runtime("recorder")).graph for build in rows().values()]
     from hipgraphdsl.backends.operations import _BUILT_IN
 
-    asked = [*(item for graph in graphs for item in _modules(graph.workflow()).items()), (_BUILT_IN, (list(_BUILT_IN.kernels), []))]
+    asked = [
+        *(item for graph in graphs for item in _modules(graph.workflow()).items()),
+        (_BUILT_IN, (list(_BUILT_IN.kernels), [])),
+    ]
     for made, (names, symbols) in asked:
         known = found.setdefault(made.source, (made, [], []))
         known[1].extend(name for name in names if name not in known[1])
@@ -318,13 +325,24 @@ def test_every_kernel_of_examples_and_tests_compiles(architecture: str) -> None:
 
 # -- failures ----------------------------------------------------------------------------------------------------------
 MAKES = {
-    "hipMalloc": "memory", "hipHostMalloc": "page-locked memory", "hipStreamCreateWithPriority": "stream",
-    "hipEventCreateWithFlags": "event", "hipModuleLoadData": "module", "hipGraphCreate": "graph", "hipStreamEndCapture": "graph",
-    "hipGraphInstantiateWithFlags": "executable", "hipHostRegister": "registration",
+    "hipMalloc": "memory",
+    "hipHostMalloc": "page-locked memory",
+    "hipStreamCreateWithPriority": "stream",
+    "hipEventCreateWithFlags": "event",
+    "hipModuleLoadData": "module",
+    "hipGraphCreate": "graph",
+    "hipStreamEndCapture": "graph",
+    "hipGraphInstantiateWithFlags": "executable",
+    "hipHostRegister": "registration",
 }
 RETURNS = {
-    "hipFree": "memory", "hipHostFree": "page-locked memory", "hipStreamDestroy": "stream", "hipEventDestroy": "event",
-    "hipModuleUnload": "module", "hipGraphDestroy": "graph", "hipGraphExecDestroy": "executable",
+    "hipFree": "memory",
+    "hipHostFree": "page-locked memory",
+    "hipStreamDestroy": "stream",
+    "hipEventDestroy": "event",
+    "hipModuleUnload": "module",
+    "hipGraphDestroy": "graph",
+    "hipGraphExecDestroy": "executable",
     "hipHostUnregister": "registration",
 }
 
@@ -396,7 +414,10 @@ def everything() -> tuple[hg.Graph, list[int]]:
     g.memory_ops([hg.write_value(flag[0], 5)], name="flag")
     g.captured(
         lambda stream, dst, src: stream.runtime.memcpy_async(dst.ptr, src.ptr, dst.nbytes, MemcpyKind.DEFAULT, int(stream)),
-        args=(y[:4], x[4:8]), reads=[x[4:8]], writes=[y[:4]], name="foreign",
+        args=(y[:4], x[4:8]),
+        reads=[x[4:8]],
+        writes=[y[:4]],
+        name="foreign",
     )
     g.record("e", after=["foreign"], name="record")
     g.memcpy(h, y, name="down")

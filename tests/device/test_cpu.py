@@ -287,9 +287,7 @@ def test_stale_and_foreign_handles_are_refused(bench: Bench) -> None:
     assert code_of(lambda: rt.module_load_data(b"no library at all" + bytes(64))) == 200
 
 
-@pytest.mark.parametrize(
-    ("grid", "block"), [((0, 1, 1), ONE), (ONE, (0, 1, 1)), (ONE, (1025, 1, 1)), (ONE, (32, 32, 2))]
-)
+@pytest.mark.parametrize(("grid", "block"), [((0, 1, 1), ONE), (ONE, (0, 1, 1)), (ONE, (1025, 1, 1)), (ONE, (32, 32, 2))])
 def test_impossible_launches_are_refused(bench: Bench, grid: tuple[int, int, int], block: tuple[int, int, int]) -> None:
     rt, empty = bench.rt, bench.kernels["empty"]
     graph = rt.graph_create()
@@ -1120,9 +1118,7 @@ CAPTURE_RULES: dict[str, tuple[Callable[[Bench, int, int], object], int, int]] =
 
 @pytest.mark.parametrize("mode", list(CaptureMode))
 @pytest.mark.parametrize("rule", list(CAPTURE_RULES))
-def test_calls_while_capturing_answer_as_amd_does_and_the_stream_recovers(
-    bench: Bench, rule: str, mode: CaptureMode
-) -> None:
+def test_calls_while_capturing_answer_as_amd_does_and_the_stream_recovers(bench: Bench, rule: str, mode: CaptureMode) -> None:
     rt = bench.rt
     call, strict, relaxed = CAPTURE_RULES[rule]
     other, event = rt.stream_create(), rt.event_create()
@@ -1307,9 +1303,7 @@ def test_relaunching_with_changes_takes_no_memory(bench: Bench) -> None:
 
     def turns(count: int) -> None:
         for _ in range(count):
-            rt.graph_exec_kernel_node_set_params(
-                graph_exec, previous[0], bench.kernels["count"], ONE, ONE, 0, args.address
-            )
+            rt.graph_exec_kernel_node_set_params(graph_exec, previous[0], bench.kernels["count"], ONE, ONE, 0, args.address)
             rt.graph_launch(graph_exec, bench.stream)
         rt.stream_synchronize(bench.stream)
 
@@ -1352,9 +1346,7 @@ def test_threads_may_launch_at_once(bench: Bench) -> None:
 def run_python(text: str) -> subprocess.CompletedProcess[str]:
     root = Path(__file__).parents[2]
     environment = dict(os.environ, PYTHONPATH=f"{root}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-    return subprocess.run(
-        [sys.executable, "-c", text], capture_output=True, text=True, timeout=120, env=environment, check=False
-    )
+    return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120, env=environment, check=False)
 
 
 def test_a_process_ends_while_work_is_running(library: Path) -> None:
@@ -1451,9 +1443,7 @@ def test_a_library_is_built_once_for_each_set_of_options(
     assert "nothing" in refused.value.log
 
 
-def test_two_processes_may_build_one_library_at_once(
-    compiler: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_two_processes_may_build_one_library_at_once(compiler: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", str(compiler_module.cache_dir() / "zig"))
     monkeypatch.setenv("HIPGRAPHDSL_CACHE_DIR", str(tmp_path))
     text = (

@@ -58,14 +58,11 @@ def results(exe: hg.Executable) -> list[bytes]:
     return [exe.read(name).tobytes() for name in ("x1", "x2")]
 
 
-def uses(plan: hg.Plan, index: int) -> set[int]:
-    node = plan.steps[index].node
-    assert isinstance(node, hg.AllocNode)
+def uses(plan: hg.Plan, array: Any) -> set[int]:
     return {
         step.index
         for step in plan.steps
-        if not isinstance(step.node, (hg.AllocNode, hg.FreeNode))
-        and any(access.view.root is node.array for access in step.node.accesses)
+        if any(access.view.root is array for access in step.node.accesses)
     }
 
 
@@ -79,17 +76,16 @@ def check_sound(plan: hg.Plan) -> None:
     dag.add_edges_from((source, step.index) for step in plan.steps for source in step.deps)
     after = {i: nx.descendants(dag, i) for i in dag}
     assert packing.saved_nbytes > 0
-    placed = sorted(packing.offsets.items())
-    for n, (i, start) in enumerate(placed):
-        nbytes = plan.steps[i].node.nbytes  # type: ignore[attr-defined]  # an alloc node
-        assert start % 256 == 0
-        assert start + nbytes <= packing.nbytes
-        for j, other in placed[:n]:
-            if start < other + plan.steps[j].node.nbytes and other < start + nbytes:  # type: ignore[attr-defined]
-                a, b = uses(plan, i), uses(plan, j)
+    for n, one in enumerate(packing.arrays):
+        assert one.offset % 256 == 0
+        assert one.offset + one.array.nbytes <= packing.nbytes
+        for other in packing.arrays[:n]:
+            if one.offset < other.offset + other.array.nbytes and other.offset < one.offset + one.array.nbytes:
+                a, b = uses(plan, one.array), uses(plan, other.array)
                 assert all(after[s] >= b for s in a) or all(after[s] >= a for s in b)
-    packed = {step.node.array for step in plan.steps if step.packed}  # type: ignore[attr-defined]  # an alloc or a free
-    assert len(packed) == len(packing.offsets)
+    packed = {one.array for one in packing.arrays}
+    assert not packed & {getattr(step.node, "array", None) for step in plan.steps}, "their nodes are left out"
+    assert len(packing.nodes) == 2 * len(packed)
 
 
 SIZES = st.lists(st.sampled_from([N, 64, 65, 300, 1000]), min_size=1, max_size=4)
@@ -168,7 +164,7 @@ def test_what_saves_nothing_stays_memory_of_the_graph() -> None:
     g.free(b)
     plan = g.plan()
     assert plan.packing is None
-    assert not any(step.packed for step in plan.steps)
+    assert len(plan.steps) == len(g)
 
 
 @pytest.mark.parametrize("left", ["freed by nobody", "used after its free"])
@@ -222,6 +218,28 @@ def test_a_set_that_lengthens_a_life_moves_what_shared_with_it(backend: Any) -> 
             check_sound(exe.plan)
 
 
+def test_nodes_of_planned_memory_cannot_be_changed() -> None:
+    with chain(4).compile("cpu") as exe:
+        for name in ("alloc_t1", "free_t1"):
+            for change in (exe.disable, exe.enable, exe.set):
+                with pytest.raises(hg.UpdateError, match=f"node '{name}' makes or returns memory that others use"):
+                    change(name)
+
+
+def test_order_through_a_node_that_is_left_out_stays() -> None:
+    g = hg.Graph("g", infer=False)
+    out = g.device_array("out", shape=N, dtype="i4")
+    last: Any = g.memset(out, 1, name="first")
+    for i in range(2):
+        array = g.alloc(f"t{i}", N, "i4", after=[last])
+        last = g.free(array, after=[g.memset(array, i, after=[array])])
+    g.memset(out, 2, name="second", after=[last])
+    plan = g.plan()
+    assert [(step.name, step.deps) for step in plan.steps] == [
+        ("first", ()), ("memset_t0", (0,)), ("memset_t1", (1,)), ("second", (2,))
+    ]
+
+
 def test_children_that_allocate_share_among_themselves() -> None:
     child = hg.Graph("child")
     x = child.device_array("x", shape=N, dtype="i4")
@@ -235,7 +253,7 @@ def test_children_that_allocate_share_among_themselves() -> None:
         g.child(child, bind={"x": y}, name=f"c{i}")
     plan = g.plan()
     assert plan.packing is not None
-    assert (len(plan.packing.offsets), plan.packing.nbytes) == (3, 256)
+    assert ([array.name for array in plan.packing.arrays], plan.packing.nbytes) == (["c0/t", "c1/t", "c2/t"], 256)
     values = np.arange(N, dtype="i8")
     for _ in range(3):
         values = 31 * values + 1

@@ -318,9 +318,7 @@ def test_reach_agrees_with_the_transitive_closure(rng: random.Random) -> None:
         for before in range(start):
             assert all((before, v) in wanted for v in range(start, stop))
     reduced = nx.transitive_reduction(workflow.dag)
-    redundant = {
-        frozenset(d.nodes[:2]) for d in check_workflow(workflow).infos if d.code == "HG701" and len(d.nodes) == 2
-    }
+    redundant = {frozenset(d.nodes[:2]) for d in check_workflow(workflow).infos if d.code == "HG701" and len(d.nodes) == 2}
     for d in check_workflow(workflow).infos:
         if d.code == "HG701":
             redundant |= {frozenset((d.nodes[0], s)) for s in d.nodes[1:]}

@@ -39,10 +39,7 @@ def test_page_says_what_the_catalogue_says(code: str) -> None:
     entry = CATALOGUE[code]
     text = (PAGES / f"{code}.md").read_text()
     assert text.startswith(f"# {code}: {entry.title}\n\n**{entry.severity.capitalize()}.** {entry.summary}\n")
-    assert (
-        f"| [{code}]({code}.md) | {entry.severity} | {entry.title} | {entry.summary} |"
-        in (PAGES / "index.md").read_text()
-    )
+    assert f"| [{code}]({code}.md) | {entry.severity} | {entry.title} | {entry.summary} |" in (PAGES / "index.md").read_text()
 
 
 @pytest.mark.parametrize("code", CATALOGUE)

@@ -427,9 +427,7 @@ def test_closed_pipe_ends_quietly(tmp_path: Path) -> None:
     pipeline(400).export(tmp_path / "g.json")
     shell = f"'{sys.executable}' -m hipgraphdsl show g.json --rows 0 | head -1; echo ${{PIPESTATUS[0]}}"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(cli.__file__).parent.parent), *sys.path])}
-    done = subprocess.run(
-        ["bash", "-c", shell], cwd=tmp_path, capture_output=True, text=True, env=environment, check=True
-    )
+    done = subprocess.run(["bash", "-c", shell], cwd=tmp_path, capture_output=True, text=True, env=environment, check=True)
     assert done.stderr == ""
     assert done.stdout.splitlines()[0].startswith("pipeline: 1200 nodes")
     assert done.stdout.splitlines()[1] in ("0", "141")

@@ -115,9 +115,7 @@ def test_missing_package_says_what_to_install() -> None:
 
 
 def test_formats_load_nothing_before_they_are_asked_for() -> None:
-    code = (
-        "import sys, hipgraphdsl.export; print([m for m in sys.modules if m in ('matplotlib', 'yaml', 'pygraphviz')])"
-    )
+    code = "import sys, hipgraphdsl.export; print([m for m in sys.modules if m in ('matplotlib', 'yaml', 'pygraphviz')])"
     import subprocess
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -177,8 +175,7 @@ def test_networkx_graph_without_models_is_refused() -> None:
         "<graphml/>",
         '<!DOCTYPE x [<!ENTITY a "aaaa">]><graphml/>',
         '<graphml xmlns="http://graphml.graphdrawing.org/xmlns"><graph edgedefault="undirected"/></graphml>',
-        '<graphml xmlns="http://graphml.graphdrawing.org/xmlns"><graph edgedefault="directed"><node id="a"/></graph>'
-        "</graphml>",
+        '<graphml xmlns="http://graphml.graphdrawing.org/xmlns"><graph edgedefault="directed"><node id="a"/></graph></graphml>',
     ],
 )
 def test_text_that_is_no_graphml_of_a_workflow_is_refused(text: str) -> None:

@@ -1,0 +1,369 @@
+"""``hipgraphdsl bench amd``: what the library adds to AMD's own calls, in time and in memory.
+
+Host costs only, so the stand-in of tests/amd_on_cpu will do; each figure and what it is compared with are taken in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress
+
+from ..backends.explicit import add_steps
+from ..backends.operations import Launch
+from ..backends.program import GraphProgram
+from ..executable import UPDATES_BEFORE_AFRESH, Executable
+from ..graph import Graph
+from ..kernels import Module
+from ..plan import make_plan
+from ..runtimes import open_runtime
+from ..runtimes.amd import AmdRuntime
+from ..runtimes.base import Fill2D, MemcpyKind
+from ..runtimes.cpu.compiler import build, find_compiler
+from .measure import Result, add_output_arguments, finish, machine, percentile, repeat_us, resident_bytes, without_gc
+
+__all__ = ["add_arguments", "main", "run"]
+
+_KERNEL: Final = Module(
+    r"""
+extern "C" __global__ void add(int* y, const int* x, float a, int n) { if (threadIdx.x < n) y[threadIdx.x] += x[threadIdx.x] + (int)a; }
+""",
+    name="bench_amd",
+)
+
+# The bare calls, without Python. Structures are made beforehand.
+_BARE: Final = r"""
+#include <cstddef>
+#include <cstdint>
+typedef int (*add_t)(void** node, void* graph, void* const* deps, size_t count, const void* params);
+typedef int (*set_t)(void* exec, void* node, const void* params);
+extern "C" __attribute__((visibility("default"))) int add_chain(add_t add, void* graph, const void* params, int n) {
+  void* last = nullptr;
+  for (int i = 0; i < n; ++i) {
+    void* node = nullptr;
+    if (int code = add(&node, graph, last ? &last : nullptr, last != nullptr, params)) return code;
+    last = node;
+  }
+  return 0;
+}
+extern "C" __attribute__((visibility("default"))) int set_many(set_t set, void* exec, void* node, const void* params, int n) {
+  for (int i = 0; i < n; ++i)
+    if (int code = set(exec, node, params)) return code;
+  return 0;
+}
+"""
+
+_BYTES_AN_UPDATE: Final = 6 * 1024  # ROCm/rocm-systems issue 10713: 185 KiB for 32 nodes
+_NOISE_BYTES: Final = 1 << 20  # by which the resident memory of a process that does nothing new still moves
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the benchmark's options."""
+    parser.add_argument("--quick", action="store_true", help="a tenth of the repeats")
+    add_output_arguments(parser)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run the benchmark and print its table."""
+    with Progress(console=Console(), transient=True) as progress:
+        task = progress.add_task("bench amd", total=None)
+        result = run(quick=args.quick, report=lambda what: progress.update(task, description=what))
+    finish(result, args)
+    return 0
+
+
+def run(quick: bool = False, report: Callable[[str], None] = lambda what: None) -> Result:
+    """Measure and return all figures.
+
+    Raises
+    ------
+    RuntimeUnavailable
+        If AMD's runtime is not there.
+    """
+    runtime = open_runtime("amd")
+    assert isinstance(runtime, AmdRuntime)
+    result = Result("amd", machine=machine(runtime))
+    part = 10 if quick else 1
+    report("launching")
+    _launching(result, runtime, 400 // part)
+    report("adding and setting kernel nodes")
+    _nodes(result, runtime, 200 // part)
+    report("compiling and closing")
+    _cycles(result, runtime, 1000 // part)
+    report("relaunching")
+    _relaunches(result, runtime, 100_000 // part)
+    return result
+
+
+# -- time --------------------------------------------------------------------------------------------------------------
+
+
+def _in_turns(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
+    """Return the microseconds of each run in each round; a slow spell of the machine then meets all of them."""
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    with without_gc():
+        for _ in range(rounds):
+            for name, call in runs.items():
+                times[name] += repeat_us(call, 1)
+    return times
+
+
+def _beyond(times: dict[str, list[float]], ours: str, bare: str, calls: int) -> tuple[float, str]:
+    """Return what a call costs beyond the bare one, by the medians, and a note with both."""
+    a, b = (percentile(times[name], 50) / calls for name in (ours, bare))
+    return a - b, f"{a:.3g} us against {b:.3g} us, {a / b:.3g} x"
+
+
+def _launching(result: Result, runtime: AmdRuntime, rounds: int) -> None:
+    g = Graph("nothing")
+    g.empty(name="nothing")
+    with g.compile(runtime=runtime, backend="explicit") as exe:
+        exe.run()
+        launch, bare, handle, stream = exe.launch, runtime._hip.hipGraphLaunch, exe.handle, exe.stream
+        calls = 50
+
+        def ours() -> None:
+            for _ in range(calls):
+                launch()
+
+        def theirs() -> None:
+            for _ in range(calls):
+                bare(handle, stream)
+
+        def wait() -> None:
+            exe.synchronize()
+            runtime.stream_synchronize(stream)  # the bare launches, of which the Executable knows nothing
+
+        times = _in_turns({"ours": ours, "wait": wait, "bare": theirs, "wait again": wait}, rounds)
+        value, note = _beyond(times, "ours", "bare", calls)
+        result.add("Executable.launch() beyond ctypes' hipGraphLaunch", value, "us", 0.3, note)
+
+
+def _nodes(result: Result, runtime: AmdRuntime, rounds: int) -> None:
+    count = 500
+    g = Graph("chain")
+    x, y = (g.device_array(name, np.zeros(16, "i4")) for name in "xy")
+    for _ in range(count):
+        g.kernel(_KERNEL["add"], 1, 16, (y, x, 1.0, 16))
+    library = ctypes.CDLL(str(build(find_compiler(), _BARE, ("-O2",), stem="bench_amd", what="the bare calls")))
+    add_chain, set_many = library.add_chain, library.set_many
+    add_chain.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int]
+    set_many.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int]
+    add, set_ = (_address(getattr(runtime._hip, api)) for api in ("hipGraphAddKernelNode", "hipGraphExecKernelNodeSetParams"))
+    with g.compile(runtime=runtime, backend="explicit", lanes=1) as exe:
+        exe.run()
+        program: Any = exe._program
+        assert isinstance(program, GraphProgram)
+        operation = program.operations[0]
+        assert isinstance(operation, Launch)
+        params = runtime.kernel_params(
+            operation.function, operation.grid, operation.block, operation.shared_bytes, operation.packer.pack(operation.values)
+        )
+        made: list[Any] = []
+
+        def ours() -> None:
+            fresh = GraphProgram(program.plan, program.scope, runtime)
+            fresh.graph = runtime.graph_create()
+            made.append(fresh)
+            add_steps(fresh.graph, fresh, runtime)
+
+        def bare() -> None:
+            graph = runtime.graph_create()
+            made.append(graph)
+            _good(add_chain(add, graph, params, count))
+
+        def away() -> None:
+            for item in made:
+                runtime.graph_destroy(item.graph if isinstance(item, GraphProgram) else item)
+            made.clear()
+
+        times = _in_turns({"ours": ours, "away": away, "bare": bare, "away again": away}, max(10, rounds // 4))
+        value, note = _beyond(times, "ours", "bare", count)
+        result.add("adding a kernel node beyond the call in C", value, "us", 1.5, note + "; names resolved, arguments packed")
+        plan_us = repeat_us(lambda: make_plan(exe.workflow, runtime.target, lanes=1), 5)
+        result.add("... planning before it", percentile(plan_us, 50) / count, "us/node")
+
+        node, calls = program.nodes[0], 50
+        function, grid, block, values, packer = (
+            operation.function, operation.grid, operation.block, operation.values, operation.packer,
+        )
+        handle = exe.handle
+
+        def set_ours() -> None:
+            for _ in range(calls):
+                runtime.graph_exec_kernel_node_set_params(handle, node, function, grid, block, 0, packer.pack(values))
+
+        # Each update keeps memory until the executable is gone, so there are not many.
+        times = _in_turns({"ours": set_ours, "bare": lambda: _good(set_many(set_, handle, node, params, calls))}, rounds)
+        value, note = _beyond(times, "ours", "bare", calls)
+        result.add("setting a kernel node's parameters beyond the call in C", value, "us", 0.6, note + "; arguments packed")
+    _by_launch(result, runtime, set_many, set_, rounds)
+
+
+def _by_launch(result: Result, runtime: AmdRuntime, set_many: Any, set_: int, rounds: int) -> None:
+    """Time launches with another parameter value against setting and launching by ctypes."""
+    g = Graph("one")
+    x, y = (g.device_array(name, np.zeros(16, "i4")) for name in "xy")
+    a = g.param("a", "float32", 0.0)
+    g.kernel(_KERNEL["add"], 1, 16, (y, x, a, 16))
+    with g.compile(runtime=runtime, backend="explicit") as exe:
+        exe.run()
+        program: Any = exe._program
+        operation = program.operations[0]
+        params = runtime.kernel_params(
+            operation.function, operation.grid, operation.block, operation.shared_bytes, operation.packer.pack(operation.values)
+        )
+        bare_set, bare_launch = runtime._hip.hipGraphExecKernelNodeSetParams, runtime._hip.hipGraphLaunch
+        stream, calls = exe.stream, 10
+        value = [0.0]
+
+        def ours() -> None:
+            for _ in range(calls):
+                value[0] += 1.0
+                exe.launch(a=value[0])
+
+        def bare() -> None:
+            for _ in range(calls):
+                bare_set(exe.handle, program.nodes[0], params)
+                bare_launch(exe.handle, stream)
+
+        def wait() -> None:
+            exe.synchronize()
+            runtime.stream_synchronize(stream)  # as above
+
+        times = _in_turns({"ours": ours, "wait": wait, "bare": bare, "wait again": wait}, rounds)
+        beyond, note = _beyond(times, "ours", "bare", calls)
+        result.add("Executable.launch(a=...) beyond ctypes' set and launch", beyond, "us", None, note)
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+def _good(code: int) -> None:
+    if code:
+        raise RuntimeError(f"a bare call failed: hipError {code}")
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+
+def _growth(loop: Callable[[int], None], count: int) -> int:
+    """Return by how many bytes the process grows in a loop, after a warm-up."""
+    loop(max(1, count // 5))
+    gc.collect()
+    before = resident_bytes()
+    loop(count)
+    gc.collect()
+    return max(0, resident_bytes() - before)
+
+
+def _graph() -> Graph:
+    g = Graph("cycle")
+    x, y = (g.device_array(name, np.zeros(16, "i4")) for name in "xy")
+    a = g.param("a", "float32", 0.0)
+    g.memset(x, 1)
+    g.kernel(_KERNEL["add"], 1, 16, (y, x, a, 16), name="add")
+    return g
+
+
+class _Bare:
+    """What an Executable of `_graph` does, as bare calls."""
+
+    def __init__(self, runtime: AmdRuntime) -> None:
+        zeros = np.zeros(16, "i4")
+        self.runtime = runtime
+        self.stream = runtime.stream_create()
+        code = runtime.rtc_compile(_KERNEL.source, ["add"], name=_KERNEL.name)
+        self.module = runtime.module_load_data(code.image)
+        self.function = runtime.module_get_function(self.module, code.lowered["add"])
+        self.memory = [runtime.malloc(64), runtime.malloc(64)]
+        for pointer in self.memory:
+            runtime.memcpy(pointer, zeros.ctypes.data, 64, MemcpyKind.HOST_TO_DEVICE)
+        x, y = self.memory
+        self.values = [ctypes.c_void_p(y), ctypes.c_void_p(x), ctypes.c_float(0), ctypes.c_int(16)]
+        self.table = (ctypes.c_void_p * 4)(*map(ctypes.addressof, self.values))
+        self.graph = runtime.graph_create()
+        first = runtime.graph_add_memset_node(self.graph, (), Fill2D(x, 4, 1, 16))
+        self.node = runtime.graph_add_kernel_node(
+            self.graph, (first,), self.function, (1, 1, 1), (16, 1, 1), 0, ctypes.addressof(self.table)
+        )
+        self.graph_exec = runtime.graph_instantiate(self.graph)
+
+    def launch(self, a: float | None = None) -> None:
+        if a is not None:
+            self.values[2].value = a
+            self.runtime.graph_exec_kernel_node_set_params(
+                self.graph_exec, self.node, self.function, (1, 1, 1), (16, 1, 1), 0, ctypes.addressof(self.table)
+            )
+        self.runtime.graph_launch(self.graph_exec, self.stream)
+
+    def synchronize(self) -> None:
+        self.runtime.stream_synchronize(self.stream)
+
+    def close(self) -> None:
+        self.runtime.graph_exec_destroy(self.graph_exec)
+        self.runtime.graph_destroy(self.graph)
+        for pointer in self.memory:
+            self.runtime.free(pointer)
+        self.runtime.module_unload(self.module)
+        self.runtime.stream_destroy(self.stream)
+
+
+def _cycles(result: Result, runtime: AmdRuntime, count: int) -> None:
+    def bare(times: int) -> None:
+        for _ in range(times):
+            made = _Bare(runtime)
+            made.launch()
+            made.synchronize()
+            made.close()
+
+    for backend in ("explicit", "capture"):
+
+        def ours(times: int, backend: Any = backend) -> None:
+            for _ in range(times):
+                with _graph().compile(runtime=runtime, backend=backend) as exe:
+                    exe.run()
+
+        theirs = _growth(bare, count)
+        _grown(result, f"{count} times compile, launch and close, {backend}", _growth(ours, count), theirs)
+
+
+def _relaunches(result: Result, runtime: AmdRuntime, count: int) -> None:
+    made = _Bare(runtime)
+    with _graph().compile(runtime=runtime, backend="explicit") as exe:
+        theirs = _growth(lambda times: _launched(made, times), count)
+        _grown(result, f"{count} launches", _growth(lambda times: _launched(exe, times), count), theirs)
+        theirs = _growth(lambda times: _launched(made, times, changing=True), count)
+        ours = _growth(lambda times: _launched(exe, times, changing=True), count)
+        bound = UPDATES_BEFORE_AFRESH * _BYTES_AN_UPDATE
+        result.add(
+            f"{count} launches with another value each: growth", ours / 1024, "KiB", (bound + _NOISE_BYTES) / 1024,
+            f"bare calls {theirs / 1024:.0f} KiB; {exe.stats.instantiations} instances, one after {UPDATES_BEFORE_AFRESH} updates",
+        )  # fmt: skip
+    made.close()
+
+
+def _launched(what: _Bare | Executable, times: int, changing: bool = False) -> None:
+    launch = what.launch
+    for i in range(times):
+        if changing:
+            launch(a=float(i))
+        else:
+            launch()
+        if i % 100 == 99:
+            what.synchronize()
+    what.synchronize()
+
+
+def _grown(result: Result, what: str, ours: int, theirs: int) -> None:
+    result.add(
+        f"{what}: growth", ours / 1024, "KiB", (theirs + _NOISE_BYTES) / 1024,
+        f"bare calls {theirs / 1024:.0f} KiB; the aim is theirs and {_NOISE_BYTES >> 10} KiB by which any process moves",
+    )  # fmt: skip
