@@ -6,7 +6,7 @@
 #   make test-amd   all tests of runtime "amd" on AMD's own HIP library without a GPU, with hip-python 7.2 and 10.0 (root on Debian)
 #   make lint       ruff and mypy
 #   make bench      benchmarks of the CPU runtime and of declaring, planning and lowering
-#   make docs       run the code of README.md and docs/, and check their links
+#   make docs       run the code of README.md and docs/, build the site build/site from them, and check its links
 #   make clean      remove what the above made
 #
 # make PYTHON=python3.12 ... chooses the interpreter.
@@ -15,6 +15,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := build/demo
+SITE := build/site
 EXTRAS := dev,viz,yaml
 
 # The stamp's name holds what the environment depends on, so a changed pyproject.toml or a moved checkout makes it anew.
@@ -66,8 +67,17 @@ lint: $(READY)
 bench: $(READY)
 	$(BIN)/hipgraphdsl bench
 
-docs: $(READY)
+# A warning of Sphinx is an error here: most are links that lead nowhere.
+docs: $(READY)-docs
 	$(PYTEST) -q tests/test_docs.py
+	$(BIN)/python -m sphinx -E -q -W --keep-going -b html -d build/doctrees docs $(SITE)
+	HIPGRAPHDSL_SITE=$(SITE) $(PYTEST) -q tests/test_site.py
+	@echo; echo "The site: $(SITE)/index.html"
+
+$(READY)-docs: $(READY)
+	@echo "Installing what builds the site into $(VENV) (once)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
+	@touch $@
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -55,9 +55,9 @@ class ProjectDirective(SphinxDirective):
 
     required_arguments = 1
 
-    def page(self, text: str) -> list[nodes.Node]:
-        """Parse text as part of the page."""
-        return self.parse_text_to_nodes(text, allow_section_headings=True)
+    def page(self, text: str, sections: bool = False) -> list[nodes.Node]:
+        """Parse text as part of the page; with headings only where it begins with one."""
+        return self.parse_text_to_nodes(text, allow_section_headings=sections)
 
     def listing(self, text: str, language: str = "text") -> nodes.literal_block:
         return nodes.literal_block(text, text, language=language)
@@ -165,7 +165,7 @@ class CommandLine(ProjectDirective):
         parser = _parser()
         commands = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
         sections = [f"## {name}\n\n{described(command)}" for name, command in commands.choices.items()]
-        return [*self.page(described(parser, skip=commands)), *self.page("\n\n".join(sections))]
+        return [*self.page(described(parser, skip=commands)), *self.page("\n\n".join(sections), sections=True)]
 
 
 def described(parser: argparse.ArgumentParser, skip: argparse.Action | None = None) -> str:

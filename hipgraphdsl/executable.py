@@ -234,6 +234,8 @@ class Executable:
         backend_named(backend)
         started = time.perf_counter()
         inline = inline or backend != "explicit" or "child_order" in runtime.target.quirks
+        # A graph never runs beside itself, but what is issued on streams may: each launch then needs memory of its own.
+        pack = pack and backend != "streams"
         options: dict[str, Any] = {"lanes": lanes, "join": join, "inline": inline, "pack": pack}
         plan = make_plan(workflow, runtime.target, **options)
         planned = time.perf_counter()

@@ -675,8 +675,9 @@ class Graph:
         check : bool
             Raise CheckError if `check` finds an error.
         pack : bool
-            Let arrays of alloc nodes share memory where the plan's order keeps all of their uses apart; those that share are held
-            by the Executable. False makes and returns each by its own nodes.
+            Let arrays of alloc nodes share memory where the plan's order keeps all of their uses apart; the Executable then holds
+            them, and their nodes are left out. False makes and returns each by its own nodes, as backend ``"streams"`` always
+            does, because its launches may run beside each other.
 
         Raises
         ------

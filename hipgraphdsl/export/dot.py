@@ -90,7 +90,8 @@ def _html(text: str) -> str:
 def _title(picture: Picture) -> str:
     text = f'<B>{_html(picture.title)}</B>  <FONT POINT-SIZE="11" COLOR="{MUTED}">{_html(picture.subtitle)}</FONT>'
     for fault in picture.faults[:5]:
-        text += f'<BR ALIGN="LEFT"/><FONT POINT-SIZE="11" COLOR="{FAULT}">{fault.code} {_html(shortened(fault.message, 110))}</FONT>'
+        said = f"{fault.code} {_html(shortened(fault.message, 110))}"
+        text += f'<BR ALIGN="LEFT"/><FONT POINT-SIZE="11" COLOR="{FAULT}">{said}</FONT>'
     return f'<{text}<BR ALIGN="LEFT"/>>'
 
 

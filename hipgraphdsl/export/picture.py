@@ -33,7 +33,7 @@ from ..workflow import Workflow
 from .fold import Repeat, find_repeats, signature
 from .style import human_bytes, human_count, shortened
 
-__all__ = ["Box", "Cluster", "Fault", "Link", "Picture", "details", "draw", "needed_edges", "weigh"]
+__all__ = ["Box", "Cluster", "Critical", "Fault", "Link", "Picture", "critical_path", "details", "draw", "needed_edges", "weigh"]
 
 Edges = Literal["needed", "all", "labels"]
 Critical = Union[bool, Timeline, Mapping[str, float]]
@@ -230,7 +230,7 @@ def draw(
         plan = lanes
     elif lanes is not False and workflow.order:
         plan = make_plan(workflow, Target.named(target), lanes="auto" if lanes is True else lanes)
-    return _Artist(workflow, fold, edges, plan, _path(workflow, critical), report).picture
+    return _Artist(workflow, fold, edges, plan, critical_path(workflow, critical), report).picture
 
 
 def needed_edges(workflow: Workflow) -> list[list[tuple[int, str]]]:
@@ -275,7 +275,7 @@ def weigh(workflow: Workflow, durations: Mapping[str, float] | None) -> list[flo
     return found
 
 
-def _path(workflow: Workflow, critical: Critical) -> list[str]:
+def critical_path(workflow: Workflow, critical: Critical) -> list[str]:
     """Return the names on the longest path, first to last."""
     if critical is False:
         return []

@@ -266,6 +266,118 @@ def test_a_fill_of_wide_elements_stays_in_its_rows_or_the_target_has_a_quirk(dev
     assert got.tolist() == [row.tolist()] * 3 or "memset_2d_elements" in runtime.target.quirks
 
 
+def test_every_root_waits_for_the_launch_before_or_the_target_has_a_quirk(device: Raw) -> None:
+    runtime = amd(device)
+    gate = threading.Event()
+    x = device.upload(np.zeros(4, "u4"))
+    graph = runtime.graph_create()
+    roots = [runtime.graph_add_memset_node(graph, (), Fill2D(x + 4 * i, 4, i + 1, 1)) for i in range(3)]
+    runtime.graph_add_memset_node(graph, roots, Fill2D(x + 12, 4, 4, 1))
+    graph_exec = runtime.graph_instantiate(graph)
+    out = device.host(np.zeros(4, "u4"))
+    other = runtime.stream_create()
+    runtime.launch_host_func(device.stream, device.callback(lambda _: gate.wait(10)), 0)
+    runtime.graph_launch(graph_exec, device.stream)
+    time.sleep(0.05)
+    runtime.memcpy_async(out.ctypes.data, x, 16, D2H, other)
+    runtime.stream_synchronize(other)
+    early = out.tolist()
+    gate.set()
+    runtime.stream_synchronize(device.stream)
+    assert device.download(x, out).tolist() == [1, 2, 3, 4]
+    assert early == [0, 0, 0, 0] or "parallel_roots" in runtime.target.quirks
+    runtime.graph_exec_destroy(graph_exec)
+    runtime.graph_destroy(graph)
+    runtime.stream_destroy(other)
+
+
+def test_a_host_node_that_is_set_leaves_launches_in_flight_alone_or_the_target_has_a_quirk(device: Raw) -> None:
+    runtime = amd(device)
+    gate = threading.Event()
+    seen: list[int] = []
+    wait, note = device.callback(lambda _: gate.wait(10)), device.callback(seen.append)
+    graph = runtime.graph_create()
+    first = runtime.graph_add_host_node(graph, (), wait, 0)
+    second = runtime.graph_add_host_node(graph, (first,), note, 1)
+    graph_exec = runtime.graph_instantiate(graph)
+    runtime.graph_launch(graph_exec, device.stream)
+    runtime.graph_exec_host_node_set_params(graph_exec, second, note, 2)
+    gate.set()
+    runtime.stream_synchronize(device.stream)
+    runtime.graph_launch(graph_exec, device.stream)
+    runtime.stream_synchronize(device.stream)
+    assert seen == [1, 2] or (seen == [2, 2] and "host_update_in_flight" in runtime.target.quirks)
+    runtime.graph_exec_destroy(graph_exec)
+    runtime.graph_destroy(graph)
+
+
+def test_a_fill_may_end_with_the_allocation_or_the_target_has_a_quirk(device: Raw) -> None:
+    runtime = amd(device)
+    dst = device.upload(np.zeros(9, "u1"))
+    graph = runtime.graph_create()
+    try:
+        runtime.graph_add_memset_node(graph, (), Fill2D(dst, 1, 3, 1, 5, 2))
+    except HipError as error:
+        assert error.code == 1
+        assert "memset_2d_whole_rows" in runtime.target.quirks
+    device.run(graph)
+
+
+def test_a_pitched_copy_may_end_with_the_allocation(device: Raw) -> None:
+    runtime = amd(device)
+    source = np.arange(9, dtype="u1")
+    src, dst = device.upload(source), device.upload(np.zeros(9, "u1"))
+    graph = runtime.graph_create()
+    runtime.graph_add_memcpy_node(graph, (), Copy3D(dst, 2, 5, src, 2, 5, 1, 5, 1, D2D))
+    device.run(graph)
+    assert device.download(dst, source).tolist() == [0, 0, 2, 0, 4, 0, 6, 0, 8]
+    runtime.memcpy_3d_async(Copy3D(dst, 2, 5, src, 2, 5, 1, 5, 1, D2D), device.stream)
+    runtime.stream_synchronize(device.stream)
+
+
+@pytest.mark.parametrize("to_locked", [False, True])
+def test_host_memory_of_both_kinds_can_be_copied_or_the_target_has_a_quirk(device: Raw, to_locked: bool) -> None:
+    runtime = amd(device)
+    locked, paged = device.host(np.arange(8, dtype="u1")), np.arange(8, 16, dtype="u1")
+    dst, src = (locked, paged) if to_locked else (paged, locked)
+    graph = runtime.graph_create()
+    try:
+        runtime.graph_add_memcpy_node_1d(graph, (), dst.ctypes.data, src.ctypes.data, 8, MemcpyKind.HOST_TO_HOST)
+    except HipError as error:
+        assert error.code == 1
+        assert "host_copy_kind" in runtime.target.quirks
+    runtime.graph_add_memcpy_node_1d(graph, (), dst.ctypes.data, src.ctypes.data, 8, MemcpyKind.DEFAULT)
+    device.run(graph)
+    assert dst.tolist() == src.tolist()
+
+
+def test_freed_memory_is_not_given_to_a_stream_that_does_not_wait_for_its_use_or_the_target_has_a_quirk(device: Raw) -> None:
+    runtime = amd(device)
+    a, b, c = (runtime.stream_create() for _ in range(3))
+    before = runtime.event_create(timing=False)
+    done = runtime.event_create(timing=False)
+    gate = threading.Event()
+    runtime.event_record(before, a)  # nothing of what follows
+    pointer = runtime.malloc_async(1 << 16, a)
+    runtime.event_record(done, a)
+    runtime.stream_wait_event(b, done)
+    runtime.launch_host_func(b, device.callback(lambda _: gate.wait(10)), 0)
+    runtime.memset_async(Fill2D(pointer, 1, 1, 1 << 16), b)
+    runtime.free_async(pointer, b)
+    runtime.stream_wait_event(c, before)
+    again = runtime.malloc_async(1 << 16, c)  # b still uses the first one
+    gate.set()
+    for stream in (a, b, c):
+        runtime.stream_synchronize(stream)
+    assert again != pointer or "pool_reuse_early" in runtime.target.quirks
+    runtime.free_async(again, c)
+    runtime.stream_synchronize(c)
+    for stream in (a, b, c):
+        runtime.stream_destroy(stream)
+    for event in (before, done):
+        runtime.event_destroy(event)
+
+
 def test_an_allocation_of_the_graph_has_its_address_when_it_is_added(device: Raw) -> None:
     runtime = amd(device)
     function = device.kernel(SCALE, "scale")

@@ -240,6 +240,11 @@ def test_order_through_a_node_that_is_left_out_stays() -> None:
     ]
 
 
+def test_launches_on_streams_have_memory_of_their_own() -> None:
+    with chain(4).compile("cpu", "streams") as exe:
+        assert exe.plan.packing is None
+
+
 def test_children_that_allocate_share_among_themselves() -> None:
     child = hg.Graph("child")
     x = child.device_array("x", shape=N, dtype="i4")

@@ -1,0 +1,366 @@
+"""HTML: one page with the whole workflow on a canvas, to pan, zoom and search; it needs no network and no library.
+
+Python places the nodes, level by level: a child graph is laid out on its own and stands as a frame in its parent. The page,
+`page.html`, only draws, and gets everything as JSON. Nodes are not folded: what is out of sight is not drawn.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Hashable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from ..arrays import Access, ArrayView, Parameter
+from ..checks import Report, check_workflow
+from ..errors import DeclarationError, HipGraphError
+from ..kernels import Kernel
+from ..nodes import ChildGraphNode, ConditionalNode, KernelNode, Node, callable_name
+from ..plan import Plan, make_plan
+from ..target import Target
+from ..workflow import Workflow
+from .layout import engine, lay_out
+from .levels import Placement, arrange
+from .picture import Critical, critical_path, details, needed_edges
+from .style import STYLES, human_bytes, human_count, shortened
+
+__all__ = ["render"]
+
+Layout = Literal["auto", "graphviz", "layered"]
+
+_GRAPHVIZ_UP_TO = 2000  # nodes of one level; more take it longer than anyone waits
+_GRAPHVIZ_RUNS = 6  # levels that are given to it, the first ones: each costs a process
+_ALL_NODES = 20_000  # nodes from which on further children stay closed
+_HEADER = 26.0  # pixels of a frame's title
+_PAD = 16.0
+_MAX_TEXT = 400  # characters of one field
+
+
+def render(
+    workflow: Workflow,
+    *,
+    lanes: bool | int | Plan = False,
+    critical: Critical = False,
+    faults: bool | Report = True,
+    target: str | Target = "cpu",
+    layout: Layout = "auto",
+    timeout_s: float = 8.0,
+) -> str:
+    """Return a page that shows a workflow.
+
+    Parameters
+    ----------
+    lanes : bool, int or Plan
+        Show lanes from the start: those of the plan for `target`, of one with at most that many, or of the one given.
+    critical : bool, Timeline or mapping
+        Show the longest path from the start: by nodes, as a timeline has it, or by durations of node names or kinds.
+    faults : bool or Report
+        Mark what `check` finds.
+    target : str or Target
+        For `lanes`.
+    layout : {"auto", "graphviz", "layered"}
+        ``"auto"`` is Graphviz for up to 2000 nodes where it is installed, and else the project's own.
+    timeout_s : float
+        After this many seconds without a layout by Graphviz, ``"auto"`` takes the project's own.
+
+    Raises
+    ------
+    DeclarationError
+        If an option has no such value, or Graphviz is asked for and not there.
+    HipGraphError
+        If Graphviz is asked for and fails or takes too long.
+    """
+    if layout not in ("auto", "graphviz", "layered"):
+        raise DeclarationError(f"layout is 'auto', 'graphviz' or 'layered' (got {layout!r})")
+    report = faults if isinstance(faults, Report) else check_workflow(workflow) if faults else None
+    plan = _plan(workflow, lanes, target)
+    document = _Document(plan, critical_path(workflow, True if critical is False else critical), report, layout, timeout_s)
+    data = document.data(workflow)
+    data["show"] = {"lanes": lanes is not False and plan is not None, "critical": critical is not False}
+    text = json.dumps(data, separators=(",", ":"), check_circular=False)
+    # Inside a script element only "<" can begin what ends it; the rest is for readers that are less exact.
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    head, rest = Path(__file__).with_name("page.html").read_text(encoding="utf-8").split("@TITLE@")
+    middle, tail = rest.split("@DATA@")
+    return f"{head}{escape(workflow.name)}{middle}{text}{tail}"
+
+
+def _plan(workflow: Workflow, lanes: bool | int | Plan, target: str | Target) -> Plan | None:
+    if isinstance(lanes, Plan):
+        return lanes
+    if not workflow.order:
+        return None
+    if lanes is not False:
+        return make_plan(workflow, Target.named(target), lanes="auto" if lanes is True else lanes)
+    with suppress(HipGraphError):  # nobody has asked for lanes: the page then has none to show
+        return make_plan(workflow, Target.named(target))
+    return None
+
+
+@dataclass
+class _Scene:
+    """One workflow laid out on its own: what is the same wherever it stands as a child."""
+
+    workflow: Workflow
+    sizes: list[tuple[float, float]]
+    placement: Placement
+    needed: list[set[int]]
+    inner: dict[int, list[tuple[float, float, _Scene]]] = field(default_factory=dict)  # node -> bodies with their corners
+
+
+class _Document:
+    """Makes the page's data; `_scene` lays out, `_emit` writes down."""
+
+    def __init__(self, plan: Plan | None, path: list[str], report: Report | None, layout: Layout, timeout_s: float) -> None:
+        self.layout, self.timeout_s = layout, timeout_s
+        self.runs = 0
+        self.lane_of = {} if plan is None else {name: step.lane for step in plan.steps for name in (*step.origin, step.name)}
+        self.lanes = 0 if plan is None else len(plan.lanes)
+        self.path = set(path)
+        self.steps = set(zip(path, path[1:]))
+        self.faults: dict[str, list[dict[str, str]]] = {}
+        self.loose: list[dict[str, str]] = []
+        for diagnostic in report.diagnostics if report else ():
+            if diagnostic.severity == "info":
+                continue
+            fault = {"code": diagnostic.code, "severity": diagnostic.severity, "message": diagnostic.message,
+                     "hint": diagnostic.hint or ""}  # fmt: skip
+            for name in diagnostic.nodes:
+                self.faults.setdefault(name, []).append(fault)
+            if not diagnostic.nodes:
+                self.loose.append(fault)
+        self.scenes: dict[int, _Scene] = {}
+        self.open_nodes = 0
+        self.nodes: list[dict[str, Any]] = []
+        self.edges: list[list[Any]] = []
+        self.reasons: dict[str, int] = {}
+        self.arrays: dict[int, int] = {}
+        self.array_rows: list[list[str]] = []
+        self.sources: dict[Hashable, int | None] = {}
+        self.source_rows: list[list[str]] = []
+
+    def data(self, workflow: Workflow) -> dict[str, Any]:
+        """Return everything that the page is made from."""
+        scene = self._scene(workflow, 0)
+        self._emit(scene, "", -1, 0.0, 0.0)
+        edges = sum(map(len, workflow.predecessors))
+        return {
+            "name": workflow.name,
+            "subtitle": f"{human_count(len(workflow.nodes), 'node')}, {human_count(edges, 'edge')}",
+            "lanes": self.lanes,
+            "width": round(scene.placement.width),
+            "height": round(scene.placement.height),
+            "kinds": {
+                kind: {"title": style.title, "fill": style.fill, "stroke": style.stroke, "shape": style.shape,
+                       "dashed": style.dashed}
+                for kind, style in STYLES.items() if any(node["kind"] == kind for node in self.nodes)
+            },
+            "faults": self.loose,
+            "nodes": self.nodes,
+            "edges": self.edges,
+            "reasons": list(self.reasons),
+            "arrays": self.array_rows,
+            "sources": self.source_rows,
+        }  # fmt: skip
+
+    def _scene(self, workflow: Workflow, depth: int) -> _Scene:
+        found = self.scenes.get(id(workflow))
+        if found is not None:
+            return found
+        self.open_nodes += len(workflow.nodes)
+        sizes = []
+        inner: dict[int, list[tuple[float, float, _Scene]]] = {}
+        for i, node in enumerate(workflow.nodes):
+            lines = details(node)
+            letters = max(7.4 * len(shortened(node.name, 40)), *(5.9 * len(shortened(line, 44)) for line in lines), 40.0)
+            size = (round(letters + 26.0), 26.0 + 14.0 * len(lines))
+            bodies = node.bodies if isinstance(node, ConditionalNode) else ()
+            if isinstance(node, ChildGraphNode):
+                bodies = (node.workflow,)
+            if bodies and depth < 16 and self.open_nodes + sum(len(b.nodes) for b in bodies) <= _ALL_NODES:
+                x, high = _PAD, 0.0
+                inner[i] = []
+                for body in bodies:
+                    scene = self._scene(body, depth + 1)
+                    own = _HEADER if isinstance(node, ConditionalNode) else 0.0
+                    inner[i].append((x, _HEADER + own + _PAD / 2, scene))
+                    x += max(scene.placement.width, 60.0) + _PAD
+                    high = max(high, scene.placement.height + own)
+                size = (round(max(size[0], x)), round(_HEADER + high + 1.5 * _PAD))
+            sizes.append(size)
+        kept = needed_edges(workflow)
+        sources = [[source for source, _ in row] for row in kept]
+        scene = _Scene(workflow, sizes, self._place(workflow, sizes, sources), [set(row) for row in sources], inner)
+        self.scenes[id(workflow)] = scene
+        return scene
+
+    def _place(self, workflow: Workflow, sizes: list[tuple[float, float]], sources: list[list[int]]) -> Placement:
+        wanted = self.layout == "graphviz" or (
+            self.layout == "auto" and 2 < len(sizes) <= _GRAPHVIZ_UP_TO and self.runs < _GRAPHVIZ_RUNS and engine() is not None
+        )
+        if wanted and sizes:
+            self.runs += 1
+            try:
+                return _graphviz(sizes, sources, self.timeout_s)
+            except HipGraphError:
+                if self.layout == "graphviz":
+                    raise
+                self.runs = _GRAPHVIZ_RUNS  # it would only cost the same time again
+        return arrange(sizes, sources, workflow.order)
+
+    def _emit(self, scene: _Scene, prefix: str, parent: int, x0: float, y0: float) -> None:
+        """Write down a workflow whose upper left corner is there."""
+        index: list[int] = []
+        workflow = scene.workflow
+        for i, node in enumerate(workflow.nodes):
+            x, y = scene.placement.places[i]
+            width, height = scene.sizes[i]
+            index.append(len(self.nodes))
+            full = prefix + node.name
+            self.nodes.append(self._node(node, full, parent, (x0 + x, y0 + y, width, height), i in scene.inner))
+            for n, (dx, dy, body) in enumerate(scene.inner.get(i, ())):
+                if isinstance(node, ConditionalNode):
+                    frame = (x0 + x + dx - _PAD / 2, y0 + y + dy - _HEADER, body.placement.width + _PAD,
+                             body.placement.height + _HEADER + _PAD / 2)  # fmt: skip
+                    self.nodes.append(self._body(node, n, f"{full}/{n}", index[-1], frame))
+                    self._emit(body, f"{full}/{n}/", len(self.nodes) - 1, x0 + x + dx, y0 + y + dy)
+                else:
+                    self._emit(body, f"{full}/", index[-1], x0 + x + dx, y0 + y + dy)
+        for target, (sources, reasons) in enumerate(zip(workflow.predecessors, workflow.reasons)):
+            for source, reason in zip(sources, reasons):
+                steps = (prefix + workflow.nodes[source].name, prefix + workflow.nodes[target].name)
+                edge: list[Any] = [
+                    index[source], index[target], self.reasons.setdefault(reason, len(self.reasons)),
+                    int(source in scene.needed[target]), int(steps in self.steps),
+                ]  # fmt: skip
+                curve = scene.placement.curves.get((source, target))
+                if curve:
+                    edge.append([round(v + (y0 if k % 2 else x0)) for k, v in enumerate(curve)])
+                self.edges.append(edge)
+
+    def _body(self, node: ConditionalNode, n: int, full: str, parent: int, box: tuple[float, ...]) -> dict[str, Any]:
+        title = {"if": ("then", "else"), "while": ("do",)}[node.mode][n] if node.mode != "switch" else f"case {n}"
+        return {
+            "name": full, "label": f"{title}: {shortened(node.bodies[n].name, 40)}", "kind": "conditional", "parent": parent,
+            "box": [round(v) for v in box], "frame": True, "lines": [],
+        }  # fmt: skip
+
+    def _node(self, node: Node, full: str, parent: int, box: tuple[float, ...], frame: bool) -> dict[str, Any]:
+        lines = [shortened(line, 44) for line in details(node)]
+        entry: dict[str, Any] = {
+            "name": full, "label": shortened(node.name, 40), "kind": node.kind, "parent": parent,
+            "box": [round(v) for v in box], "lines": lines, "fields": _fields(node),
+            "arrays": [[access.mode, self._array(access.view), shortened(access.view.name, 80)] for access in node.accesses],
+        }  # fmt: skip
+        if frame:
+            entry["frame"] = True
+        if full in self.lane_of:
+            entry["lane"] = self.lane_of[full]
+        if full in self.path:
+            entry["critical"] = True
+        if node.source is not None:
+            entry["declared"] = f"{node.source[0]}:{node.source[1]}"
+        source = self._source(node)
+        if source is not None:
+            entry["source"] = source
+        if full in self.faults:
+            entry["faults"] = self.faults[full]
+        return entry
+
+    def _array(self, view: ArrayView) -> int:
+        root = view.root
+        at = self.arrays.get(id(root))
+        if at is None:
+            at = self.arrays[id(root)] = len(self.array_rows)
+            shape = ", ".join(map(str, root.shape))
+            self.array_rows.append([root.name, root.kind, f"{root.dtype} ({shape})", human_bytes(root.nbytes)])
+        return at
+
+    def _source(self, node: Node) -> int | None:
+        """Return which text of a kernel or a function the node shows."""
+        if isinstance(node, KernelNode):
+            key: Hashable = id(node.kernel.module)
+            if key not in self.sources:
+                self.sources[key] = self._text(f"module {node.kernel.module.name}", getattr(node.kernel.module, "source", ""))
+            return self.sources[key]
+        function = getattr(node, "fn", None)
+        if function is None:
+            return None
+        if id(function) not in self.sources:
+            text = ""
+            with suppress(OSError, TypeError):
+                text = inspect.getsource(function)
+            self.sources[id(function)] = self._text(callable_name(function), inspect.cleandoc(text))
+        return self.sources[id(function)]
+
+    def _text(self, title: str, text: str) -> int | None:
+        if not text:
+            return None
+        self.source_rows.append([title, text])
+        return len(self.source_rows) - 1
+
+
+def _graphviz(sizes: list[tuple[float, float]], sources: list[list[int]], timeout_s: float) -> Placement:
+    """Return the places and curves that Graphviz finds."""
+    lines = ["digraph {", "graph [nodesep=0.3, ranksep=0.5, nslimit=2, nslimit1=2, mclimit=0.5];",
+             'node [shape=box, fixedsize=true, label=""];', "edge [arrowhead=none];"]  # fmt: skip
+    lines += [f"n{i} [width={w / 72:.4f}, height={h / 72:.4f}];" for i, (w, h) in enumerate(sizes)]
+    lines += [f"n{source} -> n{target};" for target, row in enumerate(sources) for source in row]
+    lines.append("}")
+    said = lay_out("\n".join(lines), "plain", what="an .html file", timeout_s=timeout_s).decode()
+    width = height = 0.0
+    places = [(0.0, 0.0)] * len(sizes)
+    curves: dict[tuple[int, int], list[float]] = {}
+    for line in said.splitlines():
+        match line.split():
+            case ["graph", _, w, h, *_]:
+                width, height = float(w) * 72, float(h) * 72
+            case ["node", name, x, y, *_]:
+                i = int(name[1:])
+                places[i] = (float(x) * 72 - sizes[i][0] / 2, height - float(y) * 72 - sizes[i][1] / 2)
+            case ["edge", source, target, count, *rest]:
+                points = [float(v) * 72 for v in rest[: 2 * int(count)]]
+                curves[int(source[1:]), int(target[1:])] = [height - v if k % 2 else v for k, v in enumerate(points)]
+    return Placement(width, height, places, curves)
+
+
+def _fields(node: Node) -> list[list[str]]:
+    """Return the node's fields in words, in the order of its model; those at their defaults are left out."""
+    rows = []
+    for name, info in type(node).model_fields.items():
+        value = getattr(node, name)
+        if name in ("name", "source") or (name != "args" and (value is None or value == () or value == {})):
+            continue
+        if isinstance(value, (bool, int)) and value == info.default:
+            continue
+        if isinstance(node, KernelNode) and name == "args":
+            for parameter, argument in zip(node.signature.parameters, value):
+                rows.append([f"args: {parameter.name}", shortened(_said(argument), _MAX_TEXT)])
+        else:
+            rows.append([name, shortened(_said(value), _MAX_TEXT)])
+    return rows
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, (ArrayView, Parameter, Kernel)):
+        return value.name
+    if isinstance(value, Access):
+        return f"{value.view.name} ({value.mode})"
+    if isinstance(value, Workflow):
+        return f"{value.name} ({human_count(len(value.nodes), 'node')})"
+    if isinstance(value, (tuple, list)):
+        return ", ".join(map(_said, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {_said(each)}" for key, each in value.items())
+    view = getattr(value, "view", None)
+    if isinstance(view, ArrayView):
+        return f"{value.op} {view.name} {value.value}" if hasattr(value, "op") else view.name
+    if callable(value):
+        return callable_name(value)
+    name = getattr(value, "name", None)
+    return name if isinstance(name, str) else str(value)

@@ -1,0 +1,129 @@
+"""A layered layout that needs no library: for pages of thousands of nodes, and where Graphviz is not installed.
+
+Nodes stand in rows by their longest path from a start. A few sweeps order each row by the neighbours' places, then each node
+moves as near to its neighbours as the others in its row allow. Everything is linear in nodes and edges, but for the sorting.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+__all__ = ["Placement", "arrange", "levels"]
+
+GAP_X = 26.0  # between nodes of one row, in pixels
+GAP_Y = 44.0  # between rows
+_SWEEPS = 4
+
+
+class Placement(NamedTuple):
+    """Where nodes stand.
+
+    Attributes
+    ----------
+    width, height : float
+        Pixels of the whole.
+    places : list of (x, y)
+        Each node's upper left corner.
+    curves : dict of (source, target) to list of float
+        Control points x0, y0, x1, y1, ... of the edges that have a course of their own.
+    """
+
+    width: float
+    height: float
+    places: list[tuple[float, float]]
+    curves: dict[tuple[int, int], list[float]]
+
+
+def levels(predecessors: Sequence[Sequence[int]], order: Sequence[int]) -> list[int]:
+    """Return the length of the longest path to each node; edges against the order of a cyclic graph do not count."""
+    level = [0] * len(predecessors)
+    if order:
+        for i in order:
+            level[i] = 1 + max((level[p] for p in predecessors[i]), default=-1)
+    else:
+        for i, sources in enumerate(predecessors):
+            level[i] = 1 + max((level[p] for p in sources if p < i), default=-1)
+    return level
+
+
+def arrange(sizes: Sequence[tuple[float, float]], predecessors: Sequence[Sequence[int]], order: Sequence[int]) -> Placement:
+    """Return a layered layout.
+
+    Parameters
+    ----------
+    sizes : sequence of (width, height)
+        Pixels of each node.
+    predecessors : sequence of sequence of int
+        Edges that matter for the layout.
+    order : sequence of int
+        A topological order; empty if there is a cycle.
+    """
+    if not sizes:
+        return Placement(0.0, 0.0, [], {})
+    successors: list[list[int]] = [[] for _ in sizes]
+    for target, sources in enumerate(predecessors):
+        for source in sources:
+            successors[source].append(target)
+    rows = _rows(levels(predecessors, order), len(sizes))
+    place = [0.0] * len(sizes)  # within the row, 0 to 1; later the centre in pixels
+    for row in rows:
+        _number(row, place)
+    for sweep in range(_SWEEPS):
+        near = successors if sweep % 2 else predecessors
+        for row in reversed(rows) if sweep % 2 else rows:
+            wanted = {i: sum(place[j] for j in near[i]) / len(near[i]) if near[i] else place[i] for i in row}
+            row.sort(key=wanted.__getitem__)
+            _number(row, place)
+    for row in rows:
+        _spread(row, sizes, [0.0] * len(row), place)
+    for near, turn in ((predecessors, rows), (successors, rows[::-1]), (predecessors, rows)):
+        for row in turn:
+            _spread(row, sizes, [sum(place[j] for j in near[i]) / len(near[i]) if near[i] else place[i] for i in row], place)
+    left = min(x - w / 2 for x, (w, _) in zip(place, sizes))
+    right = max(x + w / 2 for x, (w, _) in zip(place, sizes))
+    places = [(0.0, 0.0)] * len(sizes)
+    y = 0.0
+    for row in rows:
+        height = max(sizes[i][1] for i in row)
+        for i in row:
+            places[i] = (place[i] - sizes[i][0] / 2 - left, y + (height - sizes[i][1]) / 2)
+        y += height + GAP_Y
+    return Placement(right - left, y - GAP_Y, places, {})
+
+
+def _rows(level: Sequence[int], n: int) -> list[list[int]]:
+    """Return the nodes of each row; a level of very many nodes takes several."""
+    found: list[list[int]] = [[] for _ in range(max(level) + 1)]
+    for i, at in enumerate(level):
+        found[at].append(i)
+    most = max(24, 2 * math.isqrt(n))
+    return [row[k : k + most] for row in found for k in range(0, len(row), most)]
+
+
+def _number(row: Sequence[int], place: list[float]) -> None:
+    for k, i in enumerate(row):
+        place[i] = (k + 0.5) / len(row)
+
+
+def _spread(row: Sequence[int], sizes: Sequence[tuple[float, float]], wanted: Sequence[float], place: list[float]) -> None:
+    """Place a row's centres as near to what is wanted as its order and its gaps allow, in the sense of least squares."""
+    offset = 0.0
+    offsets = []
+    blocks: list[list[float]] = []  # [sum of what its members want, members]
+    for i, want in zip(row, wanted):
+        half = sizes[i][0] / 2
+        offset += half
+        offsets.append(offset)
+        blocks.append([want - offset, 1.0])
+        offset += half + GAP_X
+        while len(blocks) > 1 and blocks[-2][0] / blocks[-2][1] >= blocks[-1][0] / blocks[-1][1]:
+            total, count = blocks.pop()
+            blocks[-1][0] += total
+            blocks[-1][1] += count
+    k = 0
+    for total, count in blocks:
+        for _ in range(int(count)):
+            place[row[k]] = total / count + offsets[k]
+            k += 1
