@@ -32,6 +32,9 @@ myst_heading_anchors = 4
 # GitHub draws this kind of block by itself; here directives.py does.
 myst_fence_as_directive = ["mermaid"]
 
+# Long lists use small headings at once.
+suppress_warnings = ["myst.header"]
+
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_default_options = {"exclude-members": "model_config, model_post_init, references"}

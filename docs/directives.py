@@ -201,6 +201,7 @@ def described(parser: argparse.ArgumentParser, skip: argparse.Action | None = No
 
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """Return a Markdown table."""
     lines = [head, tuple("---" for _ in head), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
@@ -271,10 +272,7 @@ class Mermaid(ProjectDirective):
 
 def adapt(app: Sphinx, docname: str, source: list[str]) -> None:
     """Give pages that are also read in the repository what only the site needs: links to its own pages, lists, findings."""
-    text = source[0]
-    up = "../" * docname.count("/")
-    text = re.sub(r"\]\((?:\.\./)+examples/(\w+)\.py\)", rf"]({up}examples/\1.md)", text)
-    text = re.sub(r"\]\((?:\.\./)+examples/?\)", rf"]({up}examples/index.md)", text)
+    text = re.sub(r"\]\(((?:\.\./)+[^)#\s]+)[^)\s]*\)", lambda link: f"]({target(Path(docname).parent, link[1])})", source[0])
     folder, _, name = docname.rpartition("/")
     if folder == "diagnostics":  # summaries are also printed as they are, so they hold no backticks
         text = re.sub(r"(?m)^(?:\||\*\*).*", lambda line: re.sub(r"\b__\w+?__\b", r"`\g<0>`", line[0]), text)
@@ -285,6 +283,19 @@ def adapt(app: Sphinx, docname: str, source: list[str]) -> None:
             r"(\n## Example\n.*?```python\n.*?```\n)", rf"\1\n```{{finding}} {name}\n```\n", text, count=1, flags=re.DOTALL
         )
     source[0] = text
+
+
+def target(page: Path, path: str) -> str:
+    """Return what a link to a file of the project leads to: a page of the site, or a copy of the file."""
+    up = "../" * len(page.parts)
+    file = Path(os.path.normpath(ROOT / "docs" / page / path))
+    if file == EXAMPLES:
+        return f"{up}examples/index.md"
+    if file.parent == EXAMPLES:
+        return f"{up}examples/{file.stem}.md"
+    if file == ROOT / "CHANGELOG.md":
+        return f"{up}changelog.md"
+    return path if file.is_relative_to(ROOT / "docs") else f"path:{path}"
 
 
 def keep_whole(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
@@ -303,7 +314,19 @@ def tidy(app: Sphinx, doctree: nodes.document) -> None:
             reference.replace_self(nodes.emphasis("", reference.children[-1].astext()))
 
 
+def drop_wrong_ways_back(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
+    """Drop links from source to entries under a name that has none: viewcode takes one prefix for all names of a module."""
+    if pagename.startswith("_modules/"):
+        known = app.env.domains["py"].data["objects"]
+        context["body"] = re.sub(
+            r'<a class="viewcode-back" href="[^"#]*#([^"]+)">.*?</a>',
+            lambda link: link[0] if link[1] in known else "",
+            context.get("body", ""),
+        )
+
+
 def within_signature(node: nodes.Node | None) -> bool:
+    """Return whether a node is part of the line that declares an entry."""
     while node is not None and not isinstance(node, addnodes.desc_signature):
         node = node.parent
     return node is not None
@@ -326,4 +349,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("source-read", adapt)
     app.connect("autodoc-process-docstring", keep_whole, priority=400)
     app.connect("doctree-read", tidy)
+    app.connect("html-page-context", drop_wrong_ways_back)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -26,7 +26,7 @@ from .checks import check_workflow
 from .errors import DeclarationError, HipError, HipGraphError, UpdateError, WaitTimeout
 from .graph_memory import GraphMemory
 from .kernels import Kernel, Module, Symbol
-from .nodes import AllocNode, ChildGraphNode, ConditionalNode, Event, KernelNode, Node, element_bytes
+from .nodes import ChildGraphNode, ConditionalNode, Event, KernelNode, Node, element_bytes
 from .plan import Lanes, Plan, Step, make_plan, suits_copy_kernel
 from .runtimes.base import MemcpyKind, Runtime
 from .temporaries import alloc_roots
@@ -434,6 +434,8 @@ class Executable:
         compiled = self._compiled
         assert compiled is not None
         self._note_launches()
+        if compiled.launcher.left >= 0:
+            self._since_instantiation = UPDATES_BEFORE_AFRESH - compiled.launcher.left
         for name, value in compiled.take_back().items():
             scope, parameter = self._parameters[name]
             if not _same(scope.values.get(parameter), value):
@@ -446,13 +448,18 @@ class Executable:
     def _offer_compiled(self) -> None:
         """Say what the compiled call path may do from now on."""
         compiled = self._compiled
-        if compiled is None or not compiled.bound or self._closed or self._attention or self._program is None:
+        if compiled is None:
+            return
+        quirks = self.runtime.target.quirks
+        if "update_leaks" in quirks:
+            compiled.launcher.left = max(0, UPDATES_BEFORE_AFRESH - self._since_instantiation)
+        if not compiled.bound or self._closed or self._attention or self._program is None:
             return
         if not compiled.stale:
             compiled.launcher.ready = True
             return
         users = {}
-        if "update_leaks" not in self.runtime.target.quirks:
+        if not (self._several_devices and "update_device" in quirks):
             for name, (scope, parameter) in self._parameters.items():
                 indices = self._users.get((id(scope), parameter), [])
                 if not parameter.shape and indices and not self._disabled.intersection(indices):
@@ -1293,10 +1300,11 @@ class Executable:
             names = ", ".join(map(repr, list(self.plan.index)[:20])) or "none"
             raise UpdateError(f"{action}: graph {self.workflow.name!r} has no node {name!r}; its nodes are {names}", node=name)
         planned = () if self.plan.packing is None else self.plan.packing.nodes
-        inside = [planned_name for planned_name in planned if f"{planned_name}/".startswith(f"{name}/")]
+        inside = [known for known in planned if f"{known}/".startswith(f"{name}/")]
         if inside and (inside[0] == name or action != "set"):
             raise UpdateError(
-                f"{action}: node {inside[0]!r} makes or returns memory that others use, which is fixed when the graph is compiled",
+                f"{action}: node {inside[0]!r} makes or returns memory that others use, which is fixed when the graph is"
+                " compiled",
                 node=inside[0],
             )
         if "/" in name and not self._options["inline"]:

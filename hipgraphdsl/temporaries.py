@@ -69,8 +69,8 @@ class Packing:
 
     def __str__(self) -> str:
         return (
-            f"{len(self.arrays)} arrays of alloc nodes share {self.nbytes} bytes, {self.saved_nbytes} fewer than apart; they are held"
-            f" from compile to close, and their {len(self.nodes)} alloc and free nodes are left out."
+            f"{len(self.arrays)} arrays of alloc nodes share {self.nbytes} bytes, {self.saved_nbytes} fewer than apart; they are"
+            f" held from compile to close, and their {len(self.nodes)} alloc and free nodes are left out."
         )
 
     @property

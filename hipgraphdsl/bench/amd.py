@@ -32,7 +32,9 @@ __all__ = ["add_arguments", "main", "run"]
 
 _KERNEL: Final = Module(
     r"""
-extern "C" __global__ void add(int* y, const int* x, float a, int n) { if (threadIdx.x < n) y[threadIdx.x] += x[threadIdx.x] + (int)a; }
+extern "C" __global__ void add(int* y, const int* x, float a, int n) {
+  if (threadIdx.x < n) y[threadIdx.x] += x[threadIdx.x] + (int)a;
+}
 """,
     name="bench_amd",
 )
@@ -191,7 +193,11 @@ def _nodes(result: Result, runtime: AmdRuntime, rounds: int) -> None:
 
         node, calls = program.nodes[0], 50
         function, grid, block, values, packer = (
-            operation.function, operation.grid, operation.block, operation.values, operation.packer,
+            operation.function,
+            operation.grid,
+            operation.block,
+            operation.values,
+            operation.packer,
         )
         handle = exe.handle
 
@@ -287,7 +293,8 @@ class _Bare:
         for pointer in self.memory:
             runtime.memcpy(pointer, zeros.ctypes.data, 64, MemcpyKind.HOST_TO_DEVICE)
         x, y = self.memory
-        self.values = [ctypes.c_void_p(y), ctypes.c_void_p(x), ctypes.c_float(0), ctypes.c_int(16)]
+        self.a = ctypes.c_float(0)
+        self.values = (ctypes.c_void_p(y), ctypes.c_void_p(x), self.a, ctypes.c_int(16))
         self.table = (ctypes.c_void_p * 4)(*map(ctypes.addressof, self.values))
         self.graph = runtime.graph_create()
         first = runtime.graph_add_memset_node(self.graph, (), Fill2D(x, 4, 1, 16))
@@ -298,7 +305,7 @@ class _Bare:
 
     def launch(self, a: float | None = None) -> None:
         if a is not None:
-            self.values[2].value = a
+            self.a.value = a
             self.runtime.graph_exec_kernel_node_set_params(
                 self.graph_exec, self.node, self.function, (1, 1, 1), (16, 1, 1), 0, ctypes.addressof(self.table)
             )
@@ -345,7 +352,7 @@ def _relaunches(result: Result, runtime: AmdRuntime, count: int) -> None:
         bound = UPDATES_BEFORE_AFRESH * _BYTES_AN_UPDATE
         result.add(
             f"{count} launches with another value each: growth", ours / 1024, "KiB", (bound + _NOISE_BYTES) / 1024,
-            f"bare calls {theirs / 1024:.0f} KiB; {exe.stats.instantiations} instances, one after {UPDATES_BEFORE_AFRESH} updates",
+            f"bare calls {theirs / 1024:.0f} KiB; {exe.stats.instantiations} instances of {UPDATES_BEFORE_AFRESH} updates",
         )  # fmt: skip
     made.close()
 

@@ -12,8 +12,9 @@ from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from html import escape
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from ..arrays import Access, ArrayView, Parameter
 from ..checks import Report, check_workflow
@@ -32,7 +33,7 @@ __all__ = ["render"]
 
 Layout = Literal["auto", "graphviz", "layered"]
 
-_GRAPHVIZ_UP_TO = 2000  # nodes of one level; more take it longer than anyone waits
+_GRAPHVIZ_UP_TO = 400  # nodes of one level; it takes seconds for twice as many, and minutes for ten times
 _GRAPHVIZ_RUNS = 6  # levels that are given to it, the first ones: each costs a process
 _ALL_NODES = 20_000  # nodes from which on further children stay closed
 _HEADER = 26.0  # pixels of a frame's title
@@ -48,7 +49,7 @@ def render(
     faults: bool | Report = True,
     target: str | Target = "cpu",
     layout: Layout = "auto",
-    timeout_s: float = 8.0,
+    timeout_s: float = 4.0,
 ) -> str:
     """Return a page that shows a workflow.
 
@@ -63,7 +64,7 @@ def render(
     target : str or Target
         For `lanes`.
     layout : {"auto", "graphviz", "layered"}
-        ``"auto"`` is Graphviz for up to 2000 nodes where it is installed, and else the project's own.
+        ``"auto"`` is Graphviz for up to 400 nodes where it is installed, and else the project's own.
     timeout_s : float
         After this many seconds without a layout by Graphviz, ``"auto"`` takes the project's own.
 
@@ -122,7 +123,7 @@ class _Document:
         self.lane_of = {} if plan is None else {name: step.lane for step in plan.steps for name in (*step.origin, step.name)}
         self.lanes = 0 if plan is None else len(plan.lanes)
         self.path = set(path)
-        self.steps = set(zip(path, path[1:]))
+        self.steps = set(pairwise(path))
         self.faults: dict[str, list[dict[str, str]]] = {}
         self.loose: list[dict[str, str]] = []
         for diagnostic in report.diagnostics if report else ():
@@ -173,12 +174,12 @@ class _Document:
         if found is not None:
             return found
         self.open_nodes += len(workflow.nodes)
-        sizes = []
+        sizes: list[tuple[float, float]] = []
         inner: dict[int, list[tuple[float, float, _Scene]]] = {}
         for i, node in enumerate(workflow.nodes):
             lines = details(node)
             letters = max(7.4 * len(shortened(node.name, 40)), *(5.9 * len(shortened(line, 44)) for line in lines), 40.0)
-            size = (round(letters + 26.0), 26.0 + 14.0 * len(lines))
+            size: tuple[float, float] = (round(letters + 26.0), 26.0 + 14.0 * len(lines))
             bodies = node.bodies if isinstance(node, ConditionalNode) else ()
             if isinstance(node, ChildGraphNode):
                 bodies = (node.workflow,)
@@ -334,7 +335,7 @@ def _fields(node: Node) -> list[list[str]]:
     rows = []
     for name, info in type(node).model_fields.items():
         value = getattr(node, name)
-        if name in ("name", "source") or (name != "args" and (value is None or value == () or value == {})):
+        if name in ("name", "source") or value is None or (isinstance(value, (tuple, dict)) and not value):
             continue
         if isinstance(value, (bool, int)) and value == info.default:
             continue

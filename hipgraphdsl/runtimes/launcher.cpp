@@ -37,6 +37,7 @@ typedef struct {
   PyObject *slow;
   PyObject *keep;
   unsigned long long launches, updates;
+  long long left; /* updates that may still be made the short way; negative: any number */
   char ready, pending;
   int inside; /* calls on the short way that have not returned */
   Py_ssize_t count;
@@ -125,6 +126,12 @@ static bool set_values(Launcher *self, PyObject *const *args, PyObject *kwnames,
     if (!slot || pack(slot->kind, args[i], bytes[n])) return false;
     if (memcmp(bytes[n], slot->value, slot->size)) changed[n++] = slot;
   }
+  if (self->left >= 0) {
+    Py_ssize_t uses = 0;
+    for (Py_ssize_t i = 0; i < n; ++i) uses += changed[i]->count;
+    if (uses > self->left) return false;
+    self->left -= uses;
+  }
   for (Py_ssize_t i = 0; i < n; ++i)
     if (apply(self, changed[i], bytes[i])) return false; /* the slow path meets the same failure, and reports it */
   return true;
@@ -169,6 +176,7 @@ static int init(PyObject *object, PyObject *args, PyObject *kwargs) {
   PyObject *slow;
   if (!PyArg_ParseTuple(args, "O", &slow)) return -1;
   self->vectorcall = call;
+  self->left = -1;
   Py_INCREF(slow);
   Py_XSETREF(self->slow, slow);
   return 0;
@@ -269,6 +277,7 @@ static PyMemberDef members[] = {
     {"inside", T_INT, offsetof(Launcher, inside), READONLY, "calls on the short way that have not returned"},
     {"launches", T_ULONGLONG, offsetof(Launcher, launches), 0, "launches the short way"},
     {"updates", T_ULONGLONG, offsetof(Launcher, updates), 0, "nodes set the short way"},
+    {"left", T_LONGLONG, offsetof(Launcher, left), 0, "nodes that may still be set the short way; negative: any number"},
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(Launcher, vectorcall), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };

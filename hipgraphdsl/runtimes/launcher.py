@@ -34,6 +34,7 @@ class Launcher(Protocol):
     inside: int
     launches: int
     updates: int
+    left: int
 
     def __call__(self, *args: Any, **kwargs: Any) -> None: ...
     def bind(self, launch: int, set_params: int, graph_exec: int, stream: int) -> None: ...

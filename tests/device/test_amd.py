@@ -317,9 +317,9 @@ def test_a_fill_may_end_with_the_allocation_or_the_target_has_a_quirk(device: Ra
     graph = runtime.graph_create()
     try:
         runtime.graph_add_memset_node(graph, (), Fill2D(dst, 1, 3, 1, 5, 2))
-    except HipError as error:
-        assert error.code == 1
-        assert "memset_2d_whole_rows" in runtime.target.quirks
+    except HipError:
+        if "memset_2d_whole_rows" not in runtime.target.quirks:
+            raise
     device.run(graph)
 
 
@@ -343,9 +343,9 @@ def test_host_memory_of_both_kinds_can_be_copied_or_the_target_has_a_quirk(devic
     graph = runtime.graph_create()
     try:
         runtime.graph_add_memcpy_node_1d(graph, (), dst.ctypes.data, src.ctypes.data, 8, MemcpyKind.HOST_TO_HOST)
-    except HipError as error:
-        assert error.code == 1
-        assert "host_copy_kind" in runtime.target.quirks
+    except HipError:
+        if "host_copy_kind" not in runtime.target.quirks:
+            raise
     runtime.graph_add_memcpy_node_1d(graph, (), dst.ctypes.data, src.ctypes.data, 8, MemcpyKind.DEFAULT)
     device.run(graph)
     assert dst.tolist() == src.tolist()
