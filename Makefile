@@ -70,7 +70,8 @@ bench: $(READY)
 # A warning of Sphinx is an error here: most are links that lead nowhere.
 docs: $(READY)-docs
 	$(PYTEST) -q tests/test_docs.py
-	$(BIN)/python -m sphinx -E -q -W --keep-going -b html -d build/doctrees docs $(SITE)
+	@rm -rf $(SITE) build/doctrees
+	$(BIN)/python -m sphinx -q -W --keep-going -b html -d build/doctrees docs $(SITE)
 	HIPGRAPHDSL_SITE=$(SITE) $(PYTEST) -q tests/test_site.py
 	@echo; echo "The site: $(SITE)/index.html"
 

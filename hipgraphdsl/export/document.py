@@ -112,6 +112,11 @@ class _Writer:
         self.modules: dict[Module, str] = {}
         self.children: dict[int, tuple[str, Workflow, dict[str, Data]]] = {}
 
+    def _module_data(self, module: Module, key: str) -> Data:
+        if isinstance(module, ForeignModule) and not self.strict:
+            return {"foreign": module.owner.name}
+        return _module_data(module, key)
+
     def document(self) -> dict[str, Data]:
         for module in self.root.modules:
             self._module_key(module)
@@ -119,8 +124,7 @@ class _Writer:
         out: dict[str, Data] = {"hipgraphdsl": VERSION, "name": self.root.name}
         out["infer"] = body["infer"]
         out["modules"] = {
-            key: {"foreign": module.owner.name} if isinstance(module, ForeignModule) and not self.strict else _module_data(module, key)
-            for module, key in self.modules.items()
+            key: self._module_data(module, key) for module, key in self.modules.items()
         }
         out.update((key, value) for key, value in body.items() if key != "infer")
         if self.children:

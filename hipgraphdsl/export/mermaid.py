@@ -106,7 +106,7 @@ def _comment(text: str) -> str:
 
 
 def _yaml(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("<", "\\x3c") + '"'
 
 
 def _node(box: Box) -> str:

@@ -13,7 +13,8 @@ _ROWS = 40
 def table(workflow: Workflow) -> str:
     """Return name, kind, meaning and predecessors of each node, one a line; the middle of long workflows is left out."""
     edges = sum(map(len, workflow.predecessors))
-    head = f"{workflow.name}: {_count(len(workflow.nodes), 'node')}, {_count(edges, 'edge')}, {_count(len(workflow.arrays), 'array')}"
+    counts = (_count(len(workflow.nodes), "node"), _count(edges, "edge"), _count(len(workflow.arrays), "array"))
+    head = f"{workflow.name}: {', '.join(counts)}"
     if workflow.parameters:
         head += f", {_count(len(workflow.parameters), 'parameter')}"
     if not workflow.infer:

@@ -104,7 +104,6 @@ def test_hostile_names_cannot_end_a_mermaid_label() -> None:
     drawn = text(hostile().workflow(), ".mmd", fold=False)
     assert "<script" not in drawn
     assert '"];evil' not in drawn
-    assert '"];evil' not in text(hostile().workflow(), ".dot", fold=False).replace('\\"];evil', "").replace("<B>\"];evil", "")
 
 
 def test_hostile_names_cannot_break_out_of_the_page() -> None:
