@@ -55,9 +55,9 @@ class ProjectDirective(SphinxDirective):
 
     required_arguments = 1
 
-    def page(self, text: str, sections: bool = False) -> list[nodes.Node]:
-        """Parse text as part of the page; with headings only where it begins with one."""
-        return self.parse_text_to_nodes(text, allow_section_headings=sections)
+    def page(self, text: str) -> list[nodes.Node]:
+        """Parse text without headings as part of the page."""
+        return self.parse_text_to_nodes(text)
 
     def listing(self, text: str, language: str = "text") -> nodes.literal_block:
         return nodes.literal_block(text, text, language=language)
@@ -164,8 +164,13 @@ class CommandLine(ProjectDirective):
     def run(self) -> list[nodes.Node]:
         parser = _parser()
         commands = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
-        sections = [f"## {name}\n\n{described(command)}" for name, command in commands.choices.items()]
-        return [*self.page(described(parser, skip=commands)), *self.page("\n\n".join(sections), sections=True)]
+        found = self.page(described(parser, skip=commands))
+        for name, command in commands.choices.items():
+            section = nodes.section("", nodes.title("", name), *self.page(described(command)), names=[name])
+            self.state.document.note_implicit_target(section)
+            found.append(section)
+        return found
+
 
 
 def described(parser: argparse.ArgumentParser, skip: argparse.Action | None = None) -> str:
