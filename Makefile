@@ -54,7 +54,7 @@ test: $(READY)
 	$(PYTEST) -q -n $(WORKERS) -m "not slow"
 
 test-slow: $(READY)
-	$(PYTEST) -q -m slow
+	$(PYTEST) -q -n $(WORKERS) -m slow
 
 # AMD's unmodified libamdhip64 runs over a stand-in device; tests/amd_on_cpu/README.md says what is real there and what is not.
 test-amd:
