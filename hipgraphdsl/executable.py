@@ -9,7 +9,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NoReturn, Optional, SupportsIndex, Union
 
@@ -27,10 +27,11 @@ from .errors import DeclarationError, HipError, HipGraphError, UpdateError, Wait
 from .graph_memory import GraphMemory
 from .kernels import Kernel, Module, Symbol
 from .nodes import ChildGraphNode, ConditionalNode, Event, KernelNode, Node, element_bytes
+from .placement import Memory, bound_root, device_of, memories, runs_code
 from .plan import Lanes, Plan, Step, make_plan, suits_copy_kernel
 from .runtimes.base import MemcpyKind, Runtime
 from .temporaries import alloc_roots
-from .timeline import Span, Timeline, engine_of
+from .timeline import Span, Timeline, engine_of, engine_on
 from .update import HasWorkflow, explain_update
 from .workflow import Workflow
 
@@ -81,6 +82,7 @@ class _Memory:
     pointer: int
     release: Optional[Callable[[int], None]] = None
     keep: Any = None
+    device: int = 0
 
 
 class _Slow:
@@ -207,14 +209,14 @@ class Executable:
         self._program: Optional[Program] = None
         self._disabled: set[int] = set()
         self._steps: list[Step] = list(plan.steps)
-        self._block: Optional[_Memory] = None
-        """Where arrays of alloc nodes lie that share memory."""
+        self._blocks: dict[int, _Memory] = {}
+        """Where arrays of alloc nodes lie that share memory, by device."""
         self._since_instantiation = 0
         self._several_devices = runtime.get_device_count() > 1
         """Whether the thread's current device may be another one."""
         self._stream = 0
         self._stats = Stats(len(plan.steps), plan.edges, len(plan.lanes))
-        self._shared = SharedHandles(runtime)
+        self._shared = SharedHandles(runtime, device, plan.devices, _peers(workflow, device, plan.devices))
         self._hosts = HostCalls(runtime)
         self._shared.register_host = self._hosts.register
         self._shared.register_captured = captured_call
@@ -237,12 +239,13 @@ class Executable:
         # A graph never runs beside itself, but what is issued on streams may: each launch then needs memory of its own.
         pack = pack and backend != "streams"
         options: dict[str, Any] = {"lanes": lanes, "join": join, "inline": inline, "pack": pack}
-        plan = make_plan(workflow, runtime.target, **options)
+        plan = make_plan(workflow, runtime.target, **options, device=device)
         planned = time.perf_counter()
         executable = Executable(workflow, plan, runtime, backend, device, options)
         executable._closed = False
         try:
-            executable._open()
+            with executable._there():
+                executable._open()
         except BaseException:
             with suppress(HipError):  # what went wrong first says more
                 executable.close()
@@ -253,8 +256,15 @@ class Executable:
 
     # -- building ------------------------------------------------------------------------------------------------------
 
+    def _there(self, device: Optional[int] = None) -> AbstractContextManager[None]:
+        """Make a device (by default the Executable's) the thread's current one for a while, where there are several."""
+        if self._several_devices:
+            return self.runtime.using_device(self.device if device is None else device)
+        self.runtime.set_device(self.device)  # a thread that is new to the runtime
+        return nullcontext()
+
     def _open(self) -> None:
-        self.runtime.set_device(self.device)
+        self._require_devices()
         self._stream = self.runtime.stream_create()
         self._shared.load(_modules(self.workflow))
         self._scope = self._make_scope(self.workflow, "", None, {})
@@ -262,6 +272,30 @@ class Executable:
             self._note_users(step)
         if not self._missing:
             self._rebuild()
+
+    def _require_devices(self) -> None:
+        """Refuse devices that are not there, and let devices reach each other's memory where nodes need it."""
+        runtime, count = self.runtime, self.runtime.get_device_count()
+        missing = [device for device in self.plan.devices if device >= count]
+        if missing:
+            raise DeclarationError(
+                f"graph {self.workflow.name!r} uses device {missing[0]}; runtime {runtime.name!r} has"
+                f" {count} device{'s' * (count != 1)}, from 0" + _more_devices(runtime)
+            )
+        for owner, others in self._shared.peers.items():
+            for device in others:
+                if runtime.device_can_access_peer(device, owner):
+                    with runtime.using_device(device):
+                        runtime.device_enable_peer_access(owner)
+                    continue
+                found = _code_that_reaches(self.workflow, device, owner, self.device)
+                if found is not None:
+                    name, array = found
+                    raise DeclarationError(
+                        f"node {name!r} on device {device} reaches {array!r} on device {owner}, and between these two devices"
+                        " there is no peer access; copy what it needs to its own device by memcpy, which works between all devices",
+                        node=name, array=array,
+                    )
 
     def _make_scope(
         self, workflow: Workflow, prefix: str, parent: Optional[Scope], bind: Mapping[str, Any]
@@ -298,6 +332,15 @@ class Executable:
         return scope
 
     def _allocate(self, name: str, array: Array, prefix: str) -> _Memory:
+        device = self.device if array.device is None else array.device
+        if device == self.device:
+            return self._allocate_here(name, array, prefix)
+        with self.runtime.using_device(device):
+            memory = self._allocate_here(name, array, prefix)
+        memory.device = device
+        return memory
+
+    def _allocate_here(self, name: str, array: Array, prefix: str) -> _Memory:
         runtime = self.runtime
         match array:
             case DeviceArray():
@@ -324,6 +367,7 @@ class Executable:
                 memory = _Memory(array, pointer, runtime.host_unregister if registered else None, array.obj)
             case _:
                 raise DeclarationError(f"array {name!r} is of an unknown kind {array.kind!r}", array=name)
+        memory.device = self.device
         return memory
 
     def _note_users(self, step: Step) -> None:
@@ -362,23 +406,27 @@ class Executable:
 
     def _rebuild(self) -> None:
         """Build and instantiate from the current steps, and only then return what was there before."""
+        with self._there():
+            self._rebuild_here()
+
+    def _rebuild_here(self) -> None:
         started = time.perf_counter()
-        self.runtime.set_device(self.device)  # the thread may be another than the one that compiled
         if self._program is not None:
             self._wait(None)
         changed = any(a is not b for a, b in zip(self._steps, self.plan.steps))
         plan = replace(self.plan, steps=tuple(self._steps)) if changed else self.plan
         allocates = plan.has_allocs or plan.packing is not None
         made = [(scope, dict(scope.addresses)) for scope in self._scopes()] if allocates else []
-        block = self._block_for(plan)
+        blocks = self._blocks_for(plan)
         try:
-            self._place_packed(plan, block)
+            self._place_packed(plan, blocks)
             program = self._build(plan, self._scope, self.runtime, frozenset(self._disabled))
         except BaseException:
             for scope, addresses in made:  # where the program that stays has its memory
                 scope.addresses = addresses
-            if block is not None and block is not self._block:
-                self.runtime.free(block.pointer)
+            for device, block in blocks.items():
+                if block is not self._blocks.get(device):
+                    self._free_block(block)
             raise
         before, self._program = self._program, program
         self.plan = plan
@@ -391,32 +439,49 @@ class Executable:
         self._bind_compiled()
         if before is not None:
             before.close()
-        self._place_packed(plan, block)  # the program before has put back what it had found
-        old, self._block = self._block, block
-        if old is not block:
-            self.stats.device_bytes += (block.array.nbytes if block else 0) - (old.array.nbytes if old else 0)
-            if old is not None:
-                self.runtime.free(old.pointer)
+        self._place_packed(plan, blocks)  # the program before has put back what it had found
+        old, self._blocks = self._blocks, blocks
+        for device in {*old, *blocks}:
+            before_it, now = old.get(device), blocks.get(device)
+            if before_it is not now:
+                self.stats.device_bytes += (now.array.nbytes if now else 0) - (before_it.array.nbytes if before_it else 0)
+                if before_it is not None:
+                    self._free_block(before_it)
 
-    def _block_for(self, plan: Plan) -> Optional[_Memory]:
-        """Return the block that the packed arrays of a plan lie in: the one that is there, if it is large enough."""
+    def _blocks_for(self, plan: Plan) -> dict[int, _Memory]:
+        """Return the blocks that the packed arrays of a plan lie in: those that are there, if they are large enough."""
+        found: dict[int, _Memory] = {}
         if plan.packing is None:
-            return None
-        if self._block is not None and self._block.array.nbytes >= plan.packing.nbytes:
-            return self._block
-        self.runtime.set_device(self.device)
-        array = DeviceArray("packed", (plan.packing.nbytes,), np.dtype("u1"))
-        return _Memory(array, self.runtime.malloc(array.nbytes))
+            return found
+        try:
+            for device, nbytes in plan.packing.blocks:
+                known = self._blocks.get(device)
+                if known is not None and known.array.nbytes >= nbytes:
+                    found[device] = known
+                    continue
+                array = DeviceArray("packed", (nbytes,), np.dtype("u1"), device=device)
+                with self._there(device):
+                    found[device] = _Memory(array, self.runtime.malloc(nbytes), device=device)
+        except BaseException:
+            for device, block in found.items():
+                if block is not self._blocks.get(device):
+                    self._free_block(block)
+            raise
+        return found
 
-    def _place_packed(self, plan: Plan, block: Optional[_Memory]) -> None:
+    def _free_block(self, block: _Memory) -> None:
+        with self._there(block.device):
+            self.runtime.free(block.pointer)
+
+    def _place_packed(self, plan: Plan, blocks: Mapping[int, _Memory]) -> None:
         """Say where the packed arrays of a plan lie."""
-        if plan.packing is None or block is None:
+        if plan.packing is None:
             return
         for packed in plan.packing.arrays:
             scope = self._scope
             for child in packed.path:
                 scope = scope.children[child.name]
-            scope.addresses[packed.array] = block.pointer + packed.offset
+            scope.addresses[packed.array] = blocks[packed.device].pointer + packed.offset
 
     def _bind_compiled(self) -> None:
         """Let the compiled call path, where there is one, stand for `launch`."""
@@ -468,10 +533,10 @@ class Executable:
         compiled.launcher.ready = True
 
     def _launch_there(self, stream: int) -> None:
-        """Issue on the device's streams, for which it must be the thread's current device."""
+        """Issue on the devices' streams, for each of which its device must be the thread's current one."""
         assert self._program is not None
-        self.runtime.set_device(self.device)
-        self._program.launch(stream)
+        with self.runtime.using_device(self.device):
+            self._program.launch(stream)
 
     def _not_built(self, stream: int) -> None:
         raise AssertionError("launched before it was built")
@@ -619,7 +684,8 @@ class Executable:
         if array.on_host:
             return memory_view(memory.pointer, array.nbytes, array.shape, array.dtype).copy()
         values = np.empty(array.shape, array.dtype)
-        self.runtime.memcpy(values.ctypes.data, memory.pointer, array.nbytes, MemcpyKind.DEVICE_TO_HOST)
+        with self._there(memory.device):
+            self.runtime.memcpy(values.ctypes.data, memory.pointer, array.nbytes, MemcpyKind.DEVICE_TO_HOST)
         return values
 
     def write(self, name: str, values: Any) -> None:
@@ -644,7 +710,8 @@ class Executable:
         if array.on_host:
             memory_view(memory.pointer, array.nbytes, array.shape, array.dtype)[...] = source
         else:
-            self.runtime.memcpy(memory.pointer, source.ctypes.data, array.nbytes, MemcpyKind.HOST_TO_DEVICE)
+            with self._there(memory.device):
+                self.runtime.memcpy(memory.pointer, source.ctypes.data, array.nbytes, MemcpyKind.HOST_TO_DEVICE)
 
     def array(self, name: str) -> CapturedArray:
         """Return an array's memory itself, for other libraries: `ptr`, ``__cuda_array_interface__``, ``__dlpack__``, no copy.
@@ -811,10 +878,9 @@ class Executable:
         if self._since_instantiation >= UPDATES_BEFORE_AFRESH and "update_leaks" in self.runtime.target.quirks:
             return False
         self._let_host_calls_finish(operation)
-        if self._several_devices and "update_device" in self.runtime.target.quirks:
-            self.runtime.set_device(self.device)
-        if not self._program.change(index, operation):
-            return False
+        with self._there() if self._several_devices else nullcontext():
+            if not self._program.change(index, operation):
+                return False
         self._withdraw()
         self.stats.updates += 1
         self._since_instantiation += 1
@@ -845,7 +911,7 @@ class Executable:
             self._require_open("set")
             name = node if isinstance(node, str) else node.name
             indices = self._step_indices(name, "set")
-            for field in ("name", "after", "workflow"):
+            for field in ("name", "after", "workflow", "device"):
                 if field in fields:
                     raise UpdateError(f"node {name!r}: {field} is fixed when the graph is compiled", node=name, field=field)
             known = _node_at(self.workflow, name)
@@ -1121,55 +1187,68 @@ class Executable:
         """Launch an instrumented copy once and return when each node ran.
 
         The plan is issued on one stream per lane with an event before and after each node, so that it works on every runtime
-        and each span bears its node's name; the events cost some time themselves. Times are in microseconds.
+        and each span bears its node's name; the events cost some time themselves. Times are in microseconds; those of different
+        devices are aligned to a few microseconds.
         """
         with self._changing:
             self._require_open("profile")
             self._prepare(params)
             self.synchronize()
-            runtime = self.runtime
-            runtime.set_device(self.device)
-            plan = make_plan(self.workflow, runtime.target, **{**self._options, "inline": True, "pack": False})
-            by_name = {step.name: i for i, step in enumerate(self._steps)}
-            disabled = frozenset(step.index for step in plan.steps if by_name.get(step.name) in self._disabled)
+            with self._there():
+                return self._profile()
+
+    def _profile(self) -> Timeline:
+        runtime = self.runtime
+        plan = make_plan(self.workflow, runtime.target, **{**self._options, "inline": True, "pack": False}, device=self.device)
+        by_name = {step.name: i for i, step in enumerate(self._steps)}
+        disabled = frozenset(step.index for step in plan.steps if by_name.get(step.name) in self._disabled)
+        with ExitStack() as returned:
             program = EagerProgram.of(plan, self._scope, runtime, disabled)
-            lanes = LaneStreams(plan, runtime)
+            returned.callback(program.close)
             events: list[int] = []
+            returned.callback(_destroy_all, runtime.event_destroy, events)
+            lanes = LaneStreams(plan, runtime)
+            returned.callback(lanes.close)
+            # Times are asked of two events of one device, so each device has a zero of its own; all are idle now.
+            streams = {self.device: self._stream}
+            zeros: dict[int, int] = {}
+            for device in plan.devices:
+                with self._there(device):
+                    if device not in streams:
+                        streams[device] = runtime.stream_create()
+                        returned.callback(runtime.stream_destroy, streams[device])
+                    events.append(runtime.event_create(timing=True))
+                    zeros[device] = events[-1]
+            for device, zero in zeros.items():
+                with self._there(device):
+                    runtime.event_record(zero, streams[device])
+            marks: list[tuple[int, int]] = []
+
+            def issue(step: Step, stream: int) -> None:
+                before, after = runtime.event_create(timing=True), runtime.event_create(timing=True)
+                events.extend((before, after))
+                runtime.event_record(before, stream)
+                program.issue(step, stream)
+                runtime.event_record(after, stream)
+                marks.append((before, after))
+
             try:
-                zero = runtime.event_create(timing=True)
-                events.append(zero)
-                marks: list[tuple[int, int]] = []
-
-                def issue(step: Step, stream: int) -> None:
-                    before, after = runtime.event_create(timing=True), runtime.event_create(timing=True)
-                    events.extend((before, after))
-                    runtime.event_record(before, stream)
-                    program.issue(step, stream)
-                    runtime.event_record(after, stream)
-                    marks.append((before, after))
-
-                runtime.event_record(zero, self._stream)
-                try:
-                    lanes.run(self._stream, issue)
-                except BaseException:
-                    lanes.join(self._stream)
-                    raise
-                finally:
-                    self._is_pending(self._stream)
-                    self.synchronize()
-                spans = []
-                for step, (before, after) in zip(plan.steps, marks):
-                    start = runtime.event_elapsed_time(zero, before) * 1e3
-                    stop = start + runtime.event_elapsed_time(before, after) * 1e3
-                    nbytes = getattr(step.node, "nbytes", 0) if step.node.kind in ("memcpy", "alloc") else 0
-                    spans.append(Span(step.name, start, stop, engine_of(step.node), step.lane, step.node.kind, nbytes))
-                return Timeline(self.workflow.name, "us", tuple(spans), tuple(step.deps for step in plan.steps))
+                lanes.run(self._stream, issue)
+            except BaseException:
+                lanes.join(self._stream)
+                raise
             finally:
-                with ExitStack() as returned:
-                    returned.callback(lanes.close)
-                    for event in events:
-                        returned.callback(runtime.event_destroy, event)
-                    returned.callback(program.close)
+                self._is_pending(self._stream)
+                self.synchronize()
+            spans = []
+            for step, (before, after) in zip(plan.steps, marks):
+                device = plan.lane_devices[step.lane]
+                start = runtime.event_elapsed_time(zeros[device], before) * 1e3
+                stop = start + runtime.event_elapsed_time(before, after) * 1e3
+                nbytes = getattr(step.node, "nbytes", 0) if step.node.kind in ("memcpy", "alloc") else 0
+                engine = engine_on(engine_of(step.node), step.device, plan.devices)
+                spans.append(Span(step.name, start, stop, engine, step.lane, step.node.kind, nbytes))
+            return Timeline(self.workflow.name, "us", tuple(spans), tuple(step.deps for step in plan.steps))
 
     def elapsed_us(self, start: Any, stop: Any) -> float:
         """Return microseconds between two events that the last launch recorded, given by name or as Event."""
@@ -1249,21 +1328,26 @@ class Executable:
             except HipError:  # a launch that failed has finished; what it says was for synchronize
                 self._pending.clear()
             program, self._program = self._program, None
-            if self._block is not None:
-                self._memory["/packed"] = replace(self._block, release=self.runtime.free)
-                self._block = None
+            for device, block in self._blocks.items():
+                self._memory[f"/packed/{device}"] = replace(block, release=self.runtime.free)
+            self._blocks = {}
             memories = [*self._memory.values(), *(memory for kept in self._kept.values() for memory in kept.values())]
             self._memory, self._kept = {}, {}
-            with ExitStack() as returned:  # in reverse, and all of them, even if one call fails
+            with self._there(), ExitStack() as returned:  # in reverse, and all of them, even if one call fails
                 if self._stream:
                     returned.callback(self.runtime.stream_destroy, self._stream)
                 for memory in memories:
                     if memory.release is not None:
-                        returned.callback(memory.release, memory.pointer)
+                        returned.callback(self._release, memory)
                 returned.callback(self._shared.close)
                 returned.callback(self._hosts.close)
                 if program is not None:
                     returned.callback(program.close)
+
+    def _release(self, memory: _Memory) -> None:
+        assert memory.release is not None
+        with self._there(memory.device):
+            memory.release(memory.pointer)
 
     def __enter__(self) -> Executable:
         return self
@@ -1318,7 +1402,7 @@ class Executable:
         known = {step.name: step.node for step in self._steps}
         off = [self._steps[i].name for i in self._disabled]
         self._options = {**self._options, **options}
-        self.plan = make_plan(self.workflow, self.runtime.target, **self._options)
+        self.plan = make_plan(self.workflow, self.runtime.target, **self._options, device=self.device)
         self._steps = [
             step._replace(node=known[step.name]) if known.get(step.name, step.node) is not step.node else step
             for step in self.plan.steps
@@ -1334,6 +1418,60 @@ class Executable:
             self.plan, self._steps, self._disabled, self._users, self._options = before
             raise
         self.stats.nodes, self.stats.edges, self.stats.lanes = len(self.plan.steps), self.plan.edges, len(self.plan.lanes)
+
+
+def _destroy_all(destroy: Callable[[int], None], handles: Sequence[int]) -> None:
+    with ExitStack() as returned:  # all of them, even if one call fails
+        for handle in handles:
+            returned.callback(destroy, handle)
+
+
+def _walk(workflow: Workflow, path: tuple[ChildGraphNode, ...] = ()) -> Iterator[tuple[Node, tuple[ChildGraphNode, ...]]]:
+    """Yield every node with the children that it stands in, outermost first."""
+    for node in workflow.nodes:
+        if isinstance(node, ChildGraphNode):
+            yield from _walk(node.workflow, (*path, node))
+        else:
+            yield node, path
+
+
+def _reaching(workflow: Workflow, default: int) -> Iterator[tuple[str, Node, int, Memory]]:
+    """Yield each node with its device and memory of another device that it touches."""
+    for node, path in _walk(workflow):
+
+        def resolve(root: Any, path: tuple[ChildGraphNode, ...] = path) -> Any:
+            return bound_root(root, path)
+
+        device = device_of(node, resolve, default)
+        if device is not None:
+            for memory in memories(node, resolve, default):
+                if memory.owner != device:
+                    yield "/".join([*(child.name for child in path), node.name]), node, device, memory
+
+
+def _peers(workflow: Workflow, default: int, devices: tuple[int, ...]) -> dict[int, list[int]]:
+    """Return for each device the others that reach its memory, by kernels or by copies, which are then direct."""
+    found: dict[int, set[int]] = {}
+    if len(devices) > 1:
+        for _, _, device, memory in _reaching(workflow, default):
+            found.setdefault(memory.owner, set()).add(device)
+        for array in workflow.arrays.values():
+            owner = default if array.device is None else array.device
+            if array.access and set(array.access) - {owner}:
+                found.setdefault(owner, set()).update(set(array.access) - {owner})
+    return {owner: sorted(others) for owner, others in sorted(found.items())}
+
+
+def _code_that_reaches(workflow: Workflow, device: int, owner: int, default: int) -> Optional[tuple[str, str]]:
+    """Return a node of one device, and the array of the other, that needs peer access between them; copies do not."""
+    for name, node, here, memory in _reaching(workflow, default):
+        if (here, memory.owner) == (device, owner) and runs_code(node):
+            return name, memory.root.name
+    return None
+
+
+def _more_devices(runtime: Runtime) -> str:
+    return "; HIPGRAPHDSL_CPU_DEVICES says how many it has" if runtime.name == "cpu" else ""
 
 
 def _initial(name: str, array: Union[DeviceArray, HostArray]) -> np.ndarray[Any, Any]:

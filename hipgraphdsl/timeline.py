@@ -20,7 +20,7 @@ from .plan import make_plan
 from .target import Target
 from .workflow import Workflow
 
-__all__ = ["ENGINES", "Durations", "Span", "Timeline", "engine_of", "simulate"]
+__all__ = ["ENGINES", "Durations", "Span", "Timeline", "engine_of", "engine_on", "simulate"]
 
 Durations = Union[Mapping[str, float], Callable[[Node], float]]
 
@@ -43,7 +43,7 @@ class Span:
     start, stop : float
         In the timeline's unit, from the start of the launch.
     engine : str
-        ``"H2D"``, ``"D2H"``, ``"D2D"``, ``"H2H"``, ``"kernel"``, ``"host"``, ...; empty where the node needs none.
+        ``"kernel@1"`` is that of device 1, where a graph uses several; else ``"H2D"``, ``"D2H"``, ``"D2D"``, ``"H2H"``, ``"kernel"``, ``"host"``, ...; empty where the node needs none.
     lane : int
         The plan's lane.
     kind : str
@@ -392,6 +392,11 @@ def engine_of(node: Node) -> str:
     if node.kind in _INSTANT:
         return ""
     return node.kind if node.kind in ("memset", "host") else "kernel"
+
+
+def engine_on(engine: str, device: Optional[int], devices: Sequence[int]) -> str:
+    """Return the name of a device's own engine: ``"kernel@1"`` where there are several devices, else as it is."""
+    return engine if len(devices) == 1 or device is None or engine in ("", "host", "H2H") else f"{engine}@{device}"
 
 
 class _Task(NamedTuple):

@@ -133,6 +133,8 @@ def _fields(old: Node, new: Node, workflow: Workflow) -> list[Change]:
                 changes.append(Change(old.name, name, a, b, False, f"what a child holds is fixed when it is built: {what}"))
         elif isinstance(old, ChildGraphNode) and name == "bind" and a.keys() != b.keys():
             changes.append(Change(old.name, name, a, b, False, "which names of a child are bound is fixed when it is built"))
+        elif name == "device":
+            changes.append(Change(old.name, name, a, b, False, "the device of a node is fixed when it is added"))
         elif foreign:
             changes.append(Change(old.name, name, a, b, False, foreign))
         elif name in ("cooperative", "priority"):
@@ -152,13 +154,13 @@ def _key(value: Any) -> Any:
         return ("values", value.shape, str(value.dtype), value.tobytes())
     root = getattr(value, "root", None)
     if root is not None:
-        return ("view", value.name, root.name, root.shape, str(root.dtype), root.kind)
+        return ("view", value.name, root.name, root.shape, str(root.dtype), root.kind, getattr(root, "device", None))
     if hasattr(value, "view") and is_dataclass(value):  # an access or a memory operation
         return tuple(_key(getattr(value, item.name)) for item in fields(value))
     if isinstance(value, (float, complex)) and value != value:
         return ("not a number", repr(value))
     if hasattr(value, "dtype") and hasattr(value, "shape") and hasattr(value, "name"):
-        return ("array", value.name, value.shape, str(value.dtype))
+        return ("array", value.name, value.shape, str(value.dtype), getattr(value, "device", None))
     return value
 
 

@@ -67,10 +67,13 @@ def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
     """Add a program's steps to a graph, and note each one's node and operation."""
     nodes, operations, scope, disabled = program.nodes, program.operations, program.scope, program.disabled
     add_kernel = runtime.graph_add_kernel_node
+    several = len(scope.shared.devices) > 1
     for step in program.steps:
         where = program.scope_of(step) if step.path else scope
         deps = [nodes[d] for d in step.deps]
         try:
+            if several:
+                runtime.set_device(where.device_of(step.node))
             operation = Nothing() if step.index in disabled else resolve(step, where)
             if type(operation) is Launch and not operation.cooperative and operation.priority is None:
                 node = add_kernel(
@@ -107,8 +110,8 @@ def add_node(graph: int, deps: list[int], operation: Operation, runtime: Runtime
             return runtime.graph_add_host_node(graph, deps, fn, user_data)
         case CallCaptured(call):
             return _add_captured(graph, deps, call, runtime)
-        case Alloc(array, nbytes, device):
-            node, scope.addresses[array] = runtime.graph_add_mem_alloc_node(graph, deps, nbytes, device)
+        case Alloc(array, nbytes, device, access):
+            node, scope.addresses[array] = runtime.graph_add_mem_alloc_node(graph, deps, nbytes, device, access)
             return node
         case Free(pointer):
             return runtime.graph_add_mem_free_node(graph, deps, pointer)
