@@ -9,7 +9,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NoReturn, Optional, SupportsIndex, Union
 
@@ -245,6 +245,7 @@ class Executable:
         executable._closed = False
         try:
             with executable._there():
+                runtime.set_device(device)
                 executable._open()
         except BaseException:
             with suppress(HipError):  # what went wrong first says more
@@ -260,8 +261,20 @@ class Executable:
         """Make a device (by default the Executable's) the thread's current one for a while, where there are several."""
         if self._several_devices:
             return self.runtime.using_device(self.device if device is None else device)
-        self.runtime.set_device(self.device)  # a thread that is new to the runtime
         return nullcontext()
+
+    @contextmanager
+    def _returning(self, device: Optional[int] = None) -> Iterator[None]:
+        """Do the same for what returns handles, which it does even if the device cannot be made current."""
+        with ExitStack() as stack:
+            failed: Optional[HipError] = None
+            try:
+                stack.enter_context(self._there(device))
+            except HipError as error:
+                failed = error
+            yield
+        if failed is not None:
+            raise failed
 
     def _open(self) -> None:
         self._require_devices()
@@ -407,6 +420,7 @@ class Executable:
     def _rebuild(self) -> None:
         """Build and instantiate from the current steps, and only then return what was there before."""
         with self._there():
+            self.runtime.set_device(self.device)  # the thread may be new to the runtime
             self._rebuild_here()
 
     def _rebuild_here(self) -> None:
@@ -470,7 +484,7 @@ class Executable:
         return found
 
     def _free_block(self, block: _Memory) -> None:
-        with self._there(block.device):
+        with self._returning(block.device):
             self.runtime.free(block.pointer)
 
     def _place_packed(self, plan: Plan, blocks: Mapping[int, _Memory]) -> None:
@@ -821,6 +835,12 @@ class Executable:
             array = value if isinstance(value, ExternalArray) else ExternalArray.wrap(name, value)
             pointer = bind_external(array, "")
         _require_alike(name, parameter, array)
+        if not array.on_host and array.device not in (None, self.device) and self.device not in array.access:
+            raise DeclarationError(
+                f"parameter {name!r} stands for memory of device {self.device}; array {array.name!r} is on device {array.device},"
+                f" without access=[{self.device}]",
+                array=name,
+            )
         if isinstance(array, ExternalArray):
             kept = self._kept.setdefault(name, {})
             if pointer not in kept:
@@ -932,6 +952,13 @@ class Executable:
                 return
             step = self._steps[indices[0]]
             new = step.node.changed(**fields)
+            scope = self._scope_of(step)
+            if scope.device_of(new) != scope.device_of(step.node):
+                raise UpdateError(
+                    f"node {name!r}: it runs on device {scope.device_of(step.node)}, and with these arrays it would run on device"
+                    f" {scope.device_of(new)}; the device of a node is fixed when the graph is compiled",
+                    node=name, field=next(iter(fields)),
+                )
             if new.accesses != step.node.accesses:
                 if step.path:
                     raise UpdateError(
@@ -953,7 +980,7 @@ class Executable:
                 )
         nodes = list(workflow.nodes)
         nodes[workflow.index[name]] = new
-        report = check_workflow(replace(workflow, nodes=tuple(nodes), infer=False))
+        report = check_workflow(replace(workflow, nodes=tuple(nodes), infer=False), device=self.device)
         faults = [d for d in report.errors if any(f"{known}/".startswith(f"{name}/") for known in d.nodes)]
         if faults:
             raise UpdateError(
@@ -1195,6 +1222,7 @@ class Executable:
             self._prepare(params)
             self.synchronize()
             with self._there():
+                self.runtime.set_device(self.device)
                 return self._profile()
 
     def _profile(self) -> Timeline:
@@ -1333,7 +1361,7 @@ class Executable:
             self._blocks = {}
             memories = [*self._memory.values(), *(memory for kept in self._kept.values() for memory in kept.values())]
             self._memory, self._kept = {}, {}
-            with self._there(), ExitStack() as returned:  # in reverse, and all of them, even if one call fails
+            with self._returning(), ExitStack() as returned:  # in reverse, and all of them, even if one call fails
                 if self._stream:
                     returned.callback(self.runtime.stream_destroy, self._stream)
                 for memory in memories:
@@ -1346,7 +1374,7 @@ class Executable:
 
     def _release(self, memory: _Memory) -> None:
         assert memory.release is not None
-        with self._there(memory.device):
+        with nullcontext() if memory.device == self.device else self._returning(memory.device):
             memory.release(memory.pointer)
 
     def __enter__(self) -> Executable:

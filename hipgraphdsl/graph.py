@@ -731,6 +731,7 @@ class Graph:
         join : bool
             False keeps one runtime node for each declared node.
         device : int
+            The device of all that names none.
         check : bool
             Raise CheckError if `check` finds an error.
         pack : bool
@@ -745,7 +746,7 @@ class Graph:
         workflow = self.workflow()
         opened = open_runtime(runtime, device) if isinstance(runtime, str) else runtime
         if check:
-            report = check_workflow(workflow, opened.target)
+            report = check_workflow(workflow, opened.target, device)
             if report.errors:
                 raise CheckError(report)
         note = ""

@@ -106,6 +106,14 @@ def explain_update(old: HasWorkflow, new: HasWorkflow) -> UpdatePlan:
         if sources != wanted:
             changes.append(Change(node.name, "predecessors", sorted(sources), sorted(wanted), False, "edges cannot change"))
         changes += _fields(known, node, before)
+    for name, array in before.arrays.items():
+        other = after.arrays.get(name)
+        for what in ("device", "access"):
+            if other is not None and getattr(array, what) != getattr(other, what):
+                place = f"arrays.{name}.{what}"
+                changes.append(
+                    Change(None, place, getattr(array, what), getattr(other, what), False, "memory stays where it was made")
+                )
     return UpdatePlan(before.name, after.name, tuple(changes))
 
 
@@ -154,13 +162,13 @@ def _key(value: Any) -> Any:
         return ("values", value.shape, str(value.dtype), value.tobytes())
     root = getattr(value, "root", None)
     if root is not None:
-        return ("view", value.name, root.name, root.shape, str(root.dtype), root.kind, getattr(root, "device", None))
+        return ("view", value.name, root.name, root.shape, str(root.dtype), root.kind)
     if hasattr(value, "view") and is_dataclass(value):  # an access or a memory operation
         return tuple(_key(getattr(value, item.name)) for item in fields(value))
     if isinstance(value, (float, complex)) and value != value:
         return ("not a number", repr(value))
     if hasattr(value, "dtype") and hasattr(value, "shape") and hasattr(value, "name"):
-        return ("array", value.name, value.shape, str(value.dtype), getattr(value, "device", None))
+        return ("array", value.name, value.shape, str(value.dtype))
     return value
 
 

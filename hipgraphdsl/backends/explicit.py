@@ -86,6 +86,8 @@ def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
             raise at_node(error, where.prefix + step.node.name) from error.__cause__
         nodes.append(node)
         operations.append(operation)
+    if several:
+        runtime.set_device(scope.shared.device)
 
 
 def add_node(graph: int, deps: list[int], operation: Operation, runtime: Runtime, scope: Scope) -> int:

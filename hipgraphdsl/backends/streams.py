@@ -67,6 +67,7 @@ class LaneStreams:
                 if device != plan.device:
                     self._go_to(device)
                     self._joins[device] = runtime.event_create(timing=False)
+            self._go_to(plan.device)
         except BaseException:
             self.close()
             raise
