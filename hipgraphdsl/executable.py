@@ -26,7 +26,7 @@ from .checks import check_workflow
 from .errors import DeclarationError, HipError, HipGraphError, UpdateError, WaitTimeout
 from .graph_memory import GraphMemory
 from .kernels import Kernel, Module, Symbol
-from .nodes import ChildGraphNode, ConditionalNode, Event, KernelNode, Node, element_bytes
+from .nodes import AllocNode, ChildGraphNode, ConditionalNode, Event, KernelNode, Node, element_bytes
 from .placement import Memory, bound_root, device_of, memories, runs_code
 from .plan import Lanes, Plan, Step, make_plan, suits_copy_kernel
 from .runtimes.base import MemcpyKind, Runtime
@@ -295,11 +295,14 @@ class Executable:
                 f"graph {self.workflow.name!r} uses device {missing[0]}; runtime {runtime.name!r} has"
                 f" {count} device{'s' * (count != 1)}, from 0" + _more_devices(runtime)
             )
+        granted: dict[int, list[int]] = {}
+        pools = _alloc_devices(self.workflow, self.device) if self._shared.peers else set()
         for owner, others in self._shared.peers.items():
             for device in others:
                 if runtime.device_can_access_peer(device, owner):
                     with runtime.using_device(device):
                         runtime.device_enable_peer_access(owner)
+                    granted.setdefault(owner, []).append(device)
                     continue
                 found = _code_that_reaches(self.workflow, device, owner, self.device)
                 if found is not None:
@@ -309,6 +312,9 @@ class Executable:
                         " there is no peer access; copy what it needs to its own device by memcpy, which works between all devices",
                         node=name, array=array,
                     )
+            if owner in pools and owner in granted:
+                runtime.mem_pool_set_access(owner, granted[owner])
+        self._shared.peers = granted
 
     def _make_scope(
         self, workflow: Workflow, prefix: str, parent: Optional[Scope], bind: Mapping[str, Any]
@@ -1478,16 +1484,22 @@ def _reaching(workflow: Workflow, default: int) -> Iterator[tuple[str, Node, int
 
 
 def _peers(workflow: Workflow, default: int, devices: tuple[int, ...]) -> dict[int, list[int]]:
-    """Return for each device the others that reach its memory, by kernels or by copies, which are then direct."""
+    """Return for each device the others that reach its memory: by code, where its arrays say so, and by copies.
+
+    Copies need no access between devices, but are direct with it.
+    """
     found: dict[int, set[int]] = {}
     if len(devices) > 1:
-        for _, _, device, memory in _reaching(workflow, default):
-            found.setdefault(memory.owner, set()).add(device)
-        for array in workflow.arrays.values():
-            owner = default if array.device is None else array.device
-            if array.access and set(array.access) - {owner}:
-                found.setdefault(owner, set()).update(set(array.access) - {owner})
+        for _, node, device, memory in _reaching(workflow, default):
+            if device in memory.access or not runs_code(node):
+                found.setdefault(memory.owner, set()).add(device)
     return {owner: sorted(others) for owner, others in sorted(found.items())}
+
+
+def _alloc_devices(workflow: Workflow, default: int) -> set[int]:
+    """Return the devices on which alloc nodes make memory."""
+    arrays = (node.array for node, _ in _walk(workflow) if isinstance(node, AllocNode))
+    return {default if array.device is None else array.device for array in arrays}
 
 
 def _code_that_reaches(workflow: Workflow, device: int, owner: int, default: int) -> Optional[tuple[str, str]]:

@@ -240,7 +240,10 @@ class CpuRuntime(HipAbiRuntime):
         self._extension("hgcpuGraphExecAbort", graph_exec)
 
     def set_device_count(self, count: int) -> None:
-        """Choose how many devices there are from now on, 1 to 16; what belongs to those that go must have been returned."""
+        """Choose how many devices there are from now on, 1 to 16, none with access to another's memory.
+
+        What belongs to devices that go must have been returned.
+        """
         self._extension("hgcpuSetDeviceCount", count)
 
     # -- schedule and times ----------------------------------------------------------------------------------------

@@ -23,10 +23,14 @@ API int hipGetDeviceCount(int* count) {
   *count = device_count();
   return hipSuccess;
 }
-// How many devices there are from now on; at first HIPGRAPHDSL_CPU_DEVICES, or 1.
+// How many devices there are from now on, none with access to another; at first HIPGRAPHDSL_CPU_DEVICES, or 1.
 API int hgcpuSetDeviceCount(int count) {
   ENTER();
   REQUIRE(count >= 1 && count <= kMaxDevices, hipErrorInvalidValue);
+  for (int d = 0; d < kMaxDevices; ++d) {
+    g_devices.peers[d].set(0);
+    g_devices.pools[d].set(0);
+  }
   g_devices.count.set(count);
   return hipSuccess;
 }
