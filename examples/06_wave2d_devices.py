@@ -15,6 +15,7 @@ import argparse
 import math
 import sys
 import time
+from itertools import pairwise
 
 import numpy as np
 
@@ -65,7 +66,7 @@ def bands(rows: int, devices: int) -> list[tuple[int, int]]:
     if inner < 2 * REACH * devices:
         raise ValueError(f"{rows} rows are too few for {devices} devices: each takes at least {2 * REACH}")
     cuts = [REACH + inner * d // devices for d in range(devices + 1)]
-    return list(zip(cuts, cuts[1:]))
+    return list(pairwise(cuts))
 
 
 def build(

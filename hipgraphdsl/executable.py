@@ -309,7 +309,7 @@ class Executable:
                     name, array = found
                     raise DeclarationError(
                         f"node {name!r} on device {device} reaches {array!r} on device {owner}, and between these two devices"
-                        " there is no peer access; copy what it needs to its own device by memcpy, which works between all devices",
+                        " there is no peer access; copy what it needs to its own device by memcpy, which works between all",
                         node=name, array=array,
                     )
             if owner in pools and owner in granted:

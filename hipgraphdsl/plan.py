@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, NamedTuple, Optional, Union
+from typing import Any, Literal, NamedTuple, Optional, Union
 
 from .arrays import HostArray
 from .errors import DeclarationError
@@ -193,8 +193,8 @@ def make_plan(
     Parameters
     ----------
     lanes : "auto", int or None
-        At most this many lanes on each device; None keeps the declared shape, ``"auto"`` gathers independent nodes where the target's costs
-        say that it pays.
+        At most this many lanes on each device; None keeps the declared shape, ``"auto"`` gathers independent nodes where the
+        target's costs say that it pays.
     join : bool
         Whether neighbouring copies may become one step.
     inline : bool
@@ -218,7 +218,14 @@ def make_plan(
 
 def _devices(entries: Sequence[_Entry], default: int) -> list[Optional[int]]:
     """Return the device of each entry."""
-    return [device_of(e.node, lambda root, path=e.path: bound_root(root, path), default) for e in entries]  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+    found = []
+    for entry in entries:
+
+        def resolve(root: Any, path: tuple[ChildGraphNode, ...] = entry.path) -> Any:
+            return bound_root(root, path)
+
+        found.append(device_of(entry.node, resolve, default))
+    return found
 
 
 def _packed(entries: list[_Entry], device: int) -> tuple[list[_Entry], Optional[Packing]]:
@@ -261,9 +268,10 @@ def _plan(
     placed: Optional[list[Optional[int]]] = None
     if len(devices) > 1:
         placed = _devices(entries or [_Entry(node.name, node, (), ()) for node in workflow.nodes], device)
-    reduced, lane_of, lane_steps, added, lane_devices = _reduce_and_lanes(order, deps, None if automatic else bound, placed, device)
-    if automatic and bound is not None and _gathers(len(lane_steps), bound * len(devices), order, deps):
-        reduced, lane_of, lane_steps, added, lane_devices = _reduce_and_lanes(order, deps, bound, placed, device)
+    found = _reduce_and_lanes(order, deps, None if automatic else bound, placed, device)
+    if automatic and bound is not None and _gathers(len(found[2]), bound * len(devices), order, deps):
+        found = _reduce_and_lanes(order, deps, bound, placed, device)
+    reduced, lane_of, lane_steps, added, lane_devices = found
     straight = all(map(int.__eq__, order, range(len(order))))
     position = range(len(order)) if straight else Ancestors(order, deps).position
     nodes = workflow.nodes

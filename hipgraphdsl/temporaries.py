@@ -1,8 +1,8 @@
 """Which arrays of alloc nodes may lie in the same bytes, and where: memory planned by lifetime.
 
 Data flow: steps in topological order -> for each array that one step allocates and one frees, the steps that use it -> pairs
-that may share, because they lie on one device and every use of one precedes every use of the other -> first fit by size -> offsets in
-one block for each device.
+that may share, because they lie on one device and every use of one precedes every use of the other -> first fit by size ->
+offsets in one block for each device.
 """
 
 from __future__ import annotations
@@ -146,7 +146,8 @@ def pack_temporaries(steps: Sequence[Step], device: int = 0) -> Optional[Packing
         offsets = _first_fit(found)
         shared = [
             any(
-                other is not life and other.device == life.device and start < offsets[j] + other.nbytes and offsets[j] < start + life.nbytes
+                other is not life and other.device == life.device
+                and start < offsets[j] + other.nbytes and offsets[j] < start + life.nbytes
                 for j, other in enumerate(found)
             )
             for start, life in zip(offsets, found)

@@ -44,7 +44,8 @@ class Span:
     start, stop : float
         In the timeline's unit, from the start of the launch.
     engine : str
-        ``"kernel@1"`` is that of device 1, where a graph uses several; else ``"H2D"``, ``"D2H"``, ``"D2D"``, ``"H2H"``, ``"kernel"``, ``"host"``, ...; empty where the node needs none.
+        ``"H2D"``, ``"D2H"``, ``"D2D"``, ``"H2H"``, ``"kernel"``, ``"host"``, ...; empty where the node needs none.
+        Where a graph uses several devices, ``"kernel@1"`` is that of device 1.
     lane : int
         The plan's lane.
     kind : str

@@ -318,7 +318,11 @@ class SharedHandles:
     """
 
     def __init__(
-        self, runtime: Runtime, device: int = 0, devices: tuple[int, ...] = (0,), peers: Optional[Mapping[int, Sequence[int]]] = None
+        self,
+        runtime: Runtime,
+        device: int = 0,
+        devices: tuple[int, ...] = (0,),
+        peers: Optional[Mapping[int, Sequence[int]]] = None,
     ) -> None:
         self.runtime = runtime
         self.device = device

@@ -15,6 +15,8 @@ __all__ = ["SerialProgram", "build"]
 
 
 class SerialProgram(EagerProgram):
+    """Steps one after the other, each on a stream of its device."""
+
     def __init__(self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int]) -> None:
         super().__init__(plan, scope, runtime, disabled)
         self._streams: dict[int, int] = {}

@@ -1,7 +1,7 @@
 """``hipgraphdsl bench devices``: one wave over 1, 2, 4, ... devices, by halo exchange.
 
-Each device owns a band of rows. A step computes the rows next to the neighbours, sends them there by peer copies, and computes the
-rest of the band meanwhile. The same bits must come out of any number of devices.
+Each device owns a band of rows. A step computes the rows next to the neighbours, sends them there by peer copies, and
+computes the rest of the band meanwhile. The same bits must come out of any number of devices.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import argparse
 import hashlib
 import sys
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, Final, Literal
 
 from rich.console import Console
@@ -72,7 +73,7 @@ def bands(rows: int, devices: int) -> list[tuple[int, int]]:
     """Return for each device its first row and the row past its last; rows at the walls never change."""
     inner = rows - 2 * _REACH
     cuts = [_REACH + inner * d // devices for d in range(devices + 1)]
-    return list(zip(cuts, cuts[1:]))
+    return list(pairwise(cuts))
 
 
 def wave(devices: int, steps: int, rows: int, columns: int) -> Graph:
@@ -148,7 +149,8 @@ def run(
             graph = wave(devices, steps, rows, columns)
             for backend in backends:
                 report(f"{rows} x {columns}, {devices} devices, {backend}")
-                row: dict[str, Any] = {"grid": f"{rows} x {columns}", "backend": backend, "devices": devices, "nodes": len(graph)}
+                row: dict[str, Any] = {"grid": f"{rows} x {columns}", "backend": backend, "devices": devices}
+                row["nodes"] = len(graph)
                 try:
                     with graph.compile(runtime=runtime, backend=backend, check=False) as exe, without_gc():
                         exe.run()
@@ -174,8 +176,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runtime", default="auto", help="auto, amd, nvidia or cpu (default: auto)")
     parser.add_argument("--devices", type=int, nargs="+", metavar="N", help="how many share the grid (default: 1, 2, 4, ... all)")
     parser.add_argument("--backends", nargs="+", choices=("explicit", "capture", "streams"), default=["explicit", "streams"])
-    parser.add_argument("--rows", type=int, nargs="+", metavar="N", help="rows of the grids (default: 8192 16384; on the CPU 512)")
-    parser.add_argument("--columns", type=int, metavar="N", help="columns (default: 8192; on the CPU 512)")
+    parser.add_argument("--rows", type=int, nargs="+", metavar="N", help="rows of each grid (default: 8192 16384; CPU: 512)")
+    parser.add_argument("--columns", type=int, metavar="N", help="columns (default: 8192; CPU: 512)")
     parser.add_argument("--steps", type=int, default=300, metavar="N", help="time steps of a launch (default: 300)")
     parser.add_argument("--quick", action="store_true", help="two launches of 60 steps")
     add_output_arguments(parser)

@@ -238,8 +238,9 @@ class _Writer:
                     out["bind"] = {inner: self._value(value) for inner, value in node.bind.items()}
             case _:
                 raise _Unstorable(f"kind {node.kind!r} has no form in a file")
-        if getattr(node, "device", None) is not None:
-            out["device"] = node.device  # type: ignore[attr-defined]  # of the kinds that have one
+        device = getattr(node, "device", None)
+        if device is not None:
+            out["device"] = device
         if node.after:
             out["after"] = list(node.after)
         if node.ignore:

@@ -34,7 +34,7 @@ def schema() -> dict[str, Any]:
         return record(common | properties, f"name kind {required}".strip())
 
     text, count, flag = {"type": "string"}, {"type": "integer", "minimum": 0}, {"type": "boolean"}
-    device = {"type": "integer", "minimum": 0, "maximum": 2**16 - 1, "description": "Without it, the one that it is compiled for."}
+    device = {**count, "maximum": 2**16 - 1, "description": "Number of a device; without it, that of compile."}
     access = list_of(device, description="Other devices whose kernels may reach the memory.")
     shape = list_of({"type": "integer", "minimum": 1}, maxItems=32)
     user_code = {"fn": ref("callback"), "args": list_of(ref("value")), "access": list_of(ref("access"))}

@@ -139,8 +139,8 @@ class CpuRuntime(HipAbiRuntime):
         count = self.get_device_count()
         if not 0 <= device < count:
             raise RuntimeUnavailable(
-                f"runtime 'cpu' has {count} device{'s' * (count != 1)}, from number 0 (got {device}); HIPGRAPHDSL_CPU_DEVICES says"
-                " how many",
+                f"runtime 'cpu' has {count} device{'s' * (count != 1)}, from number 0 (got {device});"
+                " HIPGRAPHDSL_CPU_DEVICES says how many",
                 runtime="cpu", missing="device",
             )
         self.name = "cpu"
@@ -165,7 +165,6 @@ class CpuRuntime(HipAbiRuntime):
         return {
             "runtime": "cpu",
             "device": self.get_device_name(0),
-            "devices": self.get_device_count(),
             "workers": self.workers,
             "compiler": " ".join(compiler.command),
             "compiler version": compiler.version,
