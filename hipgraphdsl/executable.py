@@ -1427,14 +1427,9 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _equal(a: Operation, b: Operation) -> bool:
-    """Return whether two operations are the same call; values are compared with their types."""
+    """Return whether two operations are the same call."""
     if isinstance(a, Launch) and isinstance(b, Launch):
-        return (
-            (a.function, a.grid, a.block, a.shared_bytes, a.cooperative, a.priority)
-            == (b.function, b.grid, b.block, b.shared_bytes, b.cooperative, b.priority)
-            and len(a.values) == len(b.values)
-            and all(_same(x, y) for x, y in zip(a.values, b.values))
-        )
+        return a._replace(packer=b.packer) == b
     if type(a) is not type(b) or type(a).__name__ == "RunChild":
         return False
     return a == b

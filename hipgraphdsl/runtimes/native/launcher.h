@@ -1,14 +1,14 @@
-/* launcher: the compiled call path of Executable.launch.
+/* Launcher: the compiled call path of Executable.launch.
  *
  * A Launcher holds hipGraphLaunch, the executable and its stream. Called without arguments it releases the GIL, calls, and
  * returns; everything else goes to the Python function that it was given. A parameter that only kernel arguments use can be
  * declared to it: its value is then written into each kernel's argument memory and set by hipGraphExecKernelNodeSetParams,
  * before the launch, without a Python frame.
  */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdint.h>
-#include <string.h>
+#pragma once
+#include "values.h"
+
+namespace launcher {
 
 typedef int (*launch_fn)(void *exec, void *stream);
 typedef int (*set_fn)(void *exec, void *node, const void *params);
@@ -43,51 +43,6 @@ typedef struct {
   Py_ssize_t count;
   slot_t *slots;
 } Launcher;
-
-/* Write `value` as `kind` to `out`; 0 good, -1 it does not fit exactly as Python checks it: the slow path says so. */
-static int pack(char kind, PyObject *value, char *out) {
-  if (kind == 'f' || kind == 'd') {
-    double d;
-    if (PyFloat_CheckExact(value)) d = PyFloat_AS_DOUBLE(value);
-    else if (PyLong_CheckExact(value)) {
-      d = PyLong_AsDouble(value);
-      if (d == -1.0 && PyErr_Occurred()) { PyErr_Clear(); return -1; }
-    } else return -1;
-    if (kind == 'd') memcpy(out, &d, 8);
-    else {
-      float f = (float)d;
-      if (d - d == 0.0 && !(f - f == 0.0f)) return -1; /* finite, but not as a float */
-      memcpy(out, &f, 4);
-    }
-    return 0;
-  }
-  if (kind == '?') {
-    if (value != Py_True && value != Py_False) return -1;
-    out[0] = value == Py_True;
-    return 0;
-  }
-  if (!PyLong_CheckExact(value)) return -1;
-  if (kind == 'Q') {
-    unsigned long long u = PyLong_AsUnsignedLongLong(value);
-    if (PyErr_Occurred()) { PyErr_Clear(); return -1; }
-    memcpy(out, &u, 8);
-    return 0;
-  }
-  int overflow = 0;
-  long long v = PyLong_AsLongLongAndOverflow(value, &overflow);
-  if (overflow) return -1;
-#define FITS(type, low, high) if (v < (low) || v > (high)) return -1; { type t = (type)v; memcpy(out, &t, sizeof t); } return 0
-  switch (kind) {
-    case 'b': FITS(int8_t, INT8_MIN, INT8_MAX);
-    case 'B': FITS(uint8_t, 0, UINT8_MAX);
-    case 'h': FITS(int16_t, INT16_MIN, INT16_MAX);
-    case 'H': FITS(uint16_t, 0, UINT16_MAX);
-    case 'i': FITS(int32_t, INT32_MIN, INT32_MAX);
-    case 'I': FITS(uint32_t, 0, UINT32_MAX);
-    case 'q': memcpy(out, &v, 8); return 0;
-  }
-  return -1;
-}
 
 static slot_t *find(Launcher *self, PyObject *name) {
   for (Py_ssize_t i = 0; i < self->count; ++i)
@@ -270,7 +225,6 @@ static PyObject *value(PyObject *object, PyObject *name) {
   Py_RETURN_NONE;
 }
 
-#include <structmember.h>
 static PyMemberDef members[] = {
     {"ready", T_BOOL, offsetof(Launcher, ready), 0, "whether a call may take the short way"},
     {"pending", T_BOOL, offsetof(Launcher, pending), 0, "whether the own stream has been launched on since this was reset"},
@@ -293,18 +247,7 @@ static PyType_Slot slots[] = {
     {Py_tp_call, (void *)PyVectorcall_Call}, {Py_tp_new, (void *)PyType_GenericNew}, {0, NULL},
 };
 static PyType_Spec spec = {
-    "launcher.Launcher", sizeof(Launcher), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL, slots,
+    "native.Launcher", sizeof(Launcher), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL, slots,
 };
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "launcher", NULL, -1, NULL, NULL, NULL, NULL, NULL};
 
-PyMODINIT_FUNC PyInit_launcher(void) {
-  PyObject *made = PyModule_Create(&module);
-  if (!made) return NULL;
-  PyObject *type = PyType_FromSpec(&spec);
-  if (!type || PyModule_AddObject(made, "Launcher", type) < 0) {
-    Py_XDECREF(type);
-    Py_DECREF(made);
-    return NULL;
-  }
-  return made;
-}
+} // namespace launcher
