@@ -29,7 +29,7 @@ Slot = tuple[str, str, int, bytes, list[tuple[int, int, int]]]
 
 
 class Launcher(Protocol):
-    """What launches an instantiated graph when it is called."""
+    """What launches an instantiated graph."""
 
     ready: bool
     pending: bool
@@ -38,7 +38,7 @@ class Launcher(Protocol):
     updates: int
     left: int
 
-    def __call__(self, *args: Any, **kwargs: Any) -> None: ...
+    def launch(self, /, stream: Any = None, **params: Any) -> None: ...
     def bind(self, launch: int, set_params: int, graph_exec: int, stream: int) -> None: ...
     def slots(self, slots: list[Slot], keep: Any) -> None: ...
     def value(self, name: str) -> Optional[bytes]: ...

@@ -30,16 +30,16 @@ typedef struct {
 
 typedef struct {
   PyObject_HEAD
-  vectorcallfunc vectorcall;
-  launch_fn launch;
-  set_fn set;
+  launch_fn launch; /* what every launch needs stands together: after the driver's work little is left in the caches */
   void *exec, *stream;
+  unsigned long long launches;
+  int inside; /* calls on the short way that have not returned */
+  char ready, pending;
+  set_fn set;
   PyObject *slow;
   PyObject *keep;
-  unsigned long long launches, updates;
+  unsigned long long updates;
   long long left; /* updates that may still be made the short way; negative: any number */
-  char ready, pending;
-  int inside; /* calls on the short way that have not returned */
   Py_ssize_t count;
   slot_t *slots;
 } Launcher;
@@ -92,12 +92,12 @@ static bool set_values(Launcher *self, PyObject *const *args, PyObject *kwnames,
   return true;
 }
 
-static PyObject *call(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+/* launch(stream=None, **params). A method, not the object itself: interpreters call built-in methods the shortest way. */
+static PyObject *call(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
   Launcher *self = (Launcher *)object;
   Py_ssize_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
   /* A call that sets values waits its turn on the slow path: between setting and launching no other may set. */
-  if (self->ready && PyVectorcall_NARGS(nargsf) == 0 &&
-      (!keywords || (!self->inside && set_values(self, args, kwnames, keywords)))) {
+  if (self->ready && !count && (!keywords || (!self->inside && set_values(self, args, kwnames, keywords)))) {
     int code;
     self->inside++;
     Py_BEGIN_ALLOW_THREADS
@@ -113,7 +113,7 @@ static PyObject *call(PyObject *object, PyObject *const *args, size_t nargsf, Py
     Py_DECREF(failed);
     return result;
   }
-  return PyObject_Vectorcall(self->slow, args, nargsf, kwnames);
+  return PyObject_Vectorcall(self->slow, args, count, kwnames);
 }
 
 static void clear_slots(Launcher *self) {
@@ -130,7 +130,6 @@ static int init(PyObject *object, PyObject *args, PyObject *kwargs) {
   Launcher *self = (Launcher *)object;
   PyObject *slow;
   if (!PyArg_ParseTuple(args, "O", &slow)) return -1;
-  self->vectorcall = call;
   self->left = -1;
   Py_INCREF(slow);
   Py_XSETREF(self->slow, slow);
@@ -232,10 +231,11 @@ static PyMemberDef members[] = {
     {"launches", T_ULONGLONG, offsetof(Launcher, launches), 0, "launches the short way"},
     {"updates", T_ULONGLONG, offsetof(Launcher, updates), 0, "nodes set the short way"},
     {"left", T_LONGLONG, offsetof(Launcher, left), 0, "nodes that may still be set the short way; negative: any number"},
-    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Launcher, vectorcall), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 static PyMethodDef methods[] = {
+    {"launch", (PyCFunction)(void (*)(void))call, METH_FASTCALL | METH_KEYWORDS,
+     "launch($self, /, stream=None, **params)\n--\n\nExecutable.launch, compiled: put one run of the workflow on a stream and return."},
     {"bind", bind, METH_VARARGS, "bind(launch, set, exec, stream): addresses of what to call, and with what"},
     {"slots", set_slots, METH_VARARGS, "slots(list, keep): parameters that can be set the short way"},
     {"value", value, METH_O, "value(name): bytes that a slot holds now, or None"},
@@ -243,11 +243,10 @@ static PyMethodDef methods[] = {
 };
 static PyType_Slot slots[] = {
     {Py_tp_init, (void *)init}, {Py_tp_dealloc, (void *)dealloc}, {Py_tp_members, members}, {Py_tp_methods, methods},
-    {Py_tp_doc, (void *)"Executable.launch(stream=None, **params), compiled: put one run of the workflow on a stream and return."},
-    {Py_tp_call, (void *)PyVectorcall_Call}, {Py_tp_new, (void *)PyType_GenericNew}, {0, NULL},
+    {Py_tp_new, (void *)PyType_GenericNew}, {0, NULL},
 };
 static PyType_Spec spec = {
-    "native.Launcher", sizeof(Launcher), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL, slots,
+    "native.Launcher", sizeof(Launcher), 0, Py_TPFLAGS_DEFAULT, slots,
 };
 
 } // namespace launcher
