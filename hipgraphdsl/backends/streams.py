@@ -215,10 +215,18 @@ class EagerProgram(Program):
         """Return what the last launch made and left."""
         made, self._made = self._made, {}
         with ExitStack() as returned:
-            for pointer in made.values():
-                returned.callback(self.runtime.free_async, pointer, 0)
+            for (scope, array), pointer in made.items():
+                returned.callback(self._return, scope, array, pointer)
         for (scope, array), pointer in self._before.items():
             scope.addresses[array] = pointer
+
+    def _return(self, scope: Scope, array: AllocArray, pointer: int) -> None:
+        """Give memory back on the null stream of its device."""
+        if len(scope.shared.devices) == 1:
+            self.runtime.free_async(pointer, 0)
+            return
+        with self.runtime.using_device(scope.owner(array.as_view())):
+            self.runtime.free_async(pointer, 0)
 
     def change(self, index: int, operation: Operation) -> bool:
         self.operations[index] = operation

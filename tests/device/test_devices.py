@@ -582,6 +582,13 @@ def test_cpu_answers_peer_calls_as_hip_does(cpu: CpuRuntime) -> None:
         cpu.set_device(4)
 
 
+@pytest.mark.parametrize("devices", [1, 2, 4])
+def test_example_finds_its_own_bits_right(cpu: CpuRuntime, devices: int, capsys: pytest.CaptureFixture[str]) -> None:
+    wave = load("06_wave2d_devices")
+    assert wave.main(["--runtime", "cpu", "--devices", str(devices), "--size", "64", "--steps", "40"]) == 0
+    assert (f"The same bits from {devices} devices as from one" in capsys.readouterr().out) == (devices > 1)
+
+
 def test_cpu_memory_knows_its_device(cpu: CpuRuntime) -> None:
     before = [hg.graph_memory("cpu", d).used for d in (0, 1)]
     g = hg.Graph("graphs")
