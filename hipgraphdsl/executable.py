@@ -9,13 +9,13 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NoReturn, Optional, SupportsIndex, Union
 
 import numpy as np
 
-from .arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, Parameter, UnboundValues
+from .arrays import AllocArray, Array, ArrayView, DeviceArray, ExternalArray, HostArray, Parameter, UnboundValues
 from .backends import Program, Scope, SharedHandles, backend_named
 from .backends.callbacks import CapturedArray, HostCalls, captured_call, memory_view
 from .backends.compiled import CompiledPath
@@ -268,18 +268,11 @@ class Executable:
             return self.runtime.using_device(self.device if device is None else device)
         return nullcontext()
 
-    @contextmanager
-    def _returning(self, device: Optional[int] = None) -> Iterator[None]:
-        """Do the same for what returns handles, which it does even if the device cannot be made current."""
-        with ExitStack() as stack:
-            failed: Optional[HipError] = None
-            try:
-                stack.enter_context(self._there(device))
-            except HipError as error:
-                failed = error
-            yield
-        if failed is not None:
-            raise failed
+    def _returning(self, device: Optional[int] = None) -> AbstractContextManager[None]:
+        """Do the same for what returns handles, which it does even where the device cannot be made current."""
+        if self._several_devices:
+            return self.runtime.returning_on(self.device if device is None else device)
+        return nullcontext()
 
     def _open(self) -> None:
         self._require_devices()
@@ -329,9 +322,7 @@ class Executable:
             if name in bind:
                 scope.bound_from[array] = bind[name]
             elif not isinstance(array, AllocArray):
-                memory = self._allocate(prefix + name, array, prefix)
-                self._memory[prefix + name] = memory
-                scope.addresses[array] = memory.pointer
+                scope.addresses[array] = self._allocate(prefix + name, array, prefix)
         for name, parameter in workflow.parameters.items():
             if name in bind:
                 scope.bound_from[parameter] = bind[name]
@@ -355,14 +346,13 @@ class Executable:
                 scope.children[node.name] = self._make_scope(node.workflow, f"{prefix}{node.name}/", scope, node.bind)
         return scope
 
-    def _allocate(self, name: str, array: Array, prefix: str) -> _Memory:
+    def _allocate(self, name: str, array: Array, prefix: str) -> int:
+        """Make the memory of an array on its device and return its address."""
         device = self.device if array.device is None else array.device
-        if device == self.device:
-            return self._allocate_here(name, array, prefix)
-        with self.runtime.using_device(device):
-            memory = self._allocate_here(name, array, prefix)
-        memory.device = device
-        return memory
+        with nullcontext() if device == self.device else self.runtime.using_device(device):
+            memory = self._memory[name] = self._allocate_here(name, array, prefix)
+            memory.device = device
+        return memory.pointer
 
     def _allocate_here(self, name: str, array: Array, prefix: str) -> _Memory:
         runtime = self.runtime
@@ -391,7 +381,6 @@ class Executable:
                 memory = _Memory(array, pointer, runtime.host_unregister if registered else None, array.obj)
             case _:
                 raise DeclarationError(f"array {name!r} is of an unknown kind {array.kind!r}", array=name)
-        memory.device = self.device
         return memory
 
     def _note_users(self, step: Step) -> None:
@@ -756,11 +745,13 @@ class Executable:
         """Return what the addresses and handles of this Executable stand for; `Graph.from_handle` asks it."""
         self._require_open("known")
         found = Known(functions=self._shared.kernels(), events=self._shared.events(), calls=self._hosts.names())
+        several = len(self.plan.devices) > 1
         for name, memory in self._memory.items():
             array = memory.array
             location: Literal["host", "device"] = "host" if array.on_host else "device"
             found.arrays[name] = ExternalArray(
-                name, array.shape, array.dtype, device=array.device, obj=self, pointer=memory.pointer, location=location,
+                name, array.shape, array.dtype, device=memory.device if several else array.device, obj=self,
+                pointer=memory.pointer, location=location,
                 writeable=getattr(array, "writeable", True), lock=False,
             )
         for scope in self._scopes():
@@ -957,19 +948,14 @@ class Executable:
                         f" {', '.join(map(repr, known.bind)) or 'none'}",
                         node=name, field="bind",
                     )
+                self._require_same_devices({}, [child])
                 if child.accesses != known.accesses:
                     self._require_ordered(child, "bind")
                 self._replace_steps({}, [child])
                 return
             step = self._steps[indices[0]]
             new = step.node.changed(**fields)
-            scope = self._scope_of(step)
-            if scope.device_of(new) != scope.device_of(step.node):
-                raise UpdateError(
-                    f"node {name!r}: it runs on device {scope.device_of(step.node)}, and with these arrays it would run on device"
-                    f" {scope.device_of(new)}; the device of a node is fixed when the graph is compiled",
-                    node=name, field=next(iter(fields)),
-                )
+            self._require_same_devices({step.index: step._replace(node=new)}, [])
             if new.accesses != step.node.accesses:
                 if step.path:
                     raise UpdateError(
@@ -1002,6 +988,7 @@ class Executable:
 
     def _replace_steps(self, changes: Mapping[int, Step], children: Sequence[ChildGraphNode] = ()) -> None:
         """Put other steps in place and bind children otherwise, or leave everything as it was."""
+        self._require_same_devices(changes, children)
         steps, workflow, users = list(self._steps), self.workflow, self._users
         scopes = [(self._scope.children[child.name], child) for child in children]
         bound = [scope.bound_from for scope, _ in scopes]
@@ -1045,6 +1032,28 @@ class Executable:
             if begun:
                 self._rebuild()
             raise
+
+    def _require_same_devices(self, changes: Mapping[int, Step], children: Sequence[ChildGraphNode]) -> None:
+        """Refuse nodes that would run on another device than before, where lanes and functions are others."""
+        if len(self.plan.devices) == 1:
+            return
+        moved = []
+        for i, step in changes.items():
+            scope = self._scope_of(step)
+            moved.append((step.name, "", scope.device_of(self._steps[i].node), scope.device_of(step.node)))
+        for child in children:
+            known = self._scope.children[child.name].bound_from
+            outer = {root.name: view for root, view in known.items()}
+            for inner, view in child.bind.items():
+                if isinstance(view, ArrayView):
+                    moved.append((child.name, f" for {inner!r}", self._scope.owner(outer[inner]), self._scope.owner(view)))
+        for name, what, before, after in moved:
+            if before != after:
+                raise UpdateError(
+                    f"node {name!r}: what it is given{what} would move it from device {before} to device {after}; the device of a"
+                    " node is fixed when the graph is compiled",
+                    node=name,
+                )
 
     def _packs_otherwise(self, before: list[Step], changes: Mapping[int, Step], children: Sequence[ChildGraphNode]) -> bool:
         """Return whether other steps than before use arrays of alloc nodes, which may share memory by their uses."""

@@ -361,14 +361,10 @@ class SharedHandles:
                 self._modules[module, device] = (handle, lowered)
 
     def _loaded(self, image: bytes) -> Iterator[tuple[int, int]]:
-        """Load code on every device; yield device and module."""
-        if len(self.devices) == 1:
-            yield self.device, self.runtime.module_load_data(image)
-            return
+        """Load code on every device; yield device and module, to be noted at once."""
         for device in self.devices:
-            with self.runtime.using_device(device):
-                handle = self.runtime.module_load_data(image)
-            yield device, handle
+            with self.runtime.using_device(device) if len(self.devices) > 1 else nullcontext():
+                yield device, self.runtime.module_load_data(image)
 
     def _load_more(self, module: Module, names: Sequence[str]) -> None:
         """Compile kernels of a module that were not asked for when it was loaded."""
@@ -449,11 +445,11 @@ class SharedHandles:
         """Return the handle of an event; all belong to the device that the graph was compiled for."""
         handle = self._events.get(event)
         if handle is None:
-            handle = event.handle
-            if handle is None:
-                with self.runtime.using_device(self.device) if len(self.devices) > 1 else nullcontext():
+            with self.runtime.using_device(self.device) if len(self.devices) > 1 else nullcontext():
+                handle = event.handle
+                if handle is None:
                     handle = self.runtime.shared_event(event.name) if event.shared else self.runtime.event_create(timing=True)
-            self._events[event] = handle
+                self._events[event] = handle
         return handle
 
     def events(self) -> dict[int, Event]:
@@ -485,7 +481,7 @@ class SharedHandles:
 
 
     def _unload(self, device: int, module: int) -> None:
-        with self.runtime.using_device(device) if len(self.devices) > 1 else nullcontext():
+        with self.runtime.returning_on(device) if len(self.devices) > 1 else nullcontext():
             self.runtime.module_unload(module)
 
 

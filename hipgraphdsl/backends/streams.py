@@ -225,7 +225,7 @@ class EagerProgram(Program):
         if len(scope.shared.devices) == 1:
             self.runtime.free_async(pointer, 0)
             return
-        with self.runtime.using_device(scope.owner(array.as_view())):
+        with self.runtime.returning_on(scope.owner(array.as_view())):
             self.runtime.free_async(pointer, 0)
 
     def change(self, index: int, operation: Operation) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NoReturn, Optional, Protocol
@@ -254,6 +254,19 @@ class Runtime(ABC):
             yield
         finally:
             self.set_device(before)
+
+    @contextmanager
+    def returning_on(self, device: int) -> Iterator[None]:
+        """Do the same for what returns handles, which it does even where the device cannot be made current."""
+        with ExitStack() as stack:
+            failed: HipError | None = None
+            try:
+                stack.enter_context(self.using_device(device))
+            except HipError as error:
+                failed = error
+            yield
+        if failed is not None:
+            raise failed
 
     @abstractmethod
     def get_device_name(self, device: int) -> str: ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -296,8 +297,32 @@ def test_parameters_set_enable_and_disable_reach_every_device(runtime: Runtime, 
         exe.enable(scales[1])
         exe.run()
         assert [exe.read(f"x{d}")[5] for d in (0, 1)] == [5.0, 14.0]
-        with pytest.raises(hg.UpdateError, match="device of a node is fixed"):
+        with pytest.raises(hg.UpdateError, match="from device 1 to device 0"):
             exe.set(scales[1], args=(x[0], 7.0, N))
+
+
+def test_update_and_bind_cannot_move_nodes_to_another_device(runtime: Runtime) -> None:
+    def build(order: tuple[int, int]) -> hg.Graph:
+        g = hg.Graph("fixed")
+        child = hg.Graph("child")
+        scale(child, child.device_array("c", shape=N, dtype="float32"), 2.0)
+        x = [g.device_array(f"x{d}", RAMP, device=d) for d in (0, 1)]
+        g.memset(x[order[0]], 1.0, name="fill")
+        g.child(child, bind={"c": x[order[1]]}, name="inside")
+        return g
+
+    with build((0, 1)).compile(runtime=runtime) as exe:
+        exe.run()
+        x0 = exe.workflow.arrays["x0"]
+        with pytest.raises(hg.UpdateError, match=r"'inside': what it is given for 'c' would move it from device 1 to device 0"):
+            exe.set("inside", bind={"c": x0})
+        with pytest.raises(hg.UpdateError):
+            exe.update(build((1, 1)))
+        exe.run()
+        assert np.array_equal(exe.read("x1"), 4 * RAMP)
+        exe.update(build((1, 0)), rebuild=True)
+        exe.run()
+        assert (exe.read("x1") == 1).all()
 
 
 def test_clone_holds_the_values_of_every_device(runtime: Runtime, backend: Backend) -> None:
@@ -435,6 +460,38 @@ def test_recorded_calls_stand_on_their_devices(backend: Backend) -> None:
     assert sorted(set(launches)) == [0, 1]
     assert loads == [0, 1]
     assert recorder.live == {}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_failure_of_any_call_leaves_nothing_behind_on_any_device(backend: Backend) -> None:
+    g = hg.Graph("failing")
+    x = [g.device_array(f"x{d}", RAMP, device=d) for d in (0, 1)]
+    for d in (0, 1):
+        t = g.alloc(f"t{d}", N, "float32", device=d)
+        g.memcpy(t, x[1 - d])
+        scale(g, t, 2.0)
+        g.memcpy(x[d], t)
+        g.free(t)
+    recorder = RecorderRuntime(devices=2)
+    for n in range(1, 1000):
+        recorder.clear()
+        recorder.fail_at(n)
+        exe = None
+        try:
+            exe = g.compile(runtime=recorder, backend=backend, pack=False)
+            exe.run()
+            exe.close()
+        except hg.HipError:
+            if exe is not None:
+                with suppress(hg.HipError):
+                    exe.close()
+        else:
+            if len(recorder.calls) < n:
+                break
+        assert recorder.live == {}, (n, recorder.calls[n - 1])
+        recorder._failures.clear()
+    else:
+        pytest.fail("it never ran through")
 
 
 def test_compile_names_a_device_that_is_not_there() -> None:
