@@ -568,7 +568,7 @@ def test_update_says_that_memory_stays_on_its_device() -> None:
         return g
 
     changes = hg.explain_update(build(0), build(1)).changes
-    assert [(change.field, change.in_place) for change in changes] == [("arrays.x.device", False)]
+    assert {(change.field, change.in_place) for change in changes} == {("device", False), ("arrays.x.device", False)}
 
 
 # -- the CPU's own rules ---------------------------------------------------------------------------------------------------
