@@ -919,7 +919,8 @@ class Executable:
             self._users = {}
             for step in self._steps:
                 self._note_users(step)
-            self.workflow = _with_nodes(workflow, [*children, *(step.node for step in changes.values() if not step.path)])
+            found = {child.name: child for child in children}
+            self.workflow = _with_nodes(workflow, {**found, **{step.name: step.node for step in changes.values()}})
             program = self._program
             if program is not None:
                 self._load_kernels([step.node for step in changes.values()])
@@ -1038,8 +1039,13 @@ class Executable:
                 else:
                     index = self.plan.index[change.node]
                     changes[index] = self._steps[index]._replace(node=node)
-            if explained.changes:
-                self._replace_steps(changes, [child for child in children.values() if isinstance(child, ChildGraphNode)])
+            try:
+                if explained.changes:
+                    self._replace_steps(changes, [child for child in children.values() if isinstance(child, ChildGraphNode)])
+            except UpdateError:
+                if not rebuild:
+                    raise
+                self._become(new)
 
     def _adopted(self, node: Node) -> Node:
         """Return a node of another graph with its arrays and parameters replaced by this one's of the same names."""
@@ -1071,7 +1077,6 @@ class Executable:
         with self._changing:
             twin = Executable.build(self.workflow, self.runtime, self.backend, device=self.device, **self._options)
             try:
-                twin._steps = list(self._steps)  # the same plan, with what was set inside children
                 self._hand_over(twin)
             except BaseException:
                 twin.close()
@@ -1110,7 +1115,7 @@ class Executable:
         if other._program is None:
             if not other._missing:
                 other._rebuild()
-        elif other._disabled or any(a is not b for a, b in zip(other._steps, other.plan.steps)):
+        elif other._disabled:
             other._rebuild()
         else:
             other._apply(bound)
@@ -1400,13 +1405,22 @@ def _modules(workflow: Workflow) -> dict[Module, tuple[list[str], list[str]]]:
     return found
 
 
-def _with_nodes(workflow: Workflow, nodes: list[Node]) -> Workflow:
-    """Return the workflow with nodes of the same names replaced."""
+def _with_nodes(workflow: Workflow, nodes: Mapping[str, Node]) -> Workflow:
+    """Return the workflow with nodes replaced; ``"child/x"`` is a node inside a child."""
     if not nodes:
         return workflow
     replaced = list(workflow.nodes)
-    for node in nodes:
-        replaced[workflow.index[node.name]] = node
+    inside: dict[str, dict[str, Node]] = {}
+    for name, node in nodes.items():
+        head, _, rest = name.partition("/")
+        if rest:
+            inside.setdefault(head, {})[rest] = node
+        else:
+            replaced[workflow.index[name]] = node
+    for name, changed in inside.items():
+        child = replaced[workflow.index[name]]
+        assert isinstance(child, ChildGraphNode)
+        replaced[workflow.index[name]] = child.changed(workflow=_with_nodes(child.workflow, changed))
     return replace(workflow, nodes=tuple(replaced))
 
 

@@ -8,7 +8,7 @@ from typing import Any, Optional, Protocol
 import numpy as np
 
 from .errors import DeclarationError
-from .nodes import AllocNode, CapturedNode, ChildGraphNode, ConditionalNode, EmptyNode, FreeNode, Node
+from .nodes import AllocNode, CapturedNode, ChildGraphNode, ConditionalNode, EmptyNode, FreeNode, KernelNode, Node
 from .workflow import Workflow
 
 __all__ = ["Change", "UpdatePlan", "explain_update"]
@@ -135,11 +135,20 @@ def _fields(old: Node, new: Node, workflow: Workflow) -> list[Change]:
             changes.append(Change(old.name, name, a, b, False, "which names of a child are bound is fixed when it is built"))
         elif foreign:
             changes.append(Change(old.name, name, a, b, False, foreign))
+        elif name == "kernel" and b.module.symbols and b not in _kernels(workflow):
+            reason = f"{b.name!r} was not compiled with the graph, and a second copy of its module would have its own variables"
+            changes.append(Change(old.name, name, a, b, False, reason))
         elif name in ("cooperative", "priority"):
             changes.append(Change(old.name, name, a, b, False, "attributes are fixed when a node is added"))
         else:
             changes.append(Change(old.name, name, a, b, True, ""))
     return changes
+
+
+def _kernels(workflow: Workflow) -> set[Any]:
+    """Return the kernels of a workflow and its children."""
+    found = {node.kernel for node in workflow.nodes if isinstance(node, KernelNode)}
+    return found.union(*(_kernels(node.workflow) for node in workflow.nodes if isinstance(node, ChildGraphNode)))
 
 
 def _key(value: Any) -> Any:
