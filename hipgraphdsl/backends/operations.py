@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any, Final, Optional, Union
+from typing import Any, Final, NamedTuple, Optional, Union
 
 import numpy as np
 
@@ -60,18 +60,21 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """A kernel launch; `values` are packed by `packer` right before the call."""
+class Launch(NamedTuple):
+    """A kernel launch; `packer` places the `packed` arguments right before the call."""
 
     function: int
     grid: Dim3
     block: Dim3
     shared_bytes: int
     packer: ArgumentPacker
-    values: tuple[Any, ...]
+    packed: bytes
     cooperative: bool = False
     priority: Optional[int] = None
+
+    def place(self) -> int:
+        """Write the arguments to memory and return the address of the table of pointers to them."""
+        return self.packer.place(self.packed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -520,7 +523,7 @@ def _launch(node: KernelNode, scope: Scope) -> Launch:
         block = tuple(_axis(axis, scope, node.name, f"block.{i}") for i, axis in enumerate(block))
         if block[0] * block[1] * block[2] > 1024:
             raise DeclarationError(f"node {node.name!r}: a block has at most 1024 threads (got {block})", node=node.name)
-    return Launch(function, grid, block, node.shared_bytes, packer, tuple(values), node.cooperative, node.priority)
+    return Launch(function, grid, block, node.shared_bytes, packer, packer.pack(values), node.cooperative, node.priority)
 
 
 def _packed(parameter: KernelParameter, value: Any, node: KernelNode) -> Any:
@@ -593,7 +596,7 @@ def _copy_by_kernel(node: MemcpyNode, scope: Scope) -> Launch:
     wide = 0 if (dst | src) % 16 else nbytes // 16
     function, packer = scope.shared.built_in("hipgraphdsl_copy")
     blocks = min(_COPY_GRID, -(-max(wide, nbytes - 16 * wide) // _COPY_BLOCK))
-    return Launch(function, (blocks, 1, 1), (_COPY_BLOCK, 1, 1), 0, packer, (dst, src, wide, nbytes - 16 * wide))
+    return Launch(function, (blocks, 1, 1), (_COPY_BLOCK, 1, 1), 0, packer, packer.pack((dst, src, wide, nbytes - 16 * wide)))
 
 
 def _period(element: bytes) -> int:
@@ -647,7 +650,7 @@ def _fill(node: MemsetNode, scope: Scope) -> Union[Fill2D, Launch]:
     total = view.size
     return Launch(
         function, (-(-total // _FILL_BLOCK), 1, 1), (_FILL_BLOCK, 1, 1), 0, packer,
-        (address, total, itemsize, *counts[:3], *strides, *map(int, words)),
+        packer.pack((address, total, itemsize, *counts[:3], *strides, *map(int, words))),
     )
 
 
