@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from places import HERE
 from property.declarations import Declaration, Do, Story, Values, stories
 
@@ -118,18 +118,24 @@ def play(story: Story, runtime: Runtime, backend: Any) -> None:
         exe.close()
 
 
+# To shrink a story may take minutes; what hypothesis would then explain, it finds by tracing every line.
+PHASES = (Phase.explicit, Phase.generate, Phase.shrink)
+
+
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
 @pytest.mark.parametrize("runtime", HERE)
-@settings(max_examples=60)
+@settings(max_examples=50, phases=PHASES)
 @given(story=stories(5, 8))
 def test_every_launch_is_that_of_a_new_graph(runtime: str, backend: Any, story: Story) -> None:
     play(story, hg.open_runtime(runtime), backend)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
 @pytest.mark.parametrize("runtime", HERE)
-@settings(max_examples=600)
+@settings(max_examples=700, phases=PHASES)
 @given(story=stories(9, 25))
 def test_every_launch_in_a_long_life_is_that_of_a_new_graph(runtime: str, backend: Any, story: Story) -> None:
     play(story, hg.open_runtime(runtime), backend)

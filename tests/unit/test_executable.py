@@ -22,6 +22,7 @@ import pytest
 
 import hipgraphdsl as hg
 from hipgraphdsl import executable
+from hipgraphdsl.runtimes import native
 from hipgraphdsl.runtimes.base import MemcpyKind
 from hipgraphdsl.runtimes.cpu import CpuRuntime
 from hipgraphdsl.runtimes.recorder import RecorderRuntime
@@ -687,6 +688,24 @@ def test_launches_of_one_executable_on_two_streams_do_not_run_into_each_other(cp
     finally:
         for stream in streams:
             cpu.stream_destroy(stream)
+
+
+def test_the_compiled_call_path_takes_keywords_of_any_mapping_and_many(cpu: CpuRuntime) -> None:
+    if native.native() is None:
+        pytest.skip("no compiled call path: no Python headers or no compiler")
+    g = hg.Graph("many")
+    y = g.device_array("y", shape=10, dtype="i4")
+    mix = hg.Module(SOURCE)["mix"]
+    for i in range(10):
+        g.kernel(mix, 1, 1, (hg.writes(y[i]), y[i], g.param(f"p{i}", "int32", 0), 1), name=f"k{i}")
+    with g.compile(runtime=cpu) as exe:
+        exe.run()
+        exe.write("y", 0)
+        assert exe._compiled is not None
+        before = exe._compiled.launcher.launches
+        exe.launch(**{"p" + str(i): i for i in range(10)})  # strings that nothing has interned
+        assert exe._compiled.launcher.launches == before + 1
+        assert exe.read("y").tolist() == list(range(10))
 
 
 # -- failures ------------------------------------------------------------------------------------------------------------------

@@ -10,6 +10,8 @@
 
 namespace launcher {
 
+enum { kMostKeywords = 16 }; /* calls with more go the long way */
+
 typedef int (*launch_fn)(void *exec, void *stream);
 typedef int (*set_fn)(void *exec, void *node, const void *params);
 
@@ -45,9 +47,13 @@ typedef struct {
   slot_t *slots;
 } Launcher;
 
+/* Keywords that are written out are interned, so an address mostly tells; those of a mapping may be any string. */
 static slot_t *find(Launcher *self, PyObject *name) {
   for (Py_ssize_t i = 0; i < self->count; ++i)
     if (self->slots[i].name == name) return &self->slots[i];
+  if (PyUnicode_CHECK_INTERNED(name)) return NULL;
+  for (Py_ssize_t i = 0; i < self->count; ++i)
+    if (PyUnicode_Compare(self->slots[i].name, name) == 0) return &self->slots[i];
   return NULL;
 }
 
@@ -79,10 +85,10 @@ static int apply(Launcher *self, slot_t *slot, const char *bytes) {
 
 /* Set the slots that keywords name; false if the slow path must do it, or must report why it cannot be done. */
 static bool set_values(Launcher *self, PyObject *const *args, PyObject *kwnames, Py_ssize_t keywords) {
-  char bytes[4][8], before[4][8];
-  slot_t *changed[4];
+  char bytes[kMostKeywords][8], before[kMostKeywords][8];
+  slot_t *changed[kMostKeywords];
   Py_ssize_t n = 0;
-  if (keywords > 4) return false;
+  if (keywords > kMostKeywords) return false;
   for (Py_ssize_t i = 0; i < keywords; ++i) {
     slot_t *slot = find(self, PyTuple_GET_ITEM(kwnames, i));
     if (!slot || pack(slot->kind, args[i], bytes[n])) return false;
