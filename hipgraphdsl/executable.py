@@ -1277,8 +1277,8 @@ class Executable:
         Parameters
         ----------
         timeout_s : float, optional
-            Give up waiting after so many seconds. Where the runtime can end a launch (the CPU's graphs), it is ended and everything
-            returned; elsewhere the Executable stays open, because the device may still use its memory.
+            Give up waiting after so many seconds. Where the runtime can end a launch (graphs on the CPU), it is ended and
+            everything returned; elsewhere the Executable stays open, because the device may still use its memory.
 
         Raises
         ------
@@ -1346,7 +1346,7 @@ class Executable:
                 returned.callback(program.close)
 
     def _leave(self) -> None:
-        """Close where nobody can act on an endless wait: what does not end is kept, with all that it uses, and a warning is logged."""
+        """Close where nobody could end an endless wait: what does not end is kept with all that it uses, and a warning logged."""
         try:
             self.close(timeout_s=_LEAVE_S)
         except WaitTimeout as error:

@@ -18,8 +18,8 @@ Values = dict[str, npt.NDArray[Any]]
 SHAPE = (2, 3, 6)
 N = 6  # int32 elements of what children and temporaries hold
 ARRAYS: dict[str, tuple[str, tuple[int, ...]]] = {
-    **{name: ("i4", SHAPE) for name in "abhw"},  # on the device, page-locked, pageable
-    **{name: ("i4", (N,)) for name in ("q0", "q1")},  # what the array parameter is bound to
+    **dict.fromkeys("abhw", ("i4", SHAPE)),  # on the device, page-locked, pageable
+    **dict.fromkeys(("q0", "q1"), ("i4", (N,))),  # what the array parameter is bound to
     "s": ("i2", (2, 5)), "c": ("u1", (7,)), "d": ("f8", (2, 4)), "z": ("c16", (3,)), "f": ("?", (5,)), "u": ("u4", (4,)),
 }  # fmt: skip
 DEVICE, KERNEL, HOST, COPIED, FILLED = ("a", "b"), ("a", "b", "h"), ("h", "w"), ("a", "b", "h", "w"), tuple("abhscdzfu")
@@ -46,6 +46,8 @@ extern "C" __global__ void looked_up(int* y, int n) {
 """,
     name="declarations",
 )
+OUTSIDE = np.arange(N, dtype="i4") * 17 + 5
+"""Memory of the user's own, for the array parameter; nothing writes it."""
 Part = tuple[str, str, dict[str, Any]]
 """Suffix of a node's name, method of Graph, and the fields."""
 
@@ -100,9 +102,8 @@ class Do:
             case "temporary":
                 t = arrays.get(f"t_{name}") or hg.Graph().alloc(f"t_{name}", N, "i4").array
                 mixed = {"kernel": MODULE["mix"], "grid": 1, "block": 8, "args": (hg.updates(t), hg.reads(origin), number, N)}
-                return [
-                    ("_fill", "memset", {"dst": t, "value": 1}), ("_mix", "kernel", mixed), ("_out", "memcpy", {"dst": to, "src": t}),
-                ]  # fmt: skip
+                copied = {"dst": to, "src": t}
+                return [("_fill", "memset", {"dst": t, "value": 1}), ("_mix", "kernel", mixed), ("_out", "memcpy", copied)]
             case "events":
                 return [("_record", "record", {"event": self.how[0]}), ("_wait", "wait", {"event": self.how[0]})]
             case "ops":
@@ -130,6 +131,11 @@ class Do:
         """Suffixes of the nodes that may be disabled; without others, memory of the graph would be read unset."""
         found = {"temporary": ("_mix", "_out"), "events": ("_record", "_wait"), "variable": ("",)}
         return found.get(self.kind, ("",))
+
+
+def arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return launch keywords as they are passed."""
+    return {name: OUTSIDE if value == "outside" else value for name, value in given.items()}
 
 
 def called(to: Any, origin: Any, by: int) -> None:
@@ -177,8 +183,8 @@ class Declaration:
 
     def __post_init__(self) -> None:
         for i, (name, (dtype, shape)) in enumerate(ARRAYS.items()):
-            count = int(np.prod(shape))
-            self.values.setdefault(name, ((np.arange(count) * 7 + 3 * i + 1) % (2 if dtype == "?" else 97)).astype(dtype).reshape(shape))
+            count = (np.arange(int(np.prod(shape))) * 7 + 3 * i + 1) % (2 if dtype == "?" else 97)
+            self.values.setdefault(name, count.astype(dtype).reshape(shape))
 
     def graph(self, off: frozenset[str] = frozenset()) -> hg.Graph:
         """Return a new graph that says the same; nodes in `off` are declared as doing nothing."""
@@ -202,7 +208,7 @@ class Declaration:
         with self.graph(frozenset(self.off)).compile(runtime=runtime, backend="serial") as exe:
             for given in launches:
                 known = {**known, **given}
-                exe.launch(**known)
+                exe.launch(**arguments(known))
             self.parameters = known
             return {name: exe.read(name) for name in self.names}
 
@@ -268,7 +274,8 @@ def doing(draw: Any, kind: str | None = None) -> Do:
         dtype, shape = ARRAYS[to]
         values: Any = st.sampled_from(FILLS[dtype])
         counts = tuple(draw(st.integers(1, extent)) for extent in shape)
-        view = ", ".join(_slice(draw, e, n, draw(st.integers(1, max(1, (e - 1) // max(1, n - 1))))) for e, n in zip(shape, counts))
+        steps = [draw(st.integers(1, max(1, (extent - 1) // max(1, n - 1)))) for extent, n in zip(shape, counts)]
+        view = ", ".join(_slice(draw, *one) for one in zip(shape, counts, steps))
         return Do(kind, f"{to}[{view}]", "", draw(st.one_of(values, st.just("k")) if dtype == "i4" else values))
     if kind == "call":
         to, origin = draw(st.permutations(HOST))
@@ -301,11 +308,12 @@ def another(draw: Any, do: Do) -> Do:
 
 
 Action = tuple[Any, ...]
+ACTIONS = ("launch", "set", "disable", "enable", "update", "launch", "set", "clone", "write", "profile", "add", "drop")
 
 
 def _launches(draw: Any) -> list[dict[str, Any]]:
     numbers: dict[str, Any] = {"k": st.integers(-9, 9), "by": st.integers(-9, 9), "blocks": st.integers(1, 4),
-                               "q": st.sampled_from(["q0", "q1"])}  # fmt: skip
+                               "q": st.sampled_from(["q0", "q1", "outside"])}  # fmt: skip
     return [
         {name: draw(numbers[name]) for name in sorted(draw(st.sets(st.sampled_from(sorted(numbers)), max_size=3)))}
         for _ in range(draw(st.integers(1, 3)))
@@ -318,7 +326,7 @@ def actions(draw: Any, nodes: list[Do], count: int) -> list[Action]:
     known = {f"n{i}": do for i, do in enumerate(nodes)}
     found: list[Action] = []
     for _ in range(draw(st.integers(1, count))):
-        what = draw(st.sampled_from(["launch", "set", "disable", "enable", "update", "launch", "set", "clone", "write", "profile", "add", "drop"]))
+        what = draw(st.sampled_from(ACTIONS))
         if what == "launch":
             found.append((what, _launches(draw)))
         elif what == "profile":

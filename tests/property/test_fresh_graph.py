@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import Phase, given, settings
 from places import HERE
-from property.declarations import Declaration, Do, Story, Values, stories
+from property.declarations import Declaration, Do, Story, Values, arguments, stories
 
 import hipgraphdsl as hg
 from hipgraphdsl.runtimes.base import Runtime
@@ -74,11 +74,11 @@ def play(story: Story, runtime: Runtime, backend: Any) -> None:
             match action:
                 case ("launch", launches):
                     for given_ in launches:
-                        exe.launch(**given_)
+                        exe.launch(**arguments(given_))
                     declared.values |= declared.afresh(runtime, launches)
                     require_equal(exe, declared.values, action)
                 case ("profile", launches):
-                    exe.profile(**launches[0])
+                    exe.profile(**arguments(launches[0]))
                     declared.values |= declared.afresh(runtime, launches)
                     require_equal(exe, declared.values, action)
                 case ("write", name, value):
@@ -107,7 +107,7 @@ def play(story: Story, runtime: Runtime, backend: Any) -> None:
                         if which == "go on with the second":
                             exe, twin = twin, exe
                         for given_ in launches:
-                            exe.launch(**given_)
+                            exe.launch(**arguments(given_))
                             twin.launch()
                         before = declared.values
                         declared.values = before | declared.afresh(runtime, launches)
@@ -135,7 +135,7 @@ def test_every_launch_is_that_of_a_new_graph(runtime: str, backend: Any, story: 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
 @pytest.mark.parametrize("runtime", HERE)
-@settings(max_examples=700, phases=PHASES)
+@settings(max_examples=400, phases=PHASES)
 @given(story=stories(9, 25))
 def test_every_launch_in_a_long_life_is_that_of_a_new_graph(runtime: str, backend: Any, story: Story) -> None:
     play(story, hg.open_runtime(runtime), backend)

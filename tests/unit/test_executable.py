@@ -467,6 +467,13 @@ def test_closing_what_cannot_be_ended_says_what_stays_and_may_be_repeated(cpu: C
     exe.close()
 
 
+def fail_inside(exe: hg.Executable, until: Callable[[float], bool] = lambda _: True) -> None:
+    with exe:
+        exe.launch()
+        assert until(60)
+        raise ZeroDivisionError
+
+
 def test_an_exception_leaves_a_block_whose_work_never_ends(
     cpu: CpuRuntime, gate: Gate, concurrent: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -476,10 +483,9 @@ def test_an_exception_leaves_a_block_whose_work_never_ends(
     monkeypatch.setattr(executable, "_left_running", left)
     g = copies()
     g.host(gate, name="gate")
-    with pytest.raises(ZeroDivisionError), g.compile(runtime=cpu, backend=concurrent) as exe:
-        exe.launch()
-        assert gate.entered.wait(60)
-        _ = 1 / 0
+    exe = g.compile(runtime=cpu, backend=concurrent)
+    with pytest.raises(ZeroDivisionError):
+        fail_inside(exe, gate.entered.wait)
     assert left == [exe]
     assert "'copies' has not finished after 0.05 s" in caplog.text
     with pytest.raises(hg.HipGraphError, match="is closed"):
@@ -491,9 +497,8 @@ def test_an_exception_ends_what_the_cpu_can_end(
     cpu: CpuRuntime, semaphore: hg.Semaphore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(executable, "_LEAVE_S", 0.05)
-    with pytest.raises(ZeroDivisionError), waiting(semaphore).compile(runtime=cpu) as exe:
-        exe.launch()
-        _ = 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        fail_inside(waiting(semaphore).compile(runtime=cpu))
     assert "everything has been returned" in caplog.text
     assert executable._left_running == []
 
@@ -888,7 +893,7 @@ def test_an_update_knows_what_was_set_inside_children(cpu: CpuRuntime, backend: 
         exe.set("two/tail", value=6)
         (change,) = hg.explain_update(exe.workflow, parent()).changes
         assert (change.node, change.field, change.in_place) == ("two", "workflow", False)
-        with pytest.raises(hg.UpdateError, match="'two'.*tail"):
+        with pytest.raises(hg.UpdateError, match=r"'two'.*tail"):
             exe.update(parent())
         exe.update(parent(), rebuild=True)
         exe.run()
