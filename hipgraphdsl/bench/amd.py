@@ -217,10 +217,10 @@ def _nodes(result: Result, runtime: AmdRuntime, rounds: int) -> None:
 
         runs = {"lowered": lowered, "away": away, "packed": packed, "away again": away, "bare": bare, "away at last": away}
         times = _in_turns(runs, max(10, rounds // 2))
-        value, note = _beyond(times, "packed", "bare", count)
-        result.add("adding a kernel node beyond the call in C", value, "us", 1.5, note + "; arguments packed")
         value, note = _beyond(times, "lowered", "bare", count)
-        result.add("... by the backend, which resolves names first", value, "us", None, note)
+        result.add("adding a kernel node, its names resolved, beyond the call in C", value, "us", 1.5, note)
+        value, note = _beyond(times, "packed", "bare", count)
+        result.add("... by the runtime's method, arguments packed", value, "us", None, note)
         plan_us = repeat_us(lambda: make_plan(exe.workflow, runtime.target, lanes=1), 5)
         result.add("... planning before it", percentile(plan_us, 50) / count, "us/node")
 

@@ -391,8 +391,9 @@ class FailingCalls:
 def failing(runtime: AmdRuntime, monkeypatch: pytest.MonkeyPatch) -> FailingCalls:
     calls = FailingCalls(runtime._hip)
     monkeypatch.setattr(runtime, "_hip", calls)
-    # The compiled call path takes the addresses of the real functions.
+    # Compiled code takes the addresses of the real functions.
     monkeypatch.setattr(runtime, "launcher", lambda slow: None)
+    monkeypatch.setattr(runtime, "kernel_adder", lambda *_: None)
     return calls
 
 

@@ -204,8 +204,8 @@ def test_an_executable_in_a_cycle_gives_everything_back_when_it_is_collected(
         cycle[0].run()
         cycle.append(cycle)
         closed = weakref.ref(cycle[0]._shared)
+        del cycle
         with pytest.warns(ResourceWarning, match="never closed"):
-            del cycle
             gc.collect()
         assert closed() is None
     assert missed == []
