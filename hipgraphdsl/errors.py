@@ -8,7 +8,7 @@
     |-- RuntimeUnavailable                     no binding, no library or no device; says what to install
     |-- HipError                               a HIP call failed; carries API name, code and node
     |-- UpdateError                            an Executable cannot take a change; carries node and field
-    |-- CallbackError                          a host callback raised; also an instance of what it raised
+    |-- CallbackError                          the function of a host or captured node raised; also an instance of what it raised
     |-- WaitTimeout (also a TimeoutError)      a wait was given up; carries the unfinished nodes
 
 Every message says who, what is wrong, what came and what to do; the parts stand in attributes as well.
@@ -142,7 +142,7 @@ class UpdateError(HipGraphError):
 
 
 class CallbackError(HipGraphError):
-    """A host callback raised an exception.
+    """The user's function of a host or captured node raised an exception.
 
     What is raised is also an instance of the original exception's class wherever Python allows that, so ``except ValueError``
     catches a ValueError of a callback; the original is its ``__cause__``.
@@ -150,15 +150,15 @@ class CallbackError(HipGraphError):
     Attributes
     ----------
     node : str
-        Name of the host node.
+        Name of the node.
     """
 
     node: str
 
     @staticmethod
-    def of(node: str, original: BaseException) -> CallbackError:
-        """Return the error to raise for what the callback of `node` raised."""
-        message = f"host node {node!r}: {type(original).__name__}: {original}"
+    def of(node: str, original: BaseException, kind_of_node: str = "host") -> CallbackError:
+        """Return the error to raise for what the function of `node` raised."""
+        message = f"{kind_of_node} node {node!r}: {type(original).__name__}: {original}"
         error = CallbackError(message)
         kind = type(original)
         if isinstance(original, Exception) and not isinstance(original, HipGraphError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import threading
 import time
@@ -37,6 +38,10 @@ from .workflow import Workflow
 
 __all__ = ["UPDATES_BEFORE_AFRESH", "Executable", "Known", "Stats"]
 
+_log = logging.getLogger(__name__)
+_CLOSE_WARNING_S: Final = 10.0  # between two warnings of a close() that waits
+_LEAVE_S: Final = 10.0  # how long a block that is left by an exception waits for what it has launched
+_ABORT_S: Final = 2.0  # a node that runs when its launch is ended may take so long
 _WAIT_SLICE_S: Final = 0.05  # how long a wait stays out of Python's reach, so how late Ctrl-C may come
 UPDATES_BEFORE_AFRESH: Final = 4096
 """Node updates after which a runtime whose updates keep memory gets a new instance (about 24 MiB at 6 KiB an update)."""
@@ -153,6 +158,8 @@ class Known:
 
 
 _living: weakref.WeakSet[Executable] = weakref.WeakSet()
+_left_running: list[Executable] = []
+"""Executables that were left with work that did not end: what the device may still use stays until the process ends."""
 
 
 def _after_fork() -> None:
@@ -221,6 +228,8 @@ class Executable:
         self._shared.register_captured = captured_call
         self._shared.host_failed = self._hosts.has_failed
         self._attention = True
+        self._torn = False
+        """Whether the graph may hold neither the old nor the new values, because a change and its undoing have failed."""
         self._launch: Callable[[int], None] = self._not_built
         self._depth = 0
         """How often the thread that changes it has entered that section."""
@@ -448,6 +457,7 @@ class Executable:
         self.stats.instantiations += 1
         self.stats.build_us = (time.perf_counter() - started) * 1e6
         self._since_instantiation = 0
+        self._torn = False
         self._launch = self._launch_there if self._several_devices and not program.handle else program.launch
         self._attention = bool(self._missing) or self._forked
         self._bind_compiled()
@@ -513,6 +523,9 @@ class Executable:
         compiled = self._compiled
         assert compiled is not None
         self._note_launches()
+        if compiled.launcher.torn:
+            compiled.launcher.torn = False
+            self._torn = self._attention = True
         if compiled.launcher.left >= 0:
             self._since_instantiation = UPDATES_BEFORE_AFRESH - compiled.launcher.left
         for name, value in compiled.take_back().items():
@@ -801,15 +814,24 @@ class Executable:
                     except BaseException:
                         self._missing = still
                         raise
+                elif self._torn:
+                    self._rebuild()
                 elif changed:
                     self._apply(changed)
             except BaseException:
                 for name in changed:
                     self._bind(name, before[name])
                 if self._program is not None:
-                    self._restore(changed)
+                    self._restore(lambda: self._apply(changed))
                 raise
             self._attention = self._forked
+
+    def prepared(self, /, **params: Any) -> Program:
+        """Bind parameters and build, as `launch` does, and return what would be launched; `verify` runs its steps one by one."""
+        with self._changing:
+            self._prepare(params)
+            assert self._program is not None
+            return self._program
 
     def _parameter_value(self, name: str, value: Any) -> Any:
         found = self._parameters.get(name)
@@ -881,12 +903,14 @@ class Executable:
                 self._rebuild()
                 return
 
-    def _restore(self, names: list[str]) -> None:
-        """Set the nodes back after a failure; what cannot be set back is built afresh."""
-        try:
-            self._apply(names)
-        except HipError:
-            self._rebuild()
+    def _restore(self, undo: Optional[Callable[[], None]] = None) -> None:
+        """Undo a change that has failed, by building afresh where nothing else can; if that fails too, the next launch builds."""
+        for attempt in filter(None, (None if self._torn else undo, self._rebuild)):
+            try:
+                attempt()
+                return
+            except HipError:  # what went wrong first is raised
+                self._torn = self._attention = True
 
     def _withdraw(self) -> None:
         """Say that what the compiled call path was offered no longer holds."""
@@ -1010,7 +1034,8 @@ class Executable:
             self._users = {}
             for step in self._steps:
                 self._note_users(step)
-            self.workflow = _with_nodes(workflow, [*children, *(step.node for step in changes.values() if not step.path)])
+            found = {child.name: child for child in children}
+            self.workflow = _with_nodes(workflow, {**found, **{step.name: step.node for step in changes.values()}})
             program = self._program
             if program is not None:
                 self._load_kernels([step.node for step in changes.values()])
@@ -1030,7 +1055,7 @@ class Executable:
             for (scope, _), outer in zip(scopes, bound):
                 scope.bound_from = outer
             if begun:
-                self._rebuild()
+                self._restore()
             raise
 
     def _require_same_devices(self, changes: Mapping[int, Step], children: Sequence[ChildGraphNode]) -> None:
@@ -1105,10 +1130,13 @@ class Executable:
                         break
             except BaseException:
                 self._disabled = before
-                with suppress(HipError):
-                    for i in done:
-                        program.enable(i, not enabled)
+                self._restore(lambda: self._enable_again(done, not enabled))
                 raise
+
+    def _enable_again(self, indices: list[int], enabled: bool) -> None:
+        assert self._program is not None
+        for i in indices:
+            self._program.enable(i, enabled)
 
     def update(self, graph: HasWorkflow, *, rebuild: bool = False) -> None:
         """Take over what another graph of the same shape does.
@@ -1151,8 +1179,13 @@ class Executable:
                 else:
                     index = self.plan.index[change.node]
                     changes[index] = self._steps[index]._replace(node=node)
-            if explained.changes:
-                self._replace_steps(changes, [child for child in children.values() if isinstance(child, ChildGraphNode)])
+            try:
+                if explained.changes:
+                    self._replace_steps(changes, [child for child in children.values() if isinstance(child, ChildGraphNode)])
+            except UpdateError:
+                if not rebuild:
+                    raise
+                self._become(new)
 
     def _adopted(self, node: Node) -> Node:
         """Return a node of another graph with its arrays and parameters replaced by this one's of the same names."""
@@ -1184,7 +1217,6 @@ class Executable:
         with self._changing:
             twin = Executable.build(self.workflow, self.runtime, self.backend, device=self.device, **self._options)
             try:
-                twin._steps = list(self._steps)  # the same plan, with what was set inside children
                 self._hand_over(twin)
             except BaseException:
                 twin.close()
@@ -1223,7 +1255,7 @@ class Executable:
         if other._program is None:
             if not other._missing:
                 other._rebuild()
-        elif other._disabled or any(a is not b for a, b in zip(other._steps, other.plan.steps)):
+        elif other._disabled:
             other._rebuild()
         else:
             other._apply(bound)
@@ -1248,8 +1280,8 @@ class Executable:
     def _profile(self) -> Timeline:
         runtime = self.runtime
         plan = make_plan(self.workflow, runtime.target, **{**self._options, "inline": True, "pack": False}, device=self.device)
-        by_name = {step.name: i for i, step in enumerate(self._steps)}
-        disabled = frozenset(step.index for step in plan.steps if by_name.get(step.name) in self._disabled)
+        off = [self._steps[i].name for i in self._disabled]
+        disabled = frozenset(step.index for step in plan.steps if _is_in(step.name, off))
         with ExitStack() as returned:
             program = EagerProgram.of(plan, self._scope, runtime, disabled)
             returned.callback(program.close)
@@ -1361,36 +1393,89 @@ class Executable:
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Wait for the device and return everything; a second call does nothing."""
+    def close(self, timeout_s: Optional[float] = None) -> None:
+        """Wait for the device and return everything; a second call does nothing.
+
+        Parameters
+        ----------
+        timeout_s : float, optional
+            Give up waiting after so many seconds. Where the runtime can end a launch (graphs on the CPU), it is ended and
+            everything returned; elsewhere the Executable stays open, because the device may still use its memory.
+
+        Raises
+        ------
+        WaitTimeout
+            When `timeout_s` has passed; says what was not finished, and what stays allocated.
+        """
         with self._changing:
             if self._closed:
                 return
-            self._closed = True
-            self._attention = True
-            self._launch = self._not_built
             if self._forked:  # the handles belong to the parent
+                self._closed = True
                 return
+            cut = self._wait_to_close(timeout_s)
+            self._return_everything()
+            if cut is not None:
+                raise cut
+
+    def _wait_to_close(self, timeout_s: Optional[float]) -> Optional[WaitTimeout]:
+        """Wait until nothing runs; return the error of a wait after which the work was ended, and raise it if it could not be."""
+        began = time.monotonic()
+        while True:
+            slice_s = _CLOSE_WARNING_S if timeout_s is None else timeout_s
             try:
-                self._wait(None)
+                self._wait(slice_s)
+                return None
+            except WaitTimeout as error:
+                if timeout_s is None:
+                    waited = time.monotonic() - began
+                    said = _unfinished_text(error.unfinished)
+                    _log.warning("graph %r: close() has waited %.0f s for what it launched%s", self.workflow.name, waited, said)
+                    continue
+                if self._program is not None and self._program.abort():
+                    with suppress(WaitTimeout, HipError):  # that it was ended is no news
+                        self._wait(_ABORT_S)
+                    if not self._pending:
+                        return WaitTimeout(f"{error}; it was ended, and everything has been returned", error.unfinished)
+                raise WaitTimeout(
+                    f"{error}; the Executable is still open, with {self.stats.device_bytes} bytes of device memory and"
+                    f" {self.stats.host_bytes} of host memory: let the work end and close it again",
+                    error.unfinished,
+                ) from None
             except HipError:  # a launch that failed has finished; what it says was for synchronize
                 self._pending.clear()
-            program, self._program = self._program, None
-            for device, block in self._blocks.items():
-                self._memory[f"/packed/{device}"] = replace(block, release=self.runtime.free)
-            self._blocks = {}
-            memories = [*self._memory.values(), *(memory for kept in self._kept.values() for memory in kept.values())]
-            self._memory, self._kept = {}, {}
-            with self._returning(), ExitStack() as returned:  # in reverse, and all of them, even if one call fails
-                if self._stream:
-                    returned.callback(self.runtime.stream_destroy, self._stream)
-                for memory in memories:
-                    if memory.release is not None:
-                        returned.callback(self._release, memory)
-                returned.callback(self._shared.close)
-                returned.callback(self._hosts.close)
-                if program is not None:
-                    returned.callback(program.close)
+                return None
+
+    def _return_everything(self) -> None:
+        self._closed = True
+        self._attention = True
+        self._launch = self._not_built
+        program, self._program = self._program, None
+        for device, block in self._blocks.items():
+            self._memory[f"/packed/{device}"] = replace(block, release=self.runtime.free)
+        self._blocks = {}
+        memories = [*self._memory.values(), *(memory for kept in self._kept.values() for memory in kept.values())]
+        self._memory, self._kept = {}, {}
+        with self._returning(), ExitStack() as returned:  # in reverse, and all of them, even if one call fails
+            if self._stream:
+                returned.callback(self.runtime.stream_destroy, self._stream)
+            for memory in memories:
+                if memory.release is not None:
+                    returned.callback(self._release, memory)
+            returned.callback(self._shared.close)
+            returned.callback(self._hosts.close)
+            if program is not None:
+                returned.callback(program.close)
+
+    def _leave(self) -> None:
+        """Close where nobody could end an endless wait: what does not end is kept with all that it uses, and a warning logged."""
+        try:
+            self.close(timeout_s=_LEAVE_S)
+        except WaitTimeout as error:
+            if not self._closed:
+                self._closed = True
+                _left_running.append(self)
+            _log.warning("%s", error)
 
     def _release(self, memory: _Memory) -> None:
         assert memory.release is not None
@@ -1400,13 +1485,16 @@ class Executable:
     def __enter__(self) -> Executable:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: Optional[type[BaseException]], *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:  # an exception is on its way, and whoever waits for it must get it
+            self._leave()
 
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):
             warnings.warn(f"{self!r} was never closed; use it as a context manager", ResourceWarning, stacklevel=2)
-            self.close()
+            self._leave()
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an Executable holds device handles and cannot be pickled; pickle graph.to_json() and compile again")
@@ -1455,7 +1543,7 @@ class Executable:
             step._replace(node=known[step.name]) if known.get(step.name, step.node) is not step.node else step
             for step in self.plan.steps
         ]
-        self._disabled = {step.index for step in self.plan.steps if any(f"{step.name}/".startswith(f"{name}/") for name in off)}
+        self._disabled = {step.index for step in self.plan.steps if _is_in(step.name, off)}
         self._users = {}
         for step in self._steps:
             self._note_users(step)
@@ -1565,6 +1653,11 @@ def _node_at(workflow: Workflow, name: str) -> Optional[Node]:
     return _node_at(node.workflow, rest) if isinstance(node, ChildGraphNode) else None
 
 
+def _is_in(name: str, nodes: Sequence[str]) -> bool:
+    """Return whether a node is one of those named, or inside one."""
+    return any(f"{name}/".startswith(f"{node}/") for node in nodes)
+
+
 def _modules(workflow: Workflow) -> dict[Module, tuple[list[str], list[str]]]:
     """Return the kernels and symbols that the workflow needs of each module."""
     found: dict[Module, tuple[list[str], list[str]]] = {}
@@ -1592,13 +1685,22 @@ def _modules(workflow: Workflow) -> dict[Module, tuple[list[str], list[str]]]:
     return found
 
 
-def _with_nodes(workflow: Workflow, nodes: list[Node]) -> Workflow:
-    """Return the workflow with nodes of the same names replaced."""
+def _with_nodes(workflow: Workflow, nodes: Mapping[str, Node]) -> Workflow:
+    """Return the workflow with nodes replaced; ``"child/x"`` is a node inside a child."""
     if not nodes:
         return workflow
     replaced = list(workflow.nodes)
-    for node in nodes:
-        replaced[workflow.index[node.name]] = node
+    inside: dict[str, dict[str, Node]] = {}
+    for name, node in nodes.items():
+        head, _, rest = name.partition("/")
+        if rest:
+            inside.setdefault(head, {})[rest] = node
+        else:
+            replaced[workflow.index[name]] = node
+    for name, changed in inside.items():
+        child = replaced[workflow.index[name]]
+        assert isinstance(child, ChildGraphNode)
+        replaced[workflow.index[name]] = child.changed(workflow=_with_nodes(child.workflow, changed))
     return replace(workflow, nodes=tuple(replaced))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from .arrays import ArrayView
 from .errors import DeclarationError
-from .nodes import AllocNode, CapturedNode, ChildGraphNode, ConditionalNode, EmptyNode, FreeNode, Node
+from .nodes import AllocNode, CapturedNode, ChildGraphNode, ConditionalNode, EmptyNode, FreeNode, KernelNode, Node
 from .placement import device_of
 from .workflow import Workflow
 
@@ -122,10 +122,10 @@ def explain_update(old: HasWorkflow, new: HasWorkflow) -> UpdatePlan:
 
 def _moves(old: Node, new: Node) -> list[Change]:
     """Return that a node would run on another device, because of the arrays that it is given now."""
-    places = [_placed(old), _placed(new)]
-    if places[0] == places[1] or getattr(old, "device", None) != getattr(new, "device", None):
+    before, after = _placed(old), _placed(new)
+    if before == after or getattr(old, "device", None) != getattr(new, "device", None):
         return []  # that its own `device` is another, its fields say
-    return [Change(old.name, "device", *places, False, "the device of a node is fixed when it is added")]
+    return [Change(old.name, "device", before, after, False, "the device of a node is fixed when it is added")]
 
 
 def _placed(node: Node) -> Any:
@@ -164,11 +164,20 @@ def _fields(old: Node, new: Node, workflow: Workflow) -> list[Change]:
             changes.append(Change(old.name, name, a, b, False, "the device of a node is fixed when it is added"))
         elif foreign:
             changes.append(Change(old.name, name, a, b, False, foreign))
+        elif name == "kernel" and b.module.symbols and b not in _kernels(workflow):
+            reason = f"{b.name!r} was not compiled with the graph, and a second copy of its module would have its own variables"
+            changes.append(Change(old.name, name, a, b, False, reason))
         elif name in ("cooperative", "priority"):
             changes.append(Change(old.name, name, a, b, False, "attributes are fixed when a node is added"))
         else:
             changes.append(Change(old.name, name, a, b, True, ""))
     return changes
+
+
+def _kernels(workflow: Workflow) -> set[Any]:
+    """Return the kernels of a workflow and its children."""
+    found = {node.kernel for node in workflow.nodes if isinstance(node, KernelNode)}
+    return found.union(*(_kernels(node.workflow) for node in workflow.nodes if isinstance(node, ChildGraphNode)))
 
 
 def _key(value: Any) -> Any:

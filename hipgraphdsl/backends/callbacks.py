@@ -11,7 +11,7 @@ from typing import Any, Final, Optional
 import numpy as np
 
 from ..arrays import Access, Array, ArrayView, Parameter
-from ..errors import CallbackError, DeclarationError
+from ..errors import CallbackError, DeclarationError, HipError
 from ..nodes import CapturedNode, ForeignFunction, HostNode, UnboundCallback
 from ..runtimes.base import Runtime
 from .dlpack import capsule
@@ -245,6 +245,11 @@ def captured_call(name: str, node: CapturedNode, scope: Scope) -> Callable[[int]
             args.append(scope.value(arg) if isinstance(arg, Parameter) else arg)
 
     def call(stream: int) -> None:
-        node.fn(CapturedStream(stream, scope.runtime), *args)
+        try:
+            node.fn(CapturedStream(stream, scope.runtime), *args)
+        except HipError:  # gets the node's name where every call of HIP does
+            raise
+        except Exception as error:
+            raise CallbackError.of(name, error, "captured") from error
 
     return call

@@ -81,6 +81,10 @@ class Program(ABC):
         """Return the names of nodes that a running launch has not finished, where the runtime can tell."""
         return ()
 
+    def abort(self) -> bool:
+        """Start no more nodes of launches in flight; return False where the platform cannot."""
+        return False
+
     @abstractmethod
     def close(self) -> None:
         """Return every handle; the device must have finished."""
@@ -206,6 +210,9 @@ class GraphProgram(Program):
     def unfinished(self) -> tuple[str, ...]:
         names = {node: step.name for node, step in zip(self.nodes, self.steps)}
         return tuple(names[node] for node in self.runtime.graph_exec_unfinished(self.handle) if node in names)
+
+    def abort(self) -> bool:
+        return self.runtime.graph_exec_abort(self.handle)
 
     def close(self) -> None:
         handle, self.handle = self.handle, 0

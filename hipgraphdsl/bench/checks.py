@@ -9,13 +9,12 @@ workflow counts when some topological order gives other bytes (all orders up to 
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Optional
+from typing import Any, Final, Optional
 
 import numpy as np
 
@@ -30,6 +29,7 @@ from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
 from ..verify import Laboratory, topological_order, verify
 from ..workflow import Ancestors, Workflow
+from .measure import Column, Sheet, add_output_arguments, finish
 
 __all__ = ["Mutant", "Result", "add_arguments", "corpus", "judge", "main", "mutants", "run"]
 
@@ -597,6 +597,15 @@ def _orders(deps: Sequence[Sequence[int]], most: int) -> Iterator[tuple[int, ...
     yield from extend(()) if most >= _MOST_ORDERS else islice(extend(()), most)
 
 
+_COUNTS: Final = (
+    ("made", "made", "mutants"),
+    ("harmful", "harmful", "mutants that can change a result"),
+    ("by_check", "found by check", "harmful mutants that check finds"),
+    ("by_verify", "found by verify", "harmful mutants that verify finds"),
+    ("missed", "missed", "harmful mutants that neither finds"),
+)
+
+
 @dataclass
 class Result:
     """Counts, by kind of fault.
@@ -625,17 +634,18 @@ class Result:
     not_found: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
-    def __str__(self) -> str:
-        columns = ("made", "harmful", "by_check", "by_verify", "missed")
-        heads = ("made", "harmful", "found by check", "found by verify", "missed")
-        lines = [f"| fault | {' | '.join(heads)} |", "|---|" + "---:|" * len(heads)]
+    def sheet(self) -> Sheet:
+        """Return a table with a row for each kind of fault."""
+        sheet = Sheet("checks", (Column("fault", "fault"), *(Column(key, title, meaning) for key, title, meaning in _COUNTS)))
         for kind in self.made:
-            lines.append(f"| {kind} | " + " | ".join(str(getattr(self, c).get(kind, 0)) for c in columns) + " |")
-        lines.append("| all | " + " | ".join(str(sum(getattr(self, c).values())) for c in columns) + " |")
-        lines.append(f"\n{self.workflows} correct workflows, {len(self.false_alarms)} false alarms; {self.seconds:.0f} s")
-        lines += [f"  false alarm: {text}" for text in self.false_alarms]
-        lines += [f"  missed: {text}" for text in self.not_found]
-        return "\n".join(lines)
+            sheet.rows.append({"fault": kind, **{key: getattr(self, key).get(kind, 0) for key, _, _ in _COUNTS}})
+        sheet.rows.append({"fault": "all", "group": "all", **{key: sum(getattr(self, key).values()) for key, _, _ in _COUNTS}})
+        sheet.notes.append(
+            f"{self.workflows} correct workflows, {len(self.false_alarms)} false alarms; {self.seconds:.0f} s"
+        )
+        sheet.notes += [f"false alarm: {text}" for text in self.false_alarms]
+        sheet.notes += [f"missed: {text}" for text in self.not_found]
+        return sheet
 
 
 def run(progress: Callable[[str], None] = lambda _: None, *, runtime: str = "cpu", most: Optional[int] = None) -> Result:
@@ -697,7 +707,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``hipgraphdsl bench checks``."""
     parser.add_argument("--runtime", default="cpu", help="(default: cpu)")
     parser.add_argument("--most", type=int, default=None, metavar="N", help="mutants of each workflow (default: all)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_output_arguments(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -706,5 +716,5 @@ def main(arguments: argparse.Namespace) -> int:
 
     with Console(stderr=True).status("checks") as status:
         result = run(lambda name: status.update(f"checks: {name}"), runtime=arguments.runtime, most=arguments.most)
-    print(json.dumps(asdict(result), indent=1) if arguments.json else result)
+    finish(result.sheet(), arguments)
     return 1 if result.not_found or result.false_alarms else 0

@@ -679,5 +679,9 @@ class Runtime(ABC):
         """Return the nodes (of the graph that was instantiated) that a running launch has not finished, if known."""
         return ()
 
+    def graph_exec_abort(self, graph_exec: int) -> bool:
+        """Start no more nodes of what is in flight; return False where the platform cannot."""
+        return False
+
     def close(self) -> None:
         """Return what the runtime itself holds; it is opened once per process and device, and kept."""

@@ -132,13 +132,12 @@ class Laboratory:
 
     def reference(self, params: dict[str, Any]) -> State:
         """Run once by the serial backend, with its parameters, and return the values of all visible memory."""
-        executable = self.executable
-        self._look(executable._scope)
-        self.start = self.state()
-        executable.run(**params)
-        program = executable._program
+        program = self.executable.prepared(**params)
         assert isinstance(program, SerialProgram)
         self.program: SerialProgram = program
+        self._look(program.scope)
+        self.start = self.state()
+        self.executable.run()
         return self.run()
 
     def _look(self, top: Scope) -> None:

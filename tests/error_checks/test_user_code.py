@@ -96,8 +96,11 @@ def test_a_capture_that_goes_wrong_is_ended_and_the_process_goes_on(
     g.captured(fn, name="wrong", after=["before"])
     runtime.left = ()
     if fn is _raises:
-        with pytest.raises(RuntimeError, match="no library"):
+        with pytest.raises(RuntimeError, match="captured node 'wrong': RuntimeError: no library") as raised:
             g.compile(runtime=runtime, backend=graph_backend)
+        assert isinstance(raised.value, hg.CallbackError)
+        assert raised.value.node == "wrong"
+        assert type(raised.value.__cause__) is RuntimeError
     else:
         with pytest.raises(hg.HipError) as caught:
             g.compile(runtime=runtime, backend=graph_backend)
@@ -126,7 +129,7 @@ def test_a_function_that_fails_at_launch_leaves_the_executable_usable(g: hg.Grap
     g.captured(issue, name="wrong")
     g.memset(g.arrays["d"], 4, after=["wrong"])
     with g.compile(runtime="cpu", backend=backend) as exe:
-        with pytest.raises(RuntimeError, match="no library"):
+        with pytest.raises(RuntimeError, match="captured node 'wrong': RuntimeError: no library"):
             exe.launch()
         exe.synchronize()
         fail[0] = False

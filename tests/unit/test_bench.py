@@ -14,7 +14,7 @@ import pytest
 
 import hipgraphdsl as hg
 from hipgraphdsl import measuring
-from hipgraphdsl.bench import advise, calibrate, lanes, launch, measure, overlap, peers
+from hipgraphdsl.bench import advise, calibrate, checks, lanes, launch, measure, overlap, peers
 from hipgraphdsl.bench.shapes import chain, decode, wave
 from hipgraphdsl.cli import main
 from hipgraphdsl.target import CostModel, Target, calibrated, store_costs
@@ -377,3 +377,15 @@ def test_lanes_that_cannot_be_measured_are_auto_with_the_reason(declare: Any, re
     assert chosen == "auto"
     assert reason in why
     assert reason in caplog.text
+
+
+def test_checks_are_written_as_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = checks.Result(3, {"edge removed": 5}, {"edge removed": 4}, {"edge removed": 3}, {"edge removed": 4})
+    monkeypatch.setattr(checks, "run", lambda *_, **__: result)
+    table, data = tmp_path / "checks.md", tmp_path / "checks.json"
+    assert main(["bench", "checks", "--markdown", str(table), "-o", str(data)]) == 0
+    assert "| edge removed | 5 | 4 | 3 | 4 | 0 |" in table.read_text()
+    assert "3 correct workflows, 0 false alarms" in table.read_text()
+    assert json.loads(data.read_text())["rows"][1] == {
+        "fault": "all", "group": "all", "made": 5, "harmful": 4, "by_check": 3, "by_verify": 4, "missed": 0
+    }  # fmt: skip

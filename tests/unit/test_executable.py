@@ -21,6 +21,8 @@ import numpy as np
 import pytest
 
 import hipgraphdsl as hg
+from hipgraphdsl import executable
+from hipgraphdsl.runtimes import native
 from hipgraphdsl.runtimes.base import MemcpyKind
 from hipgraphdsl.runtimes.cpu import CpuRuntime
 from hipgraphdsl.runtimes.recorder import RecorderRuntime
@@ -419,6 +421,106 @@ def test_a_timeout_of_streams_lets_the_work_go_on(cpu: CpuRuntime, gate: Gate) -
         exe.synchronize()
 
 
+def waiting(semaphore: hg.Semaphore) -> hg.Graph:
+    """A graph that ends when the semaphore has been signalled."""
+    g = copies()
+    g.wait_semaphore(semaphore, 1, name="never", after=["copy"])
+    g.memset(g.arrays["y"], 9, name="late", after=["never"])
+    return g
+
+
+@pytest.fixture
+def semaphore(cpu: CpuRuntime) -> Iterator[hg.Semaphore]:
+    made = hg.Semaphore("s", cpu.semaphore_create())
+    yield made
+    assert made.handle is not None
+    cpu.semaphore_destroy(made.handle)
+
+
+@pytest.mark.parametrize("graph_backend", ["explicit", "capture"])
+def test_closing_with_a_timeout_ends_work_that_would_never_end(
+    cpu: CpuRuntime, semaphore: hg.Semaphore, graph_backend: Any
+) -> None:
+    exe = waiting(semaphore).compile(runtime=cpu, backend=graph_backend)
+    exe.launch()
+    with pytest.raises(hg.WaitTimeout, match=r"'copies' has not finished after 0.05 s; .*'never'.*it was ended") as caught:
+        exe.close(timeout_s=0.05)
+    assert set(caught.value.unfinished) == {"never", "late"}
+    exe.close()
+    with pytest.raises(hg.HipGraphError, match="is closed"):
+        exe.launch()
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture", "streams"])
+def test_closing_what_cannot_be_ended_says_what_stays_and_may_be_repeated(cpu: CpuRuntime, gate: Gate, backend: Any) -> None:
+    g = copies()
+    g.host(gate, name="gate")
+    exe = g.compile(runtime=cpu, backend=backend)
+    exe.launch()
+    assert gate.entered.wait(60)
+    with pytest.raises(hg.WaitTimeout, match=r"still open, with 16 bytes of device memory and 16 of host memory"):
+        exe.close(timeout_s=0.05)
+    gate.opened.set()
+    if backend == "streams":
+        assert exe.read("y").tolist() == [0, 1, 2, 3]
+    exe.close(timeout_s=60)
+    exe.close()
+
+
+def fail_inside(exe: hg.Executable, until: Callable[[float], bool] = lambda _: True) -> None:
+    with exe:
+        exe.launch()
+        assert until(60)
+        raise ZeroDivisionError
+
+
+def test_an_exception_leaves_a_block_whose_work_never_ends(
+    cpu: CpuRuntime, gate: Gate, concurrent: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(executable, "_LEAVE_S", 0.05)
+    monkeypatch.setattr(executable, "_ABORT_S", 0.05)
+    left: list[hg.Executable] = []
+    monkeypatch.setattr(executable, "_left_running", left)
+    g = copies()
+    g.host(gate, name="gate")
+    exe = g.compile(runtime=cpu, backend=concurrent)
+    with pytest.raises(ZeroDivisionError):
+        fail_inside(exe, gate.entered.wait)
+    assert left == [exe]
+    assert "'copies' has not finished after 0.05 s" in caplog.text
+    with pytest.raises(hg.HipGraphError, match="is closed"):
+        exe.synchronize()
+    gate.opened.set()
+
+
+def test_an_exception_ends_what_the_cpu_can_end(
+    cpu: CpuRuntime, semaphore: hg.Semaphore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(executable, "_LEAVE_S", 0.05)
+    with pytest.raises(ZeroDivisionError):
+        fail_inside(waiting(semaphore).compile(runtime=cpu))
+    assert "everything has been returned" in caplog.text
+    assert executable._left_running == []
+
+
+def test_closing_says_what_it_waits_for(
+    cpu: CpuRuntime, gate: Gate, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(executable, "_CLOSE_WARNING_S", 0.02)
+    g = copies()
+    g.host(gate, name="gate")
+    exe = g.compile(runtime=cpu)
+    exe.launch()
+    assert gate.entered.wait(60)
+    thread = threading.Thread(target=exe.close)
+    thread.start()
+    while "close() has waited" not in caplog.text:
+        time.sleep(0.01)
+    assert "not finished: 'gate'" in caplog.text
+    gate.opened.set()
+    thread.join()
+
+
 _INTERRUPTED = """
 import signal, sys, threading, time
 import hipgraphdsl as hg
@@ -593,6 +695,24 @@ def test_launches_of_one_executable_on_two_streams_do_not_run_into_each_other(cp
             cpu.stream_destroy(stream)
 
 
+def test_the_compiled_call_path_takes_keywords_of_any_mapping_and_many(cpu: CpuRuntime) -> None:
+    if native.native() is None:
+        pytest.skip("no compiled call path: no Python headers or no compiler")
+    g = hg.Graph("many")
+    y = g.device_array("y", shape=10, dtype="i4")
+    mix = hg.Module(SOURCE)["mix"]
+    for i in range(10):
+        g.kernel(mix, 1, 1, (hg.writes(y[i]), y[i], g.param(f"p{i}", "int32", 0), 1), name=f"k{i}")
+    with g.compile(runtime=cpu) as exe:
+        exe.run()
+        exe.write("y", 0)
+        assert exe._compiled is not None
+        before = exe._compiled.launcher.launches
+        exe.launch(**{"p" + str(i): i for i in range(10)})  # strings that nothing has interned
+        assert exe._compiled.launcher.launches == before + 1
+        assert exe.read("y").tolist() == list(range(10))
+
+
 # -- failures ------------------------------------------------------------------------------------------------------------------
 
 
@@ -751,6 +871,52 @@ def test_nodes_inside_children_are_set_and_disabled_by_their_full_names(cpu: Cpu
         exe.set("one", bind={"x": exe.workflow.arrays["y"][0], "v": 9})
         exe.run(w=2)
         assert exe.read("y").tolist() == [[9, 9, 8, 8], [3, 3, 6, 6]]
+
+
+def test_profile_runs_what_was_set_and_not_what_was_disabled_inside_children(cpu: CpuRuntime, backend: Any) -> None:
+    with parent().compile(runtime=cpu, backend=backend) as exe:
+        exe.disable("one")
+        exe.set("two/tail", value=6)
+        exe.profile()
+        assert exe.read("y").tolist() == [[0, 0, 0, 0], [3, 3, 6, 6]]
+
+
+def test_disabled_children_do_nothing_in_a_profile(cpu: CpuRuntime, backend: Any) -> None:
+    with parent().compile(runtime=cpu, backend=backend) as exe:
+        exe.disable("one")
+        assert {span.name for span in exe.profile().spans} >= {"two/set", "two/tail"}
+        assert exe.read("y").tolist() == [[0, 0, 0, 0], [3, 3, 8, 8]]
+
+
+def test_an_update_knows_what_was_set_inside_children(cpu: CpuRuntime, backend: Any) -> None:
+    with parent().compile(runtime=cpu, backend=backend) as exe:
+        exe.set("two/tail", value=6)
+        (change,) = hg.explain_update(exe.workflow, parent()).changes
+        assert (change.node, change.field, change.in_place) == ("two", "workflow", False)
+        with pytest.raises(hg.UpdateError, match=r"'two'.*tail"):
+            exe.update(parent())
+        exe.update(parent(), rebuild=True)
+        exe.run()
+        assert exe.read("y").tolist() == [[4, 4, 8, 8], [3, 3, 8, 8]]
+
+
+def test_a_kernel_beside_variables_that_was_not_compiled_asks_for_building_afresh(cpu: CpuRuntime, backend: Any) -> None:
+    source = "__device__ int last; " + SOURCE + SOURCE.replace("mix", "other").replace("31", "5")
+
+    def make(kernel: str) -> hg.Graph:
+        g = hg.Graph("variables")
+        x = g.device_array("x", np.ones(4, "i4"))
+        g.kernel(hg.Module(source)[kernel], 1, 4, (hg.updates(x), hg.reads(x), 0, 4), name="k")
+        return g
+
+    with make("mix").compile(runtime=cpu, backend=backend) as exe:
+        (change,) = hg.explain_update(exe.workflow, make("other")).changes
+        assert (change.field, change.in_place) == ("kernel", False)
+        with pytest.raises(hg.UpdateError, match=r"'other' was not compiled.*rebuild=True"):
+            exe.update(make("other"))
+        exe.update(make("other"), rebuild=True)
+        exe.run()
+        assert exe.read("x").tolist() == [12] * 4
 
 
 def test_what_a_child_holds_cannot_be_set_by_the_parent(cpu: CpuRuntime, backend: Any) -> None:

@@ -234,9 +234,10 @@ class CpuRuntime(HipAbiRuntime):
         self._extension("hgcpuGraphExecUnfinished", graph_exec, nodes, byref(count))
         return tuple(node for node in nodes[: count.value] if node)
 
-    def graph_exec_abort(self, graph_exec: int) -> None:
+    def graph_exec_abort(self, graph_exec: int) -> bool:
         """Start no more nodes of what is in flight; the stream's next synchronize raises hipErrorLaunchFailure."""
         self._extension("hgcpuGraphExecAbort", graph_exec)
+        return True
 
     def set_device_count(self, count: int) -> None:
         """Choose how many devices there are from now on, 1 to 16, none with access to another's memory.

@@ -33,6 +33,7 @@ class Launcher(Protocol):
 
     ready: bool
     pending: bool
+    torn: bool
     inside: int
     launches: int
     updates: int

@@ -10,6 +10,8 @@
 
 namespace launcher {
 
+enum { kMostKeywords = 16 }; /* calls with more go the long way */
+
 typedef int (*launch_fn)(void *exec, void *stream);
 typedef int (*set_fn)(void *exec, void *node, const void *params);
 
@@ -35,6 +37,7 @@ typedef struct {
   unsigned long long launches;
   int inside; /* calls on the short way that have not returned */
   char ready, pending;
+  char torn; /* a value could be neither set nor set back */
   set_fn set;
   PyObject *slow;
   PyObject *keep;
@@ -44,10 +47,24 @@ typedef struct {
   slot_t *slots;
 } Launcher;
 
+/* Keywords that are written out are interned, so an address mostly tells; those of a mapping may be any string. */
 static slot_t *find(Launcher *self, PyObject *name) {
   for (Py_ssize_t i = 0; i < self->count; ++i)
     if (self->slots[i].name == name) return &self->slots[i];
+  if (PyUnicode_CHECK_INTERNED(name)) return NULL;
+  for (Py_ssize_t i = 0; i < self->count; ++i)
+    if (PyUnicode_Compare(self->slots[i].name, name) == 0) return &self->slots[i];
   return NULL;
+}
+
+/* Set the first `count` uses of a slot to what it held before; where that fails the graph is torn. */
+static void set_back(Launcher *self, slot_t *slot, Py_ssize_t count, const char *before) {
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    use_t *use = &slot->uses[i];
+    memcpy(use->value, before, slot->size);
+    if (self->set(self->exec, use->node, use->params)) self->torn = 1;
+  }
+  memmove(slot->value, before, slot->size);
 }
 
 /* Set every use of a slot to `bytes`. Returns HIP's code; on failure what was set before is set back. */
@@ -57,11 +74,7 @@ static int apply(Launcher *self, slot_t *slot, const char *bytes) {
     memcpy(use->value, bytes, slot->size);
     int code = self->set(self->exec, use->node, use->params);
     if (code) {
-      for (; i >= 0; --i) {
-        use = &slot->uses[i];
-        memcpy(use->value, slot->value, slot->size);
-        self->set(self->exec, use->node, use->params);
-      }
+      set_back(self, slot, i + 1, slot->value);
       return code;
     }
     self->updates++;
@@ -72,10 +85,10 @@ static int apply(Launcher *self, slot_t *slot, const char *bytes) {
 
 /* Set the slots that keywords name; false if the slow path must do it, or must report why it cannot be done. */
 static bool set_values(Launcher *self, PyObject *const *args, PyObject *kwnames, Py_ssize_t keywords) {
-  char bytes[4][8];
-  slot_t *changed[4];
+  char bytes[kMostKeywords][8], before[kMostKeywords][8];
+  slot_t *changed[kMostKeywords];
   Py_ssize_t n = 0;
-  if (keywords > 4) return false;
+  if (keywords > kMostKeywords) return false;
   for (Py_ssize_t i = 0; i < keywords; ++i) {
     slot_t *slot = find(self, PyTuple_GET_ITEM(kwnames, i));
     if (!slot || pack(slot->kind, args[i], bytes[n])) return false;
@@ -87,8 +100,12 @@ static bool set_values(Launcher *self, PyObject *const *args, PyObject *kwnames,
     if (uses > self->left) return false;
     self->left -= uses;
   }
-  for (Py_ssize_t i = 0; i < n; ++i)
-    if (apply(self, changed[i], bytes[i])) return false; /* the slow path meets the same failure, and reports it */
+  for (Py_ssize_t i = 0; i < n; ++i) {
+    memcpy(before[i], changed[i]->value, sizeof before[i]);
+    if (!apply(self, changed[i], bytes[i])) continue;
+    while (i-- > 0) set_back(self, changed[i], changed[i]->count, before[i]);
+    return false; /* the slow path meets the same failure, and reports it */
+  }
   return true;
 }
 
@@ -227,6 +244,7 @@ static PyObject *value(PyObject *object, PyObject *name) {
 static PyMemberDef members[] = {
     {"ready", T_BOOL, offsetof(Launcher, ready), 0, "whether a call may take the short way"},
     {"pending", T_BOOL, offsetof(Launcher, pending), 0, "whether the own stream has been launched on since this was reset"},
+    {"torn", T_BOOL, offsetof(Launcher, torn), 0, "whether a value could be neither set nor set back since this was reset"},
     {"inside", T_INT, offsetof(Launcher, inside), READONLY, "calls on the short way that have not returned"},
     {"launches", T_ULONGLONG, offsetof(Launcher, launches), 0, "launches the short way"},
     {"updates", T_ULONGLONG, offsetof(Launcher, updates), 0, "nodes set the short way"},
