@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Optional
 
 from ..errors import HipError
@@ -22,6 +23,7 @@ from .operations import (
     Operation,
     RecordEvent,
     RunChild,
+    RunConditional,
     Scope,
     SignalSemaphore,
     WaitEvent,
@@ -128,6 +130,9 @@ def add_node(graph: int, deps: list[int], operation: Operation, runtime: Runtime
                 return runtime.graph_add_child_graph_node(graph, deps, child)
             finally:
                 runtime.graph_destroy(child)
+        case RunConditional(mode, condition, bodies):
+            fill = [partial(_fill, body, runtime) for body in bodies]
+            return runtime.graph_add_conditional_node(graph, deps, mode, condition, fill)
         case Nothing():
             return runtime.graph_add_empty_node(graph, deps)
 
@@ -162,6 +167,11 @@ def _close_ends(graph: int, runtime: Runtime) -> None:
         runtime.graph_add_dependencies(graph, [first] * len(roots), roots)
     if len(ends) > 1:
         runtime.graph_add_empty_node(graph, ends)
+
+
+def _fill(body: RunChild, runtime: Runtime, graph: int) -> None:
+    """Add the steps of a conditional node's body to its graph."""
+    add_steps(graph, GraphProgram(body.plan, body.scope, runtime), runtime)
 
 
 def _child_graph(runtime: Runtime, operation: RunChild) -> int:

@@ -14,6 +14,7 @@ from .operations import (
     Operation,
     RecordEvent,
     RunChild,
+    RunConditional,
     Scope,
     SignalSemaphore,
     WaitEvent,
@@ -60,3 +61,5 @@ def issue(operation: Operation, stream: int, runtime: Runtime, scope: Scope) -> 
             pass
         case RunChild():
             raise AssertionError("children are inlined for streams")
+        case RunConditional():
+            raise AssertionError("the program that issues it decides")

@@ -37,7 +37,7 @@ from ..nodes import (
     element_bytes,
 )
 from ..plan import Plan, Step
-from ..runtimes.base import Copy3D, Dim3, Fill2D, MemcpyKind, MemOp, Runtime
+from ..runtimes.base import ConditionalMode, Copy3D, Dim3, Fill2D, MemcpyKind, MemOp, Runtime
 
 __all__ = [
     "Alloc",
@@ -50,6 +50,7 @@ __all__ = [
     "Operation",
     "RecordEvent",
     "RunChild",
+    "RunConditional",
     "Scope",
     "SignalSemaphore",
     "WaitEvent",
@@ -161,6 +162,20 @@ class RunChild:
 
 
 @dataclass(frozen=True, slots=True)
+class RunConditional:
+    """Bodies that run as the 32-bit word at an address says."""
+
+    mode: ConditionalMode
+    condition: int
+    bodies: tuple[RunChild, ...]
+
+    def chosen(self, word: int) -> Optional[RunChild]:
+        """Return the body that runs if the word has this value."""
+        index = word if self.mode is ConditionalMode.SWITCH else int(word == 0)
+        return self.bodies[index] if index < len(self.bodies) else None
+
+
+@dataclass(frozen=True, slots=True)
 class Nothing:
     """Only order."""
 
@@ -180,6 +195,7 @@ Operation = Union[
     WaitSemaphore,
     WriteAndWait,
     RunChild,
+    RunConditional,
     Nothing,
 ]
 
@@ -243,6 +259,10 @@ class Scope:
         self.values: dict[Parameter, Any] = {}
         """Current value of each scalar parameter that belongs to this scope."""
         self.children: dict[str, Scope] = {}
+
+    def bodies(self, node: ConditionalNode) -> tuple[Scope, ...]:
+        """Return the scopes of a conditional node's bodies."""
+        return tuple(self.children[f"{node.name}/{n}"] for n in range(len(node.bodies)))
 
     def address(self, view: ArrayView) -> int:
         """Return the address of the first element of a view."""
@@ -470,11 +490,8 @@ def resolve(step: Step, scope: Scope) -> Operation:
             assert step.child is not None
             return RunChild(step.child, scope.children[node.name])
         case ConditionalNode():
-            raise DeclarationError(
-                f"node {step.name!r}: runtime {scope.runtime.name!r} has no conditional nodes (HIP has none up to 10.0); launch"
-                " the bodies from the host as the condition says",
-                node=step.name,
-            )
+            bodies = tuple(RunChild(plan, inner) for plan, inner in zip(step.bodies, scope.bodies(node)))
+            return RunConditional(ConditionalMode[node.mode.upper()], scope.address(node.condition), bodies)
     raise DeclarationError(f"node {step.name!r}: no backend knows nodes of kind {node.kind!r}", node=step.name)
 
 
@@ -608,8 +625,21 @@ def prepare(step: Step, scope: Scope) -> None:
     """Load the library's own kernels that a step needs, because a capture forbids to load any."""
     if step.by_kernel:
         scope.shared.built_in("hipgraphdsl_copy")
+    elif isinstance(step.node, ConditionalNode):
+        for plan, inner in zip(step.bodies, scope.bodies(step.node)):
+            _prepare_all(plan, inner)
+    elif isinstance(step.node, ChildGraphNode) and step.child is not None:
+        _prepare_all(step.child, scope.children[step.node.name])
     elif isinstance(step.node, MemsetNode) and not _memset_size(step.node, _element(step.node, scope), scope):
         scope.shared.built_in("hipgraphdsl_fill")
+
+
+def _prepare_all(plan: Plan, scope: Scope) -> None:
+    for step in plan.steps:
+        where = scope
+        for child in step.path:
+            where = where.children[child.name]
+        prepare(step, where)
 
 
 def _element(node: MemsetNode, scope: Scope) -> bytes:

@@ -146,11 +146,12 @@ class ConditionalNode(Node):
     ----------
     mode : {"if", "while", "switch"}
     condition : ArrayView
-        One 32-bit integer: not 0 for ``if`` and ``while``, the index of the body for ``switch``.
+        One 32-bit integer where kernels reach it: not 0 for ``if`` and ``while``, the index of the body for ``switch``. It is
+        read when the node is reached, and by ``while`` again whenever the body has ended.
     bodies : tuple of Workflow
         One for ``while``, one or two (then, else) for ``if``, one or more for ``switch``.
     bind : dict
-        As for a child graph, for all bodies.
+        As for a child graph, for all bodies. What is not bound is called ``<node>/<number of the body>/<array>``.
     """
 
     kind: ClassVar[str] = "conditional"
@@ -169,6 +170,12 @@ class ConditionalNode(Node):
             raise DeclarationError(
                 f"node {name!r}: condition is one 32-bit integer; {condition.name!r} has {condition.size} of {condition.dtype}",
                 node=name,
+            )
+        if isinstance(condition.root, Array) and not condition.root.on_device:
+            raise DeclarationError(
+                f"node {name!r}: the device reads the condition; {condition.name!r} is pageable host memory",
+                node=name,
+                array=condition.root.name,
             )
         bodies = data.get("bodies", ())
         bodies = tuple(bodies) if isinstance(bodies, (tuple, list)) else (bodies,)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NoReturn
@@ -22,6 +22,7 @@ __all__ = [
     "CaptureMode",
     "CaptureStatus",
     "CodeObject",
+    "ConditionalMode",
     "Copy3D",
     "Dim3",
     "Fill2D",
@@ -69,6 +70,15 @@ class NodeType(IntEnum):
     MEMCPY_FROM_SYMBOL = 12
     MEMCPY_TO_SYMBOL = 13
     BATCH_MEM_OP = 14
+    CONDITIONAL = 0x1000  # HIP has none; 13 in CUDA
+
+
+class ConditionalMode(IntEnum):
+    """CUgraphConditionalNodeType."""
+
+    IF = 0
+    WHILE = 1
+    SWITCH = 2
 
 
 class GraphMemAttribute(IntEnum):
@@ -485,6 +495,22 @@ class Runtime(ABC):
     ) -> int: ...
     @abstractmethod
     def graph_add_batch_mem_op_node(self, graph: int, deps: Sequence[int], ops: Sequence[MemOp]) -> int: ...
+    def graph_add_conditional_node(
+        self, graph: int, deps: Sequence[int], mode: ConditionalMode, condition: int, fill: Sequence[Callable[[int], None]]
+    ) -> int:
+        """Add a node that runs one of its graphs as the 32-bit word at `condition` says when the node is reached.
+
+        HIP has no such call up to 10.0; CUDA's are cuGraphConditionalHandleCreate and cuGraphAddNode. The word is read on the
+        device, in a loop again whenever its body has ended; it may lie wherever a kernel reaches.
+
+        Parameters
+        ----------
+        fill : sequence of callable
+            For each body what adds its nodes: ``fill[n](graph)``, called once, before this returns. One for WHILE, one or two
+            (then, else) for IF, one or more for SWITCH.
+        """
+        raise self._lacks("hipGraphAddConditionalNode")
+
     @abstractmethod
     def graph_add_dependencies(self, graph: int, sources: Sequence[int], targets: Sequence[int]) -> None: ...
     @abstractmethod
