@@ -1467,8 +1467,8 @@ def _equal(a: Operation, b: Operation) -> bool:
     """Return whether two operations are the same call; values are compared with their types."""
     if isinstance(a, Launch) and isinstance(b, Launch):
         return (
-            (a.function, a.grid, a.block, a.shared_bytes, a.cooperative, a.priority)
-            == (b.function, b.grid, b.block, b.shared_bytes, b.cooperative, b.priority)
+            (a.function, a.grid, a.block, a.shared_bytes, a.cooperative, a.priority, a.cluster)
+            == (b.function, b.grid, b.block, b.shared_bytes, b.cooperative, b.priority, b.cluster)
             and len(a.values) == len(b.values)
             and all(_same(x, y) for x, y in zip(a.values, b.values))
         )

@@ -223,6 +223,7 @@ class Graph:
         shared_bytes: int = 0,
         cooperative: bool = False,
         priority: Optional[int] = None,
+        cluster: Any = None,
         name: Optional[str] = None,
         after: After = (),
         ignore: Optional[Mapping[str, str]] = None,
@@ -240,6 +241,12 @@ class Graph:
             `hg.reads`, `hg.writes` or `hg.updates`.
         shared_bytes : int
             Dynamic shared memory of a block, in bytes.
+        cooperative : bool
+            All blocks are resident at once and may synchronise with each other.
+        priority : int, optional
+            Lower runs first, where the platform has priorities.
+        cluster : int or a tuple of one to three int, optional
+            Blocks of a thread block cluster, on NVIDIA from sm_90; at most 8, and divisors of the grid's extents.
         name, after, ignore
             As for every node: its unique name, nodes that it must follow, diagnostics to leave out with the reason.
 
@@ -260,6 +267,7 @@ class Graph:
             shared_bytes=shared_bytes,
             cooperative=cooperative,
             priority=priority,
+            cluster=cluster,
             **self._common(after, ignore),
         )
 

@@ -9,7 +9,7 @@ from typing import Final, Optional
 
 from ..errors import HipError
 from ..plan import Plan
-from ..runtimes.base import Copy3D, Fill2D, Runtime
+from ..runtimes.base import Copy3D, Dim3, Fill2D, Runtime
 from .capturing import capturing
 from .issue import issue
 from .operations import (
@@ -74,7 +74,7 @@ def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
         deps = [nodes[d] for d in step.deps]
         try:
             operation = Nothing() if step.index in disabled else resolve(step, where)
-            if type(operation) is Launch and not operation.cooperative and operation.priority is None:
+            if type(operation) is Launch and not (operation.cooperative or operation.cluster) and operation.priority is None:
                 node = add_kernel(
                     graph, deps, operation.function, operation.grid, operation.block, operation.shared_bytes,
                     operation.packer.pack(operation.values),
@@ -97,7 +97,9 @@ def add_node(graph: int, deps: list[int], operation: Operation, runtime: Runtime
                 graph, deps, operation.function, operation.grid, operation.block, operation.shared_bytes,
                 operation.packer.pack(operation.values),
             )
-            set_attributes(node, runtime, cooperative=operation.cooperative, priority=operation.priority)
+            set_attributes(
+                node, runtime, cooperative=operation.cooperative, priority=operation.priority, cluster=operation.cluster
+            )
             return node
         case Copy1D(dst, src, nbytes, kind):
             return runtime.graph_add_memcpy_node_1d(graph, deps, dst, src, nbytes, kind)
@@ -137,12 +139,14 @@ def add_node(graph: int, deps: list[int], operation: Operation, runtime: Runtime
             return runtime.graph_add_empty_node(graph, deps)
 
 
-def set_attributes(node: int, runtime: Runtime, *, cooperative: bool = False, priority: Optional[int] = None) -> None:
+def set_attributes(
+    node: int, runtime: Runtime, *, cooperative: bool = False, priority: Optional[int] = None, cluster: Optional[Dim3] = None
+) -> None:
     """Set what a kernel node has beyond its parameters."""
     if priority is not None and "priority_refused" in runtime.target.quirks:
         _log.warning("priority=%d of a kernel node is left out: %s refuses every priority", priority, runtime.target.name)
         priority = None
-    runtime.graph_kernel_node_set_attributes(node, cooperative=cooperative, priority=priority)
+    runtime.graph_kernel_node_set_attributes(node, cooperative=cooperative, priority=priority, cluster=cluster)
 
 
 def _add_captured(graph: int, deps: list[int], call: Callable[[int], None], runtime: Runtime) -> int:

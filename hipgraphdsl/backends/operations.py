@@ -35,6 +35,7 @@ from ..nodes import (
     SemaphoreWaitNode,
     copy_geometry,
     element_bytes,
+    require_clusters,
 )
 from ..plan import Plan, Step
 from ..runtimes.base import ConditionalMode, Copy3D, Dim3, Fill2D, MemcpyKind, MemOp, Runtime
@@ -73,6 +74,7 @@ class Launch:
     values: tuple[Any, ...]
     cooperative: bool = False
     priority: Optional[int] = None
+    cluster: Optional[Dim3] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -537,7 +539,10 @@ def _launch(node: KernelNode, scope: Scope) -> Launch:
         block = tuple(_axis(axis, scope, node.name, f"block.{i}") for i, axis in enumerate(block))
         if block[0] * block[1] * block[2] > 1024:
             raise DeclarationError(f"node {node.name!r}: a block has at most 1024 threads (got {block})", node=node.name)
-    return Launch(function, grid, block, node.shared_bytes, packer, tuple(values), node.cooperative, node.priority)
+    cluster = node.cluster if scope.runtime.target.clusters else None
+    if cluster is not None:
+        require_clusters(grid, cluster, node.name)
+    return Launch(function, grid, block, node.shared_bytes, packer, tuple(values), node.cooperative, node.priority, cluster)
 
 
 def _packed(parameter: KernelParameter, value: Any, node: KernelNode) -> Any:

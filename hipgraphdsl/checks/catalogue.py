@@ -123,6 +123,10 @@ CATALOGUE: dict[str, Entry] = {
         "not inside a conditional node", "error",
         "A body of a conditional node holds what a graph cannot run there, so a backend that builds a graph refuses it.",
     ),
+    "HG509": Entry(
+        "no clusters on this target", "warning",
+        "The target has no thread block clusters, so the kernel is launched without them.",
+    ),
     # HG6xx: capture and copies
     "HG601": Entry(
         "pageable memory in a copy", "warning",

@@ -30,6 +30,15 @@ def check_limits(scope: Scope, target: Optional[Target], findings: Findings) -> 
             faults = judged.get(key, ())
             if faults == ():
                 faults = judged[key] = tuple(_faults(scope, node, target)) or None
+            if node.cluster is not None and target is not None and not target.clusters:
+                findings.add(
+                    "HG509",
+                    f"{scope.name(node)!r} asks for clusters of {_text(list(node.cluster))} blocks, which {target.name} has not:"
+                    " it is launched without them",
+                    scope=scope,
+                    nodes=[node],
+                    hint="leave cluster= out where the kernel does not rely on it, or run on NVIDIA from sm_90",
+                )
             for code, message, hint in faults or ():
                 findings.add(code, f"{scope.name(node)!r}: {message}", scope=scope, nodes=[node], hint=hint)
         elif type(node) is ConditionalNode:

@@ -50,6 +50,7 @@ def schema() -> dict[str, Any]:
                 "shared_bytes": count,
                 "cooperative": flag,
                 "priority": {"type": "integer"},
+                "cluster": ref("dim3"),
             },
             "kernel grid block",
         ),

@@ -424,8 +424,12 @@ class Runtime(ABC):
         stream: int,
         args: int,
         cooperative: bool = False,
+        cluster: Dim3 | None = None,
     ) -> None:
-        """Launch on a stream; `args` is the address of an array of pointers to the arguments, read before it returns."""
+        """Launch on a stream; `args` is the address of an array of pointers to the arguments, read before it returns.
+
+        HIP has no call for `cluster`; CUDA's is cuLaunchKernelEx.
+        """
 
     # -- capture ---------------------------------------------------------------------------------------------------
     @abstractmethod
@@ -523,9 +527,9 @@ class Runtime(ABC):
         """Return what a kernel node launches; the addresses in it are valid until the node is changed or destroyed."""
         raise self._lacks("hipGraphKernelNodeGetParams")
 
-    def graph_kernel_node_get_attributes(self, node: int) -> tuple[bool, int | None]:
-        """Return whether a kernel node is cooperative, and its priority if it has one."""
-        return False, None
+    def graph_kernel_node_get_attributes(self, node: int) -> tuple[bool, int | None, Dim3 | None]:
+        """Return whether a kernel node is cooperative, and its priority and cluster if it has them."""
+        return False, None, None
 
     def graph_memcpy_node_get_params(self, node: int) -> Copy3D:
         """Return the copy of a memcpy node."""

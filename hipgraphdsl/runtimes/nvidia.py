@@ -25,7 +25,19 @@ import platformdirs
 
 from ..errors import DeclarationError, HipError, RuntimeUnavailable
 from ..target import Target
-from .base import CaptureMode, CodeObject, ConditionalMode, Copy3D, Dim3, Fill2D, FunctionInfo, KernelParams, MemcpyKind, MemoryRange, NodeType
+from .base import (
+    CaptureMode,
+    CodeObject,
+    ConditionalMode,
+    Copy3D,
+    Dim3,
+    Fill2D,
+    FunctionInfo,
+    KernelParams,
+    MemcpyKind,
+    MemoryRange,
+    NodeType,
+)
 from .hip_abi import BATCH_MEM_OP_NODE_PARAMS, PROTOTYPES, HipAbiRuntime, pack_mem_ops
 
 __all__ = ["NvidiaRuntime"]
@@ -58,6 +70,8 @@ _KERNEL_NODE_PARAMS: Final = struct.Struct(
 # CUgraphNodeParams: type, then from byte 16 on handle, type, size, phGraph_out, ctx; 256 bytes in all
 _CONDITIONAL_NODE_PARAMS: Final = struct.Struct("=i12xQIIQQ208x")
 _CONDITIONAL, _BODIES_AT = 13, 32
+_LAUNCH_ATTRIBUTE: Final = struct.Struct("=i4x3I52x")  # id, value
+_LAUNCH_CONFIG: Final = struct.Struct("=7I4xQQI4x")  # grid, block, sharedMemBytes, stream, attrs, numAttrs
 _MEMSET_NODE_PARAMS: Final = struct.Struct("=QQIIQQ")  # dst, pitch, value, elementSize, width, height
 _SIDE: Final = "4Qi4xQQQQQQ"  # x, y, z, LOD, type, host, device, array, reserved, pitch, height
 _MEMCPY_3D: Final = struct.Struct("=" + _SIDE + _SIDE + "3Q")  # source, destination, extent
@@ -190,6 +204,7 @@ _DRIVER: Final[dict[str, tuple[Any, ...]]] = {
     "cuGraphExecMemsetNodeSetParams": (_P, _P, _P, _P),
     "cuGraphExecUpdate_v2": (_P, _P, _P),
     "cuGraphConditionalHandleCreate": (_P, _P, _P, ctypes.c_uint, ctypes.c_uint),
+    "cuLaunchKernelEx": (_P, _P, _P, _P),
     "cuGraphAddNode_v2": (_P, _P, _P, _P, _Z, _P),
 }
 
@@ -626,10 +641,19 @@ class NvidiaRuntime(HipAbiRuntime):
         stream: int,
         args: int,
         cooperative: bool = False,
+        cluster: Dim3 | None = None,
     ) -> None:
         if shared_bytes > _ORDINARY_SHARED_BYTES:
             self._allow_shared(function, shared_bytes)
-        super().module_launch_kernel(function, grid, block, shared_bytes, stream, args, cooperative)
+        if cluster is None:
+            super().module_launch_kernel(function, grid, block, shared_bytes, stream, args, cooperative)
+            return
+        attributes = [_LAUNCH_ATTRIBUTE.pack(_ATTRIBUTE_CLUSTER, *cluster)]
+        if cooperative:
+            attributes.append(_LAUNCH_ATTRIBUTE.pack(_ATTRIBUTE_COOPERATIVE, 1, 0, 0))
+        packed = ctypes.create_string_buffer(b"".join(attributes))
+        config = _LAUNCH_CONFIG.pack(*grid, *block, shared_bytes, stream, ctypes.addressof(packed), len(attributes))
+        self._call("cuLaunchKernelEx", config, function, args, None)
 
     # -- graphs ----------------------------------------------------------------------------------------------------
     def graph_add_kernel_node(
@@ -669,6 +693,13 @@ class NvidiaRuntime(HipAbiRuntime):
             self._call(api, node, _ATTRIBUTE_PRIORITY, struct.pack("=i60x", priority))
         if cluster is not None:
             self._call(api, node, _ATTRIBUTE_CLUSTER, struct.pack("=3I52x", *cluster))
+
+    def graph_kernel_node_get_attributes(self, node: int) -> tuple[bool, int | None, Dim3 | None]:
+        cooperative, priority, _ = super().graph_kernel_node_get_attributes(node)
+        value = ctypes.create_string_buffer(64)
+        self._call("hipGraphKernelNodeGetAttribute", node, _ATTRIBUTE_CLUSTER, value)
+        x, y, z = struct.unpack_from("=3I", value)
+        return cooperative, priority, (x, y, z) if x else None
 
     def graph_add_memcpy_node_1d(
         self, graph: int, deps: Sequence[int], dst: int, src: int, nbytes: int, kind: MemcpyKind

@@ -516,9 +516,10 @@ class RecorderRuntime(Runtime):
         stream: int,
         args: int,
         cooperative: bool = False,
+        cluster: Dim3 | None = None,
     ) -> None:
         api = "hipModuleLaunchCooperativeKernel" if cooperative else "hipModuleLaunchKernel"
-        self._record(api, function, grid, block, shared_bytes, stream, args)
+        self._record(api, function, grid, block, shared_bytes, stream, args, *(() if cluster is None else (cluster,)))
         self._need_function(api, function)
         self._issue(api, stream, NodeType.KERNEL, KernelParams(function, grid, block, shared_bytes, args))
 

@@ -299,6 +299,30 @@ def kernel_types(g: hg.Graph, _: Any) -> Case:
     return Case(g, {"typed": typed})
 
 
+@row("kernel_cluster")
+def kernel_cluster(g: hg.Graph, _: Any) -> Case:
+    """In clusters where the device has them; the values are the same everywhere."""
+    m = module()
+    x, y, blocks = g.device_array("x", numbers(1)), g.device_array("y", numbers(2)), g.param("blocks", "uint32", 4)
+    g.kernel(m["mix"], grid=4, block=4, args=(y, x, 3, N), cluster=2, name="fixed")
+    g.kernel(m["mix"], grid=(blocks, 1), block=4, args=(x, y, 5, N), cluster=(2, 1, 1), name="given")
+
+    def fixed(v: Values, _: Mapping[str, Any]) -> None:
+        mixed(v["y"], v["x"], 3)
+
+    def given(v: Values, p: Mapping[str, Any]) -> None:
+        count = 4 * p["blocks"]
+        mixed(v["x"][:count], v["y"][:count], 5)
+
+    def four(v: Values, _: Mapping[str, Any]) -> None:
+        mixed(v["y"], v["x"], 3)
+
+    return Case(
+        g, {"fixed": fixed, "given": given}, ({}, {"blocks": 2}, {"blocks": 4}), defaults={"blocks": 4},
+        sets=[("fixed", {"cluster": 4}, four), ("fixed", {"cluster": None}, four)],
+    )
+
+
 @row("kernel_struct_argument")
 def kernel_struct(g: hg.Graph, _: Any) -> Case:
     y = g.device_array("y", numbers(1, 8, "f4"))

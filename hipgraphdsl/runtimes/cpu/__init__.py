@@ -39,9 +39,7 @@ _EXTENSIONS: dict[str, tuple[Any, ...]] = {
     "hgcpuSetSchedule": (c_uint64, c_int),
     "hgcpuGraphExecProfile": (c_void_p, c_int),
     "hgcpuGraphExecTimes": (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p),
-    "hgcpuGraphAddConditionalNode": (
-        c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_void_p, c_uint32, c_void_p,
-    ),  # fmt: skip
+    "hgcpuGraphAddConditionalNode": (c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_void_p, c_uint32, c_void_p),
     "hgcpuFunctionInfo": (c_void_p, c_void_p, c_void_p, c_void_p),
     "hgcpuSemaphoreCreate": (c_void_p, c_uint64),
     "hgcpuSemaphoreDestroy": (c_void_p,),
