@@ -26,7 +26,7 @@ from .checks import check_workflow
 from .errors import DeclarationError, HipError, HipGraphError, UpdateError, WaitTimeout
 from .graph_memory import GraphMemory
 from .kernels import Kernel, Module, Symbol
-from .nodes import ChildGraphNode, ConditionalNode, Event, KernelNode, Node, element_bytes
+from .nodes import ChildGraphNode, ConditionalNode, Event, KernelNode, Node, element_bytes, held
 from .plan import Lanes, Plan, Step, make_plan, suits_copy_kernel
 from .runtimes.base import MemcpyKind, Runtime
 from .temporaries import alloc_roots
@@ -293,12 +293,8 @@ class Executable:
             else:
                 scope.values[parameter] = parameter.default
         for node in workflow.nodes:
-            if isinstance(node, ChildGraphNode):
-                scope.children[node.name] = self._make_scope(node.workflow, f"{prefix}{node.name}/", scope, node.bind)
-            elif isinstance(node, ConditionalNode):
-                for n, body in enumerate(node.children):
-                    inner = f"{node.name}/{n}"
-                    scope.children[inner] = self._make_scope(body.workflow, f"{prefix}{inner}/", scope, body.bind)
+            for inner, document, bound in held(node):
+                scope.children[inner] = self._make_scope(document, f"{prefix}{inner}/", scope, bound)
         return scope
 
     def _allocate(self, name: str, array: Array, prefix: str) -> _Memory:
@@ -339,11 +335,8 @@ class Executable:
 
     def _note_held(self, node: Node, scope: Scope, index: int) -> None:
         """Remember what the workflows that a node holds depend on."""
-        if isinstance(node, ChildGraphNode):
-            self._note_inner(scope.children[node.name], node.workflow, index)
-        elif isinstance(node, ConditionalNode):
-            for inner, body in zip(scope.bodies(node), node.bodies):
-                self._note_inner(inner, body, index)
+        for inner, document, _ in held(node):
+            self._note_inner(scope.children[inner], document, index)
 
     def _note_inner(self, scope: Scope, workflow: Workflow, index: int) -> None:
         for node in workflow.nodes:

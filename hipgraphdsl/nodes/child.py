@@ -14,7 +14,7 @@ from .memory import element_bytes
 if TYPE_CHECKING:
     from ..workflow import Workflow
 
-__all__ = ["ChildGraphNode", "ConditionalNode"]
+__all__ = ["ChildGraphNode", "ConditionalNode", "held"]
 
 Bound = Union[ArrayView, Parameter, Any]
 
@@ -216,6 +216,15 @@ class ConditionalNode(Node):
 
     def describe(self) -> str:
         return f"{self.mode} {self.condition.name}: {', '.join(body.name for body in self.bodies)}"
+
+
+def held(node: Node) -> tuple[tuple[str, Workflow, Mapping[str, Any]], ...]:
+    """Return the workflows that a node holds: what names inside begin with, the document, and what is bound."""
+    if isinstance(node, ChildGraphNode):
+        return ((node.name, node.workflow, node.bind),)
+    if isinstance(node, ConditionalNode):
+        return tuple((f"{node.name}/{n}", body.workflow, body.bind) for n, body in enumerate(node.children))
+    return ()
 
 
 def _has(workflow: Workflow, name: str) -> bool:
