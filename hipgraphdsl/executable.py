@@ -104,27 +104,26 @@ class _Slow:
 class _Changing:
     """The section in which one thread changes or launches an Executable the long way."""
 
+    __slots__ = ("_executable",)
+
     def __init__(self, executable: Executable) -> None:
-        self._executable = weakref.ref(executable)
-        self._depth = 0
+        self._executable = executable
 
     def __enter__(self) -> None:
-        executable = self._executable()
-        assert executable is not None
+        executable = self._executable
         executable._lock.acquire()
-        self._depth += 1
-        if self._depth == 1 and executable._compiled is not None:
+        executable._depth += 1
+        if executable._depth == 1 and executable._compiled is not None:
             executable._compiled.pause()
             executable._take_back()
 
     def __exit__(self, *_: object) -> None:
-        executable = self._executable()
-        assert executable is not None
+        executable = self._executable
         try:
-            if self._depth == 1:
+            if executable._depth == 1:
                 executable._offer_compiled()
         finally:
-            self._depth -= 1
+            executable._depth -= 1
             executable._lock.release()
 
 
@@ -221,7 +220,8 @@ class Executable:
         self._shared.host_failed = self._hosts.has_failed
         self._attention = True
         self._launch: Callable[[int], None] = self._not_built
-        self._changing = _Changing(self)
+        self._depth = 0
+        """How often the thread that changes it has entered that section."""
         compiled = CompiledPath(runtime, _Slow(self))
         self._compiled = compiled if compiled.launcher is not None else None
 
@@ -250,6 +250,11 @@ class Executable:
         executable.stats.plan_us = (planned - started) * 1e6
         _living.add(executable)
         return executable
+
+    @property
+    def _changing(self) -> _Changing:
+        # Made anew each time: kept, it would hold the Executable in a cycle, or nothing when that is collected.
+        return _Changing(self)
 
     # -- building ------------------------------------------------------------------------------------------------------
 
@@ -428,7 +433,7 @@ class Executable:
             return
         compiled.bind(self._program, self._stream)
         if compiled.bound:
-            self.__dict__["launch"] = compiled.launcher
+            self.__dict__["launch"] = compiled.launcher.launch
         else:
             self.__dict__.pop("launch", None)
 
@@ -1064,7 +1069,7 @@ class Executable:
             raise
         instantiations, launches, updates = self.stats.instantiations, self.stats.launches, self.stats.updates
         self.close()
-        own = {name: self.__dict__[name] for name in ("_lock", "_changing", "_compiled")}
+        own = {name: self.__dict__[name] for name in ("_lock", "_depth", "_compiled")}
         _living.discard(other)
         self.__dict__.update(other.__dict__)
         self.__dict__.update(own)
@@ -1457,14 +1462,9 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _equal(a: Operation, b: Operation) -> bool:
-    """Return whether two operations are the same call; values are compared with their types."""
+    """Return whether two operations are the same call."""
     if isinstance(a, Launch) and isinstance(b, Launch):
-        return (
-            (a.function, a.grid, a.block, a.shared_bytes, a.cooperative, a.priority, a.cluster)
-            == (b.function, b.grid, b.block, b.shared_bytes, b.cooperative, b.priority, b.cluster)
-            and len(a.values) == len(b.values)
-            and all(_same(x, y) for x, y in zip(a.values, b.values))
-        )
+        return a._replace(packer=b.packer) == b
     if type(a) is not type(b) or isinstance(a, (RunChild, RunConditional)):
         return False
     return a == b

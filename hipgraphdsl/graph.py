@@ -542,7 +542,7 @@ class Graph:
     def _no_node(self, name: str) -> DeclarationError:
         names = list(self.dag)
         shown = ", ".join(map(repr, names[:10])) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
-        return DeclarationError(f"graph {self.name!r} has no node {name!r}; its nodes are {shown or 'none yet'}", node=name)
+        return DeclarationError(f"graph {self.name!r} has no node {name!r}; its nodes are {shown or 'none'}", node=name)
 
     def _default_name(self, base: str) -> str:
         if not base.isidentifier():  # such as a template's arguments

@@ -235,7 +235,8 @@ def _plan(
     if not order and deps:
         raise _cycle_error(workflow, "")
     reduced, lane_of, lane_steps, added = _reduce_and_lanes(order, deps, None if automatic else bound)
-    if automatic and bound is not None and _gathers(len(lane_steps), bound, order, deps):
+    declared_lanes = len(lane_steps)
+    if automatic and bound is not None and _gathers(declared_lanes, bound, order, deps):
         reduced, lane_of, lane_steps, added = _reduce_and_lanes(order, deps, bound)
     straight = all(map(int.__eq__, order, range(len(order))))
     position = range(len(order)) if straight else Ancestors(order, deps).position
@@ -283,7 +284,8 @@ def _plan(
         notes.append(f"{removed} of {declared} edges are implied by others and were left out.")
     if added:
         notes.append(
-            f"{sum(map(len, added.values()))} ordering edges (marked *) gather independent nodes into {len(lanes)} lanes."
+            f"{sum(map(len, added.values()))} ordering edges (marked *) gather independent nodes into {len(lanes)} lanes"
+            + (_expected(target, declared_lanes, len(lanes)) if automatic else ".")
         )
     if join and target.copy_kernel_bytes:
         steps, copies = _copies_by_kernel(steps, target)
@@ -473,6 +475,16 @@ def _gathers(lanes: int, bound: int, order: Sequence[int], deps: Sequence[tuple[
     times with 3772).
     """
     return lanes > bound and (_width(order, deps) > bound or lanes > _BRANCHES_THAT_COST * bound)
+
+
+def _expected(target: Target, before: int, after: int) -> str:
+    """Say what fewer lanes should save."""
+    costs = target.costs
+    then, now = (costs.launch_us + costs.branch_us * (lanes - 1) for lanes in (before, after))
+    return (
+        f": a launch should cost the host about {now:.0f} us instead of {then:.0f} us, at {costs.branch_us:g} us for each"
+        f" parallel branch on {target.name}."
+    )
 
 
 def _width(order: Sequence[int], deps: Sequence[tuple[int, ...]]) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any, Final, Optional, Union
+from typing import Any, Final, NamedTuple, Optional, Union
 
 import numpy as np
 
@@ -62,19 +62,22 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """A kernel launch; `values` are packed by `packer` right before the call."""
+class Launch(NamedTuple):
+    """A kernel launch; `packer` places the `packed` arguments right before the call."""
 
     function: int
     grid: Dim3
     block: Dim3
     shared_bytes: int
     packer: ArgumentPacker
-    values: tuple[Any, ...]
+    packed: bytes
     cooperative: bool = False
     priority: Optional[int] = None
     cluster: Optional[Dim3] = None
+
+    def place(self) -> int:
+        """Write the arguments to memory and return the address of the table of pointers to them."""
+        return self.packer.place(self.packed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -542,7 +545,8 @@ def _launch(node: KernelNode, scope: Scope) -> Launch:
     cluster = node.cluster if scope.runtime.target.clusters else None
     if cluster is not None:
         require_clusters(grid, cluster, node.name)
-    return Launch(function, grid, block, node.shared_bytes, packer, tuple(values), node.cooperative, node.priority, cluster)
+    packed = packer.pack(values)
+    return Launch(function, grid, block, node.shared_bytes, packer, packed, node.cooperative, node.priority, cluster)
 
 
 def _packed(parameter: KernelParameter, value: Any, node: KernelNode) -> Any:
@@ -615,7 +619,7 @@ def _copy_by_kernel(node: MemcpyNode, scope: Scope) -> Launch:
     wide = 0 if (dst | src) % 16 else nbytes // 16
     function, packer = scope.shared.built_in("hipgraphdsl_copy")
     blocks = min(_COPY_GRID, -(-max(wide, nbytes - 16 * wide) // _COPY_BLOCK))
-    return Launch(function, (blocks, 1, 1), (_COPY_BLOCK, 1, 1), 0, packer, (dst, src, wide, nbytes - 16 * wide))
+    return Launch(function, (blocks, 1, 1), (_COPY_BLOCK, 1, 1), 0, packer, packer.pack((dst, src, wide, nbytes - 16 * wide)))
 
 
 def _period(element: bytes) -> int:
@@ -682,7 +686,7 @@ def _fill(node: MemsetNode, scope: Scope) -> Union[Fill2D, Launch]:
     total = view.size
     return Launch(
         function, (-(-total // _FILL_BLOCK), 1, 1), (_FILL_BLOCK, 1, 1), 0, packer,
-        (address, total, itemsize, *counts[:3], *strides, *map(int, words)),
+        packer.pack((address, total, itemsize, *counts[:3], *strides, *map(int, words))),
     )
 
 

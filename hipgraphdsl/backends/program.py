@@ -142,7 +142,7 @@ class GraphProgram(Program):
                         return False
                     runtime.graph_exec_kernel_node_set_params(
                         self.handle, node, operation.function, operation.grid, operation.block, operation.shared_bytes,
-                        operation.packer.pack(operation.values),
+                        operation.place(),
                     )
                 case Copy1D(dst, src, nbytes, kind):
                     runtime.graph_exec_memcpy_node_set_params_1d(self.handle, node, dst, src, nbytes, kind)

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Optional, Protocol
 
 from ..errors import HipError
 from ..target import Target
@@ -29,6 +29,7 @@ __all__ = [
     "FunctionInfo",
     "GraphMemAttribute",
     "HostParams",
+    "KernelAdder",
     "KernelParams",
     "MemOp",
     "MemcpyKind",
@@ -227,6 +228,15 @@ class CodeObject:
     image: bytes
     lowered: dict[str, str] = field(default_factory=dict)
     log: str = ""
+
+
+class KernelAdder(Protocol):
+    """What adds the kernel nodes of steps to a graph from one step on, and returns the first step that it leaves to Python."""
+
+    code: int
+    """What the platform answered to the step that was left, 0 if it was not asked."""
+
+    def __call__(self, first: int, /) -> int: ...
 
 
 class Runtime(ABC):
@@ -623,7 +633,7 @@ class Runtime(ABC):
 
     # -- what HIP has no call for ------------------------------------------------------------------------------------
     def launcher(self, slow: Any) -> Any:
-        """Return a compiled caller of `graph_launch` (`runtimes.launcher.Launcher`), or None where there is none.
+        """Return a compiled caller of `graph_launch` (`runtimes.native.Launcher`), or None where there is none.
 
         Parameters
         ----------
@@ -631,6 +641,14 @@ class Runtime(ABC):
             What it calls when it is called with anything that it does not know; ``slow.failed(code)`` raises for a code.
         """
         return None
+
+    def kernel_adder(self, graph: int, *rest: Any) -> Optional[KernelAdder]:
+        """Return what adds the kernel nodes of steps to a graph by compiled code, or None where there is none."""
+        return None
+
+    def add_failed(self, code: int) -> NoReturn:
+        """Raise for a code of hipGraphAddKernelNode that `kernel_adder` met."""
+        raise HipError("hipGraphAddKernelNode", code, f"hipError {code}")
 
     def launch_addresses(self) -> tuple[int, int]:
         """Return the addresses of hipGraphLaunch and hipGraphExecKernelNodeSetParams, for `launcher`."""

@@ -40,6 +40,7 @@ from .base import (
     Fill2D,
     GraphMemAttribute,
     HostParams,
+    KernelAdder,
     KernelParams,
     MemcpyKind,
     MemOp,
@@ -47,7 +48,7 @@ from .base import (
     NodeType,
     Runtime,
 )
-from .launcher import launcher_type
+from .native import native
 
 __all__ = [
     "ERROR_NOT_READY",
@@ -89,6 +90,8 @@ _UPDATE_RESULTS = {
 }
 
 # Structures, in `struct` notation. `STRUCT_LAYOUTS` names them for the test that compiles AMD's header.
+KERNEL_NODE_LAYOUT = struct.Struct("=QIIIIIIQ")
+"""Address of the call, bytes of its parameters, offsets of function, grid, block, shared bytes, arguments; most shared bytes."""
 _KERNEL_NODE_PARAMS = struct.Struct("=3I4xQQ3I4xQI4x")  # blockDim, extra, func, gridDim, kernelParams, sharedMemBytes
 _MEMSET_PARAMS = struct.Struct("=QI4xQQI4xQ")  # dst, elementSize, height, pitch, value, width
 _HOST_NODE_PARAMS = struct.Struct("=QQ")  # fn, userData
@@ -422,8 +425,24 @@ class HipAbiRuntime(Runtime):
 
     # -- the compiled call path ----------------------------------------------------------------------------------------
     def launcher(self, slow: Any) -> Any:
-        made = launcher_type()
-        return None if made is None else made(slow)
+        module = native()
+        return None if module is None else module.Launcher(slow)
+
+    def kernel_adder(self, graph: int, *rest: Any) -> KernelAdder | None:
+        module = native()
+        # A method that somebody replaced, to see its calls or to let them fail, is not passed over.
+        if module is None or getattr(self.graph_add_kernel_node, "__func__", None) is not self._adds_kernel_nodes():
+            return None
+        return cast("KernelAdder", module.KernelAdder(self._kernel_node_layout(), graph, *rest))
+
+    @classmethod
+    def _adds_kernel_nodes(cls) -> Any:
+        """Return the method that the compiled adder does the work of."""
+        return HipAbiRuntime.graph_add_kernel_node
+
+    def _kernel_node_layout(self) -> bytes:
+        add = ctypes.cast(cast(Any, self._hip.hipGraphAddKernelNode), c_void_p).value or 0
+        return KERNEL_NODE_LAYOUT.pack(add, _KERNEL_NODE_PARAMS.size, 24, 32, 0, 56, 48, 2**32 - 1)
 
     def launch_addresses(self) -> tuple[int, int]:
         calls = (self._hip.hipGraphLaunch, self._hip.hipGraphExecKernelNodeSetParams)
@@ -432,6 +451,9 @@ class HipAbiRuntime(Runtime):
 
     def kernel_params(self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int) -> bytes:
         return _PACK_KERNEL(*block, 0, function, *grid, args, shared_bytes)
+
+    def add_failed(self, code: int) -> NoReturn:
+        self._fail("hipGraphAddKernelNode", code)
 
     def launch_failed(self, code: int) -> NoReturn:
         """Raise for a code that hipGraphLaunch returned to the compiled call path."""

@@ -38,7 +38,7 @@ from .base import (
     MemoryRange,
     NodeType,
 )
-from .hip_abi import BATCH_MEM_OP_NODE_PARAMS, PROTOTYPES, HipAbiRuntime, pack_mem_ops
+from .hip_abi import BATCH_MEM_OP_NODE_PARAMS, KERNEL_NODE_LAYOUT, PROTOTYPES, HipAbiRuntime, pack_mem_ops
 
 __all__ = ["NvidiaRuntime"]
 
@@ -388,6 +388,14 @@ class NvidiaRuntime(HipAbiRuntime):
 
     def kernel_params(self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int) -> bytes:
         return _pack_kernel(function, grid, block, shared_bytes, args)
+
+    @classmethod
+    def _adds_kernel_nodes(cls) -> Any:
+        return NvidiaRuntime.graph_add_kernel_node
+
+    def _kernel_node_layout(self) -> bytes:
+        add = ctypes.cast(self._hip.hipGraphAddKernelNode, ctypes.c_void_p).value or 0
+        return KERNEL_NODE_LAYOUT.pack(add, _KERNEL_NODE_PARAMS.size, 0, 8, 20, 32, 40, _ORDINARY_SHARED_BYTES)
 
     def launch_failed(self, code: int) -> NoReturn:
         if code == _INVALID_CONTEXT:
