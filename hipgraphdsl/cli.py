@@ -42,7 +42,7 @@ from .export.json_text import MAX_BYTES
 from .export.schema import schema
 from .export.style import human_bytes
 from .graph import Graph
-from .nodes import CapturedNode, ChildGraphNode, ConditionalNode, HostNode, Node, UnboundCallback
+from .nodes import CapturedNode, ChildGraphNode, ConditionalNode, HostNode, Node, UnboundCallback, held
 from .plan import Lanes
 from .runtimes import explain_auto, open_runtime
 from .runtimes.base import Runtime
@@ -923,11 +923,10 @@ def _parameter_values(graph: Graph, items: Sequence[str]) -> dict[str, Any]:
 
 
 def _parameter(workflow: Workflow, name: str) -> Parameter:
-    child, slash, rest = name.partition("/")
-    if slash and child in workflow.index:
-        node = workflow.nodes[workflow.index[child]]
-        if isinstance(node, ChildGraphNode):
-            return _parameter(node.workflow, rest)
+    outer = name.partition("/")[0]
+    for inner, document, _ in held(workflow.nodes[workflow.index[outer]]) if outer in workflow.index else ():
+        if name.startswith(f"{inner}/"):
+            return _parameter(document, name.removeprefix(f"{inner}/"))
     if name not in workflow.parameters:
         shown = ", ".join(map(repr, workflow.parameters)) or "none"
         raise _Misuse(f"graph {workflow.name!r} has no parameter {name!r}; its parameters are {shown}")

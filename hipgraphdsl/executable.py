@@ -20,14 +20,14 @@ from .arrays import AllocArray, Array, ArrayView, DeviceArray, ExternalArray, Ho
 from .backends import Program, Scope, SharedHandles, backend_named
 from .backends.callbacks import CapturedArray, HostCalls, captured_call, memory_view
 from .backends.compiled import CompiledPath
-from .backends.operations import CallHost, Launch, Operation, RunChild, bind_external
+from .backends.operations import CallHost, Launch, Operation, RunChild, RunConditional, bind_external
 from .backends.program import GraphProgram
 from .backends.streams import EagerProgram, LaneStreams
 from .checks import check_workflow
 from .errors import DeclarationError, HipError, HipGraphError, UpdateError, WaitTimeout
 from .graph_memory import GraphMemory
 from .kernels import Kernel, Module, Symbol
-from .nodes import AllocNode, ChildGraphNode, ConditionalNode, Event, KernelNode, Node, element_bytes
+from .nodes import AllocNode, ChildGraphNode, ConditionalNode, Event, KernelNode, Node, element_bytes, held
 from .placement import Memory, bound_root, device_of, memories, runs_code
 from .plan import Lanes, Plan, Step, make_plan, suits_copy_kernel
 from .runtimes.base import MemcpyKind, Runtime
@@ -351,8 +351,8 @@ class Executable:
             else:
                 scope.values[parameter] = parameter.default
         for node in workflow.nodes:
-            if isinstance(node, ChildGraphNode):
-                scope.children[node.name] = self._make_scope(node.workflow, f"{prefix}{node.name}/", scope, node.bind)
+            for inner, document, bound in held(node):
+                scope.children[inner] = self._make_scope(document, f"{prefix}{inner}/", scope, bound)
         return scope
 
     def _allocate(self, name: str, array: Array, prefix: str) -> int:
@@ -397,15 +397,18 @@ class Executable:
         scope = self._scope_of(step)
         for parameter in step.node.parameters:
             self._note_user(scope, parameter, step.index)
-        if isinstance(step.node, ChildGraphNode):
-            self._note_inner(scope.children[step.node.name], step.node.workflow, step.index)
+        self._note_held(step.node, scope, step.index)
+
+    def _note_held(self, node: Node, scope: Scope, index: int) -> None:
+        """Remember what the workflows that a node holds depend on."""
+        for inner, document, _ in held(node):
+            self._note_inner(scope.children[inner], document, index)
 
     def _note_inner(self, scope: Scope, workflow: Workflow, index: int) -> None:
         for node in workflow.nodes:
             for parameter in node.parameters:
                 self._note_user(scope, parameter, index)
-            if isinstance(node, ChildGraphNode):
-                self._note_inner(scope.children[node.name], node.workflow, index)
+            self._note_held(node, scope, index)
 
     def _note_user(self, scope: Scope, parameter: Parameter, index: int) -> None:
         owner, root = scope.root(parameter)
@@ -961,6 +964,12 @@ class Executable:
                 if field in fields:
                     raise UpdateError(f"node {name!r}: {field} is fixed when the graph is compiled", node=name, field=field)
             known = _node_at(self.workflow, name)
+            fixed = [field for field in ("mode", "bodies", "bind") if field in fields and isinstance(known, ConditionalNode)]
+            if fixed:
+                raise UpdateError(
+                    f"node {name!r}: {fixed[0]} of a conditional node is fixed when the graph is compiled", node=name,
+                    field=fixed[0],
+                )
             if isinstance(known, ChildGraphNode):
                 if "/" in name:
                     raise UpdateError(f"node {name!r}: how a child inside a child is bound is fixed", node=name, field="bind")
@@ -1517,6 +1526,13 @@ class Executable:
         if index is not None:
             return [index]
         if _node_at(self.workflow, name) is None:
+            outer = _conditional_around(self.workflow, name)
+            if outer:
+                raise UpdateError(
+                    f"{action}: node {name!r} stands in a body of conditional node {outer!r}, whose nodes are fixed when the"
+                    " graph is compiled; give it a parameter, or let it read the value from memory",
+                    node=name,
+                )
             names = ", ".join(map(repr, list(self.plan.index)[:20])) or "none"
             raise UpdateError(f"{action}: graph {self.workflow.name!r} has no node {name!r}; its nodes are {names}", node=name)
         planned = () if self.plan.packing is None else self.plan.packing.nodes
@@ -1636,11 +1652,15 @@ def _require_alike(name: str, parameter: Parameter, array: Array) -> None:
 
 
 def _array_at(workflow: Workflow, name: str) -> Optional[Array]:
-    """Return the array of a name such as ``"child/x"``."""
+    """Return the array of a name such as ``"child/x"``, or ``"loop/0/x"`` in a body of a conditional node."""
     head, _, rest = name.partition("/")
     if name in workflow.arrays or not rest:
         return workflow.arrays.get(name)
     child = workflow.nodes[workflow.index[head]] if head in workflow.index else None
+    if isinstance(child, ConditionalNode):
+        number, _, rest = rest.partition("/")
+        inside = number.isdecimal() and int(number) < len(child.bodies) and rest
+        return _array_at(child.bodies[int(number)], rest) if inside else None
     return _array_at(child.workflow, rest) if isinstance(child, ChildGraphNode) else None
 
 
@@ -1656,6 +1676,16 @@ def _node_at(workflow: Workflow, name: str) -> Optional[Node]:
 def _is_in(name: str, nodes: Sequence[str]) -> bool:
     """Return whether a node is one of those named, or inside one."""
     return any(f"{name}/".startswith(f"{node}/") for node in nodes)
+
+
+def _conditional_around(workflow: Workflow, name: str) -> str:
+    """Return the conditional node that a name such as ``"loop/0/x"`` lies in, or nothing."""
+    head, _, rest = name.partition("/")
+    node = workflow.nodes[workflow.index[head]] if head in workflow.index else None
+    if isinstance(node, ConditionalNode) and rest:
+        return head
+    inner = _conditional_around(node.workflow, rest) if isinstance(node, ChildGraphNode) and rest else ""
+    return f"{head}/{inner}" if inner else ""
 
 
 def _modules(workflow: Workflow) -> dict[Module, tuple[list[str], list[str]]]:
@@ -1724,7 +1754,7 @@ def _equal(a: Operation, b: Operation) -> bool:
     """Return whether two operations are the same call."""
     if isinstance(a, Launch) and isinstance(b, Launch):
         return a._replace(packer=b.packer) == b
-    if type(a) is not type(b) or type(a).__name__ == "RunChild":
+    if type(a) is not type(b) or isinstance(a, (RunChild, RunConditional)):
         return False
     return a == b
 

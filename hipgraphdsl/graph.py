@@ -14,7 +14,7 @@ import networkx as nx
 import numpy as np
 
 from .arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, Parameter, as_device, as_devices, as_dtype, as_shape
-from .checks import Report, check_workflow
+from .checks import OF_GRAPHS, Report, check_workflow
 from .errors import CheckError, DeclarationError, HipGraphError
 from .executable import Executable
 from .export import export_graph, graphml, render, text
@@ -256,6 +256,7 @@ class Graph:
         shared_bytes: int = 0,
         cooperative: bool = False,
         priority: Optional[int] = None,
+        cluster: Any = None,
         device: Optional[int] = None,
         name: Optional[str] = None,
         after: After = (),
@@ -274,6 +275,12 @@ class Graph:
             `hg.reads`, `hg.writes` or `hg.updates`.
         shared_bytes : int
             Dynamic shared memory of a block, in bytes.
+        cooperative : bool
+            All blocks are resident at once and may synchronise with each other.
+        priority : int, optional
+            Lower runs first, where the platform has priorities.
+        cluster : int or a tuple of one to three int, optional
+            Blocks of a thread block cluster, on NVIDIA from sm_90; at most 8, and divisors of the grid's extents.
         device : int, optional
             The device that runs it; by default the one whose memory its arrays are.
         name, after, ignore
@@ -296,6 +303,7 @@ class Graph:
             shared_bytes=shared_bytes,
             cooperative=cooperative,
             priority=priority,
+            cluster=cluster,
             device=device,
             **self._common(after, ignore),
         )
@@ -509,7 +517,21 @@ class Graph:
         after: After = (),
         ignore: Optional[Mapping[str, str]] = None,
     ) -> ConditionalNode:
-        """Add workflows that run as a 32-bit integer in device memory says."""
+        """Add workflows that run as a 32-bit integer says, which the device reads when the node is reached.
+
+        Parameters
+        ----------
+        mode : {"if", "while", "switch"}
+            ``"if"`` runs the first body where the condition is not 0, else the second if there is one; ``"while"`` runs its
+            body again and again, until the condition is 0; ``"switch"`` runs the body of that number, if there is one.
+        condition : array or view
+            One 32-bit integer in memory that kernels reach.
+        bodies : Graph, Workflow, or sequence of them
+            Snapshots. A graph runs kernels, copies, fills, child graphs and conditionals there; backends ``"streams"`` and
+            ``"serial"`` run anything, and let the host read the condition.
+        bind : mapping, optional
+            As for `child`, for all bodies. What is not bound is called ``<node>/<number of the body>/<array>``.
+        """
         name = self._default_name(f"{mode}_{_root_name(condition)}") if name is None else name
         return self._new(
             ConditionalNode,
@@ -747,7 +769,7 @@ class Graph:
         opened = open_runtime(runtime, device) if isinstance(runtime, str) else runtime
         if check:
             report = check_workflow(workflow, opened.target, device)
-            if report.errors:
+            if any(d.code not in OF_GRAPHS or backend in ("explicit", "capture") for d in report.errors):
                 raise CheckError(report)
         note = ""
         if lanes == "measure":

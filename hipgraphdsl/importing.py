@@ -57,6 +57,11 @@ _BYTE: Final = np.dtype("u1")
 _MOST_NAME: Final = 120
 _EXTRA_BUFFER, _EXTRA_SIZE, _EXTRA_END = 1, 2, 3  # HIP_LAUNCH_PARAM_*
 _EXTRA_END_CUDA: Final = 0
+_UNREADABLE: Final = {
+    NodeType.MEMCPY_FROM_SYMBOL: "which variable it copies; a copy from the variable's address can be read",
+    NodeType.MEMCPY_TO_SYMBOL: "which variable it copies; a copy to the variable's address can be read",
+    NodeType.CONDITIONAL: "what its bodies hold and what decides",
+}
 
 
 def import_capture(
@@ -134,6 +139,7 @@ class _RawKernel:
     """Bytes of each argument; None where their sizes are not known."""
     cooperative: bool
     priority: Optional[int]
+    cluster: Optional[tuple[int, int, int]]
 
 
 @dataclass
@@ -168,7 +174,7 @@ class _RawGraph:
         for i in order:
             type_ = runtime.graph_node_get_type(handles[i])
             try:
-                params = _params(type_, handles[i], runtime, name)
+                params = _params(type_, handles[i], runtime, name, i)
             except HipError as error:
                 raise error.at(f"{name}: node {i} ({type_.name.lower()})") from error.__cause__
             nodes.append(_RawNode(type_, params, sorted(position[s] for s in sources[i])))
@@ -182,7 +188,7 @@ class _RawGraph:
                 yield from node.params.everywhere()
 
 
-def _params(type_: NodeType, node: int, runtime: Runtime, name: str) -> Any:
+def _params(type_: NodeType, node: int, runtime: Runtime, name: str, index: int) -> Any:
     match type_:
         case NodeType.KERNEL:
             launch = runtime.graph_kernel_node_get_params(node)
@@ -214,8 +220,8 @@ def _params(type_: NodeType, node: int, runtime: Runtime, name: str) -> Any:
             return runtime.graph_batch_mem_op_node_get_params(node)
         case _:
             raise DeclarationError(
-                f"graph {name!r} has a node of type {type_.name} ({int(type_)}), whose parameters no call of runtime"
-                f" {runtime.name!r} tells; it cannot be read back"
+                f"graph {name!r}: node {index} ({type_.name.lower()}) cannot be read back, because no call of runtime"
+                f" {runtime.name!r} tells {_UNREADABLE.get(type_, 'its parameters')}"
             )
 
 
@@ -709,7 +715,7 @@ class _Builder:
             typed = tuple(self._opaque(argument, name) for argument in raw.arguments or ())
         fields: dict[str, Any] = {
             "kernel": kernel, "grid": launch.grid, "block": launch.block, "args": typed, "shared_bytes": launch.shared_bytes,
-            "cooperative": raw.cooperative, "priority": raw.priority,
+            "cooperative": raw.cooperative, "priority": raw.priority, "cluster": raw.cluster,
         }
         return KernelNode, name, fields
 

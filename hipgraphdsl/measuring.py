@@ -26,6 +26,7 @@ from .nodes import (
     Node,
     SemaphoreSignalNode,
     SemaphoreWaitNode,
+    held,
 )
 from .plan import Lanes, Plan, make_plan
 from .runtimes.base import MemcpyKind, Runtime
@@ -116,8 +117,8 @@ def _without_default(workflow: Workflow, prefix: str, bound: frozenset[str] = fr
         if parameter.default is None and name not in bound:
             return prefix + name
     for node in workflow.nodes:
-        if isinstance(node, ChildGraphNode):
-            found = _without_default(node.workflow, f"{prefix}{node.name}/", frozenset(node.bind))
+        for inner, document, bind in held(node):
+            found = _without_default(document, f"{prefix}{inner}/", frozenset(bind))
             if found:
                 return found
     return ""

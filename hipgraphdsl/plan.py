@@ -199,7 +199,7 @@ def make_plan(
         Whether neighbouring copies may become one step.
     inline : bool
         Put the nodes of every child graph in its place, as backends that issue on streams need it; else only those of
-        children that allocate.
+        children that allocate or hold conditional nodes.
     pack : bool
         Let arrays of alloc nodes share memory where the plan's order keeps their uses apart.
     device : int
@@ -211,7 +211,7 @@ def make_plan(
         If `lanes` is no lane count, or the workflow has a cycle; the message names it node by node.
     """
     bound = _lane_bound(workflow, target, lanes)
-    children: dict[int, Plan] = {}
+    children: dict[tuple[int, bool], Plan] = {}
     automatic = not isinstance(lanes, int)
     return _plan(workflow, target, bound, children, inline, join, automatic, pack, device, devices_of(workflow, device))
 
@@ -248,12 +248,12 @@ def _packed(entries: list[_Entry], device: int) -> tuple[list[_Entry], Optional[
 
 
 def _plan(
-    workflow: Workflow, target: Target, bound: Optional[int], children: dict[int, Plan], inline: bool, join: bool,
+    workflow: Workflow, target: Target, bound: Optional[int], children: dict[tuple[int, bool], Plan], inline: bool, join: bool,
     automatic: bool, pack: bool = False, device: int = 0, devices: tuple[int, ...] = (0,),
 ) -> Plan:
     pack = pack and _has_allocs(workflow)
     packing = None
-    if pack or any(isinstance(node, ChildGraphNode) and (inline or _has_allocs(node.workflow)) for node in workflow.nodes):
+    if pack or any(isinstance(node, ChildGraphNode) and (inline or _is_no_child(node.workflow)) for node in workflow.nodes):
         entries = _inlined(workflow, inline)
         if pack:
             entries, packing = _packed(entries, device)
@@ -284,10 +284,9 @@ def _plan(
         extra = added.get(i, ())
         kind = type(node)
         if kind is ChildGraphNode or kind is ConditionalNode:
-            child = _child_plan(node.workflow, target, children, device) if isinstance(node, ChildGraphNode) else None
-            bodies = (
-                tuple(_child_plan(b, target, children, device) for b in node.bodies) if isinstance(node, ConditionalNode) else ()
-            )
+            child = _child_plan(node.workflow, target, children, False, device) if isinstance(node, ChildGraphNode) else None
+            inner = node.bodies if isinstance(node, ConditionalNode) else ()
+            bodies = tuple(_child_plan(body, target, children, inline, device) for body in inner)
             steps.append(
                 Step(
                     index,
@@ -437,11 +436,14 @@ def _cycle_error(workflow: Workflow, prefix: str) -> DeclarationError:
     )
 
 
-def _child_plan(workflow: Workflow, target: Target, children: dict[int, Plan], device: int) -> Plan:
-    """Return the plan of a child, made once however often the child is used; which devices it uses, its binding says."""
-    plan = children.get(id(workflow))
+def _child_plan(
+    workflow: Workflow, target: Target, children: dict[tuple[int, bool], Plan], inline: bool, device: int
+) -> Plan:
+    """Return the plan of a child or body, made once however often it is used; which devices it uses, its binding says."""
+    key = (id(workflow), inline)
+    plan = children.get(key)
     if plan is None:
-        plan = children[id(workflow)] = _plan(workflow, target, None, children, False, False, False, device=device)
+        plan = children[key] = _plan(workflow, target, None, children, inline, False, False, device=device)
     return plan
 
 
@@ -452,8 +454,17 @@ def _has_allocs(workflow: Workflow) -> bool:
     )
 
 
+def _is_no_child(workflow: Workflow) -> bool:
+    """Return whether no child graph node may hold a workflow: one that allocates, or decides (CUDA's rule)."""
+    return any(
+        isinstance(node, (AllocNode, FreeNode, ConditionalNode))
+        or (isinstance(node, ChildGraphNode) and _is_no_child(node.workflow))
+        for node in workflow.nodes
+    )
+
+
 def _inlined(workflow: Workflow, inline: bool) -> list[_Entry]:
-    """Return the nodes with each child, or each child that allocates, replaced by its own nodes."""
+    """Return the nodes with each child, or each that cannot be a child graph, replaced by its own nodes."""
     entries: list[_Entry] = []
 
     def visit(inner: Workflow, prefix: str, path: tuple[ChildGraphNode, ...], before: tuple[int, ...]) -> tuple[int, ...]:
@@ -465,7 +476,7 @@ def _inlined(workflow: Workflow, inline: bool) -> list[_Entry]:
         for i in inner.order:
             node = inner.nodes[i]
             sources = tuple(dict.fromkeys(e for d in inner.predecessors[i] for e in ends[d])) or before
-            if isinstance(node, ChildGraphNode) and (inline or _has_allocs(node.workflow)):
+            if isinstance(node, ChildGraphNode) and (inline or _is_no_child(node.workflow)):
                 ends[i] = visit(node.workflow, f"{prefix}{node.name}/", (*path, node), sources)
             else:
                 entries.append(_Entry(prefix + node.name, node, sources, path))

@@ -17,6 +17,9 @@ from .errors import DeclarationError
 __all__ = ["CostModel", "Target", "calibrated", "costs_path", "store_costs"]
 
 
+_FIRST_WITH_CLUSTERS = 90  # compute capability 9.0
+
+
 @dataclass(frozen=True, slots=True)
 class CostModel:
     """Cost constants that `plan` reads, in microseconds and bytes.
@@ -74,6 +77,8 @@ class Target:
     copy_kernel_bytes : int
         Device-to-host copies up to this size are done faster by a kernel that writes page-locked memory than by the copy
         engine, where there are many of them; 0 where that has not been measured.
+    clusters : bool
+        Whether blocks can be grouped in clusters.
     version : tuple of int
         Runtime version, (major, minor, patch); empty where unknown.
     quirks : frozenset of str
@@ -92,6 +97,7 @@ class Target:
     concurrent_kernels: int = 8
     resident_threads: int = 0
     copy_kernel_bytes: int = 0
+    clusters: bool = False
     version: tuple[int, ...] = ()
     quirks: frozenset[str] = frozenset()
     costs: CostModel = field(default_factory=CostModel)
@@ -135,6 +141,7 @@ class Target:
             target = replace(_KNOWN["amd:gfx1100"], name=base, multiprocessors=0)
         else:
             target = replace(_KNOWN["nvidia:sm_90"], name=base, multiprocessors=0, max_shared_bytes=49152)
+            target = replace(target, clusters=int(re.sub(r"\D", "", base)) >= _FIRST_WITH_CLUSTERS)
         if version:
             target = replace(target, name=name, version=tuple(int(part) for part in version.split(".")))
         return target
@@ -181,6 +188,7 @@ _KNOWN = {
         concurrent_kernels=128,
         resident_threads=132 * 2048,
         copy_kernel_bytes=4 << 20,
+        clusters=True,
         costs=CostModel(1.0, 0.7, 0.53, 2.2, 2.5, 55.5),
     ),
 }

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Optional
 
 from .arrays import Access, AllocArray, ArrayView
 from .kernels import Symbol
-from .nodes import AllocNode, ChildGraphNode, FreeNode, Node
+from .nodes import AllocNode, ChildGraphNode, ConditionalNode, FreeNode, Node
 
 if TYPE_CHECKING:
     from .plan import Step
@@ -208,7 +208,7 @@ def _roots(step: Step) -> list[_Place]:
     node: Node = step.node
     roots = [access.view.root for access in node.accesses]
     given = list(getattr(node, "args", ()))
-    if isinstance(node, ChildGraphNode):
+    if isinstance(node, (ChildGraphNode, ConditionalNode)):
         given += node.bind.values()
     for value in given:
         if isinstance(value, (Access, ArrayView)):

@@ -151,12 +151,15 @@ def _fields(old: Node, new: Node, workflow: Workflow) -> list[Change]:
             continue
         if isinstance(old, (AllocNode, FreeNode)):
             changes.append(Change(old.name, name, a, b, False, "memory that a graph allocates is fixed when it is built"))
+        elif isinstance(old, ConditionalNode) and name == "bodies" and len(a) == len(b):
+            what = "; ".join(f"body {n}, {c}" for n, pair in enumerate(zip(a, b)) for c in _named(explain_update(*pair)))
+            if what:
+                changes.append(Change(old.name, name, a, b, False, f"what a body holds is fixed when it is built: {what}"))
         elif isinstance(old, (CapturedNode, ConditionalNode, EmptyNode)):
             changes.append(Change(old.name, name, a, b, False, f"nodes of kind {old.kind} are recorded once"))
         elif isinstance(old, ChildGraphNode) and name == "workflow":
-            inner = explain_update(a, b)
-            if inner:
-                what = "; ".join(f"{c.node}.{c.field}" if c.field else str(c.node) for c in inner.changes[:3])
+            if inner := explain_update(a, b):
+                what = "; ".join(_named(inner))
                 changes.append(Change(old.name, name, a, b, False, f"what a child holds is fixed when it is built: {what}"))
         elif isinstance(old, ChildGraphNode) and name == "bind" and a.keys() != b.keys():
             changes.append(Change(old.name, name, a, b, False, "which names of a child are bound is fixed when it is built"))
@@ -167,7 +170,7 @@ def _fields(old: Node, new: Node, workflow: Workflow) -> list[Change]:
         elif name == "kernel" and b.module.symbols and b not in _kernels(workflow):
             reason = f"{b.name!r} was not compiled with the graph, and a second copy of its module would have its own variables"
             changes.append(Change(old.name, name, a, b, False, reason))
-        elif name in ("cooperative", "priority"):
+        elif name in ("cooperative", "priority", "cluster"):
             changes.append(Change(old.name, name, a, b, False, "attributes are fixed when a node is added"))
         else:
             changes.append(Change(old.name, name, a, b, True, ""))
@@ -178,6 +181,10 @@ def _kernels(workflow: Workflow) -> set[Any]:
     """Return the kernels of a workflow and its children."""
     found = {node.kernel for node in workflow.nodes if isinstance(node, KernelNode)}
     return found.union(*(_kernels(node.workflow) for node in workflow.nodes if isinstance(node, ChildGraphNode)))
+
+
+def _named(plan: UpdatePlan) -> list[str]:
+    return [f"{c.node}.{c.field}" if c.field else str(c.node) for c in plan.changes[:3]]
 
 
 def _key(value: Any) -> Any:

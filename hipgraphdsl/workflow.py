@@ -137,8 +137,8 @@ class Workflow:
                     inner = [(name, what) for name, what in node.workflow.unbound() if name not in node.bind]
                     found += [(f"{node.name}/{name}", what) for name, what in inner]
                 case ConditionalNode():
-                    for body in node.bodies:
-                        found += [(f"{node.name}/{name}", what) for name, what in body.unbound() if name not in node.bind]
+                    for n, body in enumerate(node.bodies):
+                        found += [(f"{node.name}/{n}/{name}", what) for name, what in body.unbound() if name not in node.bind]
         return tuple(found)
 
     def workflow(self) -> Workflow:

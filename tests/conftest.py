@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+from importlib import import_module
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -14,6 +16,9 @@ from hipgraphdsl.runtimes import open_runtime
 settings.register_profile("ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.register_profile("explore", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+ON_GPUS = ("amd", "nvidia")
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +33,32 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Load torch, where it is installed, before any runtime for NVIDIA: afterwards its import may fail."""
+    marks = str(config.option.markexpr)
+    if config.getoption("--runtime") == "nvidia" or ("gpu" in marks and "not gpu" not in marks):
+        with suppress(ImportError):
+            import_module("torch")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if _is_for_a_gpu(item):
+            item.add_marker("gpu")
+    _select_runtime(config, items)
+
+
+def _is_for_a_gpu(item: pytest.Item) -> bool:
+    """Return whether a test runs on a device: it has a runtime for GPUs as parameter, or as the fixture of its file."""
+    if item.path.parent.name in ("unit", "error_checks") or item.path.name == "test_layers.py":
+        return False
+    given = getattr(item, "callspec", None)
+    if given is not None and any(isinstance(value, str) and value in ON_GPUS for value in given.params.values()):
+        return True
+    return item.path.name.startswith("test_amd") and "runtime" in getattr(item, "fixturenames", ())
+
+
+def _select_runtime(config: pytest.Config, items: list[pytest.Item]) -> None:
     chosen = config.getoption("--runtime")
     if not chosen:
         return

@@ -104,7 +104,7 @@ def everything(kernels: Module | None = None) -> Graph:
     g.memset(x[1], a, name="by_parameter")
     g.kernel(kernels["scale"], grid=(n, 2), block=(8, 2, 2), args=(x, a, 64), name="scale_x", shared_bytes=64)
     g.kernel(kernels["scale"], grid=1, block=64, args=(field, 0.1, 64), after=[up], ignore={"HG203": "on purpose"})
-    g.kernel(kernels["add"], grid=1, block=64, args=(reads(x), y, writes(outside)), cooperative=True, priority=-1)
+    g.kernel(kernels["add"], grid=1, block=64, args=(reads(x), y, writes(outside)), cooperative=True, priority=-1, cluster=1)
     g.kernel(kernels["fill<int>"], grid=1, block=8, args=(ints, -3))
     g.kernel(kernels["shift"], grid=1, block=4, args=(x, (1, 2, 3, 4.5), np.array((1, 2), PARAMS)[()]))
     g.host(report, args=(hx, 3, "text", 2.5, None, True, float("inf"), [1, (2, 3)], {"k": b"\x00\xff"}, a, 1j), reads=[hx])

@@ -54,6 +54,21 @@ def test_example_finds_its_own_numbers_right(
     assert load(name).main(["--runtime", "cpu", *SHORT[name]]) == 0, capsys.readouterr().out
 
 
+@pytest.mark.parametrize("runtime", ["amd", "nvidia"])
+@pytest.mark.parametrize("name", SHORT)
+def test_example_finds_its_own_numbers_right_on_a_gpu(
+    name: str, runtime: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        hg.open_runtime(runtime)
+    except hg.RuntimeUnavailable as error:
+        pytest.skip(f"runtime {runtime!r} lacks its {error.missing}: {error}")
+    monkeypatch.chdir(tmp_path)
+    if name == "04_wave2d":
+        pytest.importorskip("matplotlib", reason="example 04 draws with matplotlib: the extra 'viz' is not installed")
+    assert load(name).main(["--runtime", runtime, *SHORT[name]]) == 0, capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name", SHORT)
 def test_workflow_of_example_passes_check(name: str) -> None:
     report = load(name).build().check()

@@ -17,6 +17,7 @@ from .operations import (
     Nothing,
     Operation,
     RecordEvent,
+    RunConditional,
     Scope,
     SignalSemaphore,
     WaitEvent,
@@ -31,8 +32,8 @@ from .streams import LaneStreams
 __all__ = ["build"]
 
 # An event record or wait on a capturing stream only orders the capture; semaphores and memory operations are captured by
-# some versions and refused or run at once by others; nothing records an empty node.
-_UNRECORDED = (Nothing, RecordEvent, WaitEvent, SignalSemaphore, WaitSemaphore, WriteAndWait)
+# some versions and refused or run at once by others; nothing records an empty or a conditional node.
+_UNRECORDED = (Nothing, RecordEvent, WaitEvent, SignalSemaphore, WaitSemaphore, WriteAndWait, RunConditional)
 
 
 def build(plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> GraphProgram:

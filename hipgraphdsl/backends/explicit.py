@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Optional
 
 from ..arrays import Access, ArrayView, Parameter
@@ -11,7 +12,7 @@ from ..errors import HipError
 from ..kernels import ArgumentPacker
 from ..nodes import KernelNode
 from ..plan import Plan, Step
-from ..runtimes.base import Copy3D, Fill2D, KernelAdder, Runtime
+from ..runtimes.base import Copy3D, Dim3, Fill2D, KernelAdder, Runtime
 from .capturing import capturing
 from .issue import issue
 from .operations import (
@@ -25,6 +26,7 @@ from .operations import (
     Operation,
     RecordEvent,
     RunChild,
+    RunConditional,
     Scope,
     SignalSemaphore,
     WaitEvent,
@@ -112,7 +114,7 @@ def _kernel_adder(graph: int, program: GraphProgram, runtime: Runtime) -> Option
 
     return runtime.kernel_adder(
         graph, tuple(program.steps), program.nodes, program.operations, scope.addresses, scope.values,
-        frozenset(program.disabled), describe, Launch, _NO_ATTRIBUTES, ("cooperative", "priority"),
+        frozenset(program.disabled), describe, Launch, _NO_ATTRIBUTES, ("cooperative", "priority", "cluster"),
         (KernelNode, ArrayView, Access, Parameter), _STEP_FIELDS,
     )  # fmt: skip
 
@@ -127,7 +129,9 @@ def add_node(graph: int, deps: list[int], operation: Operation, runtime: Runtime
                 graph, deps, operation.function, operation.grid, operation.block, operation.shared_bytes,
                 operation.place(),
             )
-            set_attributes(node, runtime, cooperative=operation.cooperative, priority=operation.priority)
+            set_attributes(
+                node, runtime, cooperative=operation.cooperative, priority=operation.priority, cluster=operation.cluster
+            )
             return node
         case Copy1D(dst, src, nbytes, kind):
             return runtime.graph_add_memcpy_node_1d(graph, deps, dst, src, nbytes, kind)
@@ -160,16 +164,21 @@ def add_node(graph: int, deps: list[int], operation: Operation, runtime: Runtime
                 return runtime.graph_add_child_graph_node(graph, deps, child)
             finally:
                 runtime.graph_destroy(child)
+        case RunConditional(mode, condition, bodies):
+            fill = [partial(_fill, body, runtime) for body in bodies]
+            return runtime.graph_add_conditional_node(graph, deps, mode, condition, fill)
         case Nothing():
             return runtime.graph_add_empty_node(graph, deps)
 
 
-def set_attributes(node: int, runtime: Runtime, *, cooperative: bool = False, priority: Optional[int] = None) -> None:
+def set_attributes(
+    node: int, runtime: Runtime, *, cooperative: bool = False, priority: Optional[int] = None, cluster: Optional[Dim3] = None
+) -> None:
     """Set what a kernel node has beyond its parameters."""
     if priority is not None and "priority_refused" in runtime.target.quirks:
         _log.warning("priority=%d of a kernel node is left out: %s refuses every priority", priority, runtime.target.name)
         priority = None
-    runtime.graph_kernel_node_set_attributes(node, cooperative=cooperative, priority=priority)
+    runtime.graph_kernel_node_set_attributes(node, cooperative=cooperative, priority=priority, cluster=cluster)
 
 
 def _add_captured(graph: int, deps: list[int], call: Callable[[int], None], runtime: Runtime) -> int:
@@ -194,6 +203,11 @@ def _close_ends(graph: int, runtime: Runtime) -> None:
         runtime.graph_add_dependencies(graph, [first] * len(roots), roots)
     if len(ends) > 1:
         runtime.graph_add_empty_node(graph, ends)
+
+
+def _fill(body: RunChild, runtime: Runtime, graph: int) -> None:
+    """Add the steps of a conditional node's body to its graph."""
+    add_steps(graph, GraphProgram(body.plan, body.scope, runtime), runtime)
 
 
 def _child_graph(runtime: Runtime, operation: RunChild) -> int:

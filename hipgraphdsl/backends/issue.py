@@ -14,6 +14,7 @@ from .operations import (
     Operation,
     RecordEvent,
     RunChild,
+    RunConditional,
     Scope,
     SignalSemaphore,
     WaitEvent,
@@ -30,7 +31,7 @@ def issue(operation: Operation, stream: int, runtime: Runtime, scope: Scope) -> 
         case Launch():
             runtime.module_launch_kernel(
                 operation.function, operation.grid, operation.block, operation.shared_bytes, stream,
-                operation.place(), operation.cooperative,
+                operation.place(), operation.cooperative, operation.cluster,
             )
         case Copy1D(dst, src, nbytes, kind):
             runtime.memcpy_async(dst, src, nbytes, kind, stream)
@@ -60,3 +61,5 @@ def issue(operation: Operation, stream: int, runtime: Runtime, scope: Scope) -> 
             pass
         case RunChild():
             raise AssertionError("children are inlined for streams")
+        case RunConditional():
+            raise AssertionError("the program that issues it decides")

@@ -36,10 +36,11 @@ from ..nodes import (
     SemaphoreWaitNode,
     copy_geometry,
     element_bytes,
+    require_clusters,
 )
 from ..placement import device_of
 from ..plan import Plan, Step
-from ..runtimes.base import Copy3D, Dim3, Fill2D, MemcpyKind, MemOp, Runtime
+from ..runtimes.base import ConditionalMode, Copy3D, Dim3, Fill2D, MemcpyKind, MemOp, Runtime
 
 __all__ = [
     "Alloc",
@@ -52,6 +53,7 @@ __all__ = [
     "Operation",
     "RecordEvent",
     "RunChild",
+    "RunConditional",
     "Scope",
     "SignalSemaphore",
     "WaitEvent",
@@ -73,6 +75,7 @@ class Launch(NamedTuple):
     packed: bytes
     cooperative: bool = False
     priority: Optional[int] = None
+    cluster: Optional[Dim3] = None
 
     def place(self) -> int:
         """Write the arguments to memory and return the address of the table of pointers to them."""
@@ -167,6 +170,20 @@ class RunChild:
 
 
 @dataclass(frozen=True, slots=True)
+class RunConditional:
+    """Bodies that run as the 32-bit word at an address says."""
+
+    mode: ConditionalMode
+    condition: int
+    bodies: tuple[RunChild, ...]
+
+    def chosen(self, word: int) -> Optional[RunChild]:
+        """Return the body that runs if the word has this value."""
+        index = word if self.mode is ConditionalMode.SWITCH else int(word == 0)
+        return self.bodies[index] if index < len(self.bodies) else None
+
+
+@dataclass(frozen=True, slots=True)
 class Nothing:
     """Only order."""
 
@@ -186,6 +203,7 @@ Operation = Union[
     WaitSemaphore,
     WriteAndWait,
     RunChild,
+    RunConditional,
     Nothing,
 ]
 
@@ -249,6 +267,10 @@ class Scope:
         self.values: dict[Parameter, Any] = {}
         """Current value of each scalar parameter that belongs to this scope."""
         self.children: dict[str, Scope] = {}
+
+    def bodies(self, node: ConditionalNode) -> tuple[Scope, ...]:
+        """Return the scopes of a conditional node's bodies."""
+        return tuple(self.children[f"{node.name}/{n}"] for n in range(len(node.bodies)))
 
     def address(self, view: ArrayView, device: Optional[int] = None) -> int:
         """Return the address of the first element of a view; a module's variable has one on each `device`."""
@@ -531,11 +553,8 @@ def resolve(step: Step, scope: Scope) -> Operation:
             assert step.child is not None
             return RunChild(step.child, scope.children[node.name])
         case ConditionalNode():
-            raise DeclarationError(
-                f"node {step.name!r}: runtime {scope.runtime.name!r} has no conditional nodes (HIP has none up to 10.0); launch"
-                " the bodies from the host as the condition says",
-                node=step.name,
-            )
+            bodies = tuple(RunChild(plan, inner) for plan, inner in zip(step.bodies, scope.bodies(node)))
+            return RunConditional(ConditionalMode[node.mode.upper()], scope.address(node.condition), bodies)
     raise DeclarationError(f"node {step.name!r}: no backend knows nodes of kind {node.kind!r}", node=step.name)
 
 
@@ -581,7 +600,11 @@ def _launch(node: KernelNode, scope: Scope, device: int) -> Launch:
         block = tuple(_axis(axis, scope, node.name, f"block.{i}") for i, axis in enumerate(block))
         if block[0] * block[1] * block[2] > 1024:
             raise DeclarationError(f"node {node.name!r}: a block has at most 1024 threads (got {block})", node=node.name)
-    return Launch(function, grid, block, node.shared_bytes, packer, packer.pack(values), node.cooperative, node.priority)
+    cluster = node.cluster if scope.runtime.target.clusters else None
+    if cluster is not None:
+        require_clusters(grid, cluster, node.name)
+    packed = packer.pack(values)
+    return Launch(function, grid, block, node.shared_bytes, packer, packed, node.cooperative, node.priority, cluster)
 
 
 def _packed(parameter: KernelParameter, value: Any, node: KernelNode) -> Any:
@@ -673,8 +696,21 @@ def prepare(step: Step, scope: Scope) -> None:
     device = scope.device_of(step.node)
     if step.by_kernel:
         scope.shared.built_in("hipgraphdsl_copy", device)
+    elif isinstance(step.node, ConditionalNode):
+        for plan, inner in zip(step.bodies, scope.bodies(step.node)):
+            _prepare_all(plan, inner)
+    elif isinstance(step.node, ChildGraphNode) and step.child is not None:
+        _prepare_all(step.child, scope.children[step.node.name])
     elif isinstance(step.node, MemsetNode) and not _memset_size(step.node, _element(step.node, scope), scope):
         scope.shared.built_in("hipgraphdsl_fill", device)
+
+
+def _prepare_all(plan: Plan, scope: Scope) -> None:
+    for step in plan.steps:
+        where = scope
+        for child in step.path:
+            where = where.children[child.name]
+        prepare(step, where)
 
 
 def _element(node: MemsetNode, scope: Scope) -> bytes:

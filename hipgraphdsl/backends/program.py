@@ -145,7 +145,8 @@ class GraphProgram(Program):
                 case Launch():
                     before = self.operations[index]
                     assert isinstance(before, Launch)
-                    if (before.cooperative, before.priority) != (operation.cooperative, operation.priority):
+                    attributes = (operation.cooperative, operation.priority, operation.cluster)
+                    if (before.cooperative, before.priority, before.cluster) != attributes:
                         return False
                     if self._is_stand_in(operation):
                         return False

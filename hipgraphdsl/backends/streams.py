@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, Final, Optional
@@ -10,9 +11,9 @@ from ..arrays import AllocArray, ArrayView
 from ..errors import HipError
 from ..nodes import CapturedNode, KernelNode
 from ..plan import Plan, Step
-from ..runtimes.base import CaptureStatus, Runtime
+from ..runtimes.base import CaptureStatus, ConditionalMode, MemcpyKind, Runtime
 from .issue import issue
-from .operations import Alloc, Free, Operation, Scope, at_node
+from .operations import Alloc, Free, Operation, RunChild, RunConditional, Scope, at_node
 from .program import Program
 
 __all__ = ["EagerProgram", "LaneStreams", "build"]
@@ -155,6 +156,8 @@ class EagerProgram(Program):
         super().__init__(plan, scope, runtime)
         self.disabled.update(disabled)
         self._late = [_is_late(step) for step in plan.steps]
+        self._bodies: dict[Scope, EagerProgram] = {}
+        """What the bodies of conditional nodes do, made when one is first chosen."""
         self._made: dict[tuple[Scope, Any], int] = {}
         """Memory that a launch has made and not returned, by scope and array."""
         self._keeps = "pool_reuse_early" in runtime.target.quirks
@@ -184,10 +187,13 @@ class EagerProgram(Program):
         try:
             current = self.steps[index]
             scope = self.scope_of(current)
-            if not self._late[index]:
-                issue(self.operations[index], stream, self.runtime, scope)
+            operation = super().resolve(current) if self._late[index] else self.operations[index]
+            if isinstance(operation, RunConditional):
+                self._decide(operation, stream, refresh=self._late[index])
                 return
-            operation = super().resolve(current)
+            if not self._late[index]:
+                issue(operation, stream, self.runtime, scope)
+                return
             if isinstance(operation, Alloc):
                 self._alloc(operation, stream, scope)
             elif not (self._keeps and isinstance(operation, Free)):
@@ -196,6 +202,36 @@ class EagerProgram(Program):
                 issue(operation, stream, self.runtime, scope)
         except HipError as error:
             raise at_node(error, step.name) from error.__cause__
+
+    def _decide(self, operation: RunConditional, stream: int, refresh: bool) -> None:
+        """Wait, read the condition and issue the body that it chooses; in a loop, again and again."""
+        runtime = self.runtime
+        word = ctypes.c_uint32()
+        while True:
+            runtime.stream_synchronize(stream)
+            if self.scope.shared.host_failed():
+                return
+            runtime.memcpy(ctypes.addressof(word), operation.condition, 4, MemcpyKind.DEFAULT)
+            body = operation.chosen(word.value)
+            if body is None:
+                return
+            self._program_of(body, refresh).launch(stream)
+            if operation.mode is not ConditionalMode.WHILE:
+                return
+            refresh = False
+
+    def _program_of(self, body: RunChild, refresh: bool) -> EagerProgram:
+        program = self._bodies.get(body.scope)
+        if program is None:
+            program = self._bodies[body.scope] = type(self)(body.plan, body.scope, self.runtime, frozenset())
+        elif refresh:
+            program.refresh()
+        return program
+
+    def refresh(self) -> None:
+        """Resolve all steps again, because what their names stand for has changed."""
+        for step in self.steps:
+            self.change(step.index, self._named(step))
 
     def _alloc(self, operation: Alloc, stream: int, scope: Scope) -> None:
         """Make memory, after what the launch before made and left has been returned."""
@@ -214,7 +250,10 @@ class EagerProgram(Program):
     def close(self) -> None:
         """Return what the last launch made and left."""
         made, self._made = self._made, {}
+        bodies, self._bodies = self._bodies, {}
         with ExitStack() as returned:
+            for body in bodies.values():
+                returned.callback(body.close)
             for (scope, array), pointer in made.items():
                 returned.callback(self._return, scope, array, pointer)
         for (scope, array), pointer in self._before.items():
@@ -231,6 +270,10 @@ class EagerProgram(Program):
     def change(self, index: int, operation: Operation) -> bool:
         self.operations[index] = operation
         self._late[index] = operation is _AT_LAUNCH
+        if isinstance(operation, RunConditional):
+            for body in operation.bodies:
+                if body.scope in self._bodies:
+                    self._bodies[body.scope].refresh()
         return True
 
     def enable(self, index: int, enabled: bool) -> bool:

@@ -37,7 +37,7 @@ from .measure import (
     resident_bytes,
     without_gc,
 )
-from .peers import PEERS, Peer, Skipped, Work, open_peer
+from .peers import PEERS, Peer, Skipped, Work, load_torch_first, open_peer
 from .shapes import chain, decode, diamonds, fan_in, fan_out, parallel, random_layers, wave
 
 __all__ = ["BACKENDS", "LAUNCH_SHAPES", "add_arguments", "main", "plot", "run"]
@@ -465,6 +465,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Run the benchmark and print its table."""
+    if not args.no_peers and args.runtime in ("auto", "nvidia"):
+        load_torch_first()
     runtime = open_runtime(args.runtime, args.device)
     shapes = args.shape or list(LAUNCH_SHAPES)
     sizes = args.size or (_QUICK_SIZES if args.quick else _SIZES)

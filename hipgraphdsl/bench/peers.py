@@ -11,9 +11,11 @@ import contextlib
 import ctypes
 import functools
 import time
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Optional
 
@@ -29,7 +31,7 @@ from ..runtimes.base import Dim3, Runtime
 from ..runtimes.cpu.compiler import BuildFailed, build, find_compiler
 from .measure import clock_us, launch_times_us
 
-__all__ = ["PEERS", "Peer", "Skipped", "Task", "Work", "address_of", "open_peer", "peer_library"]
+__all__ = ["PEERS", "Peer", "Skipped", "Task", "Work", "address_of", "load_torch_first", "open_peer", "peer_library"]
 
 _MOST_STREAMS: Final = 64  # peers that capture need one stream for each chain that runs beside others
 
@@ -483,7 +485,7 @@ class Cupy(CapturingPeer):
         self._keep = (module, streams, calls)
 
     def close(self) -> None:
-        del self.launch, self._graph
+        del self.launch, self._graph, self._keep  # modules go while their context is there, not when the process ends
 
 
 class Torch(CapturingPeer):
@@ -558,6 +560,7 @@ class Torch(CapturingPeer):
     def close(self) -> None:
         del self.launch
         self._graph.reset()
+        del self._graph, self._stream, self._before, self._set_stream, self._keep
 
 
 class CudaCore(PythonPeer):
@@ -617,6 +620,7 @@ class CudaCore(PythonPeer):
     def close(self) -> None:
         del self.launch
         self._graph.close()
+        del self._graph, self._keep
 
 
 PEERS: Final[tuple[type[Peer], ...]] = (Cpp, CudaBindings, Cupy, Torch, CudaCore)
@@ -630,13 +634,31 @@ def open_peer(kind: type[Peer], work: Work) -> Peer:
     Skipped
         If the library is not installed, or fails in any way; says how.
     """
+    peer: Optional[Peer] = None
     try:
         peer = kind(work)
         peer.run(1)
+        return peer
     except Skipped:
         raise
     except ImportError as error:
-        raise Skipped(f"not installed: {error}") from None
+        why = f"not installed: {error}"
     except Exception as error:  # whatever goes wrong inside a peer ends the peer's part, not the benchmark
-        raise Skipped(f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}") from error
-    return peer
+        why = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
+        # Its frames hold graphs, events and modules of the library, which must go now and not when the process ends and the
+        # driver with it; so what is raised below keeps nothing of it either.
+        traceback.clear_frames(error.__traceback__)
+    if peer is not None:
+        with contextlib.suppress(Exception):
+            peer.close()
+        peer = None  # or the frame of what is raised would keep it
+    raise Skipped(why)
+
+
+def load_torch_first() -> None:
+    """Import torch, where it is installed, before a runtime loads NVRTC: later its import may fail half way.
+
+    What a module that has been imported half way leaves behind may end the process with a crash.
+    """
+    with contextlib.suppress(Exception):  # it is said where torch would take part
+        import_module("torch")

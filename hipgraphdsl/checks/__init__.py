@@ -24,7 +24,11 @@ from .report import Diagnostic, Report
 from .scope import Findings, scopes_of
 from .structure import check_cycle, check_ignores, check_use
 
-__all__ = ["CATALOGUE", "Diagnostic", "Entry", "Report", "check_workflow"]
+__all__ = ["CATALOGUE", "OF_GRAPHS", "Diagnostic", "Entry", "Report", "check_workflow"]
+
+
+OF_GRAPHS = frozenset({"HG507", "HG508"})
+"""Errors that concern only backends which build a graph."""
 
 
 def check_workflow(workflow: Workflow, target: Optional[Target] = None, device: int = 0) -> Report:

@@ -127,8 +127,18 @@ CATALOGUE: dict[str, Entry] = {
         "cooperative grid cannot be resident", "error", "A cooperative kernel has more blocks than the device can"
                                                         " hold at once."
     ),
-    "HG507": Entry("node kind not on this target", "error", "The target has no node of this kind, so compile"
-                                                            " refuses it."),
+    "HG507": Entry(
+        "node kind not on this target", "error",
+        "The target has no node of this kind, so a backend that builds a graph refuses it.",
+    ),
+    "HG508": Entry(
+        "not inside a conditional node", "error",
+        "A body of a conditional node holds what a graph cannot run there, so a backend that builds a graph refuses it.",
+    ),
+    "HG509": Entry(
+        "no clusters on this target", "warning",
+        "The target has no thread block clusters, so the kernel is launched without them.",
+    ),
     # HG6xx: capture and copies
     "HG601": Entry(
         "pageable memory in a copy", "warning",
@@ -138,8 +148,6 @@ CATALOGUE: dict[str, Entry] = {
         "captured node with unknown accesses", "info",
         "A captured function names no array, so it is ordered only by declared edges and its memory is not checked.",
     ),
-    "HG603": Entry("not for the capture backend", "info", "Stream capture cannot record this node; the explicit"
-                                                          " backend can."),
     "HG604": Entry(
         "foreign kernel with unknown accesses", "info",
         "A kernel of a graph that was read back is known by its handle alone, so only declared edges order it and its memory"

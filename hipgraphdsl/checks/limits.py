@@ -6,7 +6,7 @@ from typing import Any, Optional
 
 from ..arrays import Array, ArrayView, HostArray
 from ..kernels import ForeignModule
-from ..nodes import CapturedNode, ConditionalNode, KernelNode, MemcpyNode
+from ..nodes import CapturedNode, ChildGraphNode, ConditionalNode, EmptyNode, KernelNode, MemcpyNode, MemsetNode
 from ..target import Target
 from .scope import Findings, Scope
 
@@ -17,6 +17,8 @@ _MAX_THREADS = 1024  # of a block, on every device that HIP runs on
 _MAX_GRID = 2**32 - 1  # a dim3 holds 32 bits
 _RESIDENT_THREADS = 2048  # of a multiprocessor: the most of all architectures (CDNA, sm_90)
 _RESIDENT_BLOCKS = 32
+# CUDA's reference for cudaConditionalNodeParams
+_IN_BODIES = (KernelNode, MemcpyNode, MemsetNode, EmptyNode, ChildGraphNode, CapturedNode, ConditionalNode)
 
 
 def check_limits(scope: Scope, target: Optional[Target], findings: Findings) -> None:
@@ -28,21 +30,49 @@ def check_limits(scope: Scope, target: Optional[Target], findings: Findings) -> 
             faults = judged.get(key, ())
             if faults == ():
                 faults = judged[key] = tuple(_faults(scope, node, target)) or None
+            if node.cluster is not None and target is not None and not target.clusters:
+                findings.add(
+                    "HG509",
+                    f"{scope.name(node)!r} asks for clusters of {_text(list(node.cluster))} blocks, which {target.name} has not:"
+                    " it is launched without them",
+                    scope=scope,
+                    nodes=[node],
+                    hint="leave cluster= out where the kernel does not rely on it, or run on NVIDIA from sm_90",
+                )
             for code, message, hint in faults or ():
                 findings.add(code, f"{scope.name(node)!r}: {message}", scope=scope, nodes=[node], hint=hint)
-        elif type(node) is ConditionalNode and target is not None and target.platform != "nvidia":
-            why = (
-                "HIP has no conditional nodes"
-                if target.platform == "amd"
-                else "the CPU runtime has no conditional nodes"
-            )
+        elif type(node) is ConditionalNode:
+            if target is not None and target.platform == "amd":
+                findings.add(
+                    "HG507",
+                    f"{scope.name(node)!r} is a conditional node ({node.mode}), and HIP has no conditional nodes",
+                    scope=scope,
+                    nodes=[node],
+                    hint="compile with backend='streams' or 'serial', where the host reads the condition, or let the kernels"
+                    " test it",
+                )
+            for body in scope.children(node):
+                _check_body(body, findings)
+
+
+def _check_body(scope: Scope, findings: Findings) -> None:
+    """Report what a graph cannot run inside a conditional node, by CUDA's rules."""
+    for node in scope.workflow.nodes:
+        why = "" if isinstance(node, _IN_BODIES) else f"is a {node.kind} node"
+        if isinstance(node, MemcpyNode) and any(_is_pageable(_outer(scope, view)) for view in (node.src, node.dst)):
+            why = "copies from or to pageable memory"
+        if why:
             findings.add(
-                "HG507",
-                f"{scope.name(node)!r} is a conditional node ({node.mode}), and {why}",
+                "HG508",
+                f"{scope.name(node)!r} {why}, which a body of a conditional node cannot hold",
                 scope=scope,
                 nodes=[node],
-                hint="launch the bodies from the host, or let the kernels test the condition",
+                hint="put it before or after the conditional node, or compile with backend='streams' or 'serial', where the host"
+                " reads the condition",
             )
+        if isinstance(node, ChildGraphNode):
+            for inner in scope.children(node):
+                _check_body(inner, findings)
 
 
 def _faults(scope: Scope, node: KernelNode, target: Optional[Target]) -> list[tuple[str, str, str]]:
@@ -162,21 +192,13 @@ def check_capture(scope: Scope, target: Optional[Target], findings: Findings) ->
                 nodes=[node],
                 hint="wrap its arguments in hg.reads, hg.writes or hg.updates",
             )
-        elif kind is ConditionalNode:
-            findings.add(
-                "HG603",
-                f"{scope.name(node)!r} is a conditional node, which stream capture cannot record",
-                scope=scope,
-                nodes=[node],
-                hint="compile with backend='explicit'",
-            )
 
 
 def _check_pageable(scope: Scope, node: Any, findings: Findings) -> None:
     for view in (node.src, node.dst):
         other = node.dst if view is node.src else node.src
         root = _outer(scope, view)
-        if isinstance(root, HostArray) and not root.pinned and not _on_host(_outer(scope, other)):
+        if _is_pageable(root) and not _on_host(_outer(scope, other)):
             verb = "from" if view is node.src else "to"
             findings.add(
                 "HG601",
@@ -199,6 +221,10 @@ def _outer(scope: Scope, view: ArrayView) -> Any:
             break
         root, scope = bound.root, scope.parent
     return root
+
+
+def _is_pageable(root: Any) -> bool:
+    return isinstance(root, HostArray) and not root.pinned
 
 
 def _on_host(root: Any) -> bool:

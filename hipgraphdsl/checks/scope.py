@@ -129,7 +129,8 @@ class Scope:
         if isinstance(node, ChildGraphNode):
             return (Scope(node.workflow, f"{self.prefix}{node.name}/", self, node),)
         if isinstance(node, ConditionalNode):
-            return tuple(Scope(child.workflow, f"{self.prefix}{node.name}/", self, child) for child in node.children)
+            bodies = enumerate(node.children)
+            return tuple(Scope(body.workflow, f"{self.prefix}{node.name}/{n}/", self, body) for n, body in bodies)
         return ()
 
     def leaves(self, node: Node) -> Iterator[Leaf]:

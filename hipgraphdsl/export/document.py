@@ -200,6 +200,8 @@ class _Writer:
                     out["cooperative"] = True
                 if node.priority is not None:
                     out["priority"] = node.priority
+                if node.cluster is not None:
+                    out["cluster"] = self._dim3(node.cluster)
             case MemcpyNode():
                 out["dst"], out["src"] = self._view(node.dst), self._view(node.src)
             case MemsetNode():

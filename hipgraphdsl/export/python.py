@@ -267,6 +267,7 @@ class _Body:
                 extra = f", shared_bytes={node.shared_bytes}" if node.shared_bytes else ""
                 extra += ", cooperative=True" if node.cooperative else ""
                 extra += f", priority={node.priority}" if node.priority is not None else ""
+                extra += f", cluster={self._dim3(node.cluster)}" if node.cluster is not None else ""
                 return (
                     f"g.kernel({module}[{_quoted(node.kernel.name)}], grid={self._dim3(node.grid)},"
                     f" block={self._dim3(node.block)},"

@@ -53,6 +53,7 @@ def schema() -> dict[str, Any]:
                 "cooperative": flag,
                 "priority": {"type": "integer"},
                 "device": device,
+                "cluster": ref("dim3"),
             },
             "kernel grid block",
         ),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Union
 
 from .base import Dim3, Node
-from .child import ChildGraphNode, ConditionalNode
+from .child import ChildGraphNode, ConditionalNode, held
 from .host import CapturedNode, ForeignFunction, HostNode, UnboundCallback, callable_name
-from .kernel import KernelNode
+from .kernel import KernelNode, require_clusters
 from .memory import AllocNode, FreeNode, MemcpyNode, MemsetNode, copy_geometry, element_bytes
 from .sync import (
     EmptyNode,
@@ -51,6 +51,8 @@ __all__ = [
     "callable_name",
     "copy_geometry",
     "element_bytes",
+    "held",
+    "require_clusters",
     "wait_value",
     "write_value",
 ]

@@ -14,7 +14,7 @@ from .memory import element_bytes
 if TYPE_CHECKING:
     from ..workflow import Workflow
 
-__all__ = ["ChildGraphNode", "ConditionalNode"]
+__all__ = ["ChildGraphNode", "ConditionalNode", "held"]
 
 Bound = Union[ArrayView, Parameter, Any]
 
@@ -146,11 +146,12 @@ class ConditionalNode(Node):
     ----------
     mode : {"if", "while", "switch"}
     condition : ArrayView
-        One 32-bit integer: not 0 for ``if`` and ``while``, the index of the body for ``switch``.
+        One 32-bit integer where kernels reach it: not 0 for ``if`` and ``while``, the index of the body for ``switch``. It is
+        read when the node is reached, and by ``while`` again whenever the body has ended.
     bodies : tuple of Workflow
         One for ``while``, one or two (then, else) for ``if``, one or more for ``switch``.
     bind : dict
-        As for a child graph, for all bodies.
+        As for a child graph, for all bodies. What is not bound is called ``<node>/<number of the body>/<array>``.
     """
 
     kind: ClassVar[str] = "conditional"
@@ -169,6 +170,12 @@ class ConditionalNode(Node):
             raise DeclarationError(
                 f"node {name!r}: condition is one 32-bit integer; {condition.name!r} has {condition.size} of {condition.dtype}",
                 node=name,
+            )
+        if isinstance(condition.root, Array) and not condition.root.on_device:
+            raise DeclarationError(
+                f"node {name!r}: the device reads the condition; {condition.name!r} is pageable host memory",
+                node=name,
+                array=condition.root.name,
             )
         bodies = data.get("bodies", ())
         bodies = tuple(bodies) if isinstance(bodies, (tuple, list)) else (bodies,)
@@ -209,6 +216,15 @@ class ConditionalNode(Node):
 
     def describe(self) -> str:
         return f"{self.mode} {self.condition.name}: {', '.join(body.name for body in self.bodies)}"
+
+
+def held(node: Node) -> tuple[tuple[str, Workflow, Mapping[str, Any]], ...]:
+    """Return the workflows that a node holds: what names inside begin with, the document, and what is bound."""
+    if isinstance(node, ChildGraphNode):
+        return ((node.name, node.workflow, node.bind),)
+    if isinstance(node, ConditionalNode):
+        return tuple((f"{node.name}/{n}", body.workflow, body.bind) for n, body in enumerate(node.children))
+    return ()
 
 
 def _has(workflow: Workflow, name: str) -> bool:

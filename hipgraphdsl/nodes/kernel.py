@@ -11,7 +11,7 @@ from ..errors import DeclarationError
 from ..kernels import ForeignModule, Kernel, KernelParameter, Signature, check_argument
 from .base import Dim3, Node, as_dim3, lazy
 
-__all__ = ["KernelNode"]
+__all__ = ["KernelNode", "require_clusters"]
 
 _BOUNDS: dict[object, tuple[int, int]] = {
     np.dtype(f"{kind}{size}"): (-(2 ** (8 * size - 1)), 2 ** (8 * size - 1) - 1) if kind == "i" else (0, 2 ** (8 * size) - 1)
@@ -20,6 +20,7 @@ _BOUNDS: dict[object, tuple[int, int]] = {
 }
 
 _MAX_THREADS = 1024  # of a block, on every device that HIP runs on
+_MAX_CLUSTER = 8  # blocks, on every device that has clusters
 
 
 class KernelNode(Node):
@@ -41,6 +42,9 @@ class KernelNode(Node):
         All blocks are resident at once and may synchronise with each other.
     priority : int or None
         Launch priority where the platform has one; lower runs first.
+    cluster : tuple of 3 int or None
+        Blocks of a thread block cluster along x, y, z (NVIDIA from sm_90): at most 8, and divisors of the grid's. Blocks of one
+        cluster run at the same time and reach each other's shared memory. Other targets leave it out (HG509).
     device : int or None
         The device that runs it; None: the one whose memory its arrays are.
     """
@@ -55,6 +59,7 @@ class KernelNode(Node):
     shared_bytes: int = 0
     cooperative: bool = False
     priority: Optional[int] = None
+    cluster: Optional[tuple[int, int, int]] = None
     device: Optional[int] = None
 
     @classmethod
@@ -86,6 +91,8 @@ class KernelNode(Node):
             pass
         elif not isinstance(shared, SupportsIndex) or isinstance(shared, bool) or not 0 <= shared.__index__() < 2**31:
             raise DeclarationError(f"node {name!r}: shared_bytes is a number of bytes from 0 (got {shared!r})", node=name)
+        if data.get("cluster") is not None:
+            data["cluster"] = _as_cluster(data["cluster"], data["grid"], name)
         args = data.get("args", ())
         if not isinstance(args, (tuple, list)):
             args = (args,)
@@ -154,6 +161,27 @@ class KernelNode(Node):
 
     def describe(self) -> str:
         return f"{self.kernel.name}<<<{_dim_text(self.grid)}, {_dim_text(self.block)}>>>"
+
+
+def _as_cluster(given: Any, grid: Dim3, node: str) -> tuple[int, int, int]:
+    x, y, z = as_dim3(given, "cluster", node)
+    if isinstance(x, Parameter) or isinstance(y, Parameter) or isinstance(z, Parameter):
+        raise DeclarationError(f"node {node!r}: cluster is one to three numbers of blocks, and no parameter", node=node)
+    axes = (x, y, z)
+    if x * y * z > _MAX_CLUSTER:
+        raise DeclarationError(f"node {node!r}: a cluster has at most {_MAX_CLUSTER} blocks (got {axes})", node=node)
+    require_clusters(grid, axes, node)
+    return axes
+
+
+def require_clusters(grid: Dim3, cluster: tuple[int, int, int], node: str) -> None:
+    """Refuse a grid whose blocks do not come out even in clusters; parameters are left to the launch."""
+    if any(not isinstance(blocks, Parameter) and blocks % each for blocks, each in zip(grid, cluster)):
+        raise DeclarationError(
+            f"node {node!r}: the grid is a multiple of the cluster along each axis (got grid {_dim_text(grid)}, cluster"
+            f" {_dim_text(cluster)})",
+            node=node,
+        )
 
 
 def _dim_text(dim: Dim3) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -23,6 +23,7 @@ __all__ = [
     "CaptureMode",
     "CaptureStatus",
     "CodeObject",
+    "ConditionalMode",
     "Copy3D",
     "Dim3",
     "Fill2D",
@@ -71,6 +72,15 @@ class NodeType(IntEnum):
     MEMCPY_FROM_SYMBOL = 12
     MEMCPY_TO_SYMBOL = 13
     BATCH_MEM_OP = 14
+    CONDITIONAL = 0x1000  # HIP has none; 13 in CUDA
+
+
+class ConditionalMode(IntEnum):
+    """CUgraphConditionalNodeType."""
+
+    IF = 0
+    WHILE = 1
+    SWITCH = 2
 
 
 class GraphMemAttribute(IntEnum):
@@ -452,8 +462,12 @@ class Runtime(ABC):
         stream: int,
         args: int,
         cooperative: bool = False,
+        cluster: Dim3 | None = None,
     ) -> None:
-        """Launch on a stream; `args` is the address of an array of pointers to the arguments, read before it returns."""
+        """Launch on a stream; `args` is the address of an array of pointers to the arguments, read before it returns.
+
+        HIP has no call for `cluster`; CUDA's is cuLaunchKernelEx.
+        """
 
     # -- capture ---------------------------------------------------------------------------------------------------
     @abstractmethod
@@ -528,6 +542,22 @@ class Runtime(ABC):
     ) -> int: ...
     @abstractmethod
     def graph_add_batch_mem_op_node(self, graph: int, deps: Sequence[int], ops: Sequence[MemOp]) -> int: ...
+    def graph_add_conditional_node(
+        self, graph: int, deps: Sequence[int], mode: ConditionalMode, condition: int, fill: Sequence[Callable[[int], None]]
+    ) -> int:
+        """Add a node that runs one of its graphs as the 32-bit word at `condition` says when the node is reached.
+
+        HIP has no such call up to 10.0; CUDA's are cuGraphConditionalHandleCreate and cuGraphAddNode. The word is read on the
+        device, in a loop again whenever its body has ended; it may lie wherever a kernel reaches.
+
+        Parameters
+        ----------
+        fill : sequence of callable
+            For each body what adds its nodes: ``fill[n](graph)``, called once, before this returns. One for WHILE, one or two
+            (then, else) for IF, one or more for SWITCH.
+        """
+        raise self._lacks("hipGraphAddConditionalNode")
+
     @abstractmethod
     def graph_add_dependencies(self, graph: int, sources: Sequence[int], targets: Sequence[int]) -> None: ...
     @abstractmethod
@@ -540,9 +570,9 @@ class Runtime(ABC):
         """Return what a kernel node launches; the addresses in it are valid until the node is changed or destroyed."""
         raise self._lacks("hipGraphKernelNodeGetParams")
 
-    def graph_kernel_node_get_attributes(self, node: int) -> tuple[bool, int | None]:
-        """Return whether a kernel node is cooperative, and its priority if it has one."""
-        return False, None
+    def graph_kernel_node_get_attributes(self, node: int) -> tuple[bool, int | None, Dim3 | None]:
+        """Return whether a kernel node is cooperative, and its priority and cluster if it has them."""
+        return False, None, None
 
     def graph_memcpy_node_get_params(self, node: int) -> Copy3D:
         """Return the copy of a memcpy node."""

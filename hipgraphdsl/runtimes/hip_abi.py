@@ -78,6 +78,8 @@ _ATTRIBUTE_PRIORITY = 8
 _MEMORY_UNREGISTERED = 0  # hipMemoryType
 _MEMORY_HOST = 1
 
+_NO_CLUSTERS = "HIP has no thread block clusters"
+
 _UPDATE_RESULTS = {
     1: "hipGraphExecUpdateError",
     2: "hipGraphExecUpdateErrorTopologyChanged",
@@ -782,7 +784,10 @@ class HipAbiRuntime(Runtime):
         stream: int,
         args: int,
         cooperative: bool = False,
+        cluster: Dim3 | None = None,
     ) -> None:
+        if cluster is not None:
+            raise HipError("hipModuleLaunchKernel", ERROR_NOT_SUPPORTED, "hipErrorNotSupported", _NO_CLUSTERS)
         if cooperative:
             self._call("hipModuleLaunchCooperativeKernel", function, *grid, *block, shared_bytes, stream, args)
             return
@@ -868,7 +873,7 @@ class HipAbiRuntime(Runtime):
     ) -> None:
         api = "hipGraphKernelNodeSetAttribute"
         if cluster is not None:
-            raise HipError(api, ERROR_NOT_SUPPORTED, "hipErrorNotSupported", "HIP has no thread block clusters")
+            raise HipError(api, ERROR_NOT_SUPPORTED, "hipErrorNotSupported", _NO_CLUSTERS)
         if cooperative:
             self._call(api, node, _ATTRIBUTE_COOPERATIVE, _LAUNCH_ATTRIBUTE_VALUE.pack(1))
         if priority is not None:
@@ -1040,7 +1045,7 @@ class HipAbiRuntime(Runtime):
         """Return the event of a wait node."""
         return self._new_last("hipGraphEventWaitNodeGetEvent", node)
 
-    def graph_kernel_node_get_attributes(self, node: int) -> tuple[bool, int | None]:
+    def graph_kernel_node_get_attributes(self, node: int) -> tuple[bool, int | None, Dim3 | None]:
         def ask(attribute: int) -> int:
             value = ctypes.create_string_buffer(_LAUNCH_ATTRIBUTE_VALUE.size)
             if self._hip.hipGraphKernelNodeGetAttribute(node, attribute, value):  # AMD knows only what has been set
@@ -1048,7 +1053,7 @@ class HipAbiRuntime(Runtime):
                 return 0
             return int(_LAUNCH_ATTRIBUTE_VALUE.unpack(value)[0])
 
-        return bool(ask(_ATTRIBUTE_COOPERATIVE)), ask(_ATTRIBUTE_PRIORITY) or None
+        return bool(ask(_ATTRIBUTE_COOPERATIVE)), ask(_ATTRIBUTE_PRIORITY) or None, None
 
     def graph_external_semaphores_signal_node_get_params(self, node: int) -> tuple[tuple[int, int], ...]:
         return self._semaphores("hipGraphExternalSemaphoresSignalNodeGetParams", node)

@@ -26,7 +26,19 @@ import platformdirs
 
 from ..errors import DeclarationError, HipError, RuntimeUnavailable
 from ..target import Target
-from .base import CodeObject, Copy3D, Dim3, Fill2D, FunctionInfo, KernelParams, MemcpyKind, MemoryRange, NodeType
+from .base import (
+    CaptureMode,
+    CodeObject,
+    ConditionalMode,
+    Copy3D,
+    Dim3,
+    Fill2D,
+    FunctionInfo,
+    KernelParams,
+    MemcpyKind,
+    MemoryRange,
+    NodeType,
+)
 from .hip_abi import BATCH_MEM_OP_NODE_PARAMS, KERNEL_NODE_LAYOUT, PROTOTYPES, HipAbiRuntime, pack_mem_ops
 
 __all__ = ["NvidiaRuntime"]
@@ -56,13 +68,18 @@ _ATTRIBUTE_COOPERATIVE, _ATTRIBUTE_CLUSTER, _ATTRIBUTE_PRIORITY = 2, 4, 8  # CUl
 _KERNEL_NODE_PARAMS: Final = struct.Struct(
     "=Q7I4xQQQQ"
 )  # func, grid, block, sharedMemBytes, kernelParams, extra, kern, ctx
+# CUgraphNodeParams: type, then from byte 16 on handle, type, size, phGraph_out, ctx; 256 bytes in all
+_CONDITIONAL_NODE_PARAMS: Final = struct.Struct("=i12xQIIQQ208x")
+_CONDITIONAL, _BODIES_AT = 13, 32
+_LAUNCH_ATTRIBUTE: Final = struct.Struct("=i4x3I52x")  # id, value
+_LAUNCH_CONFIG: Final = struct.Struct("=7I4xQQI4x")  # grid, block, sharedMemBytes, stream, attrs, numAttrs
 _MEMSET_NODE_PARAMS: Final = struct.Struct("=QQIIQQ")  # dst, pitch, value, elementSize, width, height
 _SIDE: Final = "4Qi4xQQQQQQ"  # x, y, z, LOD, type, host, device, array, reserved, pitch, height
 _MEMCPY_3D: Final = struct.Struct("=" + _SIDE + _SIDE + "3Q")  # source, destination, extent
 _HOST, _DEVICE, _UNIFIED = 1, 2, 4  # CUmemorytype
 _MEMORY_TYPE, _RANGE_START, _RANGE_SIZE = 2, 11, 12  # CUpointer_attribute
 
-_NODE_TYPES: Final = {12: NodeType.BATCH_MEM_OP}  # CUgraphNodeType where it differs from HIP's
+_NODE_TYPES: Final = {12: NodeType.BATCH_MEM_OP, 13: NodeType.CONDITIONAL}  # CUgraphNodeType where it differs from HIP's
 
 # HIP's name -> the driver's, for functions of one signature.
 _NAMES: Final = {
@@ -191,7 +208,46 @@ _DRIVER: Final[dict[str, tuple[Any, ...]]] = {
     "cuGraphExecMemcpyNodeSetParams": (_P, _P, _P, _P),
     "cuGraphExecMemsetNodeSetParams": (_P, _P, _P, _P),
     "cuGraphExecUpdate_v2": (_P, _P, _P),
+    "cuGraphConditionalHandleCreate": (_P, _P, _P, ctypes.c_uint, ctypes.c_uint),
+    "cuLaunchKernelEx": (_P, _P, _P, _P),
+    "cuGraphAddNode_v2": (_P, _P, _P, _P, _Z, _P),
 }
+
+# A kernel that hands a word in memory to a conditional node, as PTX: cudaGraphSetConditional is part of the driver, which
+# finds it when it loads the module, so that neither NVRTC's headers nor libcudadevrt are needed. PTX 6.4 and sm_50 are the
+# oldest that drivers with conditional nodes take, so that one text serves all.
+_SET_CONDITION: Final = b"""
+.version 6.4
+.target sm_50
+.address_size 64
+.extern .func cudaGraphSetConditional
+(
+    .param .b64 handle,
+    .param .b32 value
+)
+;
+.visible .entry hipgraphdsl_set_condition(
+    .param .u64 to,
+    .param .u64 from
+)
+{
+    .reg .b32 %r<2>;
+    .reg .b64 %rd<4>;
+    ld.param.u64 %rd1, [to];
+    ld.param.u64 %rd2, [from];
+    cvta.to.global.u64 %rd3, %rd2;
+    ld.volatile.global.u32 %r1, [%rd3];
+    {
+    .param .b64 param0;
+    st.param.b64 [param0+0], %rd1;
+    .param .b32 param1;
+    st.param.b32 [param1+0], %r1;
+    call.uni cudaGraphSetConditional, (param0, param1);
+    }
+    ret;
+}
+\0"""
+_ALL_MODES: Final = (12, 8)  # CUDA from which on `if` may have an else, and there is `switch`
 
 # What HIP source may use and CUDA lacks or spells otherwise. CUDA's warps have 32 threads.
 _PRELUDE: Final = r"""#pragma once
@@ -317,6 +373,8 @@ class NvidiaRuntime(HipAbiRuntime):
         with self.using_device(device):
             self.target = self._describe_target(device)
         self._wide: set[int] = set()
+        self._setters: dict[int, int] = {}
+        """For each device the kernel that sets conditions."""
 
     def _describe_target(self, device: int) -> Target:
         major, minor = (self._attribute(a, device) for a in (_COMPUTE_MAJOR, _COMPUTE_MINOR))
@@ -616,10 +674,19 @@ class NvidiaRuntime(HipAbiRuntime):
         stream: int,
         args: int,
         cooperative: bool = False,
+        cluster: Dim3 | None = None,
     ) -> None:
         if shared_bytes > _ORDINARY_SHARED_BYTES:
             self._allow_shared(function, shared_bytes)
-        super().module_launch_kernel(function, grid, block, shared_bytes, stream, args, cooperative)
+        if cluster is None:
+            super().module_launch_kernel(function, grid, block, shared_bytes, stream, args, cooperative)
+            return
+        attributes = [_LAUNCH_ATTRIBUTE.pack(_ATTRIBUTE_CLUSTER, *cluster)]
+        if cooperative:
+            attributes.append(_LAUNCH_ATTRIBUTE.pack(_ATTRIBUTE_COOPERATIVE, 1, 0, 0))
+        packed = ctypes.create_string_buffer(b"".join(attributes))
+        config = _LAUNCH_CONFIG.pack(*grid, *block, shared_bytes, stream, ctypes.addressof(packed), len(attributes))
+        self._call("cuLaunchKernelEx", config, function, args, None)
 
     # -- graphs ----------------------------------------------------------------------------------------------------
     def graph_add_kernel_node(
@@ -659,6 +726,13 @@ class NvidiaRuntime(HipAbiRuntime):
             self._call(api, node, _ATTRIBUTE_PRIORITY, struct.pack("=i60x", priority))
         if cluster is not None:
             self._call(api, node, _ATTRIBUTE_CLUSTER, struct.pack("=3I52x", *cluster))
+
+    def graph_kernel_node_get_attributes(self, node: int) -> tuple[bool, int | None, Dim3 | None]:
+        cooperative, priority, _ = super().graph_kernel_node_get_attributes(node)
+        value = ctypes.create_string_buffer(64)
+        self._call("hipGraphKernelNodeGetAttribute", node, _ATTRIBUTE_CLUSTER, value)
+        x, y, z = struct.unpack_from("=3I", value)
+        return cooperative, priority, (x, y, z) if x else None
 
     def graph_add_memcpy_node_1d(
         self, graph: int, deps: Sequence[int], dst: int, src: int, nbytes: int, kind: MemcpyKind
@@ -708,6 +782,47 @@ class NvidiaRuntime(HipAbiRuntime):
         array = ctypes.create_string_buffer(packed, len(packed))
         params = BATCH_MEM_OP_NODE_PARAMS.pack(self._context, len(ops), ctypes.addressof(array), 0)
         return self._add("hipGraphAddBatchMemOpNode", graph, deps, params)
+
+    def graph_add_conditional_node(
+        self, graph: int, deps: Sequence[int], mode: ConditionalMode, condition: int, fill: Sequence[Callable[[int], None]]
+    ) -> int:
+        if self.runtime_get_version() < _ALL_MODES and (mode is ConditionalMode.SWITCH or len(fill) > 1):
+            raise HipError(
+                "cuGraphAddNode", 801, "hipErrorNotSupported",
+                f"switch, and if with an else, need a driver of CUDA 12.8 (this one is of {self.describe()['driver']})",
+            )
+        handle, context = c_uint64(), self._contexts[self._device]
+        self._call("cuGraphConditionalHandleCreate", byref(handle), graph, context, 0, 0)
+        before = self._add_setter(graph, deps, handle.value, condition)
+        params = ctypes.create_string_buffer(
+            _CONDITIONAL_NODE_PARAMS.pack(_CONDITIONAL, handle.value, mode, len(fill), 0, context), 256
+        )
+        node = self._new("cuGraphAddNode_v2", graph, struct.pack("=Q", before), None, 1, params)
+        bodies = (c_uint64 * len(fill)).from_address(struct.unpack_from("=Q", params, _BODIES_AT)[0])
+        for add, body in zip(fill, tuple(bodies)):
+            add(body)
+            if mode is ConditionalMode.WHILE:
+                followed = {source for source, _ in self.graph_get_edges(body)}
+                ends = [inner for inner in self.graph_get_nodes(body) if inner not in followed]
+                self._add_setter(body, ends, handle.value, condition)
+        return node
+
+    def _add_setter(self, graph: int, deps: Sequence[int], handle: int, condition: int) -> int:
+        """Add a kernel node that hands the word at `condition` to a conditional node."""
+        device = self._device
+        if device not in self._setters:
+            # A capture of this thread forbids to load modules; this one has nothing to do with what it records.
+            mode = c_int(CaptureMode.RELAXED)
+            self._call("hipThreadExchangeStreamCaptureMode", byref(mode))
+            try:
+                module = self._new("hipModuleLoadData", _SET_CONDITION)
+                self._setters[device] = self._new("hipModuleGetFunction", module, b"hipgraphdsl_set_condition")
+            finally:
+                self._call("hipThreadExchangeStreamCaptureMode", byref(mode))
+        values = (c_uint64 * 2)(handle, condition)
+        args = (c_uint64 * 2)(ctypes.addressof(values), ctypes.addressof(values) + 8)
+        one = (1, 1, 1)
+        return self.graph_add_kernel_node(graph, deps, self._setters[device], one, one, 0, ctypes.addressof(args))
 
     def graph_node_get_type(self, node: int) -> NodeType:
         out = c_int()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
@@ -21,6 +21,7 @@ from .base import (
     CaptureMode,
     CaptureStatus,
     CodeObject,
+    ConditionalMode,
     Copy3D,
     Dim3,
     Fill2D,
@@ -50,6 +51,9 @@ _NAMES = {
 }
 
 
+_NO_COPY = (NodeType.MEM_ALLOC, NodeType.CONDITIONAL)
+
+
 class Call(NamedTuple):
     """One recorded call: HIP's name and the arguments in the protocol's order."""
 
@@ -63,6 +67,7 @@ class _Node:
     kind: NodeType
     params: Any
     child: int = 0
+    bodies: tuple[int, ...] = ()
 
 
 @dataclass
@@ -514,9 +519,10 @@ class RecorderRuntime(Runtime):
         stream: int,
         args: int,
         cooperative: bool = False,
+        cluster: Dim3 | None = None,
     ) -> None:
         api = "hipModuleLaunchCooperativeKernel" if cooperative else "hipModuleLaunchKernel"
-        self._record(api, function, grid, block, shared_bytes, stream, args)
+        self._record(api, function, grid, block, shared_bytes, stream, args, *(() if cluster is None else (cluster,)))
         self._need_function(api, function)
         self._issue(api, stream, NodeType.KERNEL, KernelParams(function, grid, block, shared_bytes, args))
 
@@ -590,8 +596,8 @@ class RecorderRuntime(Runtime):
     def graph_clone(self, graph: int) -> int:
         self._record("hipGraphClone", graph)
         self._need("hipGraphClone", "graph", graph)
-        if any(node.kind is NodeType.MEM_ALLOC for node in self._graphs[graph].nodes.values()):
-            self._fail("hipGraphClone", 801, "a graph that allocates cannot be cloned")
+        if any(node.kind in _NO_COPY for node in self._graphs[graph].nodes.values()):
+            self._fail("hipGraphClone", 801, "a graph that allocates, or has conditional nodes, cannot be cloned")
         handle = self._make("graph")
         self._graphs[handle] = self._copy_of(self._graphs[graph], handle)
         return handle
@@ -651,6 +657,8 @@ class RecorderRuntime(Runtime):
     def graph_add_child_graph_node(self, graph: int, deps: Sequence[int], child: int) -> int:
         if child not in self._graphs:
             self._fail("hipGraphAddChildGraphNode", 400, f"{child:#x} is no graph that exists")
+        if any(node.kind in _NO_COPY for node in self._graphs[child].nodes.values()):
+            self._fail("hipGraphAddChildGraphNode", 801, "a graph that allocates, or has conditional nodes, is no child graph")
         handle = next(self._numbers) * 16 + 0x1000
         node = self._add("hipGraphAddChildGraphNode", graph, deps, NodeType.GRAPH, child, child=handle)
         self._graphs[handle] = self._copy_of(self._graphs[child], handle)
@@ -681,6 +689,25 @@ class RecorderRuntime(Runtime):
 
     def graph_add_batch_mem_op_node(self, graph: int, deps: Sequence[int], ops: Sequence[MemOp]) -> int:
         return self._add("hipGraphAddBatchMemOpNode", graph, deps, NodeType.BATCH_MEM_OP, tuple(ops))
+
+    def graph_add_conditional_node(
+        self, graph: int, deps: Sequence[int], mode: ConditionalMode, condition: int, fill: Sequence[Callable[[int], None]]
+    ) -> int:
+        api = "hipGraphAddConditionalNode"
+        node = self._add(api, graph, deps, NodeType.CONDITIONAL, mode, condition, len(fill))
+        most = {ConditionalMode.IF: 2, ConditionalMode.WHILE: 1}.get(mode, len(fill))
+        if not 1 <= len(fill) <= most:
+            self._fail(api, 1, f"{len(fill)} bodies for {mode.name}")
+        bodies = tuple(next(self._numbers) * 16 + 0x1000 for _ in fill)
+        self._found(api, node).bodies = bodies
+        for body, add in zip(bodies, fill):
+            self._graphs[body] = _Graph(body)
+            add(body)
+        return node
+
+    def conditional_bodies(self, node: int) -> tuple[int, ...]:
+        """Return the graphs inside a conditional node (not a HIP call)."""
+        return self._found("conditional_bodies", node).bodies
 
     def graph_add_dependencies(self, graph: int, sources: Sequence[int], targets: Sequence[int]) -> None:
         api = "hipGraphAddDependencies"

@@ -19,7 +19,7 @@ from ..arrays import ExternalArray
 from ..backends.callbacks import memory_view
 from ..checks import check_workflow
 from ..errors import CheckError
-from ..nodes import ChildGraphNode
+from ..nodes import held
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
 from ..workflow import Workflow
@@ -138,7 +138,7 @@ def _outside_memory(workflow: Workflow) -> Iterator[None]:
             if isinstance(array, ExternalArray) and array.location == "host" and array.pointer and array.writeable:
                 memory = memory_view(array.pointer, array.nbytes, (array.nbytes,), np.dtype(np.uint8))
                 kept.append((memory, memory.copy()))
-        waiting += [node.workflow for node in inner.nodes if isinstance(node, ChildGraphNode)]
+        waiting += [document for node in inner.nodes for _, document, _ in held(node)]
     try:
         yield
     finally:

@@ -15,7 +15,7 @@ from ..backends.serial import SerialProgram
 from ..errors import DeclarationError, HipError, HipGraphError
 from ..executable import Executable
 from ..kernels import Symbol
-from ..nodes import AllocNode, ChildGraphNode, FreeNode
+from ..nodes import AllocNode, FreeNode, held
 from ..plan import Step
 from ..runtimes.base import MemcpyKind, Runtime
 from ..workflow import Workflow
@@ -149,8 +149,8 @@ class Laboratory:
                     continue
                 self.cells[prefix + name] = cell_of(prefix + name, array, scope.addresses[array])
             for node in workflow.nodes:
-                if isinstance(node, ChildGraphNode):
-                    visit(node.workflow, scope.children[node.name], f"{prefix}{node.name}/", node.bind)
+                for inner, document, bound in held(node):
+                    visit(document, scope.children[inner], f"{prefix}{inner}/", bound)
 
         visit(self.workflow, top, "", {})
         for step in self.steps:
@@ -275,6 +275,8 @@ class Laboratory:
         step = self.steps[index]
         scope = self.program.scope_of(step)
         mask = np.zeros(cell.nbytes, bool)
+        if any(cell.name.startswith(f"{scope.prefix}{inner}/") for inner, _, _ in held(step.node)):
+            return ~mask  # memory of a conditional node's bodies is its own
         for access in step.node.accesses:
             if not wanted(access):
                 continue

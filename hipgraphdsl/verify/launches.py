@@ -10,7 +10,7 @@ import numpy as np
 from ..arrays import AllocArray
 from ..errors import HipGraphError
 from ..executable import Executable
-from ..nodes import ChildGraphNode
+from ..nodes import held
 from ..runtimes.base import Runtime
 from ..workflow import Workflow
 from .laboratory import WAIT_S, Cell, Found, State, cell_of, describe
@@ -91,8 +91,8 @@ def _visible_cells(workflow: Workflow) -> dict[str, Cell]:
             if name not in bind and not isinstance(array, AllocArray):
                 cells[prefix + name] = cell_of(prefix + name, array, 0)
         for node in inner.nodes:
-            if isinstance(node, ChildGraphNode):
-                visit(node.workflow, f"{prefix}{node.name}/", node.bind)
+            for name, document, bound in held(node):
+                visit(document, f"{prefix}{name}/", bound)
 
     visit(workflow, "", {})
     return cells

@@ -52,6 +52,7 @@ extern "C" __global__ void looked_up(int* y) { y[threadIdx.x] = 5 * y[threadIdx.
 extern "C" __global__ void add_total(const int* x) {
   if (threadIdx.x < 4) total[threadIdx.x] = 3 * total[threadIdx.x] + x[threadIdx.x];
 }
+extern "C" __global__ void count_down(int* n) { if (threadIdx.x == 0) n[0] -= 1; }
 template <typename T> __global__ void scaled(T* y, T a) { y[threadIdx.x] = y[threadIdx.x] * a + (T)1; }
 """
 
@@ -116,6 +117,9 @@ class Case:
             for node in workflow.nodes:
                 if isinstance(node, hg.ChildGraphNode):
                     visit(node.workflow, f"{prefix}{node.name}/", node.bind)
+                elif isinstance(node, hg.ConditionalNode):
+                    for n, body in enumerate(node.bodies):
+                        visit(body, f"{prefix}{node.name}/{n}/", node.bind)
 
         visit(self.graph.workflow(), "", ())
         return values
@@ -233,6 +237,7 @@ SHAPES: dict[str, Callable[[hg.Graph], Case]] = {
 NODE_KINDS: dict[str, Build] = {}
 NEEDS: dict[str, str] = {}
 """Rows that need something of the runtime: the name of its method."""
+CONDITIONAL = "graph_add_conditional_node"
 
 
 def row(name: str, needs: str = "") -> Callable[[Build], Build]:
@@ -292,6 +297,30 @@ def kernel_types(g: hg.Graph, _: Any) -> Case:
         v["y"][...] = 2 * v["y"] + 1 + -5 + 60000 + float(2**40) + np.float32(0.25) + 1e-3
 
     return Case(g, {"typed": typed})
+
+
+@row("kernel_cluster")
+def kernel_cluster(g: hg.Graph, _: Any) -> Case:
+    """In clusters where the device has them; the values are the same everywhere."""
+    m = module()
+    x, y, blocks = g.device_array("x", numbers(1)), g.device_array("y", numbers(2)), g.param("blocks", "uint32", 4)
+    g.kernel(m["mix"], grid=4, block=4, args=(y, x, 3, N), cluster=2, name="fixed")
+    g.kernel(m["mix"], grid=(blocks, 1), block=4, args=(x, y, 5, N), cluster=(2, 1, 1), name="given")
+
+    def fixed(v: Values, _: Mapping[str, Any]) -> None:
+        mixed(v["y"], v["x"], 3)
+
+    def given(v: Values, p: Mapping[str, Any]) -> None:
+        count = 4 * p["blocks"]
+        mixed(v["x"][:count], v["y"][:count], 5)
+
+    def four(v: Values, _: Mapping[str, Any]) -> None:
+        mixed(v["y"], v["x"], 3)
+
+    return Case(
+        g, {"fixed": fixed, "given": given}, ({}, {"blocks": 2}, {"blocks": 4}), defaults={"blocks": 4},
+        sets=[("fixed", {"cluster": 4}, four), ("fixed", {"cluster": None}, four)],
+    )
 
 
 @row("kernel_struct_argument")
@@ -718,6 +747,144 @@ def child_with_host(g: hg.Graph, _: Any) -> Case:
         _tripled(v["c2/x"])
 
     return Case(g, {"c1": first, "c2": second}, ({}, {"b": 2}), defaults={"b": 5})
+
+
+def _body(name: str, k: int) -> hg.Graph:
+    """A body: `x` is meant to be bound, `own` is its own."""
+    b = hg.Graph(name)
+    x, own = b.device_array("x", numbers(8)), b.device_array("own", numbers(9))
+    b.kernel(module()["mix"], 1, N, (own, x, k, N), name="up")
+    b.memcpy(x[:4], own[4:8], name="copy")
+    b.memset(x[12:], k, name="set")
+    return b
+
+
+def _body_op(v: Values, own: str, k: int, x: str = "x") -> None:
+    mixed(v[own], v[x], k)
+    v[x][:4] = v[own][4:8]
+    v[x][12:] = k
+
+
+def _given(v: Values, p: Mapping[str, Any]) -> None:
+    v["c"][...] = p["c"]
+
+
+def _condition(g: hg.Graph) -> tuple[Any, Any]:
+    """Return an array to work on and a word in device memory, which node `given` sets to parameter `c`."""
+    x, c = g.device_array("x", numbers(1)), g.device_array("c", np.zeros(1, "i4"))
+    g.memset(c, g.param("c", "int32", 1), name="given")
+    return x, c
+
+
+CONDITIONS: Sequence[Mapping[str, Any]] = ({}, {"c": 0}, {"c": 2}, {"c": -1}, {"c": 1})
+
+
+@row("conditional_if", needs=CONDITIONAL)
+def conditional_if(g: hg.Graph, _: Any) -> Case:
+    x, c = _condition(g)
+    other = g.device_array("other", np.ones(1, "u4"))
+    g.conditional("if", c, _body("then", 3), bind={"x": x}, name="maybe")
+    g.memcpy(x[8:10], x[:2], name="after")
+
+    def maybe(v: Values, _: Mapping[str, Any], condition: str = "c") -> None:
+        if v[condition][0]:
+            _body_op(v, "maybe/0/own", 3)
+
+    def always(v: Values, p: Mapping[str, Any]) -> None:
+        maybe(v, p, "other")
+
+    ops = {"given": _given, "maybe": maybe, "after": copy_into("x", "x", np.s_[8:10], np.s_[:2])}
+    return Case(g, ops, CONDITIONS, defaults={"c": 1}, sets=[("maybe", {"condition": other}, always)])
+
+
+@row("conditional_if_else", needs=CONDITIONAL)
+def conditional_if_else(g: hg.Graph, _: Any) -> Case:
+    x, c = _condition(g)
+    g.conditional("if", c, [_body("then", 3), _body("otherwise", 5)], bind={"x": x}, name="either")
+
+    def either(v: Values, _: Mapping[str, Any]) -> None:
+        _body_op(v, *(("either/0/own", 3) if v["c"][0] else ("either/1/own", 5)))
+
+    return Case(g, {"given": _given, "either": either}, CONDITIONS, defaults={"c": 1})
+
+
+@row("conditional_switch", needs=CONDITIONAL)
+def conditional_switch(g: hg.Graph, _: Any) -> Case:
+    """Its condition is in page-locked memory, and its second body is empty."""
+    x, given = _condition(g)
+    c = g.host_array("word", shape=(2,), dtype="i4")
+    g.memcpy(c[1], given[0], name="copied")
+    g.conditional("switch", c[1], [_body("first", 3), hg.Graph("nothing"), _body("third", 7)], bind={"x": x}, name="one_of")
+
+    def one_of(v: Values, _: Mapping[str, Any]) -> None:
+        number = int(v["word"][1])
+        if number in (0, 2):
+            _body_op(v, f"one_of/{number}/own", 3 + 2 * number)
+
+    ops = {"given": _given, "copied": copy_into("word", "c", 1, 0), "one_of": one_of}
+    return Case(g, ops, CONDITIONS, defaults={"c": 1})
+
+
+def _counting() -> hg.Graph:
+    """A body with two roots and two ends, a child graph, and a parameter; it counts its condition down."""
+    b = hg.Graph("counting")
+    x, y, n = (b.device_array(name, shape=size, dtype="i4") for name, size in (("x", N), ("y", N), ("n", 1)))
+    k = b.param("k", "int32", 4)
+    b.kernel(module()["mix"], 1, N, (x, x, k, N), name="mix")
+    b.child(_inner(), bind={"x": y}, name="inner")
+    b.kernel(module()["count_down"], 1, 1, (n,), name="count_down")
+    return b
+
+
+@row("conditional_while", needs=CONDITIONAL)
+def conditional_while(g: hg.Graph, _: Any) -> Case:
+    x, c = _condition(g)
+    y, k = g.device_array("y", numbers(2)), g.param("k", "int32", 6)
+    g.conditional("while", c, _counting(), bind={"x": x, "y": y, "n": c, "k": k}, name="loop")
+    g.memcpy(x[:2], y[3:5], name="after")
+
+    def loop(v: Values, p: Mapping[str, Any]) -> None:
+        while v["c"][0]:
+            mixed(v["x"], v["x"].copy(), p["k"])
+            mixed(v["loop/0/inner/own"], v["y"], 2)
+            mixed(v["y"], v["loop/0/inner/own"], 1)
+            v["c"] -= 1
+
+    launches = ({}, {"c": 0}, {"c": 5}, {"c": 2, "k": -9}, {"k": 6}, {"c": 300})
+    ops = {"given": _given, "loop": loop, "after": copy_into("x", "y", np.s_[:2], np.s_[3:5])}
+    return Case(g, ops, launches, defaults={"c": 1, "k": 6})
+
+
+@row("conditional_nested", needs=CONDITIONAL)
+def conditional_nested(g: hg.Graph, _: Any) -> Case:
+    """A child graph with a loop in whose body another child decides."""
+    deciding = hg.Graph("deciding")
+    dx, dc = deciding.device_array("x", shape=N, dtype="i4"), deciding.device_array("odd", shape=1, dtype="i4")
+    deciding.conditional("switch", dc, [_body("even", 3), _body("odd", 5)], bind={"x": dx}, name="which")
+    body = hg.Graph("body")
+    bx, bn, bodd = (body.device_array(name, shape=size, dtype="i4") for name, size in (("x", N), ("n", 1), ("odd", 1)))
+    body.child(deciding, bind={"x": bx, "odd": bodd}, name="decide")
+    body.kernel(module()["count_down"], 1, 1, (bn,), name="count_down")
+    body.kernel(module()["mix"], 1, 1, (bodd, bn, 1, 1), name="mix_odd")
+    body.memset(bodd, 1, name="set_odd")
+    looping = hg.Graph("looping")
+    lx, ln, lodd = (looping.device_array(name, shape=size, dtype="i4") for name, size in (("x", N), ("n", 1), ("odd", 1)))
+    looping.conditional("while", ln, body, bind={"x": lx, "n": ln, "odd": lodd}, name="loop")
+    looping.memset(lodd, 0, name="reset")
+    x, c = _condition(g)
+    odd = g.device_array("odd", np.zeros(1, "i4"))
+    g.child(looping, bind={"x": x, "n": c, "odd": odd}, name="child")
+
+    def child(v: Values, _: Mapping[str, Any]) -> None:
+        while v["c"][0]:
+            number = int(v["odd"][0])
+            _body_op(v, f"child/loop/0/decide/which/{number}/own", 5 if number else 3)
+            v["c"] -= 1
+            v["odd"][...] = 1
+        v["odd"][...] = 0
+
+    launches = ({}, {"c": 0}, {"c": 4}, {"c": 1})
+    return Case(g, {"given": _given, "child": child}, launches, defaults={"c": 1})
 
 
 @row("semaphores", needs="semaphore_create")

@@ -10,7 +10,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
-from conformance.spec import NEEDS, NODE_KINDS, SHAPES, Case
+from conformance.spec import CONDITIONAL, NEEDS, NODE_KINDS, SHAPES, Case
 from raw_runtime import Raw, raw
 
 import hipgraphdsl as hg
@@ -20,7 +20,7 @@ from hipgraphdsl.runtimes.base import Copy3D, Fill2D, MemcpyKind, MemOp, NodeTyp
 
 ROWS: dict[str, Any] = {
     **{f"shape_{name}": partial(lambda build, g, _: build(g), build) for name, build in SHAPES.items()},
-    **NODE_KINDS,
+    **{name: build for name, build in NODE_KINDS.items() if NEEDS.get(name) != CONDITIONAL},
 }
 KINDS = {Launch: "kernel", Nothing: "empty", CallCaptured: "child"}  # where a step does not become a node of its own kind
 AXPY = r"""
@@ -238,11 +238,20 @@ def test_unreadable_type_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = open_runtime("cpu")
     with hg.Graph("g").compile(runtime) as exe:
         graph = exe.graph_handle
-        node = runtime.graph_add_empty_node(graph, ())
-        assert node
-        monkeypatch.setattr(runtime, "graph_node_get_type", lambda node: NodeType.MEMCPY_TO_SYMBOL)
-        with pytest.raises(hg.DeclarationError, match=r"node of type MEMCPY_TO_SYMBOL \(13\).*cannot be read back"):
+        runtime.graph_add_empty_node(graph, [runtime.graph_add_empty_node(graph, ())])
+        kinds = iter([NodeType.EMPTY, NodeType.MEMCPY_TO_SYMBOL])
+        monkeypatch.setattr(runtime, "graph_node_get_type", lambda node: next(kinds))
+        with pytest.raises(hg.DeclarationError, match=r"node 1 \(memcpy_to_symbol\) cannot be read back.*which variable"):
             hg.Graph.from_handle(graph, runtime)
+
+
+def test_conditional_nodes_are_said_to_be_unreadable_by_name(device: Runtime) -> None:
+    if device.target.platform == "amd":
+        pytest.skip("HIP has no conditional nodes")
+    case = NODE_KINDS["conditional_while"](hg.Graph("loops"), device)
+    refused = pytest.raises(hg.DeclarationError, match=r"node \d+ \(conditional\) cannot be read back")
+    with case.graph.compile(device) as exe, refused:
+        hg.Graph.from_handle(exe.graph_handle, device, arrays=exe)
 
 
 def test_an_array_of_an_executable_is_found_by_its_name() -> None:

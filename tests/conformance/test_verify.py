@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conformance.spec import NODE_KINDS
 
 import hipgraphdsl as hg
 from hipgraphdsl.bench import checks as corpus_of_checks
@@ -64,6 +65,13 @@ def test_correct_workflow_has_no_finding(runtime: Runtime, kernels: hg.Module) -
     assert report.exit_code == 0
     assert not report.left_out
     assert len(report.done) == 5
+
+
+def test_workflows_that_decide_are_run_in_all_orders(runtime: Runtime) -> None:
+    for name in ("conditional_nested", "conditional_while"):
+        report = verify(NODE_KINDS[name](hg.Graph("case"), runtime).graph, runtime)
+        assert report.ok, str(report)
+        assert len(report.done) == 5
 
 
 def test_external_memory_has_its_values_back(runtime: Runtime) -> None:

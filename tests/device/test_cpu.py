@@ -20,7 +20,7 @@ from typing import TypeAlias
 import pytest
 
 from hipgraphdsl.errors import HipError, RuntimeUnavailable
-from hipgraphdsl.runtimes.base import CaptureMode, CaptureStatus, Copy3D, Fill2D, MemcpyKind, MemOp, NodeType
+from hipgraphdsl.runtimes.base import CaptureMode, CaptureStatus, ConditionalMode, Copy3D, Fill2D, MemcpyKind, MemOp, NodeType
 from hipgraphdsl.runtimes.cpu import CpuRuntime, open_runtime
 from hipgraphdsl.runtimes.cpu import compiler as compiler_module
 from hipgraphdsl.runtimes.cpu.compiler import Compiler, build, find_compiler
@@ -133,6 +133,14 @@ class Bench:
     def add(self, graph: int, deps: list[int], name: str, *values: CValue, blocks: int = 1) -> int:
         args = Args(*values)
         return self.rt.graph_add_kernel_node(graph, deps, self.kernels[name], (blocks, 1, 1), ONE, 0, args.address)
+
+    def body(self, name: str, *values: CValue) -> Callable[[int], None]:
+        """Return what fills a body of a conditional node with one kernel."""
+
+        def fill(graph: int) -> None:
+            self.add(graph, [], name, *values)
+
+        return fill
 
     def launch(self, stream: int, name: str, *values: CValue, blocks: int = 1) -> None:
         args = Args(*values)
@@ -1045,6 +1053,116 @@ def test_an_aborted_launch_ends_although_it_waited(bench: Bench) -> None:
     rt.semaphore_destroy(semaphore)
 
 
+# -- conditional nodes -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [0, 1, 2])
+def test_a_loop_runs_its_body_until_the_word_is_zero(bench: Bench, mode: int) -> None:
+    rt = bench.rt
+    at, words = bench.words(64)
+
+    def count_down() -> None:
+        words[0] -= 1
+
+    def fill(body: int) -> None:
+        counts = [bench.add(body, [], "count", pointer(at + 8), blocks=4), rt.graph_add_empty_node(body, [])]
+        rt.graph_add_host_node(body, counts, bench.host(count_down), 0)
+
+    graph = rt.graph_create()
+    first = bench.add(graph, [], "set_flag", pointer(at), ctypes.c_uint32(20))
+    loop = rt.graph_add_conditional_node(graph, [first], ConditionalMode.WHILE, at, [fill])
+    bench.add(graph, [loop], "count", pointer(at + 4))
+    assert rt.graph_node_get_type(loop) is NodeType.CONDITIONAL
+    assert len(rt.graph_get_nodes(graph)) == 3
+    graph_exec = rt.graph_instantiate(graph)
+    rt.graph_destroy(graph)
+    rt.set_schedule(5, mode)
+    try:
+        for _ in range(3):
+            rt.graph_launch(graph_exec, bench.stream)
+        rt.graph_exec_destroy(graph_exec)  # what is in flight goes on, bodies and all
+        rt.stream_synchronize(bench.stream)
+    finally:
+        rt.set_schedule(0, 0)
+    assert list(words[:7]) == [0, 3, 60, 60, 60, 60, 0]
+
+
+@pytest.mark.parametrize(
+    ("word", "wanted"), [(0, [1, 0, 0]), (1, [0, 0, 0]), (2, [0, 0, 1]), (3, [0, 0, 0]), (2**32 - 1, [0, 0, 0])]
+)
+def test_a_switch_runs_the_body_of_its_number_or_none(bench: Bench, word: int, wanted: list[int]) -> None:
+    rt = bench.rt
+    at, words = bench.words(64)
+    fill = [bench.body("count", pointer(at + 4)), lambda body: None, bench.body("count", pointer(at + 12))]
+    graph = rt.graph_create()
+    rt.graph_add_conditional_node(graph, [], ConditionalMode.SWITCH, at, fill)
+    graph_exec = rt.graph_instantiate(graph)
+    words[0] = word
+    rt.graph_launch(graph_exec, bench.stream)
+    rt.stream_synchronize(bench.stream)
+    assert list(words[1:4]) == wanted
+    rt.graph_exec_destroy(graph_exec)
+    rt.graph_destroy(graph)
+
+
+def test_a_failure_inside_a_body_ends_the_loop_and_the_graph(bench: Bench) -> None:
+    rt = bench.rt
+    at, words = bench.words(4)
+    words[0] = 1
+    graph = rt.graph_create()
+    loop = rt.graph_add_conditional_node(graph, [], ConditionalMode.WHILE, at, [bench.body("broken")])
+    bench.add(graph, [loop], "count", pointer(at + 4))
+    graph_exec = rt.graph_instantiate(graph)
+    rt.graph_launch(graph_exec, bench.stream)
+    assert code_of(lambda: rt.stream_synchronize(bench.stream)) == 700
+    assert words[1] == 0
+    assert code_of(lambda: rt.stream_synchronize(bench.stream)) == 0
+    words[0] = 0
+    rt.graph_launch(graph_exec, bench.stream)
+    rt.stream_synchronize(bench.stream)
+    assert words[1] == 1
+    rt.graph_exec_destroy(graph_exec)
+    rt.graph_destroy(graph)
+
+
+def test_an_endless_loop_ends_by_an_abort_or_by_the_host(bench: Bench) -> None:
+    rt = bench.rt
+    at, words = bench.words(4)
+    graph = rt.graph_create()
+    rt.graph_add_conditional_node(graph, [], ConditionalMode.WHILE, at, [bench.body("slow_count", pointer(at + 4))])
+    graph_exec = rt.graph_instantiate(graph)
+    for abort in (True, False):
+        words[0] = 1
+        rt.graph_launch(graph_exec, bench.stream)
+        assert not rt.stream_wait(bench.stream, 0.02)
+        if abort:
+            rt.graph_exec_abort(graph_exec)
+        else:
+            words[0] = 0
+        assert code_of(lambda: rt.stream_wait(bench.stream, 30.0)) == (719 if abort else 0)
+    rt.graph_exec_destroy(graph_exec)
+    rt.graph_destroy(graph)
+
+
+def test_bodies_belong_to_their_node_and_allocate_nothing(bench: Bench) -> None:
+    rt = bench.rt
+    at, _ = bench.words(4)
+    graph = rt.graph_create()
+    bodies: list[int] = []
+    mode = ConditionalMode.IF
+    assert code_of(lambda: rt.graph_add_conditional_node(graph, [], mode, at, [bodies.append] * 3)) == 1
+    assert code_of(lambda: rt.graph_add_conditional_node(graph, [], mode, at + 1, [bodies.append])) == 1
+    assert code_of(lambda: rt.graph_add_conditional_node(graph, [], ConditionalMode.WHILE, at, [bodies.append] * 2)) == 1
+    assert not bodies
+    assert rt.graph_get_nodes(graph) == ()
+    rt.graph_add_conditional_node(graph, [], mode, at, [bodies.append])
+    assert code_of(lambda: rt.graph_destroy(bodies[0])) == 1
+    rt.graph_add_mem_alloc_node(bodies[0], [], 64, 0)
+    assert code_of(lambda: rt.graph_instantiate(graph)) == 801
+    rt.graph_destroy(graph)
+    assert code_of(lambda: rt.graph_get_nodes(bodies[0])) == 1
+
+
 # -- capture ---------------------------------------------------------------------------------------------------------
 
 
@@ -1262,7 +1380,8 @@ def test_nothing_leaks_in_a_thousand_lives_of_a_graph(bench: Bench) -> None:
         b = rt.graph_add_memset_node(graph, [alloc], Fill2D(address, 4, 1, 1000))
         c = rt.graph_add_host_node(graph, [a, b], fn, 0)
         d = rt.graph_add_child_graph_node(graph, [c], child)
-        e = rt.graph_add_event_record_node(graph, [d], event)
+        n = rt.graph_add_conditional_node(graph, [d], ConditionalMode.IF, at, [bench.body("empty")] * 2)
+        e = rt.graph_add_event_record_node(graph, [n], event)
         rt.graph_add_mem_free_node(graph, [e], address)
         graph_exec = rt.graph_instantiate(graph)
         for _ in range(3):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,6 +36,8 @@ def runtime() -> Runtime:
 
 @pytest.fixture(scope="module")
 def torch(runtime: Runtime) -> Any:
+    if "torch" not in sys.modules and importlib.util.find_spec("torch") is not None:
+        pytest.skip("torch must be loaded before the runtime: run these tests by -m gpu")
     found = pytest.importorskip("torch", reason="the package torch is not there")
     if not found.cuda.is_available():
         pytest.skip("torch sees no GPU")

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 import hipgraphdsl as hg
+from hipgraphdsl.runtimes.base import Runtime
+from hipgraphdsl.runtimes.recorder import RecorderRuntime
 
 
 @pytest.fixture
@@ -83,14 +85,80 @@ def test_memory_operations_come_1_to_256_at_a_time(g: hg.Graph, count: int) -> N
         g.memory_ops(["write"], name="n")  # type: ignore[list-item]  # that it is refused is the point
 
 
-@pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
-def test_conditionals_are_refused_where_the_runtime_has_none(g: hg.Graph, backend: Any) -> None:
+@pytest.fixture
+def without_conditionals(monkeypatch: pytest.MonkeyPatch) -> RecorderRuntime:
+    monkeypatch.setattr(RecorderRuntime, "graph_add_conditional_node", Runtime.graph_add_conditional_node)
+    return RecorderRuntime()
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture"])
+def test_conditionals_are_refused_where_the_runtime_has_none(
+    g: hg.Graph, backend: Any, without_conditionals: RecorderRuntime
+) -> None:
     body = hg.Graph("body")
     body.empty()
     g.conditional("if", g.arrays["x"][0], body, name="maybe")
-    for check in (True, False):
-        with pytest.raises(hg.HipGraphError, match="'maybe'"):
-            g.compile(runtime="recorder", backend=backend, check=check)
+    with pytest.raises(hg.CheckError, match=r"'maybe'.*HIP has no conditional nodes"):
+        g.compile(runtime=without_conditionals, backend=backend)
+    before = without_conditionals.live
+    with pytest.raises(hg.HipError, match=r"'maybe'.*no such call"):
+        g.compile(runtime=without_conditionals, backend=backend, check=False)
+    assert without_conditionals.live == before
+
+
+@pytest.mark.parametrize("backend", ["streams", "serial"])
+def test_the_host_decides_conditionals_where_the_runtime_has_none(
+    g: hg.Graph, backend: Any, without_conditionals: RecorderRuntime
+) -> None:
+    bodies = [hg.Graph(name) for name in ("then", "otherwise")]
+    for body in bodies:
+        body.memset(body.device_array("u", shape=4, dtype="uint32"), 1)
+    g.conditional("if", g.arrays["x"][0], bodies, name="maybe")
+    with g.compile(runtime=without_conditionals, backend=backend) as exe:
+        without_conditionals.clear()
+        exe.run()
+        apis = without_conditionals.apis()
+        decided = apis.index("hipMemcpy")
+        assert "hipStreamSynchronize" in apis[:decided]
+        assert sum("Memset" in api for api in apis[decided:]) == 1
+
+
+def test_nodes_inside_a_conditional_are_refused_by_name(g: hg.Graph) -> None:
+    body = hg.Graph("body")
+    u = body.host_array("u", shape=4, dtype="uint32")
+    body.host(print, args=(u,), name="shout")
+    inner = hg.Graph("inner")
+    inner.record("e", name="mark")
+    body.child(inner, name="child")
+    pageable = body.host_array("pageable", shape=4, dtype="uint32", pinned=False)
+    body.memcpy(u, pageable, name="slow")
+    g.conditional("while", g.arrays["x"][0], body, name="loop")
+    report = g.check("nvidia:sm_90")
+    assert [d.nodes[0] for d in report.errors] == ["loop/0/shout", "loop/0/child/mark", "loop/0/slow"]
+    assert {d.code for d in report.errors} == {"HG508"}
+    with pytest.raises(hg.CheckError, match="'loop/0/shout'"):
+        g.compile(runtime="recorder", backend="explicit")
+    g.compile(runtime="recorder", backend="streams").close()
+
+
+def test_the_nodes_of_a_body_are_fixed_and_that_is_said(g: hg.Graph) -> None:
+    body = hg.Graph("body")
+    body.memset(body.device_array("u", shape=4, dtype="uint32"), 1, name="set")
+    g.conditional("while", g.arrays["x"][0], body, name="loop")
+    with g.compile(runtime=RecorderRuntime(target="nvidia:sm_90")) as exe:
+        for change in (lambda: exe.set("loop/0/set", value=2), lambda: exe.disable("loop/0/set")):
+            with pytest.raises(hg.UpdateError, match="'loop/0/set' stands in a body of conditional node 'loop'"):
+                change()
+        with pytest.raises(hg.UpdateError, match="bodies of a conditional node is fixed"):
+            exe.set("loop", bodies=[hg.Graph("other")])
+        assert exe.read("loop/0/u").shape == (4,)
+
+
+def test_the_device_reads_conditions_so_pageable_memory_is_refused() -> None:
+    g = hg.Graph("g")
+    word = g.host_array("word", shape=1, dtype="int32", pinned=False)
+    with pytest.raises(hg.DeclarationError, match="'maybe': the device reads the condition; 'word'"):
+        g.conditional("if", word, hg.Graph("body"), name="maybe")
 
 
 @pytest.mark.parametrize(

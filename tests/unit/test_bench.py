@@ -7,7 +7,7 @@ import io
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -132,6 +132,39 @@ def test_peers_find_the_array_that_an_argument_lies_in(cpu: Any) -> None:
 def test_peers_take_kernels_only(cpu: Any) -> None:
     with overlap.batches(2, 1024).compile(runtime=cpu) as exe, pytest.raises(peers.Skipped, match="kernels only"):
         peers.Work.of(exe)
+
+
+class _Failing(peers.Peer):
+    """Fails at a place, while an object of "another library" is in use."""
+
+    name = "failing"
+    returned: ClassVar[list[str]] = []
+
+    def __init__(self, work: peers.Work) -> None:
+        held = _Held()
+        self.held = held
+        if work.lanes < 0:
+            raise RuntimeError("half built\nand more lines")
+
+    def run(self, repeats: int) -> tuple[list[float], list[float]]:
+        raise RuntimeError("does not run")
+
+    def close(self) -> None:
+        self.returned.append("closed")
+
+
+class _Held:
+    def __del__(self) -> None:
+        _Failing.returned.append("held")
+
+
+@pytest.mark.parametrize(("lanes", "why", "left"), [(-1, "half built", ["held"]), (1, "does not run", ["closed", "held"])])
+def test_a_peer_that_fails_keeps_nothing_of_its_library(cpu: Any, lanes: int, why: str, left: list[str]) -> None:
+    _Failing.returned.clear()
+    with pytest.raises(peers.Skipped) as caught:
+        peers.open_peer(_Failing, peers.Work(cpu, "", (), lanes, {}))
+    assert str(caught.value) == f"RuntimeError: {why}"
+    assert _Failing.returned == left
 
 
 def test_with_parameters_keeps_the_numbers(cpu: Any) -> None:

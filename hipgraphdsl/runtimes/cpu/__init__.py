@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any
 
 from ...errors import HipGraphError, RuntimeUnavailable
 from ...target import Target
-from ..base import CodeObject, FunctionInfo
+from ..base import CodeObject, ConditionalMode, FunctionInfo
 from ..hip_abi import ERROR_NOT_READY, HipAbiRuntime
 from .compiler import ABI_VERSION, BuildFailed, build, cache_dir, find_compiler
 
@@ -40,6 +40,7 @@ _EXTENSIONS: dict[str, tuple[Any, ...]] = {
     "hgcpuSetSchedule": (c_uint64, c_int),
     "hgcpuGraphExecProfile": (c_void_p, c_int),
     "hgcpuGraphExecTimes": (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p),
+    "hgcpuGraphAddConditionalNode": (c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_void_p, c_uint32, c_void_p),
     "hgcpuFunctionInfo": (c_void_p, c_void_p, c_void_p, c_void_p),
     "hgcpuSemaphoreCreate": (c_void_p, c_uint64),
     "hgcpuSemaphoreDestroy": (c_void_p,),
@@ -224,6 +225,18 @@ class CpuRuntime(HipAbiRuntime):
     def host_func_failed(self) -> None:
         """Say, inside a host function, that it failed: nothing behind it starts, and the next synchronize raises."""
         self._ext.hgcpuHostFuncFailed()
+
+    def graph_add_conditional_node(
+        self, graph: int, deps: Sequence[int], mode: ConditionalMode, condition: int, fill: Sequence[Callable[[int], None]]
+    ) -> int:
+        node, bodies = c_void_p(), (c_void_p * len(fill))()
+        before = (c_void_p * len(deps))(*deps)
+        self._extension(
+            "hgcpuGraphAddConditionalNode", byref(node), graph, before, len(deps), mode, condition, len(fill), bodies
+        )
+        for add, body in zip(fill, bodies):
+            add(body or 0)
+        return node.value or 0
 
     def graph_exec_unfinished(self, graph_exec: int) -> tuple[int, ...]:
         count = c_size_t()

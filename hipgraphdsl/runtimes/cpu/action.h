@@ -203,6 +203,11 @@ struct Action {
       Step* list;
       void* given;  // operations as they were given; or the handles of semaphores, and their parameters behind them
     } steps;
+    struct {
+      int mode;
+      uint32_t bodies;
+      const uint32_t* word;
+    } condition;
   };
   Action() { memset(static_cast<void*>(&copy), 0, sizeof copy); }
 };

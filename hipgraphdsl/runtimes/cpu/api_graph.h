@@ -149,6 +149,24 @@ API int hipGraphAddChildGraphNode(Handle* out, Handle graph, const Handle* deps,
   node->child->is_child = true;
   return hipSuccess;
 }
+// A node that runs one of its bodies as the 32-bit word says when it is reached; a loop, each time its body has ended. The
+// bodies are empty graphs, to be filled before the graph is instantiated. What they allocate is not supported.
+API int hgcpuGraphAddConditionalNode(Handle* out, Handle graph, const Handle* deps, size_t n, int mode, const void* word,
+                                     uint32_t count, Handle* bodies) {
+  ENTER();
+  REQUIRE(word && uintptr_t(word) % sizeof(uint32_t) == 0 && count && bodies, hipErrorInvalidValue);
+  REQUIRE(mode == kSwitch || (mode == kIf && count <= 2) || (mode == kWhile && count == 1), hipErrorInvalidValue);
+  Action* a = action_new(hgcpuGraphNodeTypeConditional);
+  a->condition = {mode, count, static_cast<const uint32_t*>(word)};
+  Node* node = nullptr;
+  if (int code = add_node(out, graph, deps, n, a, &node)) return code;
+  for (uint32_t i = 0; i < count; ++i) {
+    node->bodies.push(graph_new(true));
+    node->bodies[i]->is_child = true;
+    bodies[i] = node->bodies[i]->handle;
+  }
+  return hipSuccess;
+}
 API int hipGraphAddEventRecordNode(Handle* out, Handle graph, const Handle* deps, size_t n, Handle event) {
   ENTER();
   Action* a;

@@ -15,7 +15,7 @@ constexpr uint32_t kNone = ~0u;
 struct ExecNode {
   uint32_t first, count;  // successors: exec->successors[first, first + count)
   uint32_t before;        // predecessors
-  uint32_t token;         // event operations: index into launch->tokens
+  uint32_t token;         // event operations: index into launch->tokens; conditional nodes: of the first body
   Handle handle;          // of the node in the graph that was instantiated; 0 for the entry of a child
 };
 struct Entry {
@@ -43,6 +43,7 @@ struct Exec {
   Atomic<uint32_t>* left = nullptr;      // predecessors that this launch has not finished
   Atomic<uint32_t>* finished = nullptr;  // number of the last launch that finished the node
   Vec<uint32_t> roots, event_nodes;
+  Vec<Exec*> bodies;  // of conditional nodes; one runs at a time, as part of this executable's launch
   Map index_of;                 // node handle -> index; for a child node its exit
   Map entry_of;                 // child node handle -> index of its entry
   Vec<Block*> blocks, leftover;  // what its nodes allocate; of that, what none of them frees
@@ -130,6 +131,7 @@ struct Flat {
     Action* action;
     Handle handle;
     int priority;
+    const Node* node;  // of a conditional node: who has its bodies
   };
   struct Edge {
     uint32_t from, to;
@@ -138,8 +140,8 @@ struct Flat {
   Vec<Edge> edges;
   Exec* exec = nullptr;
 
-  uint32_t item(Action* action, Handle handle, int priority = 0) {
-    items.push({action, handle, priority});
+  uint32_t item(Action* action, Handle handle, int priority = 0, const Node* node = nullptr) {
+    items.push({action, handle, priority, node});
     return items.count - 1;
   }
   void add(Graph* g, uint32_t entry, uint32_t exit) {
@@ -154,7 +156,7 @@ struct Flat {
         exec->entry_of.put(n->cloned_from, in[i]);
         add(n->child, in[i], out[i]);
       } else {
-        in[i] = out[i] = item(action_hold(n->action), n->cloned_from, n->priority);
+        in[i] = out[i] = item(action_hold(n->action), n->cloned_from, n->priority, n->bodies.count ? n : nullptr);
       }
       n->exec_index = out[i];
     }
@@ -191,6 +193,7 @@ inline void exec_release(Exec* x) {
     b->execs.sub(1);
     graph_block_release(b);
   }
+  for (Exec* body : x->bodies) exec_release(body);
   if (x->program) program_release(x->program);
   if (x->shape) graph_discard(x->shape);
   free(x->nodes);
@@ -288,6 +291,22 @@ inline int exec_new(Graph* g, unsigned long long flags, Exec** out) {
     if (a->type != hipGraphNodeTypeMemAlloc) continue;
     graph_block_hold(a->memory.block);
     x->blocks.push(a->memory.block);
+  }
+  for (uint32_t k = 0; k < n; ++k) {
+    const Node* node = flat.items[order[k]].node;
+    if (!node) continue;
+    x->nodes[k].token = x->bodies.count;
+    for (Graph* body : node->bodies) {
+      Exec* made = nullptr;
+      int code = graph_has_memory(body) ? int(hipErrorNotSupported) : exec_new(body, 0, &made);
+      if (code) {
+        for (Block* b : x->blocks) b->execs.add(1);  // exec_release takes it away
+        exec_release(x);
+        return code;
+      }
+      g_handles.remove(made->handle);
+      x->bodies.push(made);
+    }
   }
   bool shared = false;
   for (Block* b : x->blocks) shared = b->execs.add(1) > 0 || shared;
@@ -389,6 +408,54 @@ inline void delay(uint64_t ns) {
   for (uint64_t end = now_ns() + ns; now_ns() < end;) pause_cpu();
 }
 
+// ---- conditional nodes ------------------------------------------------------------------------------------------------------
+enum Mode : int { kIf, kWhile, kSwitch };
+struct ConditionRun {
+  Launch *launch, *body;
+  uint32_t node;
+  Task done;
+};
+inline Progress launch_start(Launch* l, const Task& done, bool skip);
+
+// The body that the word chooses now, if any.
+inline Exec* condition_body(const ConditionRun* r) {
+  const auto& c = r->launch->program->entries[r->node].action->condition;
+  uint32_t word = __atomic_load_n(c.word, __ATOMIC_ACQUIRE);
+  uint32_t chosen = c.mode == kSwitch ? word : word ? 0 : 1;
+  const Exec* x = r->launch->exec;
+  return chosen < c.bodies ? x->bodies[x->nodes[r->node].token + chosen] : nullptr;
+}
+// Lets go of a body's launch that is over; returns whether the word is to be asked again.
+inline bool condition_again(ConditionRun* r) {
+  if (Failure* f = launch_failure(r->body)) launch_fail_with(r->launch, f);
+  launch_discard(r->body);
+  return r->launch->program->entries[r->node].action->condition.mode == kWhile && !r->launch->stop.get();
+}
+inline Progress condition_run(ConditionRun* r);
+inline void condition_continue(void* object, uint64_t, int) {
+  ConditionRun* r = static_cast<ConditionRun*>(object);
+  if (condition_again(r) && condition_run(r) == kPending) return;
+  Task done = r->done;
+  free(r);
+  done.run(done.object, done.index, 0);
+}
+inline Progress condition_run(ConditionRun* r) {
+  do {
+    Exec* body = condition_body(r);
+    if (!body) break;
+    r->body = launch_new(body);
+    if (launch_start(r->body, {condition_continue, r, 0, 0}, false) == kPending) return kPending;
+  } while (condition_again(r));
+  return kDone;
+}
+inline Progress condition_start(Launch* l, uint32_t i, const Task& done) {
+  auto* r = static_cast<ConditionRun*>(must_alloc(sizeof(ConditionRun)));
+  *r = {l, nullptr, i, done};
+  if (condition_run(r) == kPending) return kPending;
+  free(r);
+  return kDone;
+}
+
 // Begins node `i`. kPending: `done` is called when it is finished.
 inline Progress node_start(Launch* l, uint32_t i, const Task& done, int* code) {
   const Entry& e = l->program->entries[i];
@@ -413,6 +480,8 @@ inline Progress node_start(Launch* l, uint32_t i, const Task& done, int* code) {
       if (t->failure && !t->failure->reported.get()) launch_fail_with(l, t->failure);
       return kDone;
     }
+    case hgcpuGraphNodeTypeConditional:
+      return skip ? kDone : condition_start(l, i, done);
     case hipGraphNodeTypeMemAlloc:
     case hipGraphNodeTypeMemFree:
       return action_run(a, done, true, nullptr, code);
@@ -644,6 +713,10 @@ inline int shape_compare(const Graph* mine, const Graph* theirs, Handle* node, i
       bool same = m->before[k]->index == wanted;  // nearly always: both were built in one order
       for (uint32_t j = 0; j < m->before.count && !same; ++j) same = m->before[j]->index == wanted;
       if (!same) return hipErrorGraphExecUpdateFailure;
+    }
+    if (m->bodies.count) {
+      *result = hipGraphExecUpdateErrorNotSupported;
+      return hipErrorGraphExecUpdateFailure;
     }
     bool memory = m->action->type == hipGraphNodeTypeMemAlloc || m->action->type == hipGraphNodeTypeMemFree;
     if (memory && m->action->memory.block != t->action->memory.block) {

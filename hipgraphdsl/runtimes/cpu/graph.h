@@ -9,6 +9,7 @@ struct Node {
   Graph* graph = nullptr;
   Action* action = nullptr;
   Graph* child = nullptr;
+  Vec<Graph*> bodies;  // of a conditional node
   uint32_t index = 0;  // in graph->nodes
   uint32_t exec_index = 0;
   int cooperative = 0, priority = 0;  // attributes of a kernel node
@@ -44,6 +45,7 @@ inline void node_discard(Node* n) {
   g_handles.remove(n->handle);
   action_release(n->action);
   if (n->child) graph_discard(n->child);
+  for (Graph* body : n->bodies) graph_discard(body);
   discard(n);
 }
 inline void graph_discard(Graph* g) {
@@ -62,12 +64,16 @@ inline Graph* graph_copy(const Graph* g, bool with_handles) {
   copy->nodes.reserve(g->nodes.count);
   for (const Node* n : g->nodes) {
     Node* made = node_new(copy, action_hold(n->action), with_handles);
-    made->cloned_from = n->handle;
+    made->cloned_from = n->handle ? n->handle : n->cloned_from;
     made->cooperative = n->cooperative;
     made->priority = n->priority;
     if (n->child) {
       made->child = graph_copy(n->child, with_handles);
       made->child->is_child = true;
+    }
+    for (const Graph* body : n->bodies) {
+      made->bodies.push(graph_copy(body, with_handles));
+      made->bodies.back()->is_child = true;
     }
   }
   for (const Node* n : g->nodes) {
@@ -83,6 +89,9 @@ inline bool graph_has_memory(const Graph* g) {
   for (const Node* n : g->nodes) {
     if (n->action->type == hipGraphNodeTypeMemAlloc || n->action->type == hipGraphNodeTypeMemFree) return true;
     if (n->child && graph_has_memory(n->child)) return true;
+    for (const Graph* body : n->bodies) {
+      if (graph_has_memory(body)) return true;
+    }
   }
   return false;
 }

@@ -52,6 +52,7 @@ enum hipGraphNodeType : int {
   hipGraphNodeTypeMemAlloc = 10,
   hipGraphNodeTypeMemFree = 11,
   hipGraphNodeTypeBatchMemOp = 14,
+  hgcpuGraphNodeTypeConditional = 0x1000,  // HIP has none
 };
 
 enum hipGraphExecUpdateResult : int {
