@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Optional, SupportsIndex
 
 import numpy as np
 
-from ..arrays import Access, ArrayView, Parameter, Viewable
+from ..arrays import Access, ArrayView, Parameter, Viewable, as_device
 from ..errors import DeclarationError
 from ..kernels import ForeignModule, Kernel, KernelParameter, Signature, check_argument
 from .base import Dim3, Node, as_dim3, lazy
@@ -45,6 +45,8 @@ class KernelNode(Node):
     cluster : tuple of 3 int or None
         Blocks of a thread block cluster along x, y, z (NVIDIA from sm_90): at most 8, and divisors of the grid's. Blocks of one
         cluster run at the same time and reach each other's shared memory. Other targets leave it out (HG509).
+    device : int or None
+        The device that runs it; None: the one whose memory its arrays are.
     """
 
     kind: ClassVar[str] = "kernel"
@@ -58,10 +60,13 @@ class KernelNode(Node):
     cooperative: bool = False
     priority: Optional[int] = None
     cluster: Optional[tuple[int, int, int]] = None
+    device: Optional[int] = None
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
         name = data["name"]
+        if data.get("device") is not None:
+            data["device"] = as_device(data["device"], f"node {name!r}")
         for field in ("kernel", "grid", "block"):
             if field not in data:
                 raise DeclarationError(f"node {name!r}: field {field!r} is missing", node=name)
