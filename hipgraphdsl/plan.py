@@ -284,9 +284,9 @@ def _plan(
         extra = added.get(i, ())
         kind = type(node)
         if kind is ChildGraphNode or kind is ConditionalNode:
-            child = _child_plan(node.workflow, target, children, False, device) if isinstance(node, ChildGraphNode) else None
+            child = _child_plan(node.workflow, target, children, device, False) if isinstance(node, ChildGraphNode) else None
             inner = node.bodies if isinstance(node, ConditionalNode) else ()
-            bodies = tuple(_child_plan(body, target, children, inline, device) for body in inner)
+            bodies = tuple(_child_plan(body, target, children, device, inline) for body in inner)
             steps.append(
                 Step(
                     index,
@@ -437,7 +437,7 @@ def _cycle_error(workflow: Workflow, prefix: str) -> DeclarationError:
 
 
 def _child_plan(
-    workflow: Workflow, target: Target, children: dict[tuple[int, bool], Plan], inline: bool, device: int
+    workflow: Workflow, target: Target, children: dict[tuple[int, bool], Plan], device: int, inline: bool
 ) -> Plan:
     """Return the plan of a child or body, made once however often it is used; which devices it uses, its binding says."""
     key = (id(workflow), inline)

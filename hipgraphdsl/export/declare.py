@@ -319,9 +319,9 @@ class _Workflow:
         data["shared_bytes"] = fields.take("shared_bytes", int, default=0)
         data["cooperative"] = fields.take("cooperative", bool, default=False)
         data["priority"] = fields.take("priority", int, default=None)
-        data["device"] = _device(fields.take("device", int, default=None))
         cluster = fields.take("cluster", default=None)
         data["cluster"] = None if cluster is None else self._dim3(cluster)
+        data["device"] = _device(fields.take("device", int, default=None))
 
     def _memcpy(self, fields: _Fields, data: dict[str, Any]) -> None:
         data["dst"], data["src"] = self._view(fields.take("dst")), self._view(fields.take("src"))

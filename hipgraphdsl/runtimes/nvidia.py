@@ -786,10 +786,11 @@ class NvidiaRuntime(HipAbiRuntime):
     def graph_add_conditional_node(
         self, graph: int, deps: Sequence[int], mode: ConditionalMode, condition: int, fill: Sequence[Callable[[int], None]]
     ) -> int:
-        if self.runtime_get_version() < _ALL_MODES and (mode is ConditionalMode.SWITCH or len(fill) > 1):
+        version = self.runtime_get_version()
+        if version < _ALL_MODES and (mode is ConditionalMode.SWITCH or len(fill) > 1):
             raise HipError(
                 "cuGraphAddNode", 801, "hipErrorNotSupported",
-                f"switch, and if with an else, need a driver of CUDA 12.8 (this one is of {self.describe()['driver']})",
+                f"switch, and if with an else, need a driver of CUDA 12.8 (this one is of {'.'.join(map(str, version))})",
             )
         handle, context = c_uint64(), self._contexts[self._device]
         self._call("cuGraphConditionalHandleCreate", byref(handle), graph, context, 0, 0)
