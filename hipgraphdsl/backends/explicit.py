@@ -72,7 +72,8 @@ def build(plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] =
 def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
     """Add a program's steps to a graph, and note each one's node and operation."""
     nodes, operations, scope, disabled = program.nodes, program.operations, program.scope, program.disabled
-    adder = _kernel_adder(graph, program, runtime)
+    several = len(scope.shared.devices) > 1  # then each step needs its own device to be current
+    adder = None if several else _kernel_adder(graph, program, runtime)
     count = len(program.steps)
     index = 0
     while index < count:
@@ -83,6 +84,8 @@ def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
         step = program.steps[index]
         where = program.scope_of(step) if step.path else scope
         try:
+            if several:
+                runtime.set_device(where.device_of(step.node))
             if adder is not None and adder.code:
                 runtime.add_failed(adder.code)
             operation = Nothing() if index in disabled else resolve(step, where)
@@ -92,6 +95,8 @@ def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
         nodes.append(node)
         operations.append(operation)
         index += 1
+    if several:
+        runtime.set_device(scope.shared.device)
 
 
 def _kernel_adder(graph: int, program: GraphProgram, runtime: Runtime) -> Optional[KernelAdder]:
@@ -102,7 +107,7 @@ def _kernel_adder(graph: int, program: GraphProgram, runtime: Runtime) -> Option
     def describe(node: KernelNode) -> Optional[tuple[int, ArgumentPacker, int, int, int, bytes]]:
         if node.kernel.signature is None:
             return None
-        function, packer = shared.function(node.kernel, node)
+        function, packer = shared.function(node.kernel, node, shared.device)
         return function, packer, packer.memory, packer.address, packer.signature.nbytes, packer.signature.places
 
     return runtime.kernel_adder(
@@ -134,8 +139,8 @@ def add_node(graph: int, deps: list[int], operation: Operation, runtime: Runtime
             return runtime.graph_add_host_node(graph, deps, fn, user_data)
         case CallCaptured(call):
             return _add_captured(graph, deps, call, runtime)
-        case Alloc(array, nbytes, device):
-            node, scope.addresses[array] = runtime.graph_add_mem_alloc_node(graph, deps, nbytes, device)
+        case Alloc(array, nbytes, device, access):
+            node, scope.addresses[array] = runtime.graph_add_mem_alloc_node(graph, deps, nbytes, device, access)
             return node
         case Free(pointer):
             return runtime.graph_add_mem_free_node(graph, deps, pointer)

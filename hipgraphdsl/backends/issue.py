@@ -42,7 +42,7 @@ def issue(operation: Operation, stream: int, runtime: Runtime, scope: Scope) -> 
             runtime.launch_host_func(stream, fn, user_data)
         case CallCaptured(call):
             call(stream)
-        case Alloc(array, nbytes, _):
+        case Alloc(array, nbytes):
             scope.addresses[array] = runtime.malloc_async(nbytes, stream)
         case Free(pointer):
             runtime.free_async(pointer, stream)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NoReturn, Optional, Protocol
@@ -244,6 +245,29 @@ class Runtime(ABC):
     def set_device(self, device: int) -> None: ...
     @abstractmethod
     def get_device(self) -> int: ...
+    @contextmanager
+    def using_device(self, device: int) -> Iterator[None]:
+        """Make a device the thread's current one, and afterwards the one that it was before (not a HIP call)."""
+        before = self.get_device()
+        self.set_device(device)
+        try:
+            yield
+        finally:
+            self.set_device(before)
+
+    @contextmanager
+    def returning_on(self, device: int) -> Iterator[None]:
+        """Do the same for what returns handles, which it does even where the device cannot be made current."""
+        with ExitStack() as stack:
+            failed: HipError | None = None
+            try:
+                stack.enter_context(self.using_device(device))
+            except HipError as error:
+                failed = error
+            yield
+        if failed is not None:
+            raise failed
+
     @abstractmethod
     def get_device_name(self, device: int) -> str: ...
     @abstractmethod
@@ -293,6 +317,10 @@ class Runtime(ABC):
     @abstractmethod
     def memset_async(self, fill: Fill2D, stream: int) -> None:
         """hipMemsetAsync, hipMemsetD16Async, hipMemsetD32Async or hipMemset2DAsync, as `fill` asks."""
+
+    def mem_pool_set_access(self, device: int, access: Sequence[int]) -> None:
+        """Let other devices reach what `malloc_async` makes of a device's own pool, from now on (hipMemPoolSetAccess)."""
+        raise self._lacks("hipMemPoolSetAccess")
 
     @abstractmethod
     def malloc_async(self, nbytes: int, stream: int) -> int: ...
@@ -470,8 +498,13 @@ class Runtime(ABC):
     @abstractmethod
     def graph_add_host_node(self, graph: int, deps: Sequence[int], fn: int, user_data: int) -> int: ...
     @abstractmethod
-    def graph_add_mem_alloc_node(self, graph: int, deps: Sequence[int], nbytes: int, device: int) -> tuple[int, int]:
-        """Add an allocation; return (node, pointer). The pointer is known now and valid while the graph runs."""
+    def graph_add_mem_alloc_node(
+        self, graph: int, deps: Sequence[int], nbytes: int, device: int, access: Sequence[int] = ()
+    ) -> tuple[int, int]:
+        """Add an allocation; return (node, pointer). The pointer is known now and valid while the graph runs.
+
+        `access` lists the other devices that may reach it.
+        """
 
     @abstractmethod
     def graph_add_mem_free_node(self, graph: int, deps: Sequence[int], pointer: int) -> int: ...

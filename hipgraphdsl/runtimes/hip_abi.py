@@ -68,10 +68,11 @@ ERROR_NOT_SUPPORTED = 801
 ERROR_GRAPH_EXEC_UPDATE_FAILURE = 910
 
 _STREAM_NON_BLOCKING = 1
-_HOST_REGISTER_MAPPED = 2
+_HOST_REGISTER_MAPPED = 1 | 2  # for every device
 _EVENT_DISABLE_TIMING = 2
 _LOCATION_DEVICE = 1
 _ALLOCATION_PINNED = 1
+_ACCESS_READ_WRITE = 3
 _ATTRIBUTE_COOPERATIVE = 2
 _ATTRIBUTE_PRIORITY = 8
 _MEMORY_UNREGISTERED = 0  # hipMemoryType
@@ -96,6 +97,7 @@ _HOST_NODE_PARAMS = struct.Struct("=QQ")  # fn, userData
 _MEMCPY_3D_PARMS = struct.Struct("=Q3Q4QQ3Q4Q3Qi4x")  # src array, pos, ptr; dst array, pos, ptr; extent, kind
 # allocType, handleTypes, location type and id, win32, maxSize, reserved; accessDescs, accessDescCount, bytesize, dptr
 _MEM_ALLOC_NODE_PARAMS = struct.Struct("=iiiiQQ56xQQQQ")
+_MEM_ACCESS_DESC = struct.Struct("=iii")  # location type and id, flags
 BATCH_MEM_OP_NODE_PARAMS = struct.Struct("=QI4xQI4x")  # ctx, count, paramArray, flags
 _STREAM_BATCH_MEM_OP_PARAMS = struct.Struct("=i4xQQI4xQ8x")  # operation, address, value, flags, alias
 _SEMAPHORE_NODE_PARAMS = struct.Struct("=QQI4x")  # extSemArray, paramsArray, numExtSems
@@ -138,6 +140,7 @@ STRUCT_LAYOUTS: dict[str, tuple[struct.Struct, dict[str, int]]] = {
             "dptr": 112,
         },
     ),
+    "hipMemAccessDesc": (_MEM_ACCESS_DESC, {"location": 0, "flags": 8}),
     "hipBatchMemOpNodeParams": (BATCH_MEM_OP_NODE_PARAMS, {"ctx": 0, "count": 8, "paramArray": 16, "flags": 24}),
     "hipStreamBatchMemOpParams": (
         _STREAM_BATCH_MEM_OP_PARAMS,
@@ -201,6 +204,8 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "hipDeviceGraphMemTrim": (_I,),
     "hipMemGetAddressRange": (_P, _P, _P),
     "hipPointerGetAttributes": (_P, _P),
+    "hipDeviceGetDefaultMemPool": (_P, _I),
+    "hipMemPoolSetAccess": (_P, _P, _Z),
     "hipMallocAsync": (_P, _Z, _P),
     "hipFreeAsync": (_P, _P),
     "hipStreamBatchMemOp": (_P, _U, _P, _U),
@@ -385,6 +390,12 @@ def pack_mem_ops(ops: Sequence[MemOp]) -> bytes:
         )
         for op in ops
     )
+
+
+def _access_descs(devices: Sequence[int]) -> ctypes.Array[ctypes.c_char]:
+    """Return the descriptors (hipMemAccessDesc) that let devices read and write."""
+    packed = b"".join(_MEM_ACCESS_DESC.pack(_LOCATION_DEVICE, device, _ACCESS_READ_WRITE) for device in devices)
+    return ctypes.create_string_buffer(packed, max(len(packed), 1))
 
 
 class HipAbiRuntime(Runtime):
@@ -673,6 +684,10 @@ class HipAbiRuntime(Runtime):
             return None
         return MemoryRange(base.value or 0, nbytes.value, kind == _MEMORY_HOST)
 
+    def mem_pool_set_access(self, device: int, access: Sequence[int]) -> None:
+        pool = self._new("hipDeviceGetDefaultMemPool", device)
+        self._call("hipMemPoolSetAccess", pool, _access_descs(access), len(access))
+
     def malloc_async(self, nbytes: int, stream: int) -> int:
         return self._new("hipMallocAsync", nbytes, stream)
 
@@ -873,11 +888,15 @@ class HipAbiRuntime(Runtime):
     def graph_add_host_node(self, graph: int, deps: Sequence[int], fn: int, user_data: int) -> int:
         return self._add("hipGraphAddHostNode", graph, deps, _HOST_NODE_PARAMS.pack(fn, user_data))
 
-    def graph_add_mem_alloc_node(self, graph: int, deps: Sequence[int], nbytes: int, device: int) -> tuple[int, int]:
+    def graph_add_mem_alloc_node(
+        self, graph: int, deps: Sequence[int], nbytes: int, device: int, access: Sequence[int] = ()
+    ) -> tuple[int, int]:
         # HIP writes the pointer into the structure, so it cannot be `bytes`.
         params = ctypes.create_string_buffer(_MEM_ALLOC_NODE_PARAMS.size)
+        descs = _access_descs(access)
+        address = ctypes.addressof(descs) if access else 0
         _MEM_ALLOC_NODE_PARAMS.pack_into(
-            params, 0, _ALLOCATION_PINNED, 0, _LOCATION_DEVICE, device, 0, 0, 0, 0, nbytes, 0
+            params, 0, _ALLOCATION_PINNED, 0, _LOCATION_DEVICE, device, 0, 0, address, len(access), nbytes, 0
         )
         node = self._add("hipGraphAddMemAllocNode", graph, deps, params)
         return node, int(_MEM_ALLOC_NODE_PARAMS.unpack(params)[-1])
