@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,7 +30,7 @@ from .levels import Placement, arrange
 from .picture import Critical, critical_path, details, needed_edges
 from .style import STYLES, human_bytes, human_count, shortened
 
-__all__ = ["render"]
+__all__ = ["filled", "render"]
 
 Layout = Literal["auto", "graphviz", "layered"]
 
@@ -83,12 +84,18 @@ def render(
     data = document.data(workflow)
     data["show"] = {"lanes": lanes is not False and plan is not None, "critical": critical is not False}
     text = json.dumps(data, separators=(",", ":"), check_circular=False)
+    return filled("page.html", workflow.name, text)
+
+
+def filled(page: str, title: str, data: str) -> str:
+    """Return a page of this package with its title, the style that pages share, and its data, which is JSON."""
+    folder = Path(__file__).parent
     # Inside a script element only "<" can begin what ends it; the rest is for readers that are less exact.
     for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    head, rest = Path(__file__).with_name("page.html").read_text(encoding="utf-8").split("@TITLE@")
-    middle, tail = rest.split("@DATA@")
-    return f"{head}{escape(workflow.name)}{middle}{text}{tail}"
+        data = data.replace(character, f"\\u{ord(character):04x}")
+    parts = {"TITLE": escape(title), "STYLE": (folder / "page.css").read_text(encoding="utf-8"), "DATA": data}
+    text = (folder / page).read_text(encoding="utf-8")
+    return re.sub(r"@(TITLE|STYLE|DATA)@", lambda mark: parts[mark[1]], text)
 
 
 def _plan(workflow: Workflow, lanes: bool | int | Plan, target: str | Target) -> Plan | None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 import xml.etree.ElementTree as ET
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from chromium import CLICK, in_chromium, needs_chromium
 from specimens import SOURCE, chain, everything, module, pipeline
 
 from hipgraphdsl.export import render
@@ -23,10 +22,9 @@ from hipgraphdsl.kernels import Module
 from hipgraphdsl.workflow import Workflow
 
 HOSTILE = ("<script>alert(1)<!--", '"];evil{label="', "<b>&amp;", "a\\", "%%{init}", "@DATA@", "日本 é")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 needs_graphviz = pytest.mark.skipif(engine() is None, reason="no Graphviz: neither the package pygraphviz nor a program dot")
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: no program chromium or google-chrome")
+click = CLICK.replace("PLURAL", "nodes")
 
 
 def hostile() -> Graph:
@@ -200,29 +198,9 @@ def test_large_graphs_are_laid_out_without_graphviz(monkeypatch: pytest.MonkeyPa
     assert len(page_data(text(chain(5000).workflow(), ".html"))["nodes"]) == 5000
 
 
-def in_chromium(page: str, script: str, tmp_path: Path) -> str:
-    """Return the page's document after a script has run in it."""
-    path = tmp_path / "page.html"
-    path.write_text(page.replace("</body>", f"<script>{script}</script></body>"), encoding="utf-8")
-    assert CHROMIUM is not None
-    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
-               "--window-size=1300,900", "--virtual-time-budget=2000", "--dump-dom", path.as_uri()]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, timeout=120, check=True)
-    return done.stdout.decode()
-
-
-CLICK = """
-const i = page.nodes.findIndex((n) => n.name === "NAME");
-page.select(i, true); page.select(-1);
-const [x, y] = page.screen(i), c = document.getElementById("canvas");
-for (const type of ["pointerdown", "pointerup"])
-  c.dispatchEvent(new PointerEvent(type, {clientX: x, clientY: y, pointerId: 1, bubbles: true}));
-"""
-
-
 @needs_chromium
 def test_a_click_in_chromium_shows_the_fields_of_that_node(tmp_path: Path) -> None:
-    seen = in_chromium(text(steps(300).workflow(), ".html"), CLICK.replace("NAME", "step_123"), tmp_path)
+    seen = in_chromium(text(steps(300).workflow(), ".html"), click.replace("NAME", "step_123"), tmp_path)
     panel = seen[seen.index('id="panel"') :].split("</aside>")[0]
     assert "<h2>step_123</h2>" in panel
     assert "args: out" in panel
@@ -239,5 +217,5 @@ def test_chromium_draws_only_what_is_in_sight_and_runs_no_hostile_name(tmp_path:
     found = re.search(r"<title>drawn (\d+) of 5000</title>", seen)
     assert found
     assert 0 < int(found[1]) < 100
-    seen = in_chromium(text(hostile().workflow(), ".html"), CLICK.replace("NAME", "<b>&amp;"), tmp_path)
+    seen = in_chromium(text(hostile().workflow(), ".html"), click.replace("NAME", "<b>&amp;"), tmp_path)
     assert "<h2>&lt;b&gt;&amp;amp;</h2>" in seen
