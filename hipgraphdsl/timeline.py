@@ -457,7 +457,7 @@ class Timeline:
 
 def _number(value: float) -> str:
     """Return a number without digits that say nothing."""
-    return str(int(value)) if value == int(value) else f"{value:.3f}".rstrip("0").rstrip(".")
+    return str(int(value)) if value == int(value) else f"{value:.{1 if abs(value) >= 1000 else 3}f}".rstrip("0").rstrip(".")
 
 
 def _chain(names: Sequence[str]) -> str:

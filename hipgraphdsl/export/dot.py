@@ -11,9 +11,11 @@ from .style import BACKGROUND, CRITICAL, EDGE, FAULT, FAULT_FILL, FONT, INK, LAN
 
 __all__ = ["dot_text", "render"]
 
+_SLANT: Final = 9.0  # points by which a parallelogram leans
+
 _SHAPES: Final = {
     "round": ("box", "rounded,filled"),
-    "slanted": ("parallelogram", "filled"),
+    "slanted": ("polygon", "filled"),
     "hexagon": ("hexagon", "filled"),
     "cylinder": ("cylinder", "filled"),
     "framed": ("box", "filled"),
@@ -109,9 +111,11 @@ def _node(box: Box) -> str:
         label = f'<FONT POINT-SIZE="10">{_html(shortened(box.name, 48))}</FONT>'
     values = {"label": f"<{label}>", "shape": shape, "style": _quoted(drawn + (",dashed" if style.dashed else "")),
               "fillcolor": _quoted(style.fill), "color": _quoted(style.stroke)}  # fmt: skip
+    if style.shape == "slanted":
+        values |= _slanted(box)
     if style.shape == "framed" or box.repeats > 1:
         values["peripheries"] = "2"
-    if style.shape in ("slanted", "hexagon", "pill", "diamond"):
+    if style.shape in ("hexagon", "pill", "diamond"):
         values["margin"] = '"0.02,0.03"'
     if box.critical:
         values |= {"color": _quoted(CRITICAL), "penwidth": "2.6"}
@@ -120,6 +124,23 @@ def _node(box: Box) -> str:
     tip = box.name + (f": {box.faults[0].message}" if box.faults else "")
     values["tooltip"] = _quoted(shortened(tip, 300))
     return f"{box.id} [{', '.join(f'{key}={value}' for key, value in values.items())}];"
+
+
+def _slanted(box: Box) -> dict[str, str]:
+    """Return the size of a parallelogram: Graphviz's own leaves as much room around the text as the text takes."""
+    name = shortened(box.name, 48) + (f"  ×{box.repeats}" if box.repeats > 1 else "")
+    codes = len(dict.fromkeys(fault.code for fault in box.faults))
+    widest = max([_width(name) * 12 * 1.06, *(_width(shortened(line, 44)) * 10 for line in box.lines), 36 if codes else 0])
+    width, height = widest + 2 * _SLANT + 10, 26 + 11.5 * (len(box.lines) + codes)
+    part = _SLANT / width
+    return {"sides": "4", "skew": f"{2 * part / (1 - part):.4f}", "fixedsize": "true", "width": f"{width / 72:.3f}",
+            "height": f"{height / 72:.3f}"}  # fmt: skip
+
+
+def _width(text: str) -> float:
+    """Return about how wide a text is, in ems, in Helvetica and what replaces it."""
+    return sum(0.31 if c in "iljtfrI.,:;'|!()[] -/" else 0.86 if c in "mwMW%@←…—" or ord(c) > 0x2E00 else
+               0.68 if c.isupper() else 0.56 for c in text)  # fmt: skip
 
 
 def _frame(cluster: Cluster) -> str:
@@ -159,7 +180,7 @@ def _edge(link: Link, ends: dict[str, str]) -> str:
     if link.faulty:
         values |= {"color": _quoted(FAULT), "fontcolor": _quoted(FAULT), "penwidth": "2.2"}
     if label:
-        values["label"] = _quoted(label + " ")
+        values["label"] = _quoted(f" {label} ")  # at some distance from the edge
     text = ", ".join(f"{key}={value}" for key, value in values.items())
     return f"  {source} -> {target}" + (f" [{text}];" if text else ";")
 

@@ -158,7 +158,7 @@ def _bars(axes: Any, timeline: Timeline, rows: Any, critical: bool, inches: floa
     spans, start = timeline.spans, timeline.start
     end = timeline.makespan or 1.0
     for y, row in enumerate(rows):
-        groups: dict[tuple[str, bool], list[tuple[float, float]]] = {}
+        groups: dict[tuple[str, str, float], list[tuple[float, float]]] = {}
         narrow: list[tuple[float, float]] = []
         marks: list[float] = []
         for i in row.spans:
@@ -167,15 +167,19 @@ def _bars(axes: Any, timeline: Timeline, rows: Any, critical: bool, inches: floa
                 marks.append(span.start - start)
                 continue
             piece = (span.start - start, span.duration)
-            outlined = span.name in path and span.duration * inches > _OUTLINED
-            groups.setdefault((engine_style(span.engine), outlined), []).append(piece)
-            if span.name in path and not outlined:
-                narrow.append(piece)
+            fill = engine_style(span.engine)
+            if span.duration * inches < _OUTLINED:  # an outline would leave nothing of it to see
+                style = (fill, fill, 0.3)
+                if span.name in path:
+                    narrow.append(piece)
+            else:
+                style = (fill, CRITICAL, 1.6) if span.name in path else (fill, "#ffffff", 0.5)
+            groups.setdefault(style, []).append(piece)
             _name(axes, span.name, span.start - start + span.duration / 2, y, span.duration * inches)
-        for (colour, outlined), pieces in groups.items():
-            edge, width = (CRITICAL, 1.6) if outlined else ("#ffffff", 0.5 if len(spans) < 2000 else 0.0)
-            axes.broken_barh(pieces, (y + 0.12, 0.76), facecolors=colour, edgecolors=edge, linewidth=width, zorder=3 + outlined)
-        if narrow:  # an outline would leave nothing of them to see
+        for (fill, edge, thick), pieces in groups.items():
+            over = 4 if edge == CRITICAL else 3
+            axes.broken_barh(pieces, (y + 0.12, 0.76), facecolors=fill, edgecolors=edge, linewidth=thick, zorder=over)
+        if narrow:
             axes.broken_barh(narrow, (y + 0.78, 0.16), facecolors=CRITICAL, linewidth=0, zorder=5)
         if marks:
             axes.plot(marks, [y + 0.5] * len(marks), "D", color=MUTED, markersize=3, zorder=3, clip_on=False)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, Union
+from typing import Any, Literal, Union
 
+from ..arrays import ArrayView
 from ..checks import Report, check_workflow
 from ..errors import DeclarationError
 from ..nodes import (
@@ -306,7 +307,7 @@ def details(node: Node) -> tuple[str, ...]:
         launch = f"{_extent(node.grid)} × {_extent(node.block)} threads"
         return (launch,) if node.kernel.name == node.name else (node.kernel.name, launch)
     if isinstance(node, MemcpyNode):
-        return (f"{node.dst.name} ← {node.src.name}", f"{node.direction} · {human_bytes(node.nbytes)}")
+        return (f"{_part(node.dst)} ← {_part(node.src)}", f"{node.direction} · {human_bytes(node.nbytes)}")
     if isinstance(node, MemsetNode):
         return (node.describe(), human_bytes(node.dst.nbytes))
     if isinstance(node, AllocNode):
@@ -319,6 +320,23 @@ def details(node: Node) -> tuple[str, ...]:
         return (f"event {node.event.name}",)
     text = node.describe()
     return () if text == node.kind else (text,)
+
+
+def _part(side: Any) -> str:
+    """Return an array's name with what is selected of it; dimensions taken whole are ``:`` and left out at the end."""
+    if not isinstance(side, ArrayView):
+        return str(side.name)
+    said = []
+    for selector, extent in zip(side.selection, side.root.shape):
+        if isinstance(selector, int):
+            said.append(str(selector))
+        elif selector == slice(0, extent, 1):
+            said.append(":")
+        else:
+            said.append(f"{selector.start}:{selector.stop}" + (f":{selector.step}" if selector.step != 1 else ""))
+    while said and said[-1] == ":":
+        said.pop()
+    return f"{side.root.name}[{', '.join(said)}]" if said else side.root.name
 
 
 def _extent(dim: Dim3) -> str:
