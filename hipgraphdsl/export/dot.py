@@ -147,7 +147,8 @@ def _frame(cluster: Cluster) -> str:
     label = f"<B>{_html(shortened(cluster.label, 70))}</B>"
     if cluster.faults:
         label += f' <FONT COLOR="{FAULT}"><B>{" ".join(dict.fromkeys(f.code for f in cluster.faults))}</B></FONT>'
-    values = {"label": f"<{label}>", "fontsize": "11", "fontcolor": _quoted(MUTED), "margin": "12", "style": '"rounded,filled"'}
+    values = {"label": f"<{label}>", "fontsize": "11", "fontcolor": _quoted(MUTED), "margin": "12", "style": '"rounded,filled"',
+              "penwidth": "1"}  # fmt: skip
     if cluster.kind == "lane":
         values |= {"fillcolor": _quoted(LANES[(cluster.lane or 0) % len(LANES)]), "color": '"#d5dce3"'}
     elif cluster.kind == "repeat":
@@ -186,14 +187,15 @@ def _edge(link: Link, ends: dict[str, str]) -> str:
 
 
 def _legend(picture: Picture) -> list[str]:
-    """Return one row that names the kinds that occur."""
+    """Return a table that names the kinds that occur."""
     kinds = [kind for kind in STYLES if any(box.kind == kind for box in picture.boxes)]
     if len(kinds) < 2:
         return []
-    cells = "".join(
+    cells = [
         f'<TD BGCOLOR="{STYLES[kind].fill}" COLOR="{STYLES[kind].stroke}" BORDER="1">'
         f'<FONT POINT-SIZE="9">{STYLES[kind].title}</FONT></TD>'
         for kind in kinds
-    )
-    table = f'<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="4" CELLPADDING="4"><TR>{cells}</TR></TABLE>>'
+    ]
+    rows = "".join(f"<TR>{''.join(cells[k : k + 5])}</TR>" for k in range(0, len(cells), 5))
+    table = f'<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="4" CELLPADDING="4">{rows}</TABLE>>'
     return [f"  legend [shape=plain, label={table}];"]

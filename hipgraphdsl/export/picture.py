@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Literal, Union
 
 from ..arrays import ArrayView
@@ -27,14 +28,15 @@ from ..nodes import (
     Node,
 )
 from ..nodes.base import Dim3
-from ..plan import Plan, make_plan
+from ..plan import Plan, Step, make_plan
 from ..target import Target
 from ..timeline import Timeline
 from ..workflow import Workflow
 from .fold import Repeat, find_repeats, signature
 from .style import human_bytes, human_count, shortened
 
-__all__ = ["Box", "Cluster", "Critical", "Fault", "Link", "Picture", "critical_path", "details", "draw", "needed_edges", "weigh"]
+__all__ = ["Box", "Cluster", "Critical", "Edges", "Fault", "Link", "Picture", "critical_path", "details", "draw", "lanes_by_name",
+           "needed_edges", "weigh"]  # fmt: skip
 
 Edges = Literal["needed", "all", "labels"]
 Critical = Union[bool, Timeline, Mapping[str, float]]
@@ -356,8 +358,10 @@ class _Artist:
     ) -> None:  # fmt: skip
         self.fold, self.edges = fold, edges
         self.path = list(path)
-        self.on_path = set(path)
-        self.lane_of = {} if plan is None else {name: step.lane for step in plan.steps for name in (*step.origin, step.name)}
+        # What surrounds a node of the path is on it too.
+        self.on_path = {part for name in path for part in _and_around(name)}
+        self.lane_of = {} if plan is None else lanes_by_name(plan)
+        self.lane_counts = {} if plan is None else _lane_counts(plan)
         self.faults: dict[str, list[Fault]] = {}
         self.end_of: dict[str, str] = {}  # full node name -> box or cluster that stands for it
         count = sum(map(len, workflow.predecessors))
@@ -367,8 +371,7 @@ class _Artist:
         self.picture = Picture(workflow.name, subtitle)
         pairs = self._read(report)
         if plan is not None:
-            for lane in range(len(plan.lanes)):
-                self.picture.clusters.append(Cluster(f"lane{lane}", f"lane {lane}", "lane", lane=lane))
+            self._lanes("", "")
         self._level(workflow, "", "")
         self._mark_path()
         self._mark_pairs(pairs)
@@ -389,6 +392,11 @@ class _Artist:
                 loose.append(fault)
         self.picture.faults = tuple(loose)
         return pairs
+
+    def _lanes(self, prefix: str, cluster: str) -> None:
+        """Frame the lanes of a workflow or of a child that has a plan of its own."""
+        for lane in range(self.lane_counts.get(prefix, 0)):
+            self.picture.clusters.append(Cluster(f"{cluster}lane{lane}", f"lane {lane}", "lane", cluster, lane))
 
     def _level(self, workflow: Workflow, prefix: str, cluster: str) -> None:
         """Draw one workflow into a cluster."""
@@ -456,8 +464,8 @@ class _Artist:
         faults = tuple(dict.fromkeys(f for name in full for f in self.faults.get(name, ())))
         critical = any(name in self.on_path for name in full)
         lane = self.lane_of.get(full[0])
-        if lane is not None and not cluster:
-            cluster = f"lane{lane}"
+        if lane is not None and (not cluster or prefix in self.lane_counts):
+            cluster += f"lane{lane}"
         name = node.name if len(nodes) == 1 else f"{node.name} … {nodes[-1].name}"
         bodies: tuple[tuple[str, str, Workflow], ...] = ()
         if isinstance(node, ChildGraphNode):
@@ -483,6 +491,7 @@ class _Artist:
                 if title:
                     inner = Cluster(self._new_cluster(), f"{title}: {body.name}", "body", frame.id)
                     self.picture.clusters.append(inner)
+                self._lanes(f"{full[0]}/{key}", inner.id)
                 self._level(body, f"{full[0]}/{key}", inner.id)
             for each in full:
                 self.end_of[each] = frame.id
@@ -518,7 +527,8 @@ class _Artist:
         return f"c{len(self.picture.clusters)}"
 
     def _mark_path(self) -> None:
-        joined = {(self.end_of.get(a), self.end_of.get(b)) for a, b in zip(self.path, self.path[1:])}
+        ends = [{self.end_of.get(part) for part in _and_around(name)} for name in self.path]
+        joined = {(a, b) for before, after in pairwise(ends) for a in before - after for b in after - before}
         for link in self.picture.links:
             link.critical = (link.source, link.target) in joined
 
@@ -538,6 +548,36 @@ class _Artist:
                 link = Link(ends[0], ends[1], (), 1, "fault", False, True, fault.code)
                 links[ends[0], ends[1]] = [link]
                 self.picture.links.append(link)
+
+
+def lanes_by_name(plan: Plan, prefix: str = "") -> dict[str, int]:
+    """Return each node's lane by its full name; nodes of children with a plan of their own have that plan's lanes."""
+    found = {}
+    for step in plan.steps:
+        found.update({prefix + name: step.lane for name in (*step.origin, step.name)})
+        for path, inner in _inner_plans(step):
+            found.update(lanes_by_name(inner, f"{prefix}{path}"))
+    return found
+
+
+def _lane_counts(plan: Plan, prefix: str = "") -> dict[str, int]:
+    """Return how many lanes there are by the prefix of the names that stand in them; a child in one lane shows none."""
+    found = {prefix: len(plan.lanes)} if not prefix or len(plan.lanes) > 1 else {}
+    for step in plan.steps:
+        for path, inner in _inner_plans(step):
+            found.update(_lane_counts(inner, f"{prefix}{path}"))
+    return found
+
+
+def _inner_plans(step: Step) -> list[tuple[str, Plan]]:
+    children = [] if step.child is None else [(f"{step.name}/", step.child)]
+    return children + [(f"{step.name}/{n}/", body) for n, body in enumerate(step.bodies)]
+
+
+def _and_around(name: str) -> list[str]:
+    """Return a full name with those of the nodes around it."""
+    parts = name.split("/")
+    return ["/".join(parts[:n]) for n in range(len(parts), 0, -1)]
 
 
 def _body_title(mode: str, n: int) -> str:

@@ -13,6 +13,7 @@ import pytest
 from chromium import CLICK, in_chromium, needs_chromium
 from specimens import SOURCE, chain, everything, module, pipeline
 
+from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.export import render
 from hipgraphdsl.export.layout import engine
 from hipgraphdsl.export.levels import arrange, levels
@@ -169,6 +170,100 @@ def test_faults_are_marked_where_they_are() -> None:
     assert all(node["faults"] for node in page_data(text(g.workflow(), ".html"))["nodes"])
 
 
+def nested() -> Graph:
+    """Two calls of a child that takes two lanes."""
+    kernels = module()
+    body = Graph("blur")
+    x, y, z = (body.device_array(name, shape=64, dtype="float32") for name in "xyz")
+    for name, array in (("left", x), ("right", y)):
+        body.kernel(kernels["scale"], grid=1, block=64, args=(array, 2.0, 64), name=name)
+    body.kernel(kernels["add"], grid=1, block=64, args=(x, y, z), name="sum")
+    g = Graph("nested")
+    for call in ("first", "second"):
+        array = g.device_array(f"{call}_x", shape=64, dtype="float32")
+        g.memset(array, 0, name=f"clear_{call}")
+        g.child(body, bind={"x": array}, name=call)
+    return g
+
+
+def words(drawn: str, extension: str) -> str:
+    """Return what a drawing says, without markup."""
+    if extension == ".svg":
+        root = ET.fromstring(drawn)
+        return "\n".join("".join(e.itertext()) for e in root.iter("{http://www.w3.org/2000/svg}text")).replace("\xa0", " ")
+    return drawn
+
+
+DRAWINGS = [".dot", ".mmd", pytest.param(".svg", marks=needs_graphviz)]
+
+
+@pytest.mark.parametrize("extension", DRAWINGS)
+def test_edges_say_array_and_hazard_on_demand(extension: str) -> None:
+    workflow = pipeline().workflow()
+    assert "RAW work" not in words(text(workflow, extension), extension)
+    assert words(text(workflow, extension, edges="labels"), extension).count("RAW work") == 8
+
+
+@pytest.mark.parametrize("extension", DRAWINGS)
+def test_lanes_are_framed_on_demand_also_those_of_children(extension: str) -> None:
+    workflow = nested().workflow()
+    assert "lane 0" not in words(text(workflow, extension), extension)
+    drawn = words(text(workflow, extension, lanes=True), extension)
+    assert drawn.count("lane 0") == drawn.count("lane 1") == 3  # of the graph and of each call of the child
+
+
+@pytest.mark.parametrize("extension", DRAWINGS)
+def test_the_critical_path_is_marked_on_demand_also_through_children(extension: str) -> None:
+    workflow = nested().workflow()
+    mark = {".dot": 'color="#111111"', ".mmd": "stroke:#111111", ".svg": 'stroke="#111111"'}[extension]
+    assert mark not in text(workflow, extension)
+    assert text(workflow, extension, critical=True).count(mark) >= 2
+    timeline = nested().simulate({"kernel": 1, "memset": 1, "second/right": 9})
+    picture = draw(workflow, critical=timeline)
+    assert [box.members[0] for box in picture.boxes if box.critical] == ["clear_second", "second/right", "second/sum"]
+    assert [cluster.label for cluster in picture.clusters if cluster.critical] == ["second · blur"]
+    assert sum(link.critical for link in picture.links) == 2  # to the frame, and inside it
+
+
+@needs_graphviz
+@pytest.mark.parametrize("options", [{"edges": "labels"}, {"lanes": True}, {"critical": True}])
+def test_a_bitmap_changes_with_each_option(options: dict[str, Any]) -> None:
+    assert render(nested().workflow(), ".png") != render(nested().workflow(), ".png", **options)
+
+
+def test_the_page_opens_with_what_is_asked_for() -> None:
+    workflow = nested().workflow()
+    assert page_data(text(workflow, ".html"))["show"] == {"lanes": False, "critical": False, "edges": "needed"}
+    shown = page_data(text(workflow, ".html", lanes=True, critical=True, edges="labels"))
+    assert shown["show"] == {"lanes": True, "critical": True, "edges": "labels"}
+    lanes = {node["name"]: node["lane"] for node in shown["nodes"]}
+    assert lanes["first/left"] != lanes["first/right"]
+    with pytest.raises(DeclarationError, match="'needed', 'all' or 'labels'"):
+        text(workflow, ".html", edges="some")
+
+
+@needs_graphviz
+def test_copies_are_hardly_wider_than_what_they_say() -> None:
+    g = Graph("names")
+    x, h = g.device_array("x", shape=(9, 64, 64), dtype="float32"), g.host_array("h", shape=(9, 64, 64), dtype="float32")
+    names = ("in", "a copy with a long name that says what it is for", "MMMMMMMMWWWWWW", "illilliilliil")
+    for name in names:
+        g.memcpy(x[3], h[3], name=name)
+    picture = ET.fromstring(text(g.workflow(), ".svg"))
+    svg = "{http://www.w3.org/2000/svg}"
+    nodes = [node for node in picture.iter(f"{svg}g") if node.get("class") == "node"]
+    for name, node in zip(names, nodes):
+        outline = node.find(f".//{svg}polygon")
+        assert outline is not None
+        points = [tuple(map(float, point.split(","))) for point in outline.attrib["points"].split()]
+        width, height = (max(p[k] for p in points) - min(p[k] for p in points) for k in (0, 1))
+        assert 3 * len(name) < width < 70 + 11.5 * len(name)
+        assert height < 60
+        said = "".join(node.itertext()).replace("\xa0", " ")
+        assert name in said
+        assert "x[3] ← h[3]" in said
+
+
 def test_layered_layout_keeps_nodes_apart_and_edges_downwards() -> None:
     workflow = steps(60).workflow()
     sizes = [(80.0 + i % 3 * 30, 40.0) for i in range(len(workflow.nodes))]
@@ -219,3 +314,15 @@ def test_chromium_draws_only_what_is_in_sight_and_runs_no_hostile_name(tmp_path:
     assert 0 < int(found[1]) < 100
     seen = in_chromium(text(hostile().workflow(), ".html"), click.replace("NAME", "<b>&amp;"), tmp_path)
     assert "<h2>&lt;b&gt;&amp;amp;</h2>" in seen
+
+
+@needs_chromium
+def test_chromium_writes_edge_labels_on_demand(tmp_path: Path) -> None:
+    script = """
+    const said = [], write = CanvasRenderingContext2D.prototype.fillText;
+    CanvasRenderingContext2D.prototype.fillText = function (text, ...at) { said.push(text); write.call(this, text, ...at); };
+    page.draw(); const before = said.filter((t) => t.startsWith("RAW")).length;
+    document.getElementById("labels").click(); said.length = 0; page.draw();
+    document.title = before + " then " + said.filter((t) => t === "RAW work").length;
+    """
+    assert "<title>0 then 8</title>" in in_chromium(text(pipeline().workflow(), ".html"), script, tmp_path)
