@@ -1193,6 +1193,8 @@ def _timeline(options: argparse.Namespace) -> int:
         raise _Misuse("--option belongs to -o FILE")
     if options.engine and not options.duration:
         raise _Misuse("--engine belongs to a prediction: give each kind's time with --duration")
+    if options.param and options.duration:
+        raise _Misuse("--param belongs to a measurement: leave --duration out")
     durations = _numbers(options.duration, "--duration", float)
     engines = _numbers(options.engine, "--engine", int)
     graph, arrays = _supplied_graph(options)
