@@ -28,6 +28,7 @@ from ..nodes import (
     Node,
 )
 from ..nodes.base import Dim3
+from ..placement import device_of
 from ..plan import Plan, Step, make_plan
 from ..target import Target
 from ..timeline import Timeline
@@ -41,6 +42,7 @@ __all__ = ["Box", "Cluster", "Critical", "Edges", "Fault", "Link", "Picture", "c
 Edges = Literal["needed", "all", "labels"]
 Critical = Union[bool, Timeline, Mapping[str, float]]
 
+_UNNAMED = -1  # stands for the device that a graph is compiled for
 _FOLD_FROM = 30  # nodes of one level from which on it is folded
 _EXPAND_UP_TO = 60  # boxes of a child that is drawn inside its parent
 _EXPAND_ALL = 600  # boxes from which on further children stay closed
@@ -304,7 +306,12 @@ def critical_path(workflow: Workflow, critical: Critical) -> list[str]:
 
 
 def details(node: Node) -> tuple[str, ...]:
-    """Return what stands below a node's name: what it does, to what, and how much."""
+    """Return what stands below a node's name: what it does, to what, how much, and on which device if one is named."""
+    device = device_of(node, lambda root: root, _UNNAMED)
+    return _deed(node) if device in (None, _UNNAMED) else (*_deed(node), f"device {device}")
+
+
+def _deed(node: Node) -> tuple[str, ...]:
     if isinstance(node, KernelNode):
         launch = f"{_extent(node.grid)} × {_extent(node.block)} threads"
         return (launch,) if node.kernel.name == node.name else (node.kernel.name, launch)
@@ -349,6 +356,10 @@ def _extent(dim: Dim3) -> str:
     return text if len(axes) == 1 else f"({text})"
 
 
+def _on_device(plan: Plan, lane: int) -> str:
+    return f" · device {plan.lane_devices[lane]}" if len(plan.devices) > 1 else ""
+
+
 class _Artist:
     """Makes one picture; `_level` draws one workflow and calls itself for its children."""
 
@@ -361,7 +372,7 @@ class _Artist:
         # What surrounds a node of the path is on it too.
         self.on_path = {part for name in path for part in _and_around(name)}
         self.lane_of = {} if plan is None else lanes_by_name(plan)
-        self.lane_counts = {} if plan is None else _lane_counts(plan)
+        self.lanes = {} if plan is None else _lane_labels(plan)
         self.faults: dict[str, list[Fault]] = {}
         self.end_of: dict[str, str] = {}  # full node name -> box or cluster that stands for it
         count = sum(map(len, workflow.predecessors))
@@ -371,7 +382,7 @@ class _Artist:
         self.picture = Picture(workflow.name, subtitle)
         pairs = self._read(report)
         if plan is not None:
-            self._lanes("", "")
+            self._lane_frames("", "")
         self._level(workflow, "", "")
         self._mark_path()
         self._mark_pairs(pairs)
@@ -393,10 +404,10 @@ class _Artist:
         self.picture.faults = tuple(loose)
         return pairs
 
-    def _lanes(self, prefix: str, cluster: str) -> None:
+    def _lane_frames(self, prefix: str, cluster: str) -> None:
         """Frame the lanes of a workflow or of a child that has a plan of its own."""
-        for lane in range(self.lane_counts.get(prefix, 0)):
-            self.picture.clusters.append(Cluster(f"{cluster}lane{lane}", f"lane {lane}", "lane", cluster, lane))
+        for lane, label in enumerate(self.lanes.get(prefix, ())):
+            self.picture.clusters.append(Cluster(f"{cluster}lane{lane}", label, "lane", cluster, lane))
 
     def _level(self, workflow: Workflow, prefix: str, cluster: str) -> None:
         """Draw one workflow into a cluster."""
@@ -464,7 +475,7 @@ class _Artist:
         faults = tuple(dict.fromkeys(f for name in full for f in self.faults.get(name, ())))
         critical = any(name in self.on_path for name in full)
         lane = self.lane_of.get(full[0])
-        if lane is not None and (not cluster or prefix in self.lane_counts):
+        if lane is not None and (not cluster or prefix in self.lanes):
             cluster += f"lane{lane}"
         name = node.name if len(nodes) == 1 else f"{node.name} … {nodes[-1].name}"
         bodies: tuple[tuple[str, str, Workflow], ...] = ()
@@ -491,7 +502,7 @@ class _Artist:
                 if title:
                     inner = Cluster(self._new_cluster(), f"{title}: {body.name}", "body", frame.id)
                     self.picture.clusters.append(inner)
-                self._lanes(f"{full[0]}/{key}", inner.id)
+                self._lane_frames(f"{full[0]}/{key}", inner.id)
                 self._level(body, f"{full[0]}/{key}", inner.id)
             for each in full:
                 self.end_of[each] = frame.id
@@ -560,12 +571,13 @@ def lanes_by_name(plan: Plan, prefix: str = "") -> dict[str, int]:
     return found
 
 
-def _lane_counts(plan: Plan, prefix: str = "") -> dict[str, int]:
-    """Return how many lanes there are by the prefix of the names that stand in them; a child in one lane shows none."""
-    found = {prefix: len(plan.lanes)} if not prefix or len(plan.lanes) > 1 else {}
+def _lane_labels(plan: Plan, prefix: str = "") -> dict[str, list[str]]:
+    """Return what each lane is called, by the prefix of the names that stand in it; a child in one lane shows none."""
+    labels = [f"lane {lane}{_on_device(plan, lane)}" for lane in range(len(plan.lanes))]
+    found = {prefix: labels} if not prefix or len(labels) > 1 else {}
     for step in plan.steps:
         for path, inner in _inner_plans(step):
-            found.update(_lane_counts(inner, f"{prefix}{path}"))
+            found.update(_lane_labels(inner, f"{prefix}{path}"))
     return found
 
 

@@ -87,8 +87,8 @@ _ENGINES: Final = {"H2D": "#f6c667", "D2H": "#f0a06a", "D2D": "#f7dfa8", "copy":
 
 
 def engine_style(engine: str) -> str:
-    """Return the colour of an engine's bars; text in them is dark."""
-    return _ENGINES.get(engine, "#c3ccd5")
+    """Return the colour of an engine's bars, on any device; text in them is dark."""
+    return _ENGINES.get(engine.partition("@")[0], "#c3ccd5")
 
 
 def human_bytes(nbytes: int) -> str:
