@@ -109,9 +109,9 @@ def _figure(timeline: Timeline, by: By, critical: bool, title: Optional[str]) ->
     left_out = len(rows) - _MAX_ROWS
     rows = rows[:_MAX_ROWS]
     said = summary(timeline)
-    engines = list(timeline.utilisation.items())
+    legend = _legend(timeline)
     compared = bool(timeline.deps and timeline.spans)
-    head = _HEAD + _LINE * (len(said) + bool(engines))
+    head = _HEAD + _LINE * (len(said) + len(legend))
     chart, foot = max(len(rows), 1) * _ROW, _FOOT if compared else 0.0
     height = 0.1 + head + chart + _AXIS + foot
     labels = [shortened(row.label, 32) if not row.number else "" for row in rows]
@@ -127,12 +127,11 @@ def _figure(timeline: Timeline, by: By, critical: bool, title: Optional[str]) ->
     write(_MARGIN, _MARGIN, shortened(title or timeline.name, 90), fontsize=12, weight="bold")
     for n, line in enumerate(said):
         write(_MARGIN, _HEAD + _LINE * (n + 0.5), line, color=MUTED)
-    x, top = _MARGIN, _HEAD + _LINE * (len(said) + 0.5)
-    for engine, part in engines:
-        figure.patches.append(_square(figure, x / _WIDTH, 1 - (top + 0.055) / height, height, engine_style(engine)))
-        text = f"{engine} {part:.0%} used"
-        write(x + 0.18, top, text)
-        x += 0.45 + 0.9 * _LETTER * len(text)
+    for n, entries in enumerate(legend, len(said)):
+        top = _HEAD + _LINE * (n + 0.5)
+        for x, colour, text in entries:
+            figure.patches.append(_square(figure, x / _WIDTH, 1 - (top + 0.055) / height, height, colour))
+            write(x + 0.18, top, text)
 
     axes = figure.add_axes((gutter / _WIDTH, (_AXIS - 0.15 + foot) / height, width / _WIDTH, chart / height))
     _bars(axes, timeline, rows, critical, width / (timeline.makespan or 1.0))
@@ -144,6 +143,21 @@ def _figure(timeline: Timeline, by: By, critical: bool, title: Optional[str]) ->
     if compared:
         _compare(figure.add_axes((gutter / _WIDTH, 0.1 / height, width / _WIDTH, (foot - 0.25) / height)), timeline)
     return figure
+
+
+def _legend(timeline: Timeline) -> list[list[tuple[float, str, str]]]:
+    """Return lines of entries that say how much each engine is used: where they stand, colour and text."""
+    lines: list[list[tuple[float, str, str]]] = []
+    x = _WIDTH
+    for engine, part in timeline.utilisation.items():
+        text = f"{engine} {part:.0%} used"
+        width = 0.45 + 0.9 * _LETTER * len(text)
+        if x + width > _WIDTH - _MARGIN:
+            lines.append([])
+            x = _MARGIN
+        lines[-1].append((x, engine_style(engine), text))
+        x += width
+    return lines
 
 
 def _square(figure: Any, x: float, y: float, height: float, colour: str) -> Any:

@@ -234,6 +234,17 @@ def test_a_chart_says_names_use_and_overlap() -> None:
 
 
 @needs_matplotlib
+def test_a_chart_says_how_much_each_of_many_engines_is_used() -> None:
+    spans = tuple(Span(f"n{i}", 0.0, 1.0, f"kernel@{i}") for i in range(40))
+    picture = ET.fromstring(text(Timeline("many", "us", spans), ".svg"))
+    said = [e for e in picture.iter(f"{SVG}text") if "used" in "".join(e.itertext())]
+    assert ["".join(e.itertext()) for e in said] == [f"kernel@{i} 100% used" for i in range(40)]
+    at = [re.findall(r"translate\(([\d.]+) ([\d.]+)\)", e.get("transform", "")) or [(e.get("x"), e.get("y"))] for e in said]
+    assert len({y for [(_, y)] in at}) > 3
+    assert max(float(x) for [(x, _)] in at) < 792 - 90  # points of the whole, less a text
+
+
+@needs_matplotlib
 def test_a_chart_outlines_the_critical_path_on_demand() -> None:
     timeline = pipeline(4).simulate(UNIT)
     assert len(re.findall("<use[^>]*stroke: #111111", text(timeline, ".svg"))) == len(timeline.critical_path) == 3
