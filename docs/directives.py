@@ -4,11 +4,12 @@
 directive          becomes
 =================  =====================================================================================================
 ``drawing``        an example's workflow, drawn by `Graph.export`
+``timeline``       when an example's nodes would run, drawn by `Timeline.export`
 ``introduction``   the docstring of an example, without its first line
 ``output``         what an example prints on the CPU runtime
 ``finding``        what `check` says of the example on the page of a diagnostic, and the drawing that shows it
 ``command-line``   each command with its options, from argparse
-``file-formats``   the formats of `export` and their options
+``file-formats``   the formats of `Graph.export`, or of `Timeline.export`, and their options
 ``schema``         the JSON schema of a workflow file
 ``mermaid``        a flowchart of boxes and arrows, laid out by Graphviz
 =================  =====================================================================================================
@@ -40,7 +41,7 @@ from sphinx.util.docutils import SphinxDirective
 from hipgraphdsl import Graph
 from hipgraphdsl.checks import Report
 from hipgraphdsl.cli import _parser, load_graph
-from hipgraphdsl.export import FORMATS, formats, render
+from hipgraphdsl.export import FORMATS, formats, render, timelines
 from hipgraphdsl.export.dot import dot_text
 from hipgraphdsl.export.picture import draw
 from hipgraphdsl.export.schema import schema
@@ -95,6 +96,20 @@ class Drawing(ProjectDirective):
         content = render(graph.workflow(), ".svg", **options)
         assert isinstance(content, str)
         return [self.svg(content, self.options.get("alt", f"The workflow {graph.name!r}"))]
+
+
+class Chart(ProjectDirective):
+    """``{timeline} 03_overlap_pipeline``; `durations` and `engines` are those of `simulate`, the rest those of `export`."""
+
+    option_spec = dict.fromkeys(("alt", "durations", "engines", "by", "critical", "title"), directives.unchanged)
+
+    def run(self) -> list[nodes.Node]:
+        path = self.example()
+        options = {name: literal(value) for name, value in self.options.items() if name != "alt"}
+        timeline = load_graph(str(path)).simulate(options.pop("durations"), options.pop("engines", None))
+        content = timelines.render(timeline, ".svg", **options)
+        assert isinstance(content, str)
+        return [self.svg(content, self.options.get("alt", f"The timeline of {timeline.name!r}"))]
 
 
 def literal(text: str) -> Any:
@@ -217,20 +232,21 @@ def cell(text: str) -> str:
 
 
 class FileFormats(ProjectDirective):
-    """The formats of `export`."""
+    """The formats of a workflow, or of ``timelines``."""
 
     required_arguments = 0
+    optional_arguments = 1
 
     def run(self) -> list[nodes.Node]:
         rows = []
-        for extension, title in formats().items():
-            entry = FORMATS[extension]
+        entries = timelines.FORMATS if self.arguments else {extension: FORMATS[extension] for extension in formats()}
+        for extension, entry in entries.items():
             function = getattr(import_module(f"hipgraphdsl.export.{entry.module}"), entry.function)
             parameters = list(inspect.signature(function).parameters.values())[1:]
             names = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
             if len(names) < len(parameters):
                 names += [name for name in list(inspect.signature(draw).parameters)[1:] if name not in names]
-            rows.append((f"`{extension}`", cell(title), ", ".join(f"`{name}`" for name in names) or "none"))
+            rows.append((f"`{extension}`", cell(entry.title), ", ".join(f"`{name}`" for name in names) or "none"))
         return self.page(table(("extension", "what it is", "options"), rows))
 
 
@@ -342,6 +358,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Register the directives with Sphinx."""
     for name, directive in {
         "drawing": Drawing,
+        "timeline": Chart,
         "introduction": Introduction,
         "output": Output,
         "finding": Finding,

@@ -1,4 +1,4 @@
-"""The command line: info, check, show, run, verify, bench, diff, schema.
+"""The command line: info, check, show, run, timeline, verify, bench, diff, schema.
 
 Exit status: 0 good, 1 the workflow is faulty, 2 used wrongly, 3 the runtime is not there.
 """
@@ -41,6 +41,8 @@ from .export.diff import compare
 from .export.json_text import MAX_BYTES
 from .export.schema import schema
 from .export.style import human_bytes
+from .export.timelines import FORMATS as TIMELINE_FORMATS
+from .export.timelines import export_timeline
 from .graph import Graph
 from .nodes import CapturedNode, ChildGraphNode, ConditionalNode, HostNode, Node, UnboundCallback, held
 from .plan import Lanes
@@ -149,6 +151,7 @@ def _parser() -> argparse.ArgumentParser:
         "  hipgraphdsl check examples/04_wave2d.py --target amd:gfx942\n"
         "  hipgraphdsl show examples/04_wave2d.py -o wave.svg\n"
         "  hipgraphdsl run wave.json --runtime cpu --param dt=0.01 --repeat 100\n"
+        "  hipgraphdsl timeline examples/03_overlap_pipeline.py --runtime cpu -o pipeline.html\n"
         "  hipgraphdsl diff old.json new.json\n"
         "\nexit status: 0 good, 1 the workflow is faulty, 2 used wrongly, 3 the runtime is not there",
         formatter_class=_Help,
@@ -294,6 +297,49 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--no-check", action="store_true", help="run even if check finds errors")
     run.add_argument("--json", action="store_true", help="print JSON")
+
+    timeline = add(
+        "timeline",
+        _timeline,
+        "Say when each node runs: measured in one launch, or with --duration predicted. Measuring compiles and runs native code.",
+        "examples/03_overlap_pipeline.py --runtime cpu",
+        "wave.py --runtime cpu -o wave.html",
+        "wave.py -o wave.trace.json --option by=lane",
+        "examples/03_overlap_pipeline.py --duration H2D=1 --duration kernel=1 --duration D2H=1 --engine kernel=2 -o pipeline.svg",
+    )
+    add_workflow(timeline)
+    timeline.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help=f"write a file; its extension names the format: {' '.join(TIMELINE_FORMATS)}",
+    )
+    timeline.add_argument(
+        "--option", action="append", default=[], metavar="NAME=VALUE", help="option of that format, e.g. by=lane"
+    )
+    timeline.add_argument(
+        "--duration",
+        action="append",
+        default=[],
+        metavar="KEY=TIME",
+        help="predict instead: how long a node takes, or nodes of a kind or direction (kernel, H2D, ...), in any unit",
+    )
+    timeline.add_argument(
+        "--engine", action="append", default=[], metavar="NAME=N", help="engines of the prediction, e.g. kernel=2 or copy=1"
+    )
+    timeline.add_argument("--runtime", default="auto", choices=_RUNTIMES, help="of the measurement (default: auto)")
+    timeline.add_argument(
+        "--lanes", type=_lanes, default="auto", metavar="N", help="auto, measure, declared or a number (default: auto)"
+    )
+    timeline.add_argument("--device", type=int, default=0, metavar="N", help="number of the device (default: 0)")
+    timeline.add_argument(
+        "--param",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="value of a parameter; of an array parameter @FILE.npy",
+    )
+    add_supplies(timeline)
 
     proof = add(
         "verify",
@@ -1138,6 +1184,44 @@ def _call_argument(value: Any) -> str:
     if isinstance(value, int):
         return hex(value) if value >= 2**16 else str(int(value))
     return _short(value, 100).replace("\n", "\\n")
+
+
+def _timeline(options: argparse.Namespace) -> int:
+    options.dry_run = bool(options.duration)  # a prediction runs nothing
+    given = {name: _option_value(value) for name, value in _pairs(options.option, "--option").items()}
+    if given and not options.output:
+        raise _Misuse("--option belongs to -o FILE")
+    if options.engine and not options.duration:
+        raise _Misuse("--engine belongs to a prediction: give each kind's time with --duration")
+    if options.param and options.duration:
+        raise _Misuse("--param belongs to a measurement: leave --duration out")
+    durations = _numbers(options.duration, "--duration", float)
+    engines = _numbers(options.engine, "--engine", int)
+    graph, arrays = _supplied_graph(options)
+    if durations:
+        found = graph.simulate(durations, engines)
+    else:
+        params = _parameter_values(graph, options.param)
+        with graph.compile(runtime=options.runtime, lanes=options.lanes, device=options.device) as exe:
+            for name, values in arrays.items():
+                exe.write(name, values)
+            exe.run(**params)  # what is compiled and placed at the first launch is not measured
+            found = exe.profile()
+    if options.output:
+        export_timeline(found, options.output, **given)
+    else:
+        print(found)
+    return GOOD
+
+
+def _numbers(items: Sequence[str], option: str, kind: Callable[[str], Any]) -> dict[str, Any]:
+    found = {}
+    for name, text in _pairs(items, option).items():
+        try:
+            found[name] = kind(text)
+        except ValueError:
+            raise _Misuse(f"{option} {name} takes a number (got {text!r})") from None
+    return found
 
 
 def _verify_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,7 +1,7 @@
 """Timeline: when each node ran, or would run, and on which engine.
 
-`simulate` predicts one by list scheduling; `Executable.profile` measures one. Both print, and `render` gives the form
-in which pipelines are usually explained: what starts at each time, one column for each lane.
+`simulate` predicts one by list scheduling; `Executable.profile` measures one. Both print, `render` gives the form in which
+pipelines are usually explained (what starts at each time, one column for each lane), and `Timeline.export` draws them.
 """
 
 from __future__ import annotations
@@ -9,26 +9,30 @@ from __future__ import annotations
 import heapq
 import json
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Optional, Union
 
-from .errors import DeclarationError
+from .errors import DeclarationError, HipGraphError
 from .nodes import ChildGraphNode, MemcpyNode, Node
 from .placement import bound_root, device_of, devices_of
 from .plan import make_plan
 from .target import Target
 from .workflow import Workflow
 
-__all__ = ["ENGINES", "Durations", "Span", "Timeline", "engine_of", "engine_on", "simulate"]
+__all__ = ["ENGINES", "By", "Durations", "Row", "Span", "Timeline", "engine_of", "engine_on", "simulate"]
 
+By = Literal["engine", "lane", "node"]
 Durations = Union[Mapping[str, float], Callable[[Node], float]]
 
 ENGINES = ("H2D", "D2H", "D2D", "H2H", "copy", "kernel", "memset", "host")
 """Engines that `simulate` knows. ``"copy"`` takes both directions where it is given and they are not."""
 
 _DEFAULT_ENGINES = {"H2D": 1, "D2H": 1, "kernel": 1}
+_DRAWN_SPANS = 300  # up to which a notebook shows a drawing
 _INSTANT = frozenset({"empty", "record", "wait", "alloc", "free", "signal", "wait_semaphore", "memory_ops"})
 """Kinds that take no time and no engine, unless `durations` names them."""
 
@@ -66,6 +70,24 @@ class Span:
     def duration(self) -> float:
         """``stop - start``."""
         return self.stop - self.start
+
+
+class Row(NamedTuple):
+    """One row of a chart: spans that do not overlap.
+
+    Attributes
+    ----------
+    label : str
+        The engine, the lane or the node.
+    number : int
+        Counts the rows of one label, from 0: what overlaps on one engine takes several.
+    spans : tuple of int
+        Positions in `Timeline.spans`, in order of time.
+    """
+
+    label: str
+    number: int
+    spans: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -206,6 +228,60 @@ class Timeline:
         """The most that overlap could save: ``sequential - bound``."""
         return self.sequential - self.bound
 
+    def describe_overlap(self) -> str:
+        """Return in words what overlap saved of what it could: ``"overlap saves 6 of 6 time units possible (100%)"``."""
+        possible = self.overlap_possible
+        if self.overlap_achieved < 0:
+            return f"gaps cost {self.amount(-self.overlap_achieved)} more than overlap saves, of {self.amount(possible)} possible"
+        part = f" ({self.overlap_achieved / possible:.0%})" if possible > 0 else ""
+        return f"overlap saves {_number(self.overlap_achieved)} of {self.amount(possible)} possible{part}"
+
+    # -- rows ------------------------------------------------------------------------------------------------------------
+
+    def rows(self, by: By = "engine") -> list[Row]:
+        """Return the rows of a chart.
+
+        Parameters
+        ----------
+        by : {"engine", "lane", "node"}
+            What a row is. What takes time without an engine stands in a row ``"no engine"``; what takes none and needs none
+            has a row only by lane and by node.
+
+        Raises
+        ------
+        DeclarationError
+            If `by` is anything else.
+        """
+        if by not in ("engine", "lane", "node"):
+            raise DeclarationError(f"by is 'engine', 'lane' or 'node' (got {by!r})")
+        groups: dict[str, list[int]] = {}
+        for i, span in enumerate(self.spans):
+            if by == "engine" and not span.engine and span.duration <= 0:
+                continue
+            label = {"engine": span.engine or "no engine", "lane": f"lane {span.lane}", "node": span.name}[by]
+            groups.setdefault(label, []).append(i)
+        return [
+            Row(label, number, tuple(track))
+            for label, members in groups.items()
+            for number, track in enumerate(self._tracks(members))
+        ]
+
+    def _tracks(self, members: Sequence[int]) -> list[list[int]]:
+        """Share spans out to as few rows as hold them without overlap; the lowest row that is free takes the next."""
+        tracks: list[list[int]] = []
+        free: list[int] = []
+        busy: list[tuple[float, int]] = []
+        for i in sorted(members, key=lambda i: (self.spans[i].start, self.spans[i].stop)):
+            while busy and busy[0][0] <= self.spans[i].start:
+                heapq.heappush(free, heapq.heappop(busy)[1])
+            if not free:
+                free.append(len(tracks))
+                tracks.append([])
+            at = heapq.heappop(free)
+            tracks[at].append(i)
+            heapq.heappush(busy, (self.spans[i].stop, at))
+        return tracks
+
     # -- text ----------------------------------------------------------------------------------------------------------
 
     def render(self, title: Optional[str] = None) -> str:
@@ -223,14 +299,14 @@ class Timeline:
         durations = {s.duration for s in shown}
         head = f"Batches: {len(lanes)}"
         if len(durations) == 1:
-            head += f", Each stage: {self._amount(durations.pop())}"
+            head += f", Each stage: {self.amount(durations.pop())}"
         lines = [
             f"=== {title or self.name} ===",
             head,
             "",
             "Sequential (no overlap):",
             "".join(f"[{s.name}]" for s in shown),
-            f"Total: {self._amount(self.sequential)}",
+            f"Total: {self.amount(self.sequential)}",
             "",
             "Pipelined (with streams):",
         ]
@@ -247,40 +323,33 @@ class Timeline:
                 for i, width in enumerate(widths[: max(cells) + 1])
             ]
             lines.append(f"t={text}:{' ' * (margin - len(text))} " + " ".join(row).rstrip())
-        lines += [f"Total: {self._amount(self.makespan)}", f"Speedup: {self.speedup:.2f}x"]
+        lines += [f"Total: {self.amount(self.makespan)}", f"Speedup: {self.speedup:.2f}x"]
         return "\n".join(lines)
 
-    def gantt(self, width: int = 72, by: Literal["node", "lane", "engine"] = "node", rows: int = 40) -> str:
+    def gantt(self, width: int = 72, by: By = "node", rows: int = 40) -> str:
         """Return a chart of bars.
 
         Parameters
         ----------
         width : int
             Characters of the time axis.
-        by : {"node", "lane", "engine"}
+        by : {"engine", "lane", "node"}
             What a row is. Spans of one engine that overlap take a row each.
         rows : int
             At most this many rows; the rest is counted.
         """
-        groups: dict[str, list[Span]] = {}
-        for span in self.spans:
-            if by == "node":
-                groups[span.name] = [span]
-            elif span.engine or by == "lane":
-                groups.setdefault(f"lane {span.lane}" if by == "lane" else span.engine, []).append(span)
-        charted: list[tuple[str, list[Span]]] = []
-        for label, spans in groups.items():
-            tracks = [spans] if by == "node" else _tracks(spans)
-            charted += [(label if i == 0 else "", track) for i, track in enumerate(tracks)]
-        margin = min(max((len(label) for label, _ in charted[:rows]), default=0), 30)
+        charted = self.rows(by)
+        shown = charted[:rows]
+        margin = min(max((len(row.label) for row in shown if not row.number), default=0), 30)
         lines = []
-        for label, spans in charted[:rows]:
-            text = label if len(label) <= margin else label[: margin - 1] + "…"
-            amount = f" {self._amount(spans[0].duration)}" if by == "node" else ""
+        for label, number, members in shown:
+            text = "" if number else label if len(label) <= margin else label[: margin - 1] + "…"
+            spans = [self.spans[i] for i in members]
+            amount = f" {self.amount(spans[0].duration)}" if by == "node" else ""
             lines.append(f"{text:<{margin}} │{self._bar(spans, width):<{width}}│{amount}".rstrip())
         if len(charted) > rows:
             lines.append(f"... and {len(charted) - rows} more rows")
-        end = self._amount(self.makespan)
+        end = self.amount(self.makespan)
         lines.append(f"{'':<{margin}}  0{end:>{max(width - 1, len(end) + 1)}}")
         return "\n".join(lines)
 
@@ -303,7 +372,8 @@ class Timeline:
                 row[whole] = " ▏▎▍▌▋▊▉█"[max(eighths, 1)]
         return "".join(row)
 
-    def _amount(self, value: float) -> str:
+    def amount(self, value: float) -> str:
+        """Return a time with its unit: ``"12.5 us"``, ``"1 time unit"``."""
         text = _number(value)
         if self.unit == "us":
             return f"{text} us"
@@ -311,13 +381,13 @@ class Timeline:
 
     def __str__(self) -> str:
         lines = [
-            f"timeline of {self.name!r}: {len(self.spans)} nodes in {self._amount(self.makespan)}, in sequence"
-            f" {self._amount(self.sequential)}, speedup {self.speedup:.2f}x"
+            f"timeline of {self.name!r}: {len(self.spans)} nodes in {self.amount(self.makespan)}, in sequence"
+            f" {self.amount(self.sequential)}, speedup {self.speedup:.2f}x"
         ]
         if self.deps and self.spans:
             lines.append(
-                f"  overlap saves {_number(self.overlap_achieved)} of {self._amount(self.overlap_possible)} possible;"
-                f" critical path {self._amount(math.fsum(s.duration for s in self.critical_path))}:"
+                f"  {self.describe_overlap()};"
+                f" critical path {self.amount(math.fsum(s.duration for s in self.critical_path))}:"
                 f" {_chain([s.name for s in self.critical_path])}"
             )
         used = {engine: part for engine, part in self.utilisation.items() if part}
@@ -328,7 +398,41 @@ class Timeline:
         return "\n".join(lines)
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        return {"text/plain": str(self)}
+        """Show short timelines as a drawing in notebooks, where the extra `viz` is installed."""
+        bundle = {"text/plain": str(self)}
+        if 0 < len(self.spans) <= _DRAWN_SPANS:
+            from .export import timelines
+
+            with suppress(HipGraphError):  # without matplotlib the text is shown
+                bundle["image/svg+xml"] = str(timelines.render(self, ".svg"))
+        return bundle
+
+    def export(self, path: Union[str, os.PathLike[str]], **options: Any) -> None:
+        """Write the timeline as a file; the extension names the format.
+
+        ===================  ===============================================================================================
+        ``.png``, ``.svg``   a chart of bars, with the critical path, what each engine is used, and what overlap saves
+        ``.html``            the same as one page to look around in, which needs no network
+        ``.trace.json``      a trace for Perfetto and ``chrome://tracing``: a track for each engine (``by="lane"``: each lane)
+        ``.json``            the spans and the numbers (`to_json`)
+        ``.txt``             what starts at each time (`render`)
+        ===================  ===============================================================================================
+
+        Parameters
+        ----------
+        path : path
+        **options
+            Those of the format: `by` (``"engine"``, ``"lane"``, ``"node"``) says what a row is, `critical` whether the critical
+            path is marked; `title` is the heading.
+
+        Raises
+        ------
+        DeclarationError
+            If there is no such format or option, a package is missing (it says which), or the file cannot be written.
+        """
+        from .export import timelines  # the formats know timelines, so they can only be imported when they are asked for
+
+        timelines.export_timeline(self, path, **options)
 
     def to_json(self) -> str:
         """Return the timeline as JSON, one span a line."""
@@ -355,7 +459,7 @@ class Timeline:
 
 def _number(value: float) -> str:
     """Return a number without digits that say nothing."""
-    return str(int(value)) if value == int(value) else f"{value:.3f}".rstrip("0").rstrip(".")
+    return str(int(value)) if value == int(value) else f"{value:.{1 if abs(value) >= 1000 else 3}f}".rstrip("0").rstrip(".")
 
 
 def _chain(names: Sequence[str]) -> str:
@@ -369,19 +473,6 @@ def _covered(spans: Sequence[Span]) -> float:
         total += max(0.0, span.stop - max(span.start, end))
         end = max(end, span.stop)
     return total
-
-
-def _tracks(spans: Sequence[Span]) -> list[list[Span]]:
-    """Share spans out to as few rows as hold them without overlap."""
-    tracks: list[list[Span]] = []
-    for span in sorted(spans, key=lambda s: (s.start, s.stop)):
-        for track in tracks:
-            if track[-1].stop <= span.start:
-                track.append(span)
-                break
-        else:
-            tracks.append([span])
-    return tracks
 
 
 # -- prediction --------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from PATH -->`` stands in that file of the project, word for word.
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import re
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+import hipgraphdsl
 
 ROOT = Path(__file__).parent.parent
 DIAGNOSTICS = sorted((ROOT / "docs" / "diagnostics").glob("*.md"))  # tests/unit/test_checks_pages.py runs their code
@@ -86,6 +89,14 @@ def test_python_of_page_runs_and_prints_what_the_page_says(page: Path, tmp_path:
                 page.write_text(text, encoding="utf-8")
             else:
                 assert unpadded(printed) == unpadded(block.text), f"{page_id(page)}:{block.line}"
+
+
+def test_every_public_name_has_an_entry_in_the_reference() -> None:
+    text = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs" / "reference").glob("*.rst")))
+    named = {name.rpartition(".")[2] for name in re.findall(r"^\.\. auto(?:class|function|data):: (\S+)", text, re.MULTILINE)}
+    for module in re.findall(r"^\.\. automodule:: (\S+)\n   :members:", text, re.MULTILINE):
+        named |= set(importlib.import_module(module).__all__)
+    assert set(hipgraphdsl.__all__) - {"__version__"} - named == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)

@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -20,7 +20,7 @@ import pytest
 
 import hipgraphdsl
 from hipgraphdsl.checks import CATALOGUE
-from hipgraphdsl.export import formats
+from hipgraphdsl.export import formats, timelines
 
 pytestmark = pytest.mark.slow
 
@@ -138,6 +138,19 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
     assert missing == set()
 
 
+CLASSES = ("Graph", "Executable", "Timeline", "Plan", "Report", "GraphMemory", "Workflow", "Kernel", "Module")
+CALLS = (property, staticmethod, classmethod, cached_property)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_public_call_of_a_class_is_in_the_reference(site: Path, name: str) -> None:
+    ids = set().union(*(parsed(path).ids for path in (site / "reference").glob("*.html")))
+    members = vars(getattr(hipgraphdsl, name)).items()
+    public = {key for key, value in members if not key.startswith("_") and (callable(value) or isinstance(value, CALLS))}
+    described = {anchor.rpartition(".")[2] for anchor in ids if anchor.rpartition(".")[0].endswith(f".{name}")}
+    assert public - described == set()
+
+
 def test_every_diagnostic_shows_what_check_says(site: Path) -> None:
     silent = []
     for code, entry in CATALOGUE.items():
@@ -155,7 +168,10 @@ def test_every_example_has_a_page_with_its_program_and_drawing(site: Path) -> No
 
 
 def test_every_command_and_format_is_in_the_reference(site: Path) -> None:
-    commands = {"info", "check", "show", "run", "verify", "bench", "diff", "schema"}
+    commands = {"info", "check", "show", "run", "timeline", "verify", "bench", "diff", "schema"}
     assert commands <= parsed(site / "reference" / "command_line.html").ids
     text = (site / "reference" / "file_format.html").read_text(encoding="utf-8")
     assert [extension for extension in formats() if f">{extension}<" not in text] == []
+    text = (site / "timelines.html").read_text(encoding="utf-8")
+    assert [extension for extension in timelines.FORMATS if f">{extension}<" not in text] == []
+    assert text.count(".svg") >= 2

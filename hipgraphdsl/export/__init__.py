@@ -17,7 +17,7 @@ import inspect
 import os
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Optional, Union
@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, Optional, Union
 from ..errors import DeclarationError
 from ..workflow import Workflow
 
-__all__ = ["FORMATS", "Format", "export_graph", "formats", "need", "render", "write_file"]
+__all__ = ["FORMATS", "Format", "export_graph", "formats", "made", "need", "render", "write_file"]
 
 
 class Format(NamedTuple):
@@ -87,7 +87,17 @@ def render(workflow: Workflow, extension: str, **options: Any) -> Union[str, byt
             if extension
             else f"the file needs an extension that names its format; formats are {', '.join(known)}"
         )
-    entry = FORMATS[wanted]
+    return made(FORMATS[wanted], wanted, workflow, options)
+
+
+def made(entry: Format, extension: str, subject: Any, options: Mapping[str, Any]) -> Union[str, bytes]:
+    """Return what a format's function makes of a workflow or a timeline.
+
+    Raises
+    ------
+    DeclarationError
+        If the function takes no such option, or needs a package that is not installed.
+    """
     function: Callable[..., Union[str, bytes]] = getattr(
         importlib.import_module(f"{__name__}.{entry.module}"), entry.function
     )
@@ -97,15 +107,15 @@ def render(workflow: Workflow, extension: str, **options: Any) -> Union[str, byt
         for option in options:
             if option not in names:
                 raise DeclarationError(
-                    f"a {wanted} file takes no option {option!r}; its options are"
+                    f"a {extension} file takes no option {option!r}; its options are"
                     f" {', '.join(map(repr, names)) or 'none'}"
                 )
     try:
-        return function(workflow, **options)
+        return function(subject, **options)
     except TypeError as error:  # from a function that hands its options on
         if "unexpected keyword argument" not in str(error):
             raise
-        raise DeclarationError(f"a {wanted} file takes no such option: {error}") from None
+        raise DeclarationError(f"a {extension} file takes no such option: {error}") from None
 
 
 def export_graph(workflow: Workflow, path: Union[str, os.PathLike[str]], **options: Any) -> None:

@@ -11,9 +11,11 @@ from .style import BACKGROUND, CRITICAL, EDGE, FAULT, FAULT_FILL, FONT, INK, LAN
 
 __all__ = ["dot_text", "render"]
 
+_SLANT: Final = 9.0  # points by which a parallelogram leans
+
 _SHAPES: Final = {
     "round": ("box", "rounded,filled"),
-    "slanted": ("parallelogram", "filled"),
+    "slanted": ("polygon", "filled"),
     "hexagon": ("hexagon", "filled"),
     "cylinder": ("cylinder", "filled"),
     "framed": ("box", "filled"),
@@ -109,9 +111,11 @@ def _node(box: Box) -> str:
         label = f'<FONT POINT-SIZE="10">{_html(shortened(box.name, 48))}</FONT>'
     values = {"label": f"<{label}>", "shape": shape, "style": _quoted(drawn + (",dashed" if style.dashed else "")),
               "fillcolor": _quoted(style.fill), "color": _quoted(style.stroke)}  # fmt: skip
+    if style.shape == "slanted":
+        values |= _slanted(box)
     if style.shape == "framed" or box.repeats > 1:
         values["peripheries"] = "2"
-    if style.shape in ("slanted", "hexagon", "pill", "diamond"):
+    if style.shape in ("hexagon", "pill", "diamond"):
         values["margin"] = '"0.02,0.03"'
     if box.critical:
         values |= {"color": _quoted(CRITICAL), "penwidth": "2.6"}
@@ -122,11 +126,29 @@ def _node(box: Box) -> str:
     return f"{box.id} [{', '.join(f'{key}={value}' for key, value in values.items())}];"
 
 
+def _slanted(box: Box) -> dict[str, str]:
+    """Return the size of a parallelogram: Graphviz's own leaves as much room around the text as the text takes."""
+    name = shortened(box.name, 48) + (f"  ×{box.repeats}" if box.repeats > 1 else "")
+    codes = len(dict.fromkeys(fault.code for fault in box.faults))
+    widest = max([_width(name) * 12 * 1.06, *(_width(shortened(line, 44)) * 10 for line in box.lines), 36 if codes else 0])
+    width, height = widest + 2 * _SLANT + 10, 26 + 11.5 * (len(box.lines) + codes)
+    part = _SLANT / width
+    return {"sides": "4", "skew": f"{2 * part / (1 - part):.4f}", "fixedsize": "true", "width": f"{width / 72:.3f}",
+            "height": f"{height / 72:.3f}"}  # fmt: skip
+
+
+def _width(text: str) -> float:
+    """Return about how wide a text is, in ems, in Helvetica and what replaces it."""
+    return sum(0.31 if c in "iljtfrI.,:;'|!()[] -/" else 0.86 if c in "mwMW%@←…—" or ord(c) > 0x2E00 else
+               0.68 if c.isupper() else 0.56 for c in text)  # fmt: skip
+
+
 def _frame(cluster: Cluster) -> str:
     label = f"<B>{_html(shortened(cluster.label, 70))}</B>"
     if cluster.faults:
         label += f' <FONT COLOR="{FAULT}"><B>{" ".join(dict.fromkeys(f.code for f in cluster.faults))}</B></FONT>'
-    values = {"label": f"<{label}>", "fontsize": "11", "fontcolor": _quoted(MUTED), "margin": "12", "style": '"rounded,filled"'}
+    values = {"label": f"<{label}>", "fontsize": "11", "fontcolor": _quoted(MUTED), "margin": "12", "style": '"rounded,filled"',
+              "penwidth": "1"}  # fmt: skip
     if cluster.kind == "lane":
         values |= {"fillcolor": _quoted(LANES[(cluster.lane or 0) % len(LANES)]), "color": '"#d5dce3"'}
     elif cluster.kind == "repeat":
@@ -159,20 +181,21 @@ def _edge(link: Link, ends: dict[str, str]) -> str:
     if link.faulty:
         values |= {"color": _quoted(FAULT), "fontcolor": _quoted(FAULT), "penwidth": "2.2"}
     if label:
-        values["label"] = _quoted(label + " ")
+        values["label"] = _quoted(f" {label} ")  # at some distance from the edge
     text = ", ".join(f"{key}={value}" for key, value in values.items())
     return f"  {source} -> {target}" + (f" [{text}];" if text else ";")
 
 
 def _legend(picture: Picture) -> list[str]:
-    """Return one row that names the kinds that occur."""
+    """Return a table that names the kinds that occur."""
     kinds = [kind for kind in STYLES if any(box.kind == kind for box in picture.boxes)]
     if len(kinds) < 2:
         return []
-    cells = "".join(
+    cells = [
         f'<TD BGCOLOR="{STYLES[kind].fill}" COLOR="{STYLES[kind].stroke}" BORDER="1">'
         f'<FONT POINT-SIZE="9">{STYLES[kind].title}</FONT></TD>'
         for kind in kinds
-    )
-    table = f'<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="4" CELLPADDING="4"><TR>{cells}</TR></TABLE>>'
+    ]
+    rows = "".join(f"<TR>{''.join(cells[k : k + 5])}</TR>" for k in range(0, len(cells), 5))
+    table = f'<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="4" CELLPADDING="4">{rows}</TABLE>>'
     return [f"  legend [shape=plain, label={table}];"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,10 +27,10 @@ from ..target import Target
 from ..workflow import Workflow
 from .layout import engine, lay_out
 from .levels import Placement, arrange
-from .picture import Critical, critical_path, details, needed_edges
+from .picture import Critical, Edges, critical_path, details, lanes_by_name, needed_edges
 from .style import STYLES, human_bytes, human_count, shortened
 
-__all__ = ["render"]
+__all__ = ["filled", "render"]
 
 Layout = Literal["auto", "graphviz", "layered"]
 
@@ -44,6 +45,7 @@ _MAX_TEXT = 400  # characters of one field
 def render(
     workflow: Workflow,
     *,
+    edges: Edges = "needed",
     lanes: bool | int | Plan = False,
     critical: Critical = False,
     faults: bool | Report = True,
@@ -55,6 +57,8 @@ def render(
 
     Parameters
     ----------
+    edges : {"needed", "all", "labels"}
+        Show from the start also edges that others imply, or at each edge its array and hazard; the page has a choice.
     lanes : bool, int or Plan
         Show lanes from the start: those of the plan for `target`, of one with at most that many, or of the one given.
     critical : bool, Timeline or mapping
@@ -77,18 +81,27 @@ def render(
     """
     if layout not in ("auto", "graphviz", "layered"):
         raise DeclarationError(f"layout is 'auto', 'graphviz' or 'layered' (got {layout!r})")
+    if edges not in ("needed", "all", "labels"):
+        raise DeclarationError(f"edges is 'needed', 'all' or 'labels' (got {edges!r})")
     report = faults if isinstance(faults, Report) else check_workflow(workflow) if faults else None
     plan = _plan(workflow, lanes, target)
     document = _Document(plan, critical_path(workflow, True if critical is False else critical), report, layout, timeout_s)
     data = document.data(workflow)
-    data["show"] = {"lanes": lanes is not False and plan is not None, "critical": critical is not False}
+    data["show"] = {"lanes": lanes is not False and plan is not None, "critical": critical is not False,
+                    "edges": edges}  # fmt: skip
     text = json.dumps(data, separators=(",", ":"), check_circular=False)
+    return filled("page.html", workflow.name, text)
+
+
+def filled(page: str, title: str, data: str) -> str:
+    """Return a page of this package with its title, the style that pages share, and its data, which is JSON."""
+    folder = Path(__file__).parent
     # Inside a script element only "<" can begin what ends it; the rest is for readers that are less exact.
     for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    head, rest = Path(__file__).with_name("page.html").read_text(encoding="utf-8").split("@TITLE@")
-    middle, tail = rest.split("@DATA@")
-    return f"{head}{escape(workflow.name)}{middle}{text}{tail}"
+        data = data.replace(character, f"\\u{ord(character):04x}")
+    parts = {"TITLE": escape(title), "STYLE": (folder / "page.css").read_text(encoding="utf-8"), "DATA": data}
+    text = (folder / page).read_text(encoding="utf-8")
+    return re.sub(r"@(TITLE|STYLE|DATA)@", lambda mark: parts[mark[1]], text)
 
 
 def _plan(workflow: Workflow, lanes: bool | int | Plan, target: str | Target) -> Plan | None:
@@ -120,7 +133,7 @@ class _Document:
     def __init__(self, plan: Plan | None, path: list[str], report: Report | None, layout: Layout, timeout_s: float) -> None:
         self.layout, self.timeout_s = layout, timeout_s
         self.runs = 0
-        self.lane_of = {} if plan is None else {name: step.lane for step in plan.steps for name in (*step.origin, step.name)}
+        self.lane_of = {} if plan is None else lanes_by_name(plan)
         self.lanes = 0 if plan is None else len(plan.lanes)
         self.path = set(path)
         self.steps = set(pairwise(path))

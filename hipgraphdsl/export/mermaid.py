@@ -86,7 +86,8 @@ def mermaid_text(picture: Picture, *, direction: str = "TB") -> str:
             lines.append(f"  style {cluster.id} fill:none,stroke:#1f5f99,stroke-dasharray:5 3")
         else:
             fill = LANES[(cluster.lane or 0) % len(LANES)] if cluster.kind == "lane" else STYLES["child"].fill
-            lines.append(f"  style {cluster.id} fill:{fill},stroke:#a9b4c0,color:{INK}")
+            stroke = f"{CRITICAL},stroke-width:3px" if cluster.critical else "#a9b4c0"
+            lines.append(f"  style {cluster.id} fill:{fill},stroke:{stroke},color:{INK}")
     return "\n".join(lines) + "\n"
 
 

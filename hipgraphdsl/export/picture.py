@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, Union
+from itertools import pairwise
+from typing import Any, Literal, Union
 
+from ..arrays import ArrayView
 from ..checks import Report, check_workflow
 from ..errors import DeclarationError
 from ..nodes import (
@@ -27,14 +29,15 @@ from ..nodes import (
 )
 from ..nodes.base import Dim3
 from ..placement import device_of
-from ..plan import Plan, make_plan
+from ..plan import Plan, Step, make_plan
 from ..target import Target
 from ..timeline import Timeline
 from ..workflow import Workflow
 from .fold import Repeat, find_repeats, signature
 from .style import human_bytes, human_count, shortened
 
-__all__ = ["Box", "Cluster", "Critical", "Fault", "Link", "Picture", "critical_path", "details", "draw", "needed_edges", "weigh"]
+__all__ = ["Box", "Cluster", "Critical", "Edges", "Fault", "Link", "Picture", "critical_path", "details", "draw", "lanes_by_name",
+           "needed_edges", "weigh"]  # fmt: skip
 
 Edges = Literal["needed", "all", "labels"]
 Critical = Union[bool, Timeline, Mapping[str, float]]
@@ -313,7 +316,7 @@ def _deed(node: Node) -> tuple[str, ...]:
         launch = f"{_extent(node.grid)} × {_extent(node.block)} threads"
         return (launch,) if node.kernel.name == node.name else (node.kernel.name, launch)
     if isinstance(node, MemcpyNode):
-        return (f"{node.dst.name} ← {node.src.name}", f"{node.direction} · {human_bytes(node.nbytes)}")
+        return (f"{_part(node.dst)} ← {_part(node.src)}", f"{node.direction} · {human_bytes(node.nbytes)}")
     if isinstance(node, MemsetNode):
         return (node.describe(), human_bytes(node.dst.nbytes))
     if isinstance(node, AllocNode):
@@ -326,6 +329,23 @@ def _deed(node: Node) -> tuple[str, ...]:
         return (f"event {node.event.name}",)
     text = node.describe()
     return () if text == node.kind else (text,)
+
+
+def _part(side: Any) -> str:
+    """Return an array's name with what is selected of it; dimensions taken whole are ``:`` and left out at the end."""
+    if not isinstance(side, ArrayView):
+        return str(side.name)
+    said = []
+    for selector, extent in zip(side.selection, side.root.shape):
+        if isinstance(selector, int):
+            said.append(str(selector))
+        elif selector == slice(0, extent, 1):
+            said.append(":")
+        else:
+            said.append(f"{selector.start}:{selector.stop}" + (f":{selector.step}" if selector.step != 1 else ""))
+    while said and said[-1] == ":":
+        said.pop()
+    return f"{side.root.name}[{', '.join(said)}]" if said else side.root.name
 
 
 def _extent(dim: Dim3) -> str:
@@ -349,8 +369,10 @@ class _Artist:
     ) -> None:  # fmt: skip
         self.fold, self.edges = fold, edges
         self.path = list(path)
-        self.on_path = set(path)
-        self.lane_of = {} if plan is None else {name: step.lane for step in plan.steps for name in (*step.origin, step.name)}
+        # What surrounds a node of the path is on it too.
+        self.on_path = {part for name in path for part in _and_around(name)}
+        self.lane_of = {} if plan is None else lanes_by_name(plan)
+        self.lanes = {} if plan is None else _lane_labels(plan)
         self.faults: dict[str, list[Fault]] = {}
         self.end_of: dict[str, str] = {}  # full node name -> box or cluster that stands for it
         count = sum(map(len, workflow.predecessors))
@@ -360,8 +382,7 @@ class _Artist:
         self.picture = Picture(workflow.name, subtitle)
         pairs = self._read(report)
         if plan is not None:
-            for lane in range(len(plan.lanes)):
-                self.picture.clusters.append(Cluster(f"lane{lane}", f"lane {lane}{_on_device(plan, lane)}", "lane", lane=lane))
+            self._lane_frames("", "")
         self._level(workflow, "", "")
         self._mark_path()
         self._mark_pairs(pairs)
@@ -382,6 +403,11 @@ class _Artist:
                 loose.append(fault)
         self.picture.faults = tuple(loose)
         return pairs
+
+    def _lane_frames(self, prefix: str, cluster: str) -> None:
+        """Frame the lanes of a workflow or of a child that has a plan of its own."""
+        for lane, label in enumerate(self.lanes.get(prefix, ())):
+            self.picture.clusters.append(Cluster(f"{cluster}lane{lane}", label, "lane", cluster, lane))
 
     def _level(self, workflow: Workflow, prefix: str, cluster: str) -> None:
         """Draw one workflow into a cluster."""
@@ -449,8 +475,8 @@ class _Artist:
         faults = tuple(dict.fromkeys(f for name in full for f in self.faults.get(name, ())))
         critical = any(name in self.on_path for name in full)
         lane = self.lane_of.get(full[0])
-        if lane is not None and not cluster:
-            cluster = f"lane{lane}"
+        if lane is not None and (not cluster or prefix in self.lanes):
+            cluster += f"lane{lane}"
         name = node.name if len(nodes) == 1 else f"{node.name} … {nodes[-1].name}"
         bodies: tuple[tuple[str, str, Workflow], ...] = ()
         if isinstance(node, ChildGraphNode):
@@ -476,6 +502,7 @@ class _Artist:
                 if title:
                     inner = Cluster(self._new_cluster(), f"{title}: {body.name}", "body", frame.id)
                     self.picture.clusters.append(inner)
+                self._lane_frames(f"{full[0]}/{key}", inner.id)
                 self._level(body, f"{full[0]}/{key}", inner.id)
             for each in full:
                 self.end_of[each] = frame.id
@@ -511,7 +538,8 @@ class _Artist:
         return f"c{len(self.picture.clusters)}"
 
     def _mark_path(self) -> None:
-        joined = {(self.end_of.get(a), self.end_of.get(b)) for a, b in zip(self.path, self.path[1:])}
+        ends = [{self.end_of.get(part) for part in _and_around(name)} for name in self.path]
+        joined = {(a, b) for before, after in pairwise(ends) for a in before - after for b in after - before}
         for link in self.picture.links:
             link.critical = (link.source, link.target) in joined
 
@@ -531,6 +559,37 @@ class _Artist:
                 link = Link(ends[0], ends[1], (), 1, "fault", False, True, fault.code)
                 links[ends[0], ends[1]] = [link]
                 self.picture.links.append(link)
+
+
+def lanes_by_name(plan: Plan, prefix: str = "") -> dict[str, int]:
+    """Return each node's lane by its full name; nodes of children with a plan of their own have that plan's lanes."""
+    found = {}
+    for step in plan.steps:
+        found.update({prefix + name: step.lane for name in (*step.origin, step.name)})
+        for path, inner in _inner_plans(step):
+            found.update(lanes_by_name(inner, f"{prefix}{path}"))
+    return found
+
+
+def _lane_labels(plan: Plan, prefix: str = "") -> dict[str, list[str]]:
+    """Return what each lane is called, by the prefix of the names that stand in it; a child in one lane shows none."""
+    labels = [f"lane {lane}{_on_device(plan, lane)}" for lane in range(len(plan.lanes))]
+    found = {prefix: labels} if not prefix or len(labels) > 1 else {}
+    for step in plan.steps:
+        for path, inner in _inner_plans(step):
+            found.update(_lane_labels(inner, f"{prefix}{path}"))
+    return found
+
+
+def _inner_plans(step: Step) -> list[tuple[str, Plan]]:
+    children = [] if step.child is None else [(f"{step.name}/", step.child)]
+    return children + [(f"{step.name}/{n}/", body) for n, body in enumerate(step.bodies)]
+
+
+def _and_around(name: str) -> list[str]:
+    """Return a full name with those of the nodes around it."""
+    parts = name.split("/")
+    return ["/".join(parts[:n]) for n in range(len(parts), 0, -1)]
 
 
 def _body_title(mode: str, n: int) -> str:

@@ -82,13 +82,13 @@ STYLES: Final[dict[str, Style]] = {
 }
 """Styles by node kind."""
 
-_ENGINES: Final = {"H2D": "#e69f00", "D2H": "#d55e00", "D2D": "#f0c36d", "copy": "#e69f00", "H2H": "#cbb994",
-                   "kernel": "#56a0d3", "memset": "#d8c73a", "host": "#c879ab"}  # fmt: skip
+_ENGINES: Final = {"H2D": "#f6c667", "D2H": "#f0a06a", "D2D": "#f7dfa8", "copy": "#f6c667", "H2H": "#dccdaa",
+                   "kernel": "#8fc1e8", "memset": "#e8dc77", "host": "#dfa6ca"}  # fmt: skip
 
 
 def engine_style(engine: str) -> str:
-    """Return the colour of an engine's bars."""
-    return _ENGINES.get(engine, "#9aa5b1")
+    """Return the colour of an engine's bars, on any device; text in them is dark."""
+    return _ENGINES.get(engine.partition("@")[0], "#c3ccd5")
 
 
 def human_bytes(nbytes: int) -> str:

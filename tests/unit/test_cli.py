@@ -360,6 +360,51 @@ def test_dry_run_prints_the_calls(run: Any, program: str) -> None:
 # -- verify, bench, info -----------------------------------------------------------------------------------------------
 
 
+UNIT = ("--duration", "memcpy=1", "--duration", "kernel=2", "--duration", "host=0.5")
+
+
+@pytest.mark.usefixtures("cpu")
+def test_timeline_is_measured_or_predicted(run: Any, program: str) -> None:
+    done = run("timeline", program, "--runtime", "cpu")
+    assert done.status == 0
+    assert "timeline of 'demo': 4 nodes in" in done.out
+    assert " us" in done.out
+    done = run("timeline", program, *UNIT)
+    assert done.status == 0
+    assert "4 nodes in 4.5 time units, in sequence 4.5 time units" in done.out
+
+
+def test_timeline_of_a_prediction_runs_nothing(run: Any, program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Graph, "compile", lambda *_, **__: pytest.fail("it compiled"))
+    assert run("timeline", program, *UNIT, "--engine", "copy=1", "--engine", "host=1").status == 0
+
+
+@pytest.mark.parametrize("name", ["t.html", "t.trace.json", "t.json", "t.txt"])
+def test_timeline_writes_files(run: Any, program: str, tmp_path: Path, name: str) -> None:
+    done = run("timeline", program, *UNIT, "-o", str(tmp_path / name))
+    assert (done.status, done.out, done.err) == (0, "", "")
+    assert "scale" in (tmp_path / name).read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (("--engine", "kernel=2"), 2, "--engine belongs to a prediction"),
+        (("--option", "by=lane"), 2, "--option belongs to -o FILE"),
+        ((*UNIT, "--param", "a=1"), 2, "--param belongs to a measurement"),
+        (("--duration", "kernel=soon"), 2, "--duration kernel takes a number (got 'soon')"),
+        ((*UNIT, "--engine", "kernel=1.5"), 2, "--engine kernel takes a number (got '1.5')"),
+        (("--duration", "kernel=1"), 1, "node 'in' (memcpy) has no duration"),
+        ((*UNIT, "-o", "t.pdf"), 1, "cannot be written as '.pdf'"),
+        ((*UNIT, "-o", "t.html", "--option", "by=stream"), 1, "by is 'engine', 'lane' or 'node'"),
+    ],
+)
+def test_timeline_names_what_it_cannot_use(run: Any, program: str, arguments: tuple[str, ...], status: int, said: str) -> None:
+    done = run("timeline", program, *arguments)
+    assert done.status == status
+    assert said in done.err
+
+
 @pytest.mark.usefixtures("cpu")
 def test_verify_ends_with_0_for_a_sound_workflow(run: Any, program: str) -> None:
     done = run("verify", program, "--runtime", "cpu", "--orders", "2", "--repeats", "1", "--json")
@@ -416,7 +461,7 @@ def test_python_dash_m_runs_it(program: str) -> None:
     assert process().returncode == 2
 
 
-@pytest.mark.parametrize("command", ["show", "check", "diff", "run"])
+@pytest.mark.parametrize("command", ["show", "check", "diff", "run", "timeline"])
 def test_help_has_examples(command: str, run: Any) -> None:
     done = run(command, "--help")
     assert done.status == 0

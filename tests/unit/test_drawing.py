@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 import xml.etree.ElementTree as ET
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from chromium import CLICK, in_chromium, needs_chromium
 from specimens import SOURCE, chain, everything, module, pipeline
 
+from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.export import render
 from hipgraphdsl.export.layout import engine
 from hipgraphdsl.export.levels import arrange, levels
@@ -23,10 +23,9 @@ from hipgraphdsl.kernels import Module
 from hipgraphdsl.workflow import Workflow
 
 HOSTILE = ("<script>alert(1)<!--", '"];evil{label="', "<b>&amp;", "a\\", "%%{init}", "@DATA@", "日本 é")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 needs_graphviz = pytest.mark.skipif(engine() is None, reason="no Graphviz: neither the package pygraphviz nor a program dot")
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: no program chromium or google-chrome")
+click = CLICK.replace("PLURAL", "nodes")
 
 
 def hostile() -> Graph:
@@ -171,6 +170,100 @@ def test_faults_are_marked_where_they_are() -> None:
     assert all(node["faults"] for node in page_data(text(g.workflow(), ".html"))["nodes"])
 
 
+def nested() -> Graph:
+    """Two calls of a child that takes two lanes."""
+    kernels = module()
+    body = Graph("blur")
+    x, y, z = (body.device_array(name, shape=64, dtype="float32") for name in "xyz")
+    for name, array in (("left", x), ("right", y)):
+        body.kernel(kernels["scale"], grid=1, block=64, args=(array, 2.0, 64), name=name)
+    body.kernel(kernels["add"], grid=1, block=64, args=(x, y, z), name="sum")
+    g = Graph("nested")
+    for call in ("first", "second"):
+        array = g.device_array(f"{call}_x", shape=64, dtype="float32")
+        g.memset(array, 0, name=f"clear_{call}")
+        g.child(body, bind={"x": array}, name=call)
+    return g
+
+
+def words(drawn: str, extension: str) -> str:
+    """Return what a drawing says, without markup."""
+    if extension == ".svg":
+        root = ET.fromstring(drawn)
+        return "\n".join("".join(e.itertext()) for e in root.iter("{http://www.w3.org/2000/svg}text")).replace("\xa0", " ")
+    return drawn
+
+
+DRAWINGS = [".dot", ".mmd", pytest.param(".svg", marks=needs_graphviz)]
+
+
+@pytest.mark.parametrize("extension", DRAWINGS)
+def test_edges_say_array_and_hazard_on_demand(extension: str) -> None:
+    workflow = pipeline().workflow()
+    assert "RAW work" not in words(text(workflow, extension), extension)
+    assert words(text(workflow, extension, edges="labels"), extension).count("RAW work") == 8
+
+
+@pytest.mark.parametrize("extension", DRAWINGS)
+def test_lanes_are_framed_on_demand_also_those_of_children(extension: str) -> None:
+    workflow = nested().workflow()
+    assert "lane 0" not in words(text(workflow, extension), extension)
+    drawn = words(text(workflow, extension, lanes=True), extension)
+    assert drawn.count("lane 0") == drawn.count("lane 1") == 3  # of the graph and of each call of the child
+
+
+@pytest.mark.parametrize("extension", DRAWINGS)
+def test_the_critical_path_is_marked_on_demand_also_through_children(extension: str) -> None:
+    workflow = nested().workflow()
+    mark = {".dot": 'color="#111111"', ".mmd": "stroke:#111111", ".svg": 'stroke="#111111"'}[extension]
+    assert mark not in text(workflow, extension)
+    assert text(workflow, extension, critical=True).count(mark) >= 2
+    timeline = nested().simulate({"kernel": 1, "memset": 1, "second/right": 9})
+    picture = draw(workflow, critical=timeline)
+    assert [box.members[0] for box in picture.boxes if box.critical] == ["clear_second", "second/right", "second/sum"]
+    assert [cluster.label for cluster in picture.clusters if cluster.critical] == ["second · blur"]
+    assert sum(link.critical for link in picture.links) == 2  # to the frame, and inside it
+
+
+@needs_graphviz
+@pytest.mark.parametrize("options", [{"edges": "labels"}, {"lanes": True}, {"critical": True}])
+def test_a_bitmap_changes_with_each_option(options: dict[str, Any]) -> None:
+    assert render(nested().workflow(), ".png") != render(nested().workflow(), ".png", **options)
+
+
+def test_the_page_opens_with_what_is_asked_for() -> None:
+    workflow = nested().workflow()
+    assert page_data(text(workflow, ".html"))["show"] == {"lanes": False, "critical": False, "edges": "needed"}
+    shown = page_data(text(workflow, ".html", lanes=True, critical=True, edges="labels"))
+    assert shown["show"] == {"lanes": True, "critical": True, "edges": "labels"}
+    lanes = {node["name"]: node["lane"] for node in shown["nodes"]}
+    assert lanes["first/left"] != lanes["first/right"]
+    with pytest.raises(DeclarationError, match="'needed', 'all' or 'labels'"):
+        text(workflow, ".html", edges="some")
+
+
+@needs_graphviz
+def test_copies_are_hardly_wider_than_what_they_say() -> None:
+    g = Graph("names")
+    x, h = g.device_array("x", shape=(9, 64, 64), dtype="float32"), g.host_array("h", shape=(9, 64, 64), dtype="float32")
+    names = ("in", "a copy with a long name that says what it is for", "MMMMMMMMWWWWWW", "illilliilliil")
+    for name in names:
+        g.memcpy(x[3], h[3], name=name)
+    picture = ET.fromstring(text(g.workflow(), ".svg"))
+    svg = "{http://www.w3.org/2000/svg}"
+    nodes = [node for node in picture.iter(f"{svg}g") if node.get("class") == "node"]
+    for name, node in zip(names, nodes):
+        outline = node.find(f".//{svg}polygon")
+        assert outline is not None
+        points = [tuple(map(float, point.split(","))) for point in outline.attrib["points"].split()]
+        width, height = (max(p[k] for p in points) - min(p[k] for p in points) for k in (0, 1))
+        assert 3 * len(name) < width < 70 + 11.5 * len(name)
+        assert height < 60
+        said = "".join(node.itertext()).replace("\xa0", " ")
+        assert name in said
+        assert "x[3] ← h[3]" in said
+
+
 def test_layered_layout_keeps_nodes_apart_and_edges_downwards() -> None:
     workflow = steps(60).workflow()
     sizes = [(80.0 + i % 3 * 30, 40.0) for i in range(len(workflow.nodes))]
@@ -200,29 +293,9 @@ def test_large_graphs_are_laid_out_without_graphviz(monkeypatch: pytest.MonkeyPa
     assert len(page_data(text(chain(5000).workflow(), ".html"))["nodes"]) == 5000
 
 
-def in_chromium(page: str, script: str, tmp_path: Path) -> str:
-    """Return the page's document after a script has run in it."""
-    path = tmp_path / "page.html"
-    path.write_text(page.replace("</body>", f"<script>{script}</script></body>"), encoding="utf-8")
-    assert CHROMIUM is not None
-    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
-               "--window-size=1300,900", "--virtual-time-budget=2000", "--dump-dom", path.as_uri()]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, timeout=120, check=True)
-    return done.stdout.decode()
-
-
-CLICK = """
-const i = page.nodes.findIndex((n) => n.name === "NAME");
-page.select(i, true); page.select(-1);
-const [x, y] = page.screen(i), c = document.getElementById("canvas");
-for (const type of ["pointerdown", "pointerup"])
-  c.dispatchEvent(new PointerEvent(type, {clientX: x, clientY: y, pointerId: 1, bubbles: true}));
-"""
-
-
 @needs_chromium
 def test_a_click_in_chromium_shows_the_fields_of_that_node(tmp_path: Path) -> None:
-    seen = in_chromium(text(steps(300).workflow(), ".html"), CLICK.replace("NAME", "step_123"), tmp_path)
+    seen = in_chromium(text(steps(300).workflow(), ".html"), click.replace("NAME", "step_123"), tmp_path)
     panel = seen[seen.index('id="panel"') :].split("</aside>")[0]
     assert "<h2>step_123</h2>" in panel
     assert "args: out" in panel
@@ -239,5 +312,17 @@ def test_chromium_draws_only_what_is_in_sight_and_runs_no_hostile_name(tmp_path:
     found = re.search(r"<title>drawn (\d+) of 5000</title>", seen)
     assert found
     assert 0 < int(found[1]) < 100
-    seen = in_chromium(text(hostile().workflow(), ".html"), CLICK.replace("NAME", "<b>&amp;"), tmp_path)
+    seen = in_chromium(text(hostile().workflow(), ".html"), click.replace("NAME", "<b>&amp;"), tmp_path)
     assert "<h2>&lt;b&gt;&amp;amp;</h2>" in seen
+
+
+@needs_chromium
+def test_chromium_writes_edge_labels_on_demand(tmp_path: Path) -> None:
+    script = """
+    const said = [], write = CanvasRenderingContext2D.prototype.fillText;
+    CanvasRenderingContext2D.prototype.fillText = function (text, ...at) { said.push(text); write.call(this, text, ...at); };
+    page.draw(); const before = said.filter((t) => t.startsWith("RAW")).length;
+    document.getElementById("labels").click(); said.length = 0; page.draw();
+    document.title = before + " then " + said.filter((t) => t === "RAW work").length;
+    """
+    assert "<title>0 then 8</title>" in in_chromium(text(pipeline().workflow(), ".html"), script, tmp_path)

@@ -178,6 +178,11 @@ def test_measured_timeline_without_dependencies_still_has_numbers() -> None:
     assert timeline.gantt(by="engine").count("\n") == 3  # the two kernels overlap and take a row each
 
 
+def test_gaps_that_cost_more_than_overlap_saves_are_called_so() -> None:
+    spans = (Span("a", 0.0, 1.0), Span("b", 5.0, 7.0))
+    assert "gaps cost 4 us more than overlap saves, of 0 us possible" in str(Timeline("gaps", "us", spans, ((), (0,))))
+
+
 def test_empty_timeline_prints() -> None:
     timeline = Graph("nothing").simulate({})
     assert timeline.speedup == 1.0

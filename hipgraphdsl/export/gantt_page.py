@@ -1,0 +1,34 @@
+"""A timeline as one HTML page, to pan, zoom and search; it needs no network and no library.
+
+The page, `gantt.html`, holds the trace of `trace.py` as it is and draws that.
+"""
+
+from __future__ import annotations
+
+import json
+
+from ..errors import DeclarationError
+from ..timeline import By, Timeline
+from .html import filled
+from .style import engine_style
+from .trace import render as render_trace
+
+__all__ = ["render"]
+
+
+def render(timeline: Timeline, *, by: By = "engine", critical: bool = True) -> str:
+    """Return a page that shows a timeline.
+
+    Parameters
+    ----------
+    by : {"engine", "lane", "node"}
+        What a row is at first; the page has a choice.
+    critical : bool
+        Outline the critical path from the start.
+    """
+    if by not in ("engine", "lane", "node"):
+        raise DeclarationError(f"by is 'engine', 'lane' or 'node' (got {by!r})")
+    colours = {engine: engine_style(engine) for engine in dict.fromkeys(span.engine for span in timeline.spans)}
+    said = timeline.describe_overlap()
+    show = json.dumps({"by": by, "critical": critical, "colours": colours, "overlap": f"{said[0].upper()}{said[1:]}."})
+    return filled("gantt.html", timeline.name, f'{{"show":{show},"trace":{render_trace(timeline)}}}')

@@ -1,0 +1,72 @@
+"""A timeline as a file. The extension names the format, as for workflows; `FORMATS` says where each is made."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Final, Optional, Union
+
+from ..errors import DeclarationError
+from ..timeline import Timeline
+from . import Format, made, write_file
+
+__all__ = ["FORMATS", "export_timeline", "render"]
+
+FORMATS: Final[dict[str, Format]] = {
+    ".png": Format("gantt", "png", "a chart of bars"),
+    ".svg": Format("gantt", "svg", "a chart of bars"),
+    ".html": Format("gantt_page", "render", "one page to look around in"),
+    ".trace.json": Format("trace", "render", "a trace for Perfetto and chrome://tracing"),
+    ".json": Format("timelines", "spans", "spans and numbers"),
+    ".txt": Format("timelines", "text", "what starts at each time"),
+}
+"""Extension -> where it is made; the longest that fits names the format."""
+
+_SAME: Final = {".htm": ".html"}
+
+
+def export_timeline(timeline: Timeline, path: Union[str, os.PathLike[str]], **options: Any) -> None:
+    """Write a timeline to a file, whole or not at all.
+
+    Raises
+    ------
+    DeclarationError
+        If there is no such format or option, a package is missing, or the file cannot be written.
+    """
+    name = Path(path).name.lower()
+    fits = [extension for extension in (*FORMATS, *_SAME) if name.endswith(extension)]
+    write_file(path, render(timeline, max(fits, key=len, default=Path(path).suffix), **options))
+
+
+def render(timeline: Timeline, extension: str, **options: Any) -> Union[str, bytes]:
+    """Return a timeline in the format of an extension.
+
+    Raises
+    ------
+    DeclarationError
+        If there is no such format, it takes no such option, or it needs a package that is not installed.
+    """
+    wanted = _SAME.get(extension.lower(), extension.lower())
+    if wanted not in FORMATS:
+        raise DeclarationError(
+            f"timeline {timeline.name!r} cannot be written as {extension!r}; formats are {', '.join(FORMATS)}"
+            if extension
+            else f"the file needs an extension that names its format; formats are {', '.join(FORMATS)}"
+        )
+    return made(FORMATS[wanted], wanted, timeline, options)
+
+
+def spans(timeline: Timeline) -> str:
+    """Return spans and numbers as JSON, one span a line."""
+    return timeline.to_json()
+
+
+def text(timeline: Timeline, *, title: Optional[str] = None) -> str:
+    """Return what starts at each time.
+
+    Parameters
+    ----------
+    title : str, optional
+        The heading; by default the timeline's name.
+    """
+    return timeline.render(title) + "\n"

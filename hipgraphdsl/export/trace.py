@@ -1,0 +1,159 @@
+"""Trace events: a timeline for Perfetto (ui.perfetto.dev), ``chrome://tracing`` and tools that read their JSON.
+
+The format is Google's "Trace Event Format", its JSON object form. Times are microseconds from the first start, whole
+nanoseconds each, so that readers that count in nanoseconds see no overlap where there is none. A timeline in units of its own
+takes one microsecond for each, or ten, a hundred, ..., where its spans are shorter; ``otherData.us_per_unit`` says which. Each
+event is one line, in order of time:
+
+======  =========================================================================================================
+``M``   names and order of the tracks: one for each row of `Timeline.rows`, so that no two spans of one overlap
+``X``   a span that takes time
+``i``   a node that takes none
+``s``   the start of an arrow: within the span that is waited for, at its end
+``f``   its end, at the start of the span that waits; arrows lead past nodes that take no time
+``C``   counters: how many spans each engine works on, and what is copied
+======  =========================================================================================================
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from ..timeline import By, Timeline
+
+__all__ = ["events", "render"]
+
+_PID: Final = 1
+_ORDER: Final = {"M": 0, "X": 1, "i": 2, "s": 3, "f": 4, "C": 5}  # at one time: a reader binds an arrow to an open span
+
+
+def render(timeline: Timeline, *, by: By = "engine") -> str:
+    """Return a timeline as trace-event JSON, one event a line.
+
+    Parameters
+    ----------
+    by : {"engine", "lane", "node"}
+        What a track is.
+    """
+    other = {
+        "timeline": timeline.name, "unit": timeline.unit, "us_per_unit": _us_per_unit(timeline), "by": by,
+        "makespan": timeline.makespan, "sequential": timeline.sequential, "bound": timeline.bound, "speedup": timeline.speedup,
+        "overlap_achieved": timeline.overlap_achieved, "overlap_possible": timeline.overlap_possible,
+        "utilisation": timeline.utilisation, "engines": dict(timeline.engines),
+        "critical_path": [span.name for span in timeline.critical_path],
+    }  # fmt: skip
+    lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in events(timeline, by=by))
+    return f'{{"displayTimeUnit":"ns","otherData":{json.dumps(other)},\n"traceEvents":[\n{lines}\n]}}\n'
+
+
+def events(timeline: Timeline, *, by: By = "engine") -> list[dict[str, Any]]:
+    """Return the trace events of a timeline, in order of time.
+
+    Parameters
+    ----------
+    by : {"engine", "lane", "node"}
+        What a track is.
+    """
+    heads: list[dict[str, Any]] = [
+        {"ph": "M", "pid": _PID, "tid": 0, "name": "process_name", "args": {"name": timeline.name}},
+    ]
+    spans = timeline.spans
+    scale = _us_per_unit(timeline) * 1000
+    times = [(round((span.start - timeline.start) * scale), round((span.stop - timeline.start) * scale)) for span in spans]
+    rows = [(row.label + (f" ({row.number + 1})" if row.number else ""), row.spans) for row in timeline.rows(by)]
+    rowless = set(range(len(spans))).difference(*(members for _, members in rows))
+    if rowless:
+        rows.append(("no time", tuple(sorted(rowless))))
+    tracks = [0] * len(spans)
+    for tid, (label, members) in enumerate(rows, _PID + 1):  # the thread whose number is the process's is its main thread
+        heads.append({"ph": "M", "pid": _PID, "tid": tid, "name": "thread_name", "args": {"name": label}})
+        heads.append({"ph": "M", "pid": _PID, "tid": tid, "name": "thread_sort_index", "args": {"sort_index": tid}})
+        for i in members:
+            tracks[i] = tid
+    found = [*_spans(timeline, times, tracks), *_arrows(timeline, times, tracks), *_counters(timeline, times)]
+    found.sort(key=lambda event: (event["ts"], _ORDER[event["ph"]]))
+    return [*heads, *found]
+
+
+Times = Sequence[tuple[int, int]]
+"""Nanoseconds of start and stop of each span."""
+
+
+def _us_per_unit(timeline: Timeline) -> int:
+    if timeline.unit == "us":
+        return 1
+    shortest = min((span.duration for span in timeline.spans if span.duration > 0), default=1.0)
+    room = 9 - math.log10(max(timeline.makespan, shortest))  # beyond 10^9 us a nanosecond is less than a double tells apart
+    return int(10 ** max(0, min(math.ceil(-math.log10(shortest)), math.floor(room))))
+
+
+def _spans(timeline: Timeline, times: Times, tracks: Sequence[int]) -> Iterator[dict[str, Any]]:
+    path = {span.name for span in timeline.critical_path}
+    for i, (span, (start, stop)) in enumerate(zip(timeline.spans, times)):
+        args: dict[str, Any] = {"kind": span.kind, "engine": span.engine, "lane": span.lane}
+        if span.nbytes:
+            args["bytes"] = span.nbytes
+        if span.name in path:
+            args["critical"] = True
+        if timeline.deps:
+            args["after"] = [timeline.spans[d].name for d in timeline.deps[i]]
+        event = {"name": span.name, "cat": span.kind, "pid": _PID, "tid": tracks[i], "ts": start / 1000}
+        if stop > start:
+            yield {"ph": "X", **event, "dur": (stop - start) / 1000, "args": args}
+        else:
+            yield {"ph": "i", **event, "s": "t", "args": args}
+
+
+def _arrows(timeline: Timeline, times: Times, tracks: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """Yield a pair of events for each dependency between spans that take time."""
+    lasts = [stop > start for start, stop in times]
+    past: dict[int, tuple[int, ...]] = {}  # the spans with a duration that a node waits for, past those without
+
+    def waited(i: int) -> tuple[int, ...]:
+        pending = [i]
+        while pending:
+            at = pending[-1]
+            unknown = [d for d in timeline.deps[at] if not lasts[d] and d not in past]
+            if unknown:
+                pending += unknown
+                continue
+            past[pending.pop()] = tuple(dict.fromkeys(s for d in timeline.deps[at] for s in ((d,) if lasts[d] else past[d])))
+        return past[i]
+
+    number = 0
+    for i in range(len(timeline.deps)):
+        for d in waited(i) if lasts[i] else ():
+            # The last nanosecond of a span belongs to it, its end to the next one.
+            leaves, arrives = min(times[d][1] - 1, times[i][0]), times[i][0]
+            if leaves < times[d][0]:  # measured times may contradict an edge by a clock's resolution, and no arrow leads back
+                continue
+            number += 1
+            both = {"name": "after", "cat": "dependency", "id": number, "pid": _PID}
+            yield {"ph": "s", **both, "tid": tracks[d], "ts": leaves / 1000}
+            yield {"ph": "f", **both, "tid": tracks[i], "ts": arrives / 1000, "bp": "e"}
+
+
+def _counters(timeline: Timeline, times: Times) -> Iterator[dict[str, Any]]:
+    """Yield how many spans each engine works on, and what copies move each second, whenever that changes."""
+    lasting = [(span, at) for span, at in zip(timeline.spans, times) if span.engine and at[1] > at[0]]
+    yield from _steps("working", [(span.engine, at, 1.0) for span, at in lasting])
+    if timeline.unit == "us":
+        copies = [(span.engine, at, span.nbytes / (at[1] - at[0])) for span, at in lasting if span.nbytes]
+        yield from _steps("GB/s copied", copies)
+
+
+def _steps(name: str, shares: Sequence[tuple[str, tuple[int, int], float]]) -> Iterator[dict[str, Any]]:
+    changes: dict[int, dict[str, float]] = {}
+    for series, (start, stop), value in shares:
+        for at, change in ((start, value), (stop, -value)):
+            there = changes.setdefault(at, {})
+            there[series] = there.get(series, 0.0) + change
+    level = dict.fromkeys((series for series, _, _ in shares), 0.0)
+    for at in sorted(changes):
+        for series, change in changes[at].items():
+            level[series] += change
+        shown = {series: round(value, 6) + 0.0 for series, value in level.items()}  # sums of fractions seldom end at 0
+        yield {"ph": "C", "name": name, "pid": _PID, "ts": at / 1000, "args": shown}
