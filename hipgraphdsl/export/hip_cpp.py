@@ -522,7 +522,7 @@ class _Program:
         for parameter in workflow.parameters.values():
             if parameter.name in bound:
                 continue
-            identifier = self.names.new(prefix + parameter.name, "value")
+            identifier = self.names.new(prefix + parameter.name, "parameter")
             self.parameters.append((prefix + parameter.name, identifier, parameter))
             if parameter.shape:
                 scope.memory[parameter] = _Memory(identifier, 0, None)
@@ -742,7 +742,7 @@ class _Program:
         if function is None:
             function = self.children[key] = self._outer(f"build_{plan.workflow.name}", "graph")
             names = _Names(self.fixed)
-            scope = _Scope(prefix=inner.prefix)
+            scope = _Scope(prefix=f"{plan.workflow.name}/")
             parameters = []
             for thing, found in arguments:
                 path, root = thing if isinstance(thing, tuple) else ((), thing)
@@ -1117,14 +1117,14 @@ class _Program:
                 chosen = self.names.new(f"{identifier}_name")
                 default = getattr(parameter.default, "name", parameter.default)
                 pointers.append((chosen, identifier, parameter, flag, default))
-                chains.append(f"else if (option == {quoted(flag)}) {chosen} = value;")
+                chains.append(f"else if (option == {quoted(flag)}) {chosen} = text;")
             elif _is_option(parameter):
                 note = ""
                 if parameter.default is None:
                     required.append((flag, self.names.new(f"has_{identifier}")))
                     note = f", {required[-1][1]} = true"
                 chains.append(
-                    f"else if (option == {quoted(flag)}) {identifier} = number<{self._type(parameter.dtype)}>(option, value){note};"
+                    f"else if (option == {quoted(flag)}) {identifier} = number<{self._type(parameter.dtype)}>(option, text){note};"
                 )
         body = [
             "int repeat = 1, warm_up = 0;",
@@ -1141,15 +1141,15 @@ class _Program:
             "    continue;",
             "  }",
             '  if (i + 1 == argc) fail("option %s needs a value; see --help", argv[i]);',
-            "  const char* value = argv[++i];",
-            '  if (option == "--repeat") repeat = number<int>(option, value);',
-            '  else if (option == "--warm-up") warm_up = number<int>(option, value);',
-            '  else if (option == "--out-dir") out_dir = value;',
-            '  else if (option == "--data-dir") data_dir = value;',
+            "  const char* text = argv[++i];",
+            '  if (option == "--repeat") repeat = number<int>(option, text);',
+            '  else if (option == "--warm-up") warm_up = number<int>(option, text);',
+            '  else if (option == "--out-dir") out_dir = text;',
+            '  else if (option == "--data-dir") data_dir = text;',
             '  else if (option == "--in" || option == "--out") {',
-            "    const char* equals = std::strchr(value, '=');",
-            '    if (!equals) fail("%s takes NAME=FILE.npy (got \'%s\')", option.c_str(), value);',
-            "    const std::string name(value, equals);",
+            "    const char* equals = std::strchr(text, '=');",
+            '    if (!equals) fail("%s takes NAME=FILE.npy (got \'%s\')", option.c_str(), text);',
+            "    const std::string name(text, equals);",
             "    array_named(name);",
             '    (option == "--in" ? inputs : outputs)[name] = equals + 1;',
             "  }",

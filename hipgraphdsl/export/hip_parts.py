@@ -232,16 +232,6 @@ hipGraphNode_t add_fill(hipGraph_t graph, const char* name, Nodes after, T* data
   });
 }
 """,
-    "fill_on": r"""
-template <typename T, typename E>
-void fill_on(hipStream_t stream, const char* name, T* data, E value, unsigned item, Fill fill) {
-  with_words(value, [&](const unsigned long long* w) {
-    launch(stream, name, KERNEL(hipgraphdsl_fill), dim3((fill.count + 255) / 256), dim3(256), 0, (unsigned char*)data,
-           fill.count, item, fill.n[0], fill.n[1], fill.n[2], fill.stride[0], fill.stride[1], fill.stride[2], fill.stride[3],
-           w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]);
-  });
-}
-""",
     "add_alloc": r"""
 // Memory that lives inside the graph; its address is known at once, its contents only between this node and the free node.
 template <typename T>
@@ -367,6 +357,7 @@ hipGraphNode_t add_memory_ops(hipGraph_t graph, const char* name, Nodes after,
   if (cuGraphAddBatchMemOpNode(&node, graph, after.begin(), after.size(), &params))
     CHECK(cudaErrorInvalidValue, name);
 #else
+  CHECK(hipDevicePrimaryCtxRetain(&params.ctx, 0), name);
   CHECK(hipGraphAddBatchMemOpNode(&node, graph, after.begin(), after.size(), &params), name);
 #endif
   return node;
@@ -393,6 +384,16 @@ void launch(hipStream_t stream, const char* name, K kernel, dim3 grid, dim3 bloc
         CHECK(hipLaunchKernel(function, grid, block, arguments, shared, stream), name);
       },
       values...);
+}
+""",
+    "fill_on": r"""
+template <typename T, typename E>
+void fill_on(hipStream_t stream, const char* name, T* data, E value, unsigned item, Fill fill) {
+  with_words(value, [&](const unsigned long long* w) {
+    launch(stream, name, KERNEL(hipgraphdsl_fill), dim3((fill.count + 255) / 256), dim3(256), 0, (unsigned char*)data,
+           fill.count, item, fill.n[0], fill.n[1], fill.n[2], fill.stride[0], fill.stride[1], fill.stride[2], fill.stride[3],
+           w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]);
+  });
 }
 """,
     "launch_cooperative": r"""
@@ -594,7 +595,7 @@ FIXED_NAMES: Final[frozenset[str]] = frozenset(
         "HIP_CPU", "HIP_VERSION", "dim3", "DEVICE", "PINNED", "PAGEABLE", "mark", "wait", "Mark", "marks", "start",
         "converted", "with_words", "Pitched", "host_calls", "checked", "read_npy", "write_npy", "hipgraphdsl_fill",
         "hipgraphdsl_copy", "size_t", "NAN", "INFINITY", "open_events", "capture", "out_dir", "data_dir", "inputs", "outputs",
-        "add_copy_kernel", "copy_kernel_on",
+        "text", "option", "repeat", "warm_up", "executable", "submit_sum", "done_sum", "submit_least", "done_least",
         *PARTS,
     }
 )  # fmt: skip
@@ -615,6 +616,7 @@ _SPECIAL: Final = {
     "hipStreamGetCaptureInfo_v2": "",
     "hipStreamUpdateCaptureDependencies": "",
     "hipGraphAddDependencies": "",
+    "hipDevicePrimaryCtxRetain": "",  # stands only where CUDA is not
     "hipFunction_t": "",  # stands only where the CPU's part is
     "make_hipPitchedPtr": "make_cudaPitchedPtr",
     "make_hipExtent": "make_cudaExtent",

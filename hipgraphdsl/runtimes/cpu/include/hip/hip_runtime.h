@@ -19,6 +19,7 @@ typedef struct hipGraphExec* hipGraphExec_t;
 typedef struct ihipModule_t* hipModule_t;
 typedef struct ihipModuleSymbol_t* hipFunction_t;
 typedef void* hipDeviceptr_t;
+typedef void* hipCtx_t;
 
 struct dim3 {
   uint32_t x, y, z;
@@ -136,7 +137,7 @@ union hipStreamBatchMemOpParams {
   uint64_t pad[6];
 };
 struct hipBatchMemOpNodeParams {
-  void* ctx;
+  hipCtx_t ctx;
   unsigned count;
   hipStreamBatchMemOpParams* paramArray;
   unsigned flags;
@@ -147,6 +148,7 @@ const char* hipGetErrorName(hipError_t error);
 const char* hipGetErrorString(hipError_t error);
 hipError_t hipSetDevice(int device);
 hipError_t hipDeviceSynchronize(void);
+hipError_t hipDevicePrimaryCtxRetain(hipCtx_t* context, int device);
 hipError_t hipMalloc(void** data, size_t bytes);
 hipError_t hipFree(void* data);
 hipError_t hipHostMalloc(void** data, size_t bytes, unsigned flags);
