@@ -46,6 +46,7 @@ from .nodes import CapturedNode, ChildGraphNode, ConditionalNode, HostNode, Node
 from .plan import Lanes
 from .runtimes import explain_auto, open_runtime
 from .runtimes.base import Runtime
+from .runtimes.cpu.program import build_program
 from .target import Target
 from .verify import verify
 from .workflow import Workflow

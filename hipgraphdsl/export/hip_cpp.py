@@ -14,14 +14,14 @@ import math
 import re
 import textwrap
 import unicodedata
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, Optional, Union
 
 import numpy as np
 
-from ..arrays import Access, AllocArray, Array, ArrayView, ExternalArray, HostArray, Parameter, UnboundValues
+from ..arrays import Access, AllocArray, Array, ArrayView, ExternalArray, Parameter, UnboundValues
 from ..backends.operations import BUILT_IN, copy_kernel_grid, repeated_bytes
 from ..errors import DeclarationError
 from ..kernels import ForeignModule, KernelParameter, Module, Symbol, check_argument
@@ -121,14 +121,18 @@ def quoted(text: str) -> str:
 
 
 _KEYWORDS: Final = frozenset(
-    """alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class compl concept
-    const consteval constexpr constinit const_cast continue co_await co_return co_yield decltype default delete do double
-    dynamic_cast else enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept
-    not not_eq nullptr operator or or_eq private protected public register reinterpret_cast requires return short signed sizeof
-    static static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename union
-    unsigned using virtual void volatile wchar_t while xor xor_eq linux unix errno stdin stdout stderr assert threadIdx blockIdx
-    blockDim gridDim warpSize half""".split()
+    re.findall(
+        r"\w+",
+        """alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class compl concept
+        const consteval constexpr constinit const_cast continue co_await co_return co_yield decltype default delete do double
+        dynamic_cast else enum explicit export extern false float for friend goto if inline int long mutable namespace new
+        noexcept not not_eq nullptr operator or or_eq private protected public register reinterpret_cast requires return short
+        signed sizeof static static_assert static_cast struct switch template this thread_local throw true try typedef typeid
+        typename union unsigned using virtual void volatile wchar_t while xor xor_eq linux unix errno stdin stdout stderr assert
+        threadIdx blockIdx blockDim gridDim warpSize half""",
+    )
 )
+"""Words that name nothing: C++'s own, and macros and variables that are always there."""
 
 
 class _Names:
@@ -141,7 +145,7 @@ class _Names:
         plain = unicodedata.normalize("NFKD", wish).encode("ascii", "ignore").decode()
         base = re.sub(r"_+", "_", re.sub(r"\W", "_", plain)).strip("_") or "it"
         if base[0].isdigit():
-            base = f"_{base}" if False else f"n{base}"
+            base = f"n{base}"
         if base in _KEYWORDS or (len(base) > 1 and base.isupper()):
             base += "_"
         found = base
@@ -201,6 +205,11 @@ def _floating(value: float, ctype: str) -> str:
     return text if re.search(r"[.e]", text) else f"{text}.0"
 
 
+def _is_plain(dtype: np.dtype[Any]) -> bool:
+    """Return whether C++ itself has such numbers."""
+    return dtype.kind in "biuf" and not is_bfloat16(dtype) and (dtype.kind, dtype.itemsize) != ("f", 2)
+
+
 def _literal(data: bytes, dtype: np.dtype[Any]) -> str:
     """Return one element, given by its bytes, as a C++ value of its type; `_is_exact` says whether it can be."""
     ctype = _ctype(dtype)
@@ -225,7 +234,7 @@ def _is_exact(values: np.ndarray[Any, Any]) -> bool:
         return True
     parts = values.reshape(-1).view(f"f{values.dtype.itemsize // (2 if values.dtype.kind == 'c' else 1)}")
     nans = parts[np.isnan(parts)]
-    return nans.tobytes() == np.full(nans.shape, np.nan, nans.dtype).tobytes()
+    return bool(nans.tobytes() == np.full(nans.shape, np.nan, nans.dtype).tobytes())
 
 
 # -- statements with holes -------------------------------------------------------------------------------------------------
@@ -481,7 +490,8 @@ class _Program:
             raise DeclarationError(f"a .hip program's backend is 'explicit' or 'capture' (got {backend!r})")
         self.workflow = workflow
         self.capture = backend == "capture"
-        self.plan = make_plan(workflow, Target.named(target), lanes=lanes, inline=self.capture)
+        self.target = Target.named(target)
+        self.lanes = lanes
         self.stem = re.sub(r"[^\w.-]", "_", stem or workflow.name, flags=re.ASCII)
         self.parts: set[str] = {"CHECK", "fail", "npy", "number"}
         self.kernels = _Kernels(workflow)
@@ -500,6 +510,11 @@ class _Program:
         self.outer: set[str] = set()
         """Functions, events and variables of the device: what the functions that build graphs mention."""
         self.scope = self._own(workflow, ())
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The steps, which the files beside the program do not need."""
+        return make_plan(self.workflow, self.target, lanes=self.lanes, inline=self.capture)
 
     # -- storage -----------------------------------------------------------------------------------------------------------
 
@@ -581,9 +596,9 @@ class _Program:
             value = node.bind.get(parameter.name)
             if parameter.name not in node.bind:
                 found = outer.below[(node.name,), parameter]
-                (inner.memory if parameter.shape else inner.values)[parameter] = found  # type: ignore[assignment]
+                (inner.memory if parameter.shape else inner.values)[parameter] = found
             elif parameter.shape:
-                inner.memory[parameter] = self._bound(value, outer)
+                inner.memory[parameter] = self._bound(node.bind[parameter.name], outer)
             elif isinstance(value, Parameter):
                 inner.values[parameter] = outer.values[value]
             else:
@@ -667,11 +682,12 @@ class _Program:
                 with np.errstate(all="ignore"):
                     made = first + index * step
                 whole = dtype.kind != "f" or (period < 2**24 if dtype.itemsize == 4 else period < 2**52)
-                exact = dtype.kind != "f" or (float(first).is_integer() and float(step).is_integer() and abs(float(line[-1])) < 2**24)
+                exact = dtype.kind != "f" or all(float(x).is_integer() and abs(float(x)) < 2**24 for x in (first, step, line[-1]))
                 if whole and exact and made.tobytes() == line.tobytes():
                     self.parts.add("set")
                     at = "i" if period == count else f"i % {period}"
-                    term = f"{ctype}({at})" if step == 1 else f"{ctype}({at}) * {self._scalar(np.array(step, dtype).tobytes(), dtype)}"
+                    factor = "" if step == 1 else f" * {self._scalar(np.array(step, dtype).tobytes(), dtype)}"
+                    term = f"{ctype}({at}){factor}"
                     start = "" if first == 0 and not np.signbit(first) else f"{element(0)} + "
                     return [f"set({name}, {count}, [](size_t i) {{ return {ctype}({start}{term}); }});"]
         if period <= _INLINE:
@@ -716,7 +732,8 @@ class _Program:
         for k in range(0, len(items), _PART):
             name = self._outer(f"part_{k // _PART + 1}", "of_graph")
             lines = [line for item in items[k : k + _PART] for line in item]
-            parts.append([f"static void {name}({given}) {{", *(f"  {x}" if x else "" for x in _without_double_blanks(lines)), "}", ""])
+            body_lines = (f"  {line}" if line else "" for line in _without_double_blanks(lines))
+            parts.append([f"static void {name}({given}) {{", *body_lines, "}", ""])
             calls.append(f"{name}({given.rpartition(' ')[2].lstrip('*')});")
         return [*head, *calls]
 
@@ -839,7 +856,7 @@ class _Program:
         before = [line for name in parts if name not in _AFTER_ARRAYS for line in (*texts[name].split("\n"), "")]
         after = [line for name in parts if name in _AFTER_ARRAYS for line in (*texts[name].split("\n"), "")]
         inner = "\n".join([*before, *declarations, *after, *functions, *build, *prepared, *run, *kernels])
-        shim = cuda_names(inner, "\n".join(kernels))
+        shim = cuda_names(inner, "\n".join(kernels), any(f.captured for f in self.functions.values()))
         lines = [
             *self._head(),
             *_includes(shim, "add_memory_ops" in self.parts, self.kernels.headers),
@@ -882,8 +899,10 @@ class _Program:
         how = "recorded from streams" if self.capture else "built node by node"
         extra = "".join(f" {option}" for option in self.kernels.flags)
         cuda = " -lcuda" if "add_memory_ops" in self.parts else ""
-        lines = [name, "", f"A HIP graph of {steps} node{'s' * (steps != 1)}, {how}, as a program of its own. Written by hipgraphdsl."]
-        lines += [
+        lines = [
+            name,
+            "",
+            f"A HIP graph of {steps} node{'s' * (steps != 1)}, {how}, as a program of its own. Written by hipgraphdsl.",
             "",
             f"  AMD GPUs     hipcc -std=c++17 -O2{extra} {stem}.hip -o {stem}",
             f"  NVIDIA GPUs  nvcc -std=c++17 -O2 -arch=native{extra} -x cu {stem}.hip -o {stem}{cuda}",
@@ -1020,7 +1039,8 @@ class _Program:
             tidy.append('for (hipEvent_t each : marks) CHECK(hipEventDestroy(each), "");')
         loads = [f"load(KERNEL({name}));" for name in self._launched_kernels(text)]
         body = [
-            *(["// A kernel that is launched for the first time is loaded, and a capture may forbid that.", *loads] if loads else []),
+            *(["// A kernel is loaded when it is first used, which a capture may forbid."] if loads else []),
+            *loads,
             f"hipStream_t stream[{count}];",
             'for (hipStream_t& each : stream) CHECK(hipStreamCreateWithFlags(&each, hipStreamNonBlocking), "");',
             'CHECK(hipStreamBeginCapture(stream[0], hipStreamCaptureModeThreadLocal), "");',
@@ -1112,7 +1132,7 @@ class _Program:
         chains = []
         required = []
         pointers = []
-        for (option, identifier, parameter), flag in zip(self.parameters, options):
+        for (_, identifier, parameter), flag in zip(self.parameters, options):
             if parameter.shape:
                 chosen = self.names.new(f"{identifier}_name")
                 default = getattr(parameter.default, "name", parameter.default)
@@ -1123,9 +1143,8 @@ class _Program:
                 if parameter.default is None:
                     required.append((flag, self.names.new(f"has_{identifier}")))
                     note = f", {required[-1][1]} = true"
-                chains.append(
-                    f"else if (option == {quoted(flag)}) {identifier} = number<{self._type(parameter.dtype)}>(option, text){note};"
-                )
+                taken = f"{identifier} = number<{self._type(parameter.dtype)}>(option, text){note};"
+                chains.append(f"else if (option == {quoted(flag)}) {taken}")
         body = [
             "int repeat = 1, warm_up = 0;",
             "bool quiet = false;",
@@ -1347,7 +1366,7 @@ class _Body:
 
     def _node(self, step: Step, scope: _Scope, name: str, head: list[_Piece], label: _Hole) -> list[_Piece]:
         """Return the call of an ``add_...`` function, without what takes its result."""
-        node, program = step.node, self.program
+        node = step.node
         match node:
             case KernelNode():
                 call: list[_Piece] = ["add_kernel(", *head, ", ", *self._launched(node, scope), ")"]
@@ -1388,7 +1407,8 @@ class _Body:
                 for k, op in enumerate(node.ops):
                     condition = -1 if op.op == "write" else ("geq", "eq", "and", "nor").index(op.condition)
                     pieces += [", "] if k else []
-                    pieces += ["memory_op(", *self._pointer(op.view, scope), f", {op.view.dtype.itemsize}, {op.value}ULL, {condition})"]
+                    word = f"{op.view.dtype.itemsize}, {op.value}ULL"
+                    pieces += ["memory_op(", *self._pointer(op.view, scope), f", {word}, {condition})"]
                 return [*pieces, "})"]
             case ChildGraphNode():
                 return ["add_child(", *head, ", ", self.called[step.index], ")"]
@@ -1423,7 +1443,7 @@ class _Body:
         return pieces
 
     def _issued(self, step: Step, scope: _Scope, name: str, stream: list[_Piece], label: _Hole) -> list[_Piece]:
-        node, program = step.node, self.program
+        node = step.node
         on: list[_Piece] = [*stream, ", ", label]
         end: list[_Piece] = [", ", *stream, "), ", label, ");"]
         match node:
@@ -1493,9 +1513,9 @@ class _Body:
         dtype = parameter.dtype
         assert dtype is not None
         ctype = _ctype(dtype)
-        plain = parameter.lanes == 1 and dtype.kind in "biuf" and not is_bfloat16(dtype) and not (dtype.kind == "f" and dtype.itemsize == 2)
-        if plain:
-            return [_Hole("value", value.item() if isinstance(value, np.generic) else value, _spelled(parameter, ctype), parameter.name)]
+        if parameter.lanes == 1 and _is_plain(dtype):
+            plain = value.item() if isinstance(value, np.generic) else value
+            return [_Hole("value", plain, _spelled(parameter, ctype), parameter.name)]
         where = f"node {scope.prefix + node.name!r}: kernel {node.kernel.name!r}"
         packed = check_argument(parameter, value, where)
         data = packed if isinstance(packed, bytes) else np.array(packed, dtype).tobytes()
@@ -1561,10 +1581,7 @@ class _Body:
             size = 0
         value = scope.values[node.value] if parameter else self.program._scalar(element, dtype)
         if size:
-            if parameter:
-                self.program.parts.add("bits")
-                word = f"bits({value})"
-            elif size == item and size > 1:
+            if parameter or (size == item and size > 1):
                 self.program.parts.add("bits")
                 word = f"bits({value})"
             else:
@@ -1719,7 +1736,7 @@ def _plain_value(value: Any) -> Optional[tuple[str, Optional[str]]]:
         return "double", None
     if type(value) is str:
         return "const char*", quoted(value)
-    if isinstance(value, np.generic) and value.dtype.kind in "iuf" and value.dtype.itemsize > (2 if value.dtype.kind == "f" else 0):
+    if isinstance(value, np.generic) and _is_plain(value.dtype):
         return _ctype(value.dtype), _literal(value.tobytes(), value.dtype)
     return None
 
@@ -1798,9 +1815,8 @@ class _Kernels:
             lines += source.replace("\r\n", "\n").strip("\n").split("\n")
             if self.spaces[module]:
                 lines.append(f"}}  // namespace {self.spaces[module]}")
-            macros = dict.fromkeys(name for name, _ in given)
-            macros.update(dict.fromkeys(re.findall(r"^[ \t]*#[ \t]*define[ \t]+([A-Za-z_]\w*)", source, re.MULTILINE)))
-            lines += [f"#undef {name}" for name in macros]
+            defined = re.findall(r"^[ \t]*#[ \t]*define[ \t]+([A-Za-z_]\w*)", source, re.MULTILINE)
+            lines += [f"#undef {name}" for name in dict.fromkeys([*(name for name, _ in given), *defined])]
             lines.append("")
         if self.built_in:
             lines += _built_in(self.built_in)
@@ -1983,10 +1999,7 @@ def _has_ring(plan: Plan) -> bool:
 
 def _is_option(parameter: Parameter) -> bool:
     """Return whether an option can say a value of it."""
-    dtype = parameter.dtype
-    return bool(parameter.shape) or (
-        dtype.kind in "biuf" and not is_bfloat16(dtype) and not (dtype.kind == "f" and dtype.itemsize == 2)
-    )
+    return bool(parameter.shape) or _is_plain(parameter.dtype)
 
 
 def _options(parameters: Sequence[tuple[str, str, Parameter]]) -> list[str]:

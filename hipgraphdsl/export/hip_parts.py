@@ -582,10 +582,8 @@ _NEEDS: Final[dict[str, tuple[str, ...]]] = {
     "add_memory_ops": ("memory_op", "Nodes"),
     "insert": ("captured_nodes", "Nodes"),
     "mark_by_node": ("captured_nodes",),
-    **{
-        name: ("Nodes",)
-        for name in ("add_copy", "add_memset", "add_alloc", "add_free", "add_empty", "add_record", "add_wait", "add_child")
-    },
+    **dict.fromkeys(("add_copy", "add_memset", "add_alloc", "add_free", "add_empty", "add_record", "add_wait"), ("Nodes",)),
+    "add_child": ("Nodes",),
 }
 
 FIXED_NAMES: Final[frozenset[str]] = frozenset(
@@ -676,10 +674,19 @@ _DEVICE: Final = {
 _WORD: Final = re.compile(r"\b(?:make_)?hip[A-Z]\w*")
 
 
-def cuda_names(program: str, kernels: str) -> list[str]:
-    """Return the lines that map HIP's names to CUDA's: those that a program and its kernels use, and no others."""
+_USERS: Final = (
+    "hipEventCreateWithFlags", "hipEventDisableTiming", "hipEventRecord", "hipEvent_t", "hipLaunchKernel", "hipMemcpyAsync",
+    "hipMemcpyDefault", "hipMemset2DAsync", "hipMemsetAsync", "hipStreamWaitEvent",
+)  # fmt: skip
+
+
+def cuda_names(program: str, kernels: str, captured: bool) -> list[str]:
+    """Return the lines that map HIP's names to CUDA's: those that a program and its kernels use, and no others.
+
+    Where functions of the user put work on a stream, also what they will need.
+    """
     code = re.sub(r"//[^\n]*|\"(?:\\.|[^\"\\\n])*\"", "", program)
-    words = sorted(set(_WORD.findall(code)))
+    words = sorted({*_WORD.findall(code), *(_USERS if captured else ())})
     lines = []
     for word in words:
         cuda = _SPECIAL.get(word, f"cuda{word[3:]}")
