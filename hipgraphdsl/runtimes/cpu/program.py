@@ -61,7 +61,7 @@ def build_program(source: Path, output: Path, options: Sequence[str] = ()) -> No
     runtime = runtime_library()
     with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.resolve().parent) as folder:
         beside = Path(folder) / output.name
-        command = [*compiler.command, *flags, "-x", "c++", str(source), "-x", "none", str(runtime), "-lpthread", "-o", str(beside)]
+        command = [*compiler.command, *flags, "-x", "c++", str(source), "-x", "none", str(runtime), "-o", str(beside)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
         if done.returncode:
             raise DeclarationError(f"program {str(source)!r} does not compile with {compiler.command[0]}:\n{done.stderr.strip()}")
