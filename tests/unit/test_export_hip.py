@@ -21,7 +21,7 @@ from specimens import module, report
 import hipgraphdsl as hg
 from hipgraphdsl.cli import main
 from hipgraphdsl.errors import DeclarationError
-from hipgraphdsl.export import hip_cpp, render
+from hipgraphdsl.export import hip_text, render
 from hipgraphdsl.nodes import UnboundCallback
 from hipgraphdsl.runtimes.cpu.compiler import find_compiler
 from hipgraphdsl.runtimes.cpu.program import build_program
@@ -152,7 +152,7 @@ def test_names_cannot_become_code(tmp_path: Path, backend: str) -> None:
 
 @given(st.text())
 def test_comment_is_never_left(text: str) -> None:
-    for line in hip_cpp.comment(text):
+    for line in hip_text.comment(text):
         assert line.startswith("//")
         assert line.isprintable()
         assert not line.endswith(("\\", "??/"))
@@ -160,7 +160,7 @@ def test_comment_is_never_left(text: str) -> None:
 
 @given(st.text())
 def test_quoted_text_is_one_literal(text: str) -> None:
-    literal = hip_cpp.quoted(text)
+    literal = hip_text.quoted(text)
     assert re.fullmatch(r'"(?:[^"\\\n?]|\\.)*"', literal)
     assert literal.isprintable()
 
@@ -180,7 +180,7 @@ def test_python_source_that_ends_in_a_backslash_stays_a_comment() -> None:
 
 @given(st.lists(st.integers(0, 50), min_size=2, max_size=40), st.integers(0, 9))
 def test_term_takes_the_values_that_it_stands_for(values: list[int], first: int) -> None:
-    term = hip_cpp._term(values, first)
+    term = hip_text._term(values, first)
     if term is not None:
         assert [eval(term, {"n": first + k}) for k in range(len(values))] == values
 
@@ -188,14 +188,14 @@ def test_term_takes_the_values_that_it_stands_for(values: list[int], first: int)
 @given(st.integers(1, 9), st.integers(0, 99), st.integers(2, 9), st.integers(0, 8), st.integers(0, 20))
 def test_cycle_is_found_wherever_it_begins(step: int, low: int, period: int, shift: int, first: int) -> None:
     values = [low + step * ((k + shift) % period) for k in range(3 * period)]
-    term = hip_cpp._term(values, first)
+    term = hip_text._term(values, first)
     assert term is not None
     assert [eval(term, {"n": first + k}) for k in range(len(values))] == values
 
 
 @given(st.floats(width=32, allow_nan=False))
 def test_float_literal_is_exact(value: float) -> None:
-    literal = hip_cpp._floating(value, "float")
+    literal = hip_text._floating(value, "float")
     plain = literal.replace("float(INFINITY)", "inf").rstrip("f" if "INF" not in literal else "")
     assert np.float32(plain).tobytes() == np.float32(value).tobytes()
 
