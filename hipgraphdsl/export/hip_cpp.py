@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import re
+import shlex
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -525,8 +526,9 @@ class Program:
     def _head(self) -> list[str]:
         name, stem, steps = self.workflow.name, self.stem, len(self.plan.steps)
         how = "recorded from streams" if self.capture else "built node by node"
-        extra = "".join(f" {option}" for option in self.kernels.flags)
+        extra = "".join(f" {shlex.quote(option)}" for option in self.kernels.flags)
         cuda = " -lcuda" if "add_memory_ops" in self.parts else ""
+        own = "".join(f" --cxx-option={shlex.quote(option)}" for option in self.kernels.flags)
         lines = [
             name,
             "",
@@ -534,7 +536,7 @@ class Program:
             "",
             f"  AMD GPUs     hipcc -std=c++17 -O2{extra} {stem}.hip -o {stem}",
             f"  NVIDIA GPUs  nvcc -std=c++17 -O2 -arch=native{extra} -x cu {stem}.hip -o {stem}{cuda}",
-            f"  any CPU      hipgraphdsl build {stem}.hip -o {stem}",
+            f"  any CPU      hipgraphdsl build {stem}.hip -o {stem}{own}",
             "",
             f"./{stem} --help says which options it takes; --repeat 100 measures it.",
         ]

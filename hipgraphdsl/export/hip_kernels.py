@@ -80,10 +80,10 @@ class Kernels:
             for option in module.options:
                 if option.startswith("-D"):
                     name, _, value = " ".join(option[2:].split()).partition("=")
-                    if re.fullmatch(r"[A-Za-z_]\w*", name):
-                        given.append((name, value or "1"))
+                    if found := re.fullmatch(r"([A-Za-z_]\w*)(\([\w, .]*\))?", name):
+                        given.append((found[1], f"{found[2] or ''} {value or '1'}"))
             lines += comment(f"Module {module.name}") if several else []
-            lines += [f"#define {name} {value}" for name, value in given]
+            lines += [f"#define {name}{value}" for name, value in given]
             if self.spaces[module]:
                 source = _without_c_names(source)
                 lines.append(f"namespace {self.spaces[module]} {{")

@@ -69,19 +69,21 @@ def builder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     made.pool.shutdown(cancel_futures=True)
 
 
+@pytest.mark.parametrize("runtime", ["nvidia"])
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", MAKERS)
-def test_program_on_the_gpu_leaves_the_bytes_of_the_python_run(builder: Builder, name: str, backend: str) -> None:
+def test_program_on_the_gpu_leaves_the_bytes_of_the_python_run(builder: Builder, name: str, backend: str, runtime: str) -> None:
     future = builder.start(name, backend)
-    expected = hip_programs.outputs(MAKERS[name](), "nvidia", backend)
+    expected = hip_programs.outputs(MAKERS[name](), runtime, backend)
     hip_programs.run(MAKERS[name](), future.result(timeout=280), expected)
 
 
+@pytest.mark.parametrize("runtime", ["nvidia"])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_program_of_all_640_steps_can_be_launched_again(tmp_path: Path, backend: str) -> None:
+def test_program_of_all_640_steps_can_be_launched_again(tmp_path: Path, backend: str, runtime: str) -> None:
     written = hip_programs.of_example("04_wave2d", steps=640, side=64)
     path = hip_programs.export(written, tmp_path, backend)
     executable = Builder._compile(path)
     done = subprocess.run([executable, "--repeat", "5", "--warm-up", "2"], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.startswith("5 launches, us: submit ")
-    hip_programs.run(written, executable, hip_programs.outputs(written, "nvidia", backend))
+    hip_programs.run(written, executable, hip_programs.outputs(written, runtime, backend))

@@ -32,7 +32,7 @@ def build_program(source: Path, output: Path, options: Sequence[str] = ()) -> No
     output : path
         The executable. It uses the CPU runtime and the kernels from the cache directory.
     options : sequence of str
-        Options for the C++ compiler, beside ``-std=c++17 -O2``.
+        Options for the C++ compiler, beside ``-std=c++17 -O2``, for the program and its kernels.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def build_program(source: Path, output: Path, options: Sequence[str] = ()) -> No
     compiler = find_compiler()
     flags = ["-std=c++17", "-O2", "-DHIP_CPU", f"-I{Path(__file__).parent / 'include'}", *options]
     if names["KERNEL"] or names["SYMBOL"]:
-        made = compile_kernels(kernels, list(names["KERNEL"]), list(names["SYMBOL"]), name=source.name)
+        made = compile_kernels(kernels, list(names["KERNEL"]), list(names["SYMBOL"]), options, name=source.name)
         library = made.image.removeprefix(IMAGE_PREFIX).rstrip(b"\0").decode()
         quoted = library.replace("\\", "\\\\").replace('"', '\\"')
         flags.append(f'-DHIP_CPU_KERNELS="{quoted}"')
