@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, SupportsIndex, Union
+from typing import Any, Literal, Optional, SupportsIndex, Union
 
 import numpy as np
 
@@ -29,6 +29,8 @@ __all__ = [
     "Region",
     "UnboundValues",
     "Viewable",
+    "as_device",
+    "as_devices",
     "as_dtype",
     "as_shape",
     "as_view",
@@ -42,6 +44,40 @@ Selector = Union[int, slice]
 Selection = tuple[Selector, ...]
 
 _MAX_DIMS = 32
+_MAX_DEVICES = 2**16
+
+
+def as_device(device: Any, what: str) -> Optional[int]:
+    """Return the number of a device as an int; None stays None, the device that a graph is compiled for.
+
+    Raises
+    ------
+    DeclarationError
+        If it is no number of a device.
+    """
+    if device is None:
+        return None
+    if isinstance(device, (bool, np.bool_)) or not isinstance(device, SupportsIndex):
+        raise DeclarationError(f"{what}: device is the number of a device, or None for that of compile (got {device!r})")
+    number = device.__index__()
+    if not 0 <= number < _MAX_DEVICES:
+        raise DeclarationError(f"{what}: device is the number of a device, from 0 (got {number})")
+    return number
+
+
+def as_devices(devices: Any, what: str) -> tuple[int, ...]:
+    """Return numbers of devices in their order, without repeats.
+
+    Raises
+    ------
+    DeclarationError
+        If it is no list of devices.
+    """
+    given = tuple(devices) if isinstance(devices, (tuple, list, set, frozenset, range)) else (devices,)
+    numbers = [as_device(device, what) for device in given]
+    if None in numbers:
+        raise DeclarationError(f"{what}: access lists the numbers of devices (got {devices!r})")
+    return tuple(sorted({number for number in numbers if number is not None}))
 
 
 def as_dtype(dtype: Any) -> np.dtype[Any]:
@@ -297,14 +333,17 @@ class Array(_Sliceable):
         Unique among the arrays of its graph.
     shape : tuple of int
     dtype : numpy.dtype
-    device : int
-        The device that owns the memory.
+    device : int or None
+        The device that owns the memory; None is the device that the graph is compiled for.
+    access : tuple of int
+        Other devices that may reach the memory from their kernels (peer access).
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    device: int = field(default=0, kw_only=True)
+    device: Optional[int] = field(default=None, kw_only=True)
+    access: tuple[int, ...] = field(default=(), kw_only=True)
 
     kind = "array"
     on_host = False
@@ -431,7 +470,7 @@ class ExternalArray(Array):
         return self.pointer
 
     @staticmethod
-    def wrap(name: str, obj: Any, *, device: int = 0) -> ExternalArray:
+    def wrap(name: str, obj: Any, *, device: Optional[int] = None, access: tuple[int, ...] = ()) -> ExternalArray:
         """Wrap `__cuda_array_interface__`, DLPack or the buffer protocol, without a copy.
 
         Raises
@@ -450,6 +489,7 @@ class ExternalArray(Array):
                 as_shape(shape),
                 dtype,
                 device=device,
+                access=access,
                 obj=obj,
                 pointer=int(pointer),
                 location="device",
@@ -521,7 +561,7 @@ class Parameter(_Sliceable):
     shape: tuple[int, ...] = ()
 
     kind = "parameter"
-    device = 0
+    device = None
     on_device = True
 
     @property

@@ -675,6 +675,7 @@ def _runtime_facts(runtime: Runtime) -> dict[str, Any]:
     facts.update(
         (key, value) for key, value in runtime.describe().items() if key not in ("runtime", "target", "defects")
     )
+    facts["devices"] = [f"{n}: {runtime.get_device_name(n)}" for n in range(runtime.get_device_count())]
     facts["limits"] = (
         f"{target.max_threads} threads a block, {human_bytes(target.max_shared_bytes)} shared memory, warp size"
         f" {target.warp_size}"

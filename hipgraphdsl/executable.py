@@ -9,13 +9,13 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NoReturn, Optional, SupportsIndex, Union
 
 import numpy as np
 
-from .arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, Parameter, UnboundValues
+from .arrays import AllocArray, Array, ArrayView, DeviceArray, ExternalArray, HostArray, Parameter, UnboundValues
 from .backends import Program, Scope, SharedHandles, backend_named
 from .backends.callbacks import CapturedArray, HostCalls, captured_call, memory_view
 from .backends.compiled import CompiledPath
@@ -26,11 +26,12 @@ from .checks import check_workflow
 from .errors import DeclarationError, HipError, HipGraphError, UpdateError, WaitTimeout
 from .graph_memory import GraphMemory
 from .kernels import Kernel, Module, Symbol
-from .nodes import ChildGraphNode, ConditionalNode, Event, KernelNode, Node, element_bytes
+from .nodes import AllocNode, ChildGraphNode, ConditionalNode, Event, KernelNode, Node, element_bytes
+from .placement import Memory, bound_root, device_of, memories, runs_code
 from .plan import Lanes, Plan, Step, make_plan, suits_copy_kernel
 from .runtimes.base import MemcpyKind, Runtime
 from .temporaries import alloc_roots
-from .timeline import Span, Timeline, engine_of
+from .timeline import Span, Timeline, engine_of, engine_on
 from .update import HasWorkflow, explain_update
 from .workflow import Workflow
 
@@ -81,6 +82,7 @@ class _Memory:
     pointer: int
     release: Optional[Callable[[int], None]] = None
     keep: Any = None
+    device: int = 0
 
 
 class _Slow:
@@ -104,27 +106,26 @@ class _Slow:
 class _Changing:
     """The section in which one thread changes or launches an Executable the long way."""
 
+    __slots__ = ("_executable",)
+
     def __init__(self, executable: Executable) -> None:
-        self._executable = weakref.ref(executable)
-        self._depth = 0
+        self._executable = executable
 
     def __enter__(self) -> None:
-        executable = self._executable()
-        assert executable is not None
+        executable = self._executable
         executable._lock.acquire()
-        self._depth += 1
-        if self._depth == 1 and executable._compiled is not None:
+        executable._depth += 1
+        if executable._depth == 1 and executable._compiled is not None:
             executable._compiled.pause()
             executable._take_back()
 
     def __exit__(self, *_: object) -> None:
-        executable = self._executable()
-        assert executable is not None
+        executable = self._executable
         try:
-            if self._depth == 1:
+            if executable._depth == 1:
                 executable._offer_compiled()
         finally:
-            self._depth -= 1
+            executable._depth -= 1
             executable._lock.release()
 
 
@@ -207,21 +208,22 @@ class Executable:
         self._program: Optional[Program] = None
         self._disabled: set[int] = set()
         self._steps: list[Step] = list(plan.steps)
-        self._block: Optional[_Memory] = None
-        """Where arrays of alloc nodes lie that share memory."""
+        self._blocks: dict[int, _Memory] = {}
+        """Where arrays of alloc nodes lie that share memory, by device."""
         self._since_instantiation = 0
         self._several_devices = runtime.get_device_count() > 1
         """Whether the thread's current device may be another one."""
         self._stream = 0
         self._stats = Stats(len(plan.steps), plan.edges, len(plan.lanes))
-        self._shared = SharedHandles(runtime)
+        self._shared = SharedHandles(runtime, device, plan.devices, _peers(workflow, device, plan.devices))
         self._hosts = HostCalls(runtime)
         self._shared.register_host = self._hosts.register
         self._shared.register_captured = captured_call
         self._shared.host_failed = self._hosts.has_failed
         self._attention = True
         self._launch: Callable[[int], None] = self._not_built
-        self._changing = _Changing(self)
+        self._depth = 0
+        """How often the thread that changes it has entered that section."""
         compiled = CompiledPath(runtime, _Slow(self))
         self._compiled = compiled if compiled.launcher is not None else None
 
@@ -237,12 +239,14 @@ class Executable:
         # A graph never runs beside itself, but what is issued on streams may: each launch then needs memory of its own.
         pack = pack and backend != "streams"
         options: dict[str, Any] = {"lanes": lanes, "join": join, "inline": inline, "pack": pack}
-        plan = make_plan(workflow, runtime.target, **options)
+        plan = make_plan(workflow, runtime.target, **options, device=device)
         planned = time.perf_counter()
         executable = Executable(workflow, plan, runtime, backend, device, options)
         executable._closed = False
         try:
-            executable._open()
+            with executable._there():
+                runtime.set_device(device)
+                executable._open()
         except BaseException:
             with suppress(HipError):  # what went wrong first says more
                 executable.close()
@@ -251,10 +255,27 @@ class Executable:
         _living.add(executable)
         return executable
 
+    @property
+    def _changing(self) -> _Changing:
+        # Made anew each time: kept, it would hold the Executable in a cycle, or nothing when that is collected.
+        return _Changing(self)
+
     # -- building ------------------------------------------------------------------------------------------------------
 
+    def _there(self, device: Optional[int] = None) -> AbstractContextManager[None]:
+        """Make a device (by default the Executable's) the thread's current one for a while, where there are several."""
+        if self._several_devices:
+            return self.runtime.using_device(self.device if device is None else device)
+        return nullcontext()
+
+    def _returning(self, device: Optional[int] = None) -> AbstractContextManager[None]:
+        """Do the same for what returns handles, which it does even where the device cannot be made current."""
+        if self._several_devices:
+            return self.runtime.returning_on(self.device if device is None else device)
+        return nullcontext()
+
     def _open(self) -> None:
-        self.runtime.set_device(self.device)
+        self._require_devices()
         self._stream = self.runtime.stream_create()
         self._shared.load(_modules(self.workflow))
         self._scope = self._make_scope(self.workflow, "", None, {})
@@ -262,6 +283,36 @@ class Executable:
             self._note_users(step)
         if not self._missing:
             self._rebuild()
+
+    def _require_devices(self) -> None:
+        """Refuse devices that are not there, and let devices reach each other's memory where nodes need it."""
+        runtime, count = self.runtime, self.runtime.get_device_count()
+        missing = [device for device in self.plan.devices if device >= count]
+        if missing:
+            raise DeclarationError(
+                f"graph {self.workflow.name!r} uses device {missing[0]}; runtime {runtime.name!r} has"
+                f" {count} device{'s' * (count != 1)}, from 0" + _more_devices(runtime)
+            )
+        granted: dict[int, list[int]] = {}
+        pools = _alloc_devices(self.workflow, self.device) if self._shared.peers else set()
+        for owner, others in self._shared.peers.items():
+            for device in others:
+                if runtime.device_can_access_peer(device, owner):
+                    with runtime.using_device(device):
+                        runtime.device_enable_peer_access(owner)
+                    granted.setdefault(owner, []).append(device)
+                    continue
+                found = _code_that_reaches(self.workflow, device, owner, self.device)
+                if found is not None:
+                    name, array = found
+                    raise DeclarationError(
+                        f"node {name!r} on device {device} reaches {array!r} on device {owner}, and between these two devices"
+                        " there is no peer access; copy what it needs to its own device by memcpy, which works between all",
+                        node=name, array=array,
+                    )
+            if owner in pools and owner in granted:
+                runtime.mem_pool_set_access(owner, granted[owner])
+        self._shared.peers = granted
 
     def _make_scope(
         self, workflow: Workflow, prefix: str, parent: Optional[Scope], bind: Mapping[str, Any]
@@ -271,9 +322,7 @@ class Executable:
             if name in bind:
                 scope.bound_from[array] = bind[name]
             elif not isinstance(array, AllocArray):
-                memory = self._allocate(prefix + name, array, prefix)
-                self._memory[prefix + name] = memory
-                scope.addresses[array] = memory.pointer
+                scope.addresses[array] = self._allocate(prefix + name, array, prefix)
         for name, parameter in workflow.parameters.items():
             if name in bind:
                 scope.bound_from[parameter] = bind[name]
@@ -297,7 +346,15 @@ class Executable:
                 scope.children[node.name] = self._make_scope(node.workflow, f"{prefix}{node.name}/", scope, node.bind)
         return scope
 
-    def _allocate(self, name: str, array: Array, prefix: str) -> _Memory:
+    def _allocate(self, name: str, array: Array, prefix: str) -> int:
+        """Make the memory of an array on its device and return its address."""
+        device = self.device if array.device is None else array.device
+        with nullcontext() if device == self.device else self.runtime.using_device(device):
+            memory = self._memory[name] = self._allocate_here(name, array, prefix)
+            memory.device = device
+        return memory.pointer
+
+    def _allocate_here(self, name: str, array: Array, prefix: str) -> _Memory:
         runtime = self.runtime
         match array:
             case DeviceArray():
@@ -362,23 +419,28 @@ class Executable:
 
     def _rebuild(self) -> None:
         """Build and instantiate from the current steps, and only then return what was there before."""
+        with self._there():
+            self.runtime.set_device(self.device)  # the thread may be new to the runtime
+            self._rebuild_here()
+
+    def _rebuild_here(self) -> None:
         started = time.perf_counter()
-        self.runtime.set_device(self.device)  # the thread may be another than the one that compiled
         if self._program is not None:
             self._wait(None)
         changed = any(a is not b for a, b in zip(self._steps, self.plan.steps))
         plan = replace(self.plan, steps=tuple(self._steps)) if changed else self.plan
         allocates = plan.has_allocs or plan.packing is not None
         made = [(scope, dict(scope.addresses)) for scope in self._scopes()] if allocates else []
-        block = self._block_for(plan)
+        blocks = self._blocks_for(plan)
         try:
-            self._place_packed(plan, block)
+            self._place_packed(plan, blocks)
             program = self._build(plan, self._scope, self.runtime, frozenset(self._disabled))
         except BaseException:
             for scope, addresses in made:  # where the program that stays has its memory
                 scope.addresses = addresses
-            if block is not None and block is not self._block:
-                self.runtime.free(block.pointer)
+            for device, block in blocks.items():
+                if block is not self._blocks.get(device):
+                    self._free_block(block)
             raise
         before, self._program = self._program, program
         self.plan = plan
@@ -391,32 +453,49 @@ class Executable:
         self._bind_compiled()
         if before is not None:
             before.close()
-        self._place_packed(plan, block)  # the program before has put back what it had found
-        old, self._block = self._block, block
-        if old is not block:
-            self.stats.device_bytes += (block.array.nbytes if block else 0) - (old.array.nbytes if old else 0)
-            if old is not None:
-                self.runtime.free(old.pointer)
+        self._place_packed(plan, blocks)  # the program before has put back what it had found
+        old, self._blocks = self._blocks, blocks
+        for device in {*old, *blocks}:
+            before_it, now = old.get(device), blocks.get(device)
+            if before_it is not now:
+                self.stats.device_bytes += (now.array.nbytes if now else 0) - (before_it.array.nbytes if before_it else 0)
+                if before_it is not None:
+                    self._free_block(before_it)
 
-    def _block_for(self, plan: Plan) -> Optional[_Memory]:
-        """Return the block that the packed arrays of a plan lie in: the one that is there, if it is large enough."""
+    def _blocks_for(self, plan: Plan) -> dict[int, _Memory]:
+        """Return the blocks that the packed arrays of a plan lie in: those that are there, if they are large enough."""
+        found: dict[int, _Memory] = {}
         if plan.packing is None:
-            return None
-        if self._block is not None and self._block.array.nbytes >= plan.packing.nbytes:
-            return self._block
-        self.runtime.set_device(self.device)
-        array = DeviceArray("packed", (plan.packing.nbytes,), np.dtype("u1"))
-        return _Memory(array, self.runtime.malloc(array.nbytes))
+            return found
+        try:
+            for device, nbytes in plan.packing.blocks:
+                known = self._blocks.get(device)
+                if known is not None and known.array.nbytes >= nbytes:
+                    found[device] = known
+                    continue
+                array = DeviceArray("packed", (nbytes,), np.dtype("u1"), device=device)
+                with self._there(device):
+                    found[device] = _Memory(array, self.runtime.malloc(nbytes), device=device)
+        except BaseException:
+            for device, block in found.items():
+                if block is not self._blocks.get(device):
+                    self._free_block(block)
+            raise
+        return found
 
-    def _place_packed(self, plan: Plan, block: Optional[_Memory]) -> None:
+    def _free_block(self, block: _Memory) -> None:
+        with self._returning(block.device):
+            self.runtime.free(block.pointer)
+
+    def _place_packed(self, plan: Plan, blocks: Mapping[int, _Memory]) -> None:
         """Say where the packed arrays of a plan lie."""
-        if plan.packing is None or block is None:
+        if plan.packing is None:
             return
         for packed in plan.packing.arrays:
             scope = self._scope
             for child in packed.path:
                 scope = scope.children[child.name]
-            scope.addresses[packed.array] = block.pointer + packed.offset
+            scope.addresses[packed.array] = blocks[packed.device].pointer + packed.offset
 
     def _bind_compiled(self) -> None:
         """Let the compiled call path, where there is one, stand for `launch`."""
@@ -425,7 +504,7 @@ class Executable:
             return
         compiled.bind(self._program, self._stream)
         if compiled.bound:
-            self.__dict__["launch"] = compiled.launcher
+            self.__dict__["launch"] = compiled.launcher.launch
         else:
             self.__dict__.pop("launch", None)
 
@@ -468,10 +547,10 @@ class Executable:
         compiled.launcher.ready = True
 
     def _launch_there(self, stream: int) -> None:
-        """Issue on the device's streams, for which it must be the thread's current device."""
+        """Issue on the devices' streams, for each of which its device must be the thread's current one."""
         assert self._program is not None
-        self.runtime.set_device(self.device)
-        self._program.launch(stream)
+        with self.runtime.using_device(self.device):
+            self._program.launch(stream)
 
     def _not_built(self, stream: int) -> None:
         raise AssertionError("launched before it was built")
@@ -619,7 +698,8 @@ class Executable:
         if array.on_host:
             return memory_view(memory.pointer, array.nbytes, array.shape, array.dtype).copy()
         values = np.empty(array.shape, array.dtype)
-        self.runtime.memcpy(values.ctypes.data, memory.pointer, array.nbytes, MemcpyKind.DEVICE_TO_HOST)
+        with self._there(memory.device):
+            self.runtime.memcpy(values.ctypes.data, memory.pointer, array.nbytes, MemcpyKind.DEVICE_TO_HOST)
         return values
 
     def write(self, name: str, values: Any) -> None:
@@ -644,7 +724,8 @@ class Executable:
         if array.on_host:
             memory_view(memory.pointer, array.nbytes, array.shape, array.dtype)[...] = source
         else:
-            self.runtime.memcpy(memory.pointer, source.ctypes.data, array.nbytes, MemcpyKind.HOST_TO_DEVICE)
+            with self._there(memory.device):
+                self.runtime.memcpy(memory.pointer, source.ctypes.data, array.nbytes, MemcpyKind.HOST_TO_DEVICE)
 
     def array(self, name: str) -> CapturedArray:
         """Return an array's memory itself, for other libraries: `ptr`, ``__cuda_array_interface__``, ``__dlpack__``, no copy.
@@ -664,11 +745,13 @@ class Executable:
         """Return what the addresses and handles of this Executable stand for; `Graph.from_handle` asks it."""
         self._require_open("known")
         found = Known(functions=self._shared.kernels(), events=self._shared.events(), calls=self._hosts.names())
+        several = len(self.plan.devices) > 1
         for name, memory in self._memory.items():
             array = memory.array
             location: Literal["host", "device"] = "host" if array.on_host else "device"
             found.arrays[name] = ExternalArray(
-                name, array.shape, array.dtype, device=array.device, obj=self, pointer=memory.pointer, location=location,
+                name, array.shape, array.dtype, device=memory.device if several else array.device, obj=self,
+                pointer=memory.pointer, location=location,
                 writeable=getattr(array, "writeable", True), lock=False,
             )
         for scope in self._scopes():
@@ -754,6 +837,12 @@ class Executable:
             array = value if isinstance(value, ExternalArray) else ExternalArray.wrap(name, value)
             pointer = bind_external(array, "")
         _require_alike(name, parameter, array)
+        if not array.on_host and array.device not in (None, self.device) and self.device not in array.access:
+            raise DeclarationError(
+                f"parameter {name!r} stands for memory of device {self.device}; array {array.name!r} is on device {array.device},"
+                f" without access=[{self.device}]",
+                array=name,
+            )
         if isinstance(array, ExternalArray):
             kept = self._kept.setdefault(name, {})
             if pointer not in kept:
@@ -811,10 +900,9 @@ class Executable:
         if self._since_instantiation >= UPDATES_BEFORE_AFRESH and "update_leaks" in self.runtime.target.quirks:
             return False
         self._let_host_calls_finish(operation)
-        if self._several_devices and "update_device" in self.runtime.target.quirks:
-            self.runtime.set_device(self.device)
-        if not self._program.change(index, operation):
-            return False
+        with self._there() if self._several_devices else nullcontext():
+            if not self._program.change(index, operation):
+                return False
         self._withdraw()
         self.stats.updates += 1
         self._since_instantiation += 1
@@ -845,7 +933,7 @@ class Executable:
             self._require_open("set")
             name = node if isinstance(node, str) else node.name
             indices = self._step_indices(name, "set")
-            for field in ("name", "after", "workflow"):
+            for field in ("name", "after", "workflow", "device"):
                 if field in fields:
                     raise UpdateError(f"node {name!r}: {field} is fixed when the graph is compiled", node=name, field=field)
             known = _node_at(self.workflow, name)
@@ -860,12 +948,14 @@ class Executable:
                         f" {', '.join(map(repr, known.bind)) or 'none'}",
                         node=name, field="bind",
                     )
+                self._require_same_devices({}, [child])
                 if child.accesses != known.accesses:
                     self._require_ordered(child, "bind")
                 self._replace_steps({}, [child])
                 return
             step = self._steps[indices[0]]
             new = step.node.changed(**fields)
+            self._require_same_devices({step.index: step._replace(node=new)}, [])
             if new.accesses != step.node.accesses:
                 if step.path:
                     raise UpdateError(
@@ -887,7 +977,7 @@ class Executable:
                 )
         nodes = list(workflow.nodes)
         nodes[workflow.index[name]] = new
-        report = check_workflow(replace(workflow, nodes=tuple(nodes), infer=False))
+        report = check_workflow(replace(workflow, nodes=tuple(nodes), infer=False), device=self.device)
         faults = [d for d in report.errors if any(f"{known}/".startswith(f"{name}/") for known in d.nodes)]
         if faults:
             raise UpdateError(
@@ -898,6 +988,7 @@ class Executable:
 
     def _replace_steps(self, changes: Mapping[int, Step], children: Sequence[ChildGraphNode] = ()) -> None:
         """Put other steps in place and bind children otherwise, or leave everything as it was."""
+        self._require_same_devices(changes, children)
         steps, workflow, users = list(self._steps), self.workflow, self._users
         scopes = [(self._scope.children[child.name], child) for child in children]
         bound = [scope.bound_from for scope, _ in scopes]
@@ -941,6 +1032,28 @@ class Executable:
             if begun:
                 self._rebuild()
             raise
+
+    def _require_same_devices(self, changes: Mapping[int, Step], children: Sequence[ChildGraphNode]) -> None:
+        """Refuse nodes that would run on another device than before, where lanes and functions are others."""
+        if len(self.plan.devices) == 1:
+            return
+        moved = []
+        for i, step in changes.items():
+            scope = self._scope_of(step)
+            moved.append((step.name, "", scope.device_of(self._steps[i].node), scope.device_of(step.node)))
+        for child in children:
+            known = self._scope.children[child.name].bound_from
+            outer = {root.name: view for root, view in known.items()}
+            for inner, view in child.bind.items():
+                if isinstance(view, ArrayView):
+                    moved.append((child.name, f" for {inner!r}", self._scope.owner(outer[inner]), self._scope.owner(view)))
+        for name, what, before, after in moved:
+            if before != after:
+                raise UpdateError(
+                    f"node {name!r}: what it is given{what} would move it from device {before} to device {after}; the device of a"
+                    " node is fixed when the graph is compiled",
+                    node=name,
+                )
 
     def _packs_otherwise(self, before: list[Step], changes: Mapping[int, Step], children: Sequence[ChildGraphNode]) -> bool:
         """Return whether other steps than before use arrays of alloc nodes, which may share memory by their uses."""
@@ -1055,7 +1168,7 @@ class Executable:
             raise
         instantiations, launches, updates = self.stats.instantiations, self.stats.launches, self.stats.updates
         self.close()
-        own = {name: self.__dict__[name] for name in ("_lock", "_changing", "_compiled")}
+        own = {name: self.__dict__[name] for name in ("_lock", "_depth", "_compiled")}
         _living.discard(other)
         self.__dict__.update(other.__dict__)
         self.__dict__.update(own)
@@ -1121,55 +1234,69 @@ class Executable:
         """Launch an instrumented copy once and return when each node ran.
 
         The plan is issued on one stream per lane with an event before and after each node, so that it works on every runtime
-        and each span bears its node's name; the events cost some time themselves. Times are in microseconds.
+        and each span bears its node's name; the events cost some time themselves. Times are in microseconds; those of different
+        devices are aligned to a few microseconds.
         """
         with self._changing:
             self._require_open("profile")
             self._prepare(params)
             self.synchronize()
-            runtime = self.runtime
-            runtime.set_device(self.device)
-            plan = make_plan(self.workflow, runtime.target, **{**self._options, "inline": True, "pack": False})
-            by_name = {step.name: i for i, step in enumerate(self._steps)}
-            disabled = frozenset(step.index for step in plan.steps if by_name.get(step.name) in self._disabled)
+            with self._there():
+                self.runtime.set_device(self.device)
+                return self._profile()
+
+    def _profile(self) -> Timeline:
+        runtime = self.runtime
+        plan = make_plan(self.workflow, runtime.target, **{**self._options, "inline": True, "pack": False}, device=self.device)
+        by_name = {step.name: i for i, step in enumerate(self._steps)}
+        disabled = frozenset(step.index for step in plan.steps if by_name.get(step.name) in self._disabled)
+        with ExitStack() as returned:
             program = EagerProgram.of(plan, self._scope, runtime, disabled)
-            lanes = LaneStreams(plan, runtime)
+            returned.callback(program.close)
             events: list[int] = []
+            returned.callback(_destroy_all, runtime.event_destroy, events)
+            lanes = LaneStreams(plan, runtime)
+            returned.callback(lanes.close)
+            # Times are asked of two events of one device, so each device has a zero of its own; all are idle now.
+            streams = {self.device: self._stream}
+            zeros: dict[int, int] = {}
+            for device in plan.devices:
+                with self._there(device):
+                    if device not in streams:
+                        streams[device] = runtime.stream_create()
+                        returned.callback(runtime.stream_destroy, streams[device])
+                    events.append(runtime.event_create(timing=True))
+                    zeros[device] = events[-1]
+            for device, zero in zeros.items():
+                with self._there(device):
+                    runtime.event_record(zero, streams[device])
+            marks: list[tuple[int, int]] = []
+
+            def issue(step: Step, stream: int) -> None:
+                before, after = runtime.event_create(timing=True), runtime.event_create(timing=True)
+                events.extend((before, after))
+                runtime.event_record(before, stream)
+                program.issue(step, stream)
+                runtime.event_record(after, stream)
+                marks.append((before, after))
+
             try:
-                zero = runtime.event_create(timing=True)
-                events.append(zero)
-                marks: list[tuple[int, int]] = []
-
-                def issue(step: Step, stream: int) -> None:
-                    before, after = runtime.event_create(timing=True), runtime.event_create(timing=True)
-                    events.extend((before, after))
-                    runtime.event_record(before, stream)
-                    program.issue(step, stream)
-                    runtime.event_record(after, stream)
-                    marks.append((before, after))
-
-                runtime.event_record(zero, self._stream)
-                try:
-                    lanes.run(self._stream, issue)
-                except BaseException:
-                    lanes.join(self._stream)
-                    raise
-                finally:
-                    self._is_pending(self._stream)
-                    self.synchronize()
-                spans = []
-                for step, (before, after) in zip(plan.steps, marks):
-                    start = runtime.event_elapsed_time(zero, before) * 1e3
-                    stop = start + runtime.event_elapsed_time(before, after) * 1e3
-                    nbytes = getattr(step.node, "nbytes", 0) if step.node.kind in ("memcpy", "alloc") else 0
-                    spans.append(Span(step.name, start, stop, engine_of(step.node), step.lane, step.node.kind, nbytes))
-                return Timeline(self.workflow.name, "us", tuple(spans), tuple(step.deps for step in plan.steps))
+                lanes.run(self._stream, issue)
+            except BaseException:
+                lanes.join(self._stream)
+                raise
             finally:
-                with ExitStack() as returned:
-                    returned.callback(lanes.close)
-                    for event in events:
-                        returned.callback(runtime.event_destroy, event)
-                    returned.callback(program.close)
+                self._is_pending(self._stream)
+                self.synchronize()
+            spans = []
+            for step, (before, after) in zip(plan.steps, marks):
+                device = plan.lane_devices[step.lane]
+                start = runtime.event_elapsed_time(zeros[device], before) * 1e3
+                stop = start + runtime.event_elapsed_time(before, after) * 1e3
+                nbytes = getattr(step.node, "nbytes", 0) if step.node.kind in ("memcpy", "alloc") else 0
+                engine = engine_on(engine_of(step.node), step.device, plan.devices)
+                spans.append(Span(step.name, start, stop, engine, step.lane, step.node.kind, nbytes))
+            return Timeline(self.workflow.name, "us", tuple(spans), tuple(step.deps for step in plan.steps))
 
     def elapsed_us(self, start: Any, stop: Any) -> float:
         """Return microseconds between two events that the last launch recorded, given by name or as Event."""
@@ -1249,21 +1376,26 @@ class Executable:
             except HipError:  # a launch that failed has finished; what it says was for synchronize
                 self._pending.clear()
             program, self._program = self._program, None
-            if self._block is not None:
-                self._memory["/packed"] = replace(self._block, release=self.runtime.free)
-                self._block = None
+            for device, block in self._blocks.items():
+                self._memory[f"/packed/{device}"] = replace(block, release=self.runtime.free)
+            self._blocks = {}
             memories = [*self._memory.values(), *(memory for kept in self._kept.values() for memory in kept.values())]
             self._memory, self._kept = {}, {}
-            with ExitStack() as returned:  # in reverse, and all of them, even if one call fails
+            with self._returning(), ExitStack() as returned:  # in reverse, and all of them, even if one call fails
                 if self._stream:
                     returned.callback(self.runtime.stream_destroy, self._stream)
                 for memory in memories:
                     if memory.release is not None:
-                        returned.callback(memory.release, memory.pointer)
+                        returned.callback(self._release, memory)
                 returned.callback(self._shared.close)
                 returned.callback(self._hosts.close)
                 if program is not None:
                     returned.callback(program.close)
+
+    def _release(self, memory: _Memory) -> None:
+        assert memory.release is not None
+        with nullcontext() if memory.device == self.device else self._returning(memory.device):
+            memory.release(memory.pointer)
 
     def __enter__(self) -> Executable:
         return self
@@ -1318,7 +1450,7 @@ class Executable:
         known = {step.name: step.node for step in self._steps}
         off = [self._steps[i].name for i in self._disabled]
         self._options = {**self._options, **options}
-        self.plan = make_plan(self.workflow, self.runtime.target, **self._options)
+        self.plan = make_plan(self.workflow, self.runtime.target, **self._options, device=self.device)
         self._steps = [
             step._replace(node=known[step.name]) if known.get(step.name, step.node) is not step.node else step
             for step in self.plan.steps
@@ -1334,6 +1466,66 @@ class Executable:
             self.plan, self._steps, self._disabled, self._users, self._options = before
             raise
         self.stats.nodes, self.stats.edges, self.stats.lanes = len(self.plan.steps), self.plan.edges, len(self.plan.lanes)
+
+
+def _destroy_all(destroy: Callable[[int], None], handles: Sequence[int]) -> None:
+    with ExitStack() as returned:  # all of them, even if one call fails
+        for handle in handles:
+            returned.callback(destroy, handle)
+
+
+def _walk(workflow: Workflow, path: tuple[ChildGraphNode, ...] = ()) -> Iterator[tuple[Node, tuple[ChildGraphNode, ...]]]:
+    """Yield every node with the children that it stands in, outermost first."""
+    for node in workflow.nodes:
+        if isinstance(node, ChildGraphNode):
+            yield from _walk(node.workflow, (*path, node))
+        else:
+            yield node, path
+
+
+def _reaching(workflow: Workflow, default: int) -> Iterator[tuple[str, Node, int, Memory]]:
+    """Yield each node with its device and memory of another device that it touches."""
+    for node, path in _walk(workflow):
+
+        def resolve(root: Any, path: tuple[ChildGraphNode, ...] = path) -> Any:
+            return bound_root(root, path)
+
+        device = device_of(node, resolve, default)
+        if device is not None:
+            for memory in memories(node, resolve, default):
+                if memory.owner != device:
+                    yield "/".join([*(child.name for child in path), node.name]), node, device, memory
+
+
+def _peers(workflow: Workflow, default: int, devices: tuple[int, ...]) -> dict[int, list[int]]:
+    """Return for each device the others that reach its memory: by code, where its arrays say so, and by copies.
+
+    Copies need no access between devices, but are direct with it.
+    """
+    found: dict[int, set[int]] = {}
+    if len(devices) > 1:
+        for _, node, device, memory in _reaching(workflow, default):
+            if device in memory.access or not runs_code(node):
+                found.setdefault(memory.owner, set()).add(device)
+    return {owner: sorted(others) for owner, others in sorted(found.items())}
+
+
+def _alloc_devices(workflow: Workflow, default: int) -> set[int]:
+    """Return the devices on which alloc nodes make memory."""
+    arrays = (node.array for node, _ in _walk(workflow) if isinstance(node, AllocNode))
+    return {default if array.device is None else array.device for array in arrays}
+
+
+def _code_that_reaches(workflow: Workflow, device: int, owner: int, default: int) -> Optional[tuple[str, str]]:
+    """Return a node of one device, and the array of the other, that needs peer access between them; copies do not."""
+    for name, node, here, memory in _reaching(workflow, default):
+        if (here, memory.owner) == (device, owner) and runs_code(node):
+            return name, memory.root.name
+    return None
+
+
+def _more_devices(runtime: Runtime) -> str:
+    return "; HIPGRAPHDSL_CPU_DEVICES says how many it has" if runtime.name == "cpu" else ""
 
 
 def _initial(name: str, array: Union[DeviceArray, HostArray]) -> np.ndarray[Any, Any]:
@@ -1427,14 +1619,9 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _equal(a: Operation, b: Operation) -> bool:
-    """Return whether two operations are the same call; values are compared with their types."""
+    """Return whether two operations are the same call."""
     if isinstance(a, Launch) and isinstance(b, Launch):
-        return (
-            (a.function, a.grid, a.block, a.shared_bytes, a.cooperative, a.priority)
-            == (b.function, b.grid, b.block, b.shared_bytes, b.cooperative, b.priority)
-            and len(a.values) == len(b.values)
-            and all(_same(x, y) for x, y in zip(a.values, b.values))
-        )
+        return a._replace(packer=b.packer) == b
     if type(a) is not type(b) or type(a).__name__ == "RunChild":
         return False
     return a == b

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Optional, TypeVar, Union
 import networkx as nx
 import numpy as np
 
-from .arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, Parameter, as_dtype, as_shape
+from .arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, Parameter, as_device, as_devices, as_dtype, as_shape
 from .checks import Report, check_workflow
 from .errors import CheckError, DeclarationError, HipGraphError
 from .executable import Executable
@@ -100,7 +100,14 @@ class Graph:
     # -- arrays and parameters ---------------------------------------------------------------------------------------
 
     def host_array(
-        self, name: str, initial: Any = None, *, shape: Any = None, dtype: Any = None, pinned: bool = True, device: int = 0
+        self,
+        name: str,
+        initial: Any = None,
+        *,
+        shape: Any = None,
+        dtype: Any = None,
+        pinned: bool = True,
+        device: Optional[int] = None,
     ) -> HostArray:
         """Declare host memory that lives as long as the Executable.
 
@@ -113,7 +120,9 @@ class Graph:
         shape, dtype : optional
             Without `initial`; the memory is then zero at first. `dtype` also converts `initial`.
         pinned : bool
-            Page-locked, so that copies are asynchronous and kernels reach it; False makes it pageable.
+            Page-locked, so that copies are asynchronous and the kernels of every device reach it; False makes it pageable.
+        device : int, optional
+            The device that is current when the memory is made, which may decide where in the machine it lies.
 
         Raises
         ------
@@ -121,22 +130,46 @@ class Graph:
             If the name is taken, or shape and dtype are missing or impossible.
         """
         values, shape, dtype = self._values(name, initial, shape, dtype)
-        return self._add_array(HostArray(name, shape, dtype, pinned, values, device=device))
+        return self._add_array(HostArray(name, shape, dtype, pinned, values, device=as_device(device, f"array {name!r}")))
 
     def device_array(
-        self, name: str, initial: Any = None, *, shape: Any = None, dtype: Any = None, device: int = 0
+        self,
+        name: str,
+        initial: Any = None,
+        *,
+        shape: Any = None,
+        dtype: Any = None,
+        device: Optional[int] = None,
+        access: Any = (),
     ) -> DeviceArray:
-        """Declare device memory that lives as long as the Executable; parameters as for `host_array`."""
-        values, shape, dtype = self._values(name, initial, shape, dtype)
-        return self._add_array(DeviceArray(name, shape, dtype, values, device=device))
+        """Declare device memory that lives as long as the Executable.
 
-    def external_array(self, name: str, obj: Any, *, device: int = 0) -> ExternalArray:
+        Parameters
+        ----------
+        name, initial, shape, dtype
+            As for `host_array`.
+        device : int, optional
+            The device that owns it; by default the one that the graph is compiled for.
+        access : int or sequence of int, optional
+            Other devices whose kernels may reach it. Copies between devices need none.
+        """
+        values, shape, dtype = self._values(name, initial, shape, dtype)
+        where = f"array {name!r}"
+        return self._add_array(
+            DeviceArray(name, shape, dtype, values, device=as_device(device, where), access=as_devices(access, where))
+        )
+
+    def external_array(self, name: str, obj: Any, *, device: Optional[int] = None, access: Any = ()) -> ExternalArray:
         """Use somebody else's memory in place: ``__cuda_array_interface__``, DLPack or the buffer protocol.
 
-        The object is kept alive by the graph and its Executables. No copy is made.
+        The object is kept alive by the graph and its Executables. No copy is made. `device` and `access` are as for
+        `device_array`.
         """
         self._new_name(name, "array", self.arrays)
-        return self._add_array(ExternalArray.wrap(name, obj, device=device))
+        where = f"array {name!r}"
+        return self._add_array(
+            ExternalArray.wrap(name, obj, device=as_device(device, where), access=as_devices(access, where))
+        )
 
     def param(self, name: str, dtype: Any, default: Any = None, shape: Any = ()) -> Parameter:
         """Declare a value that is bound at launch.
@@ -223,6 +256,7 @@ class Graph:
         shared_bytes: int = 0,
         cooperative: bool = False,
         priority: Optional[int] = None,
+        device: Optional[int] = None,
         name: Optional[str] = None,
         after: After = (),
         ignore: Optional[Mapping[str, str]] = None,
@@ -240,6 +274,8 @@ class Graph:
             `hg.reads`, `hg.writes` or `hg.updates`.
         shared_bytes : int
             Dynamic shared memory of a block, in bytes.
+        device : int, optional
+            The device that runs it; by default the one whose memory its arrays are.
         name, after, ignore
             As for every node: its unique name, nodes that it must follow, diagnostics to leave out with the reason.
 
@@ -260,13 +296,26 @@ class Graph:
             shared_bytes=shared_bytes,
             cooperative=cooperative,
             priority=priority,
+            device=device,
             **self._common(after, ignore),
         )
 
     def memcpy(
-        self, dst: Any, src: Any, *, name: Optional[str] = None, after: After = (), ignore: Optional[Mapping[str, str]] = None
+        self,
+        dst: Any,
+        src: Any,
+        *,
+        device: Optional[int] = None,
+        name: Optional[str] = None,
+        after: After = (),
+        ignore: Optional[Mapping[str, str]] = None,
     ) -> MemcpyNode:
-        """Add a copy of elements; the direction follows from the arrays.
+        """Add a copy of elements; the direction follows from the arrays. Between devices it is a peer copy.
+
+        Parameters
+        ----------
+        device : int, optional
+            The device that does it; by default the destination's, else the source's.
 
         Raises
         ------
@@ -274,20 +323,21 @@ class Graph:
             If dtypes or shapes differ, or no single 3-D pitched copy can express it.
         """
         name = self._default_name("memcpy_" + _root_name(dst)) if name is None else name
-        return self._new(MemcpyNode, name=name, dst=dst, src=src, **self._common(after, ignore))
+        return self._new(MemcpyNode, name=name, dst=dst, src=src, device=device, **self._common(after, ignore))
 
     def memset(
         self,
         dst: Any,
         value: Any = 0,
         *,
+        device: Optional[int] = None,
         name: Optional[str] = None,
         after: After = (),
         ignore: Optional[Mapping[str, str]] = None,
     ) -> MemsetNode:
         """Set every element of an array or view to `value`, in its dtype."""
         name = self._default_name("memset_" + _root_name(dst)) if name is None else name
-        return self._new(MemsetNode, name=name, dst=dst, value=value, **self._common(after, ignore))
+        return self._new(MemsetNode, name=name, dst=dst, value=value, device=device, **self._common(after, ignore))
 
     def alloc(
         self,
@@ -295,7 +345,8 @@ class Graph:
         shape: Any,
         dtype: Any,
         *,
-        device: int = 0,
+        device: Optional[int] = None,
+        access: Any = (),
         name: Optional[str] = None,
         after: After = (),
         ignore: Optional[Mapping[str, str]] = None,
@@ -306,9 +357,14 @@ class Graph:
         ----------
         array : str
             Name of the array.
+        device, access : optional
+            As for `device_array`.
         """
         self._new_name(array, "array", self.arrays)
-        memory = AllocArray(array, as_shape(shape), as_dtype(dtype), device=device)
+        where = f"array {array!r}"
+        memory = AllocArray(
+            array, as_shape(shape), as_dtype(dtype), device=as_device(device, where), access=as_devices(access, where)
+        )
         name = self._default_name("alloc_" + array) if name is None else name
         return self._new(AllocNode, name=name, array=memory, **self._common(after, ignore))
 
@@ -344,13 +400,16 @@ class Graph:
         *,
         reads: Optional[Sequence[Any]] = None,
         writes: Optional[Sequence[Any]] = None,
+        device: Optional[int] = None,
         name: Optional[str] = None,
         after: After = (),
         ignore: Optional[Mapping[str, str]] = None,
     ) -> CapturedNode:
         """Add whatever ``fn(stream, *args)`` issues on a stream, as one node."""
         name = self._default_name(callable_name(fn).strip("<>")) if name is None else name
-        return self._new(CapturedNode, name=name, fn=fn, args=args, reads=reads, writes=writes, **self._common(after, ignore))
+        return self._new(
+            CapturedNode, name=name, fn=fn, args=args, reads=reads, writes=writes, device=device, **self._common(after, ignore)
+        )
 
     def record(
         self,
@@ -520,7 +579,7 @@ class Graph:
     def _no_node(self, name: str) -> DeclarationError:
         names = list(self.dag)
         shown = ", ".join(map(repr, names[:10])) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
-        return DeclarationError(f"graph {self.name!r} has no node {name!r}; its nodes are {shown or 'none yet'}", node=name)
+        return DeclarationError(f"graph {self.name!r} has no node {name!r}; its nodes are {shown or 'none'}", node=name)
 
     def _default_name(self, base: str) -> str:
         if not base.isidentifier():  # such as a template's arguments
@@ -672,6 +731,7 @@ class Graph:
         join : bool
             False keeps one runtime node for each declared node.
         device : int
+            The device of all that names none.
         check : bool
             Raise CheckError if `check` finds an error.
         pack : bool
@@ -686,7 +746,7 @@ class Graph:
         workflow = self.workflow()
         opened = open_runtime(runtime, device) if isinstance(runtime, str) else runtime
         if check:
-            report = check_workflow(workflow, opened.target)
+            report = check_workflow(workflow, opened.target, device)
             if report.errors:
                 raise CheckError(report)
         note = ""

@@ -150,6 +150,14 @@ class Signature:
             at = offset + parameter.size
         return "".join(out)
 
+    @cached_property
+    def places(self) -> bytes:
+        """For each argument its offset and its kind, packed as ``=Ic3x``: a `struct` code, P for a pointer, s for bytes."""
+        return b"".join(
+            struct.pack("=Ic3x", offset, b"P" if parameter.pointer else parameter.format[-1:].encode())
+            for parameter, offset in zip(self.parameters, self.offsets, strict=True)
+        )
+
     def __str__(self) -> str:
         return f"{self.kernel}({', '.join(str(p) for p in self.parameters)})"
 
@@ -334,29 +342,46 @@ def _struct_bytes(dtype: np.dtype[Any], value: object, param: KernelParameter, w
 class ArgumentPacker:
     """Argument memory of one kernel signature, made once and written before each call.
 
-    `pack` writes the values and returns the address of the table of pointers to them, which HIP's calls take as
-    ``kernelParams`` and copy before they return. The memory lives as long as the packer. One packer must not be used by
-    two threads at once: a lock around `pack` and the call that reads the table is the caller's.
+    `pack` turns the arguments into bytes, `place` writes those and returns the address of the table of pointers to them,
+    which HIP's calls take as ``kernelParams`` and copy before they return. The memory lives as long as the packer. One packer
+    must not be used by two threads at once: a lock around `place` and the call that reads the table is the caller's.
+
+    Attributes
+    ----------
+    signature : Signature
+    address : int
+        Of the table of pointers.
+    memory : int
+        Address of the arguments.
     """
 
-    __slots__ = ("_buffer", "_keep", "_offset", "_pack_into", "address", "signature")
+    __slots__ = ("_buffer", "_keep", "_struct", "_view", "address", "memory", "signature")
 
     def __init__(self, signature: Signature) -> None:
         self.signature = signature
         # Vector types of 32 bytes may be read with aligned instructions.
-        self._buffer = (ctypes.c_char * (signature.nbytes + 64))()
+        buffer = bytearray(signature.nbytes + 64)
+        self._buffer = ctypes.c_char.from_buffer(buffer)
         base = ctypes.addressof(self._buffer)
-        self._offset = -base % 64
-        table = (ctypes.c_void_p * max(1, len(signature.parameters)))(
-            *(base + self._offset + offset for offset in signature.offsets)
-        )
+        offset = -base % 64
+        self.memory = base + offset
+        self._view = memoryview(buffer)[offset : offset + signature.nbytes]
+        table = (ctypes.c_void_p * max(1, len(signature.parameters)))(*(self.memory + at for at in signature.offsets))
         self._keep = table
-        self._pack_into = struct.Struct(signature.format).pack_into
+        self._struct = struct.Struct(signature.format)
         self.address = ctypes.addressof(table)
 
-    def pack(self, values: Sequence[PackedValue]) -> int:
-        """Write the arguments, each as `check_argument` returned it or an address, and return the table's address."""
-        self._pack_into(self._buffer, self._offset, *values)
+    def pack(self, values: Sequence[PackedValue]) -> bytes:
+        """Return the bytes of the arguments, each given as `check_argument` returned it or as an address."""
+        return self._struct.pack(*values)
+
+    def unpack(self, packed: bytes) -> tuple[Any, ...]:
+        """Return the arguments that `pack` was given, as far as their types can tell."""
+        return self._struct.unpack(packed)
+
+    def place(self, packed: bytes) -> int:
+        """Write packed arguments to where the table points, and return the table's address."""
+        self._view[:] = packed
         return self.address
 
 

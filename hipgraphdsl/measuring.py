@@ -57,7 +57,7 @@ def fastest_lanes(workflow: Workflow, runtime: Runtime, backend: str, *, join: b
     if why:
         _log.warning("graph %r: lanes='measure' is lanes='auto', because %s", workflow.name, why)
         return "auto", f'lanes="measure" became "auto", because {why}.'
-    plans = _different_plans(workflow, runtime, backend, join)
+    plans = _different_plans(workflow, runtime, backend, join, device)
     if len(plans) == 1:
         return "auto", 'lanes="measure" had nothing to choose from: every lane count gives the same plan.'
     times_us = {lanes: _trial_us(workflow, runtime, backend, lanes, join, device) for lanes in plans}
@@ -72,11 +72,11 @@ def _shown(lanes: Lanes) -> str:
     return "as declared" if lanes is None else str(lanes)
 
 
-def _different_plans(workflow: Workflow, runtime: Runtime, backend: str, join: bool) -> dict[Lanes, Plan]:
+def _different_plans(workflow: Workflow, runtime: Runtime, backend: str, join: bool, device: int) -> dict[Lanes, Plan]:
     plans: dict[Lanes, Plan] = {}
     known: set[Any] = set()
     for lanes in _CANDIDATES:
-        plan = make_plan(workflow, runtime.target, lanes=lanes, join=join, inline=backend != "explicit")
+        plan = make_plan(workflow, runtime.target, lanes=lanes, join=join, inline=backend != "explicit", device=device)
         shape = tuple((step.deps, step.lane if backend != "explicit" else 0) for step in plan.steps)
         if shape not in known:
             known.add(shape)

@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, NamedTuple, Optional, Union
+from typing import Any, Literal, NamedTuple, Optional, Union
 
 from .arrays import HostArray
 from .errors import DeclarationError
 from .nodes import AllocNode, ChildGraphNode, ConditionalNode, EmptyNode, FreeNode, KernelNode, MemcpyNode, Node
+from .placement import bound_root, device_of, devices_of
 from .target import Target
 from .temporaries import Packing, pack_temporaries
 from .workflow import Ancestors, Workflow, find_cycle, topological_order
@@ -55,6 +56,8 @@ class Step(NamedTuple):
         The plans of a conditional's bodies.
     by_kernel : bool
         A copy that is done by a kernel which writes page-locked memory, not by a copy engine.
+    device : int or None
+        The device that it runs on; None for what needs none (host code, order, child graphs).
     """
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody asks of a step
@@ -68,6 +71,7 @@ class Step(NamedTuple):
     child: Optional[Plan] = None
     bodies: tuple[Plan, ...] = ()
     by_kernel: bool = False
+    device: Optional[int] = None
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,12 @@ class Plan:
         What the plan did and why, in sentences.
     packing : Packing or None
         Arrays of alloc nodes that share memory, and where they lie in it; their alloc and free nodes are no steps.
+    device : int
+        The device that it was made for: that of all that names none.
+    devices : tuple of int
+        All devices that it uses, in ascending order.
+    lane_devices : tuple of int
+        For each lane the device of its steps.
     """
 
     workflow: Workflow
@@ -95,6 +105,9 @@ class Plan:
     declared_edges: int
     notes: tuple[str, ...] = field(default=())
     packing: Optional[Packing] = None
+    device: int = 0
+    devices: tuple[int, ...] = (0,)
+    lane_devices: tuple[int, ...] = ()
 
     @cached_property
     def index(self) -> dict[str, int]:
@@ -136,6 +149,7 @@ class Plan:
         lines = [
             f"plan of {self.workflow.name!r}: {_count(len(self.steps), 'step')}, {_count(self.edges, 'edge')} of"
             f" {self.declared_edges} declared, {_count(len(self.lanes), 'lane')}, depth {self.depth}"
+            + (f", devices {', '.join(map(str, self.devices))}" if len(self.devices) > 1 else "")
         ]
         shown = self.steps if len(self.steps) <= 40 else (*self.steps[:30], None, *self.steps[-5:])
         width = max((len(s.name) for s in shown if s), default=0)
@@ -146,6 +160,7 @@ class Plan:
             after = ", ".join(self.steps[d].name + ("*" if d in step.added else "") for d in step.deps)
             lines.append(
                 f"  {step.index:>4}  lane {step.lane:<3} {step.name:<{width}}  {step.node.kind:<8}"
+                + (f"  device {step.device}" if len(self.devices) > 1 and step.device is not None else "")
                 + (f" after {after}" if after else "")
             )
         lines += [f"  {note}" for note in self.notes]
@@ -170,15 +185,16 @@ class _Entry:
 
 
 def make_plan(
-    workflow: Workflow, target: Target, *, lanes: Lanes = "auto", join: bool = True, inline: bool = False, pack: bool = False
+    workflow: Workflow, target: Target, *, lanes: Lanes = "auto", join: bool = True, inline: bool = False, pack: bool = False,
+    device: int = 0,
 ) -> Plan:
     """Plan a workflow for a target.
 
     Parameters
     ----------
     lanes : "auto", int or None
-        At most this many lanes; None keeps the declared shape, ``"auto"`` gathers independent nodes where the target's costs
-        say that it pays.
+        At most this many lanes on each device; None keeps the declared shape, ``"auto"`` gathers independent nodes where the
+        target's costs say that it pays.
     join : bool
         Whether neighbouring copies may become one step.
     inline : bool
@@ -186,6 +202,8 @@ def make_plan(
         children that allocate.
     pack : bool
         Let arrays of alloc nodes share memory where the plan's order keeps their uses apart.
+    device : int
+        The device of all that names none.
 
     Raises
     ------
@@ -194,13 +212,26 @@ def make_plan(
     """
     bound = _lane_bound(workflow, target, lanes)
     children: dict[int, Plan] = {}
-    return _plan(workflow, target, bound, children, inline, join, automatic=not isinstance(lanes, int), pack=pack)
+    automatic = not isinstance(lanes, int)
+    return _plan(workflow, target, bound, children, inline, join, automatic, pack, device, devices_of(workflow, device))
 
 
-def _packed(entries: list[_Entry]) -> tuple[list[_Entry], Optional[Packing]]:
+def _devices(entries: Sequence[_Entry], default: int) -> list[Optional[int]]:
+    """Return the device of each entry."""
+    found = []
+    for entry in entries:
+
+        def resolve(root: Any, path: tuple[ChildGraphNode, ...] = entry.path) -> Any:
+            return bound_root(root, path)
+
+        found.append(device_of(entry.node, resolve, default))
+    return found
+
+
+def _packed(entries: list[_Entry], device: int) -> tuple[list[_Entry], Optional[Packing]]:
     """Leave out the alloc and free nodes of arrays that can share memory; what they had ordered stays ordered."""
     steps = [Step(i, entry.name, entry.node, (entry.name,), entry.deps, 0, (), entry.path) for i, entry in enumerate(entries)]
-    packing = pack_temporaries(steps)
+    packing = pack_temporaries(steps, device)
     if packing is None:
         return entries, None
     kept: list[_Entry] = []
@@ -218,14 +249,14 @@ def _packed(entries: list[_Entry]) -> tuple[list[_Entry], Optional[Packing]]:
 
 def _plan(
     workflow: Workflow, target: Target, bound: Optional[int], children: dict[int, Plan], inline: bool, join: bool,
-    automatic: bool, pack: bool = False,
+    automatic: bool, pack: bool = False, device: int = 0, devices: tuple[int, ...] = (0,),
 ) -> Plan:
     pack = pack and _has_allocs(workflow)
     packing = None
     if pack or any(isinstance(node, ChildGraphNode) and (inline or _has_allocs(node.workflow)) for node in workflow.nodes):
         entries = _inlined(workflow, inline)
         if pack:
-            entries, packing = _packed(entries)
+            entries, packing = _packed(entries, device)
         deps: Sequence[tuple[int, ...]] = [entry.deps for entry in entries]
         order = topological_order(deps)
     else:
@@ -234,9 +265,14 @@ def _plan(
         order = workflow.order
     if not order and deps:
         raise _cycle_error(workflow, "")
-    reduced, lane_of, lane_steps, added = _reduce_and_lanes(order, deps, None if automatic else bound)
-    if automatic and bound is not None and _gathers(len(lane_steps), bound, order, deps):
-        reduced, lane_of, lane_steps, added = _reduce_and_lanes(order, deps, bound)
+    placed: Optional[list[Optional[int]]] = None
+    if len(devices) > 1:
+        placed = _devices(entries or [_Entry(node.name, node, (), ()) for node in workflow.nodes], device)
+    found = _reduce_and_lanes(order, deps, None if automatic else bound, placed, device)
+    declared_lanes = len(found[2])
+    if automatic and bound is not None and _gathers(declared_lanes, bound * len(devices), order, deps):
+        found = _reduce_and_lanes(order, deps, bound, placed, device)
+    reduced, lane_of, lane_steps, added, lane_devices = found
     straight = all(map(int.__eq__, order, range(len(order))))
     position = range(len(order)) if straight else Ancestors(order, deps).position
     nodes = workflow.nodes
@@ -248,8 +284,10 @@ def _plan(
         extra = added.get(i, ())
         kind = type(node)
         if kind is ChildGraphNode or kind is ConditionalNode:
-            child = _child_plan(node.workflow, target, children) if isinstance(node, ChildGraphNode) else None
-            bodies = tuple(_child_plan(b, target, children) for b in node.bodies) if isinstance(node, ConditionalNode) else ()
+            child = _child_plan(node.workflow, target, children, device) if isinstance(node, ChildGraphNode) else None
+            bodies = (
+                tuple(_child_plan(b, target, children, device) for b in node.bodies) if isinstance(node, ConditionalNode) else ()
+            )
             steps.append(
                 Step(
                     index,
@@ -272,6 +310,8 @@ def _plan(
             steps.append(
                 Step(index, name, node, (name,), sources, lane_of[i], tuple([position[d] for d in extra]) if extra else ())
             )
+    if placed is not None:
+        steps = [step._replace(device=placed[i]) for step, i in zip(steps, order)]
     lanes = tuple(tuple(lane) if straight else tuple(position[i] for i in lane) for lane in lane_steps)
     declared = sum(map(len, deps))
     notes = []
@@ -282,7 +322,8 @@ def _plan(
         notes.append(f"{removed} of {declared} edges are implied by others and were left out.")
     if added:
         notes.append(
-            f"{sum(map(len, added.values()))} ordering edges (marked *) gather independent nodes into {len(lanes)} lanes."
+            f"{sum(map(len, added.values()))} ordering edges (marked *) gather independent nodes into {len(lanes)} lanes"
+            + (_expected(target, declared_lanes, len(lanes)) if automatic else ".")
         )
     if join and target.copy_kernel_bytes:
         steps, copies = _copies_by_kernel(steps, target)
@@ -301,7 +342,7 @@ def _plan(
                 f"{inserted} empty nodes keep every node at {_FAN_OUT} direct followers or fewer, because {target.name} loses"
                 " edges beyond that."
             )
-    return Plan(workflow, tuple(steps), lanes, declared, tuple(notes), packing)
+    return Plan(workflow, tuple(steps), lanes, declared, tuple(notes), packing, device, devices, lane_devices)
 
 
 def _with_one_root(steps: list[Step], lanes: tuple[tuple[int, ...], ...]) -> tuple[list[Step], tuple[tuple[int, ...], ...]]:
@@ -396,11 +437,11 @@ def _cycle_error(workflow: Workflow, prefix: str) -> DeclarationError:
     )
 
 
-def _child_plan(workflow: Workflow, target: Target, children: dict[int, Plan]) -> Plan:
-    """Return the plan of a child, made once however often the child is used."""
+def _child_plan(workflow: Workflow, target: Target, children: dict[int, Plan], device: int) -> Plan:
+    """Return the plan of a child, made once however often the child is used; which devices it uses, its binding says."""
     plan = children.get(id(workflow))
     if plan is None:
-        plan = children[id(workflow)] = _plan(workflow, target, None, children, False, False, False)
+        plan = children[id(workflow)] = _plan(workflow, target, None, children, False, False, False, device=device)
     return plan
 
 
@@ -464,6 +505,16 @@ def _gathers(lanes: int, bound: int, order: Sequence[int], deps: Sequence[tuple[
     return lanes > bound and (_width(order, deps) > bound or lanes > _BRANCHES_THAT_COST * bound)
 
 
+def _expected(target: Target, before: int, after: int) -> str:
+    """Say what fewer lanes should save."""
+    costs = target.costs
+    then, now = (costs.launch_us + costs.branch_us * (lanes - 1) for lanes in (before, after))
+    return (
+        f": a launch should cost the host about {now:.0f} us instead of {then:.0f} us, at {costs.branch_us:g} us for each"
+        f" parallel branch on {target.name}."
+    )
+
+
 def _width(order: Sequence[int], deps: Sequence[tuple[int, ...]]) -> int:
     """Return the most nodes of one depth, which is how many could run at once if all took the same time."""
     depths = [0] * len(order)
@@ -477,23 +528,26 @@ def _threads(node: Node) -> Optional[int]:
 
 
 def _reduce_and_lanes(
-    order: Sequence[int], deps: Sequence[tuple[int, ...]], bound: Optional[int]
-) -> tuple[list[tuple[int, ...]], list[int], list[list[int]], dict[int, tuple[int, ...]]]:
+    order: Sequence[int], deps: Sequence[tuple[int, ...]], bound: Optional[int],
+    placed: Optional[Sequence[Optional[int]]] = None, default: int = 0,
+) -> tuple[list[tuple[int, ...]], list[int], list[list[int]], dict[int, tuple[int, ...]], tuple[int, ...]]:
     """Reduce the edges and cover the nodes with lanes, in one pass over the topological order.
 
     An edge is left out when another predecessor implies it (transitive reduction). A node continues the lane of a direct
     predecessor that ends one (of these, the one with the fewest other successors left), else any lane whose end precedes
-    it, else it opens a lane; beyond `bound` it is put behind the lane that ends earliest, with an added edge.
+    it, else it opens a lane; beyond `bound` it is put behind the lane that ends earliest, with an added edge. A lane belongs to
+    one device, and `bound` is that of each; nodes that are `placed` on none go into any lane.
 
     Returns
     -------
-    reduced, lane of each node, nodes of each lane, added edges by node
+    reduced, lane of each node, nodes of each lane, added edges by node, device of each lane
     """
     n = len(order)
     reduced: list[tuple[int, ...]] = [()] * n
     lane_of = [0] * n
     place = [0] * n  # of each node within its lane
     lanes: list[list[int]] = []
+    owners: list[int] = []  # device of each lane
     added: dict[int, tuple[int, ...]] = {}
     position = range(n) if all(map(int.__eq__, order, range(n))) else Ancestors(order, deps).position
     left = [0] * n  # successors that have not been visited
@@ -536,20 +590,28 @@ def _reduce_and_lanes(
             kept = tuple(keep)
         lane = -1
         fewest = 0
+        device = None if placed is None else placed[i]
         for source in kept:
             mine = lane_of[source]
+            if device is not None and owners[mine] != device:
+                continue
             if lanes[mine][-1] == source and (lane < 0 or left[source] < fewest):
                 lane, fewest = mine, left[source]
         if lane < 0:
             for mine, at in clock.items():
+                if device is not None and owners[mine] != device:
+                    continue
                 if len(lanes[mine]) == at + 1 and (lane < 0 or levels[lanes[mine][-1]] > levels[lanes[lane][-1]]):
                     lane = mine
         if lane < 0:
-            if bound is None or len(lanes) < bound:
+            owner = default if device is None else device
+            if bound is None or (len(lanes) if placed is None else owners.count(owner)) < bound:
                 lane = len(lanes)
                 lanes.append([])
+                owners.append(owner)
             else:
-                lane = min(range(len(lanes)), key=lambda k: (levels[lanes[k][-1]], k))
+                mine_only = [k for k in range(len(lanes)) if owners[k] == owner]
+                lane = min(mine_only, key=lambda k: (levels[lanes[k][-1]], k))
                 tail = lanes[lane][-1]
                 added[i] = (tail,)
                 level = max(level, levels[tail])
@@ -565,4 +627,4 @@ def _reduce_and_lanes(
         levels[i] = level + 1
         if left[i] or bound:
             clocks[i] = clock
-    return reduced, lane_of, lanes, added
+    return reduced, lane_of, lanes, added, tuple(owners)

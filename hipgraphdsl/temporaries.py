@@ -1,7 +1,8 @@
 """Which arrays of alloc nodes may lie in the same bytes, and where: memory planned by lifetime.
 
 Data flow: steps in topological order -> for each array that one step allocates and one frees, the steps that use it -> pairs
-that may share, because every use of one precedes every use of the other -> first fit by size -> offsets in one block.
+that may share, because they lie on one device and every use of one precedes every use of the other -> first fit by size ->
+offsets in one block for each device.
 """
 
 from __future__ import annotations
@@ -37,34 +38,37 @@ class PackedArray:
     array : AllocArray
     path : tuple of ChildGraphNode
         The children that it stands in, outermost first.
+    device : int
+        Whose block it lies in.
     offset : int
-        Where it begins, in bytes.
+        Where it begins there, in bytes.
     """
 
     name: str
     array: AllocArray
     path: tuple[ChildGraphNode, ...]
+    device: int
     offset: int
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Where arrays of alloc nodes lie in one block of memory, which is held for as long as the Executable.
+    """Where arrays of alloc nodes lie in one block of memory on each device, held for as long as the Executable.
 
     Attributes
     ----------
     arrays : tuple of PackedArray
     nodes : tuple of str
         Names of their alloc and free nodes, which have nothing left to do.
-    nbytes : int
-        Bytes of the block.
+    blocks : tuple of (int, int)
+        Device and bytes of each block.
     apart_nbytes : int
         Bytes that the same arrays take if none shares.
     """
 
     arrays: tuple[PackedArray, ...]
     nodes: tuple[str, ...]
-    nbytes: int
+    blocks: tuple[tuple[int, int], ...]
     apart_nbytes: int
 
     def __str__(self) -> str:
@@ -72,6 +76,11 @@ class Packing:
             f"{len(self.arrays)} arrays of alloc nodes share {self.nbytes} bytes, {self.saved_nbytes} fewer than apart; they are"
             f" held from compile to close, and their {len(self.nodes)} alloc and free nodes are left out."
         )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all blocks."""
+        return sum(nbytes for _, nbytes in self.blocks)
 
     @property
     def saved_nbytes(self) -> int:
@@ -84,6 +93,7 @@ class _Life:
     """One array: its steps, and the steps that precede all of its uses (a set as bits of an int)."""
 
     nbytes: int
+    device: int
     allocs: list[int]
     frees: list[int]
     uses: int = 0
@@ -104,7 +114,7 @@ def _place(step: Step, root: Any) -> _Place:
     return tuple(child.name for child in path), root
 
 
-def pack_temporaries(steps: Sequence[Step]) -> Optional[Packing]:
+def pack_temporaries(steps: Sequence[Step], device: int = 0) -> Optional[Packing]:
     """Return where arrays of alloc nodes may lie together; None where that saves nothing.
 
     An array counts if one step allocates it, one step frees it, and every use lies between the two. Two of them may share bytes
@@ -115,14 +125,16 @@ def pack_temporaries(steps: Sequence[Step]) -> Optional[Packing]:
     ----------
     steps : sequence of Step
         In topological order; `deps` are all the order that there is.
+    device : int
+        The device of arrays that name none.
     """
     lives: dict[_Place, _Life] = {}
     for step in steps:
         node = step.node
         if isinstance(node, AllocNode):
-            life = lives.setdefault(_place(step, node.array), _Life(node.array.nbytes, [], []))
+            owner = device if node.array.device is None else node.array.device
+            life = lives.setdefault(_place(step, node.array), _Life(node.array.nbytes, owner, [], []))
             life.allocs.append(step.index)
-            life.fixed |= node.array.device != 0
         elif isinstance(node, FreeNode) and (freed := lives.get(_place(step, node.array))) is not None:
             freed.frees.append(step.index)
     if len(lives) < 2 or len(lives) > _MOST:
@@ -134,7 +146,8 @@ def pack_temporaries(steps: Sequence[Step]) -> Optional[Packing]:
         offsets = _first_fit(found)
         shared = [
             any(
-                other is not life and start < offsets[j] + other.nbytes and offsets[j] < start + life.nbytes
+                other is not life and other.device == life.device
+                and start < offsets[j] + other.nbytes and offsets[j] < start + life.nbytes
                 for j, other in enumerate(found)
             )
             for start, life in zip(offsets, found)
@@ -144,16 +157,19 @@ def pack_temporaries(steps: Sequence[Step]) -> Optional[Packing]:
         found = [life for life, shares in zip(found, shared) if shares]  # the others stay memory of the graph
     if not found:
         return None
-    end = max(start + life.nbytes for start, life in zip(offsets, found))
+    ends: dict[int, int] = {}
+    for start, life in zip(offsets, found):
+        ends[life.device] = max(ends.get(life.device, 0), start + life.nbytes)
     apart = sum(_rounded(life.nbytes) for life in found)
     arrays = []
     for start, life in zip(offsets, found):
         step = steps[life.allocs[0]]
         assert isinstance(step.node, AllocNode)
         prefix = "".join(f"{child.name}/" for child in step.path)
-        arrays.append(PackedArray(prefix + step.node.array.name, step.node.array, step.path, start))
+        arrays.append(PackedArray(prefix + step.node.array.name, step.node.array, step.path, life.device, start))
     nodes = tuple(steps[index].name for index in sorted(i for life in found for i in (*life.allocs, *life.frees)))
-    return Packing(tuple(arrays), nodes, _rounded(end), apart)
+    blocks = tuple((owner, _rounded(end)) for owner, end in sorted(ends.items()))
+    return Packing(tuple(arrays), nodes, blocks, apart)
 
 
 def _note_uses(steps: Sequence[Step], lives: dict[_Place, _Life]) -> None:
@@ -207,7 +223,7 @@ def _first_fit(lives: Sequence[_Life]) -> list[int]:
         taken = sorted(
             (offsets[j], offsets[j] + _rounded(other.nbytes))
             for j, other in enumerate(lives[:i])
-            if life.uses & ~other.before and other.uses & ~life.before
+            if other.device == life.device and life.uses & ~other.before and other.uses & ~life.before
         )
         at = 0
         for start, stop in taken:

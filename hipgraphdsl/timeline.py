@@ -16,11 +16,12 @@ from typing import Any, Literal, NamedTuple, Optional, Union
 
 from .errors import DeclarationError
 from .nodes import ChildGraphNode, MemcpyNode, Node
+from .placement import bound_root, device_of, devices_of
 from .plan import make_plan
 from .target import Target
 from .workflow import Workflow
 
-__all__ = ["ENGINES", "Durations", "Span", "Timeline", "engine_of", "simulate"]
+__all__ = ["ENGINES", "Durations", "Span", "Timeline", "engine_of", "engine_on", "simulate"]
 
 Durations = Union[Mapping[str, float], Callable[[Node], float]]
 
@@ -44,6 +45,7 @@ class Span:
         In the timeline's unit, from the start of the launch.
     engine : str
         ``"H2D"``, ``"D2H"``, ``"D2D"``, ``"H2H"``, ``"kernel"``, ``"host"``, ...; empty where the node needs none.
+        Where a graph uses several devices, ``"kernel@1"`` is that of device 1.
     lane : int
         The plan's lane.
     kind : str
@@ -394,6 +396,11 @@ def engine_of(node: Node) -> str:
     return node.kind if node.kind in ("memset", "host") else "kernel"
 
 
+def engine_on(engine: str, device: Optional[int], devices: Sequence[int]) -> str:
+    """Return the name of a device's own engine: ``"kernel@1"`` where there are several devices, else as it is."""
+    return engine if len(devices) == 1 or device is None or engine in ("", "host", "H2H") else f"{engine}@{device}"
+
+
 class _Task(NamedTuple):
     name: str
     node: Node
@@ -423,7 +430,7 @@ def simulate(
     engines : mapping, optional
         How many there are of each of `ENGINES`, added to one each of ``"H2D"``, ``"D2H"`` and ``"kernel"``. Copies
         inside a device and memsets use the kernel engine where theirs is not given; host nodes have no limit unless
-        ``"host"`` is given.
+        ``"host"`` is given. Each device has as many of its own.
     unit : {"us", "units"}
         What the durations are.
 
@@ -435,6 +442,7 @@ def simulate(
     """
     limits = _limits(engines)
     tasks = _tasks(workflow, durations, limits)
+    limits |= {task.engine: limits[kind] for task in tasks if (kind := task.engine.partition("@")[0]) in limits}
     spans, deps = _schedule(tasks, limits)
     used = {span.engine for span in spans}
     counts = tuple((name, count) for name, count in limits.items() if name in used)
@@ -472,10 +480,17 @@ def _placed(engine: str, limits: Mapping[str, int]) -> str:
 def _tasks(workflow: Workflow, durations: Durations, limits: Mapping[str, int]) -> list[_Task]:
     plan = make_plan(workflow, Target.named("cpu"), lanes=None)
     lanes = {step.name: step.lane for step in plan.steps}
+    devices = devices_of(workflow, 0)
     tasks: list[_Task] = []
     names: set[str] = set()
 
-    def visit(inner: Workflow, prefix: str, before: tuple[int, ...], lane: int) -> tuple[int, ...]:
+    def engine(node: Node, path: tuple[ChildGraphNode, ...]) -> str:
+        name = _placed(engine_of(node), limits)
+        return engine_on(name, device_of(node, lambda root: bound_root(root, path), 0), devices) if len(devices) > 1 else name
+
+    def visit(
+        inner: Workflow, prefix: str, before: tuple[int, ...], lane: int, path: tuple[ChildGraphNode, ...] = ()
+    ) -> tuple[int, ...]:
         """Append the tasks of one workflow; return those that nothing inside follows."""
         ends: dict[int, tuple[int, ...]] = {}
         followed: set[int] = set()
@@ -488,11 +503,11 @@ def _tasks(workflow: Workflow, durations: Durations, limits: Mapping[str, int]) 
             followed.update(inner.predecessors[i])
             duration = _duration(name, node, durations)
             if duration is None and isinstance(node, ChildGraphNode):
-                ends[i] = visit(node.workflow, f"{name}/", sources, own)
+                ends[i] = visit(node.workflow, f"{name}/", sources, own, (*path, node))
                 continue
             if duration is None:
                 duration = _missing(name, node)
-            tasks.append(_Task(name, node, sources, duration, _placed(engine_of(node), limits), own))
+            tasks.append(_Task(name, node, sources, duration, engine(node, path), own))
             ends[i] = (len(tasks) - 1,)
         return tuple(e for i in inner.order if i not in followed for e in ends[i]) or before
 

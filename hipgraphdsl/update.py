@@ -7,8 +7,10 @@ from typing import Any, Optional, Protocol
 
 import numpy as np
 
+from .arrays import ArrayView
 from .errors import DeclarationError
 from .nodes import AllocNode, CapturedNode, ChildGraphNode, ConditionalNode, EmptyNode, FreeNode, Node
+from .placement import device_of
 from .workflow import Workflow
 
 __all__ = ["Change", "UpdatePlan", "explain_update"]
@@ -106,7 +108,32 @@ def explain_update(old: HasWorkflow, new: HasWorkflow) -> UpdatePlan:
         if sources != wanted:
             changes.append(Change(node.name, "predecessors", sorted(sources), sorted(wanted), False, "edges cannot change"))
         changes += _fields(known, node, before)
+        changes += _moves(known, node)
+    for name, array in before.arrays.items():
+        other = after.arrays.get(name)
+        for what in ("device", "access"):
+            if other is not None and getattr(array, what) != getattr(other, what):
+                place = f"arrays.{name}.{what}"
+                changes.append(
+                    Change(None, place, getattr(array, what), getattr(other, what), False, "memory stays where it was made")
+                )
     return UpdatePlan(before.name, after.name, tuple(changes))
+
+
+def _moves(old: Node, new: Node) -> list[Change]:
+    """Return that a node would run on another device, because of the arrays that it is given now."""
+    places = [_placed(old), _placed(new)]
+    if places[0] == places[1] or getattr(old, "device", None) != getattr(new, "device", None):
+        return []  # that its own `device` is another, its fields say
+    return [Change(old.name, "device", *places, False, "the device of a node is fixed when it is added")]
+
+
+def _placed(node: Node) -> Any:
+    """Return the device of a node, None for the one of compile; of a child graph those of the arrays that it is given."""
+    if isinstance(node, ChildGraphNode):
+        return [view.root.device for view in node.bind.values() if isinstance(view, ArrayView) and not view.root.on_host]
+    found = device_of(node, lambda root: root, -1)
+    return None if found == -1 else found
 
 
 def _fields(old: Node, new: Node, workflow: Workflow) -> list[Change]:
@@ -133,6 +160,8 @@ def _fields(old: Node, new: Node, workflow: Workflow) -> list[Change]:
                 changes.append(Change(old.name, name, a, b, False, f"what a child holds is fixed when it is built: {what}"))
         elif isinstance(old, ChildGraphNode) and name == "bind" and a.keys() != b.keys():
             changes.append(Change(old.name, name, a, b, False, "which names of a child are bound is fixed when it is built"))
+        elif name == "device":
+            changes.append(Change(old.name, name, a, b, False, "the device of a node is fixed when it is added"))
         elif foreign:
             changes.append(Change(old.name, name, a, b, False, foreign))
         elif name in ("cooperative", "priority"):

@@ -19,11 +19,12 @@ SHORT = {
     "03_overlap_pipeline": ["--batch-size", "1024"],
     "04_wave2d": ["--side", "96", "--steps", "160"],
     "05_host_work_beside": ["--size", "4096", "--repeat", "1"],
+    "06_wave2d_devices": ["--size", "64", "--steps", "40", "--devices", "1"],
 }
 
 
 # What build() takes to make a workflow small.
-SMALL = {"04_wave2d": {"steps": 24, "side": 64}}
+SMALL = {"04_wave2d": {"steps": 24, "side": 64}, "06_wave2d_devices": {"steps": 8, "size": 64}}
 
 
 def load(name: str) -> ModuleType:

@@ -23,6 +23,7 @@ ORDER = (
     "defects",
     "nodes",
     "workflow",
+    "placement",
     "hazards",
     "checks",
     "temporaries",

@@ -192,6 +192,7 @@ class CapturedArray:
         self._on_host = isinstance(root, Array) and root.on_host
         self._span = view.region.stop - view.region.start
         self._runtime = scope.runtime
+        self._device = scope.owner(view)
 
     def __int__(self) -> int:
         return self.ptr
@@ -219,7 +220,7 @@ class CapturedArray:
     def __dlpack_device__(self) -> tuple[int, int]:
         if self._reachable:
             return (1, 0)
-        return (self._runtime.target.dlpack_device, self._runtime.get_device())
+        return (self._runtime.target.dlpack_device, self._device)
 
     def __dlpack__(self, **options: Any) -> Any:
         if self._reachable:

@@ -104,7 +104,7 @@ class CompiledPath:
                 return None
             if i not in kept:
                 packer = ArgumentPacker(operation.packer.signature)
-                table = packer.pack(operation.values)
+                table = packer.place(operation.packed)
                 kept[i] = packer, self._runtime.kernel_params(
                     operation.function, operation.grid, operation.block, operation.shared_bytes, table
                 )

@@ -6,9 +6,12 @@ import logging
 from collections.abc import Callable
 from typing import Final, Optional
 
+from ..arrays import Access, ArrayView, Parameter
 from ..errors import HipError
-from ..plan import Plan
-from ..runtimes.base import Copy3D, Fill2D, Runtime
+from ..kernels import ArgumentPacker
+from ..nodes import KernelNode
+from ..plan import Plan, Step
+from ..runtimes.base import Copy3D, Fill2D, KernelAdder, Runtime
 from .capturing import capturing
 from .issue import issue
 from .operations import (
@@ -36,6 +39,9 @@ __all__ = ["UNJOINED", "add_node", "add_steps", "build", "set_attributes"]
 
 _log = logging.getLogger(__name__)
 
+# What a launch has beyond its parameters, and where a step has its node, its predecessors and the children around it.
+_NO_ATTRIBUTES: Final = tuple(Launch._field_defaults.values())
+_STEP_FIELDS: Final = tuple(map(Step._fields.index, ("node", "deps", "path")))
 UNJOINED: Final = "join every stream that the function forks: record an event on it and let the stream wait"
 
 
@@ -66,23 +72,49 @@ def build(plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] =
 def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
     """Add a program's steps to a graph, and note each one's node and operation."""
     nodes, operations, scope, disabled = program.nodes, program.operations, program.scope, program.disabled
-    add_kernel = runtime.graph_add_kernel_node
-    for step in program.steps:
+    several = len(scope.shared.devices) > 1  # then each step needs its own device to be current
+    adder = None if several else _kernel_adder(graph, program, runtime)
+    count = len(program.steps)
+    index = 0
+    while index < count:
+        if adder is not None:
+            index = adder(index)
+            if index == count:
+                break
+        step = program.steps[index]
         where = program.scope_of(step) if step.path else scope
-        deps = [nodes[d] for d in step.deps]
         try:
-            operation = Nothing() if step.index in disabled else resolve(step, where)
-            if type(operation) is Launch and not operation.cooperative and operation.priority is None:
-                node = add_kernel(
-                    graph, deps, operation.function, operation.grid, operation.block, operation.shared_bytes,
-                    operation.packer.pack(operation.values),
-                )
-            else:
-                node = add_node(graph, deps, operation, runtime, where)
+            if several:
+                runtime.set_device(where.device_of(step.node))
+            if adder is not None and adder.code:
+                runtime.add_failed(adder.code)
+            operation = Nothing() if index in disabled else resolve(step, where)
+            node = add_node(graph, [nodes[d] for d in step.deps], operation, runtime, where)
         except HipError as error:
             raise at_node(error, where.prefix + step.node.name) from error.__cause__
         nodes.append(node)
         operations.append(operation)
+        index += 1
+    if several:
+        runtime.set_device(scope.shared.device)
+
+
+def _kernel_adder(graph: int, program: GraphProgram, runtime: Runtime) -> Optional[KernelAdder]:
+    """Return what adds plain kernel launches by compiled code, where it can be had."""
+    scope = program.scope
+    shared = scope.shared
+
+    def describe(node: KernelNode) -> Optional[tuple[int, ArgumentPacker, int, int, int, bytes]]:
+        if node.kernel.signature is None:
+            return None
+        function, packer = shared.function(node.kernel, node, shared.device)
+        return function, packer, packer.memory, packer.address, packer.signature.nbytes, packer.signature.places
+
+    return runtime.kernel_adder(
+        graph, tuple(program.steps), program.nodes, program.operations, scope.addresses, scope.values,
+        frozenset(program.disabled), describe, Launch, _NO_ATTRIBUTES, ("cooperative", "priority"),
+        (KernelNode, ArrayView, Access, Parameter), _STEP_FIELDS,
+    )  # fmt: skip
 
 
 def add_node(graph: int, deps: list[int], operation: Operation, runtime: Runtime, scope: Scope) -> int:
@@ -93,7 +125,7 @@ def add_node(graph: int, deps: list[int], operation: Operation, runtime: Runtime
                 return _add_captured(graph, deps, lambda stream: issue(operation, stream, runtime, scope), runtime)
             node = runtime.graph_add_kernel_node(
                 graph, deps, operation.function, operation.grid, operation.block, operation.shared_bytes,
-                operation.packer.pack(operation.values),
+                operation.place(),
             )
             set_attributes(node, runtime, cooperative=operation.cooperative, priority=operation.priority)
             return node
@@ -107,8 +139,8 @@ def add_node(graph: int, deps: list[int], operation: Operation, runtime: Runtime
             return runtime.graph_add_host_node(graph, deps, fn, user_data)
         case CallCaptured(call):
             return _add_captured(graph, deps, call, runtime)
-        case Alloc(array, nbytes, device):
-            node, scope.addresses[array] = runtime.graph_add_mem_alloc_node(graph, deps, nbytes, device)
+        case Alloc(array, nbytes, device, access):
+            node, scope.addresses[array] = runtime.graph_add_mem_alloc_node(graph, deps, nbytes, device, access)
             return node
         case Free(pointer):
             return runtime.graph_add_mem_free_node(graph, deps, pointer)

@@ -30,7 +30,7 @@ def issue(operation: Operation, stream: int, runtime: Runtime, scope: Scope) -> 
         case Launch():
             runtime.module_launch_kernel(
                 operation.function, operation.grid, operation.block, operation.shared_bytes, stream,
-                operation.packer.pack(operation.values), operation.cooperative,
+                operation.place(), operation.cooperative,
             )
         case Copy1D(dst, src, nbytes, kind):
             runtime.memcpy_async(dst, src, nbytes, kind, stream)
@@ -42,7 +42,7 @@ def issue(operation: Operation, stream: int, runtime: Runtime, scope: Scope) -> 
             runtime.launch_host_func(stream, fn, user_data)
         case CallCaptured(call):
             call(stream)
-        case Alloc(array, nbytes, _):
+        case Alloc(array, nbytes):
             scope.addresses[array] = runtime.malloc_async(nbytes, stream)
         case Free(pointer):
             runtime.free_async(pointer, stream)

@@ -6,10 +6,10 @@ integers -> the backends, which know how to make a graph or a stream do it and n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Final, Optional, Union
+from typing import Any, Final, NamedTuple, Optional, Union
 
 import numpy as np
 
@@ -31,11 +31,13 @@ from ..nodes import (
     MemcpyNode,
     MemoryOpsNode,
     MemsetNode,
+    Node,
     SemaphoreSignalNode,
     SemaphoreWaitNode,
     copy_geometry,
     element_bytes,
 )
+from ..placement import device_of
 from ..plan import Plan, Step
 from ..runtimes.base import Copy3D, Dim3, Fill2D, MemcpyKind, MemOp, Runtime
 
@@ -63,18 +65,21 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """A kernel launch; `values` are packed by `packer` right before the call."""
+class Launch(NamedTuple):
+    """A kernel launch; `packer` places the `packed` arguments right before the call."""
 
     function: int
     grid: Dim3
     block: Dim3
     shared_bytes: int
     packer: ArgumentPacker
-    values: tuple[Any, ...]
+    packed: bytes
     cooperative: bool = False
     priority: Optional[int] = None
+
+    def place(self) -> int:
+        """Write the arguments to memory and return the address of the table of pointers to them."""
+        return self.packer.place(self.packed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,7 @@ class Alloc:
     array: Array
     nbytes: int
     device: int
+    access: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +238,7 @@ class Scope:
         ``"child/"`` inside a child graph.
     """
 
-    __slots__ = ("addresses", "bound_from", "children", "constants", "device", "parent", "prefix", "runtime", "shared", "values")
+    __slots__ = ("addresses", "bound_from", "children", "parent", "prefix", "runtime", "shared", "values")
 
     def __init__(self, runtime: Runtime, shared: SharedHandles, prefix: str = "", parent: Optional[Scope] = None) -> None:
         self.runtime = runtime
@@ -247,23 +253,21 @@ class Scope:
         """Current value of each scalar parameter that belongs to this scope."""
         self.children: dict[str, Scope] = {}
 
-    def address(self, view: ArrayView) -> int:
-        """Return the address of the first element of a view."""
+    def address(self, view: ArrayView, device: Optional[int] = None) -> int:
+        """Return the address of the first element of a view; a module's variable has one on each `device`."""
         root = view.root
         found = self.addresses.get(root)
         if found is None:
-            found = self._find(root)
+            found = self._find(root, device)
         return found + view.offset_bytes
 
-    def _find(self, root: Any) -> int:
+    def _find(self, root: Any, device: Optional[int]) -> int:
         outer = self.bound_from.get(root)
         if outer is not None:
             assert self.parent is not None
-            return self.parent.address(outer)
+            return self.parent.address(outer, device)
         if isinstance(root, Symbol):
-            pointer = self.shared.symbol(root)
-            self.addresses[root] = pointer
-            return pointer
+            return self.shared.symbol(root, self.shared.device if device is None else device)
         if isinstance(root, Parameter):
             raise DeclarationError(
                 f"parameter {self.prefix + root.name!r} stands for an array and has not been given; pass it to launch",
@@ -281,6 +285,20 @@ class Scope:
             return self.parent.value(outer)
         return outer
 
+    def device_of(self, node: Node) -> int:
+        """Return the device that a node runs on; for one that needs none the device that the graph was compiled for."""
+        shared = self.shared
+        if len(shared.devices) == 1:
+            return shared.device
+        found = device_of(node, lambda root: self.root(root)[1], shared.device)
+        return shared.device if found is None else found
+
+    def owner(self, view: ArrayView) -> int:
+        """Return the device that owns what a view leads to, or that the graph was compiled for where no device does."""
+        _, root = self.root(view.root)
+        device = root.device
+        return self.shared.device if device is None else int(device)
+
     def root(self, root: Any) -> tuple[Scope, Any]:
         """Return the scope and the array or parameter that a name inside a child finally stands for."""
         outer = self.bound_from.get(root)
@@ -290,17 +308,40 @@ class Scope:
 
 
 class SharedHandles:
-    """Handles that a workflow and all of its children share; returned together when the Executable is closed."""
+    """Handles that a workflow and all of its children share; returned together when the Executable is closed.
 
-    def __init__(self, runtime: Runtime) -> None:
+    Each device has modules of its own, so functions and the addresses of variables are asked for by device.
+
+    Parameters
+    ----------
+    runtime : Runtime
+    device : int
+        The device that the graph is compiled for.
+    devices : tuple of int
+        All devices that it uses.
+    peers : mapping
+        For each device those that reach its memory.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        device: int = 0,
+        devices: tuple[int, ...] = (0,),
+        peers: Optional[Mapping[int, Sequence[int]]] = None,
+    ) -> None:
         self.runtime = runtime
-        self._modules: dict[Module, tuple[int, Mapping[str, str]]] = {}
+        self.device = device
+        self.devices = devices
+        self.peers = peers or {}
+        self._modules: dict[tuple[Module, int], tuple[int, Mapping[str, str]]] = {}
         self._names: dict[Module, set[str]] = {}
         """The kernels that each module was compiled for."""
-        self._added: dict[tuple[Module, str], tuple[int, Mapping[str, str]]] = {}
+        self._added: dict[tuple[Module, str, int], tuple[int, Mapping[str, str]]] = {}
         """Kernels that were compiled later, with where they are."""
-        self._functions: dict[Kernel, tuple[int, ArgumentPacker]] = {}
+        self._functions: dict[tuple[Kernel, int], tuple[int, ArgumentPacker]] = {}
         self._packers: dict[Any, ArgumentPacker] = {}
+        self._symbols: dict[tuple[Symbol, int], int] = {}
         self._events: dict[Event, int] = {}
         self.register_host: Callable[[str, HostNode, Scope], tuple[int, int]]
         self.register_captured: Callable[[str, CapturedNode, Scope], Callable[[int], None]]
@@ -311,16 +352,22 @@ class SharedHandles:
         for module, (names, symbols) in kernels.items():
             if isinstance(module, ForeignModule):
                 continue
-            if module in self._modules:
+            if (module, self.device) in self._modules:
                 self._load_more(module, names)
                 continue
-            image = module.image
+            image, lowered = module.image, {}
             if image is None:
                 code = self.runtime.rtc_compile(module.source, names, symbols, module.options, name=module.name)
-                self._modules[module] = (self.runtime.module_load_data(code.image), code.lowered)
+                image, lowered = code.image, dict(code.lowered)
                 self._names.setdefault(module, set()).update(names)
-            else:
-                self._modules[module] = (self.runtime.module_load_data(image), {})
+            for device, handle in self._loaded(image):
+                self._modules[module, device] = (handle, lowered)
+
+    def _loaded(self, image: bytes) -> Iterator[tuple[int, int]]:
+        """Load code on every device; yield device and module, to be noted at once."""
+        for device in self.devices:
+            with self.runtime.using_device(device) if len(self.devices) > 1 else nullcontext():
+                yield device, self.runtime.module_load_data(image)
 
     def _load_more(self, module: Module, names: Sequence[str]) -> None:
         """Compile kernels of a module that were not asked for when it was loaded."""
@@ -333,23 +380,23 @@ class SharedHandles:
                 f" ({', '.join(module.symbols)}) that a second copy would not share; compile the graph again"
             )
         code = self.runtime.rtc_compile(module.source, more, (), module.options, name=module.name)
-        handle = self.runtime.module_load_data(code.image)
-        for name in more:
-            self._added[module, name] = (handle, code.lowered)
+        for device, handle in self._loaded(code.image):
+            for name in more:
+                self._added[module, name, device] = (handle, code.lowered)
         self._names[module].update(more)
 
-    def function(self, kernel: Kernel, node: KernelNode) -> tuple[int, ArgumentPacker]:
-        """Return the function handle of a kernel and what packs its arguments."""
-        found = self._functions.get(kernel)
+    def function(self, kernel: Kernel, node: KernelNode, device: int) -> tuple[int, ArgumentPacker]:
+        """Return the function handle of a kernel on a device and what packs its arguments."""
+        found = self._functions.get((kernel, device))
         if found is None and isinstance(kernel.module, ForeignModule):
             return self._foreign(kernel.module, node)
         if found is None:
-            handle, lowered = self._added.get((kernel.module, kernel.name)) or self._modules[kernel.module]
+            handle, lowered = self._added.get((kernel.module, kernel.name, device)) or self._modules[kernel.module, device]
             function = self.runtime.module_get_function(handle, lowered.get(kernel.name, kernel.name))
             found = (function, ArgumentPacker(node.signature))
             if kernel.signature is None:  # what the arguments say may differ from node to node
                 return found
-            self._functions[kernel] = found
+            self._functions[kernel, device] = found
         return found
 
     def _foreign(self, module: ForeignModule, node: KernelNode) -> tuple[int, ArgumentPacker]:
@@ -369,38 +416,43 @@ class SharedHandles:
             )
         return module.function, packer
 
-    def symbol(self, symbol: Symbol) -> int:
-        """Return the address of a module's variable."""
-        handle, lowered = self._modules[symbol.module]
+    def symbol(self, symbol: Symbol, device: int) -> int:
+        """Return the address of a module's variable on a device."""
+        known = self._symbols.get((symbol, device))
+        if known is not None:
+            return known
+        handle, lowered = self._modules[symbol.module, device]
         pointer, nbytes = self.runtime.module_get_global(handle, lowered.get(symbol.name, symbol.name))
         if nbytes < symbol.nbytes:
             raise DeclarationError(
                 f"variable {symbol.name!r} has {nbytes} bytes on the device, {symbol.nbytes} by its declaration",
                 array=symbol.name,
             )
+        self._symbols[symbol, device] = pointer
         return pointer
 
-    def built_in(self, name: str) -> tuple[int, ArgumentPacker]:
+    def built_in(self, name: str, device: int) -> tuple[int, ArgumentPacker]:
         """Return a kernel of the library's own, compiled when it is first needed."""
-        if BUILT_IN not in self._modules:
+        if (BUILT_IN, device) not in self._modules:
             self.load({BUILT_IN: (list(BUILT_IN.kernels), [])})
         kernel = BUILT_IN[name]
-        found = self._functions.get(kernel)
+        found = self._functions.get((kernel, device))
         if found is None:
-            handle, lowered = self._modules[BUILT_IN]
+            handle, lowered = self._modules[BUILT_IN, device]
             function = self.runtime.module_get_function(handle, lowered.get(kernel.name, kernel.name))
             assert kernel.signature is not None
-            found = self._functions[kernel] = (function, ArgumentPacker(kernel.signature))
+            found = self._functions[kernel, device] = (function, ArgumentPacker(kernel.signature))
         return found
 
     def event(self, event: Event) -> int:
-        """Return the handle of an event."""
+        """Return the handle of an event; all belong to the device that the graph was compiled for."""
         handle = self._events.get(event)
         if handle is None:
-            handle = event.handle
-            if handle is None:
-                handle = self.runtime.shared_event(event.name) if event.shared else self.runtime.event_create(timing=True)
-            self._events[event] = handle
+            with self.runtime.using_device(self.device) if len(self.devices) > 1 else nullcontext():
+                handle = event.handle
+                if handle is None:
+                    handle = self.runtime.shared_event(event.name) if event.shared else self.runtime.event_create(timing=True)
+                self._events[event] = handle
         return handle
 
     def events(self) -> dict[int, Event]:
@@ -409,7 +461,7 @@ class SharedHandles:
 
     def kernels(self) -> dict[int, Kernel]:
         """Return the kernels that have been asked for, by the handles of their functions."""
-        return {function: kernel for kernel, (function, _) in self._functions.items()}
+        return {function: kernel for (kernel, _), (function, _) in self._functions.items()}
 
     def event_named(self, name: str) -> Optional[int]:
         """Return the handle of an event by its name, if a node of the Executable uses it."""
@@ -418,15 +470,22 @@ class SharedHandles:
     def close(self) -> None:
         """Return events and modules."""
         events, self._events = self._events, {}
-        modules = dict.fromkeys(handle for handle, _ in (*self._modules.values(), *self._added.values()))
+        loaded = ((key[-1], handle) for table in (self._modules, self._added) for key, (handle, _) in table.items())
+        modules = dict.fromkeys(loaded)
         self._modules, self._added, self._names = {}, {}, {}
         self._functions.clear()
+        self._symbols.clear()
         with ExitStack() as returned:  # all of them, even if one call fails
-            for handle in modules:
-                returned.callback(self.runtime.module_unload, handle)
+            for device, handle in modules:
+                returned.callback(self._unload, device, handle)
             for event, handle in events.items():
                 if not event.shared and event.handle is None:
                     returned.callback(self.runtime.event_destroy, handle)
+
+
+    def _unload(self, device: int, module: int) -> None:
+        with self.runtime.returning_on(device) if len(self.devices) > 1 else nullcontext():
+            self.runtime.module_unload(module)
 
 
 def resolve(step: Step, scope: Scope) -> Operation:
@@ -440,13 +499,15 @@ def resolve(step: Step, scope: Scope) -> Operation:
     node = step.node
     match node:
         case KernelNode():
-            return _launch(node, scope)
+            return _launch(node, scope, scope.device_of(node))
         case MemcpyNode():
-            return _copy_by_kernel(node, scope) if step.by_kernel else _copy(node, scope)
+            device = scope.device_of(node)
+            return _copy_by_kernel(node, scope, device) if step.by_kernel else _copy(node, scope, device)
         case MemsetNode():
-            return _fill(node, scope)
+            return _fill(node, scope, scope.device_of(node))
         case AllocNode():
-            return Alloc(node.array, node.array.nbytes, node.array.device)
+            device = scope.device_of(node)
+            return Alloc(node.array, node.array.nbytes, device, tuple(scope.shared.peers.get(device, ())))
         case FreeNode():
             return Free(scope.address(node.array.as_view()))
         case HostNode():
@@ -501,19 +562,19 @@ def _axis(axis: Any, scope: Scope, node: str, field: str) -> int:
     return value
 
 
-def _launch(node: KernelNode, scope: Scope) -> Launch:
-    function, packer = scope.shared.function(node.kernel, node)
+def _launch(node: KernelNode, scope: Scope, device: int) -> Launch:
+    function, packer = scope.shared.function(node.kernel, node, device)
     values = []
     for parameter, arg in zip(packer.signature.parameters, node.args):
         kind = type(arg)
         if kind is ArrayView:
             root = arg.root
             found = scope.addresses.get(root)
-            values.append((scope._find(root) if found is None else found) + arg.offset_bytes)
+            values.append((scope._find(root, device) if found is None else found) + arg.offset_bytes)
         elif kind is int or kind is float or kind is bool:
             values.append(arg)
         elif kind is Access:
-            values.append(scope.address(arg.view))
+            values.append(scope.address(arg.view, device))
         else:
             values.append(_packed(parameter, scope.value(arg) if kind is Parameter else arg, node))
     grid, block = node.grid, node.block
@@ -523,7 +584,7 @@ def _launch(node: KernelNode, scope: Scope) -> Launch:
         block = tuple(_axis(axis, scope, node.name, f"block.{i}") for i, axis in enumerate(block))
         if block[0] * block[1] * block[2] > 1024:
             raise DeclarationError(f"node {node.name!r}: a block has at most 1024 threads (got {block})", node=node.name)
-    return Launch(function, grid, block, node.shared_bytes, packer, tuple(values), node.cooperative, node.priority)
+    return Launch(function, grid, block, node.shared_bytes, packer, packer.pack(values), node.cooperative, node.priority)
 
 
 def _packed(parameter: KernelParameter, value: Any, node: KernelNode) -> Any:
@@ -543,21 +604,24 @@ _KINDS: Final = {
 }
 
 
-def _copy(node: MemcpyNode, scope: Scope) -> Union[Copy1D, Copy3D]:
+def _copy(node: MemcpyNode, scope: Scope, device: int) -> Union[Copy1D, Copy3D]:
     dst, src = node.dst, node.src
+    to, source = scope.address(dst, device), scope.address(src, device)
     if isinstance(scope.root(dst.root)[1], Parameter) or isinstance(scope.root(src.root)[1], Parameter):
         kind = MemcpyKind.DEFAULT  # where the memory is, only the launch says
     else:
         kind = _KINDS[_is_host(src, scope), _is_host(dst, scope)]
         if kind is MemcpyKind.HOST_TO_HOST and "host_copy_kind" in scope.runtime.target.quirks:
             kind = MemcpyKind.DEFAULT
+        elif kind is MemcpyKind.DEVICE_TO_DEVICE and len(scope.shared.devices) > 1 and scope.owner(dst) != scope.owner(src):
+            kind = MemcpyKind.DEFAULT  # the addresses say which devices
     box = copy_geometry(dst, src)
     assert box is not None, "MemcpyNode refuses what no box can copy"
     inside = "interior_host_pointer" in scope.runtime.target.quirks and (_interior(dst, scope), _interior(src, scope))
     if box.is_flat and not (inside and any(inside)):
-        return Copy1D(scope.address(dst), scope.address(src), box.width_bytes, kind)
+        return Copy1D(to, source, box.width_bytes, kind)
     made = Copy3D(
-        scope.address(dst), box.dst_pitch, box.dst_slice // box.dst_pitch, scope.address(src), box.src_pitch,
+        to, box.dst_pitch, box.dst_slice // box.dst_pitch, source, box.src_pitch,
         box.src_slice // box.src_pitch, box.width_bytes, box.height, box.depth, kind,
     )
     return _from_first_bytes(made, *inside) if inside else made
@@ -591,11 +655,11 @@ def _position(offset: int, pitch_bytes: int, rows: int, copy: Copy3D) -> tuple[i
     return pitch_bytes, rows, (x, row % rows, row // rows)
 
 
-def _copy_by_kernel(node: MemcpyNode, scope: Scope) -> Launch:
-    dst, src = scope.address(node.dst), scope.address(node.src)
+def _copy_by_kernel(node: MemcpyNode, scope: Scope, device: int) -> Launch:
+    dst, src = scope.address(node.dst, device), scope.address(node.src, device)
     wide, rest, blocks = copy_kernel_grid(dst | src, node.nbytes)
-    function, packer = scope.shared.built_in("hipgraphdsl_copy")
-    return Launch(function, (blocks, 1, 1), (_COPY_BLOCK, 1, 1), 0, packer, (dst, src, wide, rest))
+    function, packer = scope.shared.built_in("hipgraphdsl_copy", device)
+    return Launch(function, (blocks, 1, 1), (_COPY_BLOCK, 1, 1), 0, packer, packer.pack((dst, src, wide, rest)))
 
 
 def copy_kernel_grid(addresses: int, nbytes: int) -> tuple[int, int, int]:
@@ -615,10 +679,11 @@ def repeated_bytes(element: bytes) -> int:
 
 def prepare(step: Step, scope: Scope) -> None:
     """Load the library's own kernels that a step needs, because a capture forbids to load any."""
+    device = scope.device_of(step.node)
     if step.by_kernel:
-        scope.shared.built_in("hipgraphdsl_copy")
+        scope.shared.built_in("hipgraphdsl_copy", device)
     elif isinstance(step.node, MemsetNode) and not _memset_size(step.node, _element(step.node, scope), scope):
-        scope.shared.built_in("hipgraphdsl_fill")
+        scope.shared.built_in("hipgraphdsl_fill", device)
 
 
 def _element(node: MemsetNode, scope: Scope) -> bytes:
@@ -638,10 +703,10 @@ def _memset_size(node: MemsetNode, element: bytes, scope: Scope) -> int:
     return size
 
 
-def _fill(node: MemsetNode, scope: Scope) -> Union[Fill2D, Launch]:
+def _fill(node: MemsetNode, scope: Scope, device: int) -> Union[Fill2D, Launch]:
     view, region = node.dst, node.dst.region
     element = _element(node, scope)
-    address = scope.address(view)
+    address = scope.address(view, device)
     size = _memset_size(node, element, scope)
     if size:
         height, pitch = region.dims[0] if region.dims else (1, 0)
@@ -652,11 +717,11 @@ def _fill(node: MemsetNode, scope: Scope) -> Union[Fill2D, Launch]:
     counts += [1] * (4 - len(counts))
     strides += [0] * (4 - len(strides))
     words = np.frombuffer(element + bytes(64 - itemsize), "<u8")
-    function, packer = scope.shared.built_in("hipgraphdsl_fill")
+    function, packer = scope.shared.built_in("hipgraphdsl_fill", device)
     total = view.size
     return Launch(
         function, (-(-total // _FILL_BLOCK), 1, 1), (_FILL_BLOCK, 1, 1), 0, packer,
-        (address, total, itemsize, *counts[:3], *strides, *map(int, words)),
+        packer.pack((address, total, itemsize, *counts[:3], *strides, *map(int, words))),
     )
 
 

@@ -92,6 +92,11 @@ class Program(ABC):
             scope = scope.children[child.name]
         return scope
 
+    def go_to(self, step: Step) -> None:
+        """Make the device of a step current, where there are several; who launches or builds restores the thread's own."""
+        if len(self.scope.shared.devices) > 1:
+            self.runtime.set_device(self.scope_of(step).device_of(step.node))
+
     def resolve(self, step: Step) -> Operation:
         """Return what a step does now; a disabled one does nothing."""
         if step.index in self.disabled:
@@ -131,6 +136,7 @@ class GraphProgram(Program):
         if getattr(operation, "kind", None) != getattr(self.operations[index], "kind", None):
             return False  # HIP fixes the direction of a copy when the node is added
         with naming(self.steps[index].name):
+            self.go_to(self.steps[index])
             match operation:
                 case Launch():
                     before = self.operations[index]
@@ -141,7 +147,7 @@ class GraphProgram(Program):
                         return False
                     runtime.graph_exec_kernel_node_set_params(
                         self.handle, node, operation.function, operation.grid, operation.block, operation.shared_bytes,
-                        operation.packer.pack(operation.values),
+                        operation.place(),
                     )
                 case Copy1D(dst, src, nbytes, kind):
                     runtime.graph_exec_memcpy_node_set_params_1d(self.handle, node, dst, src, nbytes, kind)

@@ -2,30 +2,62 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from ..errors import HipError
-from ..plan import Plan
+from ..plan import Plan, Step
 from ..runtimes.base import Runtime
 from .operations import Scope, at_node
 from .program import Program
 from .streams import EagerProgram
 
-__all__ = ["build"]
+__all__ = ["SerialProgram", "build"]
 
 
-class _SerialProgram(EagerProgram):
+class SerialProgram(EagerProgram):
+    """Steps one after the other, each on a stream of its device."""
+
+    def __init__(self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int]) -> None:
+        super().__init__(plan, scope, runtime, disabled)
+        self._streams: dict[int, int] = {}
+        """A stream on each device but the one of the launch's stream."""
+        try:
+            for device in scope.shared.devices:
+                if device != scope.shared.device:
+                    with runtime.using_device(device):
+                        self._streams[device] = runtime.stream_create()
+        except BaseException:
+            self.close()
+            raise
+
+    def stream_of(self, step: Step, stream: int) -> int:
+        """Return the stream of a step's device, which is made current; `stream` is that of the launch."""
+        self.go_to(step)
+        return self._streams.get(self.scope_of(step).device_of(step.node), stream) if self._streams else stream
+
     def launch(self, stream: int) -> None:
         failed = self.scope.shared.host_failed
+        if self._streams:  # what precedes the launch on its stream is before all of it
+            self.runtime.stream_synchronize(stream)
         for step in self.plan.steps:
-            self.issue(step, stream)
+            place = self.stream_of(step, stream)
+            self.issue(step, place)
             try:
-                self.runtime.stream_synchronize(stream)
+                self.runtime.stream_synchronize(place)
             except HipError as error:
                 if not failed():
                     raise at_node(error, step.name) from error.__cause__
             if failed():  # nothing after it starts; the next synchronize of the Executable raises it
                 return
 
+    def close(self) -> None:
+        streams, self._streams = self._streams, {}
+        with ExitStack() as returned:
+            for stream in streams.values():
+                returned.callback(self.runtime.stream_destroy, stream)
+            returned.callback(super().close)
+
 
 def build(plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> Program:
     """Prepare the operations; nothing runs before the first launch."""
-    return _SerialProgram(plan, scope, runtime, disabled)
+    return SerialProgram(plan, scope, runtime, disabled)

@@ -25,14 +25,16 @@ _AT_LAUNCH: Final = Free(0)
 class LaneStreams:
     """One stream per lane and the events by which lanes wait for each other.
 
-    Lane 0 is the stream that the work is launched on. A step whose result another lane needs is followed by an event record;
-    the other lane waits for it right before its own step.
+    The first lane of the device that the plan was made for is the stream that the work is launched on; every other lane has a
+    stream of its own, on its device. A step whose result another lane needs is followed by an event record; the other lane
+    waits for it right before its own step. An event belongs to the device of the stream that it is recorded on.
     """
 
     def __init__(self, plan: Plan, runtime: Runtime) -> None:
         self.plan = plan
         self.runtime = runtime
-        self.streams: list[int] = []
+        self.streams: dict[int, int] = {}
+        """By lane."""
         self.events: dict[int, int] = {}
         self.start = 0
         """Event that the other lanes wait for before their first step."""
@@ -44,17 +46,36 @@ class LaneStreams:
             waits = tuple(d for d in step.deps if lane_of[d] != step.lane)
             self._waits.append(waits)
             recorded.update(waits)
-        self._ends = tuple(lane[-1] for lane in plan.lanes[1:])
+        self._several = len(plan.devices) > 1
+        owners = plan.lane_devices
+        self._first = owners.index(plan.device) if plan.device in owners else -1
+        others = [lane for lane in range(len(plan.lanes)) if lane != self._first]
+        self._ends = tuple(plan.lanes[lane][-1] for lane in others)
+        self._joins: dict[int, int] = {}
+        """For each other device an event by which a run that failed half way is joined."""
         try:
-            for _ in plan.lanes[1:]:
-                self.streams.append(runtime.stream_create())
+            for lane in others:
+                self._go_to(owners[lane])
+                self.streams[lane] = runtime.stream_create()
             for index in sorted(recorded | set(self._ends)):
+                self._go_to(owners[lane_of[index]])
                 self.events[index] = runtime.event_create(timing=False)
             if self.streams:
+                self._go_to(plan.device)
                 self.start = runtime.event_create(timing=False)
+            for device in plan.devices:
+                if device != plan.device:
+                    self._go_to(device)
+                    self._joins[device] = runtime.event_create(timing=False)
+            self._go_to(plan.device)
         except BaseException:
             self.close()
             raise
+
+    def _go_to(self, device: int) -> None:
+        """Make a device current, where there are several; who runs or builds restores the thread's own."""
+        if self._several:
+            self.runtime.set_device(device)
 
     def run(
         self,
@@ -69,7 +90,7 @@ class LaneStreams:
         Parameters
         ----------
         origin : int
-            The stream of lane 0.
+            The stream that the work is launched on.
         do : callable
             Issues one step.
         note : callable, optional
@@ -77,13 +98,16 @@ class LaneStreams:
         by_events : bool
             False leaves it to `do` to order lanes among themselves; they are still forked from `origin` and joined to it.
         """
-        runtime, events, plan = self.runtime, self.events, self.plan
-        streams = [origin, *self.streams]
-        joined = [True] + [False] * len(self.streams)
+        runtime, events, plan, several = self.runtime, self.events, self.plan, self._several
+        streams = [self.streams.get(lane, origin) for lane in range(len(plan.lanes))]
+        joined = [lane == self._first for lane in range(len(plan.lanes))]
         if self.streams:
+            self._go_to(plan.device)
             runtime.event_record(self.start, origin)
         for step in plan.steps:
             stream = streams[step.lane]
+            if several:
+                runtime.set_device(plan.lane_devices[step.lane])
             if not joined[step.lane]:
                 runtime.stream_wait_event(stream, self.start)
                 joined[step.lane] = True
@@ -95,6 +119,7 @@ class LaneStreams:
                 note(step, stream)
             if step.index in events and (by_events or step.index in self._ends):
                 runtime.event_record(events[step.index], stream)
+        self._go_to(plan.device)
         for end in self._ends:
             runtime.stream_wait_event(origin, events[end])
 
@@ -102,16 +127,20 @@ class LaneStreams:
         """Let `origin` wait for whatever has been put on the other streams; for a run that failed half way."""
         runtime = self.runtime
         capturing = runtime.stream_get_capture_info(origin).status is CaptureStatus.ACTIVE
-        for stream in self.streams:
+        for lane, stream in self.streams.items():
             if capturing and runtime.stream_get_capture_info(stream).status is not CaptureStatus.ACTIVE:
                 continue
-            runtime.event_record(self.start, stream)
-            runtime.stream_wait_event(origin, self.start)
+            owner = self.plan.lane_devices[lane]
+            event = self._joins.get(owner, self.start)
+            self._go_to(owner)
+            runtime.event_record(event, stream)
+            runtime.stream_wait_event(origin, event)
 
     def close(self) -> None:
         """Return streams and events."""
-        events, streams = [*self.events.values(), *([self.start] if self.start else [])], self.streams
-        self.events, self.streams, self.start = {}, [], 0
+        events, streams = [*self.events.values(), *([self.start] if self.start else [])], [*self.streams.values()]
+        events += self._joins.values()
+        self.events, self.streams, self.start, self._joins = {}, {}, 0, {}
         with ExitStack() as returned:  # all of them, even if one call fails
             for stream in streams:
                 returned.callback(self.runtime.stream_destroy, stream)
@@ -186,10 +215,18 @@ class EagerProgram(Program):
         """Return what the last launch made and left."""
         made, self._made = self._made, {}
         with ExitStack() as returned:
-            for pointer in made.values():
-                returned.callback(self.runtime.free_async, pointer, 0)
+            for (scope, array), pointer in made.items():
+                returned.callback(self._return, scope, array, pointer)
         for (scope, array), pointer in self._before.items():
             scope.addresses[array] = pointer
+
+    def _return(self, scope: Scope, array: AllocArray, pointer: int) -> None:
+        """Give memory back on the null stream of its device."""
+        if len(scope.shared.devices) == 1:
+            self.runtime.free_async(pointer, 0)
+            return
+        with self.runtime.returning_on(scope.owner(array.as_view())):
+            self.runtime.free_async(pointer, 0)
 
     def change(self, index: int, operation: Operation) -> bool:
         self.operations[index] = operation

@@ -185,7 +185,7 @@ def _nodes(result: Result, runtime: AmdRuntime, rounds: int) -> None:
         launches = [operation for operation in program.operations if isinstance(operation, Launch)]
         operation = launches[0]
         params = runtime.kernel_params(
-            operation.function, operation.grid, operation.block, operation.shared_bytes, operation.packer.pack(operation.values)
+            operation.function, operation.grid, operation.block, operation.shared_bytes, operation.place()
         )
         made: list[int] = []
 
@@ -195,15 +195,15 @@ def _nodes(result: Result, runtime: AmdRuntime, rounds: int) -> None:
             made.append(fresh.graph)
             add_steps(fresh.graph, fresh, runtime)
 
-        prepared = [(op.function, op.grid, op.block, op.shared_bytes, op.packer.pack, op.values) for op in launches]
+        prepared = [(op.function, op.grid, op.block, op.shared_bytes, op.packer.place, op.packed) for op in launches]
         add_node = runtime.graph_add_kernel_node
 
         def packed() -> None:
             graph = runtime.graph_create()
             made.append(graph)
             deps: tuple[int, ...] = ()
-            for function, grid, block, shared_bytes, pack, values in prepared:
-                deps = (add_node(graph, deps, function, grid, block, shared_bytes, pack(values)),)
+            for function, grid, block, shared_bytes, place, arguments in prepared:
+                deps = (add_node(graph, deps, function, grid, block, shared_bytes, place(arguments)),)
 
         def bare() -> None:
             graph = runtime.graph_create()
@@ -217,26 +217,26 @@ def _nodes(result: Result, runtime: AmdRuntime, rounds: int) -> None:
 
         runs = {"lowered": lowered, "away": away, "packed": packed, "away again": away, "bare": bare, "away at last": away}
         times = _in_turns(runs, max(10, rounds // 2))
-        value, note = _beyond(times, "packed", "bare", count)
-        result.add("adding a kernel node beyond the call in C", value, "us", 1.5, note + "; arguments packed")
         value, note = _beyond(times, "lowered", "bare", count)
-        result.add("... by the backend, which resolves names first", value, "us", None, note)
+        result.add("adding a kernel node, its names resolved, beyond the call in C", value, "us", 1.5, note)
+        value, note = _beyond(times, "packed", "bare", count)
+        result.add("... by the runtime's method, arguments packed", value, "us", None, note)
         plan_us = repeat_us(lambda: make_plan(exe.workflow, runtime.target, lanes=1), 5)
         result.add("... planning before it", percentile(plan_us, 50) / count, "us/node")
 
         node, calls = program.nodes[0], 50
-        function, grid, block, values, packer = (
+        function, grid, block, arguments, packer = (
             operation.function,
             operation.grid,
             operation.block,
-            operation.values,
+            operation.packed,
             operation.packer,
         )
         handle = exe.handle
 
         def set_ours() -> None:
             for _ in range(calls):
-                runtime.graph_exec_kernel_node_set_params(handle, node, function, grid, block, 0, packer.pack(values))
+                runtime.graph_exec_kernel_node_set_params(handle, node, function, grid, block, 0, packer.place(arguments))
 
         # Each update keeps memory until the executable is gone, so there are not many.
         times = _in_turns({"ours": set_ours, "bare": lambda: _good(set_many(set_, handle, node, params, calls))}, rounds)
@@ -256,7 +256,7 @@ def _by_launch(result: Result, runtime: AmdRuntime, library: ctypes.CDLL, set_: 
         program: Any = exe._program
         operation = program.operations[0]
         params = runtime.kernel_params(
-            operation.function, operation.grid, operation.block, operation.shared_bytes, operation.packer.pack(operation.values)
+            operation.function, operation.grid, operation.block, operation.shared_bytes, operation.place()
         )
         exe.launch(a=-1.0)
         if exe._compiled is None:

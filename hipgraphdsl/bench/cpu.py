@@ -256,7 +256,7 @@ class _Blocks:
         self._launch = self._Launch(
             (ctypes.c_uint32 * 3)(*operation.grid), (ctypes.c_uint32 * 3)(*operation.block), operation.shared_bytes, 0
         )
-        self._args = operation.packer.pack(operation.values)
+        self._args = operation.place()
         self._packer = operation.packer
         self._count = operation.grid[0] * operation.grid[1] * operation.grid[2]
         kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64)

@@ -207,7 +207,7 @@ def synchronous_loop_us(exe: Executable) -> Callable[[], float]:
     if len(launches) != len(copies) or len(launches) + len(copies) != len(operations):
         raise Skipped("the loop takes a kernel and a copy in turn")
     library, count = peer_library(), len(launches)
-    tasks = [Task("", o.function, o.grid, o.block, o.values, o.packer.signature, (), 0) for o in launches]
+    tasks = [Task("", o.function, o.grid, o.block, o.packer.unpack(o.packed), o.packer.signature, (), 0) for o in launches]
     arguments = Arguments(tasks)
     pointers = ctypes.c_void_p * count
     functions, tables = pointers(*(o.function for o in launches)), pointers(*arguments.tables)

@@ -111,7 +111,7 @@ class Work:
                     operation.function,
                     operation.grid,
                     operation.block,
-                    operation.values,
+                    operation.packer.unpack(operation.packed),
                     operation.packer.signature,
                     step.deps,
                     step.lane,
@@ -190,7 +190,7 @@ class Arguments:
         for task in tasks:
             packer = ArgumentPacker(task.signature)
             self._packers.append(packer)
-            self.tables.append(packer.pack(task.values))
+            self.tables.append(packer.place(packer.pack(task.values)))
 
 
 # -- C++ ---------------------------------------------------------------------------------------------------------------

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import Optional
 
+from ..placement import devices_of
 from ..target import Target
 from ..workflow import Workflow
 from .advice import check_redundant_edges, check_reuse, check_shape
 from .catalogue import CATALOGUE, Entry
+from .devices import check_devices
 from .lifetimes import check_copies, check_data, check_lifetimes
 from .limits import check_capture, check_limits
 from .platform import check_defects
@@ -25,7 +27,7 @@ from .structure import check_cycle, check_ignores, check_use
 __all__ = ["CATALOGUE", "Diagnostic", "Entry", "Report", "check_workflow"]
 
 
-def check_workflow(workflow: Workflow, target: Optional[Target] = None) -> Report:
+def check_workflow(workflow: Workflow, target: Optional[Target] = None, device: int = 0) -> Report:
     """Look for faults in a workflow and in the child graphs inside it.
 
     Parameters
@@ -33,14 +35,19 @@ def check_workflow(workflow: Workflow, target: Optional[Target] = None) -> Repor
     workflow : Workflow
     target : Target, optional
         Also check the limits and known defects of this device. Without one only what holds on every device is checked.
+    device : int
+        The device of all that names none.
     """
     findings = Findings()
+    several = len(devices_of(workflow, device)) > 1
     for scope in scopes_of(workflow):
         check_ignores(scope, findings)
         check_use(scope, findings)
         check_copies(scope, findings)
         check_limits(scope, target, findings)
         check_capture(scope, target, findings)
+        if several:
+            check_devices(scope, device, findings)
         if check_cycle(scope, findings):
             continue  # nothing can be said of an order that does not exist
         reach = Reach(scope.workflow)

@@ -99,6 +99,18 @@ CATALOGUE: dict[str, Entry] = {
         "An array without initial values is read before the graph writes it; its values must come from outside.",
     ),
     "HG405": Entry("copy onto itself", "error", "Source and destination of a copy overlap, which HIP does not define."),
+    "HG406": Entry(
+        "memory of another device", "error",
+        "A node runs on one device and reaches memory of another that does not grant access, which faults or reads garbage.",
+    ),
+    "HG407": Entry(
+        "no device follows", "error",
+        "A node's arrays belong to several devices, none of which may reach all of them, and the node names none.",
+    ),
+    "HG408": Entry(
+        "variable of another device", "warning",
+        "Each device has its own copy of a module's variable; a node reads one that nothing writes on its device.",
+    ),
     # HG5xx: launch limits
     "HG501": Entry("block too large", "error", "A block has more threads, or more along one axis, than the device"
                                                " takes."),

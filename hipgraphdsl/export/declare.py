@@ -238,7 +238,7 @@ class _Workflow:
         kind = fields.take("kind", str)
         if name in self.graph.arrays:
             raise Fault(f"array {name!r} is declared twice")
-        shape, dtype, device = _memory(fields)
+        shape, dtype, where = _memory(fields)
         full = self.prefix + name
         self.builder.known_arrays.append(full)
         supplied = None
@@ -253,9 +253,9 @@ class _Workflow:
             )
             if location not in ("host", "device"):
                 raise Fault(f"'location' is 'host' or 'device' (got {location[:60]!r})")
-            array = ExternalArray(name, shape, dtype, location=location, writeable=writeable, device=device)
+            array = ExternalArray(name, shape, dtype, location=location, writeable=writeable, **where)
             if supplied is not None:
-                array = ExternalArray.wrap(name, supplied, device=device)
+                array = ExternalArray.wrap(name, supplied, **where)
                 _require_same(name, array.shape, array.dtype, shape, dtype)
                 if array.location != location:
                     raise Fault(f"array {name!r} is {location} memory; arrays[{full!r}] is {array.location} memory")
@@ -267,9 +267,9 @@ class _Workflow:
             if supplied is not None:
                 initial = _supplied(name, supplied, initial, shape, dtype)
             array = (
-                HostArray(name, shape, dtype, pinned, initial, device=device)
+                HostArray(name, shape, dtype, pinned, initial, **where)
                 if kind == "host"
-                else DeviceArray(name, shape, dtype, initial, device=device)
+                else DeviceArray(name, shape, dtype, initial, **where)
             )
         else:
             raise Fault(f"'kind' of an array is 'host', 'device' or 'external' (got {kind[:60]!r})")
@@ -319,21 +319,24 @@ class _Workflow:
         data["shared_bytes"] = fields.take("shared_bytes", int, default=0)
         data["cooperative"] = fields.take("cooperative", bool, default=False)
         data["priority"] = fields.take("priority", int, default=None)
+        data["device"] = _device(fields.take("device", int, default=None))
 
     def _memcpy(self, fields: _Fields, data: dict[str, Any]) -> None:
         data["dst"], data["src"] = self._view(fields.take("dst")), self._view(fields.take("src"))
+        data["device"] = _device(fields.take("device", int, default=None))
 
     def _memset(self, fields: _Fields, data: dict[str, Any]) -> None:
         data["dst"], data["value"] = self._view(fields.take("dst")), self._value(fields.take("value"))
+        data["device"] = _device(fields.take("device", int, default=None))
 
     def _alloc(self, fields: _Fields, data: dict[str, Any]) -> None:
         inner = _Fields(fields.take("array"), "the array of an alloc node")
         name = check_name(inner.take("name", str), "array")
         if name in self.graph.arrays:
             raise Fault(f"array {name!r} is declared twice", "array")
-        shape, dtype, device = _memory(inner)
+        shape, dtype, where = _memory(inner)
         inner.done("the array of an alloc node")
-        data["array"] = AllocArray(name, shape, dtype, device=device)
+        data["array"] = AllocArray(name, shape, dtype, **where)
 
     def _free(self, fields: _Fields, data: dict[str, Any]) -> None:
         name = fields.take("array", str)
@@ -352,7 +355,9 @@ class _Workflow:
                 raise Fault('\'access\' is a list of {"read": view}, {"write": view} and {"update": view}', "access")
             data["access"] = found
 
-    _captured = _host
+    def _captured(self, fields: _Fields, data: dict[str, Any]) -> None:
+        self._host(fields, data)
+        data["device"] = _device(fields.take("device", int, default=None))
 
     def _record(self, fields: _Fields, data: dict[str, Any]) -> None:
         event = fields.take("event", str, dict)
@@ -660,13 +665,20 @@ def _shape(data: Data) -> tuple[int, ...]:
     return as_shape(tuple(data))
 
 
-def _memory(fields: _Fields) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+def _memory(fields: _Fields) -> tuple[tuple[int, ...], np.dtype[Any], dict[str, Any]]:
+    """Return shape, dtype, and where the memory is: its device, and those that have access."""
     dtype = as_dtype(dtype_of(fields.take("dtype")))
     shape = _shape(fields.take("shape", list))
-    device = fields.take("device", int, default=0)
-    if not 0 <= device < 2**16:
-        raise Fault(f"'device' is the number of a device (got {device})", "device")
-    return shape, dtype, device
+    access = [_device(device, "access") for device in fields.take("access", list, default=[])]
+    return shape, dtype, {"device": _device(fields.take("device", int, default=None)), "access": tuple(access)}
+
+
+def _device(data: Data, field: str = "device") -> int | None:
+    if data is None and field == "device":
+        return None
+    if type(data) is not int or not 0 <= data < 2**16:
+        raise Fault(f"{field!r} holds the number of a device (got {shown(data)})", field)
+    return data
 
 
 def _filled(values: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:

@@ -238,6 +238,9 @@ class _Writer:
                     out["bind"] = {inner: self._value(value) for inner, value in node.bind.items()}
             case _:
                 raise _Unstorable(f"kind {node.kind!r} has no form in a file")
+        device = getattr(node, "device", None)
+        if device is not None:
+            out["device"] = device
         if node.after:
             out["after"] = list(node.after)
         if node.ignore:
@@ -446,8 +449,10 @@ def dtype_data(dtype: np.dtype[Any]) -> Data:
 
 def _memory_data(array: Array) -> dict[str, Data]:
     out: dict[str, Data] = {"dtype": dtype_data(array.dtype), "shape": list(array.shape)}
-    if array.device:
+    if array.device is not None:
         out["device"] = array.device
+    if array.access:
+        out["access"] = list(array.access)
     return out
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..arrays import Access, ArrayView, Parameter
 from ..nodes import ChildGraphNode, ConditionalNode, HostNode, KernelNode, MemcpyNode, MemsetNode, Node, callable_name
+from ..placement import device_of
 
 __all__ = ["Repeat", "find_repeats", "signature"]
 
@@ -48,7 +49,11 @@ class Repeat:
 
 
 def signature(node: Node) -> Hashable:
-    """Return what a node does, apart from its name and the names of its arrays."""
+    """Return what a node does and where, apart from its name and the names of its arrays."""
+    return (device_of(node, lambda root: root, 0), *_deed(node))
+
+
+def _deed(node: Node) -> tuple[Hashable, ...]:
     if isinstance(node, KernelNode):
         return ("kernel", node.kernel.name, *map(_axis, (*node.grid, *node.block)), *map(_value, node.args))
     if isinstance(node, MemcpyNode):

@@ -11,7 +11,7 @@ import io
 import re
 import shlex
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Optional, Union
@@ -32,6 +32,7 @@ from ..nodes import (
     callable_name,
     element_bytes,
 )
+from ..placement import devices_of
 from ..plan import Lanes, Plan, make_plan
 from ..source import is_bfloat16
 from ..target import Target
@@ -119,6 +120,7 @@ class Program:
         self.capture = backend == "capture"
         self.target = Target.named(target)
         self.lanes = lanes
+        _require_one_device(workflow)
         self.stem = re.sub(r"[^\w.-]", "_", stem or workflow.name, flags=re.ASCII)
         self.parts: set[str] = {"CHECK", "fail", "npy", "number"}
         self.kernels = Kernels(workflow)
@@ -494,6 +496,8 @@ class Program:
             "namespace program {",
             "",
             *section("Errors and helpers"),
+            "static int device = 0;  // that everything runs on: --device N",
+            "",
             *before,
             "",
             *declarations,
@@ -573,7 +577,6 @@ class Program:
             "  void** data;",
             "  size_t bytes;",
             "  Place place;",
-            "  int device;",
             "  const char* dtype;  // as the header of a .npy file has it",
             "  const char* shape;",
             "  const char* file;  // of its first values, where they do not stand here",
@@ -585,7 +588,7 @@ class Program:
             place = "DEVICE" if not array.on_host else "PINNED" if getattr(array, "pinned", True) else "PAGEABLE"
             file = quoted(self._file(storage)) if self._from_file(storage) else "nullptr"
             lines.append(
-                f"    {{{quoted(storage.name)}, (void**)&{storage.identifier}, {bytes_of(array)}, {place}, {array.device},"
+                f"    {{{quoted(storage.name)}, (void**)&{storage.identifier}, {bytes_of(array)}, {place},"
                 f" {quoted(_descr(array.dtype))}, {quoted(shape_text(array.shape))}, {file}}},"
             )
         lines += ["};", ""]
@@ -701,9 +704,9 @@ class Program:
         lines = ["// Allocates all arrays and gives them their first values; an array without any holds zeros."]
         lines += ["static void prepare(const std::map<std::string, std::string>& inputs, const std::string& data_dir) {"]
         body = [
+            'CHECK(hipSetDevice(device), "");',
             "for (const Array& array : arrays) {",
             "  if (array.place == DEVICE) {",
-            '    CHECK(hipSetDevice(array.device), "");',
             '    CHECK(hipMalloc(array.data, array.bytes), "");',
             '    CHECK(hipMemset(*array.data, 0, array.bytes), "");',
             "  } else if (array.place == PINNED) {",
@@ -714,7 +717,6 @@ class Program:
             "    if (!*array.data) fail(\"there is no memory for array '%s'\", array.name);",
             "  }",
             "}",
-            'CHECK(hipSetDevice(0), "");',
         ]
         body += [f"{storage.identifier} = {at};" for storage, at in self.aliases]
         if self.symbols:
@@ -743,6 +745,7 @@ class Program:
             "  --data-dir DIR        where the program's own .npy files are (default: the current folder)",
             "  --repeat N            launches (default: 1); each goes on from what the one before has left",
             "  --warm-up N           launches before those that are measured (default: 0)",
+            "  --device N            the device that it runs on (default: 0)",
             "  --quiet               print nothing but errors",
         ]
         told = []
@@ -791,6 +794,7 @@ class Program:
             "  const char* text = argv[++i];",
             '  if (option == "--repeat") repeat = number<int>(option, text);',
             '  else if (option == "--warm-up") warm_up = number<int>(option, text);',
+            '  else if (option == "--device") device = number<int>(option, text);',
             '  else if (option == "--out-dir") out_dir = text;',
             '  else if (option == "--data-dir") data_dir = text;',
             '  else if (option == "--in" || option == "--out") {',
@@ -904,6 +908,33 @@ def _includes(shim: list[str], driver: bool, headers: list[str]) -> list[str]:
     ]
 
 
+def _require_one_device(workflow: Workflow) -> None:
+    """Refuse a workflow that runs on several devices, or names another than the first; say what does so."""
+    devices = devices_of(workflow, 0)
+    if len(devices) == 1:
+        return
+    for name, device in _placed(workflow):
+        if device:
+            raise DeclarationError(
+                f"{name} is on device {device}, and an exported program runs on one, which its option --device chooses; leave"
+                " device= out of arrays and nodes"
+            )
+
+
+def _placed(workflow: Workflow) -> Iterator[tuple[str, int]]:
+    """Yield what names a device, in words, and the device; children's included."""
+    for array in workflow.arrays.values():
+        if array.device is not None:
+            yield f"array {array.name!r}", array.device
+    for node in workflow.nodes:
+        own = getattr(node, "device", None)
+        if own is not None:
+            yield f"node {node.name!r}", own
+        inner = (node.workflow,) if isinstance(node, ChildGraphNode) else getattr(node, "bodies", ())
+        for child in inner:
+            yield from _placed(child)
+
+
 def _values(array: Array) -> Any:
     """Return the first values of an array: NumPy's, or None."""
     if isinstance(array, ExternalArray):
@@ -946,7 +977,7 @@ def _is_option(parameter: Parameter) -> bool:
 
 
 def _options(parameters: Sequence[tuple[str, str, Parameter]]) -> list[str]:
-    own = {"--in", "--out", "--out-dir", "--data-dir", "--repeat", "--warm-up", "--quiet", "--help"}
+    own = {"--in", "--out", "--out-dir", "--data-dir", "--repeat", "--warm-up", "--quiet", "--help", "--device"}
     return [f"--{name}" if f"--{name}" not in own else f"--param-{name}" for name, _, _ in parameters]
 
 

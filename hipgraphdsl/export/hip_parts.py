@@ -235,10 +235,9 @@ hipGraphNode_t add_fill(hipGraph_t graph, const char* name, Nodes after, T* data
     "add_alloc": r"""
 // Memory that lives inside the graph; its address is known at once, its contents only between this node and the free node.
 template <typename T>
-hipGraphNode_t add_alloc(hipGraph_t graph, const char* name, Nodes after, T** data, size_t bytes, int device = 0) {
+hipGraphNode_t add_alloc(hipGraph_t graph, const char* name, Nodes after, T** data, size_t bytes) {
   hipGraphNode_t node = nullptr;
 #if defined(HIP_VERSION) && HIP_VERSION < 60000000  // no such node: memory that is there from the beginning
-  CHECK(hipSetDevice(device), name);
   CHECK(hipMalloc((void**)data, bytes), name);
   CHECK(hipGraphAddEmptyNode(&node, graph, after.begin(), after.size()), name);
 #else
@@ -590,7 +589,7 @@ FIXED_NAMES: Final[frozenset[str]] = frozenset(
     {
         "Array", "arrays", "build_graph", "capture_graph", "prepare", "initialise", "run", "main", "options", "help", "program",
         "graph", "stream", "streams", "parameters", "argc", "argv", "std", "n", "KERNEL", "SYMBOL", "array_named", "quiet",
-        "HIP_CPU", "HIP_VERSION", "dim3", "DEVICE", "PINNED", "PAGEABLE", "mark", "wait", "Mark", "marks", "start",
+        "HIP_CPU", "HIP_VERSION", "device", "dim3", "DEVICE", "PINNED", "PAGEABLE", "mark", "wait", "Mark", "marks", "start",
         "converted", "with_words", "Pitched", "host_calls", "checked", "read_npy", "write_npy", "hipgraphdsl_fill",
         "hipgraphdsl_copy", "size_t", "NAN", "INFINITY", "open_events", "capture", "out_dir", "data_dir", "inputs", "outputs",
         "text", "option", "repeat", "warm_up", "executable", "submit_sum", "done_sum", "submit_least", "done_least",
@@ -692,6 +691,8 @@ def cuda_names(program: str, kernels: str, captured: bool) -> list[str]:
         cuda = _SPECIAL.get(word, f"cuda{word[3:]}")
         if cuda:
             lines.append(f"#define {word} {cuda}")
+    if "hipGetSymbolAddress" in words:
+        lines.append("#define HIP_SYMBOL(name) name")
     for word in words:
         if word in _BY_VERSION:
             lines += _BY_VERSION[word].rstrip("\n").split("\n")

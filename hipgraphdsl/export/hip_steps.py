@@ -231,8 +231,7 @@ class Body:
                 return ["add_memset(" if size else "add_fill(", *head, ", ", *arguments, ")"]
             case AllocNode():
                 memory = scope.memory[node.array]
-                device = f", {node.array.device}" if node.array.device else ""
-                return ["add_alloc(", *head, f", &{memory.expression}, {bytes_of(node.array)}{device})"]
+                return ["add_alloc(", *head, f", &{memory.expression}, {bytes_of(node.array)})"]
             case FreeNode():
                 return ["add_free(", *head, f", {scope.memory[node.array].expression})"]
             case HostNode():

@@ -26,6 +26,7 @@ from ..nodes import (
     Node,
 )
 from ..nodes.base import Dim3
+from ..placement import device_of
 from ..plan import Plan, make_plan
 from ..target import Target
 from ..timeline import Timeline
@@ -38,6 +39,7 @@ __all__ = ["Box", "Cluster", "Critical", "Fault", "Link", "Picture", "critical_p
 Edges = Literal["needed", "all", "labels"]
 Critical = Union[bool, Timeline, Mapping[str, float]]
 
+_UNNAMED = -1  # stands for the device that a graph is compiled for
 _FOLD_FROM = 30  # nodes of one level from which on it is folded
 _EXPAND_UP_TO = 60  # boxes of a child that is drawn inside its parent
 _EXPAND_ALL = 600  # boxes from which on further children stay closed
@@ -301,7 +303,12 @@ def critical_path(workflow: Workflow, critical: Critical) -> list[str]:
 
 
 def details(node: Node) -> tuple[str, ...]:
-    """Return what stands below a node's name: what it does, to what, and how much."""
+    """Return what stands below a node's name: what it does, to what, how much, and on which device if one is named."""
+    device = device_of(node, lambda root: root, _UNNAMED)
+    return _deed(node) if device in (None, _UNNAMED) else (*_deed(node), f"device {device}")
+
+
+def _deed(node: Node) -> tuple[str, ...]:
     if isinstance(node, KernelNode):
         launch = f"{_extent(node.grid)} × {_extent(node.block)} threads"
         return (launch,) if node.kernel.name == node.name else (node.kernel.name, launch)
@@ -329,6 +336,10 @@ def _extent(dim: Dim3) -> str:
     return text if len(axes) == 1 else f"({text})"
 
 
+def _on_device(plan: Plan, lane: int) -> str:
+    return f" · device {plan.lane_devices[lane]}" if len(plan.devices) > 1 else ""
+
+
 class _Artist:
     """Makes one picture; `_level` draws one workflow and calls itself for its children."""
 
@@ -350,7 +361,7 @@ class _Artist:
         pairs = self._read(report)
         if plan is not None:
             for lane in range(len(plan.lanes)):
-                self.picture.clusters.append(Cluster(f"lane{lane}", f"lane {lane}", "lane", lane=lane))
+                self.picture.clusters.append(Cluster(f"lane{lane}", f"lane {lane}{_on_device(plan, lane)}", "lane", lane=lane))
         self._level(workflow, "", "")
         self._mark_path()
         self._mark_pairs(pairs)

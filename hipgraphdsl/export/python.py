@@ -220,7 +220,7 @@ class _Body:
         return known
 
     def _array(self, array: Array) -> str:
-        device = f", device={array.device}" if array.device else ""
+        device = _where(array)
         if isinstance(array, ExternalArray):
             made = f"np.zeros({array.shape!r}, {_dtype(array.dtype)})"
             if array.location == "device":
@@ -252,6 +252,9 @@ class _Body:
 
     def _node(self, node: Node) -> str:
         common = f", name={_quoted(node.name)}"
+        own = getattr(node, "device", None)
+        if own is not None:
+            common += f", device={own}"
         if node.after:
             common += f", after=[{', '.join(map(_quoted, node.after))}]"
         if node.ignore:
@@ -274,7 +277,7 @@ class _Body:
             case MemsetNode():
                 return f"g.memset({self._view(node.dst)}, {self._value(node.value)}{common})"
             case AllocNode():
-                device = f", device={node.array.device}" if node.array.device else ""
+                device = _where(node.array)
                 return (
                     f"{self._variable(node.array)} = g.alloc({_quoted(node.array.name)}, shape={node.shape!r},"
                     f" dtype={_dtype(node.dtype)}{device}{common})"
@@ -333,6 +336,7 @@ class _Body:
             return f"g.{node.kind}({fn}{given}, reads=[{listed[0]}], writes=[{listed[1]}]{common})"
         access = ", ".join(map(self._value, node.access))
         more = f", after={node.after!r}" if node.after else ""
+        more += f", device={node.device}" if isinstance(node, CapturedNode) and node.device is not None else ""
         more += f", ignore={dict(node.ignore)!r}" if node.ignore else ""
         return f"g.add(hg.{type(node).__name__}(name={_quoted(node.name)}, fn={fn}{given}, access=({access},){more}))"
 
@@ -386,6 +390,12 @@ class _Body:
         if isinstance(value, Viewable):
             return self._view(value.as_view())
         raise DeclarationError(f"an argument of type {kind.__name__} has no form in program text")
+
+
+def _where(array: Array) -> str:
+    """Return the arguments that say on which device an array is, and which others have access."""
+    device = f", device={array.device}" if array.device is not None else ""
+    return device + (f", access={list(array.access)}" if array.access else "")
 
 
 def _quoted(text: str) -> str:

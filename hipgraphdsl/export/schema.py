@@ -34,6 +34,8 @@ def schema() -> dict[str, Any]:
         return record(common | properties, f"name kind {required}".strip())
 
     text, count, flag = {"type": "string"}, {"type": "integer", "minimum": 0}, {"type": "boolean"}
+    device = {**count, "maximum": 2**16 - 1, "description": "Number of a device; without it, that of compile."}
+    access = list_of(device, description="Other devices whose kernels may reach the memory.")
     shape = list_of({"type": "integer", "minimum": 1}, maxItems=32)
     user_code = {"fn": ref("callback"), "args": list_of(ref("value")), "access": list_of(ref("access"))}
     bind = {"type": "object", "additionalProperties": ref("value")}
@@ -50,16 +52,18 @@ def schema() -> dict[str, Any]:
                 "shared_bytes": count,
                 "cooperative": flag,
                 "priority": {"type": "integer"},
+                "device": device,
             },
             "kernel grid block",
         ),
-        "memcpy": node("memcpy", {"dst": ref("view"), "src": ref("view")}, "dst src"),
-        "memset": node("memset", {"dst": ref("view"), "value": ref("value")}, "dst value"),
+        "memcpy": node("memcpy", {"dst": ref("view"), "src": ref("view"), "device": device}, "dst src"),
+        "memset": node("memset", {"dst": ref("view"), "value": ref("value"), "device": device}, "dst value"),
         "alloc": node(
             "alloc",
             {
                 "array": record(
-                    {"name": ref("name"), "dtype": ref("dtype"), "shape": shape, "device": count}, "name dtype shape"
+                    {"name": ref("name"), "dtype": ref("dtype"), "shape": shape, "device": device, "access": access},
+                    "name dtype shape",
                 )
             },
             "array",
@@ -91,7 +95,7 @@ def schema() -> dict[str, Any]:
             },
             "ops",
         ),
-        "captured": node("captured", user_code, "fn"),
+        "captured": node("captured", {**user_code, "device": device}, "fn"),
         "conditional": node(
             "conditional",
             {
@@ -218,7 +222,8 @@ def schema() -> dict[str, Any]:
                         "kind": {"enum": ["host", "device", "external"]},
                         "dtype": ref("dtype"),
                         "shape": shape,
-                        "device": count,
+                        "device": device,
+                        "access": access,
                         "pinned": flag,
                         "location": {"enum": ["host", "device"]},
                         "writeable": flag,

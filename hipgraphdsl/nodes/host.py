@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Optional
 
-from ..arrays import Access, ArrayView, Parameter, Viewable
+from ..arrays import Access, ArrayView, Parameter, Viewable, as_device
 from ..errors import DeclarationError
 from .base import Node, as_accesses, lazy
 
@@ -206,6 +206,15 @@ class CapturedNode(_UserCode):
     args : tuple
     access : tuple of Access
         From ``reads=[...]`` and ``writes=[...]``; without them every array in `args` is updated.
+    device : int or None
+        The device of the stream, current while `fn` is called; None: the one whose memory its arrays are.
     """
 
     kind: ClassVar[str] = "captured"
+
+    device: Optional[int] = None
+
+    @classmethod
+    def _prepare(cls, data: dict[str, Any]) -> None:
+        data["device"] = as_device(data.get("device"), f"node {data['name']!r}")
+        super()._prepare(data)

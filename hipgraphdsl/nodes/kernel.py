@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Optional, SupportsIndex
 
 import numpy as np
 
-from ..arrays import Access, ArrayView, Parameter, Viewable
+from ..arrays import Access, ArrayView, Parameter, Viewable, as_device
 from ..errors import DeclarationError
 from ..kernels import ForeignModule, Kernel, KernelParameter, Signature, check_argument
 from .base import Dim3, Node, as_dim3, lazy
@@ -41,6 +41,8 @@ class KernelNode(Node):
         All blocks are resident at once and may synchronise with each other.
     priority : int or None
         Launch priority where the platform has one; lower runs first.
+    device : int or None
+        The device that runs it; None: the one whose memory its arrays are.
     """
 
     kind: ClassVar[str] = "kernel"
@@ -53,10 +55,13 @@ class KernelNode(Node):
     shared_bytes: int = 0
     cooperative: bool = False
     priority: Optional[int] = None
+    device: Optional[int] = None
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
         name = data["name"]
+        if data.get("device") is not None:
+            data["device"] = as_device(data["device"], f"node {name!r}")
         for field in ("kernel", "grid", "block"):
             if field not in data:
                 raise DeclarationError(f"node {name!r}: field {field!r} is missing", node=name)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Optional
 
 import numpy as np
 
-from ..arrays import Access, AllocArray, Array, ArrayView, HostArray, Parameter, Viewable, as_view
+from ..arrays import Access, AllocArray, Array, ArrayView, HostArray, Parameter, Viewable, as_device, as_view
 from ..errors import DeclarationError
 from .base import Node, lazy
 
@@ -76,6 +76,8 @@ class MemcpyNode(Node):
     ----------
     dst, src : ArrayView
         Same dtype and same number of elements; what one 3-D pitched copy can express.
+    device : int or None
+        The device that does it; None: the destination's, else the source's.
     """
 
     kind: ClassVar[str] = "memcpy"
@@ -83,10 +85,12 @@ class MemcpyNode(Node):
 
     dst: ArrayView
     src: ArrayView
+    device: Optional[int] = None
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
         name = data["name"]
+        data["device"] = as_device(data.get("device"), f"node {name!r}")
         for field in ("dst", "src"):
             if field not in data:
                 raise DeclarationError(f"node {name!r}: field {field!r} is missing", node=name)
@@ -178,6 +182,8 @@ class MemsetNode(Node):
     dst : ArrayView
     value : number, numpy.void or Parameter
         In the array's dtype.
+    device : int or None
+        The device that does it; None: the one that owns `dst`.
     """
 
     kind: ClassVar[str] = "memset"
@@ -185,10 +191,12 @@ class MemsetNode(Node):
 
     dst: ArrayView
     value: Any = 0
+    device: Optional[int] = None
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
         name = data["name"]
+        data["device"] = as_device(data.get("device"), f"node {name!r}")
         if "dst" not in data:
             raise DeclarationError(f"node {name!r}: field 'dst' is missing", node=name)
         dst = data["dst"] = as_view(data["dst"], f"node {name!r}: dst is an array, and one")

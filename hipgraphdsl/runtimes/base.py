@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Optional, Protocol
 
 from ..errors import HipError
 from ..target import Target
@@ -28,6 +29,7 @@ __all__ = [
     "FunctionInfo",
     "GraphMemAttribute",
     "HostParams",
+    "KernelAdder",
     "KernelParams",
     "MemOp",
     "MemcpyKind",
@@ -219,6 +221,15 @@ class CodeObject:
     log: str = ""
 
 
+class KernelAdder(Protocol):
+    """What adds the kernel nodes of steps to a graph from one step on, and returns the first step that it leaves to Python."""
+
+    code: int
+    """What the platform answered to the step that was left, 0 if it was not asked."""
+
+    def __call__(self, first: int, /) -> int: ...
+
+
 class Runtime(ABC):
     """One platform's HIP calls. Obtain one from `hipgraphdsl.runtimes.open_runtime`."""
 
@@ -234,6 +245,29 @@ class Runtime(ABC):
     def set_device(self, device: int) -> None: ...
     @abstractmethod
     def get_device(self) -> int: ...
+    @contextmanager
+    def using_device(self, device: int) -> Iterator[None]:
+        """Make a device the thread's current one, and afterwards the one that it was before (not a HIP call)."""
+        before = self.get_device()
+        self.set_device(device)
+        try:
+            yield
+        finally:
+            self.set_device(before)
+
+    @contextmanager
+    def returning_on(self, device: int) -> Iterator[None]:
+        """Do the same for what returns handles, which it does even where the device cannot be made current."""
+        with ExitStack() as stack:
+            failed: HipError | None = None
+            try:
+                stack.enter_context(self.using_device(device))
+            except HipError as error:
+                failed = error
+            yield
+        if failed is not None:
+            raise failed
+
     @abstractmethod
     def get_device_name(self, device: int) -> str: ...
     @abstractmethod
@@ -283,6 +317,10 @@ class Runtime(ABC):
     @abstractmethod
     def memset_async(self, fill: Fill2D, stream: int) -> None:
         """hipMemsetAsync, hipMemsetD16Async, hipMemsetD32Async or hipMemset2DAsync, as `fill` asks."""
+
+    def mem_pool_set_access(self, device: int, access: Sequence[int]) -> None:
+        """Let other devices reach what `malloc_async` makes of a device's own pool, from now on (hipMemPoolSetAccess)."""
+        raise self._lacks("hipMemPoolSetAccess")
 
     @abstractmethod
     def malloc_async(self, nbytes: int, stream: int) -> int: ...
@@ -460,8 +498,13 @@ class Runtime(ABC):
     @abstractmethod
     def graph_add_host_node(self, graph: int, deps: Sequence[int], fn: int, user_data: int) -> int: ...
     @abstractmethod
-    def graph_add_mem_alloc_node(self, graph: int, deps: Sequence[int], nbytes: int, device: int) -> tuple[int, int]:
-        """Add an allocation; return (node, pointer). The pointer is known now and valid while the graph runs."""
+    def graph_add_mem_alloc_node(
+        self, graph: int, deps: Sequence[int], nbytes: int, device: int, access: Sequence[int] = ()
+    ) -> tuple[int, int]:
+        """Add an allocation; return (node, pointer). The pointer is known now and valid while the graph runs.
+
+        `access` lists the other devices that may reach it.
+        """
 
     @abstractmethod
     def graph_add_mem_free_node(self, graph: int, deps: Sequence[int], pointer: int) -> int: ...
@@ -593,7 +636,7 @@ class Runtime(ABC):
 
     # -- what HIP has no call for ------------------------------------------------------------------------------------
     def launcher(self, slow: Any) -> Any:
-        """Return a compiled caller of `graph_launch` (`runtimes.launcher.Launcher`), or None where there is none.
+        """Return a compiled caller of `graph_launch` (`runtimes.native.Launcher`), or None where there is none.
 
         Parameters
         ----------
@@ -601,6 +644,14 @@ class Runtime(ABC):
             What it calls when it is called with anything that it does not know; ``slow.failed(code)`` raises for a code.
         """
         return None
+
+    def kernel_adder(self, graph: int, *rest: Any) -> Optional[KernelAdder]:
+        """Return what adds the kernel nodes of steps to a graph by compiled code, or None where there is none."""
+        return None
+
+    def add_failed(self, code: int) -> NoReturn:
+        """Raise for a code of hipGraphAddKernelNode that `kernel_adder` met."""
+        raise HipError("hipGraphAddKernelNode", code, f"hipError {code}")
 
     def launch_addresses(self) -> tuple[int, int]:
         """Return the addresses of hipGraphLaunch and hipGraphExecKernelNodeSetParams, for `launcher`."""

@@ -40,6 +40,7 @@ from .base import (
     Fill2D,
     GraphMemAttribute,
     HostParams,
+    KernelAdder,
     KernelParams,
     MemcpyKind,
     MemOp,
@@ -47,7 +48,7 @@ from .base import (
     NodeType,
     Runtime,
 )
-from .launcher import launcher_type
+from .native import native
 
 __all__ = [
     "ERROR_NOT_READY",
@@ -67,10 +68,11 @@ ERROR_NOT_SUPPORTED = 801
 ERROR_GRAPH_EXEC_UPDATE_FAILURE = 910
 
 _STREAM_NON_BLOCKING = 1
-_HOST_REGISTER_MAPPED = 2
+_HOST_REGISTER_MAPPED = 1 | 2  # for every device
 _EVENT_DISABLE_TIMING = 2
 _LOCATION_DEVICE = 1
 _ALLOCATION_PINNED = 1
+_ACCESS_READ_WRITE = 3
 _ATTRIBUTE_COOPERATIVE = 2
 _ATTRIBUTE_PRIORITY = 8
 _MEMORY_UNREGISTERED = 0  # hipMemoryType
@@ -87,12 +89,15 @@ _UPDATE_RESULTS = {
 }
 
 # Structures, in `struct` notation. `STRUCT_LAYOUTS` names them for the test that compiles AMD's header.
+KERNEL_NODE_LAYOUT = struct.Struct("=QIIIIIIQ")
+"""Address of the call, bytes of its parameters, offsets of function, grid, block, shared bytes, arguments; most shared bytes."""
 _KERNEL_NODE_PARAMS = struct.Struct("=3I4xQQ3I4xQI4x")  # blockDim, extra, func, gridDim, kernelParams, sharedMemBytes
 _MEMSET_PARAMS = struct.Struct("=QI4xQQI4xQ")  # dst, elementSize, height, pitch, value, width
 _HOST_NODE_PARAMS = struct.Struct("=QQ")  # fn, userData
 _MEMCPY_3D_PARMS = struct.Struct("=Q3Q4QQ3Q4Q3Qi4x")  # src array, pos, ptr; dst array, pos, ptr; extent, kind
 # allocType, handleTypes, location type and id, win32, maxSize, reserved; accessDescs, accessDescCount, bytesize, dptr
 _MEM_ALLOC_NODE_PARAMS = struct.Struct("=iiiiQQ56xQQQQ")
+_MEM_ACCESS_DESC = struct.Struct("=iii")  # location type and id, flags
 BATCH_MEM_OP_NODE_PARAMS = struct.Struct("=QI4xQI4x")  # ctx, count, paramArray, flags
 _STREAM_BATCH_MEM_OP_PARAMS = struct.Struct("=i4xQQI4xQ8x")  # operation, address, value, flags, alias
 _SEMAPHORE_NODE_PARAMS = struct.Struct("=QQI4x")  # extSemArray, paramsArray, numExtSems
@@ -135,6 +140,7 @@ STRUCT_LAYOUTS: dict[str, tuple[struct.Struct, dict[str, int]]] = {
             "dptr": 112,
         },
     ),
+    "hipMemAccessDesc": (_MEM_ACCESS_DESC, {"location": 0, "flags": 8}),
     "hipBatchMemOpNodeParams": (BATCH_MEM_OP_NODE_PARAMS, {"ctx": 0, "count": 8, "paramArray": 16, "flags": 24}),
     "hipStreamBatchMemOpParams": (
         _STREAM_BATCH_MEM_OP_PARAMS,
@@ -198,6 +204,8 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "hipDeviceGraphMemTrim": (_I,),
     "hipMemGetAddressRange": (_P, _P, _P),
     "hipPointerGetAttributes": (_P, _P),
+    "hipDeviceGetDefaultMemPool": (_P, _I),
+    "hipMemPoolSetAccess": (_P, _P, _Z),
     "hipMallocAsync": (_P, _Z, _P),
     "hipFreeAsync": (_P, _P),
     "hipStreamBatchMemOp": (_P, _U, _P, _U),
@@ -384,6 +392,12 @@ def pack_mem_ops(ops: Sequence[MemOp]) -> bytes:
     )
 
 
+def _access_descs(devices: Sequence[int]) -> ctypes.Array[ctypes.c_char]:
+    """Return the descriptors (hipMemAccessDesc) that let devices read and write."""
+    packed = b"".join(_MEM_ACCESS_DESC.pack(_LOCATION_DEVICE, device, _ACCESS_READ_WRITE) for device in devices)
+    return ctypes.create_string_buffer(packed, max(len(packed), 1))
+
+
 class HipAbiRuntime(Runtime):
     """The protocol over a shared library with HIP's C ABI.
 
@@ -420,8 +434,24 @@ class HipAbiRuntime(Runtime):
 
     # -- the compiled call path ----------------------------------------------------------------------------------------
     def launcher(self, slow: Any) -> Any:
-        made = launcher_type()
-        return None if made is None else made(slow)
+        module = native()
+        return None if module is None else module.Launcher(slow)
+
+    def kernel_adder(self, graph: int, *rest: Any) -> KernelAdder | None:
+        module = native()
+        # A method that somebody replaced, to see its calls or to let them fail, is not passed over.
+        if module is None or getattr(self.graph_add_kernel_node, "__func__", None) is not self._adds_kernel_nodes():
+            return None
+        return cast("KernelAdder", module.KernelAdder(self._kernel_node_layout(), graph, *rest))
+
+    @classmethod
+    def _adds_kernel_nodes(cls) -> Any:
+        """Return the method that the compiled adder does the work of."""
+        return HipAbiRuntime.graph_add_kernel_node
+
+    def _kernel_node_layout(self) -> bytes:
+        add = ctypes.cast(cast(Any, self._hip.hipGraphAddKernelNode), c_void_p).value or 0
+        return KERNEL_NODE_LAYOUT.pack(add, _KERNEL_NODE_PARAMS.size, 24, 32, 0, 56, 48, 2**32 - 1)
 
     def launch_addresses(self) -> tuple[int, int]:
         calls = (self._hip.hipGraphLaunch, self._hip.hipGraphExecKernelNodeSetParams)
@@ -430,6 +460,9 @@ class HipAbiRuntime(Runtime):
 
     def kernel_params(self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int) -> bytes:
         return _PACK_KERNEL(*block, 0, function, *grid, args, shared_bytes)
+
+    def add_failed(self, code: int) -> NoReturn:
+        self._fail("hipGraphAddKernelNode", code)
 
     def launch_failed(self, code: int) -> NoReturn:
         """Raise for a code that hipGraphLaunch returned to the compiled call path."""
@@ -651,6 +684,10 @@ class HipAbiRuntime(Runtime):
             return None
         return MemoryRange(base.value or 0, nbytes.value, kind == _MEMORY_HOST)
 
+    def mem_pool_set_access(self, device: int, access: Sequence[int]) -> None:
+        pool = self._new("hipDeviceGetDefaultMemPool", device)
+        self._call("hipMemPoolSetAccess", pool, _access_descs(access), len(access))
+
     def malloc_async(self, nbytes: int, stream: int) -> int:
         return self._new("hipMallocAsync", nbytes, stream)
 
@@ -851,11 +888,15 @@ class HipAbiRuntime(Runtime):
     def graph_add_host_node(self, graph: int, deps: Sequence[int], fn: int, user_data: int) -> int:
         return self._add("hipGraphAddHostNode", graph, deps, _HOST_NODE_PARAMS.pack(fn, user_data))
 
-    def graph_add_mem_alloc_node(self, graph: int, deps: Sequence[int], nbytes: int, device: int) -> tuple[int, int]:
+    def graph_add_mem_alloc_node(
+        self, graph: int, deps: Sequence[int], nbytes: int, device: int, access: Sequence[int] = ()
+    ) -> tuple[int, int]:
         # HIP writes the pointer into the structure, so it cannot be `bytes`.
         params = ctypes.create_string_buffer(_MEM_ALLOC_NODE_PARAMS.size)
+        descs = _access_descs(access)
+        address = ctypes.addressof(descs) if access else 0
         _MEM_ALLOC_NODE_PARAMS.pack_into(
-            params, 0, _ALLOCATION_PINNED, 0, _LOCATION_DEVICE, device, 0, 0, 0, 0, nbytes, 0
+            params, 0, _ALLOCATION_PINNED, 0, _LOCATION_DEVICE, device, 0, 0, address, len(access), nbytes, 0
         )
         node = self._add("hipGraphAddMemAllocNode", graph, deps, params)
         return node, int(_MEM_ALLOC_NODE_PARAMS.unpack(params)[-1])

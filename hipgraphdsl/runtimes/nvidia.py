@@ -15,7 +15,8 @@ import re
 import struct
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint64, c_void_p
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,7 @@ import platformdirs
 from ..errors import DeclarationError, HipError, RuntimeUnavailable
 from ..target import Target
 from .base import CodeObject, Copy3D, Dim3, Fill2D, FunctionInfo, KernelParams, MemcpyKind, MemoryRange, NodeType
-from .hip_abi import BATCH_MEM_OP_NODE_PARAMS, PROTOTYPES, HipAbiRuntime, pack_mem_ops
+from .hip_abi import BATCH_MEM_OP_NODE_PARAMS, KERNEL_NODE_LAYOUT, PROTOTYPES, HipAbiRuntime, pack_mem_ops
 
 __all__ = ["NvidiaRuntime"]
 
@@ -77,6 +78,8 @@ _NAMES: Final = {
     "hipDeviceGetGraphMemAttribute": "cuDeviceGetGraphMemAttribute",
     "hipDeviceSetGraphMemAttribute": "cuDeviceSetGraphMemAttribute",
     "hipDeviceGraphMemTrim": "cuDeviceGraphMemTrim",
+    "hipDeviceGetDefaultMemPool": "cuDeviceGetDefaultMemPool",
+    "hipMemPoolSetAccess": "cuMemPoolSetAccess",
     "hipMallocAsync": "cuMemAllocAsync",
     "hipFreeAsync": "cuMemFreeAsync",
     "hipMemcpy3DAsync": "cuMemcpy3DAsync_v2",
@@ -169,6 +172,8 @@ _DRIVER: Final[dict[str, tuple[Any, ...]]] = {
     "cuDevicePrimaryCtxRetain": (_P, _I),
     "cuDeviceCanAccessPeer": (_P, _I, _I),
     "cuCtxSetCurrent": (_P,),
+    "cuCtxGetCurrent": (_P,),
+    "cuCtxGetDevice": (_P,),
     "cuCtxEnablePeerAccess": (_P, ctypes.c_uint),
     "cuFuncSetAttribute": (_P, _I, _I),
     "cuFuncGetName": (_P, _P),
@@ -309,8 +314,8 @@ class NvidiaRuntime(HipAbiRuntime):
         self._contexts: dict[int, int] = {}
         self._current = threading.local()
         self._device = device
-        self.set_device(device)
-        self.target = self._describe_target(device)
+        with self.using_device(device):
+            self.target = self._describe_target(device)
         self._wide: set[int] = set()
 
     def _describe_target(self, device: int) -> Target:
@@ -330,6 +335,14 @@ class NvidiaRuntime(HipAbiRuntime):
 
     def kernel_params(self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int) -> bytes:
         return _pack_kernel(function, grid, block, shared_bytes, args)
+
+    @classmethod
+    def _adds_kernel_nodes(cls) -> Any:
+        return NvidiaRuntime.graph_add_kernel_node
+
+    def _kernel_node_layout(self) -> bytes:
+        add = ctypes.cast(self._hip.hipGraphAddKernelNode, ctypes.c_void_p).value or 0
+        return KERNEL_NODE_LAYOUT.pack(add, _KERNEL_NODE_PARAMS.size, 0, 8, 20, 32, 40, _ORDINARY_SHARED_BYTES)
 
     def launch_failed(self, code: int) -> NoReturn:
         if code == _INVALID_CONTEXT:
@@ -385,10 +398,30 @@ class NvidiaRuntime(HipAbiRuntime):
         if code:
             self._fail("hipSetDevice", code)
         self._current.device = device
-        self._device = device
 
     def get_device(self) -> int:
-        return int(getattr(self._current, "device", self._device))
+        device = c_int()
+        # Asked of the driver, because other libraries of this thread change it too; a thread without a context has none yet.
+        if self._hip.cuCtxGetDevice(byref(device)):
+            return self._device
+        return device.value
+
+    @contextmanager
+    def using_device(self, device: int) -> Iterator[None]:
+        context, known = c_void_p(), getattr(self._current, "device", self._device)
+        self._check("cuCtxGetCurrent", self._hip.cuCtxGetCurrent(byref(context)))
+        self.set_device(device)
+        try:
+            yield
+        finally:
+            if context.value:  # a thread that had none keeps the one that it has now
+                self._check("hipSetDevice", self._hip.cuCtxSetCurrent(context))
+                self._current.device = known
+
+    @property
+    def _context(self) -> int:
+        """The context in which nodes without one of their own run: of the device that this thread has set last."""
+        return self._contexts[getattr(self._current, "device", self._device)]
 
     def get_device_name(self, device: int) -> str:
         buffer = ctypes.create_string_buffer(256)
@@ -631,11 +664,11 @@ class NvidiaRuntime(HipAbiRuntime):
         self, graph: int, deps: Sequence[int], dst: int, src: int, nbytes: int, kind: MemcpyKind
     ) -> int:
         return self._add(
-            "cuGraphAddMemcpyNode", graph, deps, _pack_run(dst, src, nbytes, kind), self._contexts[self._device]
+            "cuGraphAddMemcpyNode", graph, deps, _pack_run(dst, src, nbytes, kind), self._context
         )
 
     def graph_add_memcpy_node(self, graph: int, deps: Sequence[int], copy: Copy3D) -> int:
-        return self._add("cuGraphAddMemcpyNode", graph, deps, _pack_copy(copy), self._contexts[self._device])
+        return self._add("cuGraphAddMemcpyNode", graph, deps, _pack_copy(copy), self._context)
 
     def graph_memcpy_node_get_params(self, node: int) -> Copy3D:
         """Return the copy of a memcpy node."""
@@ -661,7 +694,7 @@ class NvidiaRuntime(HipAbiRuntime):
         )
 
     def graph_add_memset_node(self, graph: int, deps: Sequence[int], fill: Fill2D) -> int:
-        return self._add("cuGraphAddMemsetNode", graph, deps, _pack_fill(fill), self._contexts[self._device])
+        return self._add("cuGraphAddMemsetNode", graph, deps, _pack_fill(fill), self._context)
 
     def graph_memset_node_get_params(self, node: int) -> Fill2D:
         """Return the fill of a memset node."""
@@ -673,7 +706,7 @@ class NvidiaRuntime(HipAbiRuntime):
     def graph_add_batch_mem_op_node(self, graph: int, deps: Sequence[int], ops: Sequence[Any]) -> int:
         packed = pack_mem_ops(ops)
         array = ctypes.create_string_buffer(packed, len(packed))
-        params = BATCH_MEM_OP_NODE_PARAMS.pack(self._contexts[self._device], len(ops), ctypes.addressof(array), 0)
+        params = BATCH_MEM_OP_NODE_PARAMS.pack(self._context, len(ops), ctypes.addressof(array), 0)
         return self._add("hipGraphAddBatchMemOpNode", graph, deps, params)
 
     def graph_node_get_type(self, node: int) -> NodeType:
@@ -686,16 +719,16 @@ class NvidiaRuntime(HipAbiRuntime):
         self, graph_exec: int, node: int, dst: int, src: int, nbytes: int, kind: MemcpyKind
     ) -> None:
         # Memory types must stay what they are in the node: those of its own kind, or "unified" if a capture recorded it.
-        context = self._contexts[self._device]
+        context = self._context
         if self._hip.cuGraphExecMemcpyNodeSetParams(graph_exec, node, _pack_run(dst, src, nbytes, kind), context):
             unified = _pack_run(dst, src, nbytes, MemcpyKind.DEFAULT)
             self._call("cuGraphExecMemcpyNodeSetParams", graph_exec, node, unified, context)
 
     def graph_exec_memcpy_node_set_params(self, graph_exec: int, node: int, copy: Copy3D) -> None:
-        self._call("cuGraphExecMemcpyNodeSetParams", graph_exec, node, _pack_copy(copy), self._contexts[self._device])
+        self._call("cuGraphExecMemcpyNodeSetParams", graph_exec, node, _pack_copy(copy), self._context)
 
     def graph_exec_memset_node_set_params(self, graph_exec: int, node: int, fill: Fill2D) -> None:
-        self._call("cuGraphExecMemsetNodeSetParams", graph_exec, node, _pack_fill(fill), self._contexts[self._device])
+        self._call("cuGraphExecMemsetNodeSetParams", graph_exec, node, _pack_fill(fill), self._context)
 
     def graph_exec_update(self, graph_exec: int, graph: int) -> None:
         result = ctypes.create_string_buffer(24)  # CUgraphExecUpdateResultInfo: result, errorNode, errorFromNode

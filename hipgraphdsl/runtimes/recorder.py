@@ -366,6 +366,9 @@ class RecorderRuntime(Runtime):
         self._record(api, fill, stream)
         self._issue(api, stream, NodeType.MEMSET, fill)
 
+    def mem_pool_set_access(self, device: int, access: Sequence[int]) -> None:
+        self._record("hipMemPoolSetAccess", device, tuple(access))
+
     def malloc_async(self, nbytes: int, stream: int) -> int:
         self._record("hipMallocAsync", nbytes, stream)
         pointer = self._address(nbytes)
@@ -632,9 +635,12 @@ class RecorderRuntime(Runtime):
     def graph_add_host_node(self, graph: int, deps: Sequence[int], fn: int, user_data: int) -> int:
         return self._add("hipGraphAddHostNode", graph, deps, NodeType.HOST, HostParams(fn, user_data))
 
-    def graph_add_mem_alloc_node(self, graph: int, deps: Sequence[int], nbytes: int, device: int) -> tuple[int, int]:
+    def graph_add_mem_alloc_node(
+        self, graph: int, deps: Sequence[int], nbytes: int, device: int, access: Sequence[int] = ()
+    ) -> tuple[int, int]:
         pointer = self._address(nbytes)
-        return self._add("hipGraphAddMemAllocNode", graph, deps, NodeType.MEM_ALLOC, (pointer, nbytes), device), pointer
+        node = self._add("hipGraphAddMemAllocNode", graph, deps, NodeType.MEM_ALLOC, (pointer, nbytes), device, tuple(access))
+        return node, pointer
 
     def graph_add_mem_free_node(self, graph: int, deps: Sequence[int], pointer: int) -> int:
         return self._add("hipGraphAddMemFreeNode", graph, deps, NodeType.MEM_FREE, pointer)

@@ -89,7 +89,7 @@ def verify(
     started = time.perf_counter()
     workflow = graph.workflow()
     opened = open_runtime(runtime, device) if isinstance(runtime, str) else runtime
-    report = check_workflow(workflow, opened.target)
+    report = check_workflow(workflow, opened.target, device)
     if any(d.code == "HG101" or d.code.startswith("HG5") for d in report.errors):
         raise CheckError(report)
     found = Found(tolerance)

@@ -11,7 +11,7 @@ import numpy as np
 from ..arrays import Access, AllocArray, Array, Region
 from ..backends import Scope
 from ..backends.callbacks import memory_view
-from ..backends.streams import EagerProgram
+from ..backends.serial import SerialProgram
 from ..errors import DeclarationError, HipError, HipGraphError
 from ..executable import Executable
 from ..kernels import Symbol
@@ -137,8 +137,8 @@ class Laboratory:
         self.start = self.state()
         executable.run(**params)
         program = executable._program
-        assert isinstance(program, EagerProgram)
-        self.program: EagerProgram = program
+        assert isinstance(program, SerialProgram)
+        self.program: SerialProgram = program
         return self.run()
 
     def _look(self, top: Scope) -> None:
@@ -160,8 +160,10 @@ class Laboratory:
                 if isinstance(root, Symbol):
                     name = f"{root.module.name}:{root.name}"
                     if name not in self.cells:
-                        cell = cell_of(name, root, top.shared.symbol(root))
-                        self.cells[name] = replace(cell, visible=False, writeable=True)
+                        for device in top.shared.devices:
+                            cell = cell_of(name, root, top.shared.symbol(root, device))
+                            self.cells[name] = replace(cell, visible=False, writeable=True)
+                            name = f"{root.module.name}:{root.name} on device {device + 1}"
 
     # -- memory --
 
@@ -219,8 +221,7 @@ class Laboratory:
         """Return what no free step has returned."""
         left, self.fresh = self.fresh, {}
         for cell in left.values():
-            self.runtime.free_async(cell.pointer, self.executable.stream)
-        self.runtime.stream_synchronize(self.executable.stream)
+            self.runtime.free(cell.pointer)
 
     def do(self, index: int) -> None:
         """Run one step and wait.
@@ -243,9 +244,8 @@ class Laboratory:
                 )
             # Others may get this memory now: what is still read from it must not look right.
             self.put(cell, np.full(cell.nbytes, self.poison, np.uint8))
-        self.program.issue(step, self.executable.stream)
         try:
-            finished = self.runtime.stream_wait(self.executable.stream, WAIT_S)
+            finished = self._issue(step)
         except HipError:
             self.executable.synchronize()  # raises what a callback raised, if one did
             raise
@@ -262,6 +262,13 @@ class Laboratory:
             scope.addresses.pop(node.array, None)
             self.fresh.pop(prefix + node.array.name)
 
+    def _issue(self, step: Step) -> bool:
+        """Run one step on a stream of its device; return whether it has finished in time."""
+        with self.runtime.using_device(self.executable.device):
+            stream = self.program.stream_of(step, self.executable.stream)
+            self.program.issue(step, stream)
+            return self.runtime.stream_wait(stream, WAIT_S)
+
     # -- what a step declares --
 
     def declared(self, index: int, cell: Cell, wanted: Callable[[Access], bool]) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -273,7 +280,7 @@ class Laboratory:
             if not wanted(access):
                 continue
             view = access.view
-            region = access.bytes.shifted(scope.address(view) - view.offset_bytes - cell.pointer)
+            region = access.bytes.shifted(scope.address(view, scope.device_of(step.node)) - view.offset_bytes - cell.pointer)
             start, stop = max(region.start, 0), min(region.stop, cell.nbytes)
             if start < stop:
                 mask[start:stop] |= byte_mask(region)[start - region.start : stop - region.start]

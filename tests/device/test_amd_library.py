@@ -95,7 +95,7 @@ def agrees(runtime: AmdRuntime, node: int, operation: Operation, addresses: dict
             assert (got.function, got.grid, got.block, got.shared_bytes) == (
                 operation.function, operation.grid, operation.block, operation.shared_bytes
             )  # fmt: skip
-            assert arguments(got.args, operation) == arguments(operation.packer.pack(operation.values), operation)
+            assert arguments(got.args, operation) == arguments(operation.place(), operation)
         case Copy1D(dst, src, nbytes, _):
             copy = runtime.graph_memcpy_node_get_params(node)
             assert (copy.dst, copy.src, copy.width_bytes, copy.height, copy.depth) == (dst, src, nbytes, 1, 1)
@@ -391,8 +391,9 @@ class FailingCalls:
 def failing(runtime: AmdRuntime, monkeypatch: pytest.MonkeyPatch) -> FailingCalls:
     calls = FailingCalls(runtime._hip)
     monkeypatch.setattr(runtime, "_hip", calls)
-    # The compiled call path takes the addresses of the real functions.
+    # Compiled code takes the addresses of the real functions.
     monkeypatch.setattr(runtime, "launcher", lambda slow: None)
+    monkeypatch.setattr(runtime, "kernel_adder", lambda *_: None)
     return calls
 
 

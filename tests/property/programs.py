@@ -87,17 +87,22 @@ def initial() -> Values:
     return {name: (np.arange(size, dtype="i4") + 100 * i + 1).reshape(SHAPE) for i, name in enumerate(NAMES)}
 
 
-def declared(name: str = "random") -> hg.Graph:
-    """Return a graph with the arrays and no nodes."""
+def declared(name: str = "random", devices: tuple[int, ...] = ()) -> hg.Graph:
+    """Return a graph with the arrays and no nodes; `devices` are those of the device arrays, which all others may reach."""
     g = hg.Graph(name)
     for array, values in initial().items():
-        (g.host_array if array in HOST else g.device_array)(array, values)
+        if array in HOST:
+            g.host_array(array, values)
+        elif devices:
+            g.device_array(array, values, device=devices[DEVICE.index(array)], access=devices)
+        else:
+            g.device_array(array, values)
     return g
 
 
-def built(steps: list[Step], names: list[str] | None = None) -> hg.Graph:
+def built(steps: list[Step], names: list[str] | None = None, devices: tuple[int, ...] = ()) -> hg.Graph:
     """Return the graph of a program."""
-    g = declared()
+    g = declared(devices=devices)
     for i, step in enumerate(steps):
         step.declare(g, f"n{i}" if names is None else names[i])
     return g

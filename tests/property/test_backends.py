@@ -63,6 +63,37 @@ def test_all_backends_give_the_bytes_of_numpy(place: Place, program: list[Step],
                 agree(exe, wanted)
 
 
+@settings(max_examples=40)
+@given(
+    program=programs(),
+    seed=st.integers(0, 2**32),
+    lanes=st.sampled_from(["auto", None, 1, 2]),
+    devices=st.tuples(*[st.integers(0, 2)] * 3),
+)
+def test_devices_share_a_program_and_give_the_bytes_of_numpy(
+    place: Place, program: list[Step], seed: int, lanes: Any, devices: tuple[int, int, int]
+) -> None:
+    runtime = place.runtime
+    before = runtime.get_device_count()
+    if isinstance(runtime, CpuRuntime):
+        runtime.set_device_count(3)
+    elif before < 2:
+        pytest.skip(f"runtime {runtime.name!r} has {before} device, and two are needed")
+    count = runtime.get_device_count()
+    g = built(program, devices=tuple(d % count for d in devices))
+    wanted = reference(program, 3)
+    try:
+        for backend in BACKENDS:
+            place.schedule(seed, 1)
+            with g.compile(runtime=runtime, backend=backend, lanes=lanes) as exe:
+                for _ in range(3):
+                    exe.launch()
+                agree(exe, wanted)
+    finally:
+        if isinstance(runtime, CpuRuntime):
+            runtime.set_device_count(before)
+
+
 @pytest.mark.slow
 @settings(max_examples=1000)
 @given(program=programs(40), seed=st.integers(0, 2**32), lanes=st.sampled_from(["auto", None, 1, 2, 3]))

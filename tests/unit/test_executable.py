@@ -192,6 +192,24 @@ def test_an_executable_that_is_forgotten_warns_and_gives_everything_back(recorde
     assert recorder.live == {}
 
 
+def test_an_executable_in_a_cycle_gives_everything_back_when_it_is_collected(
+    recorder: RecorderRuntime, cpu: CpuRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missed: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", missed.append)
+    for runtime in (recorder, cpu):
+        cycle: list[Any] = [copies().compile(runtime=runtime)]
+        cycle[0].run()
+        cycle.append(cycle)
+        closed = weakref.ref(cycle[0]._shared)
+        del cycle
+        with pytest.warns(ResourceWarning, match="never closed"):
+            gc.collect()
+        assert closed() is None
+    assert missed == []
+    assert recorder.live == {}
+
+
 def test_closing_waits_for_what_runs(cpu: CpuRuntime, concurrent: Any) -> None:
     done: list[int] = []
 

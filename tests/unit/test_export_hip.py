@@ -291,6 +291,13 @@ def test_external_device_memory_is_refused_by_name() -> None:
     assert "device_array" in str(error)
 
 
+def test_graph_of_several_devices_is_refused_by_what_is_on_another() -> None:
+    g = hg.Graph("g")
+    g.memset(g.device_array("here", shape=4, dtype="int32"), 1)
+    g.device_array("there", shape=4, dtype="int32", device=1)
+    assert "array 'there' is on device 1" in str(refused(g))
+
+
 def test_external_arrays_that_half_overlap_are_refused() -> None:
     memory = np.zeros(12, "f4")
     g = hg.Graph("g")

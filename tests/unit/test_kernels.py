@@ -375,7 +375,9 @@ def test_packed_arguments_are_what_the_table_points_at() -> None:
     packer = ArgumentPacker(found)
     given: list[Any] = [2.5, -3, 0.5, (1, 2, 3, 4), True, 1 + 2j]
     checked = [check_argument(parameter, value, "node 'k'") for parameter, value in zip(found.parameters[1:], given, strict=True)]
-    address = packer.pack([0xDEADBEEF, *checked])
+    packed = packer.pack([0xDEADBEEF, *checked])
+    assert packer.unpack(packed) == (0xDEADBEEF, *checked)
+    address = packer.place(packed)
     assert address == packer.address
     table = (ctypes.c_void_p * 7).from_address(address)
 
@@ -394,13 +396,15 @@ def test_packed_arguments_are_what_the_table_points_at() -> None:
 
 def test_packing_again_writes_the_same_memory() -> None:
     packer = ArgumentPacker(signature_of("int n"))
-    first = packer.pack([1])
-    assert packer.pack([2]) == first
+    first = packer.place(packer.pack([1]))
+    assert packer.place(packer.pack([2])) == first
     assert ctypes.c_int.from_address((ctypes.c_void_p * 1).from_address(first)[0] or 0).value == 2
 
 
 def test_kernel_without_parameters_packs_nothing() -> None:
-    assert ArgumentPacker(signature_of("")).pack([]) != 0
+    packer = ArgumentPacker(signature_of(""))
+    assert packer.pack([]) == b""
+    assert packer.place(b"") != 0
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 import hipgraphdsl as hg
+from hipgraphdsl.plan import make_plan
+from hipgraphdsl.target import Target
 
 
 def dag(predecessors: list[list[int]]) -> hg.Graph:
@@ -36,6 +38,16 @@ def test_added_edges_of_a_bound_are_marked() -> None:
     assert [step.added for step in plan.steps] == [(), (0,), (1,)]
     assert "n0*" in str(plan)
     assert "2 ordering edges" in plan.explain()
+
+
+def test_gathering_says_what_it_should_save() -> None:
+    target = Target.named("nvidia:sm_90")
+    g = dag([[]] * 1000)
+    plan = make_plan(g.workflow(), target)
+    lanes, each = len(plan.lanes), target.costs.branch_us
+    assert lanes < 1000
+    assert f"about {1 + each * (lanes - 1):.0f} us instead of {1 + each * 999:.0f} us, at {each:g} us for each" in plan.explain()
+    assert "instead of" not in make_plan(g.workflow(), target, lanes=4).explain()
 
 
 def test_a_plan_prints_steps_lanes_and_predecessors() -> None:

@@ -36,6 +36,7 @@ _EXTENSIONS: dict[str, tuple[Any, ...]] = {
     "hgcpuStreamWait": (c_void_p, c_uint64),
     "hgcpuGraphExecUnfinished": (c_void_p, c_void_p, c_void_p),
     "hgcpuGraphExecAbort": (c_void_p,),
+    "hgcpuSetDeviceCount": (c_int,),
     "hgcpuSetSchedule": (c_uint64, c_int),
     "hgcpuGraphExecProfile": (c_void_p, c_int),
     "hgcpuGraphExecTimes": (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p),
@@ -114,19 +115,16 @@ class CpuRuntime(HipAbiRuntime):
     Parameters
     ----------
     device : int
-        0: there is one.
+        There are as many as the environment variable HIPGRAPHDSL_CPU_DEVICES says, by default one. They share threads and
+        memory, and keep apart what HIP keeps apart: memory, streams, events and modules belong to one of them.
 
     Raises
     ------
     RuntimeUnavailable
-        If there is no C++ compiler, or `device` is not 0.
+        If there is no C++ compiler, or no such device.
     """
 
     def __init__(self, device: int = 0) -> None:
-        if device != 0:
-            raise RuntimeUnavailable(
-                f"runtime 'cpu' has one device, number 0 (got {device})", runtime="cpu", missing="device"
-            )
         self.path = runtime_library()
         library = ctypes.CDLL(str(self.path))
         super().__init__(library, "the CPU runtime")
@@ -138,6 +136,13 @@ class CpuRuntime(HipAbiRuntime):
             getattr(library, api).argtypes, getattr(library, api).restype = (), None
         library.hgcpuWorkers.argtypes, library.hgcpuWorkers.restype = (), c_uint
         self._call("hipInit", 0)
+        count = self.get_device_count()
+        if not 0 <= device < count:
+            raise RuntimeUnavailable(
+                f"runtime 'cpu' has {count} device{'s' * (count != 1)}, from number 0 (got {device});"
+                " HIPGRAPHDSL_CPU_DEVICES says how many",
+                runtime="cpu", missing="device",
+            )
         self.name = "cpu"
         self.workers = int(library.hgcpuWorkers())
         self.target = replace(Target.named("cpu"), multiprocessors=self.workers)
@@ -232,6 +237,13 @@ class CpuRuntime(HipAbiRuntime):
     def graph_exec_abort(self, graph_exec: int) -> None:
         """Start no more nodes of what is in flight; the stream's next synchronize raises hipErrorLaunchFailure."""
         self._extension("hgcpuGraphExecAbort", graph_exec)
+
+    def set_device_count(self, count: int) -> None:
+        """Choose how many devices there are from now on, 1 to 16, none with access to another's memory.
+
+        What belongs to devices that go must have been returned.
+        """
+        self._extension("hgcpuSetDeviceCount", count)
 
     # -- schedule and times ----------------------------------------------------------------------------------------
     def set_schedule(self, seed: int, mode: int) -> None:

@@ -11,6 +11,7 @@ struct Module {
   Handle handle = 0;
   Atomic<int> refs;  // the handle, and every operation that holds one of its kernels
   void* library = nullptr;
+  int device = 0;
   int file = -1;  // open while the library is loaded from memory
   const hgcpu_module_info* info = nullptr;
   Vec<Function*> functions;
@@ -119,6 +120,7 @@ struct Event {
   SpinLock lock;
   Token* last = nullptr;  // the latest record, if there was one
   bool timing = true;
+  int device = 0;
   uint64_t capture = 0;  // id of the capture that recorded it last, and the nodes that it stands for
   Vec<Handle> captured;
 };
@@ -172,6 +174,7 @@ struct Step {
 struct Action {
   Atomic<int> refs;
   int type = hipGraphNodeTypeEmpty;
+  bool fault = false;  // it would touch memory of a device that its own has no access to
   union {
     struct {
       const hgcpu_kernel_info* info;
@@ -299,6 +302,14 @@ inline int action_kernel(Action** out, Handle function, dim3 grid, dim3 block, u
   a->kernel.launch = {{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared, 0};
   a->kernel.blocks = uint64_t(blocks);
   a->kernel.args = args;
+  if (device_count() > 1) {
+    for (uint32_t i = 0; i < info->n_params && !a->fault; ++i) {
+      void* pointer;
+      if (info->param_sizes[i] != sizeof pointer) continue;
+      memcpy(&pointer, args[i], sizeof pointer);
+      a->fault = !may_touch(f->module->device, pointer);
+    }
+  }
   *out = a;
   return hipSuccess;
 }
@@ -336,12 +347,13 @@ inline int action_copy_1d(Action** out, void* dst, const void* src, size_t bytes
   p.kind = kind;
   return action_copy(out, p);
 }
-inline int action_fill(Action** out, const hipMemsetParams& p) {
+inline int action_fill(Action** out, const hipMemsetParams& p, int device) {
   if (!p.dst || (p.elementSize != 1 && p.elementSize != 2 && p.elementSize != 4)) return hipErrorInvalidValue;
   if (p.height > 1 && p.pitch < p.width * p.elementSize) return hipErrorInvalidValue;
   if (uintptr_t(p.dst) % p.elementSize) return hipErrorInvalidValue;
   Action* a = action_new(hipGraphNodeTypeMemset);
   a->fill.given = p;
+  a->fault = !may_touch(device, p.dst);
   a->fill.run = {static_cast<char*>(p.dst), p.pitch, p.width, p.height, p.value, p.elementSize};
   if (p.height > 1 && p.pitch == p.width * p.elementSize) {
     a->fill.run.width *= p.height;
@@ -371,7 +383,8 @@ inline int action_semaphores(Action** out, int type, const hipExternalSemaphoreN
   *out = a;
   return hipSuccess;
 }
-inline int action_memory_ops(Action** out, unsigned count, const hipStreamBatchMemOpParams* ops, unsigned flags, uint64_t mask) {
+inline int action_memory_ops(Action** out, unsigned count, const hipStreamBatchMemOpParams* ops, unsigned flags, uint64_t mask,
+                             int device) {
   if (!count || count > 256 || !ops || flags) return hipErrorInvalidValue;
   for (unsigned i = 0; i < count; ++i) {
     int op = ops[i].operation;
@@ -390,6 +403,7 @@ inline int action_memory_ops(Action** out, unsigned count, const hipStreamBatchM
     if (op == 3 || op == 6) continue;  // memory is coherent here
     StepKind kind = op == 2 || op == 5 ? StepKind::write : StepKind::wait_memory;
     uint8_t size = op < 3 ? 4 : 8;
+    a->fault = a->fault || !may_touch(device, ops[i].address);
     a->steps.list[a->steps.count++] = {kind, size, uint8_t(ops[i].flags & 3), nullptr, ops[i].address, ops[i].value, mask};
   }
   *out = a;
@@ -473,6 +487,10 @@ inline int kernel_blocks(void* context, uint64_t first, uint64_t last) {
 
 // Runs anything but event operations. `alone` keeps it on this thread. kPending: `done` is called later with the error.
 inline Progress action_run(Action* a, const Task& done, bool alone, const Atomic<int>* stop, int* error) {
+  if (a->fault) {
+    *error = hipErrorIllegalAddress;
+    return kDone;
+  }
   switch (a->type) {
     case hipGraphNodeTypeKernel: {
       const hgcpu_kernel_info* info = a->kernel.info;

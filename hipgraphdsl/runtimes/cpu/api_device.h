@@ -20,17 +20,30 @@ API int hipInit(unsigned flags) {
 API int hipGetDeviceCount(int* count) {
   ENTER();
   REQUIRE(count, hipErrorInvalidValue);
-  *count = 1;
+  *count = device_count();
+  return hipSuccess;
+}
+// How many devices there are from now on, none with access to another; at first HIPGRAPHDSL_CPU_DEVICES, or 1.
+API int hgcpuSetDeviceCount(int count) {
+  ENTER();
+  REQUIRE(count >= 1 && count <= kMaxDevices, hipErrorInvalidValue);
+  for (int d = 0; d < kMaxDevices; ++d) {
+    g_devices.peers[d].set(0);
+    g_devices.pools[d].set(0);
+  }
+  g_devices.count.set(count);
   return hipSuccess;
 }
 API int hipSetDevice(int device) {
   ENTER();
-  return device ? fail(hipErrorInvalidDevice) : hipSuccess;
+  REQUIRE(is_device(device), hipErrorInvalidDevice);
+  t_device = device;
+  return hipSuccess;
 }
 API int hipGetDevice(int* device) {
   ENTER();
   REQUIRE(device, hipErrorInvalidValue);
-  *device = 0;
+  *device = this_device();
   return hipSuccess;
 }
 API int hipRuntimeGetVersion(int* version) {
@@ -42,30 +55,63 @@ API int hipDriverGetVersion(int* version) { return hipRuntimeGetVersion(version)
 API int hipDeviceCanAccessPeer(int* can, int device, int peer) {
   ENTER();
   REQUIRE(can, hipErrorInvalidValue);
-  REQUIRE(!device && !peer, hipErrorInvalidDevice);
-  *can = 0;
+  REQUIRE(is_device(device) && is_device(peer), hipErrorInvalidDevice);
+  *can = device != peer;
   return hipSuccess;
 }
-API int hipDeviceEnablePeerAccess(int, unsigned) {
+API int hipDeviceEnablePeerAccess(int peer, unsigned flags) {
   ENTER();
-  return fail(hipErrorInvalidDevice);
+  REQUIRE(!flags, hipErrorInvalidValue);
+  int here = this_device();
+  REQUIRE(is_device(peer) && peer != here, hipErrorInvalidDevice);
+  uint32_t old = __atomic_fetch_or(&g_devices.peers[here].value, 1u << peer, __ATOMIC_SEQ_CST);
+  REQUIRE(!(old >> peer & 1), hipErrorPeerAccessAlreadyEnabled);
+  return hipSuccess;
+}
+API int hipDeviceDisablePeerAccess(int peer) {
+  ENTER();
+  int here = this_device();
+  REQUIRE(is_device(peer), hipErrorInvalidDevice);
+  uint32_t old = __atomic_fetch_and(&g_devices.peers[here].value, ~(1u << peer), __ATOMIC_SEQ_CST);
+  REQUIRE(old >> peer & 1, hipErrorPeerAccessNotEnabled);
+  return hipSuccess;
+}
+API int hipDeviceGetDefaultMemPool(void** pool, int device) {
+  ENTER();
+  REQUIRE(pool, hipErrorInvalidValue);
+  REQUIRE(is_device(device), hipErrorInvalidDevice);
+  *pool = &g_devices.pools[device];
+  return hipSuccess;
+}
+API int hipMemPoolSetAccess(void* pool, const hipMemAccessDesc* list, size_t count) {
+  ENTER();
+  auto* bits = static_cast<Atomic<uint32_t>*>(pool);
+  int owner = int(bits - g_devices.pools);
+  REQUIRE(pool && list && count && is_device(owner), hipErrorInvalidValue);
+  for (size_t i = 0; i < count; ++i) {
+    const hipMemAccessDesc& d = list[i];
+    REQUIRE(d.location.type == 1 && is_device(d.location.id) && (d.flags == 3 || d.location.id != owner), hipErrorInvalidValue);
+    if (d.flags == 3) __atomic_fetch_or(&bits->value, 1u << d.location.id, __ATOMIC_SEQ_CST);
+    else __atomic_fetch_and(&bits->value, ~(1u << d.location.id), __ATOMIC_SEQ_CST);
+  }
+  return hipSuccess;
 }
 API int hipDevicePrimaryCtxRetain(void** context, int device) {
   ENTER();
   REQUIRE(context, hipErrorInvalidValue);
-  REQUIRE(!device, hipErrorInvalidDevice);
-  static char primary;
-  *context = &primary;
+  REQUIRE(is_device(device), hipErrorInvalidDevice);
+  static char primary[kMaxDevices];
+  *context = &primary[device];
   return hipSuccess;
 }
 API int hipDevicePrimaryCtxRelease(int device) {
   ENTER();
-  return device ? fail(hipErrorInvalidDevice) : hipSuccess;
+  return is_device(device) ? hipSuccess : fail(hipErrorInvalidDevice);
 }
 API int hipDeviceGetName(char* name, int length, int device) {
   ENTER();
   REQUIRE(name && length > 0, hipErrorInvalidValue);
-  REQUIRE(!device, hipErrorInvalidDevice);
+  REQUIRE(is_device(device), hipErrorInvalidDevice);
   char text[256] = "CPU";
   if (FILE* f = fopen("/proc/cpuinfo", "re")) {
     char line[512];
@@ -86,7 +132,7 @@ API int hipDeviceGetName(char* name, int length, int device) {
 API int hipDeviceGetAttribute(int* value, int attribute, int device) {
   ENTER();
   REQUIRE(value, hipErrorInvalidValue);
-  REQUIRE(!device, hipErrorInvalidDevice);
+  REQUIRE(is_device(device), hipErrorInvalidDevice);
   switch (attribute) {
     case 10:  // hipDeviceAttributeCooperativeLaunch
     case 16:  // hipDeviceAttributeIntegrated
@@ -143,6 +189,10 @@ inline const ErrorText* error_text(int code) {
       {hipErrorIllegalState, "hipErrorIllegalState", "the operation cannot be performed in the present state"},
       {hipErrorNotFound, "hipErrorNotFound", "named symbol not found"},
       {hipErrorNotReady, "hipErrorNotReady", "device not ready"},
+      {hipErrorIllegalAddress, "hipErrorIllegalAddress",
+       "an illegal memory access was encountered: a kernel reached memory of a device without peer access"},
+      {hipErrorPeerAccessAlreadyEnabled, "hipErrorPeerAccessAlreadyEnabled", "peer access is already enabled"},
+      {hipErrorPeerAccessNotEnabled, "hipErrorPeerAccessNotEnabled", "peer access has not been enabled"},
       {hipErrorLaunchFailure, "hipErrorLaunchFailure", "unspecified launch failure"},
       {hipErrorNotPermitted, "hipErrorNotPermitted", "a host function must not wait for the device"},
       {hipErrorNotSupported, "hipErrorNotSupported", "operation not supported"},
@@ -187,18 +237,26 @@ API int hipPeekAtLastError() { return t_last_error; }
 // ---- streams by handle ----------------------------------------------------------------------------------------------------
 inline Stream* null_stream() {
   Streams& all = streams();
-  if (Stream* s = __atomic_load_n(&all.null, __ATOMIC_ACQUIRE)) return s;
+  int device = this_device();
+  if (Stream* s = __atomic_load_n(&all.null[device], __ATOMIC_ACQUIRE)) return s;
   static Mutex once;
   Guard<Mutex> g(once);
-  if (!all.null) {
+  if (!all.null[device]) {
     Stream* s = stream_new(true, 0);
     s->is_null = true;
-    __atomic_store_n(&all.null, s, __ATOMIC_RELEASE);
+    __atomic_store_n(&all.null[device], s, __ATOMIC_RELEASE);
   }
-  return all.null;
+  return all.null[device];
 }
-inline void thread_stream_end(void* stream) {
-  if (!g_forked) stream_release(static_cast<Stream*>(stream));
+struct ThreadStreams {
+  Stream* of[kMaxDevices] = {};
+};
+inline void thread_streams_end(void* object) {
+  auto* mine = static_cast<ThreadStreams*>(object);
+  for (Stream* s : mine->of) {
+    if (s && !g_forked) stream_release(s);
+  }
+  discard(mine);
 }
 inline Stream* thread_stream() {
   static pthread_key_t key;
@@ -207,13 +265,15 @@ inline Stream* thread_stream() {
   if (!made.get()) {
     Guard<Mutex> g(once);
     if (!made.get()) {
-      pthread_key_create(&key, thread_stream_end);
+      pthread_key_create(&key, thread_streams_end);
       made.set(1);
     }
   }
-  void* mine = pthread_getspecific(key);
-  if (!mine) pthread_setspecific(key, mine = stream_new(true, 0));
-  return static_cast<Stream*>(mine);
+  auto* mine = static_cast<ThreadStreams*>(pthread_getspecific(key));
+  if (!mine) pthread_setspecific(key, mine = create<ThreadStreams>());
+  Stream*& s = mine->of[this_device()];
+  if (!s) s = stream_new(true, 0);
+  return s;
 }
 // 0 and hipStreamLegacy (1) are the null stream, hipStreamPerThread is 2.
 inline Stream* stream_of(Handle h) {
@@ -296,10 +356,10 @@ inline int allocate(void** out, size_t bytes, Origin origin) {
   if (int code = unsafe_call()) return fail(code);
   if (!bytes) return hipSuccess;
   reap_deferred();
-  Block* b = memory_take(bytes, origin);
+  Block* b = memory_take(bytes, origin, this_device());
   if (!b) {
     memory_trim();
-    b = memory_take(bytes, origin);
+    b = memory_take(bytes, origin, this_device());
   }
   REQUIRE(b, hipErrorOutOfMemory);
   *out = b->pointer;
@@ -347,7 +407,7 @@ API int hipMallocAsync(void** out, size_t bytes, Handle stream) {
   if (!bytes) return hipSuccess;
   reap_deferred();
   bool capturing = s->capture.relaxed();
-  Block* b = memory_take(bytes, capturing ? Origin::graph : Origin::pool);
+  Block* b = memory_take(bytes, capturing ? Origin::graph : Origin::pool, s->device, g_devices.pools[s->device].get());
   REQUIRE(b, hipErrorOutOfMemory);
   if (capturing) {
     Action* a = action_new(hipGraphNodeTypeMemAlloc);
@@ -382,50 +442,48 @@ API int hipFreeAsync(void* pointer, Handle stream) {
 }
 API int hipMemGetAddressRange(void** base, size_t* bytes, void* pointer) {
   ENTER();
-  void* start;
-  size_t count;
-  Origin origin;
-  REQUIRE(memory_around(pointer, &start, &count, &origin), hipErrorNotFound);
-  if (base) *base = start;
-  if (bytes) *bytes = count;
+  Block b;
+  REQUIRE(memory_around(pointer, &b), hipErrorNotFound);
+  if (base) *base = b.pointer;
+  if (bytes) *bytes = b.bytes;
   return hipSuccess;
 }
 API int hipPointerGetAttributes(hipPointerAttribute_t* attributes, const void* pointer) {
   ENTER();
   REQUIRE(attributes && pointer, hipErrorInvalidValue);
-  void* start;
-  size_t count;
-  Origin origin;
-  REQUIRE(memory_around(pointer, &start, &count, &origin), hipErrorInvalidValue);
+  Block b;
+  REQUIRE(memory_around(pointer, &b), hipErrorInvalidValue);
   void* same = const_cast<void*>(pointer);
-  bool host = origin == Origin::host;
-  *attributes = {host ? 1 : 2, 0, same, host ? same : nullptr, 0, 0};
+  bool host = b.origin == Origin::host;
+  *attributes = {host ? 1 : 2, b.device, same, host ? same : nullptr, 0, 0};
   return hipSuccess;
 }
 // 0 and 2: bytes used and reserved by graphs; 1 and 3: the highest values since they were last set to 0.
 API int hipDeviceGetGraphMemAttribute(int device, int attribute, void* value) {
   ENTER();
-  REQUIRE(!device, hipErrorInvalidDevice);
+  REQUIRE(is_device(device), hipErrorInvalidDevice);
   REQUIRE(value && attribute >= 0 && attribute <= 3, hipErrorInvalidValue);
   Memory& m = memory();
   Guard<Mutex> g(m.lock);
-  const uint64_t values[] = {m.graph_used, m.graph_used_high, m.graph_reserved, m.graph_reserved_high};
+  const auto& of = m.graphs[device];
+  const uint64_t values[] = {of.used, of.used_high, of.reserved, of.reserved_high};
   *static_cast<uint64_t*>(value) = values[attribute];
   return hipSuccess;
 }
 API int hipDeviceSetGraphMemAttribute(int device, int attribute, void* value) {
   ENTER();
-  REQUIRE(!device, hipErrorInvalidDevice);
+  REQUIRE(is_device(device), hipErrorInvalidDevice);
   REQUIRE(value && (attribute == 1 || attribute == 3) && !*static_cast<uint64_t*>(value), hipErrorInvalidValue);
   Memory& m = memory();
   Guard<Mutex> g(m.lock);
-  if (attribute == 1) m.graph_used_high = m.graph_used;
-  else m.graph_reserved_high = m.graph_reserved;
+  auto& of = m.graphs[device];
+  if (attribute == 1) of.used_high = of.used;
+  else of.reserved_high = of.reserved;
   return hipSuccess;
 }
 API int hipDeviceGraphMemTrim(int device) {
   ENTER();
-  REQUIRE(!device, hipErrorInvalidDevice);
+  REQUIRE(is_device(device), hipErrorInvalidDevice);
   memory_trim();
   return hipSuccess;
 }
@@ -448,7 +506,7 @@ inline int run_synchronously(Action* action) {
     Vec<Stream*> held;
     streams_hold(held);
     for (Stream* other : held) {
-      idle = idle && (!other->blocking || stream_idle(other));
+      idle = idle && (!other->blocking || other->device != s->device || stream_idle(other));
       stream_release(other);
     }
   }
@@ -500,14 +558,14 @@ inline int fill_async(void* dst, unsigned element, unsigned value, size_t width,
   STREAM(s, stream);
   if (!width || !height) return hipSuccess;
   Action* a;
-  if (int code = action_fill(&a, {dst, element, height, pitch, value, width})) return fail(code);
+  if (int code = action_fill(&a, {dst, element, height, pitch, value, width}, s->device)) return fail(code);
   return stream_put(s, a);
 }
 API int hipMemset(void* dst, int value, size_t bytes) {
   ENTER();
   if (!bytes) return fail(capture_refuse(hipErrorStreamCaptureImplicit, true));
   Action* a;
-  if (int code = action_fill(&a, {dst, 1, 1, bytes, unsigned(value) & 255u, bytes})) return fail(code);
+  if (int code = action_fill(&a, {dst, 1, 1, bytes, unsigned(value) & 255u, bytes}, this_device())) return fail(code);
   return run_synchronously(a);
 }
 API int hipMemsetAsync(void* dst, int value, size_t bytes, Handle stream) {
@@ -619,6 +677,7 @@ API int hipModuleLoadData(Handle* out, const void* image) {
   }
   Module* m = create<Module>();
   m->file = file;
+  m->device = this_device();
   m->refs.set_relaxed(1);
   m->library = library;
   m->info = info;
@@ -693,6 +752,10 @@ inline int launch_kernel(Handle function, dim3 grid, dim3 block, unsigned shared
   STREAM(s, stream);
   Action* a;
   if (int code = action_kernel(&a, function, grid, block, shared, params, extra)) return fail(code);
+  if (a->kernel.module->device != s->device) {
+    action_release(a);
+    return fail(hipErrorInvalidDevice);
+  }
   if (!s->capture.relaxed()) return fail(stream_submit(s, a, nullptr, nullptr));
   Node* node = nullptr;
   if (int code = capture_add(s, a, &node)) return fail(code);

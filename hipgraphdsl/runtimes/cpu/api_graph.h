@@ -75,7 +75,7 @@ inline int action_of_copy_1d(Action** out, void* dst, const void* src, size_t by
 }
 inline int action_of_fill(Action** out, const hipMemsetParams* p) {
   if (!p || !p->width || !p->height) return hipErrorInvalidValue;
-  return action_fill(out, *p);
+  return action_fill(out, *p, this_device());
 }
 inline int action_of_host(Action** out, const hipHostNodeParams* p) {
   if (!p || !p->fn) return hipErrorInvalidValue;
@@ -96,13 +96,17 @@ inline int action_of_semaphores(Action** out, int type, const hipExternalSemapho
 }
 inline int action_of_memory_ops(Action** out, const hipBatchMemOpNodeParams* p) {
   if (!p || !p->ctx) return hipErrorInvalidValue;
-  return action_memory_ops(out, p->count, p->paramArray, p->flags, ~uint64_t(0));
+  return action_memory_ops(out, p->count, p->paramArray, p->flags, ~uint64_t(0), this_device());
 }
 
 API int hipGraphAddKernelNode(Handle* out, Handle graph, const Handle* deps, size_t n, const hipKernelNodeParams* p) {
   ENTER();
   Action* a;
   if (int code = action_of_kernel(&a, p)) return fail(code);
+  if (a->kernel.module->device != this_device()) {  // AMD adds a kernel node for the device that is current
+    action_release(a);
+    return fail(hipErrorInvalidDevice);
+  }
   return add_node(out, graph, deps, n, a);
 }
 API int hipGraphAddMemcpyNode(Handle* out, Handle graph, const Handle* deps, size_t n, const hipMemcpy3DParms* p) {
@@ -160,11 +164,18 @@ API int hipGraphAddEventWaitNode(Handle* out, Handle graph, const Handle* deps, 
 API int hipGraphAddMemAllocNode(Handle* out, Handle graph, const Handle* deps, size_t n, hipMemAllocNodeParams* p) {
   ENTER();
   REQUIRE(p && p->bytesize && p->poolProps.allocType == 1, hipErrorInvalidValue);
-  REQUIRE(p->poolProps.location.type == 1 && p->poolProps.location.id == 0, hipErrorInvalidValue);
-  Block* b = memory_take(p->bytesize, Origin::graph);
+  int device = p->poolProps.location.id;
+  REQUIRE(p->poolProps.location.type == 1 && is_device(device), hipErrorInvalidValue);
+  uint32_t access = 0;
+  for (size_t i = 0; i < p->accessDescCount; ++i) {
+    const auto& d = static_cast<const hipMemAccessDesc*>(p->accessDescs)[i];
+    REQUIRE(d.location.type == 1 && is_device(d.location.id) && d.flags == 3, hipErrorInvalidValue);
+    access |= 1u << d.location.id;
+  }
+  Block* b = memory_take(p->bytesize, Origin::graph, device, access);
   if (!b) {
     memory_trim();
-    b = memory_take(p->bytesize, Origin::graph);
+    b = memory_take(p->bytesize, Origin::graph, device, access);
   }
   REQUIRE(b, hipErrorOutOfMemory);
   graph_block_hold(b);

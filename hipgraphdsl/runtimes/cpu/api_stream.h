@@ -62,7 +62,7 @@ inline int stream_finish(Stream* s, uint64_t deadline) {
   if (s->is_null && streams().blocking.relaxed() > 1) streams_hold(held);
   bool done = true;
   for (Stream* other : held) {
-    if (other->blocking && done) done = stream_reached(other, deadline);
+    if (other->blocking && other->device == s->device && done) done = stream_reached(other, deadline);
     stream_release(other);
   }
   s->refs.add(1);
@@ -94,10 +94,12 @@ API int hipDeviceSynchronize() {
   REQUIRE(!t_in_host_function, hipErrorNotPermitted);
   Vec<Stream*> held;
   streams_hold(held);
-  int first = hipSuccess;
-  for (Stream* s : held) stream_wait_for(s, s->submitted.get_sequential(), 0);
+  int first = hipSuccess, device = this_device();
   for (Stream* s : held) {
-    int code = stream_take_error(s);
+    if (s->device == device) stream_wait_for(s, s->submitted.get_sequential(), 0);
+  }
+  for (Stream* s : held) {
+    int code = s->device == device ? stream_take_error(s) : 0;
     if (!first) first = code;
     stream_release(s);
   }
@@ -134,6 +136,7 @@ API int hipEventCreateWithFlags(Handle* out, unsigned flags) {
   Event* e = create<Event>();
   e->refs.set_relaxed(1);
   e->timing = !(flags & 2);
+  e->device = this_device();
   *out = e->handle = g_handles.add(kEvent, e);
   return hipSuccess;
 }
@@ -151,6 +154,7 @@ API int hipEventRecord(Handle event, Handle stream) {
   Event* e = find<Event>(event);
   REQUIRE(e, hipErrorInvalidHandle);
   STREAM(s, stream);
+  REQUIRE(e->device == s->device, hipErrorInvalidHandle);
   if (s->capture.relaxed()) {
     Guard<Mutex> g(captures().lock);
     Capture* c = s->capture.get();
@@ -217,7 +221,7 @@ API int hipEventElapsedTime(float* ms, Handle start, Handle stop) {
   ENTER();
   Event *a = find<Event>(start), *b = find<Event>(stop);
   REQUIRE(ms, hipErrorInvalidValue);
-  REQUIRE(a && b && a->timing && b->timing, hipErrorInvalidHandle);
+  REQUIRE(a && b && a->timing && b->timing && a->device == b->device, hipErrorInvalidHandle);
   Token *from = event_last(a), *to = event_last(b);
   int code = !from || !to ? hipErrorInvalidHandle : from->done.get() && to->done.get() ? hipSuccess : hipErrorNotReady;
   if (!code) *ms = float(double(int64_t(to->ns - from->ns)) * 1e-6);
@@ -315,7 +319,7 @@ API int hipWaitExternalSemaphoresAsync(const Handle* list, const hipExternalSema
 inline int memory_ops_async(Handle stream, unsigned n, const hipStreamBatchMemOpParams* ops, unsigned flags, uint64_t mask) {
   STREAM(s, stream);
   Action* a;
-  if (int code = action_memory_ops(&a, n, ops, flags, mask)) return fail(code);
+  if (int code = action_memory_ops(&a, n, ops, flags, mask, s->device)) return fail(code);
   return stream_put(s, a);
 }
 API int hipStreamBatchMemOp(Handle stream, unsigned n, hipStreamBatchMemOpParams* ops, unsigned flags) {

@@ -19,6 +19,9 @@ enum hipError_t : int {
   hipErrorNotFound = 500,
   hipErrorNotReady = 600,
   hipErrorPeerAccessUnsupported = 217,
+  hipErrorIllegalAddress = 700,
+  hipErrorPeerAccessAlreadyEnabled = 704,
+  hipErrorPeerAccessNotEnabled = 705,
   hipErrorLaunchFailure = 719,
   hipErrorNotPermitted = 800,
   hipErrorNotSupported = 801,
@@ -121,6 +124,10 @@ struct hipMemcpy3DParms {
 };
 struct hipMemLocation {
   int type, id;
+};
+struct hipMemAccessDesc {
+  hipMemLocation location;
+  int flags;  // hipMemAccessFlagsProtNone 0, ReadWrite 3
 };
 struct hipMemPoolProps {
   int allocType, handleTypes;

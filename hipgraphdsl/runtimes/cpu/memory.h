@@ -9,12 +9,36 @@
 constexpr size_t kAlign = 256;
 constexpr size_t kPoolKeeps = size_t(256) << 20;  // bytes of freed stream-ordered memory that stay for reuse
 
+// ---- devices: the same threads and memory under several numbers, with HIP's rules of what belongs to which ----------------
+constexpr int kMaxDevices = 16;
+struct Devices {
+  Atomic<int> count;
+  Atomic<uint32_t> peers[kMaxDevices];  // bit p of [d]: d's kernels may reach what hipMalloc gave on p
+  Atomic<uint32_t> pools[kMaxDevices];  // bit p of [d]: p's kernels may reach what d's pool gives
+};
+inline Devices g_devices;
+inline thread_local int t_device = 0;
+
+inline int device_count() {
+  int n = g_devices.count.relaxed();
+  if (n) return n;
+  const char* text = getenv("HIPGRAPHDSL_CPU_DEVICES");
+  n = text ? atoi(text) : 1;
+  n = n < 1 ? 1 : n > kMaxDevices ? kMaxDevices : n;
+  g_devices.count.set(n);
+  return n;
+}
+inline bool is_device(int device) { return device >= 0 && device < device_count(); }
+inline int this_device() { return t_device < device_count() ? t_device : 0; }
+
 enum class Origin : uint8_t { device, host, pool, graph };
 
 struct Block {
   void* pointer;
   size_t bytes, room;
   Origin origin;
+  int device;
+  uint32_t access;    // pool and graph: bit p: device p may reach it too
   Atomic<int> refs;   // graph: one for each node that holds it
   Atomic<int> live;   // graph: allocated by a launch and not freed since
   Atomic<int> execs;  // graph: executables that allocate it; more than one would share the memory
@@ -27,7 +51,9 @@ struct Memory {
   // Freed stream-ordered memory by size class: four classes for each power of two.
   Vec<Block*> cached[256];
   size_t cached_bytes = 0;
-  uint64_t graph_used = 0, graph_used_high = 0, graph_reserved = 0, graph_reserved_high = 0;
+  struct {
+    uint64_t used = 0, used_high = 0, reserved = 0, reserved_high = 0;
+  } graphs[kMaxDevices];
 };
 
 inline Memory& memory() {
@@ -60,7 +86,7 @@ inline uint32_t size_class(size_t bytes, size_t* room) {
   return log * 4 + part;
 }
 
-inline Block* memory_take(size_t bytes, Origin origin) {
+inline Block* memory_take(size_t bytes, Origin origin, int device, uint32_t access = 0) {
   Memory& m = memory();
   size_t room = bytes;
   uint32_t cls = 0;
@@ -83,12 +109,15 @@ inline Block* memory_take(size_t bytes, Origin origin) {
   }
   b->bytes = bytes;
   b->origin = origin;
+  b->device = device;
+  b->access = access;
   b->live.set(0);
   b->execs.set(0);
   m.blocks.put(uint64_t(b->pointer), uint64_t(b));
   if (origin == Origin::graph) {
-    m.graph_reserved += b->room;
-    if (m.graph_reserved > m.graph_reserved_high) m.graph_reserved_high = m.graph_reserved;
+    auto& g = m.graphs[device];
+    g.reserved += b->room;
+    if (g.reserved > g.reserved_high) g.reserved_high = g.reserved;
   }
   return b;
 }
@@ -126,20 +155,30 @@ inline Block* memory_find(const void* pointer) {
   uint64_t* found = m.blocks.find(uint64_t(pointer));
   return found ? reinterpret_cast<Block*>(*found) : nullptr;
 }
-// The block that a pointer leads into, as the address, size and origin that it has now; false if there is none.
-inline bool memory_around(const void* pointer, void** base, size_t* bytes, Origin* origin) {
+// A copy of the block that a pointer leads into, as it is now; false if there is none.
+inline bool memory_around(const void* pointer, Block* found) {
   Memory& m = memory();
   Guard<Mutex> g(m.lock);
   for (uint32_t i = 0; i < m.blocks.room; ++i) {
     if (!m.blocks.entries[i].key) continue;
     const Block* b = reinterpret_cast<Block*>(m.blocks.entries[i].value);
     if (uint64_t(pointer) - uint64_t(b->pointer) >= b->bytes) continue;
-    *base = b->pointer;
-    *bytes = b->bytes;
-    *origin = b->origin;
+    found->pointer = b->pointer;
+    found->bytes = b->bytes;
+    found->origin = b->origin;
+    found->device = b->device;
+    found->access = b->access;
     return true;
   }
   return false;
+}
+// Whether code that runs on a device may touch what a pointer leads to; what the runtime does not know, it may.
+inline bool may_touch(int device, const void* pointer) {
+  if (device_count() == 1) return true;
+  Block b;
+  if (!memory_around(pointer, &b) || b.origin == Origin::host || b.device == device) return true;
+  uint32_t reached = b.origin == Origin::device ? g_devices.peers[device].get() >> b.device : b.access >> device;
+  return reached & 1;
 }
 // Takes the block at `pointer` out of the table if its origin is one of the two.
 inline Block* memory_unlist(const void* pointer, Origin one, Origin other) {
@@ -160,8 +199,8 @@ inline void graph_block_release(Block* b) {
   {
     Guard<Mutex> g(m.lock);
     m.blocks.erase(uint64_t(b->pointer));
-    m.graph_reserved -= b->room;
-    if (b->live.get()) m.graph_used -= b->bytes;
+    m.graphs[b->device].reserved -= b->room;
+    if (b->live.get()) m.graphs[b->device].used -= b->bytes;
   }
   memory_give_back(b);
 }
@@ -169,8 +208,9 @@ inline void graph_block_set_live(Block* b, bool live) {
   if (b->live.swap(live) == int(live)) return;
   Memory& m = memory();
   Guard<Mutex> g(m.lock);
-  m.graph_used = live ? m.graph_used + b->bytes : m.graph_used - b->bytes;
-  if (m.graph_used > m.graph_used_high) m.graph_used_high = m.graph_used;
+  auto& of = m.graphs[b->device];
+  of.used = live ? of.used + b->bytes : of.used - b->bytes;
+  if (of.used > of.used_high) of.used_high = of.used;
 }
 
 // ---- copies and fills, as a stream or a node runs them ----------------------------------------------------------------

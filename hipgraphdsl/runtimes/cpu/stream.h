@@ -20,7 +20,7 @@ struct Stream {
   Op *head = nullptr, *tail = nullptr;
   bool active = false;
   bool blocking = false, is_null = false;  // HIP's default streams wait for each other, through the null stream
-  int priority = 0;
+  int priority = 0, device = 0;
   Atomic<uint64_t> submitted, completed;
   Failure* failure = nullptr;
   Atomic<int> sleepers;
@@ -34,7 +34,7 @@ struct Streams {
   Mutex lock;
   Vec<Stream*> all;
   Atomic<int> blocking;  // streams that order themselves with the null stream
-  Stream* null = nullptr;
+  Stream* null[kMaxDevices] = {};
 };
 inline Streams* g_streams = create<Streams>();
 inline Streams& streams() { return *g_streams; }
@@ -48,6 +48,7 @@ inline Stream* stream_new(bool blocking, int priority) {
   s->refs.set_relaxed(1);
   s->blocking = blocking;
   s->priority = priority;
+  s->device = this_device();
   Streams& all = streams();
   Guard<Mutex> g(all.lock);
   all.all.push(s);
@@ -208,11 +209,11 @@ inline void order_with_null_stream(Stream* s) {
     Vec<Stream*> held;
     streams_hold(held);
     for (Stream* other : held) {
-      if (other->blocking && !other->is_null) stream_follow(s, other);
+      if (other->blocking && !other->is_null && other->device == s->device) stream_follow(s, other);
       stream_release(other);
     }
   } else if (s->blocking) {
-    stream_follow(s, all.null);
+    if (Stream* null = __atomic_load_n(&all.null[s->device], __ATOMIC_ACQUIRE)) stream_follow(s, null);
   }
 }
 // Takes over the references to action and token.

@@ -1,14 +1,14 @@
-/* launcher: the compiled call path of Executable.launch.
+/* Launcher: the compiled call path of Executable.launch.
  *
  * A Launcher holds hipGraphLaunch, the executable and its stream. Called without arguments it releases the GIL, calls, and
  * returns; everything else goes to the Python function that it was given. A parameter that only kernel arguments use can be
  * declared to it: its value is then written into each kernel's argument memory and set by hipGraphExecKernelNodeSetParams,
  * before the launch, without a Python frame.
  */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdint.h>
-#include <string.h>
+#pragma once
+#include "values.h"
+
+namespace launcher {
 
 typedef int (*launch_fn)(void *exec, void *stream);
 typedef int (*set_fn)(void *exec, void *node, const void *params);
@@ -30,64 +30,19 @@ typedef struct {
 
 typedef struct {
   PyObject_HEAD
-  vectorcallfunc vectorcall;
-  launch_fn launch;
-  set_fn set;
+  launch_fn launch; /* what every launch needs stands together: after the driver's work little is left in the caches */
   void *exec, *stream;
+  unsigned long long launches;
+  int inside; /* calls on the short way that have not returned */
+  char ready, pending;
+  set_fn set;
   PyObject *slow;
   PyObject *keep;
-  unsigned long long launches, updates;
+  unsigned long long updates;
   long long left; /* updates that may still be made the short way; negative: any number */
-  char ready, pending;
-  int inside; /* calls on the short way that have not returned */
   Py_ssize_t count;
   slot_t *slots;
 } Launcher;
-
-/* Write `value` as `kind` to `out`; 0 good, -1 it does not fit exactly as Python checks it: the slow path says so. */
-static int pack(char kind, PyObject *value, char *out) {
-  if (kind == 'f' || kind == 'd') {
-    double d;
-    if (PyFloat_CheckExact(value)) d = PyFloat_AS_DOUBLE(value);
-    else if (PyLong_CheckExact(value)) {
-      d = PyLong_AsDouble(value);
-      if (d == -1.0 && PyErr_Occurred()) { PyErr_Clear(); return -1; }
-    } else return -1;
-    if (kind == 'd') memcpy(out, &d, 8);
-    else {
-      float f = (float)d;
-      if (d - d == 0.0 && !(f - f == 0.0f)) return -1; /* finite, but not as a float */
-      memcpy(out, &f, 4);
-    }
-    return 0;
-  }
-  if (kind == '?') {
-    if (value != Py_True && value != Py_False) return -1;
-    out[0] = value == Py_True;
-    return 0;
-  }
-  if (!PyLong_CheckExact(value)) return -1;
-  if (kind == 'Q') {
-    unsigned long long u = PyLong_AsUnsignedLongLong(value);
-    if (PyErr_Occurred()) { PyErr_Clear(); return -1; }
-    memcpy(out, &u, 8);
-    return 0;
-  }
-  int overflow = 0;
-  long long v = PyLong_AsLongLongAndOverflow(value, &overflow);
-  if (overflow) return -1;
-#define FITS(type, low, high) if (v < (low) || v > (high)) return -1; { type t = (type)v; memcpy(out, &t, sizeof t); } return 0
-  switch (kind) {
-    case 'b': FITS(int8_t, INT8_MIN, INT8_MAX);
-    case 'B': FITS(uint8_t, 0, UINT8_MAX);
-    case 'h': FITS(int16_t, INT16_MIN, INT16_MAX);
-    case 'H': FITS(uint16_t, 0, UINT16_MAX);
-    case 'i': FITS(int32_t, INT32_MIN, INT32_MAX);
-    case 'I': FITS(uint32_t, 0, UINT32_MAX);
-    case 'q': memcpy(out, &v, 8); return 0;
-  }
-  return -1;
-}
 
 static slot_t *find(Launcher *self, PyObject *name) {
   for (Py_ssize_t i = 0; i < self->count; ++i)
@@ -137,12 +92,12 @@ static bool set_values(Launcher *self, PyObject *const *args, PyObject *kwnames,
   return true;
 }
 
-static PyObject *call(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+/* launch(stream=None, **params). A method, not the object itself: interpreters call built-in methods the shortest way. */
+static PyObject *call(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
   Launcher *self = (Launcher *)object;
   Py_ssize_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
   /* A call that sets values waits its turn on the slow path: between setting and launching no other may set. */
-  if (self->ready && PyVectorcall_NARGS(nargsf) == 0 &&
-      (!keywords || (!self->inside && set_values(self, args, kwnames, keywords)))) {
+  if (self->ready && !count && (!keywords || (!self->inside && set_values(self, args, kwnames, keywords)))) {
     int code;
     self->inside++;
     Py_BEGIN_ALLOW_THREADS
@@ -158,7 +113,7 @@ static PyObject *call(PyObject *object, PyObject *const *args, size_t nargsf, Py
     Py_DECREF(failed);
     return result;
   }
-  return PyObject_Vectorcall(self->slow, args, nargsf, kwnames);
+  return PyObject_Vectorcall(self->slow, args, count, kwnames);
 }
 
 static void clear_slots(Launcher *self) {
@@ -175,7 +130,6 @@ static int init(PyObject *object, PyObject *args, PyObject *kwargs) {
   Launcher *self = (Launcher *)object;
   PyObject *slow;
   if (!PyArg_ParseTuple(args, "O", &slow)) return -1;
-  self->vectorcall = call;
   self->left = -1;
   Py_INCREF(slow);
   Py_XSETREF(self->slow, slow);
@@ -270,7 +224,6 @@ static PyObject *value(PyObject *object, PyObject *name) {
   Py_RETURN_NONE;
 }
 
-#include <structmember.h>
 static PyMemberDef members[] = {
     {"ready", T_BOOL, offsetof(Launcher, ready), 0, "whether a call may take the short way"},
     {"pending", T_BOOL, offsetof(Launcher, pending), 0, "whether the own stream has been launched on since this was reset"},
@@ -278,10 +231,11 @@ static PyMemberDef members[] = {
     {"launches", T_ULONGLONG, offsetof(Launcher, launches), 0, "launches the short way"},
     {"updates", T_ULONGLONG, offsetof(Launcher, updates), 0, "nodes set the short way"},
     {"left", T_LONGLONG, offsetof(Launcher, left), 0, "nodes that may still be set the short way; negative: any number"},
-    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Launcher, vectorcall), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 static PyMethodDef methods[] = {
+    {"launch", (PyCFunction)(void (*)(void))call, METH_FASTCALL | METH_KEYWORDS,
+     "launch($self, /, stream=None, **params)\n--\n\nExecutable.launch, compiled: put one run of the workflow on a stream and return."},
     {"bind", bind, METH_VARARGS, "bind(launch, set, exec, stream): addresses of what to call, and with what"},
     {"slots", set_slots, METH_VARARGS, "slots(list, keep): parameters that can be set the short way"},
     {"value", value, METH_O, "value(name): bytes that a slot holds now, or None"},
@@ -289,22 +243,10 @@ static PyMethodDef methods[] = {
 };
 static PyType_Slot slots[] = {
     {Py_tp_init, (void *)init}, {Py_tp_dealloc, (void *)dealloc}, {Py_tp_members, members}, {Py_tp_methods, methods},
-    {Py_tp_doc, (void *)"Executable.launch(stream=None, **params), compiled: put one run of the workflow on a stream and return."},
-    {Py_tp_call, (void *)PyVectorcall_Call}, {Py_tp_new, (void *)PyType_GenericNew}, {0, NULL},
+    {Py_tp_new, (void *)PyType_GenericNew}, {0, NULL},
 };
 static PyType_Spec spec = {
-    "launcher.Launcher", sizeof(Launcher), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL, slots,
+    "native.Launcher", sizeof(Launcher), 0, Py_TPFLAGS_DEFAULT, slots,
 };
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "launcher", NULL, -1, NULL, NULL, NULL, NULL, NULL};
 
-PyMODINIT_FUNC PyInit_launcher(void) {
-  PyObject *made = PyModule_Create(&module);
-  if (!made) return NULL;
-  PyObject *type = PyType_FromSpec(&spec);
-  if (!type || PyModule_AddObject(made, "Launcher", type) < 0) {
-    Py_XDECREF(type);
-    Py_DECREF(made);
-    return NULL;
-  }
-  return made;
-}
+} // namespace launcher

@@ -1,0 +1,89 @@
+"""Which device reaches whose memory (HG406 to HG408), where a workflow names several."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..arrays import AllocArray, ArrayView
+from ..kernels import Symbol
+from ..nodes import CapturedNode, KernelNode, Node
+from ..placement import Memory, candidates, device_of, memories, runs_code
+from .scope import Findings, Scope
+
+__all__ = ["check_devices"]
+
+
+def check_devices(scope: Scope, device: int, findings: Findings) -> None:
+    """Report code that reaches memory of a device to which its own has no access.
+
+    Parameters
+    ----------
+    device : int
+        The device of all that names none.
+    """
+
+    def resolve(root: Any) -> Any:
+        at: Scope | None = scope
+        while at is not None and at.node is not None and not isinstance(root, (AllocArray, Symbol)):
+            outer = at.node.bind.get(root.name)
+            if not isinstance(outer, ArrayView):
+                break
+            root, at = outer.root, at.parent
+        return root
+
+    written: dict[Symbol, dict[int, Node]] = {}
+    read: list[tuple[Node, Symbol, int]] = []
+    for node in scope.workflow.nodes:
+        here = device_of(node, resolve, device)
+        if here is None:
+            continue
+        for access in node.accesses:
+            root = access.view.root
+            if isinstance(root, Symbol):
+                if access.is_write:
+                    written.setdefault(root, {}).setdefault(here, node)
+                if access.is_read:
+                    read.append((node, root, here))
+        if not runs_code(node):
+            continue
+        touched = memories(node, resolve, device)
+        if isinstance(node, (KernelNode, CapturedNode)) and node.device is None and touched and not candidates(touched):
+            _undecided(scope, node, touched, findings)
+            continue
+        for memory in touched:
+            if here != memory.owner and here not in memory.access:
+                name = memory.root.name
+                findings.add(
+                    "HG406",
+                    f"{scope.name(node)!r} runs on device {here} and reaches {name!r} on device {memory.owner}",
+                    scope=scope,
+                    nodes=[node],
+                    arrays=[name],
+                    hint=f"declare {name!r} with access=[{here}], or copy it to device {here} by memcpy",
+                )
+    for node, symbol, here in read:
+        others = written.get(symbol, {})
+        if others and here not in others:
+            there, writer = next(iter(others.items()))
+            findings.add(
+                "HG408",
+                f"{scope.name(node)!r} runs on device {here} and reads variable {symbol.name!r}, which {scope.name(writer)!r}"
+                f" writes on device {there}",
+                scope=scope,
+                nodes=[node, writer],
+                arrays=[symbol.name],
+                hint=f"write it on device {here} too, by a copy with device={here}",
+            )
+
+
+def _undecided(scope: Scope, node: Node, touched: list[Memory], findings: Findings) -> None:
+    places = ", ".join(f"{memory.root.name!r} on device {memory.owner}" for memory in touched)
+    findings.add(
+        "HG407",
+        f"{scope.name(node)!r} reaches {places}, and no device may reach all of them",
+        scope=scope,
+        nodes=[node],
+        arrays=[memory.root.name for memory in touched],
+        hint="say where it runs by device=, and which others it may reach there by access= of their arrays; or copy them to one"
+        " device",
+    )

@@ -1,0 +1,72 @@
+"""What this library does often enough that Python is too slow for it: launching, and adding kernel nodes to a graph.
+
+One extension module (`module.cpp`), built on first use where Python's headers and a compiler are, absent elsewhere; everything
+that it does can be done without it. Measured on an H200 (16 Xeon cores): submitting an instantiated graph takes 0.98 us in C++,
+2.0 us through ctypes and a Python method; adding a kernel node takes 0.24 us in C++, 8.5 us through ctypes and Python's
+look-ups. docs/benchmarks.md says what is left of the differences here.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.machinery
+import importlib.util
+import logging
+import os
+import sysconfig
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Optional, Protocol
+
+from ...errors import RuntimeUnavailable
+
+__all__ = ["Launcher", "Slot", "native"]
+
+_log = logging.getLogger(__name__)
+
+Slot = tuple[str, str, int, bytes, list[tuple[int, int, int]]]
+"""Name, `struct` code, size, current value, and for each use the address of the value, the node and the parameters."""
+
+
+class Launcher(Protocol):
+    """What launches an instantiated graph."""
+
+    ready: bool
+    pending: bool
+    inside: int
+    launches: int
+    updates: int
+    left: int
+
+    def launch(self, /, stream: Any = None, **params: Any) -> None: ...
+    def bind(self, launch: int, set_params: int, graph_exec: int, stream: int) -> None: ...
+    def slots(self, slots: list[Slot], keep: Any) -> None: ...
+    def value(self, name: str) -> Optional[bytes]: ...
+
+
+@functools.cache
+def native() -> Optional[ModuleType]:
+    """Return the extension module, or None where it cannot be had; HIPGRAPHDSL_NATIVE=0 does without it."""
+    if os.environ.get("HIPGRAPHDSL_NATIVE") == "0":
+        return None
+    include = Path(sysconfig.get_paths()["include"])
+    if not (include / "Python.h").exists():
+        _log.info("no Python headers in %s: graphs are built and launched through ctypes", include)
+        return None
+    from ..cpu.compiler import BuildFailed, build, find_compiler
+
+    sources = {path.name: path.read_text() for path in Path(__file__).parent.iterdir() if path.suffix in (".cpp", ".h")}
+    try:
+        # The option keeps interpreters apart that share a cache.
+        abi = str(sysconfig.get_config_var("SOABI")).replace("-", "_")
+        options = ("-O2", f"-I{include}", f"-DINTERPRETER_{abi}")
+        library = build(find_compiler(), sources, options, stem="native", what="the compiled call path")
+        loader = importlib.machinery.ExtensionFileLoader("native", str(library))
+        spec = importlib.util.spec_from_loader("native", loader)
+        assert spec is not None
+        module = importlib.util.module_from_spec(spec)
+        loader.exec_module(module)
+    except (RuntimeUnavailable, BuildFailed, ImportError, OSError) as error:
+        _log.info("no compiled call path, graphs are built and launched through ctypes: %s", error)
+        return None
+    return module

@@ -1,0 +1,679 @@
+"""Several devices in one graph: on as many as the CPU runtime is told to have, and on real ones where there are at least two."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+import hipgraphdsl as hg
+from hipgraphdsl.arrays import ExternalArray
+from hipgraphdsl.bench import devices as bench_devices
+from hipgraphdsl.runtimes import open_runtime
+from hipgraphdsl.runtimes.base import Fill2D, MemcpyKind, Runtime
+from hipgraphdsl.runtimes.cpu import CpuRuntime
+from hipgraphdsl.runtimes.recorder import RecorderRuntime
+
+Backend = Literal["explicit", "capture", "streams", "serial"]
+BACKENDS: tuple[Backend, ...] = ("explicit", "capture", "streams", "serial")
+EXAMPLES = Path(__file__).parents[2] / "examples"
+N = 1024
+SOURCE = r"""
+__device__ float factor;
+extern "C" __global__ void scale(float* x, float a, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) x[i] *= a;
+}
+extern "C" __global__ void add(const float* x, const float* y, float* out, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) out[i] = x[i] + y[i];
+}
+extern "C" __global__ void by_factor(float* x, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) x[i] *= factor;
+}
+"""
+MODULE = hg.Module(SOURCE, name="devices")
+RAMP = np.arange(N, dtype="float32")
+
+
+@pytest.fixture(scope="module", params=["cpu", "nvidia", "amd"])
+def runtime(request: pytest.FixtureRequest) -> Iterator[Runtime]:
+    try:
+        found = open_runtime(request.param)
+    except hg.RuntimeUnavailable as error:
+        pytest.skip(f"runtime {request.param!r} lacks its {error.missing}: {error}")
+    before = found.get_device_count()
+    if isinstance(found, CpuRuntime):
+        found.set_device_count(max(4, before))
+    elif before < 2:
+        pytest.skip(f"runtime {request.param!r} has {before} device, and two are needed")
+    yield found
+    if isinstance(found, CpuRuntime):
+        found.set_device_count(before)
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> Backend:
+    return request.param  # type: ignore[no-any-return]
+
+
+def scale(g: hg.Graph, x: Any, a: Any, **options: Any) -> hg.KernelNode:
+    return g.kernel(MODULE["scale"], N // 256, 256, (x, a, N), **options)
+
+
+def add(g: hg.Graph, x: Any, y: Any, out: Any, **options: Any) -> hg.KernelNode:
+    return g.kernel(MODULE["add"], N // 256, 256, (x, y, out, N), **options)
+
+
+def load(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+# -- what runs where ---------------------------------------------------------------------------------------------------
+
+
+def test_each_kernel_runs_where_its_array_is(runtime: Runtime, backend: Backend) -> None:
+    g = hg.Graph("apart")
+    arrays = [g.device_array(f"x{d}", RAMP, device=d) for d in (0, 1)]
+    for d, x in enumerate(arrays):
+        scale(g, x, 2.0 + d)
+    with g.compile(runtime=runtime, backend=backend) as exe:
+        exe.run()
+        exe.run()
+        for d in (0, 1):
+            assert np.array_equal(exe.read(f"x{d}"), RAMP * (2 + d) ** 2)
+
+
+def test_copies_between_devices_move_every_byte(runtime: Runtime, backend: Backend) -> None:
+    g = hg.Graph("peer")
+    values = np.arange(24 * 32 * 16, dtype="float32").reshape(24, 32, 16)
+    a = g.device_array("a", values, device=0)
+    b = g.device_array("b", shape=values.shape, dtype="float32", device=1)
+    c = g.device_array("c", shape=values.shape, dtype="float32", device=0)
+    g.memcpy(b[:12], a[:12])  # one run of bytes
+    g.memcpy(b[12:18, 4:20, 0], a[12:18, 4:20, 0])  # rows and slices
+    g.memcpy(b[20], a[20], device=0)  # pushed by the source
+    g.memcpy(c[:, 1:9], b[:, 1:9])
+    expected_b = np.zeros_like(values)
+    expected_b[:12] = values[:12]
+    expected_b[12:18, 4:20, 0] = values[12:18, 4:20, 0]
+    expected_b[20] = values[20]
+    expected_c = np.zeros_like(values)
+    expected_c[:, 1:9] = expected_b[:, 1:9]
+    with g.compile(runtime=runtime, backend=backend) as exe:
+        exe.run()
+        assert np.array_equal(exe.read("b"), expected_b)
+        assert np.array_equal(exe.read("c"), expected_c)
+
+
+def test_memsets_of_every_kind_fill_the_device_of_their_array(runtime: Runtime, backend: Backend) -> None:
+    g = hg.Graph("fills")
+    for d in (0, 1):
+        g.memset(g.device_array(f"bytes{d}", shape=100, dtype="uint8", device=d), 7 + d)
+        g.memset(g.device_array(f"rows{d}", shape=(8, 64), dtype="int32", device=d)[2:5, 3:9], 5 + d)
+        g.memset(g.device_array(f"wide{d}", shape=33, dtype="float64", device=d), 0.1 + d)  # by the fill kernel
+    with g.compile(runtime=runtime, backend=backend) as exe:
+        exe.run()
+        for d in (0, 1):
+            assert (exe.read(f"bytes{d}") == 7 + d).all()
+            rows = np.zeros((8, 64), "int32")
+            rows[2:5, 3:9] = 5 + d
+            assert np.array_equal(exe.read(f"rows{d}"), rows)
+            assert (exe.read(f"wide{d}") == 0.1 + d).all()
+
+
+def test_kernel_reaches_another_device_that_grants_access(runtime: Runtime, backend: Backend) -> None:
+    if not runtime.device_can_access_peer(0, 1):
+        pytest.skip("devices 0 and 1 have no peer access")
+    g = hg.Graph("reach")
+    near = g.device_array("near", RAMP, device=0)
+    far = g.device_array("far", RAMP * 3, device=1, access=[0])
+    out = g.device_array("out", shape=N, dtype="float32", device=0)
+    scale(g, far, 2.0)
+    node = add(g, near, far, out)
+    with g.compile(runtime=runtime, backend=backend) as exe:
+        exe.run()
+        assert np.array_equal(exe.read("out"), 7 * RAMP)
+        assert exe.plan.steps[exe.plan.index[node.name]].device == 0
+
+
+@pytest.mark.parametrize("pack", [True, False])
+def test_allocs_of_each_device_live_and_share_memory_there(runtime: Runtime, backend: Backend, pack: bool) -> None:
+    g = hg.Graph("temporaries")
+    out = [g.host_array(f"out{d}", shape=N, dtype="float32") for d in (0, 1)]
+    x = [g.device_array(f"x{d}", RAMP, device=d) for d in (0, 1)]
+    for d in (0, 1):
+        for k in range(2):  # one after the other, so the two can lie in the same bytes
+            t = g.alloc(f"t{d}{k}", N, "float32", device=d)
+            g.memcpy(t, x[d] if k else x[1 - d])
+            scale(g, t, 2.0 + k)
+            g.memcpy(x[d], t, name=f"back{d}{k}")
+            g.free(t)
+    for d in (0, 1):
+        g.memcpy(out[d], x[d])
+    with g.compile(runtime=runtime, backend=backend, pack=pack) as exe:
+        exe.run()
+        assert np.array_equal(exe.read("out0"), 6 * RAMP)
+        assert np.array_equal(exe.read("out1"), 36 * RAMP)
+        packing = exe.plan.packing
+        if pack and backend != "streams":
+            assert packing is not None
+            assert [device for device, _ in packing.blocks] == [0, 1]
+            assert packing.nbytes == 2 * RAMP.nbytes
+
+
+def test_alloc_grants_access_to_another_device(runtime: Runtime, backend: Backend) -> None:
+    if not runtime.device_can_access_peer(0, 1):
+        pytest.skip("devices 0 and 1 have no peer access")
+    g = hg.Graph("shared_alloc")
+    x = g.device_array("x", RAMP, device=0)
+    t = g.alloc("t", N, "float32", device=1, access=[0])
+    g.memcpy(t, x)
+    scale(g, t, 3.0)
+    add(g, x, t, x)
+    g.free(t)
+    with g.compile(runtime=runtime, backend=backend, pack=False) as exe:
+        exe.run()
+        assert np.array_equal(exe.read("x"), 4 * RAMP)
+        exe.run()
+        assert np.array_equal(exe.read("x"), 16 * RAMP)
+
+
+def test_variables_of_a_module_are_each_device_s_own(runtime: Runtime, backend: Backend) -> None:
+    g = hg.Graph("variables")
+    for d in (0, 1):
+        x = g.device_array(f"x{d}", RAMP, device=d)
+        g.memcpy(MODULE.symbol("factor"), g.host_array(f"f{d}", [2.0 + d], dtype="float32"), device=d)
+        g.kernel(MODULE["by_factor"], N // 256, 256, (x, N))
+    with g.compile(runtime=runtime, backend=backend) as exe:
+        exe.run()
+        for d in (0, 1):
+            assert np.array_equal(exe.read(f"x{d}"), RAMP * (2 + d))
+
+
+def test_host_nodes_and_events_order_what_devices_do(runtime: Runtime, backend: Backend) -> None:
+    seen: list[float] = []
+    g = hg.Graph("between")
+    x = g.device_array("x", RAMP, device=1)
+    h = g.host_array("h", shape=N, dtype="float32")
+    y = g.device_array("y", shape=N, dtype="float32", device=0)
+    g.record("begin")
+    last = scale(g, x, 2.0, after=["record_begin"])
+    g.record("end", after=[last])
+    g.memcpy(h, x)
+
+    def look(values: np.ndarray) -> None:
+        seen.append(float(values[1]))
+        values += 1
+
+    g.host(look, args=(h,))
+    g.memcpy(y, h)
+    with g.compile(runtime=runtime, backend=backend) as exe:
+        exe.run()
+        assert seen == [2.0]
+        assert np.array_equal(exe.read("y"), 2 * RAMP + 1)
+        assert exe.elapsed_us("begin", "end") >= 0
+
+
+def test_captured_code_finds_its_device_current(runtime: Runtime, backend: Backend) -> None:
+    found: list[int] = []
+
+    def copy(stream: Any, dst: Any, src: Any) -> None:
+        found.append(stream.runtime.get_device())
+        assert dst.__dlpack_device__()[0] == 1 or dst.__dlpack_device__()[1] == 1
+        stream.runtime.memcpy_async(int(dst), int(src), dst.nbytes, MemcpyKind.DEVICE_TO_DEVICE, int(stream))
+
+    g = hg.Graph("captured")
+    a = g.device_array("a", RAMP, device=1)
+    b = g.device_array("b", shape=N, dtype="float32", device=1)
+    scale(g, a, 5.0)
+    g.captured(copy, args=(b, a), reads=[a], writes=[b])
+    with g.compile(runtime=runtime, backend=backend) as exe:
+        exe.run()
+        assert set(found) == {1}
+        assert np.array_equal(exe.read("b"), 5 * RAMP)
+
+
+def test_one_child_runs_on_two_devices(runtime: Runtime, backend: Backend) -> None:
+    child = hg.Graph("child")
+    c = child.device_array("c", shape=N, dtype="float32")
+    a = child.param("a", "float32", 2.0)
+    scale(child, c, a)
+    g = hg.Graph("parent")
+    x = [g.device_array(f"x{d}", RAMP, device=d) for d in (0, 1)]
+    for d in (0, 1):
+        g.child(child, bind={"c": x[d], "a": 2.0 + d})
+    with g.compile(runtime=runtime, backend=backend) as exe:
+        exe.run()
+        for d in (0, 1):
+            assert np.array_equal(exe.read(f"x{d}"), RAMP * (2 + d))
+
+
+def test_workflow_that_names_no_device_moves_as_a_whole(runtime: Runtime, backend: Backend) -> None:
+    g = hg.Graph("moves")
+    x = g.device_array("x", RAMP)
+    t = g.alloc("t", N, "float32")
+    g.memcpy(t, x)
+    scale(g, t, 3.0)
+    add(g, x, t, x)
+    g.free(t)
+    with g.compile(runtime=runtime, backend=backend, device=1) as exe:
+        exe.run()
+        assert np.array_equal(exe.read("x"), 4 * RAMP)
+        assert exe.plan.devices == (1,)
+
+
+# -- changes and looking -------------------------------------------------------------------------------------------------
+
+
+def test_parameters_set_enable_and_disable_reach_every_device(runtime: Runtime, backend: Backend) -> None:
+    g = hg.Graph("changes")
+    a = g.param("a", "float32", 1.0)
+    x = [g.device_array(f"x{d}", shape=N, dtype="float32", device=d) for d in (0, 1)]
+    fills = [g.memset(x[d], 1.0) for d in (0, 1)]
+    scales = [scale(g, x[d], a) for d in (0, 1)]
+    with g.compile(runtime=runtime, backend=backend) as exe:
+        exe.run(a=3.0)
+        assert [exe.read(f"x{d}")[5] for d in (0, 1)] == [3.0, 3.0]
+        exe.set(fills[1], value=2.0)
+        exe.set(scales[1], args=(x[1], 7.0, N))
+        exe.run()
+        assert [exe.read(f"x{d}")[5] for d in (0, 1)] == [3.0, 14.0]
+        exe.disable(scales[1])
+        exe.run(a=5.0)
+        assert [exe.read(f"x{d}")[5] for d in (0, 1)] == [5.0, 2.0]
+        exe.enable(scales[1])
+        exe.run()
+        assert [exe.read(f"x{d}")[5] for d in (0, 1)] == [5.0, 14.0]
+        with pytest.raises(hg.UpdateError, match="from device 1 to device 0"):
+            exe.set(scales[1], args=(x[0], 7.0, N))
+
+
+def test_update_and_bind_cannot_move_nodes_to_another_device(runtime: Runtime) -> None:
+    def build(order: tuple[int, int]) -> hg.Graph:
+        g = hg.Graph("fixed")
+        child = hg.Graph("child")
+        scale(child, child.device_array("c", shape=N, dtype="float32"), 2.0)
+        x = [g.device_array(f"x{d}", RAMP, device=d) for d in (0, 1)]
+        g.memset(x[order[0]], 1.0, name="fill")
+        g.child(child, bind={"c": x[order[1]]}, name="inside")
+        return g
+
+    with build((0, 1)).compile(runtime=runtime) as exe:
+        exe.run()
+        x0 = exe.workflow.arrays["x0"]
+        with pytest.raises(hg.UpdateError, match=r"'inside': what it is given for 'c' would move it from device 1 to device 0"):
+            exe.set("inside", bind={"c": x0})
+        with pytest.raises(hg.UpdateError):
+            exe.update(build((1, 1)))
+        exe.run()
+        assert np.array_equal(exe.read("x1"), 4 * RAMP)
+        exe.update(build((1, 0)), rebuild=True)
+        exe.run()
+        assert (exe.read("x1") == 1).all()
+
+
+def test_clone_holds_the_values_of_every_device(runtime: Runtime, backend: Backend) -> None:
+    g = hg.Graph("twins")
+    for d in (0, 1):
+        scale(g, g.device_array(f"x{d}", RAMP, device=d), 2.0)
+    with g.compile(runtime=runtime, backend=backend) as exe:
+        exe.run()
+        exe.write("x1", RAMP + 1)
+        with exe.clone() as twin:
+            twin.run()
+            assert np.array_equal(twin.read("x0"), 4 * RAMP)
+            assert np.array_equal(twin.read("x1"), 2 * RAMP + 2)
+        assert np.array_equal(exe.read("x1"), RAMP + 1)
+
+
+def test_profile_has_a_track_for_each_device(runtime: Runtime) -> None:
+    g = hg.Graph("profiled")
+    x = [g.device_array(f"x{d}", RAMP, device=d) for d in (0, 1)]
+    for d in (0, 1):
+        scale(g, x[d], 2.0)
+    g.memcpy(x[1], x[0])
+    with g.compile(runtime=runtime) as exe:
+        timeline = exe.profile()
+        assert np.array_equal(exe.read("x1"), 2 * RAMP)
+    assert [span.engine for span in timeline] == ["kernel@0", "kernel@1", "D2D@1"]
+    assert all(span.duration >= 0 for span in timeline)
+
+
+def test_thread_keeps_its_device(runtime: Runtime, backend: Backend) -> None:
+    g = hg.Graph("keeps")
+    a = g.param("a", "float32", 2.0)
+    for d in (0, 1):
+        scale(g, g.device_array(f"x{d}", RAMP, device=d), a)
+    before = runtime.get_device()
+    try:
+        for current in (1, 0):
+            runtime.set_device(current)
+            with g.compile(runtime=runtime, backend=backend) as exe:
+                assert runtime.get_device() == current
+                exe.run()
+                exe.run(a=3.0)
+                exe.disable("scale_2")
+                exe.run()
+                exe.profile()
+                exe.read("x1")
+                exe.write("x1", 0)
+                exe.clone().close()
+                assert runtime.get_device() == current
+            assert runtime.get_device() == current
+    finally:
+        runtime.set_device(before)
+
+
+def test_launches_follow_the_user_s_stream(runtime: Runtime, backend: Backend) -> None:
+    g = hg.Graph("theirs")
+    x = g.device_array("x", RAMP, device=1)
+    y = g.device_array("y", shape=N, dtype="float32", device=0)
+    scale(g, x, 2.0)
+    g.memcpy(y, x)
+    with g.compile(runtime=runtime, backend=backend) as exe:
+        with runtime.using_device(0):
+            stream = runtime.stream_create()
+        for _ in range(5):
+            exe.launch(stream=stream)
+        runtime.stream_synchronize(stream)
+        assert np.array_equal(exe.read("y"), 32 * RAMP)
+        exe.synchronize()
+        runtime.stream_destroy(stream)
+
+
+# -- the wave ------------------------------------------------------------------------------------------------------------
+
+
+def test_wave_gives_the_same_bits_on_any_number_of_devices(runtime: Runtime, backend: Backend) -> None:
+    wave = load("06_wave2d_devices")
+    fields = []
+    for devices in range(1, min(4, runtime.get_device_count()) + 1):
+        with wave.build(devices, steps=40, size=(70, 96)).compile(runtime=runtime, backend=backend) as exe:
+            exe.run()
+            exe.run()
+            fields.append(exe.read("out"))
+    assert np.abs(fields[0]).max() > 0.1
+    assert len({field.tobytes() for field in fields}) == 1
+
+
+def test_wave_is_that_of_the_example_for_one_device(runtime: Runtime) -> None:
+    with load("04_wave2d").build(steps=42, side=64).compile(runtime=runtime) as exe:
+        exe.run()
+        alone = exe.read("out")[-1]  # a step's own field comes out two steps later
+    with load("06_wave2d_devices").build(2, steps=40, size=64).compile(runtime=runtime) as exe:
+        exe.run()
+        assert exe.read("out").tobytes() == alone.tobytes()
+
+
+def test_bench_has_a_row_for_each_way_and_the_same_bits(runtime: Runtime) -> None:
+    sheet = bench_devices.run(runtime, [1, 2], [(64, 96)], steps=12, rounds=2)
+    assert sheet.notes == []
+    assert {(row["devices"], row["backend"]) for row in sheet.rows} == {(d, b) for d in (1, 2) for b in ("explicit", "streams")}
+    assert all(row["bits"] == "same" and row["step_us"] > 0 for row in sheet.rows)
+
+
+# -- without a device ----------------------------------------------------------------------------------------------------
+
+
+def wave_plan(devices: int = 3, **options: Any) -> Any:
+    return load("06_wave2d_devices").build(devices, steps=8, size=64).plan(target="nvidia:sm_90", **options)
+
+
+@pytest.mark.parametrize("lanes", ["auto", None, 1, 2])
+def test_no_lane_mixes_devices(lanes: Any) -> None:
+    plan = wave_plan(lanes=lanes)
+    for lane, owner in zip(plan.lanes, plan.lane_devices):
+        assert {plan.steps[i].device for i in lane} <= {owner, None}
+    if isinstance(lanes, int):
+        assert all(plan.lane_devices.count(d) <= lanes for d in range(3))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_recorded_calls_stand_on_their_devices(backend: Backend) -> None:
+    recorder = RecorderRuntime(devices=2)
+    g = hg.Graph("recorded")
+    for d in (0, 1):
+        scale(g, g.device_array(f"x{d}", RAMP, device=d), 2.0)
+    with g.compile(runtime=recorder, backend=backend) as exe:
+        exe.run()
+    current, launches, loads = 0, [], []
+    for call in recorder.calls:
+        if call.api == "hipSetDevice":
+            current = call.args[0]
+        elif call.api in ("hipGraphAddKernelNode", "hipModuleLaunchKernel"):
+            launches.append(current)
+        elif call.api == "hipModuleLoadData":
+            loads.append(current)
+    assert sorted(set(launches)) == [0, 1]
+    assert loads == [0, 1]
+    assert recorder.live == {}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_failure_of_any_call_leaves_nothing_behind_on_any_device(backend: Backend) -> None:
+    g = hg.Graph("failing")
+    x = [g.device_array(f"x{d}", RAMP, device=d) for d in (0, 1)]
+    for d in (0, 1):
+        t = g.alloc(f"t{d}", N, "float32", device=d)
+        g.memcpy(t, x[1 - d])
+        scale(g, t, 2.0)
+        g.memcpy(x[d], t)
+        g.free(t)
+    recorder = RecorderRuntime(devices=2)
+    for n in range(1, 1000):
+        recorder.clear()
+        recorder.fail_at(n)
+        exe = None
+        try:
+            exe = g.compile(runtime=recorder, backend=backend, pack=False)
+            exe.run()
+            exe.close()
+        except hg.HipError:
+            if exe is not None:
+                with suppress(hg.HipError):
+                    exe.close()
+        else:
+            if len(recorder.calls) < n:
+                break
+        assert recorder.live == {}, (n, recorder.calls[n - 1])
+        recorder._failures.clear()
+    else:
+        pytest.fail("it never ran through")
+
+
+def test_compile_names_a_device_that_is_not_there() -> None:
+    g = hg.Graph("elsewhere")
+    scale(g, g.device_array("x", RAMP, device=5), 2.0)
+    recorder = RecorderRuntime(devices=2)
+    with pytest.raises(hg.DeclarationError, match="uses device 5; runtime 'recorder' has 2 devices"):
+        g.compile(runtime=recorder)
+    assert recorder.live == {}
+
+
+class _Strangers(RecorderRuntime):
+    def device_can_access_peer(self, device: int, peer: int) -> bool:
+        return False
+
+
+def test_compile_says_where_the_hardware_has_no_peer_access() -> None:
+    g = hg.Graph("strangers")
+    x = g.device_array("x", RAMP, device=1, access=[0])
+    y = g.device_array("y", RAMP, device=0)
+    add(g, y, x, y)
+    with pytest.raises(hg.DeclarationError, match=r"'add' on device 0 reaches 'x' on device 1.*no peer access; copy"):
+        g.compile(runtime=_Strangers(devices=2))
+
+
+def test_copies_need_no_peer_access() -> None:
+    g = hg.Graph("strangers")
+    g.memcpy(g.device_array("y", RAMP, device=0), g.device_array("x", RAMP, device=1))
+    with g.compile(runtime=_Strangers(devices=2)) as exe:
+        exe.run()
+
+
+@pytest.mark.parametrize("device", [-1, 2**16, 1.5, "0", True])
+def test_impossible_devices_are_refused_where_they_are_given(device: Any) -> None:
+    g = hg.Graph("impossible")
+    with pytest.raises(hg.DeclarationError, match="device is the number of a device"):
+        g.device_array("x", RAMP, device=device)
+    assert not g.arrays
+    x = g.device_array("x", RAMP)
+    with pytest.raises(hg.DeclarationError, match="device is the number of a device"):
+        scale(g, x, 2.0, device=device)
+
+
+def test_devices_survive_every_file_format(tmp_path: Path) -> None:
+    g = hg.Graph("files")
+    x = g.device_array("x", RAMP[:8], device=0)
+    y = g.device_array("y", RAMP[:8], device=1, access=[0, 2])
+    t = g.alloc("t", 8, "float32", device=2, access=1)
+    g.memcpy(x, y, device=0)
+    g.memset(y, 1, device=1)
+    g.kernel(MODULE["scale"], 1, 8, (y, 1.0, 8), device=2)
+    g.memcpy(t, x)
+    g.free(t)
+    text = g.to_json()
+    assert hg.Graph.from_json(text).to_json() == text
+    g.export(tmp_path / "w.py")
+    names: dict[str, Any] = {"__name__": "workflow"}
+    exec((tmp_path / "w.py").read_text(), names)
+    assert names["build"]().to_json() == text
+
+
+def test_simulation_gives_each_device_its_own_engines() -> None:
+    g = hg.Graph("simulated")
+    for d in (0, 1):
+        for k in range(2):
+            scale(g, g.device_array(f"x{d}{k}", RAMP, device=d), 2.0)
+    assert g.simulate({"kernel": 1.0}).makespan == 2.0
+
+
+def test_update_says_that_memory_stays_on_its_device() -> None:
+    def build(device: int) -> hg.Graph:
+        g = hg.Graph("moved")
+        scale(g, g.device_array("x", RAMP, device=device), 2.0)
+        return g
+
+    changes = hg.explain_update(build(0), build(1)).changes
+    assert {(change.field, change.in_place) for change in changes} == {("device", False), ("arrays.x.device", False)}
+
+
+# -- the CPU's own rules ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cpu() -> Iterator[CpuRuntime]:
+    try:
+        found = open_runtime("cpu")
+    except hg.RuntimeUnavailable as error:
+        pytest.skip(str(error))
+    assert isinstance(found, CpuRuntime)
+    before = found.get_device_count()
+    found.set_device_count(4)
+    yield found
+    found.set_device(0)
+    found.set_device_count(before)
+
+
+def test_cpu_kernel_without_access_fails_as_on_a_gpu(cpu: CpuRuntime) -> None:
+    g = hg.Graph("fault")
+    scale(g, g.device_array("x", RAMP, device=3), 2.0, device=2)
+    assert g.check().codes == ("HG406",)
+    with pytest.raises(hg.CheckError):
+        g.compile(runtime=cpu)
+    with g.compile(runtime=cpu, check=False) as exe, pytest.raises(hg.HipError, match=r"hipErrorIllegalAddress \(700\)"):
+        exe.run()
+    cpu.set_device(2)
+    x = cpu.malloc(N)
+    cpu.set_device(1)
+    stream = cpu.stream_create()
+    cpu.memset_async(Fill2D(x, 1, 7, N), stream)
+    with pytest.raises(hg.HipError, match=r"hipErrorIllegalAddress \(700\)"):
+        cpu.stream_synchronize(stream)
+    cpu.stream_destroy(stream)
+    cpu.free(x)
+
+
+def test_cpu_events_and_functions_belong_to_one_device(cpu: CpuRuntime) -> None:
+    cpu.set_device(1)
+    event, module = cpu.event_create(), cpu.module_load_data(cpu.rtc_compile(SOURCE, ["scale"]).image)
+    function = cpu.module_get_function(module, "scale")
+    cpu.set_device(0)
+    stream, other = cpu.stream_create(), cpu.event_create()
+    with pytest.raises(hg.HipError, match=r"hipErrorInvalidHandle \(400\)"):
+        cpu.event_record(event, stream)
+    with pytest.raises(hg.HipError, match=r"hipErrorInvalidHandle \(400\)"):
+        cpu.event_elapsed_time(event, other)
+    values = [ctypes.c_uint64(0) for _ in range(3)]
+    table = (ctypes.c_void_p * 3)(*(ctypes.addressof(value) for value in values))
+    with pytest.raises(hg.HipError, match=r"hipErrorInvalidDevice \(101\)"):
+        cpu.module_launch_kernel(function, (1, 1, 1), (1, 1, 1), 0, stream, ctypes.addressof(table))
+    cpu.stream_wait_event(stream, event)  # waiting crosses devices
+    cpu.stream_destroy(stream)
+    cpu.event_destroy(event)
+    cpu.event_destroy(other)
+    cpu.module_unload(module)
+
+
+def test_cpu_answers_peer_calls_as_hip_does(cpu: CpuRuntime) -> None:
+    assert cpu.device_can_access_peer(0, 1)
+    assert not cpu.device_can_access_peer(1, 1)
+    with pytest.raises(hg.HipError, match=r"hipErrorInvalidDevice \(101\)"):
+        cpu.device_enable_peer_access(0)  # itself
+    cpu.device_enable_peer_access(3)
+    cpu.device_enable_peer_access(3)  # already enabled is no error here
+    with pytest.raises(hg.HipError, match=r"hipErrorInvalidDevice \(101\)"):
+        cpu.set_device(4)
+
+
+@pytest.mark.parametrize("devices", [1, 2, 4])
+def test_example_finds_its_own_bits_right(cpu: CpuRuntime, devices: int, capsys: pytest.CaptureFixture[str]) -> None:
+    wave = load("06_wave2d_devices")
+    assert wave.main(["--runtime", "cpu", "--devices", str(devices), "--size", "64", "--steps", "40"]) == 0
+    assert (f"The same bits from {devices} devices as from one" in capsys.readouterr().out) == (devices > 1)
+
+
+def test_cpu_memory_knows_its_device(cpu: CpuRuntime) -> None:
+    before = [hg.graph_memory("cpu", d).used for d in (0, 1)]
+    g = hg.Graph("graphs")
+    t = g.alloc("t", N, "float32", device=1)
+    g.memset(t, 0)
+    with g.compile(runtime=cpu, pack=False) as exe:
+        exe.run()
+        used = [hg.graph_memory("cpu", d).used for d in (0, 1)]
+        assert used == [before[0], before[1] + 4 * N]
+
+
+def test_verify_runs_on_several_devices(cpu: CpuRuntime) -> None:
+    wave = load("06_wave2d_devices").build(2, steps=3, size=32)
+    report = hg.verify(wave, runtime="cpu", orders=20, repeats=2)
+    assert report.findings == ()
+
+
+def test_external_memory_belongs_to_the_device_that_is_named(cpu: CpuRuntime) -> None:
+    cpu.set_device(1)
+    pointer = cpu.malloc(RAMP.nbytes)
+    cpu.set_device(0)
+    g = hg.Graph("foreign")
+    x = ExternalArray("x", (N,), np.dtype("float32"), device=1, obj=cpu, pointer=pointer, location="device")
+    g.arrays["x"] = x
+    g.memset(x, 2.0)
+    node = scale(g, x, 3.0)
+    with g.compile(runtime=cpu) as exe:
+        exe.run()
+        assert exe.plan.steps[exe.plan.index[node.name]].device == 1
+        assert (exe.read("x") == 6).all()
+    cpu.free(pointer)

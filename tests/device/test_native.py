@@ -1,0 +1,176 @@
+"""Compiled code adds kernel nodes as Python does: same graphs, same operations, same errors, and no leaks."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hipgraphdsl as hg
+from hipgraphdsl.arrays import Access
+from hipgraphdsl.backends.operations import Launch
+from hipgraphdsl.runtimes.base import NodeType, Runtime
+from hipgraphdsl.runtimes.cpu import open_runtime
+from hipgraphdsl.runtimes.native import native
+
+pytestmark = pytest.mark.skipif(native() is None, reason="no Python headers or no compiler: the extension module cannot be built")
+
+SOURCE = r"""
+struct Pair { int a; double b; };
+extern "C" __global__ void scale(float* x, float a, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) x[i] *= a;
+}
+extern "C" __global__ void mixed(const float* x, bool b, signed char c, short s, long long q, double d, __half h, float2 v,
+                                 Pair p, unsigned char* out) { if (!b) out[0] = c + s + q + d + v.x + p.a + x[0]; }
+"""
+
+
+@pytest.fixture(name="runtime")
+def cpu() -> Runtime:
+    return open_runtime()
+
+
+@pytest.fixture(scope="module")
+def module() -> hg.Module:
+    return hg.Module(SOURCE, structs={"Pair": np.dtype([("a", "i4"), ("b", "f8")], align=True)})
+
+
+def workflow(module: hg.Module) -> hg.Graph:
+    g = hg.Graph("all")
+    x = g.device_array("x", np.arange(64, dtype="f4"))
+    y, host = g.device_array("y", shape=64, dtype="f4"), g.host_array("h", shape=64, dtype="f4", pinned=True)
+    out = g.device_array("out", shape=8, dtype="u1")
+    a, n = g.param("a", "float32", 2.5), g.param("n", "int32", 8)
+    blocks = g.param("blocks", "int32", 2)
+    scale, mixed = module["scale"], module["mixed"]
+    g.kernel(scale, 2, 32, (x, 2.0, 64), name="plain")
+    g.kernel(scale, 2, 32, (x, a, n), name="by_parameter")
+    g.kernel(scale, (blocks, 1, 1), 32, (x, a, 64), name="by_grid")
+    g.kernel(scale, 1, (8, 4, 1), (x[8:40], 3, 32), name="interior", shared_bytes=1024)
+    g.kernel(scale, 1, 32, (hg.updates(y[4:36]), a, 32), name="declared")
+    g.kernel(mixed, 1, 1, (x, True, -3, 400, 2**40, 0.1, 0.5, (1.0, 2.0), (7, 0.25), out), name="mixed")
+    g.memcpy(host, y, name="back")
+    inner = hg.Graph("inner")
+    z, b = inner.device_array("z", shape=64, dtype="f4"), inner.param("b", "float32", 1.5)
+    inner.kernel(scale, 2, 32, (z, b, 64), name="inside")
+    g.child(inner, bind={"z": y, "b": a}, name="child")
+    g.kernel(scale, 2, 32, (y, 0.5, 64), name="last", cooperative=True)
+    return g
+
+
+def contents(exe: hg.Executable, runtime: Runtime) -> tuple[list[Any], list[Any]]:
+    """Return what each node of a graph is, read back, and its edges by position."""
+    nodes = exe._program.nodes  # type: ignore[union-attr]
+    place = {node: i for i, node in enumerate(nodes)}
+    found: list[Any] = []
+    for node, operation in zip(nodes, exe._program.operations):  # type: ignore[union-attr]
+        kind = runtime.graph_node_get_type(node)
+        found.append((kind, operation._replace(packer=None, function=0) if isinstance(operation, Launch) else type(operation)))
+        if kind is NodeType.KERNEL:
+            params = runtime.graph_kernel_node_get_params(node)
+            found.append((params.grid, params.block, params.shared_bytes))
+    edges = sorted((place[a], place[b]) for a, b in runtime.graph_get_edges(exe.graph_handle))
+    return found, edges
+
+
+def test_compiled_code_and_python_build_the_same_graph(
+    runtime: Runtime, module: hg.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = []
+    original = runtime.kernel_adder
+
+    def watched(graph: int, *rest: Any) -> Any:
+        adder = original(graph, *rest)
+        assert adder is not None
+
+        class Watched:
+            code = property(lambda _: adder.code)
+
+            def __call__(self, first: int) -> int:
+                index = adder(first)
+                left.extend(step.name for step in rest[0][index : index + 1])
+                return index
+
+        return Watched()
+
+    monkeypatch.setattr(runtime, "kernel_adder", watched)
+    with workflow(module).compile(runtime=runtime, backend="explicit", lanes=1) as exe:
+        first = {name: exe.read(name) for name in ("x", "y", "h", "out")}
+
+        def results() -> dict[str, bytes]:
+            for name, values in first.items():
+                exe.write(name, values)
+            exe.run(a=0.5, n=8)
+            exe.run(n=16)
+            return {name: exe.read(name).tobytes() for name in first}
+
+        # What needs a check, an attribute or another call is Python's; nothing else is.
+        assert left == ["by_grid", "mixed", "back", "child", "inside", "last"]
+        ours, values = contents(exe, runtime), results()
+        monkeypatch.setattr(runtime, "kernel_adder", lambda *_: None)
+        exe.launch(a=2.5, n=8)
+        exe._rebuild()
+        assert contents(exe, runtime) == ours
+        assert results() == values
+
+
+def test_disabled_steps_are_left_to_python(runtime: Runtime, module: hg.Module) -> None:
+    with workflow(module).compile(runtime=runtime, backend="explicit", lanes=1) as exe:
+        exe.disable("back")
+        exe.disable("plain")
+        exe._rebuild()
+        exe.run()
+        assert exe.read("x")[40:].tolist() == (np.arange(40, 64, dtype="f4") * 2.5).tolist()
+
+
+def test_failing_call_names_the_node_and_the_error(
+    runtime: Any, module: hg.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = []
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 5)
+    def add(out: int, graph: int, deps: int, count: int, params: int) -> int:
+        called.append(count)
+        return 719 if len(called) == 3 else int(runtime._hip.hipGraphAddKernelNode(out, graph, deps, count or 0, params))
+
+    layout = runtime._kernel_node_layout()
+    address = ctypes.cast(add, ctypes.c_void_p).value or 0
+    monkeypatch.setattr(runtime, "_kernel_node_layout", lambda: address.to_bytes(8, sys.byteorder) + layout[8:])
+    with pytest.raises(hg.HipError) as caught:
+        workflow(module).compile(runtime=runtime, backend="explicit", lanes=1)
+    assert (caught.value.api, caught.value.code, caught.value.node) == ("hipGraphAddKernelNode", 719, "interior")
+    assert called == [None, 1, 1]
+
+
+def test_replaced_method_sees_every_node(runtime: Runtime, module: hg.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    original = runtime.graph_add_kernel_node
+
+    def seeing(*args: Any) -> int:
+        seen.append(args)
+        return original(*args)
+
+    monkeypatch.setattr(runtime, "graph_add_kernel_node", seeing)
+    with workflow(module).compile(runtime=runtime, backend="explicit"):
+        assert len(seen) == 8
+
+
+def test_building_again_and_again_keeps_nothing(runtime: Runtime, module: hg.Module) -> None:
+    graph = workflow(module)
+    kernel, array = module["scale"], graph.arrays["x"]
+
+    def counts() -> list[int]:
+        gc.collect()
+        return [sys.getrefcount(each) for each in (kernel, array, array.as_view(), Launch, Access, ())]
+
+    graph.compile(runtime=runtime).close()
+    before = counts()
+    for _ in range(20):
+        graph.compile(runtime=runtime).close()
+    after = counts()
+    assert all(b <= a for a, b in zip(before[:-1], after[:-1])), (before, after)
