@@ -23,6 +23,7 @@ SMALL = {
     "03_overlap_pipeline": {},
     "04_wave2d": {"steps": 40, "side": 64},
     "05_host_work_beside": {"size": 4096, "rounds": 64},
+    "06_wave2d_devices": {"devices": 1, "steps": 12, "size": 64},
 }
 
 

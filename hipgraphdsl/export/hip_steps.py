@@ -478,6 +478,7 @@ class Function:
     nodes: list[str] = field(default_factory=list)
 
     def text(self) -> list[str]:
+        """Return the function, empty but for a line that says so, under its Python source."""
         names = Names(set(KEYWORDS) | {"stream"})
         arguments = ["hipStream_t stream"] if self.captured else []
         about = []

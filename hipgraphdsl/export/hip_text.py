@@ -91,6 +91,7 @@ class Names:
         self.used = set(taken)
 
     def new(self, wish: str, suffix: str = "") -> str:
+        """Return a new name that resembles `wish`; `suffix` tells it from one that is taken."""
         plain = unicodedata.normalize("NFKD", wish).encode("ascii", "ignore").decode()
         base = re.sub(r"_+", "_", re.sub(r"\W", "_", plain)).strip("_") or "it"
         if base[0].isdigit():
@@ -226,13 +227,16 @@ class Statement:
 
     @property
     def template(self) -> str:
+        """The text that statements have in common which may become one loop."""
         return "".join(p if isinstance(p, str) else f"\0{p.kind}\0{p.form}\0" for p in self.pieces)
 
     @property
     def holes(self) -> list[Hole]:
+        """What may differ."""
         return [p for p in self.pieces if not isinstance(p, str)]
 
     def plain(self) -> str:
+        """Return the statement by itself."""
         return "".join(p if isinstance(p, str) else _plain(p) for p in self.pieces)
 
 
@@ -315,6 +319,7 @@ class Loop:
         return 0
 
     def text(self) -> list[str]:
+        """Return the loop; `tables` then holds what stands before it."""
         body: list[str] = []
         for j, statement in enumerate(self.rows[0]):
             columns = list(zip(*(row[j].holes for row in self.rows)))

@@ -55,7 +55,7 @@ def graph_part(text: str) -> str:
 
 @pytest.mark.parametrize("name", hip_programs.SMALL)
 def test_program_has_one_call_for_each_step(name: str) -> None:
-    g = example(name).build()
+    g = example(name).build(**hip_programs.SMALL[name])
     assert calls(text_of(g)) == len(g.plan(target="amd:gfx942").steps)
 
 
