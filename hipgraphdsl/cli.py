@@ -48,6 +48,7 @@ from .nodes import CapturedNode, ChildGraphNode, ConditionalNode, HostNode, Node
 from .plan import Lanes
 from .runtimes import explain_auto, open_runtime
 from .runtimes.base import Runtime
+from .runtimes.cpu.program import build_program
 from .target import Target
 from .verify import verify
 from .workflow import Workflow
@@ -230,12 +231,16 @@ def _parser() -> argparse.ArgumentParser:
         "wave.py",
         "wave.py --plan --target cpu",
         "wave.json -o wave.svg --option lanes=true",
+        "wave.py -o wave.hip --backend capture",
         "wave.py -o wave.json",
     )
     add_workflow(show)
     show.add_argument("-o", "--output", metavar="FILE", help="write a file; its extension names the format")
     show.add_argument(
         "--option", action="append", default=[], metavar="NAME=VALUE", help="option of that format, e.g. direction=LR"
+    )
+    show.add_argument(
+        "--backend", choices=("explicit", "capture"), help="of a .hip program: whether it builds the graph or records it"
     )
     show.add_argument("--plan", action="store_true", help="show the plan: reduced edges, order and lanes")
     show.add_argument("--target", default="cpu", metavar="NAME", help="target of the plan (default: cpu)")
@@ -373,6 +378,18 @@ def _parser() -> argparse.ArgumentParser:
     diff.add_argument("new", metavar="B", help="likewise")
     diff.add_argument("--json", action="store_true", help="print JSON")
     diff.add_argument("--exit-code", action="store_true", help="end with status 1 if they differ")
+
+    program = add(
+        "build",
+        _build,
+        "Compile a .hip program that `show` has written for this machine's CPU. For GPUs, hipcc or nvcc compile it.",
+        "wave.hip -o wave",
+    )
+    program.add_argument("program", metavar="FILE", help="the program")
+    program.add_argument("-o", "--output", metavar="FILE", help="the executable (default: FILE without its extension)")
+    program.add_argument(
+        "--cxx-option", action="append", default=[], metavar="OPTION", help="for the C++ compiler, e.g. --cxx-option=-g"
+    )
 
     add("schema", _schema, "Print the JSON schema of a workflow file.", "", "> workflow.schema.json")
     return parser
@@ -776,15 +793,26 @@ def _show(options: argparse.Namespace) -> int:
     graph = load_graph(options.workflow)
     if options.output:
         given = {name: _option_value(value) for name, value in _pairs(options.option, "--option").items()}
+        if options.backend:
+            given["backend"] = options.backend
         export_graph(graph.workflow(), options.output, **given)
         return GOOD
-    if options.option:
-        raise _Misuse("--option belongs to -o FILE")
+    if options.option or options.backend:
+        raise _Misuse(f"--{'option' if options.option else 'backend'} belongs to -o FILE")
     if options.plan:
         print(graph.plan(target=options.target, lanes=options.lanes))
         return GOOD
     for part in _pictured(graph.workflow(), options.rows or sys.maxsize):
         _print_part(part)
+    return GOOD
+
+
+def _build(options: argparse.Namespace) -> int:
+    source = Path(options.program)
+    output = Path(options.output) if options.output else source.with_suffix("")
+    if output == source:
+        raise _Misuse(f"{options.program!r} has no extension, so the executable needs a name: -o FILE")
+    build_program(source, output, options.cxx_option)
     return GOOD
 
 

@@ -43,6 +43,7 @@ from ..plan import Plan, Step
 from ..runtimes.base import ConditionalMode, Copy3D, Dim3, Fill2D, MemcpyKind, MemOp, Runtime
 
 __all__ = [
+    "BUILT_IN",
     "Alloc",
     "CallCaptured",
     "CallHost",
@@ -59,7 +60,9 @@ __all__ = [
     "WaitEvent",
     "WaitSemaphore",
     "WriteAndWait",
+    "copy_kernel_grid",
     "prepare",
+    "repeated_bytes",
     "resolve",
 ]
 
@@ -207,7 +210,7 @@ Operation = Union[
     Nothing,
 ]
 
-_BUILT_IN: Final = Module(
+BUILT_IN: Final = Module(
     r"""
 // Fills what no memset can: elements of 1 to 64 bytes in up to four strided dimensions, innermost first.
 extern "C" __global__ void hipgraphdsl_fill(
@@ -452,12 +455,12 @@ class SharedHandles:
 
     def built_in(self, name: str, device: int) -> tuple[int, ArgumentPacker]:
         """Return a kernel of the library's own, compiled when it is first needed."""
-        if (_BUILT_IN, device) not in self._modules:
-            self.load({_BUILT_IN: (list(_BUILT_IN.kernels), [])})
-        kernel = _BUILT_IN[name]
+        if (BUILT_IN, device) not in self._modules:
+            self.load({BUILT_IN: (list(BUILT_IN.kernels), [])})
+        kernel = BUILT_IN[name]
         found = self._functions.get((kernel, device))
         if found is None:
-            handle, lowered = self._modules[_BUILT_IN, device]
+            handle, lowered = self._modules[BUILT_IN, device]
             function = self.runtime.module_get_function(handle, lowered.get(kernel.name, kernel.name))
             assert kernel.signature is not None
             found = self._functions[kernel, device] = (function, ArgumentPacker(kernel.signature))
@@ -676,14 +679,20 @@ def _position(offset: int, pitch_bytes: int, rows: int, copy: Copy3D) -> tuple[i
 
 
 def _copy_by_kernel(node: MemcpyNode, scope: Scope, device: int) -> Launch:
-    dst, src, nbytes = scope.address(node.dst, device), scope.address(node.src, device), node.nbytes
-    wide = 0 if (dst | src) % 16 else nbytes // 16
+    dst, src = scope.address(node.dst, device), scope.address(node.src, device)
+    wide, rest, blocks = copy_kernel_grid(dst | src, node.nbytes)
     function, packer = scope.shared.built_in("hipgraphdsl_copy", device)
-    blocks = min(_COPY_GRID, -(-max(wide, nbytes - 16 * wide) // _COPY_BLOCK))
-    return Launch(function, (blocks, 1, 1), (_COPY_BLOCK, 1, 1), 0, packer, packer.pack((dst, src, wide, nbytes - 16 * wide)))
+    return Launch(function, (blocks, 1, 1), (_COPY_BLOCK, 1, 1), 0, packer, packer.pack((dst, src, wide, rest)))
 
 
-def _period(element: bytes) -> int:
+def copy_kernel_grid(addresses: int, nbytes: int) -> tuple[int, int, int]:
+    """Return 16-byte words, bytes after them, and blocks of the kernel that copies; `addresses` are both, joined by or."""
+    wide = 0 if addresses % 16 else nbytes // 16
+    rest = nbytes - 16 * wide
+    return wide, rest, min(_COPY_GRID, -(-max(wide, rest) // _COPY_BLOCK))
+
+
+def repeated_bytes(element: bytes) -> int:
     """Return the shortest of 1, 2, 4 bytes whose repetition is the element, or 0."""
     for size in (1, 2, 4):
         if len(element) % size == 0 and element == element[:size] * (len(element) // size):
@@ -721,7 +730,7 @@ def _element(node: MemsetNode, scope: Scope) -> bytes:
 def _memset_size(node: MemsetNode, element: bytes, scope: Scope) -> int:
     """Return the size of the elements by which a memset does it, or 0 where the fill kernel must."""
     dims = node.dst.region.dims
-    size = _period(element) if len(dims) < 2 else 0
+    size = repeated_bytes(element) if len(dims) < 2 else 0
     quirks = scope.runtime.target.quirks
     if size > 1 and dims and "memset_2d_elements" in quirks:
         return 0

@@ -4,6 +4,8 @@ A format's module has one function that returns what the file holds, and touches
 
     def render(workflow: Workflow, **options) -> str | bytes
 
+A format whose file needs others beside it also has ``companions(workflow, *, stem, **options) -> dict[str, bytes]``.
+
 Options are keyword-only, with defaults. `FORMATS` below says which module and function serve an extension; it is
 imported when it is first asked for, so that `import hipgraphdsl` loads no drawing library. A function that needs a
 package of an extra asks for it with `need("matplotlib", "viz")`, which says what to install.
@@ -50,6 +52,7 @@ FORMATS: dict[str, Format] = {
     ".json": Format("json", "render", "the workflow itself, versioned; loads again"),
     ".yaml": Format("yaml", "render", "the same document as YAML; loads again"),
     ".graphml": Format("graphml", "render", "GraphML for graph tools; loads again"),
+    ".hip": Format("hip_cpp", "render", "a HIP C++ program that builds and launches the graph"),
     ".py": Format("python", "render", "a Python program that declares the workflow"),
     ".dot": Format("dot", "render", "Graphviz"),
     ".mmd": Format("mermaid", "render", "Mermaid"),
@@ -132,7 +135,21 @@ def export_graph(workflow: Workflow, path: Union[str, os.PathLike[str]], **optio
     DeclarationError
         If there is no such format or option, or the file cannot be written.
     """
-    write_file(path, render(workflow, Path(path).suffix, **options))
+    target = Path(path)
+    module = _module_of(target.suffix)
+    if hasattr(module, "companions"):
+        options.setdefault("stem", target.stem)
+        text = render(workflow, target.suffix, **options)
+        for name, content in module.companions(workflow, **options).items():
+            write_file(target.with_name(name), content)
+        write_file(target, text)
+    else:
+        write_file(target, render(workflow, target.suffix, **options))
+
+
+def _module_of(extension: str) -> Any:
+    entry = FORMATS.get(_SAME.get(extension.lower(), extension.lower()))
+    return importlib.import_module(f"{__name__}.{entry.module}") if entry is not None else None
 
 
 def write_file(path: Union[str, os.PathLike[str]], content: Union[str, bytes]) -> None:

@@ -1,0 +1,557 @@
+"""Steps of a plan as statements of a HIP C++ program: one call each, on a graph or on a stream that is being captured."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Optional, Union
+
+import numpy as np
+
+from ..arrays import Access, ArrayView, Parameter
+from ..backends.operations import copy_kernel_grid, repeated_bytes
+from ..errors import DeclarationError
+from ..kernels import KernelParameter, Symbol, check_argument
+from ..nodes import (
+    AllocNode,
+    CapturedNode,
+    ChildGraphNode,
+    ConditionalNode,
+    EmptyNode,
+    EventRecordNode,
+    EventWaitNode,
+    FreeNode,
+    HostNode,
+    KernelNode,
+    MemcpyNode,
+    MemoryOpsNode,
+    MemsetNode,
+    SemaphoreSignalNode,
+    SemaphoreWaitNode,
+    UnboundCallback,
+    callable_name,
+    copy_geometry,
+    element_bytes,
+)
+from ..plan import Plan, Step
+from ..source import is_bfloat16
+from .hip_text import (
+    DECLARED,
+    KEYWORDS,
+    Hole,
+    Names,
+    Piece,
+    Statement,
+    bytes_of,
+    comment,
+    ctype_of,
+    dtype_name,
+    is_plain,
+    literal_of,
+    numbered,
+    quoted,
+    shape_text,
+)
+
+if TYPE_CHECKING:
+    from .hip_cpp import Program
+
+__all__ = ["Body", "Function", "Given", "Memory", "Scope", "argument_names", "plain_value"]
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a view's root is in the program: a pointer, elements into it, and whether the host owns it (None: unknown)."""
+
+    expression: str
+    offset: int
+    host: Optional[bool]
+
+
+@dataclass
+class Scope:
+    """What the names of one workflow stand for.
+
+    Attributes
+    ----------
+    memory : dict
+        Array, symbol or array parameter -> memory.
+    values : dict
+        Scalar parameter -> expression of its type.
+    below : dict
+        (names of child nodes, array or parameter) -> the same, for what children have of their own.
+    prefix : str
+        ``"child/"`` inside a child.
+    """
+
+    memory: dict[Any, Memory] = field(default_factory=dict)
+    values: dict[Parameter, str] = field(default_factory=dict)
+    below: dict[tuple[tuple[str, ...], Any], Any] = field(default_factory=dict)
+    prefix: str = ""
+
+
+class Body:
+    """The steps of one plan as statements."""
+
+    def __init__(self, program: Program, plan: Plan, scope: Scope, names: Names) -> None:
+        self.program = program
+        self.plan = plan
+        self.names = names
+        self.scopes: dict[tuple[int, ...], Scope] = {(): scope}
+        self.capture = program.capture
+        self.called: dict[int, Any] = {}
+        self._name_what_is_called()
+        names.used |= program.outer
+        lanes = [step.lane for step in plan.steps]
+        needed: set[int] = set()
+        for step in plan.steps:
+            needed.update(d for d in step.deps if not self.capture or lanes[d] != step.lane)
+        self.needed = needed
+        self.variables: dict[int, tuple[str, Optional[int]]] = {}
+        self._declared: list[str] = []
+        self._name_variables()
+
+    def _full_name(self, step: Step) -> str:
+        return self.scopes[()].prefix + step.name
+
+    def _name_what_is_called(self) -> None:
+        """Name functions, events and variables of the device before nodes, which then do not hide them."""
+        for step in self.plan.steps:
+            node, scope = step.node, self._scope_of(step)
+            if isinstance(node, (HostNode, CapturedNode)):
+                self.called[step.index] = self.program.function(node, scope, self._full_name(step))
+            elif isinstance(node, (EventRecordNode, EventWaitNode)):
+                self.called[step.index] = self.program.event(node.event, self._full_name(step))
+            elif isinstance(node, ChildGraphNode) and step.child is not None:
+                self.called[step.index] = self.program.child_graph(step.child, node, scope)
+            elif isinstance(node, MemcpyNode):
+                for view in (node.dst, node.src):
+                    self.program.memory(view.root, scope)
+
+    def _name_variables(self) -> None:
+        """Give a variable to each step that others wait for; those with names of one form share an array."""
+        forms: dict[str, list[int]] = {}
+        for step in self.plan.steps:
+            forms.setdefault(numbered(step.name)[0], []).append(step.index)
+        kind = "Mark" if self.capture else "hipGraphNode_t"
+        for form, members in forms.items():
+            if len(members) < 4:
+                for index in members:
+                    if index in self.needed:
+                        self.variables[index] = (self.names.new(self.plan.steps[index].name, "node"), None)
+                continue
+            if not any(index in self.needed for index in members):
+                continue
+            name = self.names.new(re.sub(r"%0?\d*ld", "_", form.replace("%%", "%")), "node")
+            numbers = [numbered(self.plan.steps[index].name)[1] for index in members]
+            own = len(numbers[0]) == 1 and sorted(n[0] for n in numbers) == list(range(len(members)))
+            self._declared.append(f"{kind} {name}[{len(members)}];")
+            for k, index in enumerate(members):
+                self.variables[index] = (name, numbers[k][0] if own else k)
+
+    def declarations(self, outside: bool) -> list[str]:
+        """Return the declarations of arrays of nodes, and of single ones where they stand outside the function."""
+        if not outside:
+            return self._declared
+        kind = "Mark" if self.capture else "hipGraphNode_t"
+        singles = [f"{kind} {name};" for name, k in self.variables.values() if k is None]
+        return [*self._declared, *singles]
+
+    def _scope_of(self, step: Step) -> Scope:
+        key = tuple(map(id, step.path))
+        found = self.scopes.get(key)
+        if found is None:
+            found = self.scopes[()]
+            for child in step.path:
+                found = self.program.child_scope(child, found)
+            self.scopes[key] = found
+        return found
+
+    def statements(self) -> list[Statement]:
+        """Return one statement for each step."""
+        made = []
+        for step in self.plan.steps:
+            scope = self._scope_of(step)
+            name = self._full_name(step)
+            try:
+                pieces = self._captured(step, scope, name) if self.capture else self._added(step, scope, name)
+            except DeclarationError as error:
+                if error.node:
+                    raise
+                raise DeclarationError(f"node {name!r} cannot stand in a program: {error}", node=name) from None
+            made.append(Statement(pieces, step.name))
+        return made
+
+    # -- node by node ------------------------------------------------------------------------------------------------------
+
+    def _variable(self, index: int) -> list[Piece]:
+        name, k = self.variables[index]
+        return [name] if k is None else [f"{name}[", Hole("int", k, hint=f"{name}_index"), "]"]
+
+    def _target(self, index: int) -> list[Piece]:
+        if index not in self.needed:
+            return []
+        declared = DECLARED if self.variables[index][1] is None else ""
+        return [declared, *self._variable(index), " = "]
+
+    def _listed(self, indices: Iterable[int]) -> list[Piece]:
+        pieces: list[Piece] = ["{"]
+        for k, index in enumerate(indices):
+            pieces += [", "] if k else []
+            pieces += self._variable(index)
+        return [*pieces, "}"]
+
+    def _added(self, step: Step, scope: Scope, name: str) -> list[Piece]:
+        form, numbers = numbered(name)
+        head: list[Piece] = ["graph, ", Hole("label", numbers, form), ", ", *self._listed(step.deps)]
+        call = self._node(step, scope, name, head, Hole("label", numbers, form))
+        return [*self._target(step.index), *call, ";"]
+
+    def _node(self, step: Step, scope: Scope, name: str, head: list[Piece], label: Hole) -> list[Piece]:
+        """Return the call of an ``add_...`` function, without what takes its result."""
+        node = step.node
+        match node:
+            case KernelNode():
+                call: list[Piece] = ["add_kernel(", *head, ", ", *self._launched(node, scope), ")"]
+                if node.cooperative:
+                    call = ["cooperative(", *call, ", ", label, ")"]
+                if node.priority is not None:
+                    call = ["with_priority(", *call, f", {int(node.priority)}, ", label, ")"]
+                return call
+            case MemcpyNode() if step.by_kernel:
+                return ["add_kernel(", *head, ", ", *self._copy_kernel(node, scope), ")"]
+            case MemcpyNode():
+                flat, arguments = self._copied(node, scope)
+                return ["add_copy(" if flat else "add_copy_3d(", *head, ", ", *arguments, ")"]
+            case MemsetNode():
+                size, arguments = self._filled(node, scope)
+                return ["add_memset(" if size else "add_fill(", *head, ", ", *arguments, ")"]
+            case AllocNode():
+                memory = scope.memory[node.array]
+                return ["add_alloc(", *head, f", &{memory.expression}, {bytes_of(node.array)})"]
+            case FreeNode():
+                return ["add_free(", *head, f", {scope.memory[node.array].expression})"]
+            case HostNode():
+                function, arguments_of = self.called[step.index]
+                return ["add_host(", *head, ", [=] { ", *_call(function.identifier, arguments_of), "; })"]
+            case CapturedNode():
+                function, arguments_of = self.called[step.index]
+                given: list[list[Piece]] = [["stream"], *arguments_of]
+                return ["add_captured(", *head, ", [=](hipStream_t stream) { ", *_call(function.identifier, given), "; })"]
+            case EventRecordNode():
+                return ["add_record(", *head, f", {self.called[step.index]})"]
+            case EventWaitNode():
+                return ["add_wait(", *head, f", {self.called[step.index]})"]
+            case EmptyNode():
+                return ["add_empty(", *head, ")"]
+            case MemoryOpsNode():
+                pieces: list[Piece] = ["add_memory_ops(", *head, ", {"]
+                for k, op in enumerate(node.ops):
+                    condition = -1 if op.op == "write" else ("geq", "eq", "and", "nor").index(op.condition)
+                    pieces += [", "] if k else []
+                    word = f"{op.view.dtype.itemsize}, {op.value}ULL"
+                    pieces += ["memory_op(", *self._pointer(op.view, scope), f", {word}, {condition})"]
+                return [*pieces, "})"]
+            case ChildGraphNode():
+                return ["add_child(", *head, ", ", self.called[step.index], ")"]
+            case SemaphoreSignalNode() | SemaphoreWaitNode():
+                raise DeclarationError(
+                    f"node {name!r}: semaphore {node.semaphore.name!r} is imported from another program, which an exported one"
+                    " cannot do for itself; leave the node out, or order the programs on the host",
+                    node=name,
+                )
+            case ConditionalNode():
+                raise DeclarationError(
+                    f"node {name!r}: HIP has no conditional nodes (up to 10.0), so no HIP program can hold one; export the bodies"
+                    " as graphs of their own and launch them from the host as the condition says",
+                    node=name,
+                )
+        raise DeclarationError(f"node {name!r}: kind {node.kind!r} has no form in a program", node=name)
+
+    # -- recorded ----------------------------------------------------------------------------------------------------------
+
+    def _captured(self, step: Step, scope: Scope, name: str) -> list[Piece]:
+        form, numbers = numbered(name)
+        label = Hole("label", numbers, form)
+        stream: list[Piece] = ["stream[", Hole("int", step.lane, hint="lane"), "]"]
+        lane_of = self.plan.steps
+        others = [d for d in step.deps if lane_of[d].lane != step.lane]
+        pieces: list[Piece] = []
+        if others:
+            pieces += ["wait(", *stream, ", ", *self._listed(others), ");\n"]
+        pieces += self._issued(step, scope, name, stream, label)
+        if step.index in self.needed:
+            pieces += ["\n", *self._target(step.index), "mark(", *stream, ");"]
+        return pieces
+
+    def _issued(self, step: Step, scope: Scope, name: str, stream: list[Piece], label: Hole) -> list[Piece]:
+        node = step.node
+        on: list[Piece] = [*stream, ", ", label]
+        end: list[Piece] = [", ", *stream, "), ", label, ");"]
+        match node:
+            case KernelNode():
+                function = "launch_cooperative(" if node.cooperative else "launch("
+                call: list[Piece] = [function, *on, ", ", *self._launched(node, scope), ");"]
+                if node.priority is not None:
+                    call += ["\nwith_priority(captured_nodes(", *on, f")[0], {int(node.priority)}, ", label, ");"]
+                return call
+            case MemcpyNode() if step.by_kernel:
+                return ["launch(", *on, ", ", *self._copy_kernel(node, scope), ");"]
+            case MemcpyNode():
+                flat, arguments = self._copied(node, scope)
+                return ["CHECK(hipMemcpyAsync(", *arguments, *end] if flat else ["copy_3d(", *on, ", ", *arguments, ");"]
+            case MemsetNode():
+                size, arguments = self._filled(node, scope)
+                if not size:
+                    return ["fill_on(", *on, ", ", *arguments, ");"]
+                if size == 1 and not isinstance(node.value, Parameter):
+                    region = node.dst.region
+                    value = self._element(node, name)[0]
+                    pointer = self._pointer(node.dst, scope)
+                    if region.dims:
+                        height, pitch = region.dims[0]
+                        return ["CHECK(hipMemset2DAsync(", *pointer, f", {pitch}, {value}, {region.run}, {height}", *end]
+                    return ["CHECK(hipMemsetAsync(", *pointer, f", {value}, {region.run}", *end]
+            case AllocNode():
+                memory = scope.memory[node.array]
+                return [f"CHECK(hipMallocAsync((void**)&{memory.expression}, {bytes_of(node.array)}", *end]
+            case FreeNode():
+                return [f"CHECK(hipFreeAsync({scope.memory[node.array].expression}", *end]
+            case HostNode():
+                made, arguments_of = self.called[step.index]
+                return ["call_host(", *on, ", [=] { ", *_call(made.identifier, arguments_of), "; });"]
+            case CapturedNode():
+                made, arguments_of = self.called[step.index]
+                return [*_call(made.identifier, [stream, *arguments_of]), ";"]
+            case _:
+                pass
+        head: list[Piece] = ["graph, ", label, ", {}"]
+        return ["insert(", *on, ", [=](hipGraph_t graph) { return ", *self._node(step, scope, name, head, label), "; });"]
+
+    # -- arguments ---------------------------------------------------------------------------------------------------------
+
+    def _pointer(self, view: ArrayView, scope: Scope) -> list[Piece]:
+        return self.program.pointer(view, scope)
+
+    def _launched(self, node: KernelNode, scope: Scope) -> list[Piece]:
+        program = self.program
+        kernel = program.kernels.kernel(node)
+        if node.shared_bytes > 48 * 1024:
+            program.parts.add("allow_shared")
+        pieces: list[Piece] = [
+            f"KERNEL({kernel}), ", *self._dim3(node.grid, scope), ", ", *self._dim3(node.block, scope),
+            f", {node.shared_bytes}",
+        ]  # fmt: skip
+        for parameter, arg in zip(node.signature.parameters, node.args):
+            pieces += [", ", *self._argument(parameter, arg, scope, node)]
+        return pieces
+
+    def _argument(self, parameter: KernelParameter, arg: Any, scope: Scope, node: KernelNode) -> list[Piece]:
+        value = arg.view if isinstance(arg, Access) else arg
+        if isinstance(value, ArrayView):
+            return self._pointer(value, scope)
+        if isinstance(value, Parameter):
+            return [scope.values[value]]
+        dtype = parameter.dtype
+        assert dtype is not None
+        ctype = ctype_of(dtype)
+        if parameter.lanes == 1 and is_plain(dtype):
+            plain = value.item() if isinstance(value, np.generic) else value
+            return [Hole("value", plain, _spelled(parameter, ctype), parameter.name)]
+        where = f"node {scope.prefix + node.name!r}: kernel {node.kernel.name!r}"
+        packed = check_argument(parameter, value, where)
+        data = packed if isinstance(packed, bytes) else np.array(packed, dtype).tobytes()
+        if parameter.lanes == 1 and dtype.names is None and not is_bfloat16(dtype) and dtype.kind == "c":
+            return [literal_of(data, dtype)]
+        self.program.parts.add("Bytes")
+        return [f"Bytes<{len(data)}>{{{{{', '.join(map(str, data))}}}}}"]
+
+    def _dim3(self, dim: tuple[Any, ...], scope: Scope) -> list[Piece]:
+        axes = list(dim)
+        while len(axes) > 1 and axes[-1] == 1:
+            axes.pop()
+        pieces: list[Piece] = ["dim3("]
+        for k, axis in enumerate(axes):
+            pieces += [", "] if k else []
+            pieces += [scope.values[axis]] if isinstance(axis, Parameter) else [Hole("int", axis, hint="extent")]
+        return [*pieces, ")"]
+
+    def _copy_kernel(self, node: MemcpyNode, scope: Scope) -> list[Piece]:
+        places = [self.program.memory(v.root, scope).offset * v.dtype.itemsize + v.offset_bytes for v in (node.dst, node.src)]
+        wide, rest, blocks = copy_kernel_grid(places[0] | places[1], node.nbytes)
+        return [
+            f"KERNEL(hipgraphdsl_copy), dim3({blocks}), dim3(256), 0, (unsigned char*)(", *self._pointer(node.dst, scope),
+            "), (const unsigned char*)(", *self._pointer(node.src, scope), f"), uint64_t({wide}), uint64_t({rest})",
+        ]  # fmt: skip
+
+    def _copied(self, node: MemcpyNode, scope: Scope) -> tuple[bool, list[Piece]]:
+        """Return whether a copy is one run of bytes, and the arguments that say it."""
+        dst, src = node.dst, node.src
+        to, origin = (self.program.memory(view.root, scope).host for view in (dst, src))
+        kind = "hipMemcpyDefault"  # also within host memory: some versions refuse such copies by their own name
+        if to is not None and origin is not None and not (to and origin):
+            kind = f"hipMemcpy{'Host' if origin else 'Device'}To{'Host' if to else 'Device'}"
+        box = copy_geometry(dst, src)
+        assert box is not None, "MemcpyNode refuses what no box can copy"
+        a, b = self._pointer(dst, scope), self._pointer(src, scope)
+        if box.is_flat:
+            item = dst.dtype.itemsize
+            count = box.width_bytes // item
+            size = f"{count} * sizeof({ctype_of(dst.dtype)})" if item > 1 and count > 1 else str(box.width_bytes)
+            return True, [*a, ", ", *b, f", {size}, {kind}"]
+        return False, [
+            "box({", *a, f", {box.dst_pitch}, {box.dst_slice // box.dst_pitch}}}, {{",
+            *(["(void*)(", *b, ")"] if isinstance(src.root, Symbol) else b),
+            f", {box.src_pitch}, {box.src_slice // box.src_pitch}}}, {box.width_bytes}, {box.height}, {box.depth}, {kind})",
+        ]  # fmt: skip
+
+    def _element(self, node: MemsetNode, name: str) -> bytes:
+        return element_bytes(node.value, node.dst.dtype, f"node {name!r}")
+
+    def _filled(self, node: MemsetNode, scope: Scope) -> tuple[int, list[Piece]]:
+        """Return the bytes of the elements by which a memset does it, or 0 where a kernel must, and the arguments."""
+        view, region, dtype = node.dst, node.dst.region, node.dst.dtype
+        item = dtype.itemsize
+        pointer = self._pointer(view, scope)
+        parameter = isinstance(node.value, Parameter)
+        element = b"" if parameter else self._element(node, scope.prefix + node.name)
+        size = 0
+        if len(region.dims) < 2:
+            size = (item if item in (1, 2, 4) else 0) if parameter else repeated_bytes(element)
+        # HIP's 2-D memsets of elements of several bytes, and up to the end of an allocation, are faulty or refused.
+        if region.dims and (size > 1 or region.dims[0][0] * region.dims[0][1] > view.root.nbytes):
+            size = 0
+        value = scope.values[node.value] if parameter else self.program.scalar(element, dtype)
+        if size:
+            if parameter or (size == item and size > 1):
+                self.program.parts.add("bits")
+                word = f"bits({value})"
+            else:
+                word = f"{int.from_bytes(element[:size], 'little'):#x}" if any(element) else "0"
+            box = f", {region.dims[0][0]}, {region.dims[0][1]}" if region.dims else ""
+            return size, [*pointer, f", {size}, {word}, {region.run // size}{box}"]
+        counts = [region.run // item, *(count for count, _ in reversed(region.dims))]
+        strides = [item, *(stride for _, stride in reversed(region.dims))]
+        counts += [1] * (4 - len(counts))
+        strides += [0] * (4 - len(strides))
+        listed = f"{', '.join(map(str, counts[:3]))}}}, {{{', '.join(map(str, strides))}"
+        return 0, [*pointer, f", {value}, {item}, Fill{{{view.size}, {{{listed}}}}}"]
+
+
+def _spelled(parameter: KernelParameter, ctype: str) -> str:
+    """Return the type of an argument as a kernel declares it, where that is one of the usual ones."""
+    return "size_t" if parameter.ctype == "size_t" else ctype
+
+
+def _call(function: str, arguments: Sequence[Sequence[Piece]]) -> list[Piece]:
+    pieces: list[Piece] = [f"{function}("]
+    for k, argument in enumerate(arguments):
+        pieces += [", "] if k else []
+        pieces += argument
+    return [*pieces, ")"]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One argument of a function that the user writes."""
+
+    name: str
+    ctype: str
+    mode: str = ""
+    shape: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    dtype: Optional[np.dtype[Any]] = None
+
+
+@dataclass(slots=True)
+class Function:
+    """A function that the user writes."""
+
+    identifier: str
+    fn: Any
+    captured: bool
+    given: list[Given]
+    left: list[str]
+    nodes: list[str] = field(default_factory=list)
+
+    def text(self) -> list[str]:
+        """Return the function, empty but for a line that says so, under its Python source."""
+        names = Names(set(KEYWORDS) | {"stream"})
+        arguments = ["hipStream_t stream"] if self.captured else []
+        about = []
+        for given in self.given:
+            name = names.new(given.name)
+            if given.dtype is None:
+                arguments.append(f"{given.ctype} {name}")
+                continue
+            const = "const " if given.mode == "read" else ""
+            arguments.append(f"{const}{given.ctype}* {name}")
+            item = given.dtype.itemsize
+            dense = given.strides == _dense(given.shape, item)
+            strides = "" if dense else f", strides in elements {shape_text(tuple(s // item for s in given.strides))}"
+            what = {"read": "only read", "write": "overwritten", "update": "read and written"}[given.mode]
+            about.append(f"{name}: {dtype_name(given.dtype)}, shape {shape_text(given.shape)}{strides}; {what}")
+        shown = ", ".join(repr(node) for node in self.nodes[:4]) + (", ..." if len(self.nodes) > 4 else "")
+        when = "put what you like on the stream: it becomes part of the graph" if self.captured else "runs on the host"
+        lines = [f"Of node{'s' * (len(self.nodes) > 1)} {shown}; {when}.", *about, *self.left]
+        source = _python(self.fn)
+        lines += ["", "In Python:", "", *(f"    {line}" for line in source)]
+        return [
+            *comment("\n".join(lines)),
+            f"static void {self.identifier}({', '.join(arguments)}) {{",
+            f"  NOT_WRITTEN({quoted(callable_name(self.fn))});  // your code in place of this line",
+            "}",
+            "",
+        ]
+
+
+def _dense(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    strides = []
+    for extent in reversed(shape):
+        strides.append(itemsize)
+        itemsize *= extent
+    return tuple(reversed(strides))
+
+
+def _python(fn: Any) -> list[str]:
+    """Return the source of a callback, or what is known of it; nothing is imported for that."""
+    if isinstance(fn, UnboundCallback):
+        return [f"{fn.path}, whose source the workflow's file does not hold"]
+    try:
+        text = textwrap.dedent(inspect.getsource(fn))
+    except (OSError, TypeError):
+        return [f"{callable_name(fn)}, whose source is not at hand"]
+    lines = text.splitlines()
+    return lines if len(lines) <= 200 else [*lines[:200], f"... and {len(lines) - 200} lines more"]
+
+
+def argument_names(node: Union[HostNode, CapturedNode]) -> list[str]:
+    """Return the names of a callback's arguments, as far as they are known."""
+    if isinstance(node.fn, UnboundCallback):
+        return []
+    try:
+        parameters = list(inspect.signature(node.fn).parameters.values())
+    except (TypeError, ValueError):
+        return []
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return names[1:] if isinstance(node, CapturedNode) else names
+
+
+def plain_value(value: Any) -> Optional[tuple[str, Optional[str]]]:
+    """Return the type of a value, and its text where it cannot differ from node to node of a loop; None for no C++ value."""
+    if isinstance(value, (bool, np.bool_)):
+        return "bool", None
+    if type(value) is int:
+        if -(2**31) <= value < 2**31:
+            return "int", None
+        return ("int64_t", None) if -(2**63) <= value < 2**63 else ("uint64_t", None) if 0 <= value < 2**64 else None
+    if type(value) is float:
+        return "double", None
+    if type(value) is str:
+        return "const char*", quoted(value)
+    if isinstance(value, np.generic) and is_plain(value.dtype):
+        return ctype_of(value.dtype), literal_of(value.tobytes(), value.dtype)
+    return None

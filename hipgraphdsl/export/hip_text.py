@@ -1,0 +1,471 @@
+"""Text of a C++ program: names and strings that cannot become code, exact literals, and statements that fold into loops."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import textwrap
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Optional, Union
+
+import numpy as np
+
+from ..arrays import Array
+from ..source import is_bfloat16
+from .fold import Repeat
+
+__all__ = [
+    "CTYPES",
+    "DECLARED",
+    "KEYWORDS",
+    "Hole",
+    "Loop",
+    "Names",
+    "Piece",
+    "Statement",
+    "aligned",
+    "bytes_of",
+    "comment",
+    "ctype_of",
+    "dtype_name",
+    "is_exact",
+    "is_plain",
+    "literal_of",
+    "numbered",
+    "quoted",
+    "section",
+    "shape_text",
+    "without_double_blanks",
+    "wrapped",
+]
+_PERIOD: Final = 64
+"""Longest cycle of values that is looked for."""
+
+
+def comment(text: str) -> list[str]:
+    """Return text as lines of a comment that no character of it can end or go on behind: no line splice, no trigraph."""
+    lines = []
+    for line in text.splitlines() or [""]:
+        shown = "".join(c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in line).expandtabs(4).rstrip()
+        shown = shown.replace("??/", "? ?/").replace("*/", "* /")
+        lines.append(f"// {shown}.".rstrip() if shown.endswith("\\") else f"// {shown}".rstrip())
+    return lines
+
+
+def quoted(text: str) -> str:
+    """Return text as a C++ string literal."""
+    out = []
+    for c in text:
+        if c in '"\\?':
+            out.append(f"\\{c}")
+        elif c.isprintable():
+            out.append(c)
+        else:
+            out.append("".join(f"\\{byte:03o}" for byte in c.encode("utf-8", "surrogatepass")))
+    return f'"{"".join(out)}"'
+
+
+KEYWORDS: Final = frozenset(
+    re.findall(
+        r"\w+",
+        """alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class
+        compl concept const consteval constexpr constinit const_cast continue co_await co_return co_yield
+        decltype default delete do double dynamic_cast else enum explicit export extern false float for friend
+        goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private
+        protected public register reinterpret_cast requires return short signed sizeof static static_assert
+        static_cast struct switch template this thread_local throw true try typedef typeid typename union
+        unsigned using virtual void volatile wchar_t while xor xor_eq linux unix errno stdin stdout stderr
+        assert threadIdx blockIdx blockDim gridDim warpSize half""",
+    )
+)
+"""Words that name nothing: C++'s own, and macros and variables that are always there."""
+
+
+class Names:
+    """C++ names, each given out once."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self.used = set(taken)
+
+    def new(self, wish: str, suffix: str = "") -> str:
+        """Return a new name that resembles `wish`; `suffix` tells it from one that is taken."""
+        plain = unicodedata.normalize("NFKD", wish).encode("ascii", "ignore").decode()
+        base = re.sub(r"_+", "_", re.sub(r"\W", "_", plain)).strip("_") or "it"
+        if base[0].isdigit():
+            base = f"n{base}"
+        if base in KEYWORDS or (len(base) > 1 and base.isupper()):
+            base += "_"
+        found = base
+        if found in self.used and suffix:
+            found = base = f"{base.rstrip('_')}_{suffix}"
+        k = 1
+        while found in self.used:
+            k += 1
+            found = f"{base.rstrip('_')}_{k}"
+        self.used.add(found)
+        return found
+
+
+CTYPES: Final = {
+    ("b", 1): "bool", ("i", 1): "int8_t", ("i", 2): "int16_t", ("i", 4): "int", ("i", 8): "int64_t", ("u", 1): "uint8_t",
+    ("u", 2): "uint16_t", ("u", 4): "unsigned", ("u", 8): "uint64_t", ("f", 4): "float", ("f", 8): "double",
+    ("c", 8): "std::complex<float>", ("c", 16): "std::complex<double>",
+}  # fmt: skip
+
+
+def ctype_of(dtype: np.dtype[Any]) -> str:
+    """Return the C++ type of an element; what only kernels know stands as its bits."""
+    if is_bfloat16(dtype) or (dtype.kind == "f" and dtype.itemsize == 2):
+        return "uint16_t"
+    return CTYPES.get((dtype.kind, dtype.itemsize)) or f"Bytes<{dtype.itemsize}>"
+
+
+def _integer(value: int, ctype: str) -> str:
+    if ctype == "int":
+        return str(value) if value != -(2**31) else "(-2147483647 - 1)"
+    if ctype == "unsigned":
+        return f"{value}u"
+    if ctype in ("int64_t", "long", "long long"):
+        text = f"{value}LL" if value != -(2**63) else "(-9223372036854775807LL - 1)"
+        return f"{ctype}({value})" if abs(value) < 2**31 - 1 else f"{ctype}({text})"
+    if ctype in ("uint64_t", "size_t", "unsigned long long", "unsigned long"):
+        return f"{_one_word(ctype)}({value})" if value < 2**31 else f"{_one_word(ctype)}({value}ULL)"
+    return f"{_one_word(ctype)}({value})"
+
+
+def _one_word(ctype: str) -> str:
+    """Return a type that can stand before parentheses."""
+    return {"unsigned long long": "uint64_t", "unsigned long": "uint64_t", "long long": "int64_t"}.get(ctype, ctype)
+
+
+def _floating(value: float, ctype: str) -> str:
+    if math.isnan(value):
+        return f"{ctype}(NAN)"
+    if math.isinf(value):
+        return f"{'-' if value < 0 else ''}{ctype}(INFINITY)"
+    if ctype == "float":
+        text = str(np.float32(value))
+        return f"{text}f" if re.search(r"[.e]", text) else f"{text}.0f"
+    text = repr(float(value))
+    return text if re.search(r"[.e]", text) else f"{text}.0"
+
+
+def is_plain(dtype: np.dtype[Any]) -> bool:
+    """Return whether C++ itself has such numbers."""
+    return dtype.kind in "biuf" and not is_bfloat16(dtype) and (dtype.kind, dtype.itemsize) != ("f", 2)
+
+
+def literal_of(data: bytes, dtype: np.dtype[Any]) -> str:
+    """Return one element, given by its bytes, as a C++ value of its type; `is_exact` says whether it can be."""
+    ctype = ctype_of(dtype)
+    if ctype.startswith("Bytes"):
+        return f"{ctype}{{{{{', '.join(map(str, data))}}}}}"
+    if ctype == "uint16_t" and dtype.kind != "u":
+        return f"uint16_t(0x{int.from_bytes(data, 'little'):04x})"
+    value = np.frombuffer(data, dtype)[0].item()
+    if dtype.kind == "b":
+        return "true" if value else "false"
+    if dtype.kind in "iu":
+        return _integer(value, ctype)
+    if dtype.kind == "c":
+        part = "float" if dtype.itemsize == 8 else "double"
+        return f"{ctype}({_floating(value.real, part)}, {_floating(value.imag, part)})"
+    return _floating(value, ctype)
+
+
+def is_exact(values: np.ndarray[Any, Any]) -> bool:
+    """Return whether a literal says every value to the bit: of NaNs there are many, and a literal says one."""
+    if values.dtype.kind not in "fc" or is_bfloat16(values.dtype) or values.dtype.itemsize == 2:
+        return True
+    parts = values.reshape(-1).view(f"f{values.dtype.itemsize // (2 if values.dtype.kind == 'c' else 1)}")
+    nans = parts[np.isnan(parts)]
+    return bool(nans.tobytes() == np.full(nans.shape, np.nan, nans.dtype).tobytes())
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """What may differ between steps that are otherwise alike.
+
+    Attributes
+    ----------
+    kind : {"int", "offset", "value", "label"}
+        A number as it is; one that is added to a pointer; an argument of a type; the numbers in a node's name.
+    value : object
+    form : str
+        The type of an argument, the format of a name.
+    hint : str
+        What a table of it would be called.
+    """
+
+    kind: str
+    value: Any
+    form: str = ""
+    hint: str = ""
+
+
+Piece = Union[str, Hole]
+DECLARED: Final = "\1"
+"""Stands before a variable where its type would, if it is declared there."""
+
+
+@dataclass(slots=True)
+class Statement:
+    """The text of one step.
+
+    Attributes
+    ----------
+    pieces : list of str or Hole
+    title : str
+        The step's name.
+    """
+
+    pieces: list[Piece]
+    title: str
+
+    @property
+    def template(self) -> str:
+        """The text that statements have in common which may become one loop."""
+        return "".join(p if isinstance(p, str) else f"\0{p.kind}\0{p.form}\0" for p in self.pieces)
+
+    @property
+    def holes(self) -> list[Hole]:
+        """What may differ."""
+        return [p for p in self.pieces if not isinstance(p, str)]
+
+    def plain(self) -> str:
+        """Return the statement by itself."""
+        return "".join(p if isinstance(p, str) else _plain(p) for p in self.pieces)
+
+
+def _plain(hole: Hole) -> str:
+    if hole.kind == "int":
+        return str(hole.value)
+    if hole.kind == "offset":
+        return f" + {hole.value}" if hole.value else ""
+    if hole.kind == "value":
+        return _argument_literal(hole.value, hole.form)
+    return quoted(hole.form % hole.value)
+
+
+def _argument_literal(value: Any, ctype: str) -> str:
+    if ctype == "bool":
+        return "true" if value else "false"
+    return _floating(value, ctype) if ctype in ("float", "double") else _integer(int(value), ctype)
+
+
+def _term(values: Sequence[int], first: int) -> Optional[str]:
+    """Return an expression in the counter ``n``, which starts at `first`, that takes these values; None where none is short."""
+    start = values[0]
+    step = values[1] - start
+    if all(value == start + k * step for k, value in enumerate(values)):
+        return _linear("n", step, start - step * first)
+    count = len(values)
+    for period in range(2, min(_PERIOD, count // 2) + 1):
+        if values[period] != start or any(values[k] != values[k + period] for k in range(count - period)):
+            continue
+        cycle = values[:period]
+        low, step = min(cycle), abs(cycle[1] - cycle[0])
+        step = min((abs(a - b) for a, b in itertools.pairwise(sorted(cycle))), default=0)
+        shift = (start - low) // step if step else 0
+        if step and all(cycle[k] == low + step * ((k + shift) % period) for k in range(period)):
+            inside = _linear("n", 1, (shift - first) % period)
+            return _linear(f"({inside}) % {period}" if " " in inside else f"n % {period}", step, low, group=True)
+        return None
+    return None
+
+
+def _linear(name: str, factor: int, constant: int, group: bool = False) -> str:
+    if factor == 0:
+        return str(constant)
+    product = name if factor == 1 else f"{factor} * ({name})" if group else f"{factor} * {name}"
+    if group and factor == 1 and constant:
+        product = f"({name})"
+    return product if not constant else f"{product} {'+' if constant > 0 else '-'} {abs(constant)}"
+
+
+def aligned(statements: list[Statement], repeat: Repeat) -> tuple[int, int]:
+    """Return where the repetitions of a stretch begin, and how many there are, if those of one number stand together."""
+
+    def numbers(start: int) -> list[tuple[int, ...]]:
+        row = statements[start : start + repeat.period]
+        return [h.value for s in row for h in s.holes[:3] if h.kind == "label"]
+
+    for shift in range(min(repeat.period, _PERIOD) if repeat.count > 3 else 0):
+        if len(set(numbers(repeat.start + shift))) == 1:
+            return repeat.start + shift, repeat.count - (shift > 0)
+    return repeat.start, repeat.count
+
+
+class Loop:
+    """Repetitions of a stretch of statements, as a loop."""
+
+    def __init__(self, rows: list[list[Statement]], names: Names) -> None:
+        self.rows = rows
+        self.names = names
+        self.first = self._first()
+        self.tables: list[str] = []
+        self.known: dict[tuple[str, tuple[Any, ...]], str] = {}
+
+    def _first(self) -> int:
+        """Return where the counter starts: where the numbers in the first node's name do, so that it is that number."""
+        for a, b in zip(self.rows[0][0].holes, self.rows[1][0].holes):
+            if a.kind == "label":
+                for before, after in zip(a.value, b.value):
+                    if after == before + 1:
+                        return int(before)
+        return 0
+
+    def text(self) -> list[str]:
+        """Return the loop; `tables` then holds what stands before it."""
+        body: list[str] = []
+        for j, statement in enumerate(self.rows[0]):
+            columns = list(zip(*(row[j].holes for row in self.rows)))
+            filled = iter([self._filled(column) for column in columns])
+            body += "".join(p if isinstance(p, str) else next(filled) for p in statement.pieces).split("\n")
+        first, last = self.rows[0], self.rows[-1]
+        what = f"{first[0].title} to {last[-1].title}" if len(first) > 1 else f"{first[0].title} ... {last[0].title}"
+        stop = self.first + len(self.rows)
+        return [
+            *comment(f"{len(self.rows)} times {len(first)} node{'s' * (len(first) > 1)}: {what}"),
+            f"for (long n = {self.first}; n < {stop}; ++n) {{",
+            *(f"  {line}" if line else "" for line in body),
+            "}",
+        ]
+
+    def _filled(self, column: tuple[Hole, ...]) -> str:
+        hole = column[0]
+        values = tuple(h.value for h in column)
+        if hole.kind == "label":
+            if all(value == values[0] for value in values):
+                return _plain(hole)
+            terms = [self._whole(numbers, "number") for numbers in zip(*values)]
+            return f"label({quoted(hole.form)}, {', '.join(terms)})"
+        if _same(values):
+            return _plain(hole)
+        if hole.kind == "value" and hole.form in ("float", "double"):
+            return self._table(values, hole.form, hole.hint)
+        if hole.kind == "value":
+            term = _term([int(value) for value in values], self.first)
+            if term is not None:
+                return f"{_one_word(hole.form)}({term})"
+            return self._table(values, hole.form, hole.hint)
+        text = self._whole(values, hole.hint)
+        return f" + {text}" if hole.kind == "offset" else text
+
+    def _whole(self, values: Sequence[int], hint: str) -> str:
+        if all(value == values[0] for value in values):
+            return str(values[0])
+        return _term(values, self.first) or self._table(tuple(values), "long", hint)
+
+    def _table(self, values: tuple[Any, ...], ctype: str, hint: str) -> str:
+        """Return an entry of a table; a short cycle is written once."""
+        period = next((p for p in range(1, min(_PERIOD, len(values) // 2) + 1) if _same_cycle(values, p)), len(values))
+        kept = values[:period]
+        name = self.known.get((ctype, kept))
+        if name is None:
+            name = self.known[ctype, kept] = self.names.new(hint or "value")
+            entries = [_argument_literal(v, ctype) if ctype in ("float", "double", "bool") else str(v) for v in kept]
+            if ctype not in ("float", "double", "bool"):
+                entries = [f"{v}ULL" if int(v) >= 2**63 else f"{v}LL" if abs(int(v)) >= 2**31 - 1 else v for v in entries]
+            self.tables.append(f"static const {ctype} {name}[] = {{")
+            self.tables += textwrap.wrap(", ".join(entries), 112, initial_indent="    ", subsequent_indent="    ")
+            self.tables[-1] += "};"
+        index = _linear("n", 1, -self.first)
+        if period < len(values):
+            index = f"({index}) % {period}" if " " in index else f"{index} % {period}"
+        return f"{name}[{index}]"
+
+
+def _same(values: tuple[Any, ...]) -> bool:
+    first = values[0]
+    return all(v == first or v is first for v in values) and len({str(v) for v in values}) == 1
+
+
+def _same_cycle(values: tuple[Any, ...], period: int) -> bool:
+    return values[period:] == values[:-period]
+
+
+_DIGITS: Final = re.compile(r"[0-9]{1,9}")
+
+
+def numbered(name: str) -> tuple[str, tuple[int, ...]]:
+    """Return a name as a format and the numbers in it; ``"step_%ld", (3,)``."""
+    numbers: list[int] = []
+    parts: list[str] = []
+    at = 0
+    for match in _DIGITS.finditer(name):
+        digits = match.group()
+        parts.append(name[at : match.start()].replace("%", "%%"))
+        parts.append(f"%0{len(digits)}ld" if digits[0] == "0" and len(digits) > 1 else "%ld")
+        numbers.append(int(digits))
+        at = match.end()
+    parts.append(name[at:].replace("%", "%%"))
+    form = "".join(parts)
+    width = max((int(w) for w in re.findall(r"%0(\d+)ld", form)), default=0)
+    if width:  # "step_07" and "step_10" have one form
+        form = re.sub(r"%ld", f"%0{width}ld", form)
+        if form.replace("%%", "%") and _format(form, numbers) != name:
+            return name.replace("%", "%%"), ()
+    return form, tuple(numbers)
+
+
+def _format(form: str, numbers: Sequence[int]) -> str:
+    return form.replace("ld", "d") % tuple(numbers) if "ld" in form else form % tuple(numbers)
+
+
+def section(title: str) -> list[str]:
+    """Return the headline of a section."""
+    return ["", f"// ---- {title} {'-' * (112 - len(title))}", ""]
+
+
+_STRINGS: Final = re.compile(r'"(?:\\.|[^"\\])*"|//.*')
+
+
+def wrapped(line: str, width: int = 116) -> list[str]:
+    """Break a long line after commas that stand in no string and no comment."""
+    if len(line) <= width or line.lstrip().startswith("//"):
+        return [line]
+    hidden = _STRINGS.sub(lambda m: "x" * len(m.group()), line)
+    depths = list(itertools.accumulate((c in "([{") - (c in ")]}") for c in hidden))
+    commas = [(k, depths[k]) for k in range(len(hidden)) if hidden.startswith(", ", k)]
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    out, at = [], 0
+    while len(line) - at + (len(indent) if at else 0) > width:
+        room = at + width - (len(indent) if at else 0)
+        fits = [(depth, -k) for k, depth in commas if at < k < room]
+        if not fits:
+            break
+        cut = -min(fits)[1]
+        out.append((indent if at else "") + line[at : cut + 1])
+        at = cut + 2
+    return [*out, (indent if at else "") + line[at:]]
+
+
+def without_double_blanks(lines: Iterable[str]) -> list[str]:
+    """Return lines with one blank line where there were several."""
+    kept: list[str] = []
+    for line in lines:
+        if line.strip() or (kept and kept[-1].strip()):
+            kept.append(line)
+    while kept and not kept[-1].strip():
+        kept.pop()
+    return kept
+
+
+def bytes_of(array: Array) -> str:
+    """Return an array's bytes as a product that says what they are."""
+    item = array.dtype.itemsize
+    return f"{array.size} * sizeof({ctype_of(array.dtype)})" if item > 1 and array.size > 1 else str(array.nbytes)
+
+
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """Return a dtype's name for people."""
+    return dtype.name if dtype.names is None else f"struct of {dtype.itemsize} bytes"
+
+
+def shape_text(shape: tuple[int, ...]) -> str:
+    """Return a shape as Python writes it, without spaces."""
+    return f"({','.join(map(str, shape))}{',' if len(shape) == 1 else ''})"

@@ -1,0 +1,176 @@
+"""Exported HIP C++ programs: which workflows, how they are built, and that they leave the bytes of the Python run."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from conformance import spec
+
+import hipgraphdsl as hg
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+SMALL = {
+    "01_hip_graph_tutorial": {"size": 65536},
+    "02_concurrent_streams": {"size": 4096},
+    "03_overlap_pipeline": {},
+    "04_wave2d": {"steps": 40, "side": 64},
+    "05_host_work_beside": {"size": 4096, "rounds": 64},
+    "06_wave2d_devices": {"devices": 1, "steps": 12, "size": 64},
+}
+
+
+@dataclass
+class Written:
+    """A workflow to export.
+
+    Attributes
+    ----------
+    graph : Graph
+    functions : dict of str to str
+        C++ for the body of each function that the program's user writes, by its name.
+    launch : dict
+        Parameters of the launch: values, or names of arrays.
+    """
+
+    graph: hg.Graph
+    functions: Mapping[str, str] = field(default_factory=dict)
+    launch: Mapping[str, Any] = field(default_factory=dict)
+
+
+def example(name: str) -> ModuleType:
+    found = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    sys.modules[found.name] = module  # inspect finds the source of its functions through it
+    found.loader.exec_module(module)
+    return module
+
+
+def of_example(name: str, **options: Any) -> Written:
+    bodies = {"set_vector": "for (int i = 0; i < 65536; ++i) vector[i] = value;"}
+    return Written(example(name).build(**(options or SMALL[name])), bodies if name.startswith("01") else {})
+
+
+_BODIES = {
+    "host": {
+        "_tripled": "for (int i = 0; i < 2; ++i) for (int j = 0; j < 2; ++j) x[4 * i + 2 * j] = 3 * x[4 * i + 2 * j] + 1;",
+        "_added": "for (int i = 0; i < 4; ++i) out[i] += 2 * x[i];",
+        "tripled_function": "for (int i = 0; i < 2; ++i) x[i] = by * x[i] + 1;",
+    },
+    "parameter_scalar": {"_tripled": "for (int i = 0; i < 4; ++i) x[i] = by * x[i] + 1;"},
+    "child_with_host_node": {
+        "_tripled": "for (int i = 0; i < 4; ++i) x[i] = by * x[i] + 1;",
+    },
+    "external_arrays": {"_tripled": "for (int i = 0; i < 8; ++i) x[i] = 3 * x[i] + 1;"},
+    "captured": {"_issue": 'CHECK(hipMemcpyAsync(dst, src, 64, hipMemcpyDefault, stream), "captured");'},
+}
+
+REFUSED = {"semaphores": "semaphore"}
+"""Rows that no program of its own can hold, with a word of the refusal."""
+LEFT_OUT = {"captured_forked": "its function uses a stream of the test"}
+
+
+def of_row(name: str) -> Written:
+    """Return a row of the table of node kinds, or of shapes."""
+    graph = hg.Graph(name)
+    if name in spec.SHAPES:
+        return Written(spec.SHAPES[name](graph).graph)
+    case = spec.NODE_KINDS[name](graph, None)
+    launch = {**case.defaults, **(case.launches[0] if case.launches else {})}
+    return Written(case.graph, _BODIES.get(name, {}), {k: v for k, v in launch.items() if not isinstance(v, np.void)})
+
+
+def cooperative() -> Written:
+    g = hg.Graph("cooperative")
+    x, y = g.device_array("x", spec.numbers(1)), g.device_array("y", spec.numbers(2))
+    g.kernel(spec.module()["mix"], 2, 8, (y, x, 3, 16), cooperative=True, name="together")
+    g.kernel(spec.module()["mix"], 2, 8, (x, y, 4, 16), priority=-1, name="first")
+    return Written(g)
+
+
+def large_values() -> Written:
+    """Values that only files hold."""
+    g = hg.Graph("large values")
+    values = np.random.default_rng(5).standard_normal((50, 20)).astype("f4")
+    h, d = g.host_array("h", values), g.device_array("d/2".replace("/", " "), values[::-1].copy())
+    g.memcpy(h[:25], d[25:], name="over")
+    return Written(g)
+
+
+ROWS = [name for name in (*spec.SHAPES, *spec.NODE_KINDS) if name not in REFUSED and name not in LEFT_OUT]
+MAKERS: dict[str, Callable[[], Written]] = {
+    **{name: (lambda name=name: of_example(name)) for name in SMALL},  # type: ignore[misc]
+    **{name: (lambda name=name: of_row(name)) for name in ROWS},  # type: ignore[misc]
+    "cooperative": cooperative,
+    "large_values": large_values,
+}
+
+
+def export(written: Written, folder: Path, backend: str) -> Path:
+    """Write the program, with the bodies of its functions, and return its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "program.hip"
+    written.graph.export(path, backend=backend)
+    text = path.read_text()
+    for name, body in written.functions.items():
+        head, found, tail = text.partition(f"static void {name.strip('_')}(")
+        assert found, f"no function {name}"
+        before, mark, after = tail.partition("  NOT_WRITTEN(")
+        assert mark
+        text = head + found + before + f"  {body}\n" + after.partition("\n")[2]
+    path.write_text(text)
+    return path
+
+
+def outputs(written: Written, runtime: str, backend: str) -> dict[str, np.ndarray[Any, Any]]:
+    """Return what each array holds after one launch from Python."""
+    with written.graph.compile(runtime=runtime, backend=backend) as exe:
+        exe.run(**written.launch)
+        return {name: _read(exe, name, array) for name, array in _arrays(written.graph.workflow())}
+
+
+def _read(exe: Any, name: str, array: Any) -> np.ndarray[Any, Any]:
+    return np.array(array.obj) if isinstance(array, hg.ExternalArray) else exe.read(name)
+
+
+def _arrays(workflow: Any, prefix: str = "", bound: Sequence[str] = ()) -> list[tuple[str, Any]]:
+    found = [
+        (prefix + name, array) for name, array in workflow.arrays.items() if name not in bound and array.kind != "alloc"
+    ]
+    for node in workflow.nodes:
+        if isinstance(node, hg.ChildGraphNode):
+            found += _arrays(node.workflow, f"{prefix}{node.name}/", tuple(node.bind))
+    return found
+
+
+def run(written: Written, executable: Path, expected: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    """Run a program and compare every array that it writes with the Python run, byte for byte."""
+    folder = executable.parent
+    results = folder / "results"
+    results.mkdir(exist_ok=True)
+    options = [text for name, value in written.launch.items() for text in (f"--{name}", str(getattr(value, "name", value)))]
+    done = subprocess.run(
+        [str(executable), *options, "--out-dir", str(results), "--data-dir", str(folder)],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "launch, us: submit" in done.stdout
+    compared = 0
+    for name, wanted in expected.items():
+        file = results / f"{name.replace('/', '.')}.npy"
+        if not file.exists():  # external memory that lies inside another array
+            continue
+        found = np.load(file)
+        assert found.shape == wanted.shape, name
+        assert found.tobytes() == wanted.tobytes(), f"array {name!r} differs"
+        compared += 1
+    assert compared == len(list(results.iterdir()))

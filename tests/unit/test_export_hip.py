@@ -1,0 +1,428 @@
+"""The exported HIP C++ program: one call a node, names that stay names, options, files, refusals, and that compilers take it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import hip_programs
+import numpy as np
+import pytest
+from hip_programs import MAKERS, Written, example, export
+from hypothesis import given
+from hypothesis import strategies as st
+from specimens import module, report
+
+import hipgraphdsl as hg
+from hipgraphdsl.cli import main
+from hipgraphdsl.errors import DeclarationError
+from hipgraphdsl.export import hip_text, render
+from hipgraphdsl.nodes import UnboundCallback
+from hipgraphdsl.runtimes.cpu.compiler import find_compiler
+from hipgraphdsl.runtimes.cpu.program import build_program
+
+ADDS = re.compile(r"\badd_(?:kernel|copy|copy_3d|memset|fill|alloc|free|host|empty|record|wait|child|memory_ops)\(graph,")
+NVCC, HIPCC = shutil.which("nvcc"), shutil.which("hipcc")
+
+
+def text_of(graph: hg.Graph, **options: Any) -> str:
+    return str(render(graph.workflow(), ".hip", **options))
+
+
+def calls(text: str) -> int:
+    """Count the calls that add nodes; those in a loop as often as it goes round."""
+    total, times = 0, 1
+    for line in text.partition("// ---- The graph")[2].splitlines():
+        if loop := re.search(r"for \(long n = (\d+); n < (\d+);", line):
+            times = int(loop[2]) - int(loop[1])
+        elif line == "  }":
+            times = 1
+        total += times * len(ADDS.findall(line))
+    return total
+
+
+def graph_part(text: str) -> str:
+    return text.partition("// ---- The graph")[2].partition("// ---- Before and after")[0]
+
+
+# -- structure -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", hip_programs.SMALL)
+def test_program_has_one_call_for_each_step(name: str) -> None:
+    g = example(name).build(**hip_programs.SMALL[name])
+    assert calls(text_of(g)) == len(g.plan(target="amd:gfx942").steps)
+
+
+def test_dependencies_are_the_plans_edges_by_name() -> None:
+    text = graph_part(text_of(example("01_hip_graph_tutorial").build()))
+    assert '"copy_in", {alloc_a, set_vector_node}' in text
+    assert re.search(r'"kernelC", \{kernelA_node,\s+kernelB_node\}', text)
+
+
+def test_parameters_become_options() -> None:
+    g = hg.Graph("g")
+    x = g.device_array("x", shape=64, dtype="float32")
+    g.kernel(module()["scale"], 1, 64, (x, g.param("a", "float32", 2.5), 64))
+    text = text_of(g)
+    assert "static float a = 2.5f;" in text
+    assert 'option == "--a"' in text
+    assert '--a VALUE  float32 (default: 2.5)' in text
+
+
+def test_parameter_named_like_an_option_of_the_program_gets_another() -> None:
+    g = hg.Graph("g")
+    x = g.device_array("x", shape=64, dtype="float32")
+    g.kernel(module()["scale"], 1, 64, (x, g.param("repeat", "float32", 2.5), 64))
+    assert 'option == "--param-repeat"' in text_of(g)
+
+
+def test_long_repetition_becomes_a_loop() -> None:
+    text = text_of(example("04_wave2d").build())
+    part = graph_part(text)
+    assert len(text.splitlines()) < 700
+    loop = re.search(r"for \(long n = (\d+); n < (\d+); \+\+n\) \{\n(.*?)\n  \}", part, re.DOTALL)
+    assert loop is not None
+    assert int(loop[2]) - int(loop[1]) > 600
+    assert "label(\"step_%ld\", n)" in loop[3]
+    assert "u + 65536 * (n % 5)" in loop[3]
+
+
+def test_many_unlike_nodes_are_parted_into_functions() -> None:
+    g = hg.Graph("g")
+    x = g.device_array("x", shape=2000, dtype="int32")
+    names = ["set " + "".join(letters) for letters in itertools.islice(itertools.product("abcdefgh", repeat=4), 900)]
+    for i, name in enumerate(names):
+        g.memset(x[i : i + 1], i, name=name, after=names[i - 1 : i] if i else [])
+    text = text_of(g)
+    assert "static void part_1(hipGraph_t graph)" in text
+    assert "static void part_3(hipGraph_t graph)" in text
+    assert calls(text) == 900
+
+
+def test_program_maps_only_the_names_that_it_uses() -> None:
+    text = text_of(example("03_overlap_pipeline").build())
+    mapped = re.findall(r"^#define (\w+) \w+$", text, re.MULTILINE)
+    rest = text.partition("#endif")[2]
+    assert mapped
+    assert [name for name in mapped if not re.search(rf"\b{name}\b", rest)] == []
+    used = set(re.findall(r"\bhip[A-Z]\w*", re.sub(r"//[^\n]*", "", graph_part(text))))
+    assert used <= set(mapped)
+
+
+# -- names and text that stay what they are ----------------------------------------------------------------------------------
+
+WICKED = 'a"); system("x"); %s%n ??\' \\'
+
+
+def wicked() -> hg.Graph:
+    kernels = hg.Module(
+        'extern "C" __global__ void y0(int* y1, int k) { y1[threadIdx.x] += k; }', name='m"??> \\', options=["-DINT= int\n#error"]
+    )
+    g = hg.Graph(WICKED)
+    x = g.device_array(WICKED, shape=8, dtype="int32")
+    other = g.device_array("y0", np.arange(8, dtype="int32"))
+    class_ = g.host_array("class", shape=8, dtype="int32")
+    k = g.param("ük", "int32", 3)
+    g.kernel(kernels["y0"], 1, 8, (x, k), name=WICKED)
+    g.kernel(kernels["y0"], 1, 8, (other, k), name="y0")
+    g.memcpy(class_, x, name="main")
+    g.host(report, args=(class_, WICKED + "\n\0\x85"), reads=[class_], name="return")
+    return g
+
+
+def test_options_of_modules_hold_for_their_own_source_only(tmp_path: Path) -> None:
+    source = 'extern "C" __global__ void k(int* x) { x[threadIdx.x] = TIMES(WORD); }'
+    first = hg.Module(source, name="first", options=["-DWORD=3", "-DTIMES(x)=((x) * 2)", "-O3"])
+    second = hg.Module(source.replace("TIMES", "5 * "), name="second", options=["-DWORD=7", "-I/some where;x"])
+    g = hg.Graph("g")
+    x, y = g.device_array("x", shape=4, dtype="int32"), g.device_array("y", shape=4, dtype="int32")
+    g.kernel(first["k"], 1, 4, (x,), name="one")
+    g.kernel(second["k"], 1, 4, (y,), name="two")
+    path = tmp_path / "program.hip"
+    g.export(path)
+    assert "hipcc -std=c++17 -O2 -O3 '-I/some where;x' program.hip" in path.read_text()
+    build_program(path, tmp_path / "program", ["-O0"])
+    subprocess.run([tmp_path / "program", "--out-dir", tmp_path, "--quiet"], check=True)
+    assert np.load(tmp_path / "x.npy").tolist() == [6] * 4
+    assert np.load(tmp_path / "y.npy").tolist() == [35] * 4
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture"])
+def test_names_cannot_become_code(tmp_path: Path, backend: str) -> None:
+    path = tmp_path / "program.hip"
+    wicked().export(path, backend=backend)
+    for line in path.read_text().splitlines():
+        if line.lstrip().startswith("//"):
+            assert not line.endswith("\\")
+            assert "??/" not in line
+    build_program(path, tmp_path / "program", ["-trigraphs", "-O0"])
+    subprocess.run([tmp_path / "program", "--ük", "4", "--out-dir", tmp_path, "--quiet"], check=True, capture_output=True)
+    assert np.load(tmp_path / f"{WICKED}.npy").tolist() == [4] * 8
+    assert np.load(tmp_path / "y0.npy").tolist() == list(range(4, 12))
+
+
+@given(st.text())
+def test_comment_is_never_left(text: str) -> None:
+    for line in hip_text.comment(text):
+        assert line.startswith("//")
+        assert line.isprintable()
+        assert not line.endswith(("\\", "??/"))
+
+
+@given(st.text())
+def test_quoted_text_is_one_literal(text: str) -> None:
+    literal = hip_text.quoted(text)
+    assert re.fullmatch(r'"(?:[^"\\\n?]|\\.)*"', literal)
+    assert literal.isprintable()
+
+
+def test_python_source_that_ends_in_a_backslash_stays_a_comment() -> None:
+    def sly() -> None:  # \
+        """*/ ??/"""
+
+    g = hg.Graph("g")
+    g.host(sly, name="sly")
+    shown = [line for line in text_of(g).splitlines() if "def sly" in line or "*" in line]
+    assert all(line.startswith("//") and not line.endswith("\\") for line in shown if "sly" in line)
+
+
+# -- values ----------------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 50), min_size=2, max_size=40), st.integers(0, 9))
+def test_term_takes_the_values_that_it_stands_for(values: list[int], first: int) -> None:
+    term = hip_text._term(values, first)
+    if term is not None:
+        assert [eval(term, {"n": first + k}) for k in range(len(values))] == values
+
+
+@given(st.integers(1, 9), st.integers(0, 99), st.integers(2, 9), st.integers(0, 8), st.integers(0, 20))
+def test_cycle_is_found_wherever_it_begins(step: int, low: int, period: int, shift: int, first: int) -> None:
+    values = [low + step * ((k + shift) % period) for k in range(3 * period)]
+    term = hip_text._term(values, first)
+    assert term is not None
+    assert [eval(term, {"n": first + k}) for k in range(len(values))] == values
+
+
+@given(st.floats(width=32, allow_nan=False))
+def test_float_literal_is_exact(value: float) -> None:
+    literal = hip_text._floating(value, "float")
+    plain = literal.replace("float(INFINITY)", "inf").rstrip("f" if "INF" not in literal else "")
+    assert np.float32(plain).tobytes() == np.float32(value).tobytes()
+
+
+def test_initial_values_stand_in_the_program_where_they_are_short_and_in_a_file_where_not(tmp_path: Path) -> None:
+    g = hg.Graph("g")
+    g.device_array("constant", np.full(5000, 343.0, "f4"))
+    g.device_array("steps", np.arange(1, 4097, dtype="f4"))
+    g.device_array("wheel", np.arange(6400, dtype="f4") % 64)
+    g.device_array("few", np.array([3, 1, 4, 1, 5]))
+    g.device_array("zeros", np.zeros(100))
+    g.device_array("many", np.random.default_rng(1).standard_normal(3000))
+    path = tmp_path / "wave.hip"
+    g.export(path)
+    text = path.read_text()
+    assert "set(constant, 5000, [](size_t) { return 343.0f; });" in text
+    assert "set(steps, 4096, [](size_t i) { return float(1.0f + float(i)); });" in text
+    assert "set(wheel, 6400, [](size_t i) { return float(float(i % 64)); });" in text
+    assert re.search(r"set_list\(few, 5, \{int64_t\(3\), int64_t\(1\)", text)
+    assert sorted(os.listdir(tmp_path)) == ["wave.hip", "wave.many.npy"]
+    assert np.load(tmp_path / "wave.many.npy").tobytes() == g.arrays["many"].initial.tobytes()  # type: ignore[attr-defined]
+
+
+def test_values_that_a_file_only_names_are_read_from_a_file_by_the_program() -> None:
+    g = hg.Graph("g")
+    g.device_array("big", np.random.default_rng(1).standard_normal(5000))
+    again = hg.Graph.from_json(g.to_json())
+    assert '"g.big.npy"' in text_of(again)
+
+
+# -- refusals --------------------------------------------------------------------------------------------------------------
+
+
+def refused(g: hg.Graph, **options: Any) -> DeclarationError:
+    with pytest.raises(DeclarationError) as caught:
+        text_of(g, **options)
+    return caught.value
+
+
+def test_semaphore_is_refused_by_node() -> None:
+    g = hg.Graph("g")
+    g.signal_semaphore("s", 1, name="raise")
+    error = refused(g)
+    assert error.node == "raise"
+    assert "order the programs on the host" in str(error)
+
+
+def test_conditional_is_refused_by_node() -> None:
+    g = hg.Graph("g")
+    c = g.device_array("c", shape=1, dtype="int32")
+    body = hg.Graph("body")
+    body.empty(name="nothing")
+    g.conditional("if", c, [body], name="maybe")
+    for backend in ("explicit", "capture"):
+        assert refused(g, backend=backend).node == "maybe"
+
+
+def test_code_object_is_refused_by_node(tmp_path: Path) -> None:
+    (tmp_path / "k.hsaco").write_bytes(b"code")
+    kernel = hg.Module.from_file(tmp_path / "k.hsaco", signatures={"k": "float*"})["k"]
+    g = hg.Graph("g")
+    g.kernel(kernel, 1, 1, (g.device_array("x", shape=4, dtype="float32"),), name="foreign")
+    error = refused(g)
+    assert error.node == "foreign"
+    assert "from its source" in str(error)
+
+
+def test_external_device_memory_is_refused_by_name() -> None:
+    class OnDevice:
+        __cuda_array_interface__ = {"shape": (4,), "typestr": "<f4", "data": (4096, False), "version": 3}  # noqa: RUF012
+
+    g = hg.Graph("g")
+    g.external_array("outside", OnDevice())
+    error = refused(g)
+    assert error.array == "outside"
+    assert "device_array" in str(error)
+
+
+def test_graph_of_several_devices_is_refused_by_what_is_on_another() -> None:
+    g = hg.Graph("g")
+    g.memset(g.device_array("here", shape=4, dtype="int32"), 1)
+    g.device_array("there", shape=4, dtype="int32", device=1)
+    assert "array 'there' is on device 1" in str(refused(g))
+
+
+def test_external_arrays_that_half_overlap_are_refused() -> None:
+    memory = np.zeros(12, "f4")
+    g = hg.Graph("g")
+    g.external_array("first", memory[:8])
+    g.external_array("second", memory[4:])
+    assert refused(g).array == "second"
+
+
+def test_unknown_backend_is_refused() -> None:
+    assert "'explicit' or 'capture'" in str(refused(hg.Graph("g"), backend="streams"))
+
+
+def test_refused_export_writes_nothing(tmp_path: Path) -> None:
+    g = hg.Graph("g")
+    g.device_array("many", np.random.default_rng(1).standard_normal(3000))
+    g.signal_semaphore("s", 1)
+    with pytest.raises(DeclarationError):
+        g.export(tmp_path / "g.hip")
+    assert os.listdir(tmp_path) == []
+
+
+# -- functions of the user ---------------------------------------------------------------------------------------------------
+
+
+def test_host_function_is_marked_and_holds_its_python_source() -> None:
+    text = text_of(example("01_hip_graph_tutorial").build())
+    part = text.partition("// ---- Functions for you to write")[2].partition("// ---- The graph")[0]
+    assert "//         vector[:] = value" in part
+    assert "static void set_vector(double* vector, double value) {" in part
+    assert 'NOT_WRITTEN("set_vector");' in part
+
+
+def test_callback_that_a_file_only_names_is_not_imported() -> None:
+    g = hg.Graph("g")
+    g.add(hg.HostNode(name="call", fn=UnboundCallback("no_such_module:gone")))
+    assert "no_such_module:gone" in text_of(g)
+
+
+def test_command_line_writes_and_builds_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = hip_programs.EXAMPLES / "03_overlap_pipeline.py"
+    assert main(["show", str(path), "-o", "pipeline.hip", "--backend", "capture"]) == 0
+    assert "hipStreamBeginCapture" in Path("pipeline.hip").read_text()
+    assert main(["build", "pipeline.hip"]) == 0
+    done = subprocess.run(["./pipeline", "--out", "h_out=out.npy", "--repeat", "2"], check=True, capture_output=True, text=True)
+    assert done.stdout.startswith("2 launches, us: submit ")
+    assert np.array_equal(np.load("out.npy"), np.sqrt(np.arange(1, 4097, dtype="f4")))
+    assert main(["build", "missing.hip"]) == 1
+
+
+def test_program_says_what_is_wrong_with_its_options(tmp_path: Path) -> None:
+    path = export(MAKERS["large_values"](), tmp_path, "explicit")
+    build_program(path, tmp_path / "program", ["-O0"])
+
+    def said(*options: str) -> str:
+        done = subprocess.run([tmp_path / "program", *options], capture_output=True, text=True, check=False, cwd=tmp_path)
+        assert done.returncode == 2
+        return done.stderr
+
+    np.save(tmp_path / "shape.npy", np.zeros((20, 50), "f4"))
+    np.save(tmp_path / "dtype.npy", np.zeros((50, 20)))
+    np.save(tmp_path / "fortran.npy", np.asfortranarray(np.zeros((50, 20), "f4")))
+    whole = (tmp_path / "program.h.npy").read_bytes()
+    (tmp_path / "short.npy").write_bytes(whole[:-1])
+    assert "there is no option --nothing" in said("--nothing", "1")
+    assert "there is no array 'x'" in said("--in", "x=shape.npy")
+    assert "array 'h' has dtype '<f4' and shape (50,20); the file says {'descr':'<f4'" in said("--in", "h=shape.npy")
+    assert "the file says {'descr':'<f8'" in said("--in", "h=dtype.npy")
+    assert "Fortran order" in said("--in", "h=fortran.npy")
+    assert "ends too early" in said("--in", "h=short.npy")
+    assert "missing.npy" in said("--in", "h=missing.npy")
+    assert "cannot be written" in said("--out", "h=/nowhere/out.npy")
+    assert "takes a number" in said("--repeat", "1x")
+    helped = subprocess.run([tmp_path / "program", "--help"], capture_output=True, text=True, check=True).stdout
+    assert "  h: float32[50, 20]" in helped
+
+
+# -- compilers -------------------------------------------------------------------------------------------------------------
+
+# Types of one size and kind are alike for what they test here.
+ALIKE = {f"memset_{name}" for name in ("int8", "uint8", "int16", "uint16", "uint32", "float32", "int64", "uint64", "complex64")}
+QUICK = {"01_hip_graph_tutorial", "04_wave2d", "memcpy_3d", "child_used_twice"}
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture"])
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in MAKERS if name not in ALIKE]
+)
+def test_program_on_the_cpu_leaves_the_bytes_of_the_python_run(tmp_path: Path, name: str, backend: str) -> None:
+    path = export(MAKERS[name](), tmp_path, backend)
+    build_program(path, tmp_path / "program", ["-Wall", "-Werror", "-O0"])
+    expected = hip_programs.outputs(MAKERS[name](), "cpu", backend)
+    hip_programs.run(MAKERS[name](), tmp_path / "program", expected)
+
+
+def compiled(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "HIP_PLATFORM": "amd"})
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(NVCC is None, reason="needs nvcc")
+@pytest.mark.parametrize("backend", ["explicit", "capture"])
+@pytest.mark.parametrize("name", [*hip_programs.SMALL, "memory_ops", "memset_complex128", "cooperative", "kernel_shared_memory"])
+def test_nvcc_compiles_the_program(tmp_path: Path, name: str, backend: str) -> None:
+    path = export(MAKERS[name](), tmp_path, backend)
+    assert NVCC is not None
+    compiled([NVCC, "-std=c++17", "-O0", "-arch=sm_90", "-c", "-x", "cu", str(path), "-o", str(tmp_path / "program.o")])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(HIPCC is None, reason="needs hipcc")
+@pytest.mark.parametrize("backend", ["explicit", "capture"])
+@pytest.mark.parametrize("name", hip_programs.SMALL)
+def test_hipcc_compiles_the_program(tmp_path: Path, name: str, backend: str) -> None:
+    g: Written = hip_programs.of_example(name)
+    path = export(g, tmp_path, backend)
+    assert HIPCC is not None
+    compiled([HIPCC, "--offload-arch=gfx90a", "-std=c++17", "-O0", "-c", str(path), "-o", str(tmp_path / "program.o")])
+
+
+def test_compiler_of_the_cpu_runtime_is_the_one_that_builds(tmp_path: Path) -> None:
+    path = tmp_path / "broken.hip"
+    path.write_text("int main() { return nothing; }\n")
+    with pytest.raises(DeclarationError, match="nothing") as caught:
+        build_program(path, tmp_path / "broken")
+    assert find_compiler().command[0] in str(caught.value)
+    assert os.listdir(tmp_path) == ["broken.hip"]
