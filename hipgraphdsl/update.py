@@ -122,10 +122,10 @@ def explain_update(old: HasWorkflow, new: HasWorkflow) -> UpdatePlan:
 
 def _moves(old: Node, new: Node) -> list[Change]:
     """Return that a node would run on another device, because of the arrays that it is given now."""
-    places = [_placed(old), _placed(new)]
-    if places[0] == places[1] or getattr(old, "device", None) != getattr(new, "device", None):
+    before, after = _placed(old), _placed(new)
+    if before == after or getattr(old, "device", None) != getattr(new, "device", None):
         return []  # that its own `device` is another, its fields say
-    return [Change(old.name, "device", *places, False, "the device of a node is fixed when it is added")]
+    return [Change(old.name, "device", before, after, False, "the device of a node is fixed when it is added")]
 
 
 def _placed(node: Node) -> Any:

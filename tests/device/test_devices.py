@@ -15,10 +15,12 @@ import pytest
 import hipgraphdsl as hg
 from hipgraphdsl.arrays import ExternalArray
 from hipgraphdsl.bench import devices as bench_devices
+from hipgraphdsl.defects import with_quirks
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Fill2D, MemcpyKind, Runtime
 from hipgraphdsl.runtimes.cpu import CpuRuntime
 from hipgraphdsl.runtimes.recorder import RecorderRuntime
+from hipgraphdsl.target import Target
 
 Backend = Literal["explicit", "capture", "streams", "serial"]
 BACKENDS: tuple[Backend, ...] = ("explicit", "capture", "streams", "serial")
@@ -168,7 +170,7 @@ def test_allocs_of_each_device_live_and_share_memory_there(runtime: Runtime, bac
         assert np.array_equal(exe.read("out0"), 6 * RAMP)
         assert np.array_equal(exe.read("out1"), 36 * RAMP)
         packing = exe.plan.packing
-        if pack and backend != "streams":
+        if pack and exe.backend != "streams":
             assert packing is not None
             assert [device for device, _ in packing.blocks] == [0, 1]
             assert packing.nbytes == 2 * RAMP.nbytes
@@ -348,7 +350,7 @@ def test_profile_has_a_track_for_each_device(runtime: Runtime) -> None:
     with g.compile(runtime=runtime) as exe:
         timeline = exe.profile()
         assert np.array_equal(exe.read("x1"), 2 * RAMP)
-    assert [span.engine for span in timeline] == ["kernel@0", "kernel@1", "D2D@1"]
+    assert [span.engine for span in timeline if span.engine] == ["kernel@0", "kernel@1", "D2D@1"]
     assert all(span.duration >= 0 for span in timeline)
 
 
@@ -443,7 +445,7 @@ def test_no_lane_mixes_devices(lanes: Any) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_recorded_calls_stand_on_their_devices(backend: Backend) -> None:
-    recorder = RecorderRuntime(devices=2)
+    recorder = RecorderRuntime(target="nvidia:sm_90", devices=2)
     g = hg.Graph("recorded")
     for d in (0, 1):
         scale(g, g.device_array(f"x{d}", RAMP, device=d), 2.0)
@@ -472,7 +474,7 @@ def test_failure_of_any_call_leaves_nothing_behind_on_any_device(backend: Backen
         scale(g, t, 2.0)
         g.memcpy(x[d], t)
         g.free(t)
-    recorder = RecorderRuntime(devices=2)
+    recorder = RecorderRuntime(target="nvidia:sm_90", devices=2)
     for n in range(1, 1000):
         recorder.clear()
         recorder.fail_at(n)
@@ -501,6 +503,21 @@ def test_compile_names_a_device_that_is_not_there() -> None:
     with pytest.raises(hg.DeclarationError, match="uses device 5; runtime 'recorder' has 2 devices"):
         g.compile(runtime=recorder)
     assert recorder.live == {}
+
+
+def test_graph_that_would_crash_is_issued_on_streams(caplog: pytest.LogCaptureFixture) -> None:
+    g = hg.Graph("crashing")
+    for d in (0, 1):
+        scale(g, g.device_array(f"x{d}", RAMP, device=d), 2.0)
+    target = Target.named("amd:gfx942@7.2")
+    assert any("several devices crashes" in d.message for d in g.check("amd:gfx942@7.2").warnings)
+    recorder = RecorderRuntime(target=with_quirks(target), devices=2)
+    with g.compile(runtime=recorder, backend="capture") as exe:
+        exe.run()
+        assert exe.backend == "streams"
+        assert 'backend="capture" became "streams"' in exe.plan.explain()
+    assert "crashing" in caplog.text
+    assert "hipGraphLaunch" not in recorder.apis()
 
 
 class _Strangers(RecorderRuntime):
