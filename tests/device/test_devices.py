@@ -7,7 +7,7 @@ import importlib.util
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pytest
@@ -550,6 +550,23 @@ def test_impossible_devices_are_refused_where_they_are_given(device: Any) -> Non
     x = g.device_array("x", RAMP)
     with pytest.raises(hg.DeclarationError, match="device is the number of a device"):
         scale(g, x, 2.0, device=device)
+
+
+def test_external_memory_tells_its_device() -> None:
+    class Tensor:
+        __cuda_array_interface__: ClassVar[dict[str, Any]] = {"shape": (8,), "typestr": "<f4", "data": (4096, False)}
+
+        def __init__(self, kind: int) -> None:
+            self.kind = kind
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (self.kind, 3)
+
+    g = hg.Graph("told")
+    assert g.external_array("cuda", Tensor(2)).device == 3
+    assert g.external_array("rocm", Tensor(10)).device == 3
+    assert g.external_array("other", Tensor(1)).device is None
+    assert g.external_array("said", Tensor(2), device=1).device == 1
 
 
 def test_devices_survive_every_file_format(tmp_path: Path) -> None:
