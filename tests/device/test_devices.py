@@ -327,6 +327,23 @@ def test_update_and_bind_cannot_move_nodes_to_another_device(runtime: Runtime) -
         assert (exe.read("x1") == 1).all()
 
 
+@pytest.mark.parametrize("runtime", ["cpu", "nvidia"], indirect=True)  # where graphs span devices
+def test_graph_that_is_read_back_finds_its_devices(runtime: Runtime, backend: Backend) -> None:
+    g = hg.Graph("there")
+    x = [g.device_array(f"x{d}", RAMP, device=d) for d in (0, 1)]
+    for d in (0, 1):
+        scale(g, x[d], 2.0 + d)
+    g.memcpy(x[0], x[1])
+    g.memset(x[1], 7.0)
+    with g.compile(runtime=runtime) as exe:
+        again = hg.Graph.from_handle(exe.graph_handle, runtime=runtime, arrays=exe)
+        assert {name: array.device for name, array in again.arrays.items()} == {"x0": 0, "x1": 1}
+        with again.compile(runtime=runtime, backend=backend, check=False) as copy:
+            copy.run()
+            assert np.array_equal(exe.read("x0"), 3 * RAMP)
+            assert (exe.read("x1") == 7).all()
+
+
 def test_clone_holds_the_values_of_every_device(runtime: Runtime, backend: Backend) -> None:
     g = hg.Graph("twins")
     for d in (0, 1):
