@@ -483,6 +483,8 @@ class ExternalArray(Array):
             dtype = as_dtype(interface["typestr"])
             shape = tuple(int(n) for n in interface["shape"])
             pointer, readonly = interface["data"]
+            if device is None:
+                device = _owner(obj)
             _require_contiguous(name, shape, interface.get("strides"), dtype.itemsize)
             return ExternalArray(
                 name,
@@ -524,6 +526,16 @@ class ExternalArray(Array):
             location="host",
             writeable=bool(host.flags.writeable),
         )
+
+
+_DLPACK_GPUS = (2, 10)  # kDLCUDA, kDLROCM
+
+
+def _owner(obj: Any) -> Optional[int]:
+    """Return the device that an object of another library says that its memory is on."""
+    tell = getattr(obj, "__dlpack_device__", None)
+    kind, number = tell() if callable(tell) else (0, 0)
+    return int(number) if int(kind) in _DLPACK_GPUS else None
 
 
 def _require_contiguous(name: str, shape: tuple[int, ...], strides: Any, itemsize: int) -> None:

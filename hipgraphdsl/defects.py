@@ -360,6 +360,13 @@ DEFECTS: tuple[Defect, ...] = (
         quirk="flags_exclusive",
     ),
     Defect(
+        "several-devices-crash",
+        "launching a graph whose nodes run on several devices crashes, if it branches or allocates memory",
+        "the plan is issued on streams of each device at each launch, as backend 'streams' does",
+        "observed on HIP 7.2 (tests/device/test_devices.py)",
+        quirk="several_devices_crash",
+    ),
+    Defect(
         "upload-does-nothing",
         "hipGraphUpload checks its arguments and uploads nothing, so the first launch is slower",
         "a warm-up launch is left to the user",

@@ -28,7 +28,7 @@ from .errors import DeclarationError, HipError, HipGraphError, UpdateError, Wait
 from .graph_memory import GraphMemory
 from .kernels import Kernel, Module, Symbol
 from .nodes import AllocNode, ChildGraphNode, ConditionalNode, Event, KernelNode, Node, element_bytes, held
-from .placement import Memory, bound_root, device_of, memories, runs_code
+from .placement import Memory, bound_root, device_of, devices_of, memories, runs_code
 from .plan import Lanes, Plan, Step, make_plan, suits_copy_kernel
 from .runtimes.base import MemcpyKind, Runtime
 from .temporaries import alloc_roots
@@ -244,11 +244,18 @@ class Executable:
         """Plan, allocate, load, lower and instantiate; on failure everything is returned."""
         backend_named(backend)
         started = time.perf_counter()
+        asked = backend
+        if "several_devices_crash" in runtime.target.quirks and len(devices_of(workflow, device)) > 1 and backend != "serial":
+            backend = "streams"
         inline = inline or backend != "explicit" or "child_order" in runtime.target.quirks
         # A graph never runs beside itself, but what is issued on streams may: each launch then needs memory of its own.
         pack = pack and backend != "streams"
         options: dict[str, Any] = {"lanes": lanes, "join": join, "inline": inline, "pack": pack}
         plan = make_plan(workflow, runtime.target, **options, device=device)
+        if backend != asked:
+            why = f"{runtime.target.name} crashes when it launches a graph over several devices"
+            _log.warning("graph %r: backend %r is 'streams', because %s", workflow.name, asked, why)
+            plan = replace(plan, notes=(*plan.notes, f'backend="{asked}" became "streams", because {why}.'))
         planned = time.perf_counter()
         executable = Executable(workflow, plan, runtime, backend, device, options)
         executable._closed = False

@@ -163,7 +163,7 @@ class Graph:
         """Use somebody else's memory in place: ``__cuda_array_interface__``, DLPack or the buffer protocol.
 
         The object is kept alive by the graph and its Executables. No copy is made. `device` and `access` are as for
-        `device_array`.
+        `device_array`; without `device` what the object's ``__dlpack_device__`` says is taken, where it has one.
         """
         self._new_name(name, "array", self.arrays)
         where = f"array {name!r}"

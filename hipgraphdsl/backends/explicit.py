@@ -74,6 +74,7 @@ def build(plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] =
 def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
     """Add a program's steps to a graph, and note each one's node and operation."""
     nodes, operations, scope, disabled = program.nodes, program.operations, program.scope, program.disabled
+    current = -1
     several = len(scope.shared.devices) > 1  # then each step needs its own device to be current
     adder = None if several else _kernel_adder(graph, program, runtime)
     count = len(program.steps)
@@ -86,14 +87,17 @@ def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
         step = program.steps[index]
         where = program.scope_of(step) if step.path else scope
         try:
-            if several:
-                runtime.set_device(where.device_of(step.node))
+            if several and (device := where.place_of(step)) != current:
+                runtime.set_device(device)
+                current = device
             if adder is not None and adder.code:
                 runtime.add_failed(adder.code)
             operation = Nothing() if index in disabled else resolve(step, where)
             node = add_node(graph, [nodes[d] for d in step.deps], operation, runtime, where)
         except HipError as error:
             raise at_node(error, where.prefix + step.node.name) from error.__cause__
+        if isinstance(operation, (CallCaptured, RunChild)):
+            current = -1  # who knows what these have made current
         nodes.append(node)
         operations.append(operation)
         index += 1

@@ -315,6 +315,10 @@ class Scope:
         found = device_of(node, lambda root: self.root(root)[1], shared.device)
         return shared.device if found is None else found
 
+    def place_of(self, step: Step) -> int:
+        """Return the same of a step, which knows it unless it stands in a child that was planned for any binding."""
+        return self.device_of(step.node) if step.device is None else step.device
+
     def owner(self, view: ArrayView) -> int:
         """Return the device that owns what a view leads to, or that the graph was compiled for where no device does."""
         _, root = self.root(view.root)
@@ -521,14 +525,14 @@ def resolve(step: Step, scope: Scope) -> Operation:
     node = step.node
     match node:
         case KernelNode():
-            return _launch(node, scope, scope.device_of(node))
+            return _launch(node, scope, scope.place_of(step))
         case MemcpyNode():
-            device = scope.device_of(node)
+            device = scope.place_of(step)
             return _copy_by_kernel(node, scope, device) if step.by_kernel else _copy(node, scope, device)
         case MemsetNode():
-            return _fill(node, scope, scope.device_of(node))
+            return _fill(node, scope, scope.place_of(step))
         case AllocNode():
-            device = scope.device_of(node)
+            device = scope.place_of(step)
             return Alloc(node.array, node.array.nbytes, device, tuple(scope.shared.peers.get(device, ())))
         case FreeNode():
             return Free(scope.address(node.array.as_view()))
@@ -702,7 +706,7 @@ def repeated_bytes(element: bytes) -> int:
 
 def prepare(step: Step, scope: Scope) -> None:
     """Load the library's own kernels that a step needs, because a capture forbids to load any."""
-    device = scope.device_of(step.node)
+    device = scope.place_of(step)
     if step.by_kernel:
         scope.shared.built_in("hipgraphdsl_copy", device)
     elif isinstance(step.node, ConditionalNode):

@@ -99,7 +99,7 @@ class Program(ABC):
     def go_to(self, step: Step) -> None:
         """Make the device of a step current, where there are several; who launches or builds restores the thread's own."""
         if len(self.scope.shared.devices) > 1:
-            self.runtime.set_device(self.scope_of(step).device_of(step.node))
+            self.runtime.set_device(self.scope_of(step).place_of(step))
 
     def resolve(self, step: Step) -> Operation:
         """Return what a step does now; a disabled one does nothing."""

@@ -33,7 +33,7 @@ class SerialProgram(EagerProgram):
     def stream_of(self, step: Step, stream: int) -> int:
         """Return the stream of a step's device, which is made current; `stream` is that of the launch."""
         self.go_to(step)
-        return self._streams.get(self.scope_of(step).device_of(step.node), stream) if self._streams else stream
+        return self._streams.get(self.scope_of(step).place_of(step), stream) if self._streams else stream
 
     def launch(self, stream: int) -> None:
         failed = self.scope.shared.host_failed

@@ -101,14 +101,16 @@ class LaneStreams:
         """
         runtime, events, plan, several = self.runtime, self.events, self.plan, self._several
         streams = [self.streams.get(lane, origin) for lane in range(len(plan.lanes))]
+        current = -1
         joined = [lane == self._first for lane in range(len(plan.lanes))]
         if self.streams:
             self._go_to(plan.device)
             runtime.event_record(self.start, origin)
         for step in plan.steps:
             stream = streams[step.lane]
-            if several:
-                runtime.set_device(plan.lane_devices[step.lane])
+            if several and (device := plan.lane_devices[step.lane]) != current:
+                runtime.set_device(device)
+                current = -1 if isinstance(step.node, CapturedNode) else device  # user code may leave another
             if not joined[step.lane]:
                 runtime.stream_wait_event(stream, self.start)
                 joined[step.lane] = True

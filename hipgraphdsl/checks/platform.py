@@ -18,6 +18,7 @@ from ..nodes import (
     MemoryOpsNode,
     Node,
 )
+from ..placement import device_of
 from ..target import Target
 from ..workflow import Workflow
 from .catalogue import CATALOGUE, Severity
@@ -153,6 +154,13 @@ def _large(workflow: Workflow) -> list[Node]:
     return list(workflow.nodes[-1:]) if len(workflow.nodes) > 200 else []
 
 
+def _elsewhere(workflow: Workflow) -> list[Node]:
+    """Nodes on other devices than the first that is named."""
+    places = {node.name: device_of(node, lambda root: root, 0) for node in workflow.nodes}
+    first = next((place for place in places.values() if place is not None), None)
+    return [node for node in workflow.nodes if places[node.name] not in (None, first)]
+
+
 _RULES: dict[str, tuple[str, Met]] = {
     "disabled-drops-edges": ("HG801", _with_edges),
     "fan-out-over-4": ("HG802", _fans_out),
@@ -170,4 +178,5 @@ _RULES: dict[str, tuple[str, Met]] = {
     "cooperative-ignored": ("HG808", _cooperative),
     "stale-pointers-200": ("HG808", _large),
     "child-update-lost": ("HG808", _of(ChildGraphNode)),
+    "several-devices-crash": ("HG808", _elsewhere),
 }

@@ -7,7 +7,7 @@ import importlib.util
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pytest
@@ -15,10 +15,12 @@ import pytest
 import hipgraphdsl as hg
 from hipgraphdsl.arrays import ExternalArray
 from hipgraphdsl.bench import devices as bench_devices
+from hipgraphdsl.defects import with_quirks
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Fill2D, MemcpyKind, Runtime
 from hipgraphdsl.runtimes.cpu import CpuRuntime
 from hipgraphdsl.runtimes.recorder import RecorderRuntime
+from hipgraphdsl.target import Target
 
 Backend = Literal["explicit", "capture", "streams", "serial"]
 BACKENDS: tuple[Backend, ...] = ("explicit", "capture", "streams", "serial")
@@ -168,7 +170,7 @@ def test_allocs_of_each_device_live_and_share_memory_there(runtime: Runtime, bac
         assert np.array_equal(exe.read("out0"), 6 * RAMP)
         assert np.array_equal(exe.read("out1"), 36 * RAMP)
         packing = exe.plan.packing
-        if pack and backend != "streams":
+        if pack and exe.backend != "streams":
             assert packing is not None
             assert [device for device, _ in packing.blocks] == [0, 1]
             assert packing.nbytes == 2 * RAMP.nbytes
@@ -325,6 +327,23 @@ def test_update_and_bind_cannot_move_nodes_to_another_device(runtime: Runtime) -
         assert (exe.read("x1") == 1).all()
 
 
+@pytest.mark.parametrize("runtime", ["cpu", "nvidia"], indirect=True)  # where graphs span devices
+def test_graph_that_is_read_back_finds_its_devices(runtime: Runtime, backend: Backend) -> None:
+    g = hg.Graph("there")
+    x = [g.device_array(f"x{d}", RAMP, device=d) for d in (0, 1)]
+    for d in (0, 1):
+        scale(g, x[d], 2.0 + d)
+    g.memcpy(x[0], x[1])
+    g.memset(x[1], 7.0)
+    with g.compile(runtime=runtime) as exe:
+        again = hg.Graph.from_handle(exe.graph_handle, runtime=runtime, arrays=exe)
+        assert {name: array.device for name, array in again.arrays.items()} == {"x0": 0, "x1": 1}
+        with again.compile(runtime=runtime, backend=backend, check=False) as copy:
+            copy.run()
+            assert np.array_equal(exe.read("x0"), 3 * RAMP)
+            assert (exe.read("x1") == 7).all()
+
+
 def test_clone_holds_the_values_of_every_device(runtime: Runtime, backend: Backend) -> None:
     g = hg.Graph("twins")
     for d in (0, 1):
@@ -348,7 +367,7 @@ def test_profile_has_a_track_for_each_device(runtime: Runtime) -> None:
     with g.compile(runtime=runtime) as exe:
         timeline = exe.profile()
         assert np.array_equal(exe.read("x1"), 2 * RAMP)
-    assert [span.engine for span in timeline] == ["kernel@0", "kernel@1", "D2D@1"]
+    assert [span.engine for span in timeline if span.engine] == ["kernel@0", "kernel@1", "D2D@1"]
     assert all(span.duration >= 0 for span in timeline)
 
 
@@ -443,7 +462,7 @@ def test_no_lane_mixes_devices(lanes: Any) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_recorded_calls_stand_on_their_devices(backend: Backend) -> None:
-    recorder = RecorderRuntime(devices=2)
+    recorder = RecorderRuntime(target="nvidia:sm_90", devices=2)
     g = hg.Graph("recorded")
     for d in (0, 1):
         scale(g, g.device_array(f"x{d}", RAMP, device=d), 2.0)
@@ -472,7 +491,7 @@ def test_failure_of_any_call_leaves_nothing_behind_on_any_device(backend: Backen
         scale(g, t, 2.0)
         g.memcpy(x[d], t)
         g.free(t)
-    recorder = RecorderRuntime(devices=2)
+    recorder = RecorderRuntime(target="nvidia:sm_90", devices=2)
     for n in range(1, 1000):
         recorder.clear()
         recorder.fail_at(n)
@@ -501,6 +520,21 @@ def test_compile_names_a_device_that_is_not_there() -> None:
     with pytest.raises(hg.DeclarationError, match="uses device 5; runtime 'recorder' has 2 devices"):
         g.compile(runtime=recorder)
     assert recorder.live == {}
+
+
+def test_graph_that_would_crash_is_issued_on_streams(caplog: pytest.LogCaptureFixture) -> None:
+    g = hg.Graph("crashing")
+    for d in (0, 1):
+        scale(g, g.device_array(f"x{d}", RAMP, device=d), 2.0)
+    target = Target.named("amd:gfx942@7.2")
+    assert any("several devices crashes" in d.message for d in g.check("amd:gfx942@7.2").warnings)
+    recorder = RecorderRuntime(target=with_quirks(target), devices=2)
+    with g.compile(runtime=recorder, backend="capture") as exe:
+        exe.run()
+        assert exe.backend == "streams"
+        assert 'backend="capture" became "streams"' in exe.plan.explain()
+    assert "crashing" in caplog.text
+    assert "hipGraphLaunch" not in recorder.apis()
 
 
 class _Strangers(RecorderRuntime):
@@ -533,6 +567,23 @@ def test_impossible_devices_are_refused_where_they_are_given(device: Any) -> Non
     x = g.device_array("x", RAMP)
     with pytest.raises(hg.DeclarationError, match="device is the number of a device"):
         scale(g, x, 2.0, device=device)
+
+
+def test_external_memory_tells_its_device() -> None:
+    class Tensor:
+        __cuda_array_interface__: ClassVar[dict[str, Any]] = {"shape": (8,), "typestr": "<f4", "data": (4096, False)}
+
+        def __init__(self, kind: int) -> None:
+            self.kind = kind
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (self.kind, 3)
+
+    g = hg.Graph("told")
+    assert g.external_array("cuda", Tensor(2)).device == 3
+    assert g.external_array("rocm", Tensor(10)).device == 3
+    assert g.external_array("other", Tensor(1)).device is None
+    assert g.external_array("said", Tensor(2), device=1).device == 1
 
 
 def test_devices_survive_every_file_format(tmp_path: Path) -> None:
