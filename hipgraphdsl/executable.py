@@ -816,8 +816,9 @@ class Executable:
             changed = [name for name, value in values.items() if not _same(before[name], value)]
             for name in changed:
                 self._bind(name, values[name])
+            first = self._program is None
             try:
-                if self._program is None:
+                if first:
                     self._missing, still = set(), self._missing
                     try:
                         self._rebuild()
@@ -831,7 +832,13 @@ class Executable:
             except BaseException:
                 for name in changed:
                     self._bind(name, before[name])
-                if self._program is not None:
+                if first:  # what was built holds values that are taken back
+                    built, self._program = self._program, None
+                    self._launch, self._attention = self._not_built, True
+                    self._bind_compiled()
+                    if built is not None:
+                        built.close()
+                else:
                     self._restore(lambda: self._apply(changed))
                 raise
             self._attention = self._forked
