@@ -518,7 +518,9 @@ class NvidiaRuntime(HipAbiRuntime):
         return self._new("hipHostMalloc", nbytes, 1 | 2)  # portable to every context, mapped for kernels
 
     def memcpy(self, dst: int, src: int, nbytes: int, kind: MemcpyKind) -> None:
+        # From pageable memory the call returns when the bytes are staged, and no stream of ours waits for the null stream.
         self._call("cuMemcpy", dst, src, nbytes)
+        self._call("hipStreamSynchronize", 0)
 
     def memcpy_async(self, dst: int, src: int, nbytes: int, kind: MemcpyKind, stream: int) -> None:
         code = self._hip.cuMemcpyAsync(dst, src, nbytes, stream)
