@@ -193,29 +193,36 @@ std::string build_for(Executable& executable, const std::string& kernel) {
 // __device__ and __constant__ variables live in device memory; the host build has copies of its own.
 class Variables {
  public:
-  explicit Variables(Executable& executable) : executable_(executable) {
-    visit([](uint8_t* device, uint8_t* host, size_t bytes) { std::memcpy(host, device, bytes); });
-  }
-  ~Variables() {
-    visit([](uint8_t* device, uint8_t* host, size_t bytes) {
-      // Unchanged variables are not written: a copy to them may be under way.
-      if (std::memcmp(device, host, bytes) != 0) std::memcpy(device, host, bytes);
-    });
-  }
-
- private:
-  template <class Function>
-  void visit(Function function) {
-    for (void* library : executable_.libraries) {
-      for (const auto& symbol : executable_.symbols) {
+  explicit Variables(const Executable& executable) {
+    for (void* library : executable.libraries) {
+      for (const auto& symbol : executable.symbols) {
         if (symbol->is_kernel) continue;
         if (void* host = dlsym(library, symbol->name.c_str())) {
-          function(symbol->address, static_cast<uint8_t*>(host), symbol->bytes);
+          std::memcpy(host, symbol->address, symbol->bytes);
+          auto* bytes = static_cast<uint8_t*>(host);
+          loaded_.push_back({symbol->address, bytes, {bytes, bytes + symbol->bytes}});
         }
       }
     }
   }
-  Executable& executable_;
+
+  // A kernel writes only what it changes, as on a device: other bytes may meanwhile have been written by a copy or through
+  // another library, and must stay.
+  ~Variables() {
+    for (const Variable& variable : loaded_) {
+      for (size_t i = 0; i < variable.before.size(); ++i) {
+        if (variable.host[i] != variable.before[i]) variable.device[i] = variable.host[i];
+      }
+    }
+  }
+
+ private:
+  struct Variable {
+    uint8_t* device;
+    uint8_t* host;
+    std::vector<uint8_t> before;
+  };
+  std::vector<Variable> loaded_;
 };
 
 // ---- kernels that the runtime itself brings, as OpenCL source that calls into AMD's device library -------------------------

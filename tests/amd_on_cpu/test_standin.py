@@ -6,6 +6,7 @@ import ctypes
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -152,6 +153,43 @@ def test_device_and_constant_variables_are_in_device_memory(device: Raw) -> None
     assert device.download(x, np.zeros(8, "f4")).tolist() == [8, 9, 10, 11, 8, 9, 10, 11]
     counter, _ = runtime.module_get_global(module, "counter")
     assert device.download(counter, np.zeros(1, "i4"))[0] == 16
+
+
+def test_a_kernel_leaves_a_variable_alone_that_a_copy_writes_meanwhile(device: Raw) -> None:
+    source = """
+    __device__ int value = 1;
+    extern "C" __global__ void hold(volatile int* stage) { *stage = 1; while (*stage != 2); }"""
+    runtime = device.runtime
+    module = device.compile(source, "hold", symbols=("value",))
+    value, _ = runtime.module_get_global(module, "value")
+    stage, new = device.host(np.zeros(1, "i4")), device.host(np.array([7], "i4"))
+    hold = runtime.module_get_function(module, "hold")
+    runtime.module_launch_kernel(hold, (1, 1, 1), (1, 1, 1), 0, device.stream, device.args(stage.ctypes.data))
+    while stage[0] != 1:
+        time.sleep(0.001)
+    other = runtime.stream_create()
+    runtime.memcpy_async(value, new.ctypes.data, 4, MemcpyKind.HOST_TO_DEVICE, other)
+    runtime.stream_synchronize(other)
+    stage[0] = 2
+    runtime.stream_synchronize(device.stream)
+    runtime.stream_destroy(other)
+    assert device.download(value, new)[0] == 7
+
+
+def test_kernels_whose_host_builds_are_apart_share_their_variables(device: Raw) -> None:
+    # Because of the third kernel, whose argument has no default, the three cannot be built together.
+    source = """
+    __device__ int value;
+    struct Number { int x; __device__ Number(int x_) : x(x_) {} };
+    extern "C" __global__ void once() { value += 1; }
+    extern "C" __global__ void tenfold() { value *= 10; }
+    extern "C" __global__ void put(Number n) { value = n.x; }"""
+    runtime = device.runtime
+    module = device.compile(source, "once", "tenfold", "put", symbols=("value",))
+    for name in ("once", "tenfold", "once", "tenfold"):
+        device.launch(runtime.module_get_function(module, name), 1, 1)
+    value, _ = runtime.module_get_global(module, "value")
+    assert device.download(value, np.zeros(1, "i4"))[0] == 110
 
 
 def test_templates_overloads_and_options_reach_the_host_build(device: Raw) -> None:
