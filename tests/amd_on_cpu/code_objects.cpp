@@ -56,6 +56,7 @@ struct Executable {
 struct Loaded {
   std::string name;
   Executable* executable;
+  hsa_agent_t agent;
 };
 
 std::mutex kernels_mutex;
@@ -345,7 +346,7 @@ class BuiltIn {
 
 namespace standin {
 
-void run_kernel(const hsa_kernel_dispatch_packet_t& packet) {
+void run_kernel(const hsa_kernel_dispatch_packet_t& packet, hsa_agent_t agent) {
   Loaded loaded;
   {
     std::lock_guard lock(kernels_mutex);
@@ -353,6 +354,8 @@ void run_kernel(const hsa_kernel_dispatch_packet_t& packet) {
     if (found == kernels.end()) return skipped("?", "the dispatch names no kernel of a loaded code object");
     loaded = found->second;
   }
+  // A device cannot fetch instructions from the memory of another, which is not mapped for it.
+  if (loaded.agent.handle != agent.handle) return skipped(loaded.name, "it was dispatched to a device that it is not loaded on");
   if (BuiltIn(loaded.name, packet).run()) {
     STANDIN_LOG(1, "dispatch of %s, the runtime's own", loaded.name.c_str());
     return;
@@ -416,7 +419,7 @@ HSA_EXPORT hsa_status_t hsa_executable_agent_global_variable_define(
 }
 
 HSA_EXPORT hsa_status_t hsa_executable_load_agent_code_object(
-    hsa_executable_t handle, hsa_agent_t, hsa_code_object_reader_t reader, const char*, hsa_loaded_code_object_t* loaded) {
+    hsa_executable_t handle, hsa_agent_t agent, hsa_code_object_reader_t reader, const char*, hsa_loaded_code_object_t* loaded) {
   Executable& executable = *executable_of(handle);
   const std::string& image = *reinterpret_cast<std::string*>(reader.handle);
   const auto* header = reinterpret_cast<const Elf64_Ehdr*>(image.data());
@@ -479,7 +482,7 @@ HSA_EXPORT hsa_status_t hsa_executable_load_agent_code_object(
     executable.symbols.push_back(std::make_unique<Symbol>(Symbol{name, is_kernel, address, uint32_t(symbols[i].st_size)}));
     if (is_kernel) {
       std::lock_guard lock(kernels_mutex);
-      kernels[uint64_t(address)] = {name.substr(0, name.size() - 3), &executable};
+      kernels[uint64_t(address)] = {name.substr(0, name.size() - 3), &executable, agent};
     }
     STANDIN_LOG(2, "loaded %s at %p", name.c_str(), static_cast<void*>(address));
   }

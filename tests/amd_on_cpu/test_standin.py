@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -272,6 +273,31 @@ print("both")
 """
     ran = python(code, AMD_ON_CPU_DEVICES="2")
     assert ran.stdout == "both\n", ran.stderr
+
+
+OVER_TWO_DEVICES = """
+graph, after, devices = r.graph_create(), [], [d]
+other = AmdRuntime(1); devices.append(Raw(other))
+for device in (0, 1):
+    r.set_device(device); made = devices[device]; x = made.upload(np.zeros(1, "i4"))
+    f = made.kernel('extern "C" __global__ void put(int* x) { *x = 1; }', "put")
+    after = [r.graph_add_kernel_node(graph, after, f, (1, 1, 1), (1, 1, 1), 0, made.args(x))]
+r.set_device(0)
+launched = r.graph_instantiate(graph)
+r.graph_launch(launched, devices[%d].stream); r.stream_synchronize(devices[%d].stream)
+os._exit(0)
+"""
+
+
+def test_amd_s_graph_over_two_devices_runs_a_kernel_on_the_wrong_one(tmp_path: Path) -> None:
+    listed = tmp_path / "skipped"
+    ran = python(OVER_TWO_DEVICES % (0, 0), AMD_ON_CPU_DEVICES="2", AMD_ON_CPU_SKIPPED=str(listed))
+    assert ran.returncode == 0, ran.stderr
+    assert listed.read_text() == "put: it was dispatched to a device that it is not loaded on\n"
+
+
+def test_amd_s_graph_crashes_on_a_stream_of_another_device_than_it_was_instantiated_on() -> None:
+    assert python(OVER_TWO_DEVICES % (1, 1), AMD_ON_CPU_DEVICES="2").returncode == -signal.SIGSEGV
 
 
 BY_BUILTIN = 'extern "C" __global__ void odd(int* x) { x[0] = __builtin_amdgcn_workitem_id_x(); }'
