@@ -361,10 +361,17 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "several-devices-crash",
-        "launching a graph whose nodes run on several devices crashes, if it branches or allocates memory",
+        "a graph over several devices dispatches kernels to a device that they are not loaded on, two in a row suffice",
         "the plan is issued on streams of each device at each launch, as backend 'streams' does",
-        "observed on HIP 7.2 (tests/device/test_devices.py)",
+        f"{_SYSTEMS}/pull/7661; observed on HIP 7.2.4 (tests/amd_on_cpu/test_standin.py)",
         quirk="several_devices_crash",
+    ),
+    Defect(
+        "other-device-crash",
+        "hipGraphLaunch crashes on a stream of another device than was current at hipGraphInstantiate",
+        "such a launch goes to the executable's own stream, which waits for the other, and the other for it",
+        f"{_SYSTEMS}/pull/8611; observed on HIP 7.2.4 (tests/amd_on_cpu/test_standin.py)",
+        quirk="other_device_crash",
     ),
     Defect(
         "upload-does-nothing",

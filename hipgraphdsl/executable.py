@@ -255,7 +255,7 @@ class Executable:
         options: dict[str, Any] = {"lanes": lanes, "join": join, "inline": inline, "pack": pack}
         plan = make_plan(workflow, runtime.target, **options, device=device)
         if backend != asked:
-            why = f"{runtime.target.name} crashes when it launches a graph over several devices"
+            why = f"{runtime.target.name} runs kernels of a graph over several devices on the wrong one"
             _log.warning("graph %r: backend %r is 'streams', because %s", workflow.name, asked, why)
             plan = replace(plan, notes=(*plan.notes, f'backend="{asked}" became "streams", because {why}.'))
         planned = time.perf_counter()
@@ -470,7 +470,8 @@ class Executable:
         self.stats.build_us = (time.perf_counter() - started) * 1e6
         self._since_instantiation = 0
         self._torn = False
-        self._launch = self._launch_there if self._several_devices and not program.handle else program.launch
+        there = self._several_devices and (not program.handle or "other_device_crash" in self.runtime.target.quirks)
+        self._launch = self._launch_there if there else program.launch
         self._attention = bool(self._missing) or self._forked
         self._bind_compiled()
         if before is not None:
@@ -577,10 +578,28 @@ class Executable:
         compiled.launcher.ready = True
 
     def _launch_there(self, stream: int) -> None:
-        """Issue on the devices' streams, for each of which its device must be the thread's current one."""
+        """Launch where the device must be the thread's current one, or that of the stream."""
         assert self._program is not None
-        with self.runtime.using_device(self.device):
-            self._program.launch(stream)
+        runtime = self.runtime
+        where = self.device
+        if stream != self._stream and "other_device_crash" in runtime.target.quirks:
+            where = runtime.stream_get_device(stream)
+        if where != self.device:
+            self._follow(self._stream, stream, where)
+        with runtime.using_device(self.device):
+            self._program.launch(stream if where == self.device else self._stream)
+        if where != self.device:
+            self._follow(stream, self._stream, self.device)
+
+    def _follow(self, stream: int, other: int, device: int) -> None:
+        """Let a stream wait for what is on a stream of another device."""
+        with self.runtime.using_device(device):
+            event = self.runtime.event_create(timing=False)
+        try:
+            self.runtime.event_record(event, other)
+            self.runtime.stream_wait_event(stream, event)
+        finally:
+            self.runtime.event_destroy(event)
 
     def _not_built(self, stream: int) -> None:
         raise AssertionError("launched before it was built")

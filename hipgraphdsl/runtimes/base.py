@@ -368,6 +368,10 @@ class Runtime(ABC):
     def stream_query(self, stream: int) -> bool:
         """Return whether all work of the stream is done."""
 
+    def stream_get_device(self, stream: int) -> int:
+        """Return the device of a stream; that of the default stream is the thread's current one."""
+        raise self._lacks("hipStreamGetDevice")
+
     @abstractmethod
     def stream_wait_event(self, stream: int, event: int) -> None: ...
     @abstractmethod

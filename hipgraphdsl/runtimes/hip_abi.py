@@ -221,6 +221,7 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "hipStreamDestroy": (_P,),
     "hipStreamSynchronize": (_P,),
     "hipStreamQuery": (_P,),
+    "hipStreamGetDevice": (_P, _P),
     "hipStreamWaitEvent": (_P, _P, _U),
     "hipLaunchHostFunc": (_P, _P, _P),
     "hipEventCreateWithFlags": (_P, _U),
@@ -710,6 +711,11 @@ class HipAbiRuntime(Runtime):
         code = self._hip.hipStreamSynchronize(stream)
         if code:
             self._fail("hipStreamSynchronize", code)
+
+    def stream_get_device(self, stream: int) -> int:
+        device = c_int()
+        self._call("hipStreamGetDevice", stream, byref(device))
+        return device.value
 
     def stream_query(self, stream: int) -> bool:
         code = self._hip.hipStreamQuery(stream)

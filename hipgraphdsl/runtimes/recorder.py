@@ -155,6 +155,7 @@ class RecorderRuntime(Runtime):
         self._node_graph: dict[int, _Graph] = {}
         self._execs: dict[int, _Exec] = {}
         self._captures: dict[int, _Capture] = {}
+        self._stream_devices: dict[int, int] = {}
         self._recorded: dict[int, tuple[_Capture, tuple[int, ...]] | None] = {}
         self._functions: dict[int, int] = {}
         self._failures: list[tuple[int, int, str | None]] = []
@@ -394,7 +395,9 @@ class RecorderRuntime(Runtime):
     # -- streams and events ------------------------------------------------------------------------------------------
     def stream_create(self, priority: int = 0) -> int:
         self._record("hipStreamCreateWithPriority", priority)
-        return self._make("stream")
+        stream = self._make("stream")
+        self._stream_devices[stream] = self.device
+        return stream
 
     def stream_destroy(self, stream: int) -> None:
         self._destroy("hipStreamDestroy", "stream", stream)
@@ -403,6 +406,10 @@ class RecorderRuntime(Runtime):
     def stream_synchronize(self, stream: int) -> None:
         self._record("hipStreamSynchronize", stream)
         self._outside_capture("hipStreamSynchronize", stream)
+
+    def stream_get_device(self, stream: int) -> int:
+        self._record("hipStreamGetDevice", stream)
+        return self._stream_devices.get(stream, self.device)
 
     def stream_query(self, stream: int) -> bool:
         self._record("hipStreamQuery", stream)

@@ -56,6 +56,7 @@ struct Executable {
 struct Loaded {
   std::string name;
   Executable* executable;
+  hsa_agent_t agent;
 };
 
 std::mutex kernels_mutex;
@@ -193,29 +194,36 @@ std::string build_for(Executable& executable, const std::string& kernel) {
 // __device__ and __constant__ variables live in device memory; the host build has copies of its own.
 class Variables {
  public:
-  explicit Variables(Executable& executable) : executable_(executable) {
-    visit([](uint8_t* device, uint8_t* host, size_t bytes) { std::memcpy(host, device, bytes); });
-  }
-  ~Variables() {
-    visit([](uint8_t* device, uint8_t* host, size_t bytes) {
-      // Unchanged variables are not written: a copy to them may be under way.
-      if (std::memcmp(device, host, bytes) != 0) std::memcpy(device, host, bytes);
-    });
-  }
-
- private:
-  template <class Function>
-  void visit(Function function) {
-    for (void* library : executable_.libraries) {
-      for (const auto& symbol : executable_.symbols) {
+  explicit Variables(const Executable& executable) {
+    for (void* library : executable.libraries) {
+      for (const auto& symbol : executable.symbols) {
         if (symbol->is_kernel) continue;
         if (void* host = dlsym(library, symbol->name.c_str())) {
-          function(symbol->address, static_cast<uint8_t*>(host), symbol->bytes);
+          std::memcpy(host, symbol->address, symbol->bytes);
+          auto* bytes = static_cast<uint8_t*>(host);
+          loaded_.push_back({symbol->address, bytes, {bytes, bytes + symbol->bytes}});
         }
       }
     }
   }
-  Executable& executable_;
+
+  // A kernel writes only what it changes, as on a device: other bytes may meanwhile have been written by a copy or through
+  // another library, and must stay.
+  ~Variables() {
+    for (const Variable& variable : loaded_) {
+      for (size_t i = 0; i < variable.before.size(); ++i) {
+        if (variable.host[i] != variable.before[i]) variable.device[i] = variable.host[i];
+      }
+    }
+  }
+
+ private:
+  struct Variable {
+    uint8_t* device;
+    uint8_t* host;
+    std::vector<uint8_t> before;
+  };
+  std::vector<Variable> loaded_;
 };
 
 // ---- kernels that the runtime itself brings, as OpenCL source that calls into AMD's device library -------------------------
@@ -338,7 +346,7 @@ class BuiltIn {
 
 namespace standin {
 
-void run_kernel(const hsa_kernel_dispatch_packet_t& packet) {
+void run_kernel(const hsa_kernel_dispatch_packet_t& packet, hsa_agent_t agent) {
   Loaded loaded;
   {
     std::lock_guard lock(kernels_mutex);
@@ -346,6 +354,8 @@ void run_kernel(const hsa_kernel_dispatch_packet_t& packet) {
     if (found == kernels.end()) return skipped("?", "the dispatch names no kernel of a loaded code object");
     loaded = found->second;
   }
+  // A device cannot fetch instructions from the memory of another, which is not mapped for it.
+  if (loaded.agent.handle != agent.handle) return skipped(loaded.name, "it was dispatched to a device that it is not loaded on");
   if (BuiltIn(loaded.name, packet).run()) {
     STANDIN_LOG(1, "dispatch of %s, the runtime's own", loaded.name.c_str());
     return;
@@ -409,7 +419,7 @@ HSA_EXPORT hsa_status_t hsa_executable_agent_global_variable_define(
 }
 
 HSA_EXPORT hsa_status_t hsa_executable_load_agent_code_object(
-    hsa_executable_t handle, hsa_agent_t, hsa_code_object_reader_t reader, const char*, hsa_loaded_code_object_t* loaded) {
+    hsa_executable_t handle, hsa_agent_t agent, hsa_code_object_reader_t reader, const char*, hsa_loaded_code_object_t* loaded) {
   Executable& executable = *executable_of(handle);
   const std::string& image = *reinterpret_cast<std::string*>(reader.handle);
   const auto* header = reinterpret_cast<const Elf64_Ehdr*>(image.data());
@@ -472,7 +482,7 @@ HSA_EXPORT hsa_status_t hsa_executable_load_agent_code_object(
     executable.symbols.push_back(std::make_unique<Symbol>(Symbol{name, is_kernel, address, uint32_t(symbols[i].st_size)}));
     if (is_kernel) {
       std::lock_guard lock(kernels_mutex);
-      kernels[uint64_t(address)] = {name.substr(0, name.size() - 3), &executable};
+      kernels[uint64_t(address)] = {name.substr(0, name.size() - 3), &executable, agent};
     }
     STANDIN_LOG(2, "loaded %s at %p", name.c_str(), static_cast<void*>(address));
   }

@@ -104,6 +104,7 @@ void call_handlers() {
 // ---- queues --------------------------------------------------------------------------------------------------------
 struct Queue {
   amd_queue_t shared;  // first, for its address is the handle
+  hsa_agent_t agent;
   std::unique_ptr<hsa_kernel_dispatch_packet_t[]> packets;
   std::atomic<bool> stop;
   std::thread worker;
@@ -154,7 +155,7 @@ void process(Queue& queue, hsa_kernel_dispatch_packet_t& packet, int type) {
   hsa_signal_t completion = packet.completion_signal;
   switch (type) {
     case HSA_PACKET_TYPE_KERNEL_DISPATCH:
-      standin::run_kernel(packet);
+      standin::run_kernel(packet, queue.agent);
       break;
     case HSA_PACKET_TYPE_BARRIER_AND:
     case HSA_PACKET_TYPE_BARRIER_OR: {
@@ -354,9 +355,10 @@ HSA_EXPORT hsa_status_t hsa_amd_signal_async_handler(
 
 // ---- queues --------------------------------------------------------------------------------------------------------
 HSA_EXPORT hsa_status_t hsa_queue_create(
-    hsa_agent_t, uint32_t size, hsa_queue_type32_t type, void (*)(hsa_status_t, hsa_queue_t*, void*), void*, uint32_t, uint32_t, hsa_queue_t** handle) {
+    hsa_agent_t agent, uint32_t size, hsa_queue_type32_t type, void (*)(hsa_status_t, hsa_queue_t*, void*), void*, uint32_t, uint32_t, hsa_queue_t** handle) {
   static std::atomic<uint64_t> next_id{1};
   auto* queue = new Queue{};
+  queue->agent = agent;
   queue->packets.reset(new (std::align_val_t(64)) hsa_kernel_dispatch_packet_t[size]());
   for (uint32_t i = 0; i < size; ++i) queue->packets[i].header = HSA_PACKET_TYPE_INVALID;
   hsa_queue_t& shown = queue->shared.hsa_queue;

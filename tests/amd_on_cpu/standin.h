@@ -58,7 +58,7 @@ inline std::atomic<int64_t>& value_of(hsa_signal_t signal) {
 hsa_status_t make_signal(int64_t value, hsa_signal_t* signal);
 bool holds(hsa_signal_condition_t condition, int64_t value, int64_t compared);
 
-// Runs a dispatch to its end on the calling thread.
-void run_kernel(const hsa_kernel_dispatch_packet_t& packet);
+// Runs a dispatch to a device's queue to its end on the calling thread.
+void run_kernel(const hsa_kernel_dispatch_packet_t& packet, hsa_agent_t agent);
 
 }  // namespace standin

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -154,6 +156,43 @@ def test_device_and_constant_variables_are_in_device_memory(device: Raw) -> None
     assert device.download(counter, np.zeros(1, "i4"))[0] == 16
 
 
+def test_a_kernel_leaves_a_variable_alone_that_a_copy_writes_meanwhile(device: Raw) -> None:
+    source = """
+    __device__ int value = 1;
+    extern "C" __global__ void hold(volatile int* stage) { *stage = 1; while (*stage != 2); }"""
+    runtime = device.runtime
+    module = device.compile(source, "hold", symbols=("value",))
+    value, _ = runtime.module_get_global(module, "value")
+    stage, new = device.host(np.zeros(1, "i4")), device.host(np.array([7], "i4"))
+    hold = runtime.module_get_function(module, "hold")
+    runtime.module_launch_kernel(hold, (1, 1, 1), (1, 1, 1), 0, device.stream, device.args(stage.ctypes.data))
+    while stage[0] != 1:
+        time.sleep(0.001)
+    other = runtime.stream_create()
+    runtime.memcpy_async(value, new.ctypes.data, 4, MemcpyKind.HOST_TO_DEVICE, other)
+    runtime.stream_synchronize(other)
+    stage[0] = 2
+    runtime.stream_synchronize(device.stream)
+    runtime.stream_destroy(other)
+    assert device.download(value, new)[0] == 7
+
+
+def test_kernels_whose_host_builds_are_apart_share_their_variables(device: Raw) -> None:
+    # Because of the third kernel, whose argument has no default, the three cannot be built together.
+    source = """
+    __device__ int value;
+    struct Number { int x; __device__ Number(int x_) : x(x_) {} };
+    extern "C" __global__ void once() { value += 1; }
+    extern "C" __global__ void tenfold() { value *= 10; }
+    extern "C" __global__ void put(Number n) { value = n.x; }"""
+    runtime = device.runtime
+    module = device.compile(source, "once", "tenfold", "put", symbols=("value",))
+    for name in ("once", "tenfold", "once", "tenfold"):
+        device.launch(runtime.module_get_function(module, name), 1, 1)
+    value, _ = runtime.module_get_global(module, "value")
+    assert device.download(value, np.zeros(1, "i4"))[0] == 110
+
+
 def test_templates_overloads_and_options_reach_the_host_build(device: Raw) -> None:
     source = """
     template <class T> __global__ void fill(T* x, T v) { x[threadIdx.x] = v + STEP; }
@@ -234,6 +273,31 @@ print("both")
 """
     ran = python(code, AMD_ON_CPU_DEVICES="2")
     assert ran.stdout == "both\n", ran.stderr
+
+
+OVER_TWO_DEVICES = """
+graph, after, devices = r.graph_create(), [], [d]
+other = AmdRuntime(1); devices.append(Raw(other))
+for device in (0, 1):
+    r.set_device(device); made = devices[device]; x = made.upload(np.zeros(1, "i4"))
+    f = made.kernel('extern "C" __global__ void put(int* x) { *x = 1; }', "put")
+    after = [r.graph_add_kernel_node(graph, after, f, (1, 1, 1), (1, 1, 1), 0, made.args(x))]
+r.set_device(0)
+launched = r.graph_instantiate(graph)
+r.graph_launch(launched, devices[%d].stream); r.stream_synchronize(devices[%d].stream)
+os._exit(0)
+"""
+
+
+def test_amd_s_graph_over_two_devices_runs_a_kernel_on_the_wrong_one(tmp_path: Path) -> None:
+    listed = tmp_path / "skipped"
+    ran = python(OVER_TWO_DEVICES % (0, 0), AMD_ON_CPU_DEVICES="2", AMD_ON_CPU_SKIPPED=str(listed))
+    assert ran.returncode == 0, ran.stderr
+    assert listed.read_text() == "put: it was dispatched to a device that it is not loaded on\n"
+
+
+def test_amd_s_graph_crashes_on_a_stream_of_another_device_than_it_was_instantiated_on() -> None:
+    assert python(OVER_TWO_DEVICES % (1, 1), AMD_ON_CPU_DEVICES="2").returncode == -signal.SIGSEGV
 
 
 BY_BUILTIN = 'extern "C" __global__ void odd(int* x) { x[0] = __builtin_amdgcn_workitem_id_x(); }'

@@ -22,6 +22,7 @@ from test_examples import SHORT, SMALL, load
 import hipgraphdsl as hg
 from hipgraphdsl import executable
 from hipgraphdsl.backends.operations import (
+    BUILT_IN,
     Alloc,
     CallHost,
     Copy1D,
@@ -277,7 +278,8 @@ def test_example_finds_its_own_numbers_right(
 
 
 EXAMPLE_SIZES = {**SMALL, "01_hip_graph_tutorial": {"size": 4096}, "02_concurrent_streams": {"size": 1024, "iterations": 12},
-                 "03_overlap_pipeline": {"batch_size": 512}, "05_host_work_beside": {"size": 1024, "rounds": 4}}  # fmt: skip
+                 "03_overlap_pipeline": {"batch_size": 512}, "05_host_work_beside": {"size": 1024, "rounds": 4},
+                 "06_wave2d_devices": {"devices": 1, **SMALL["06_wave2d_devices"]}}  # fmt: skip
 
 
 @pytest.mark.parametrize("backend", ["explicit", "capture", "streams"])
@@ -298,11 +300,9 @@ def sources() -> dict[str, tuple[Module, list[str], list[str]]]:
     found: dict[str, tuple[Module, list[str], list[str]]] = {}
     graphs = [load(name).build(**EXAMPLE_SIZES[name]) for name in SHORT]
     graphs += [build(hg.Graph("case"), open_runtime("recorder")).graph for build in rows().values()]
-    from hipgraphdsl.backends.operations import _BUILT_IN
-
     asked = [
         *(item for graph in graphs for item in _modules(graph.workflow()).items()),
-        (_BUILT_IN, (list(_BUILT_IN.kernels), [])),
+        (BUILT_IN, (list(BUILT_IN.kernels), [])),
     ]
     for made, (names, symbols) in asked:
         known = found.setdefault(made.source, (made, [], []))

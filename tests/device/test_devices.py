@@ -413,6 +413,29 @@ def test_launches_follow_the_user_s_stream(runtime: Runtime, backend: Backend) -
         runtime.stream_destroy(stream)
 
 
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("backend", ["explicit", "capture"])
+def test_launches_follow_a_stream_of_another_device(runtime: Runtime, backend: Backend, both: bool) -> None:
+    g = hg.Graph("elsewhere")
+    x = g.device_array("x", RAMP)
+    scale(g, x, 2.0)
+    if both:
+        scale(g, g.device_array("y", RAMP, device=1), 2.0)
+    with runtime.using_device(1):
+        stream, seen = runtime.stream_create(), runtime.host_malloc(RAMP.nbytes)
+    with g.compile(runtime=runtime, backend=backend, device=0) as exe, runtime.using_device(1):
+        exe.launch()
+        exe.synchronize()
+        for times in (4, 8, 16):
+            exe.launch(stream=stream)
+            runtime.memcpy_async(seen, exe.array("x").ptr, RAMP.nbytes, MemcpyKind.DEVICE_TO_HOST, stream)
+            runtime.stream_synchronize(stream)
+            assert np.array_equal(np.frombuffer((ctypes.c_char * RAMP.nbytes).from_address(seen), "f4"), times * RAMP)
+        assert exe.done()
+    runtime.stream_destroy(stream)
+    runtime.host_free(seen)
+
+
 # -- the wave ------------------------------------------------------------------------------------------------------------
 
 
@@ -527,7 +550,7 @@ def test_graph_that_would_crash_is_issued_on_streams(caplog: pytest.LogCaptureFi
     for d in (0, 1):
         scale(g, g.device_array(f"x{d}", RAMP, device=d), 2.0)
     target = Target.named("amd:gfx942@7.2")
-    assert any("several devices crashes" in d.message for d in g.check("amd:gfx942@7.2").warnings)
+    assert any("over several devices dispatches kernels" in d.message for d in g.check("amd:gfx942@7.2").warnings)
     recorder = RecorderRuntime(target=with_quirks(target), devices=2)
     with g.compile(runtime=recorder, backend="capture") as exe:
         exe.run()
@@ -535,6 +558,25 @@ def test_graph_that_would_crash_is_issued_on_streams(caplog: pytest.LogCaptureFi
         assert 'backend="capture" became "streams"' in exe.plan.explain()
     assert "crashing" in caplog.text
     assert "hipGraphLaunch" not in recorder.apis()
+
+
+def test_launch_that_would_crash_goes_to_the_own_stream() -> None:
+    g = hg.Graph("elsewhere")
+    scale(g, g.device_array("x", RAMP), 2.0)
+    recorder = RecorderRuntime(target=with_quirks(Target.named("amd:gfx942@7.2")), devices=2)
+    with recorder.using_device(1):
+        other = recorder.stream_create()
+    with g.compile(runtime=recorder) as exe:
+        same = recorder.stream_create()
+        recorder.clear()
+        exe.launch(stream=other)
+        exe.launch(stream=same)
+        launches = [(call.api, call.args[-1]) for call in recorder.calls if call.api == "hipGraphLaunch"]
+        assert launches == [("hipGraphLaunch", exe.stream), ("hipGraphLaunch", same)]
+        assert recorder.apis().count("hipStreamWaitEvent") == 2
+        for stream in (other, same):
+            recorder.stream_destroy(stream)
+    assert recorder.live == {}
 
 
 class _Strangers(RecorderRuntime):

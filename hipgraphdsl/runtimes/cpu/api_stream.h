@@ -26,6 +26,13 @@ API int hipStreamGetPriority(Handle stream, int* priority) {
   *priority = s->priority;
   return hipSuccess;
 }
+API int hipStreamGetDevice(Handle stream, int* device) {
+  ENTER();
+  REQUIRE(device, hipErrorInvalidValue);
+  STREAM(s, stream);
+  *device = s->device;
+  return hipSuccess;
+}
 // Its work goes on; the stream itself goes when that is done.
 API int hipStreamDestroy(Handle stream) {
   ENTER();
