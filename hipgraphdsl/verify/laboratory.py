@@ -11,6 +11,7 @@ import numpy as np
 from ..arrays import Access, AllocArray, Array, ExternalArray, Region
 from ..backends import Scope
 from ..backends.callbacks import memory_view
+from ..backends.operations import at_node
 from ..backends.serial import SerialProgram
 from ..backends.streams import EagerProgram
 from ..errors import DeclarationError, HipError, HipGraphError
@@ -270,9 +271,9 @@ class Laboratory:
         else:
             try:
                 finished = self._issue(program, step)
-            except HipError:
+            except HipError as error:
                 self.executable.synchronize()  # raises what a callback raised, if one did
-                raise
+                raise at_node(error, name) from error.__cause__
             if not finished:
                 raise HipGraphError(f"{name!r} alone has not finished after {WAIT_S:g} s")
             self.executable.synchronize()
