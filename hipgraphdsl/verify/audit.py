@@ -51,7 +51,10 @@ def audit_accesses(laboratory: Laboratory, found: Found, advance: Callable[[str]
         advance(f"audit of {name}")
         audited += again[name] == 1
         moved += 8 * total
+        known = len(found.findings)
         _Audit(laboratory, program, step).run(found)
+        if len(found.findings) > known:
+            again[name] = _AUDITS_ALIKE  # once is enough
     laboratory.end()
     found.done.append(f"an access audit of {audited} nodes alone" + (f" ({left} alike were left out)" if left else ""))
 
