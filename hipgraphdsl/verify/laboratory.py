@@ -308,9 +308,7 @@ class Laboratory:
         What was yielded must have been done when the next is asked for: conditions depend on it.
         """
         for step in program.plan.steps:
-            if isinstance(step.node, ConditionalNode) and not any(
-                isinstance(inner.node, (AllocNode, FreeNode)) for body in step.bodies for inner in body.steps
-            ):
+            if isinstance(step.node, ConditionalNode):
                 with self.runtime.using_device(self.executable.device):
                     stream = program.stream_of(step, self.executable.stream)
                 for body in program.bodies(step, stream):
