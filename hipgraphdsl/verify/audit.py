@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from ..arrays import Access, ArrayView, Parameter
+from ..arrays import Access, ArrayView, Parameter, Region
 from ..backends.serial import SerialProgram
 from ..errors import HipGraphError
 from ..nodes import CapturedNode, HostNode, KernelNode, MemcpyNode, MemoryOpsNode, MemsetNode
@@ -22,7 +23,7 @@ __all__ = ["audit_accesses"]
 _AUDITS_ALIKE = 3  # nodes of the same kernel or callback and the same arrays that are audited in a large workflow
 _LARGE_BYTES = 1 << 30  # what auditing every node would have to move for a workflow to be large
 _AUDIT_BYTES = 4 << 30  # bytes that an audit may move altogether; what is left out is noted
-_PARTS = ("inside", "before", "behind")
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
 _SIDES = {"before": "before the begin", "behind": "beyond the end"}
 _AUDITED = (KernelNode, MemcpyNode, MemsetNode, HostNode, CapturedNode, MemoryOpsNode)
 
@@ -73,10 +74,17 @@ class _Audit:
         self.program = program
         self.step = step
         self.name = full_name(program, step)
-        cells = self.cells = {**laboratory.cells, **laboratory.fresh}
-        self.read = {n: laboratory.declared(program, step, c, lambda a: a.mode != "write") for n, c in cells.items()}
-        self.written = {n: laboratory.declared(program, step, c, lambda a: a.mode != "read") for n, c in cells.items()}
-        self.poison = {n: _guard_poison(c, k) for k, (n, c) in enumerate(cells.items())}
+        self.cells: dict[str, Cell] = {}
+        """All memory; with guards where the step reaches into it, because nobody else will go beyond it."""
+        self.read: dict[str, Mask] = {}
+        self.written: dict[str, Mask] = {}
+        """What the step declares to read and to write; never guards."""
+        reached = laboratory.reached(program, step)
+        for name, cell in (*laboratory.cells.items(), *laboratory.fresh.items()):
+            met = [(mode, region) for mode, region in reached if cell.meets(region)]
+            cell = self.cells[name] = cell if met or not cell.guard else replace(cell, guard=0)
+            self.read[name] = _declared(cell, [region for mode, region in met if mode != "write"])
+            self.written[name] = _declared(cell, [region for mode, region in met if mode != "read"])
         self.before = self._state()
         laboratory.do_step(program, step)
         self.after = self._state()
@@ -101,12 +109,13 @@ class _Audit:
         for name, cell in self.cells.items():
             if cell.writeable:
                 state = self.after[name]
-                for part in ("before", "behind"):  # the next step is judged by what it does itself
+                for part in _guards(cell):  # the next step is judged by what it does itself
                     cell.part(state, part)[...] = 0
                 self.laboratory.put(cell, state, guards=True)
 
     def _compare(self, found: Found) -> None:
-        start, end = self._again({(name, part) for name in self.cells for part in _PARTS})
+        parts = [(name, part) for name, cell in self.cells.items() for part in ("inside", *_guards(cell))]
+        start, end = self._again(set(parts))
         for name, cell in self.cells.items():
             touched = ((self.after[name] != self.before[name]) | (end[name] != start[name])) & ~self.written[name]
             inside = cell.inside(touched)
@@ -119,7 +128,7 @@ class _Audit:
                         hint=f"declare the write: hg.writes({name}) or hg.updates({name}), or writes=[{name}]",
                     )
                 )  # fmt: skip
-            for part in ("before", "behind"):
+            for part in _guards(cell):
                 at = np.flatnonzero(cell.part(touched, part))
                 if at.size:
                     where = at - cell.guard if part == "before" else at + cell.nbytes
@@ -127,7 +136,7 @@ class _Audit:
                     found.add(Finding("out of bounds", said, (self.name,), (name,), hint=self._bounds_hint(cell)))
         if not self._depends(start, end) or self._differs_by_itself(found):
             return
-        guilty = [(n, part) for part in _PARTS for n in self.cells if self._depends(*self._again({(n, part)}))]
+        guilty = [(name, part) for name, part in parts if self._depends(*self._again({(name, part)}))]
         undeclared = tuple(name for name, part in guilty if part == "inside")
         if undeclared or not guilty:
             shown = ", ".join(map(repr, undeclared)) or "memory"
@@ -151,15 +160,15 @@ class _Audit:
     def _again(self, poisoned: Set[tuple[str, str]]) -> tuple[State, State]:
         """Run from `before` with some parts of cells poisoned, as far as the step does not declare to read them."""
         start = {}
-        for name, cell in self.cells.items():
+        for number, (name, cell) in enumerate(self.cells.items()):
             data = self.before[name].copy()
             if cell.writeable:
                 if (name, "inside") in poisoned and not cell.inside(self.read[name]).all():
                     inside = cell.inside(data)
                     np.copyto(inside, _poisoned(cell, inside), where=~cell.inside(self.read[name]))
-                for part in ("before", "behind"):
+                for part in _guards(cell):
                     if (name, part) in poisoned:
-                        cell.part(data, part)[...] = cell.part(self.poison[name], part)
+                        cell.part(data, part)[...] = _guard_poison(cell, part, number)
                 self.laboratory.put(cell, data, guards=True)
             start[name] = data
         self.laboratory.do_step(self.program, self.step)
@@ -190,6 +199,28 @@ class _Audit:
         return False
 
 
+def _guards(cell: Cell) -> tuple[str, ...]:
+    return ("before", "behind") if cell.guard else ()
+
+
+def _declared(cell: Cell, regions: Sequence[Region]) -> Mask:
+    """Return which bytes of a block some regions of addresses cover."""
+    mask = np.zeros(cell.nbytes + 2 * cell.guard, bool)
+    inside = cell.inside(mask)
+    for region in regions:
+        start, stop = region.start - cell.pointer, region.stop - cell.pointer
+        first, last = max(start, 0), min(stop, cell.nbytes)
+        if not region.dims:
+            inside[first:last] = True
+            continue
+        covered = np.zeros(stop - start, bool)
+        shape = (*(count for count, _ in region.dims), region.run)
+        strides = (*(stride for _, stride in region.dims), 1)
+        np.lib.stride_tricks.as_strided(covered, shape, strides)[...] = True
+        inside[first:last] |= covered[first - start : last - start]
+    return mask
+
+
 def _poisoned(cell: Cell, data: Bytes) -> Bytes:
     """Return other values of the same dtype, harmless where they are taken for indices."""
     values = data.view(cell.dtype) if cell.dtype.names is None else data
@@ -215,14 +246,10 @@ def _pattern(dtype: np.dtype[Any], number: int, nbytes: int) -> Bytes:
     return np.resize(values & 1 if dtype.kind == "b" else values, nbytes).astype(np.uint8)
 
 
-def _guard_poison(cell: Cell, number: int) -> Bytes:
-    """Return a block with other values in its guards than zeros, harmless where they are taken for indices."""
-    block = np.empty(cell.nbytes + 2 * cell.guard, np.uint8)
-    if cell.guard:
-        pattern = _pattern(cell.dtype, number, cell.guard)
-        cell.part(block, "before")[...] = pattern[pattern.size - cell.guard :]
-        cell.part(block, "behind")[...] = pattern[: cell.guard]
-    return block
+def _guard_poison(cell: Cell, part: str, number: int) -> Bytes:
+    """Return other values than zeros for a guard, harmless where they are taken for indices."""
+    pattern = _pattern(cell.dtype, number % 97, cell.guard)
+    return pattern[: cell.guard] if part == "behind" else pattern[pattern.size - cell.guard :]
 
 
 def _beyond(cell: Cell, part: str, at: np.ndarray[Any, Any]) -> str:

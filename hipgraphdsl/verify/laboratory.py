@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Optional, Union
 
 import numpy as np
 
-from ..arrays import Access, AllocArray, Array, ExternalArray, Region
+from ..arrays import AllocArray, Array, ExternalArray, Mode, Region
 from ..backends import Scope
 from ..backends.callbacks import memory_view
 from ..backends.operations import at_node
@@ -112,7 +112,11 @@ class Cell:
 
     def inside(self, data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Return the part of a block with guards that is the array."""
-        return data[self.guard : self.guard + self.nbytes]
+        return data[self.guard : self.guard + self.nbytes] if self.guard else data
+
+    def meets(self, region: Region) -> bool:
+        """Whether a region of addresses shares bytes with the array, or may."""
+        return region.start < self.pointer + self.nbytes and region.stop > self.pointer
 
     def part(self, data: np.ndarray[Any, Any], part: str) -> np.ndarray[Any, Any]:
         """Return the guard ``"before"`` or ``"behind"`` the array."""
@@ -319,22 +323,14 @@ class Laboratory:
 
     # -- what a step declares --
 
-    def declared(
-        self, program: SerialProgram, step: Step, cell: Cell, wanted: Callable[[Access], bool]
-    ) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Return which bytes of a cell a step's accesses cover; guards, which are part of the answer, are in none."""
+    def reached(self, program: SerialProgram, step: Step) -> list[tuple[Mode, Region]]:
+        """Return what a step's accesses cover, as addresses."""
         scope = program.scope_of(step)
-        mask = np.zeros(cell.nbytes + 2 * cell.guard, bool)
-        inside = cell.inside(mask)
-        for access in step.node.accesses:
-            if not wanted(access):
-                continue
-            view = access.view
-            region = access.bytes.shifted(scope.address(view, scope.device_of(step.node)) - view.offset_bytes - cell.pointer)
-            start, stop = max(region.start, 0), min(region.stop, cell.nbytes)
-            if start < stop:
-                inside[start:stop] |= byte_mask(region)[start - region.start : stop - region.start]
-        return mask
+        device = scope.device_of(step.node)
+        return [
+            (access.mode, access.bytes.shifted(scope.address(access.view, device) - access.view.offset_bytes))
+            for access in step.node.accesses
+        ]
 
 
 def full_name(program: EagerProgram, step: Step) -> str:
@@ -347,11 +343,3 @@ def cell_of(name: str, array: Array, pointer: int, guard: int = 0) -> Cell:
     writeable = bool(getattr(array, "writeable", True))
     visible = not isinstance(array, AllocArray)
     return Cell(name, pointer, array.nbytes, array.shape, array.dtype, array.on_host, writeable, visible, guard)
-
-
-def byte_mask(region: Region) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    mask = np.zeros(region.stop - region.start, bool)
-    shape = (*(count for count, _ in region.dims), region.run)
-    strides = (*(stride for _, stride in region.dims), 1)
-    np.lib.stride_tricks.as_strided(mask, shape, strides)[...] = True
-    return mask
