@@ -235,6 +235,8 @@ class Executable:
         self._torn = False
         """Whether the graph may hold neither the old nor the new values, because a change and its undoing have failed."""
         self._launch: Callable[[int], None] = self._not_built
+        self._offering = False
+        """Whether the compiled call path is worth being told how to set parameters."""
         self._depth = 0
         """How often the thread that changes it has entered that section."""
         compiled = CompiledPath(runtime, _Slow(self))
@@ -571,6 +573,11 @@ class Executable:
         if not compiled.stale:
             compiled.launcher.ready = True
             return
+        if not self._offering:  # what is changed again before the next launch with values need not be looked through now
+            compiled.forget()
+            compiled.launcher.ready = True
+            return
+        self._offering = False
         users = {}
         if not (self._several_devices and "update_device" in quirks):
             for name, (scope, parameter) in self._parameters.items():
@@ -612,6 +619,7 @@ class Executable:
         with self._changing:  # a launch with other values must not come between, and issuing on streams is no single call
             if params or self._attention:
                 self._prepare(params)
+            self._offering = bool(params)
             handle = self._stream if stream is None else _stream_handle(stream)
             try:
                 self._launch(handle)
@@ -905,7 +913,8 @@ class Executable:
         return scope.addresses.get(parameter) if parameter.shape else scope.values.get(parameter)
 
     def _bind(self, name: str, value: Any) -> None:
-        self._withdraw()
+        if self._compiled is not None:
+            self._compiled.note_value(name)
         scope, parameter = self._parameters[name]
         table: dict[Any, Any] = scope.addresses if parameter.shape else scope.values
         if value is None:
@@ -955,7 +964,8 @@ class Executable:
         with self._there() if self._several_devices else nullcontext():
             if not self._program.change(index, operation):
                 return False
-        self._withdraw()
+        if self._compiled is not None:
+            self._compiled.note_step(index)
         self.stats.updates += 1
         self._since_instantiation += 1
         return True
@@ -1047,7 +1057,9 @@ class Executable:
     def _replace_steps(self, changes: Mapping[int, Step], children: Sequence[ChildGraphNode] = ()) -> None:
         """Put other steps in place and bind children otherwise, or leave everything as it was."""
         self._require_same_devices(changes, children)
+        self._withdraw()
         steps, workflow, users = list(self._steps), self.workflow, self._users
+        uses_others = any(set(steps[i].node.parameters) != set(step.node.parameters) for i, step in changes.items())
         scopes = [(self._scope.children[child.name], child) for child in children]
         bound = [scope.bound_from for scope, _ in scopes]
         names = {child.name: child for child in children}
@@ -1065,9 +1077,10 @@ class Executable:
                     affected[i] = self._steps[i] = step._replace(node=names[step.node.name])
                 elif step.path and step.path[0].name in names:
                     affected[i] = step
-            self._users = {}
-            for step in self._steps:
-                self._note_users(step)
+            if uses_others or children:
+                self._users = {}
+                for step in self._steps:
+                    self._note_users(step)
             found = {child.name: child for child in children}
             self.workflow = _with_nodes(workflow, {**found, **{step.name: step.node for step in changes.values()}})
             program = self._program

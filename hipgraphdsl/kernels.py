@@ -14,7 +14,7 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
@@ -98,9 +98,14 @@ class KernelParameter:
         if self.pointer:
             return "Q"
         assert self.dtype is not None
-        if self.lanes == 1 and not is_bfloat16(self.dtype) and self.dtype.kind in "biuf":
-            return _FORMATS[self.dtype.kind, self.dtype.itemsize]
-        return f"{self.size}s"
+        return _format(self.dtype, self.lanes, self.size)
+
+
+@lru_cache(maxsize=256)
+def _format(dtype: np.dtype[Any], lanes: int, size: int) -> str:
+    if lanes == 1 and not is_bfloat16(dtype) and dtype.kind in "biuf":
+        return _FORMATS[dtype.kind, dtype.itemsize]
+    return f"{size}s"
 
 
 _FORMATS: Final = {

@@ -136,7 +136,7 @@ class Plan:
             depths.append(1 + max((depths[d] for d in step.deps), default=0))
         return max(depths, default=0)
 
-    @property
+    @cached_property
     def has_allocs(self) -> bool:
         """Whether a step allocates or frees memory."""
         return any(isinstance(step.node, (AllocNode, FreeNode)) for step in self.steps)

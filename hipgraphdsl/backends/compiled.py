@@ -43,11 +43,13 @@ class CompiledPath:
         self.stale = True
         """Whether what was offered no longer holds."""
         self._slots: dict[str, str] = {}  # name -> struct code
+        self._steps: frozenset[int] = frozenset()  # whose argument memory the launcher writes
 
     def bind(self, program: Optional[Program], stream: int) -> None:
         """Launch this program from now on, or nothing if it is no graph."""
         self.launcher.ready = False
         self._slots = {}
+        self._steps = frozenset()
         self.stale = True
         self.bound = isinstance(program, GraphProgram) and bool(program.handle)
         if program is not None and self.bound:
@@ -84,8 +86,22 @@ class CompiledPath:
                 slots.append((name, kind, struct.calcsize("=" + kind), struct.pack("=" + kind, value), uses))
                 names[name] = kind
         self.launcher.slots(slots, list(kept.values()))
-        self._slots = names
+        self._slots, self._steps = names, frozenset(kept)
         self.stale = False
+
+    def forget(self) -> None:
+        """Let the launcher set no parameters until the next offer."""
+        if self._slots:
+            self.launcher.slots([], [])
+        self._slots, self._steps = {}, frozenset()
+
+    def note_value(self, name: str) -> None:
+        """Say that a parameter has another value than the launcher knows of."""
+        self.stale |= name in self._slots
+
+    def note_step(self, index: int) -> None:
+        """Say that a step does something else than the launcher knows of."""
+        self.stale |= index in self._steps
 
     def _uses(
         self, program: GraphProgram, parameter: Parameter, indices: list[int], kept: dict[int, tuple[ArgumentPacker, bytes]]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from ..errors import HipError
+from ..nodes import HostNode
 from ..plan import Plan, Step
 from ..runtimes.base import Copy3D, Fill2D, Runtime
 from .callbacks import NO_CALL
@@ -198,6 +199,8 @@ class GraphProgram(Program):
             in_place = False
         if self._is_stand_in(operation):
             in_place = False
+        if in_place and "disabled_overlaps_launches" in quirks and _calls_host(self.plan):
+            in_place = False
         if in_place and "disabled_drops_edges" not in quirks:
             with naming(self.steps[index].name):
                 self.runtime.graph_node_set_enabled(self.handle, self.nodes[index], enabled)
@@ -223,6 +226,13 @@ class GraphProgram(Program):
                 returned.callback(self.runtime.graph_destroy, graph)
             if handle:
                 returned.callback(self.runtime.graph_exec_destroy, handle)
+
+
+def _calls_host(plan: Plan) -> bool:
+    return any(
+        isinstance(step.node, HostNode) or any(map(_calls_host, (*step.bodies, *((step.child,) if step.child else ()))))
+        for step in plan.steps
+    )
 
 
 def _both_flat(after: Operation, before: Operation) -> bool:

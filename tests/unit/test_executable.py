@@ -695,6 +695,42 @@ def test_launches_of_one_executable_on_two_streams_do_not_run_into_each_other(cp
             cpu.stream_destroy(stream)
 
 
+def test_changing_again_and_again_looks_through_the_graph_once(cpu: CpuRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    if native.native() is None:
+        pytest.skip("no compiled call path: no Python headers or no compiler")
+    g = hg.Graph("many")
+    y, z = g.device_array("y", shape=10, dtype="i4"), g.device_array("z", shape=4, dtype="i4")
+    p, fill = g.param("p", "int32", 0), g.param("fill", "int32", 0)
+    for i in range(10):
+        g.kernel(hg.Module(SOURCE)["mix"], 1, 1, (hg.writes(y[i]), y[i], p, 1), name=f"k{i}")
+    g.memset(z, fill, name="fill")
+    with g.compile(runtime=cpu) as exe:
+        compiled = exe._compiled
+        assert compiled is not None
+        offers: list[Any] = []
+        original = compiled.offer
+
+        def offer(*args: Any) -> None:
+            offers.append(args)
+            original(*args)
+
+        monkeypatch.setattr(compiled, "offer", offer)
+        for i in range(5):
+            exe.set("k3", args=(hg.writes(y[3]), y[3], p, 1 + i))
+            exe.launch()
+        assert not offers
+        for i in range(5):
+            exe.launch(fill=i + 1)  # a memset is set the long way, which nothing else depends on
+            exe.launch(p=i)
+        exe.synchronize()
+        assert len(offers) == 1
+        assert exe.read("z").tolist() == [5] * 4
+        wanted = np.zeros(10, "i4")
+        for by in (0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 2, 3, 3, 4):
+            wanted = 38 * wanted + np.int32(by)
+        assert exe.read("y").tolist()[:3] == wanted.tolist()[:3]
+
+
 def test_the_compiled_call_path_takes_keywords_of_any_mapping_and_many(cpu: CpuRuntime) -> None:
     if native.native() is None:
         pytest.skip("no compiled call path: no Python headers or no compiler")
@@ -704,7 +740,7 @@ def test_the_compiled_call_path_takes_keywords_of_any_mapping_and_many(cpu: CpuR
     for i in range(10):
         g.kernel(mix, 1, 1, (hg.writes(y[i]), y[i], g.param(f"p{i}", "int32", 0), 1), name=f"k{i}")
     with g.compile(runtime=cpu) as exe:
-        exe.run()
+        exe.run(p0=1)  # the first launch with values goes the long way
         exe.write("y", 0)
         assert exe._compiled is not None
         before = exe._compiled.launcher.launches
