@@ -721,14 +721,18 @@ class ArrayView(_Sliceable):
                 count = -(-(stop - start) // step)
                 stride = step * selector.step
                 selection.append(slice(first, first + (count - 1) * stride + 1, stride if count > 1 else 1))
-            elif isinstance(wanted, SupportsIndex) and not isinstance(wanted, (bool, np.bool_, np.ndarray)):
-                index = wanted.__index__()
+            else:
+                index = wanted if type(wanted) is int else self._index(key, wanted)
                 if not -extent <= index < extent:
                     raise self._refuse(key, f"index {index} is out of range for an extent of {extent}")
                 selection.append(selector.start + (index % extent) * selector.step)
-            else:
-                raise self._refuse(key, f"{wanted!r} is neither an index nor a slice")
         return ArrayView(self.root, tuple(selection))
+
+    def _index(self, key: Any, wanted: Any) -> int:
+        # Asked of an int too, isinstance of a protocol would cost more than the rest of taking a view.
+        if isinstance(wanted, SupportsIndex) and not isinstance(wanted, (bool, np.bool_, np.ndarray)):
+            return wanted.__index__()
+        raise self._refuse(key, f"{wanted!r} is neither an index nor a slice")
 
     def _slice(self, key: Any, wanted: slice, extent: int) -> tuple[int, int, int]:
         try:

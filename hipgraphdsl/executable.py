@@ -88,6 +88,8 @@ class _Memory:
     release: Optional[Callable[[int], None]] = None
     keep: Any = None
     device: int = 0
+    guard: int = 0
+    """Bytes of the allocation before `pointer`, and as many behind the array."""
 
 
 class _Slow:
@@ -190,7 +192,8 @@ class Executable:
     """
 
     def __init__(
-        self, workflow: Workflow, plan: Plan, runtime: Runtime, backend: str, device: int, options: Mapping[str, Any]
+        self, workflow: Workflow, plan: Plan, runtime: Runtime, backend: str, device: int, options: Mapping[str, Any],
+        guard: int = 0,
     ) -> None:
         self._closed = True  # until everything is there
         self._forked = False
@@ -200,6 +203,7 @@ class Executable:
         self.backend = backend
         self.device = device
         self._options = dict(options)
+        self._guard = guard
         self._build = backend_named(backend)
         self._lock = threading.RLock()
         self._memory: dict[str, _Memory] = {}
@@ -241,9 +245,12 @@ class Executable:
     @staticmethod
     def build(
         workflow: Workflow, runtime: Runtime, backend: str, *, lanes: Lanes = "auto", join: bool = True, inline: bool = False,
-        device: int = 0, pack: bool = False,
+        device: int = 0, pack: bool = False, guard: int = 0,
     ) -> Executable:
-        """Plan, allocate, load, lower and instantiate; on failure everything is returned."""
+        """Plan, allocate, load, lower and instantiate; on failure everything is returned.
+
+        Each array that it allocates has `guard` bytes of zeros before it and behind it, a multiple of 256.
+        """
         backend_named(backend)
         started = time.perf_counter()
         asked = backend
@@ -259,7 +266,7 @@ class Executable:
             _log.warning("graph %r: backend %r is 'streams', because %s", workflow.name, asked, why)
             plan = replace(plan, notes=(*plan.notes, f'backend="{asked}" became "streams", because {why}.'))
         planned = time.perf_counter()
-        executable = Executable(workflow, plan, runtime, backend, device, options)
+        executable = Executable(workflow, plan, runtime, backend, device, options, guard)
         executable._closed = False
         try:
             with executable._there():
@@ -373,26 +380,30 @@ class Executable:
         return memory.pointer
 
     def _allocate_here(self, name: str, array: Array, prefix: str) -> _Memory:
-        runtime = self.runtime
+        runtime, guard = self.runtime, self._guard
+        nbytes = array.nbytes + 2 * guard
         match array:
             case DeviceArray():
-                values = _initial(name, array)
-                memory = _Memory(array, runtime.malloc(array.nbytes), runtime.free)
-                self.stats.device_bytes += array.nbytes
+                values = _guarded(_initial(name, array), guard)
+                block = runtime.malloc(nbytes)
+                memory = _Memory(array, block + guard, runtime.free, guard=guard)
+                self.stats.device_bytes += nbytes
                 try:
-                    runtime.memcpy(memory.pointer, values.ctypes.data, array.nbytes, MemcpyKind.HOST_TO_DEVICE)
+                    runtime.memcpy(block, values.ctypes.data, nbytes, MemcpyKind.HOST_TO_DEVICE)
                 except BaseException:
-                    runtime.free(memory.pointer)
+                    runtime.free(block)
                     raise
             case HostArray():
-                values = _initial(name, array)
+                values = _guarded(_initial(name, array), guard)
                 if array.pinned:
-                    memory = _Memory(array, runtime.host_malloc(array.nbytes), runtime.host_free)
+                    block = runtime.host_malloc(nbytes)
+                    memory = _Memory(array, block + guard, runtime.host_free, guard=guard)
                 else:
-                    pages = np.empty(array.nbytes + 64, np.uint8)
-                    memory = _Memory(array, -(-pages.ctypes.data // 64) * 64, None, pages)
-                self.stats.host_bytes += array.nbytes
-                memory_view(memory.pointer, array.nbytes, array.shape, array.dtype)[...] = values
+                    pages = np.empty(nbytes + 64, np.uint8)
+                    block = -(-pages.ctypes.data // 64) * 64
+                    memory = _Memory(array, block + guard, None, pages, guard=guard)
+                self.stats.host_bytes += nbytes
+                memory_view(block, nbytes, values.shape, values.dtype)[...] = values
             case ExternalArray():
                 pointer = bind_external(array, prefix)
                 registered = array.location == "host" and array.lock and runtime.host_register(pointer, array.nbytes)
@@ -1535,7 +1546,7 @@ class Executable:
     def _release(self, memory: _Memory) -> None:
         assert memory.release is not None
         with nullcontext() if memory.device == self.device else self._returning(memory.device):
-            memory.release(memory.pointer)
+            memory.release(memory.pointer - memory.guard)
 
     def __enter__(self) -> Executable:
         return self
@@ -1687,6 +1698,14 @@ def _initial(name: str, array: Union[DeviceArray, HostArray]) -> np.ndarray[Any,
         )
     # Pages of zeros that nobody has touched take no memory.
     return np.zeros(array.shape, array.dtype) if array.initial is None else array.initial
+
+
+def _guarded(values: np.ndarray[Any, Any], guard: int) -> np.ndarray[Any, Any]:
+    """Return values with so many bytes of zeros before them and behind them."""
+    if not guard:
+        return values
+    zeros = np.zeros(guard, np.uint8)
+    return np.concatenate([zeros, np.ascontiguousarray(values).reshape(-1).view(np.uint8), zeros])
 
 
 def _require_alike(name: str, parameter: Parameter, array: Array) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any, Final, Optional
 
@@ -191,7 +191,8 @@ class EagerProgram(Program):
             scope = self.scope_of(current)
             operation = super().resolve(current) if self._late[index] else self.operations[index]
             if isinstance(operation, RunConditional):
-                self._decide(operation, stream, refresh=self._late[index])
+                for body in self._decide(operation, stream, refresh=self._late[index]):
+                    body.launch(stream)
                 return
             if not self._late[index]:
                 issue(operation, stream, self.runtime, scope)
@@ -205,8 +206,13 @@ class EagerProgram(Program):
         except HipError as error:
             raise at_node(error, step.name) from error.__cause__
 
-    def _decide(self, operation: RunConditional, stream: int, refresh: bool) -> None:
-        """Wait, read the condition and issue the body that it chooses; in a loop, again and again."""
+    def bodies(self, step: Step, stream: int) -> Iterator[EagerProgram]:
+        """Yield what a conditional step runs, one body after the other; each is for the caller to issue."""
+        operation = super().resolve(self.steps[step.index])
+        return self._decide(operation, stream, refresh=True) if isinstance(operation, RunConditional) else iter(())
+
+    def _decide(self, operation: RunConditional, stream: int, refresh: bool) -> Iterator[EagerProgram]:
+        """Wait, read the condition and yield the body that it chooses; in a loop, again and again."""
         runtime = self.runtime
         word = ctypes.c_uint32()
         while True:
@@ -217,7 +223,7 @@ class EagerProgram(Program):
             body = operation.chosen(word.value)
             if body is None:
                 return
-            self._program_of(body, refresh).launch(stream)
+            yield self._program_of(body, refresh)
             if operation.mode is not ConditionalMode.WHILE:
                 return
             refresh = False

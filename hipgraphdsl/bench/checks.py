@@ -2,8 +2,9 @@
 
 A corpus of correct workflows is generated: the shapes of the specification, pipelines, rotating buffers, graph memory,
 child graphs, callbacks, strided views, and random layered graphs. From each, faulty ones are made: an edge that is
-needed is removed, the bytes of an access are shifted, a free is moved forward, a write is declared as a read. A faulty
-workflow counts when some topological order gives other bytes (all orders up to 9 nodes, else 2000 seeded ones).
+needed is removed, the bytes of an access are shifted, a free is moved forward, a write is declared as a read, a kernel
+runs more threads than its arrays have elements. A faulty workflow counts when some topological order gives other bytes
+(all orders up to 9 nodes, else 2000 seeded ones), or when a kernel leaves its arrays.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from typing import Any, Final, Optional
 
 import numpy as np
 
-from ..arrays import Access, ArrayView, reads
+from ..arrays import Access, Array, ArrayView, ExternalArray, reads
 from ..checks import check_workflow
 from ..errors import HipGraphError
 from ..graph import Graph
 from ..hazards import HazardTracker
-from ..kernels import Module
+from ..kernels import Module, Symbol
 from ..nodes import AllocNode, CapturedNode, FreeNode, HostNode, KernelNode, MemcpyNode, MemsetNode, Node
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
@@ -36,6 +37,7 @@ __all__ = ["Mutant", "Result", "add_arguments", "corpus", "judge", "main", "muta
 _N = 64  # elements of most arrays
 _MOST_ORDERS = 2000
 _ALL_ORDERS_UP_TO = 9
+_ALWAYS_HARMFUL = ("n + 1", "wrong grid")  # they write where other memory may lie
 
 _SOURCE = r"""
 // Integers, and nothing that commutes: whatever is exchanged shows.
@@ -390,7 +392,7 @@ class Mutant:
     Attributes
     ----------
     kind : str
-        ``"edge removed"``, ``"range shifted"``, ``"free moved"`` or ``"write declared as read"``.
+        ``"edge removed"``, ``"range shifted"``, ``"free moved"``, ``"write declared as read"``, ``"n + 1"`` or ``"wrong grid"``.
     what : str
         The fault in words.
     workflow : Workflow
@@ -407,6 +409,7 @@ def mutants(workflow: Workflow) -> Iterator[Mutant]:
     yield from _ranges_shifted(workflow)
     yield from _frees_moved(workflow)
     yield from _writes_as_reads(workflow)
+    yield from _threads_added(workflow)
 
 
 def _with(workflow: Workflow, nodes: Sequence[Node], predecessors: Sequence[Sequence[int]], infer: bool = False) -> Workflow:
@@ -534,6 +537,23 @@ def _writing(fn: Callable[..., Any]) -> Callable[..., Any]:
         fn(*opened)
 
     return call
+
+
+def _threads_added(workflow: Workflow) -> Iterator[Mutant]:
+    """Let kernels that write up to the end of an array, which guards can surround, go on behind it."""
+    for i, node in enumerate(workflow.nodes):
+        if not isinstance(node, KernelNode):
+            continue
+        written = [a.view for a in node.accesses if a.is_write and not isinstance(a.view.root, (ExternalArray, Symbol))]
+        if not any(view.region.stop == view.root.nbytes for view in written if isinstance(view.root, Array)):
+            continue
+        for kind, other in (
+            ("n + 1", node.changed(block=(node.block[0] + 1, *node.block[1:]))),
+            ("wrong grid", node.changed(grid=(node.grid[0] + 1, *node.grid[1:]))),
+        ):
+            nodes = list(workflow.nodes)
+            nodes[i] = other
+            yield Mutant(kind, node.name, _with(workflow, nodes, workflow.predecessors))
 
 
 def _inferred(workflow: Workflow, nodes: Sequence[Node]) -> Workflow:
@@ -687,7 +707,7 @@ def judge(mutant: Mutant, runtime: Runtime, result: Result, orders: int = _MOST_
     """Count a mutant, and what finds it if it can change a result."""
     kind, workflow = mutant.kind, mutant.workflow
     result.made[kind] = result.made.get(kind, 0) + 1
-    if not changes_a_result(workflow, runtime, orders):
+    if kind not in _ALWAYS_HARMFUL and not changes_a_result(workflow, runtime, orders):
         return
     result.harmful[kind] = result.harmful.get(kind, 0) + 1
     report = check_workflow(workflow)

@@ -2,8 +2,9 @@
 
 A laboratory holds one Executable of the serial backend and runs its steps one at a time, in any order, with all memory
 read and set between them. It gives the serial reference, tries other topological orders and names the pair of nodes
-whose order matters, and runs each node alone to compare what it touches with what it declares. Then the graph is
-compiled by each backend, launched again and again, and compared with the reference byte for byte.
+whose order matters, and runs each node alone to compare what it touches with what it declares, and with where its
+arrays begin and end. Then the graph is compiled by each backend, launched again and again, and compared with the
+reference byte for byte.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def verify(
     seed : int
         First of the seeds of orders and schedules.
     audit : bool
-        Run each node alone, and compare what it touches with what it declares.
+        Run each node alone, compare what it touches with what it declares, and find what it does beyond arrays.
     device : int
     progress : bool
         Show a bar on the terminal.
@@ -105,6 +106,10 @@ def verify(
             values = laboratory.visible(laboratory.start)
         finally:
             laboratory.close()
+        beyond = next((finding for finding in found.findings if finding.kind == "out of bounds"), None)
+        if beyond is not None and backends:
+            found.left_out.append(f"backends: {beyond.nodes[0]!r} goes beyond its arrays, where other memory may lie then")
+            backends = ()
         for backend in backends:
             advance(f"backend {backend}")
             try_backend(

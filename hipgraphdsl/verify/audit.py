@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from ..arrays import Access, ArrayView, Parameter
+from ..arrays import Access, ArrayView, Parameter, Region
+from ..backends.serial import SerialProgram
 from ..errors import HipGraphError
 from ..nodes import CapturedNode, HostNode, KernelNode, MemcpyNode, MemoryOpsNode, MemsetNode
 from ..plan import Step
-from .laboratory import Bytes, Cell, Found, Laboratory, near
+from .laboratory import Bytes, Cell, Found, Laboratory, State, full_name, near
 from .orders import waits_inside
 from .report import Finding
 
@@ -20,32 +23,39 @@ __all__ = ["audit_accesses"]
 _AUDITS_ALIKE = 3  # nodes of the same kernel or callback and the same arrays that are audited in a large workflow
 _LARGE_BYTES = 1 << 30  # what auditing every node would have to move for a workflow to be large
 _AUDIT_BYTES = 4 << 30  # bytes that an audit may move altogether; what is left out is noted
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+_SIDES = {"before": "before the begin", "behind": "beyond the end"}
 _AUDITED = (KernelNode, MemcpyNode, MemsetNode, HostNode, CapturedNode, MemoryOpsNode)
 
 
 def audit_accesses(laboratory: Laboratory, found: Found, advance: Callable[[str], None]) -> None:
     """Run the serial order once more, and each node alone several times on the way."""
-    steps = laboratory.steps
     total = sum(cell.nbytes for cell in laboratory.cells.values())
-    large = 8 * total * len(steps) > _LARGE_BYTES
+    large = 8 * total * len(laboratory.steps) > _LARGE_BYTES
     alike: dict[Any, int] = {}
+    again: dict[str, int] = {}
     moved = audited = left = 0
     laboratory.begin()
-    for index, step in enumerate(steps):
+    for program, step in laboratory.walk(laboratory.program):
         node = step.node
         if not isinstance(node, _AUDITED) or waits_inside(node):
-            laboratory.do(index)
+            laboratory.do_step(program, step)
             continue
+        name = full_name(program, step)
         key = _likeness(step)
         alike[key] = alike.get(key, 0) + 1
-        if (large and alike[key] > _AUDITS_ALIKE) or moved > _AUDIT_BYTES:
-            left += 1
-            laboratory.do(index)
+        again[name] = again.get(name, 0) + 1  # in the body of a loop
+        if (large and alike[key] > _AUDITS_ALIKE) or again[name] > _AUDITS_ALIKE or moved > _AUDIT_BYTES:
+            left += again[name] == 1
+            laboratory.do_step(program, step)
             continue
-        advance(f"audit of {step.name}")
-        audited += 1
+        advance(f"audit of {name}")
+        audited += again[name] == 1
         moved += 8 * total
-        _audit_step(laboratory, index, found)
+        known = len(found.findings)
+        _Audit(laboratory, program, step).run(found)
+        if len(found.findings) > known:
+            again[name] = _AUDITS_ALIKE  # once is enough
     laboratory.end()
     found.done.append(f"an access audit of {audited} nodes alone" + (f" ({left} alike were left out)" if left else ""))
 
@@ -56,105 +66,159 @@ def _likeness(step: Step) -> Any:
     return (node.kind, what, tuple((id(a.view.root), a.mode) for a in node.accesses))
 
 
-def _audit_step(laboratory: Laboratory, index: int, found: Found) -> None:
-    step = laboratory.steps[index]
-    cells = {**laboratory.cells, **laboratory.fresh}
-    before = {name: laboratory.get(cell) for name, cell in cells.items()}
-    laboratory.do(index)
-    after = {name: laboratory.get(cell) for name, cell in cells.items()}
-    read = {name: laboratory.declared(index, cell, lambda a: a.mode != "write") for name, cell in cells.items()}
-    written = {name: laboratory.declared(index, cell, lambda a: a.mode != "read") for name, cell in cells.items()}
-    _compare_with_reference(laboratory, index, before, after, found)
+class _Audit:
+    """One step, run alone from the same memory several times; blocks of bytes are with their guards."""
 
-    def again(poisoned: Iterable[str]) -> tuple[dict[str, Bytes], dict[str, Bytes]]:
-        """Run from `before` with what the step does not declare to read poisoned in some cells."""
-        start = {}
-        for name, cell in cells.items():
-            data = before[name].copy()
-            if name in poisoned and cell.writeable:
-                other = _poisoned(cell, data)
-                data[~read[name]] = other[~read[name]]
-            laboratory.put(cell, data) if cell.writeable else None
-            start[name] = data
-        laboratory.do(index)
-        return start, {name: laboratory.get(cell) for name, cell in cells.items()}
+    def __init__(self, laboratory: Laboratory, program: SerialProgram, step: Step) -> None:
+        self.laboratory = laboratory
+        self.program = program
+        self.step = step
+        self.name = full_name(program, step)
+        self.cells: dict[str, Cell] = {}
+        """All memory; with guards where the step reaches into it, because nobody else will go beyond it."""
+        self.read: dict[str, Mask] = {}
+        self.written: dict[str, Mask] = {}
+        """What the step declares to read and to write; never guards."""
+        reached = laboratory.reached(program, step)
+        for name, cell in (*laboratory.cells.items(), *laboratory.fresh.items()):
+            met = [(mode, region) for mode, region in reached if cell.meets(region)]
+            cell = self.cells[name] = cell if met or not cell.guard else replace(cell, guard=0)
+            self.read[name] = _declared(cell, [region for mode, region in met if mode != "write"])
+            self.written[name] = _declared(cell, [region for mode, region in met if mode != "read"])
+        self.before = self._state()
+        laboratory.do_step(program, step)
+        self.after = self._state()
 
-    undeclared: dict[str, np.ndarray[Any, Any]] = {
-        name: (after[name] != before[name]) & ~written[name] for name in cells
-    }
-    try:
-        start, end = again(cells)
-    except HipGraphError as error:
-        found.add(
-            Finding(
-                "undeclared read",
-                f"{step.name!r} fails when arrays that it does not declare to read hold other values:"
-                f" {error}", (step.name,),
-                hint="declare what it reads",
-            )
-        )  # fmt: skip
-        _settle(laboratory, cells, after)
-        return
-    for name in cells:
-        undeclared[name] |= (end[name] != start[name]) & ~written[name]
-    for name, mask in undeclared.items():
-        if mask.any():
-            extent = _extent(mask, cells[name].dtype.itemsize)
+    def _state(self) -> State:
+        return {name: self.laboratory.get(cell, guards=True) for name, cell in self.cells.items()}
+
+    def run(self, found: Found) -> None:
+        """Add what is found, and leave memory as the step leaves it."""
+        _compare_with_reference(self, found)
+        try:
+            self._compare(found)
+        except HipGraphError as error:
             found.add(
                 Finding(
-                    "undeclared write",
-                    f"{step.name!r} writes {name!r} {extent} and does not declare it",
-                    (step.name,),
-                    (name,),
-                    hint=f"declare the write: hg.writes({name}) or hg.updates({name}), or writes=[{name}]",
+                    "undeclared read",
+                    f"{self.name!r} fails when arrays that it does not declare to read, or memory beyond arrays, hold other"
+                    f" values: {error}", (self.name,),
+                    hint="declare what it reads",
                 )
-            )
-    if _depends(cells, before, after, start, end, written):
-        guilty = []
-        for name, cell in cells.items():
-            if cell.writeable and not read[name].all():
-                start, end = again([name])
-                if _depends(cells, before, after, start, end, written):
-                    guilty.append(name)
-        shown = ", ".join(map(repr, guilty)) or "memory"
-        found.add(
-            Finding(
-                "undeclared read", f"{step.name!r} reads {shown} and does not declare it", (step.name,), tuple(guilty),
-                hint="declare the read: hg.reads or hg.updates, const in the kernel's signature, or reads=[...]",
-            )
-        )  # fmt: skip
-    _settle(laboratory, cells, after)
+            )  # fmt: skip
+        for name, cell in self.cells.items():
+            if cell.writeable:
+                state = self.after[name]
+                for part in _guards(cell):  # the next step is judged by what it does itself
+                    cell.part(state, part)[...] = 0
+                self.laboratory.put(cell, state, guards=True)
 
+    def _compare(self, found: Found) -> None:
+        parts = [(name, part) for name, cell in self.cells.items() for part in ("inside", *_guards(cell))]
+        start, end = self._again(set(parts))
+        for name, cell in self.cells.items():
+            touched = ((self.after[name] != self.before[name]) | (end[name] != start[name])) & ~self.written[name]
+            inside = cell.inside(touched)
+            if inside.any():
+                found.add(
+                    Finding(
+                        "undeclared write",
+                        f"{self.name!r} writes {name!r} {_extent(inside, cell.dtype.itemsize)} and does not declare it",
+                        (self.name,), (name,),
+                        hint=f"declare the write: hg.writes({name}) or hg.updates({name}), or writes=[{name}]",
+                    )
+                )  # fmt: skip
+            for part in _guards(cell):
+                at = np.flatnonzero(cell.part(touched, part))
+                if at.size:
+                    where = at - cell.guard if part == "before" else at + cell.nbytes
+                    said = f"{self.name!r} writes {_beyond(cell, part, where)}"
+                    found.add(Finding("out of bounds", said, (self.name,), (name,), hint=self._bounds_hint(cell)))
+        if not self._depends(start, end) or self._differs_by_itself(found):
+            return
+        guilty = [(name, part) for name, part in parts if self._depends(*self._again({(name, part)}))]
+        undeclared = tuple(name for name, part in guilty if part == "inside")
+        if undeclared or not guilty:
+            shown = ", ".join(map(repr, undeclared)) or "memory"
+            found.add(
+                Finding(
+                    "undeclared read", f"{self.name!r} reads {shown} and does not declare it", (self.name,), undeclared,
+                    hint="declare the read: hg.reads or hg.updates, const in the kernel's signature, or reads=[...]",
+                )
+            )  # fmt: skip
+        for name, part in guilty:
+            if part != "inside":
+                said = f"{self.name!r} reads {_SIDES[part]} of {name!r}, and what it writes depends on that"
+                found.add(Finding("out of bounds", said, (self.name,), (name,), hint=self._bounds_hint(self.cells[name])))
 
-def _settle(laboratory: Laboratory, cells: Mapping[str, Cell], state: Mapping[str, Bytes]) -> None:
-    for name, cell in cells.items():
-        if cell.writeable:
-            laboratory.put(cell, state[name])
+    def _bounds_hint(self, cell: Cell) -> str:
+        node, length = self.step.node, f"the {cell.nbytes // cell.dtype.itemsize} elements of {cell.name!r}"
+        if isinstance(node, KernelNode):
+            return f"compare grid x block, and the bounds check of kernel {node.kernel.name!r} and its sizes, with {length}"
+        return f"compare what it computes with {length}"
 
+    def _again(self, poisoned: Set[tuple[str, str]]) -> tuple[State, State]:
+        """Run from `before` with some parts of cells poisoned, as far as the step does not declare to read them."""
+        start = {}
+        for number, (name, cell) in enumerate(self.cells.items()):
+            data = self.before[name].copy()
+            if cell.writeable:
+                if (name, "inside") in poisoned and not cell.inside(self.read[name]).all():
+                    inside = cell.inside(data)
+                    np.copyto(inside, _poisoned(cell, inside), where=~cell.inside(self.read[name]))
+                for part in _guards(cell):
+                    if (name, part) in poisoned:
+                        cell.part(data, part)[...] = _guard_poison(cell, part, number)
+                self.laboratory.put(cell, data, guards=True)
+            start[name] = data
+        self.laboratory.do_step(self.program, self.step)
+        return start, self._state()
 
-def _depends(
-    cells: Mapping[str, Cell],
-    before: Mapping[str, Bytes],
-    after: Mapping[str, Bytes],
-    start: Mapping[str, Bytes],
-    end: Mapping[str, Bytes],
-    written: Mapping[str, np.ndarray[Any, Any]],
-) -> bool:
-    """Whether what the step wrote depends on what was poisoned.
+    def _differs_by_itself(self, found: Found) -> bool:
+        """Whether the same memory gives other results each time, which then say nothing about reads."""
+        if not self._depends(*self._again(set())):
+            return False
+        found.left_out.append(f"what {self.name!r} reads: it writes other values each time, from the same memory")
+        return True
 
-    A byte that it left alone in both runs proves nothing, also where a write was declared.
-    """
-    for name in cells:
-        changed = (after[name] != before[name]) | (end[name] != start[name])
-        if (changed & written[name] & (after[name] != end[name])).any():
+    def _depends(self, start: State, end: State) -> bool:
+        """Whether what the step wrote depends on what was poisoned.
+
+        A byte that it left alone in both runs proves nothing, also where a write was declared.
+        """
+        for name in self.cells:
+            before, after, written = self.before[name], self.after[name], self.written[name]
+            differs = written & (after != end[name])
+            if not differs.any():
+                continue
             # Where the poisoned run shows the poison, the step may have left the byte alone in both runs and only
             # written the value that was there.
             kept = end[name] == start[name]
-            if (changed & written[name] & (after[name] != end[name]) & ~kept).any():
+            if (differs & ~kept).any() or (differs & kept & (after != before)).any():
                 return True
-            if ((after[name] != before[name]) & written[name] & kept & (after[name] != end[name])).any():
-                return True
-    return False
+        return False
+
+
+def _guards(cell: Cell) -> tuple[str, ...]:
+    return ("before", "behind") if cell.guard else ()
+
+
+def _declared(cell: Cell, regions: Sequence[Region]) -> Mask:
+    """Return which bytes of a block some regions of addresses cover."""
+    mask = np.zeros(cell.nbytes + 2 * cell.guard, bool)
+    inside = cell.inside(mask)
+    for region in regions:
+        start, stop = region.start - cell.pointer, region.stop - cell.pointer
+        first, last = max(start, 0), min(stop, cell.nbytes)
+        if not region.dims:
+            inside[first:last] = True
+            continue
+        covered = np.zeros(stop - start, bool)
+        shape = (*(count for count, _ in region.dims), region.run)
+        strides = (*(stride for _, stride in region.dims), 1)
+        np.lib.stride_tricks.as_strided(covered, shape, strides)[...] = True
+        inside[first:last] |= covered[first - start : last - start]
+    return mask
 
 
 def _poisoned(cell: Cell, data: Bytes) -> Bytes:
@@ -171,6 +235,35 @@ def _poisoned(cell: Cell, data: Bytes) -> Bytes:
     return np.ascontiguousarray(other).view(np.uint8)
 
 
+@lru_cache(maxsize=256)
+def _pattern(dtype: np.dtype[Any], number: int, nbytes: int) -> Bytes:
+    """Return bytes of small values of a dtype, others for each number, so that a copy from guard to guard shows."""
+    values = (np.arange(-(-nbytes // dtype.itemsize)) * 7 + number * 13) % 97 + 1
+    if dtype.kind in "fc":
+        return (-100.0 - values).astype(dtype).view(np.uint8)
+    if dtype.kind in "iu":
+        return values.astype(dtype).view(np.uint8)
+    return np.resize(values & 1 if dtype.kind == "b" else values, nbytes).astype(np.uint8)
+
+
+def _guard_poison(cell: Cell, part: str, number: int) -> Bytes:
+    """Return other values than zeros for a guard, harmless where they are taken for indices."""
+    pattern = _pattern(cell.dtype, number % 97, cell.guard)
+    return pattern[: cell.guard] if part == "behind" else pattern[pattern.size - cell.guard :]
+
+
+def _beyond(cell: Cell, part: str, at: np.ndarray[Any, Any]) -> str:
+    """Return which bytes of a guard were touched, as whole elements; `at` counts from the begin of the array."""
+    size = cell.dtype.itemsize
+    elements = np.unique(at // size)
+    first, stop = int(elements[0]), int(elements[-1]) + 1
+    least = "at least " * (first * size <= -cell.guard or stop * size >= cell.nbytes + cell.guard)
+    return (
+        f"{least}{elements.size * size} bytes {_SIDES[part]} of {cell.name!r} (bytes {first * size}..{stop * size} of an"
+        f" array of {cell.nbytes} bytes, elements {first}..{stop} of {cell.nbytes // size})"
+    )
+
+
 def _extent(mask: np.ndarray[Any, Any], itemsize: int) -> str:
     """Return the bytes of the elements of which a byte has changed."""
     at = np.flatnonzero(mask) // itemsize
@@ -182,16 +275,13 @@ def _extent(mask: np.ndarray[Any, Any], itemsize: int) -> str:
 _REFERENCE_TOLERANCE = {"f2": 1e-2, "f4": 1e-5, "f8": 1e-12, "c8": 1e-5, "c16": 1e-12}
 
 
-def _compare_with_reference(
-    laboratory: Laboratory, index: int, before: Mapping[str, Bytes], after: Mapping[str, Bytes], found: Found
-) -> None:
+def _compare_with_reference(audit: _Audit, found: Found) -> None:
     """Compare a kernel node with the NumPy function of its kernel, if it has one."""
-    step = laboratory.steps[index]
-    node = step.node
+    cells, node = audit.cells, audit.step.node
+    before, after = ({name: cells[name].inside(data) for name, data in state.items()} for state in (audit.before, audit.after))
     if not isinstance(node, KernelNode) or node.kernel.reference is None:
         return
-    cells = {**laboratory.cells, **laboratory.fresh}
-    scope = laboratory.program.scope_of(step)
+    scope = audit.program.scope_of(audit.step)
     args: list[Any] = []
     arrays: list[tuple[str, ArrayView, np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
     for arg in node.args:
@@ -217,8 +307,8 @@ def _compare_with_reference(
         found.add(
             Finding(
                 "reference",
-                f"the reference of kernel {node.kernel.name!r} raises for {step.name!r}: {error!r}",
-                (step.name,),
+                f"the reference of kernel {node.kernel.name!r} raises for {audit.name!r}: {error!r}",
+                (audit.name,),
             )
         )
         return
@@ -233,8 +323,8 @@ def _compare_with_reference(
             found.add(
                 Finding(
                     "reference",
-                    f"{step.name!r} gives {view.name}[{position}] = {ours.reshape(-1)[at]}, the reference of kernel"
+                    f"{audit.name!r} gives {view.name}[{position}] = {ours.reshape(-1)[at]}, the reference of kernel"
                     f" {node.kernel.name!r} {wanted.reshape(-1)[at]} ({different.size} of {ours.size} elements differ)",
-                    (step.name,), (name,),
+                    (audit.name,), (name,),
                 )
             )  # fmt: skip

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Optional, Union
 
 import numpy as np
 
-from ..arrays import Access, AllocArray, Array, Region
+from ..arrays import AllocArray, Array, ExternalArray, Mode, Region
 from ..backends import Scope
 from ..backends.callbacks import memory_view
+from ..backends.operations import at_node
 from ..backends.serial import SerialProgram
+from ..backends.streams import EagerProgram
 from ..errors import DeclarationError, HipError, HipGraphError
 from ..executable import Executable
 from ..kernels import Symbol
-from ..nodes import AllocNode, FreeNode, held
+from ..nodes import AllocNode, ConditionalNode, FreeNode, held
 from ..plan import Step
 from ..runtimes.base import MemcpyKind, Runtime
 from ..workflow import Workflow
 from .report import Finding
 
-__all__ = ["WAIT_S", "Bytes", "Cell", "Found", "Laboratory", "State", "Tolerance", "cell_of", "describe", "near"]
+__all__ = [
+    "WAIT_S", "Bytes", "Cell", "Found", "Laboratory", "State", "Tolerance", "cell_of", "describe", "full_name", "near",
+]  # fmt: skip
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 State = dict[str, Bytes]
@@ -29,6 +33,7 @@ Tolerance = Union[None, float, Mapping[str, float]]
 
 WAIT_S = 120.0  # a launch that has not finished by then is a finding
 POISONS = (0xA5, 0x3C)  # what fresh graph memory is filled with
+_GUARD_BYTES = 4096  # on each side of an array; what is written there was meant for nobody
 _MOST_FINDINGS = 20  # of one kind
 
 
@@ -98,10 +103,24 @@ class Cell:
     writeable: bool
     visible: bool
     """Whether users can read it by name."""
+    guard: int = 0
+    """Bytes before it and behind it that belong to nobody."""
 
     def values(self, data: Bytes) -> np.ndarray[Any, Any]:
         """Return bytes of this cell as an array."""
         return data.view(self.dtype).reshape(self.shape)
+
+    def inside(self, data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Return the part of a block with guards that is the array."""
+        return data[self.guard : self.guard + self.nbytes] if self.guard else data
+
+    def meets(self, region: Region) -> bool:
+        """Whether a region of addresses shares bytes with the array, or may."""
+        return region.start < self.pointer + self.nbytes and region.stop > self.pointer
+
+    def part(self, data: np.ndarray[Any, Any], part: str) -> np.ndarray[Any, Any]:
+        """Return the guard ``"before"`` or ``"behind"`` the array."""
+        return data[: self.guard] if part == "before" else data[self.guard + self.nbytes :]
 
 
 class Laboratory:
@@ -110,16 +129,24 @@ class Laboratory:
     def __init__(self, workflow: Workflow, runtime: Runtime, device: int) -> None:
         self.workflow = workflow
         self.runtime = runtime
-        self.executable = Executable.build(workflow, runtime, "serial", lanes=None, join=False, device=device)
+        self.executable = Executable.build(
+            workflow, runtime, "serial", lanes=None, join=False, device=device, guard=_GUARD_BYTES
+        )
         self.poison = POISONS[0]
         self.cells: dict[str, Cell] = {}
         self.fresh: dict[str, Cell] = {}
         """Memory that alloc steps have made in this run."""
-        self.start: State = {}
+        self._start: State = {}
+        """Values of all memory before a run, with guards of zeros."""
 
     def close(self) -> None:
         """Return everything."""
         self.executable.close()
+
+    @property
+    def start(self) -> State:
+        """The values of all memory that outlives a run, before it."""
+        return {name: self.cells[name].inside(data) for name, data in self._start.items()}
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -136,8 +163,7 @@ class Laboratory:
         assert isinstance(program, SerialProgram)
         self.program: SerialProgram = program
         self._look(program.scope)
-        self.start = self.state()
-        self.executable.run()
+        self._start = {name: self.get(cell, guards=True) for name, cell in self.cells.items()}
         return self.run()
 
     def _look(self, top: Scope) -> None:
@@ -147,7 +173,8 @@ class Laboratory:
             for name, array in workflow.arrays.items():
                 if name in bind or isinstance(array, AllocArray):
                     continue
-                self.cells[prefix + name] = cell_of(prefix + name, array, scope.addresses[array])
+                guard = 0 if isinstance(array, ExternalArray) else _GUARD_BYTES
+                self.cells[prefix + name] = cell_of(prefix + name, array, scope.addresses[array], guard)
             for node in workflow.nodes:
                 for inner, document, bound in held(node):
                     visit(document, scope.children[inner], f"{prefix}{inner}/", bound)
@@ -166,22 +193,23 @@ class Laboratory:
 
     # -- memory --
 
-    def get(self, cell: Cell) -> Bytes:
-        """Return a copy of a cell's bytes."""
+    def get(self, cell: Cell, *, guards: bool = False) -> Bytes:
+        """Return a copy of a cell's bytes, or of its guards too."""
+        guard = cell.guard * guards
+        pointer, nbytes = cell.pointer - guard, cell.nbytes + 2 * guard
         if cell.on_host:
-            return memory_view(cell.pointer, cell.nbytes, (cell.nbytes,), np.dtype(np.uint8)).copy()
-        data = np.empty(cell.nbytes, np.uint8)
-        self.runtime.memcpy(data.ctypes.data, cell.pointer, cell.nbytes, MemcpyKind.DEVICE_TO_HOST)
+            return memory_view(pointer, nbytes, (nbytes,), np.dtype(np.uint8)).copy()
+        data = np.empty(nbytes, np.uint8)
+        self.runtime.memcpy(data.ctypes.data, pointer, nbytes, MemcpyKind.DEVICE_TO_HOST)
         return data
 
-    def put(self, cell: Cell, data: Bytes) -> None:
-        """Set a cell's bytes."""
+    def put(self, cell: Cell, data: Bytes, *, guards: bool = False) -> None:
+        """Set a cell's bytes, or those of its guards too."""
+        pointer = cell.pointer - cell.guard * guards
         if cell.on_host:
-            memory_view(cell.pointer, cell.nbytes, (cell.nbytes,), np.dtype(np.uint8))[...] = data
+            memory_view(pointer, data.size, (data.size,), np.dtype(np.uint8))[...] = data
         else:
-            self.runtime.memcpy(
-                cell.pointer, np.ascontiguousarray(data).ctypes.data, cell.nbytes, MemcpyKind.HOST_TO_DEVICE
-            )
+            self.runtime.memcpy(pointer, np.ascontiguousarray(data).ctypes.data, data.size, MemcpyKind.HOST_TO_DEVICE)
 
     def state(self) -> State:
         """Return the values of all memory that outlives a run."""
@@ -190,13 +218,6 @@ class Laboratory:
     def visible(self, state: State) -> State:
         """Return what users can read by name."""
         return {name: data for name, data in state.items() if self.cells[name].visible}
-
-    def set(self, state: State) -> None:
-        """Set memory to earlier values; what is read-only stays."""
-        for name, data in state.items():
-            cell = self.cells[name]
-            if cell.writeable:
-                self.put(cell, data)
 
     # -- running --
 
@@ -209,8 +230,11 @@ class Laboratory:
         return self.state()
 
     def begin(self) -> None:
-        """Set memory to the values of the start, without graph memory."""
-        self.set(self.start)
+        """Set memory to the values of the start, without graph memory; what is read-only stays."""
+        for name, data in self._start.items():
+            cell = self.cells[name]
+            if cell.writeable:
+                self.put(cell, data, guards=True)
         self.fresh.clear()
         for step in self.steps:
             if isinstance(step.node, AllocNode):
@@ -220,84 +244,102 @@ class Laboratory:
         """Return what no free step has returned."""
         left, self.fresh = self.fresh, {}
         for cell in left.values():
-            self.runtime.free(cell.pointer)
+            self._free(cell)
 
     def do(self, index: int) -> None:
-        """Run one step and wait.
+        """Run one of the steps and wait; see `do_step`."""
+        self.do_step(self.program, self.steps[index])
+
+    def do_step(self, program: SerialProgram, step: Step) -> None:
+        """Run one step of a program and wait.
 
         Raises
         ------
         HipGraphError
             If it fails: a callback raised, the device refused, or memory is used that is not there.
         """
-        step = self.steps[index]
         node = step.node
-        scope = self.program.scope_of(step)
-        prefix = step.name[: len(step.name) - len(node.name)]
-        if isinstance(node, FreeNode):
-            name = prefix + node.array.name
-            cell = self.fresh.get(name)
+        scope = program.scope_of(step)
+        name = full_name(program, step)
+        if isinstance(node, AllocNode):
+            self._alloc(name[: len(name) - len(node.name)] + node.array.name, step, scope)
+        elif isinstance(node, FreeNode):
+            array = name[: len(name) - len(node.name)] + node.array.name
+            cell = self.fresh.pop(array, None)
             if cell is None:
-                raise DeclarationError(
-                    f"{step.name!r} frees {name!r}, which is not allocated then", node=step.name, array=name
-                )
+                raise DeclarationError(f"{name!r} frees {array!r}, which is not allocated then", node=name, array=array)
             # Others may get this memory now: what is still read from it must not look right.
             self.put(cell, np.full(cell.nbytes, self.poison, np.uint8))
-        try:
-            finished = self._issue(step)
-        except HipError:
-            self.executable.synchronize()  # raises what a callback raised, if one did
-            raise
-        if not finished:
-            raise HipGraphError(f"{step.name!r} alone has not finished after {WAIT_S:g} s")
-        self.executable.synchronize()
-        if isinstance(node, AllocNode):
-            name = prefix + node.array.name
-            if name in self.fresh:
-                raise DeclarationError(f"{step.name!r} allocates {name!r} a second time", node=step.name, array=name)
-            cell = self.fresh[name] = cell_of(name, node.array, scope.addresses[node.array])
-            self.put(cell, np.full(cell.nbytes, self.poison, np.uint8))
-        elif isinstance(node, FreeNode):
-            scope.addresses.pop(node.array, None)
-            self.fresh.pop(prefix + node.array.name)
+            del scope.addresses[node.array]
+            self._free(cell)
+        else:
+            try:
+                finished = self._issue(program, step)
+            except HipError as error:
+                self.executable.synchronize()  # raises what a callback raised, if one did
+                raise at_node(error, name) from error.__cause__
+            if not finished:
+                raise HipGraphError(f"{name!r} alone has not finished after {WAIT_S:g} s")
+            self.executable.synchronize()
 
-    def _issue(self, step: Step) -> bool:
+    def _alloc(self, name: str, step: Step, scope: Scope) -> None:
+        """Do what an alloc step does, with guards around its memory."""
+        assert isinstance(step.node, AllocNode)
+        array = step.node.array
+        if name in self.fresh:
+            raise DeclarationError(f"{step.name!r} allocates {name!r} a second time", node=step.name, array=name)
+        with self.runtime.using_device(scope.place_of(step)):
+            block = self.runtime.malloc(array.nbytes + 2 * _GUARD_BYTES)
+        scope.addresses[array] = block + _GUARD_BYTES
+        cell = self.fresh[name] = cell_of(name, array, block + _GUARD_BYTES, _GUARD_BYTES)
+        values = np.zeros(array.nbytes + 2 * _GUARD_BYTES, np.uint8)
+        cell.inside(values)[...] = self.poison
+        self.put(cell, values, guards=True)
+
+    def _free(self, cell: Cell) -> None:
+        self.runtime.free(cell.pointer - cell.guard)
+
+    def _issue(self, program: SerialProgram, step: Step) -> bool:
         """Run one step on a stream of its device; return whether it has finished in time."""
         with self.runtime.using_device(self.executable.device):
-            stream = self.program.stream_of(step, self.executable.stream)
-            self.program.issue(step, stream)
+            stream = program.stream_of(step, self.executable.stream)
+            program.issue(step, stream)
             return self.runtime.stream_wait(stream, WAIT_S)
+
+    def walk(self, program: SerialProgram) -> Iterator[tuple[SerialProgram, Step]]:
+        """Yield the steps of a program in order, and in place of a conditional one those of the bodies that it chooses.
+
+        What was yielded must have been done when the next is asked for: conditions depend on it.
+        """
+        for step in program.plan.steps:
+            if isinstance(step.node, ConditionalNode):
+                with self.runtime.using_device(self.executable.device):
+                    stream = program.stream_of(step, self.executable.stream)
+                for body in program.bodies(step, stream):
+                    assert isinstance(body, SerialProgram)
+                    yield from self.walk(body)
+            else:
+                yield program, step
 
     # -- what a step declares --
 
-    def declared(self, index: int, cell: Cell, wanted: Callable[[Access], bool]) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Return which bytes of a cell a step's accesses cover."""
-        step = self.steps[index]
-        scope = self.program.scope_of(step)
-        mask = np.zeros(cell.nbytes, bool)
-        if any(cell.name.startswith(f"{scope.prefix}{inner}/") for inner, _, _ in held(step.node)):
-            return ~mask  # memory of a conditional node's bodies is its own
-        for access in step.node.accesses:
-            if not wanted(access):
-                continue
-            view = access.view
-            region = access.bytes.shifted(scope.address(view, scope.device_of(step.node)) - view.offset_bytes - cell.pointer)
-            start, stop = max(region.start, 0), min(region.stop, cell.nbytes)
-            if start < stop:
-                mask[start:stop] |= byte_mask(region)[start - region.start : stop - region.start]
-        return mask
+    def reached(self, program: SerialProgram, step: Step) -> list[tuple[Mode, Region]]:
+        """Return what a step's accesses cover, as addresses."""
+        scope = program.scope_of(step)
+        device = scope.device_of(step.node)
+        return [
+            (access.mode, access.bytes.shifted(scope.address(access.view, device) - access.view.offset_bytes))
+            for access in step.node.accesses
+        ]
 
 
-def cell_of(name: str, array: Array, pointer: int) -> Cell:
+def full_name(program: EagerProgram, step: Step) -> str:
+    """Return the name of a step that may stand in the body of a conditional node."""
+    return program.scope.prefix + step.name
+
+
+def cell_of(name: str, array: Array, pointer: int, guard: int = 0) -> Cell:
     """Return the cell of an array."""
     writeable = bool(getattr(array, "writeable", True))
     visible = not isinstance(array, AllocArray)
-    return Cell(name, pointer, array.nbytes, array.shape, array.dtype, array.on_host, writeable, visible)
-
-
-def byte_mask(region: Region) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    mask = np.zeros(region.stop - region.start, bool)
-    shape = (*(count for count, _ in region.dims), region.run)
-    strides = (*(stride for _, stride in region.dims), 1)
-    np.lib.stride_tricks.as_strided(mask, shape, strides)[...] = True
-    return mask
+    return Cell(name, pointer, array.nbytes, array.shape, array.dtype, array.on_host, writeable, visible, guard)

@@ -10,7 +10,8 @@ from typing import Any, Literal, Optional
 __all__ = ["Finding", "Kind", "VerifyReport"]
 
 Kind = Literal[
-    "backend", "order", "schedule", "uninitialised", "undeclared write", "undeclared read", "reference", "failure"
+    "backend", "order", "schedule", "uninitialised", "undeclared write", "undeclared read", "out of bounds", "reference",
+    "failure",
 ]
 
 
@@ -24,6 +25,7 @@ class Finding:
         ``"backend"``: a backend gives other bytes than the serial run. ``"order"``: another topological order does.
         ``"schedule"``: a seeded schedule of the runtime does. ``"uninitialised"``: results depend on what was in fresh
         graph memory. ``"undeclared write"``, ``"undeclared read"``: a node touches what it does not declare.
+        ``"out of bounds"``: a node writes before or behind an array, or what it writes depends on what is there.
         ``"reference"``: a kernel differs from its NumPy reference. ``"failure"``: a run failed.
     message : str
     nodes, arrays : tuple of str

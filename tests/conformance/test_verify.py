@@ -185,6 +185,15 @@ def test_use_of_memory_outside_its_life_fails_in_some_order(runtime: Runtime, ke
     assert finding.nodes == ("save", "drop")
 
 
+def test_graph_memory_that_nothing_frees_is_no_finding(runtime: Runtime) -> None:
+    g = hg.Graph("demo")
+    y, out = g.alloc("y", N, "float32"), g.host_array("out", shape=N, dtype="float32")
+    g.memset(y, 1.0)
+    g.memcpy(out, y)
+    report = verify(g, runtime)
+    assert report.ok, str(report)
+
+
 # -- the access audit --------------------------------------------------------------------------------------------------
 
 

@@ -756,6 +756,23 @@ def test_verify_runs_on_several_devices(cpu: CpuRuntime) -> None:
     assert report.findings == ()
 
 
+def test_verify_finds_what_lies_beyond_an_array_of_another_device(runtime: Runtime) -> None:
+    g = hg.Graph("beyond")
+    x, y = g.device_array("x", RAMP), g.device_array("y", RAMP, device=1)
+    z = g.alloc("z", N, "float32", device=1)
+    scale(g, x, 2.0)
+    g.memcpy(z, x)
+    for array in (y, z):
+        g.kernel(MODULE["scale"], N // 256 + 1, 256, (array, 3.0, N + 1), name=f"beyond_{array.as_view().root.name}")
+    g.memcpy(x, z)
+    g.free(z)
+    found = hg.verify(g, runtime=runtime, backends=()).findings
+    assert [(f.kind, f.nodes, f.arrays) for f in found] == [
+        ("out of bounds", ("beyond_y",), ("y",)),
+        ("out of bounds", ("beyond_z",), ("z",)),
+    ]
+
+
 def test_external_memory_belongs_to_the_device_that_is_named(cpu: CpuRuntime) -> None:
     cpu.set_device(1)
     pointer = cpu.malloc(RAMP.nbytes)
