@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,20 @@ def test_workflows_that_decide_are_run_in_all_orders(runtime: Runtime) -> None:
         report = verify(NODE_KINDS[name](hg.Graph("case"), runtime).graph, runtime)
         assert report.ok, str(report)
         assert len(report.done) == 5
+
+
+def test_where_graphs_cannot_decide_the_other_backends_are_still_compared(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacks(*_: Any) -> Any:
+        raise runtime._lacks("hipGraphAddConditionalNode")
+
+    monkeypatch.setattr(runtime, "target", replace(runtime.target, name="amd:gfx942"))
+    monkeypatch.setattr(runtime, "graph_add_conditional_node", lacks)
+    report = verify(NODE_KINDS["conditional_while"](hg.Graph("case"), runtime).graph, runtime)
+    assert report.ok, str(report)
+    assert [line.partition(":")[0] for line in report.left_out] == ["backend 'explicit'", "backend 'capture'"]
+    assert any("streams" in line for line in report.done)
 
 
 def test_external_memory_has_its_values_back(runtime: Runtime) -> None:
