@@ -20,7 +20,7 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
@@ -35,7 +35,7 @@ from rich.text import Text
 from .arrays import AllocArray, Array, ExternalArray, HostArray, Parameter
 from .defects import DEFECTS, defects_for
 from .errors import DeclarationError, HipGraphError, RuntimeUnavailable
-from .export import export_graph, formats, write_file
+from .export import export_graph, formats, is_known, timelines, write_file
 from .export import json as json_format
 from .export.diff import compare
 from .export.json_text import MAX_BYTES
@@ -790,6 +790,8 @@ def _put(text: str, output: Optional[str]) -> None:
 
 
 def _show(options: argparse.Namespace) -> int:
+    if options.output and not is_known(options.output):
+        raise _unknown_format(options.output, formats())
     graph = load_graph(options.workflow)
     if options.output:
         given = {name: _option_value(value) for name, value in _pairs(options.option, "--option").items()}
@@ -807,8 +809,14 @@ def _show(options: argparse.Namespace) -> int:
     return GOOD
 
 
+def _unknown_format(path: str, known: Iterable[str]) -> _Misuse:
+    return _Misuse(f"{path!r} names no format by its extension; formats are {', '.join(known)}")
+
+
 def _build(options: argparse.Namespace) -> int:
     source = Path(options.program)
+    if not source.is_file():
+        raise _Misuse(f"there is no file {options.program!r}")
     output = Path(options.output) if options.output else source.with_suffix("")
     if output == source:
         raise _Misuse(f"{options.program!r} has no extension, so the executable needs a name: -o FILE")
@@ -1219,6 +1227,8 @@ def _timeline(options: argparse.Namespace) -> int:
     given = {name: _option_value(value) for name, value in _pairs(options.option, "--option").items()}
     if given and not options.output:
         raise _Misuse("--option belongs to -o FILE")
+    if options.output and not timelines.is_known(options.output):
+        raise _unknown_format(options.output, TIMELINE_FORMATS)
     if options.engine and not options.duration:
         raise _Misuse("--engine belongs to a prediction: give each kind's time with --duration")
     if options.param and options.duration:

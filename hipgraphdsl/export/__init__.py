@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, Optional, Union
 from ..errors import DeclarationError
 from ..workflow import Workflow
 
-__all__ = ["FORMATS", "Format", "export_graph", "formats", "made", "need", "render", "write_file"]
+__all__ = ["FORMATS", "Format", "export_graph", "formats", "is_known", "made", "need", "render", "write_file"]
 
 
 class Format(NamedTuple):
@@ -72,6 +72,12 @@ def formats() -> dict[str, str]:
         if importlib.util.find_spec(f"{__name__}.{entry.module}") is not None:
             found[extension] = entry.title
     return found
+
+
+def is_known(path: Union[str, os.PathLike[str]]) -> bool:
+    """Return whether the extension of a path names a format."""
+    extension = Path(path).suffix.lower()
+    return _SAME.get(extension, extension) in formats()
 
 
 def render(workflow: Workflow, extension: str, **options: Any) -> Union[str, bytes]:

@@ -10,7 +10,7 @@ from ..errors import DeclarationError
 from ..timeline import Timeline
 from . import Format, made, write_file
 
-__all__ = ["FORMATS", "export_timeline", "render"]
+__all__ = ["FORMATS", "export_timeline", "is_known", "render"]
 
 FORMATS: Final[dict[str, Format]] = {
     ".png": Format("gantt", "png", "a chart of bars"),
@@ -33,9 +33,17 @@ def export_timeline(timeline: Timeline, path: Union[str, os.PathLike[str]], **op
     DeclarationError
         If there is no such format or option, a package is missing, or the file cannot be written.
     """
+    write_file(path, render(timeline, max(_fitting(path), key=len, default=Path(path).suffix), **options))
+
+
+def is_known(path: Union[str, os.PathLike[str]]) -> bool:
+    """Return whether the extension of a path names a format."""
+    return bool(_fitting(path))
+
+
+def _fitting(path: Union[str, os.PathLike[str]]) -> list[str]:
     name = Path(path).name.lower()
-    fits = [extension for extension in (*FORMATS, *_SAME) if name.endswith(extension)]
-    write_file(path, render(timeline, max(fits, key=len, default=Path(path).suffix), **options))
+    return [extension for extension in (*FORMATS, *_SAME) if name.endswith(extension)]
 
 
 def render(timeline: Timeline, extension: str, **options: Any) -> Union[str, bytes]:

@@ -234,7 +234,7 @@ def test_show_plan(run: Any, program: str) -> None:
 
 def test_show_refuses_formats_and_options_that_are_not_there(run: Any, program: str, tmp_path: Path) -> None:
     done = run("show", program, "-o", tmp_path / "g.docx")
-    assert (done.status, "formats are" in done.err) == (1, True)
+    assert (done.status, "formats are" in done.err) == (2, True)
     assert run("show", program, "-o", tmp_path / "g.json", "--option", "colour=1").status == 1
     assert run("show", program, "--option", "colour=1").status == 2
 
@@ -395,7 +395,7 @@ def test_timeline_writes_files(run: Any, program: str, tmp_path: Path, name: str
         (("--duration", "kernel=soon"), 2, "--duration kernel takes a number (got 'soon')"),
         ((*UNIT, "--engine", "kernel=1.5"), 2, "--engine kernel takes a number (got '1.5')"),
         (("--duration", "kernel=1"), 1, "node 'in' (memcpy) has no duration"),
-        ((*UNIT, "-o", "t.pdf"), 1, "cannot be written as '.pdf'"),
+        ((*UNIT, "-o", "t.pdf"), 2, "'t.pdf' names no format by its extension; formats are .png"),
         ((*UNIT, "-o", "t.html", "--option", "by=stream"), 1, "by is 'engine', 'lane' or 'node'"),
     ],
 )
@@ -485,3 +485,15 @@ def test_interrupt_ends_with_130(run: Any, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(cli, "load_graph", interrupt)
     done = run("show", "g.json")
     assert (done.status, done.err) == (130, "hipgraphdsl: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("show", "w.json", "-o", "w.foo"), "'w.foo' names no format by its extension; formats are .json"),
+        (("build", "nope.hip"), "there is no file 'nope.hip'"),
+    ],
+)
+def test_wrong_names_of_files_are_misuse(arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(arguments) == 2
+    assert message in capsys.readouterr().err
