@@ -62,6 +62,7 @@ __all__ = [
 
 ERROR_NO_DEVICE = 100
 ERROR_NOT_READY = 600
+_FUNCTION = ctypes.CFUNCTYPE(None).__mro__[1]  # what every function of a library is
 ERROR_PEER_ACCESS_ALREADY_ENABLED = 704
 ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712
 ERROR_NOT_SUPPORTED = 801
@@ -425,6 +426,8 @@ class HipAbiRuntime(Runtime):
         self._error_name = self._text_function(library, "hipGetErrorName")
         self._error_string = self._text_function(library, "hipGetErrorString")
         self._clears_last_error = self._hip.exports("hipGetLastError")
+        self._query: tuple[Any, int] | None = None
+        """hipStreamQuery and its address."""
 
     @staticmethod
     def _text_function(library: ctypes.CDLL, api: str) -> Callable[[int], bytes | None] | None:
@@ -725,6 +728,19 @@ class HipAbiRuntime(Runtime):
         if code:
             self._fail("hipStreamQuery", code)
         return True
+
+    def stream_wait(self, stream: int, timeout_s: float) -> bool:
+        module, query = native(), self._hip.hipStreamQuery
+        # A call that somebody replaced, to see it or to let it fail, is not passed over.
+        if module is None or not isinstance(query, _FUNCTION) or "stream_query" in vars(self):
+            return super().stream_wait(stream, timeout_s)
+        if self._query is None or self._query[0] is not query:
+            self._query = query, ctypes.cast(cast(Any, query), c_void_p).value or 0
+        code = module.wait(self._query[1], ERROR_NOT_READY, stream, timeout_s)
+        self._clear_last_error()
+        if code not in (0, ERROR_NOT_READY):
+            self._fail("hipStreamQuery", code)
+        return bool(code == 0)
 
     def stream_wait_event(self, stream: int, event: int) -> None:
         code = self._hip.hipStreamWaitEvent(stream, event, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
+import threading
 from typing import Any
 
 import numpy as np
@@ -174,3 +175,33 @@ def test_building_again_and_again_keeps_nothing(runtime: Runtime, module: hg.Mod
         graph.compile(runtime=runtime).close()
     after = counts()
     assert all(b <= a for a, b in zip(before[:-1], after[:-1])), (before, after)
+
+
+@pytest.mark.parametrize(("answers", "last"), [((600, 600, 600, 0), 0), ((0,), 0), ((600, 719), 719)])
+def test_waiting_asks_until_the_answer_is_another(answers: tuple[int, ...], last: int) -> None:
+    left = list(answers)
+    streams = []
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+    def query(stream: int) -> int:
+        streams.append(stream)
+        return left.pop(0)
+
+    module: Any = native()
+    assert module.wait(ctypes.cast(query, ctypes.c_void_p).value, 600, 0x1234, 60.0) == last
+    assert left == []
+    assert streams == [0x1234] * len(answers)
+
+
+def test_waiting_ends_when_its_time_is_up_and_other_threads_run_meanwhile() -> None:
+    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+    def query(_: int) -> int:
+        return 600 if not ran else 0
+
+    ran: list[int] = []
+    module: Any = native()
+    address = ctypes.cast(query, ctypes.c_void_p).value
+    assert module.wait(address, 600, 0, 0.0) == 600
+    assert module.wait(address, 600, 0, 0.01) == 600
+    threading.Timer(0.02, lambda: ran.append(1)).start()
+    assert module.wait(address, 600, 0, 60.0) == 0

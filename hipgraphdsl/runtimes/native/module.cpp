@@ -3,11 +3,13 @@
  *   values.h        Python numbers as bytes of kernel arguments
  *   launcher.h      Launcher: launching an instantiated graph
  *   kernel_adder.h  KernelAdder: adding the kernel nodes of a plan to a graph
+ *   wait.h          wait: asking a stream until it has finished
  */
 #include "kernel_adder.h"
 #include "launcher.h"
+#include "wait.h"
 
-static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "native", NULL, -1, NULL, NULL, NULL, NULL, NULL};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "native", NULL, -1, waiting::functions, NULL, NULL, NULL, NULL};
 
 static bool add_type(PyObject *module, const char *name, PyType_Spec *spec) {
   PyObject *type = PyType_FromSpec(spec);
