@@ -345,7 +345,7 @@ def test_command_line_writes_and_builds_a_program(tmp_path: Path, monkeypatch: p
     done = subprocess.run(["./pipeline", "--out", "h_out=out.npy", "--repeat", "2"], check=True, capture_output=True, text=True)
     assert done.stdout.startswith("2 launches, us: submit ")
     assert np.array_equal(np.load("out.npy"), np.sqrt(np.arange(1, 4097, dtype="f4")))
-    assert main(["build", "missing.hip"]) == 1
+    assert main(["build", "missing.hip"]) == 2
 
 
 def test_program_says_what_is_wrong_with_its_options(tmp_path: Path) -> None:
