@@ -1368,6 +1368,8 @@ class Executable:
             for device, zero in zeros.items():
                 with self._there(device):
                     runtime.event_record(zero, streams[device])
+            for zero in zeros.values():
+                runtime.event_synchronize(zero)
             marks: list[tuple[int, int]] = []
 
             def issue(step: Step, stream: int) -> None:

@@ -17,7 +17,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint64, c_void_p
+from ctypes import byref, c_char_p, c_int, c_size_t, c_uint64, c_void_p
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -862,11 +862,6 @@ class NvidiaRuntime(HipAbiRuntime):
             if code != _INVALID_CONTEXT:
                 self._fail("hipGraphLaunch", code)
             self._call("hipGraphLaunch", graph_exec, stream)
-
-    def event_elapsed_time(self, start: int, stop: int) -> float:
-        milliseconds = c_float()
-        self._call("hipEventElapsedTime", byref(milliseconds), start, stop)
-        return milliseconds.value
 
 
 def _pack_kernel(function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -369,6 +370,26 @@ def test_profile_has_a_track_for_each_device(runtime: Runtime) -> None:
         assert np.array_equal(exe.read("x1"), 2 * RAMP)
     assert [span.engine for span in timeline if span.engine] == ["kernel@0", "kernel@1", "D2D@1"]
     assert all(span.duration >= 0 for span in timeline)
+
+
+def test_profile_counts_from_when_all_devices_have_begun(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    g = hg.Graph("late")
+    for d in (0, 1):
+        scale(g, g.device_array(f"x{d}", RAMP, device=d), 2.0)
+    wait = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: time.sleep(0.1))
+    record = runtime.event_record
+    seen: list[int] = []
+
+    def late(event: int, stream: int) -> None:
+        seen.append(stream)
+        if len(seen) == 2:  # that of the second device, from which its times count
+            runtime.launch_host_func(stream, ctypes.cast(wait, ctypes.c_void_p).value or 0, 0)
+        record(event, stream)
+
+    with g.compile(runtime=runtime) as exe:
+        monkeypatch.setattr(runtime, "event_record", late)
+        timeline = exe.profile()
+    assert all(span.start >= 0 for span in timeline)
 
 
 def test_thread_keeps_its_device(runtime: Runtime, backend: Backend) -> None:
