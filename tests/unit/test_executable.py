@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 import hipgraphdsl as hg
-from hipgraphdsl import executable
+from hipgraphdsl.executable import executable
 from hipgraphdsl.runtimes import native
 from hipgraphdsl.runtimes.base import MemcpyKind
 from hipgraphdsl.runtimes.cpu import CpuRuntime
@@ -150,7 +150,7 @@ def test_many_launches_with_other_memory_keep_one_of_it(cpu: CpuRuntime) -> None
         for i in range(50):
             exe.run(p=np.full(4, i, "i4"))
         assert exe.read("out").tolist() == [49] * 4
-        assert [len(kept) for kept in exe._kept.values()] == [1]
+        assert [len(kept) for kept in exe._parameters.kept.values()] == [1]
 
 
 def test_closing_twice_is_fine_and_gives_everything_back_once(recorder: RecorderRuntime, backend: Any) -> None:
@@ -672,7 +672,7 @@ def test_launches_go_to_a_users_own_stream(cpu: CpuRuntime, backend: Any) -> Non
             for made in (stream, Torch(stream), Cupy(stream), Standard(stream)):
                 exe.launch(stream=made)
             out = np.zeros(8, "i4")
-            cpu.memcpy_async(out.ctypes.data, exe._memory["x"].pointer, 32, MemcpyKind.DEVICE_TO_HOST, stream)
+            cpu.memcpy_async(out.ctypes.data, exe._memory.arrays["x"].pointer, 32, MemcpyKind.DEVICE_TO_HOST, stream)
             cpu.stream_synchronize(stream)
             assert out.tolist() == chained([1] * 4)[0]
             with pytest.raises(hg.DeclarationError, match="stream is a raw handle or a stream object"):
@@ -705,7 +705,7 @@ def test_changing_again_and_again_looks_through_the_graph_once(cpu: CpuRuntime, 
         g.kernel(hg.Module(SOURCE)["mix"], 1, 1, (hg.writes(y[i]), y[i], p, 1), name=f"k{i}")
     g.memset(z, fill, name="fill")
     with g.compile(runtime=cpu) as exe:
-        compiled = exe._compiled
+        compiled = exe._short.compiled
         assert compiled is not None
         offers: list[Any] = []
         original = compiled.offer
@@ -742,10 +742,10 @@ def test_the_compiled_call_path_takes_keywords_of_any_mapping_and_many(cpu: CpuR
     with g.compile(runtime=cpu) as exe:
         exe.run(p0=1)  # the first launch with values goes the long way
         exe.write("y", 0)
-        assert exe._compiled is not None
-        before = exe._compiled.launcher.launches
+        assert exe._short.compiled is not None
+        before = exe._short.compiled.launcher.launches
         exe.launch(**{"p" + str(i): i for i in range(10)})  # strings that nothing has interned
-        assert exe._compiled.launcher.launches == before + 1
+        assert exe._short.compiled.launcher.launches == before + 1
         assert exe.read("y").tolist() == list(range(10))
 
 
