@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Optional
 
 from ..arrays import ArrayView, Parameter
@@ -112,20 +113,22 @@ class Arrangement:
         values = parameters.checked(params)
         before = {name: parameters.current(name) for name in values}
         changed = [name for name, value in values.items() if not same(before[name], value)]
-        for name in changed:
-            parameters.bind(name, values[name])
         first = built.program is None
         try:
-            if first:
+            done = built.set_short({name: values[name] for name in changed}) if built.sound else {}
+            for name in changed:
+                parameters.bind(name, values[name])
+                if name not in done:
+                    self._short.note_value(name)
+            if built.sound:
+                self.apply(changed, done)
+            else:
                 self.rebuild()
                 parameters.missing = set()
-            elif built.torn:
-                self.rebuild()
-            elif changed:
-                self.apply(changed)
         except BaseException:
             for name in changed:
                 parameters.bind(name, before[name])
+                self._short.note_value(name)
             if first:  # what was built holds values that are taken back
                 program = built.take_out()
                 built.bind_short()
@@ -135,11 +138,14 @@ class Arrangement:
                 self._restore(lambda: self.apply(changed))
             raise
 
-    def apply(self, names: Sequence[str]) -> None:
-        """Set the nodes that depend on changed parameters."""
+    def apply(self, names: Sequence[str], done: Mapping[str, frozenset[int]] = MappingProxyType({})) -> None:
+        """Set the nodes that depend on changed parameters, except those that each has been set in already."""
         program = self._built.program
         assert program is not None
-        found = dict.fromkeys(i for name in names for i in self._parameters.steps_of(name) if i not in self.disabled)
+        found: dict[int, None] = {}
+        for name in names:
+            less = done.get(name, ())
+            found.update((i, None) for i in self._parameters.steps_of(name) if i not in less and i not in self.disabled)
         operations = [(i, program.resolve(self.steps[i])) for i in found]  # all of them before any is set
         if not all(self._built.change(i, operation) for i, operation in operations):
             self.rebuild()
@@ -177,14 +183,14 @@ class Arrangement:
             if not same(self._parameters.current(name), value):
                 scope, parameter = self._parameters.table[name]
                 scope.values[parameter] = value
-                self._built.note(self.steps[i] for i in self._parameters.steps_of(name))
+                self._built.outdate(compiled.steps_of(name))
 
     def offer(self) -> None:
         """Say what the compiled call path may do from now on."""
         built = self._built
         built.limit()
         if built.program is not None and not built.torn:
-            self._short.offer(built.program, self._settable)
+            self._short.offer(built.refreshed, self._settable)
 
     def _settable(self) -> dict[str, tuple[Parameter, Any, list[int]]]:
         """Return the parameters that something else than a launch the long way could set, with the steps that they reach."""
@@ -192,8 +198,8 @@ class Arrangement:
             return {}
         found = {}
         for name, (scope, parameter) in self._parameters.table.items():
-            indices = self._parameters.steps_of(name)
-            if not parameter.shape and indices and not self.disabled.intersection(indices):
+            indices = [i for i in self._parameters.steps_of(name) if i not in self.disabled]
+            if indices and not parameter.shape:
                 found[name] = (parameter, scope.values.get(parameter), indices)
         return found
 
@@ -336,6 +342,8 @@ class Arrangement:
                 )
         self._short.withdraw()
         indices = [i for i in indices if (i in self.disabled) == enabled]
+        if self._built.program is not None:
+            self._built.refreshed(indices)  # parameters may change while they are off, and their nodes keep what they hold
         before = self.disabled
         self.disabled = before.difference(indices) if enabled else before.union(indices)
         built, program = self._built, self._built.program

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Optional
+from typing import Any, Final, Optional
 
 from ..backends import Program, Scope
 from ..backends.compiled import CompiledPath
 from ..backends.operations import CallHost, Launch, Operation, RunChild, RunConditional
-from ..plan import Plan, Step
+from ..plan import Plan
 from .devices import Home
 from .in_flight import InFlight
 from .memory import Block, Memory
@@ -60,6 +60,8 @@ class Built:
         self._stats = stats
         self._since = 0
         """Updates since it was instantiated."""
+        self._outdated: set[int] = set()
+        """Steps that the compiled call path has set since their operations were resolved."""
         self._leaks = "update_leaks" in home.runtime.target.quirks
 
     @property
@@ -94,6 +96,7 @@ class Built:
         self._stats.instantiations += 1
         self._stats.build_us = (time.perf_counter() - started) * 1e6
         self._since = 0
+        self._outdated = set()
         self.torn = False
         there = self._home.several and (not program.handle or "other_device_crash" in self._runtime.target.quirks)
         self.launch = self._launch_there if there else program.launch
@@ -156,7 +159,7 @@ class Built:
         """Let a step do something else; return False if the program must be built again for it."""
         program = self.program
         assert program is not None
-        if _equal(program.operations[index], operation):
+        if index not in self._outdated and _equal(program.operations[index], operation):
             return True
         if self._leaks and self._since >= UPDATES_BEFORE_AFRESH:
             return False
@@ -164,7 +167,8 @@ class Built:
         with self._home.there():
             if not program.change(index, operation):
                 return False
-        self._short.note_step(index)
+        self._outdated.discard(index)
+        self._short.note_step(index, operation)
         self._stats.updates += 1
         self._since += 1
         return True
@@ -193,11 +197,31 @@ class Built:
         if launcher.left >= 0:
             self._since = UPDATES_BEFORE_AFRESH - launcher.left
 
-    def note(self, steps: Iterable[Step]) -> None:
-        """Note what steps do now, which somebody else has set."""
-        assert self.program is not None
-        for step in steps:
-            self.program.operations[step.index] = self.program.resolve(step)
+    def set_short(self, values: Mapping[str, Any]) -> dict[str, frozenset[int]]:
+        """Let the compiled call path set what it can of new values; return the steps that it has set, by parameter."""
+        compiled = self._short.compiled
+        if compiled is None or not compiled.bound:
+            return {}
+        self.limit()
+        found = {}
+        for name, value in values.items():
+            self.outdate(compiled.steps_of(name))  # before, for whoever undoes what was interrupted
+            found[name] = compiled.set(name, value)
+        self.take_back(compiled)
+        return {name: steps for name, steps in found.items() if steps}
+
+    def outdate(self, steps: Iterable[int]) -> None:
+        """Note that the compiled call path has set steps; what they do now is found out when it is asked for."""
+        self._outdated.update(steps)
+
+    def refreshed(self, steps: Optional[Iterable[int]] = None) -> Program:
+        """Return the program, whose operations are what its nodes do: all of them, or those of some steps."""
+        program = self.program
+        assert program is not None
+        for index in sorted(self._outdated if steps is None else self._outdated.intersection(steps)):
+            program.operations[index] = program.resolve(program.steps[index])
+            self._outdated.discard(index)
+        return program
 
     def limit(self) -> None:
         """Say how many nodes the compiled call path may set."""

@@ -156,7 +156,7 @@ class Executable:
         self._short = short = ShortWay(runtime, _LongWay(self))
         self._in_flight = InFlight(workflow.name, runtime, short)
         self._memory = Memory(workflow, home, guard, stats)
-        self._parameters = Parameters(workflow.name, home, self._memory, short)
+        self._parameters = Parameters(workflow.name, home, self._memory)
         self._built = Built(build, self._scope, home, self._memory, self._in_flight, short, stats)
         self._arrangement = Arrangement(
             workflow, plan, options, home, self._shared, self._parameters, self._built, short, stats
@@ -261,8 +261,7 @@ class Executable:
         """Bind parameters and build, as `launch` does, and return what would be launched; `verify` runs its steps one by one."""
         with self._changing:
             self._prepare(params)
-            assert self._program is not None
-            return self._program
+            return self._built.refreshed()
 
     def synchronize(self, timeout_s: Optional[float] = None) -> None:
         """Wait until all launches have finished; Ctrl-C interrupts.

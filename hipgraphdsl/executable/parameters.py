@@ -17,7 +17,6 @@ from ..plan import Step
 from ..workflow import Workflow
 from .devices import Home
 from .memory import Block, Memory, hold
-from .short_way import ShortWay
 
 __all__ = ["Parameters", "require_alike", "same"]
 
@@ -38,7 +37,7 @@ class Parameters:
         Whether some of it is no longer what a parameter is bound to.
     """
 
-    def __init__(self, name: str, home: Home, memory: Memory, short: ShortWay) -> None:
+    def __init__(self, name: str, home: Home, memory: Memory) -> None:
         self.table: dict[str, tuple[Scope, Parameter]] = {}
         self.missing: set[str] = set()
         self.users: dict[tuple[int, Parameter], list[int]] = {}
@@ -47,7 +46,6 @@ class Parameters:
         self._name = name
         self._home = home
         self._memory = memory
-        self._short = short
 
     # -- values --------------------------------------------------------------------------------------------------------
 
@@ -115,7 +113,6 @@ class Parameters:
 
     def bind(self, name: str, value: Any) -> None:
         """Give a parameter a value or an address; None takes it away."""
-        self._short.note_value(name)
         scope, parameter = self.table[name]
         table: dict[Any, Any] = scope.addresses if parameter.shape else scope.values
         if value is None:

@@ -8,6 +8,7 @@ from typing import Any, Optional, Protocol
 from ..arrays import Parameter
 from ..backends import Program
 from ..backends.compiled import CompiledPath
+from ..backends.operations import Operation
 from ..runtimes.base import Runtime
 
 __all__ = ["LongWay", "ShortWay"]
@@ -83,14 +84,16 @@ class ShortWay:
         self.compiled.pause()
         return self.compiled
 
-    def offer(self, program: Program, users: Callable[[], Mapping[str, tuple[Parameter, Any, list[int]]]]) -> None:
-        """Let it take calls again; if it is wanted, with the parameters that `users` names, as `CompiledPath.offer` has them."""
+    def offer(
+        self, program: Callable[[], Program], users: Callable[[], Mapping[str, tuple[Parameter, Any, list[int]]]]
+    ) -> None:
+        """Let it take calls again; if it is wanted, it is told of the program and the parameters, as by `CompiledPath.offer`."""
         compiled = self.compiled
         if compiled is None or not compiled.bound:
             return
         if compiled.stale and self.wanted:
             self.wanted = False
-            compiled.offer(program, users())
+            compiled.offer(program(), users())
         elif compiled.stale:  # what is changed again before the next launch with values need not be looked through now
             compiled.forget()
         self.launcher.ready = True
@@ -105,7 +108,7 @@ class ShortWay:
         if self.compiled is not None:
             self.compiled.note_value(name)
 
-    def note_step(self, index: int) -> None:
+    def note_step(self, index: int, operation: Operation) -> None:
         """Say that a step does something else than it knows of."""
         if self.compiled is not None:
-            self.compiled.note_step(index)
+            self.compiled.note_step(index, operation)

@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 import hipgraphdsl as hg
+from hipgraphdsl.backends.program import GraphProgram
 from hipgraphdsl.executable import executable
 from hipgraphdsl.runtimes import native
 from hipgraphdsl.runtimes.base import MemcpyKind
@@ -729,6 +730,75 @@ def test_changing_again_and_again_looks_through_the_graph_once(cpu: CpuRuntime, 
         for by in (0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 2, 3, 3, 4):
             wanted = 38 * wanted + np.int32(by)
         assert exe.read("y").tolist()[:3] == wanted.tolist()[:3]
+
+
+def test_values_of_several_kinds_cost_together_what_they_cost_alone(cpu: CpuRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many nodes Python resolves and sets only those that the compiled call path cannot, whatever is given beside."""
+    if native.native() is None:
+        pytest.skip("no compiled call path: no Python headers or no compiler")
+    g = hg.Graph("many")
+    y, z = g.device_array("y", np.zeros(40, "i4")), g.device_array("z", shape=8, dtype="i4")
+    a, b, fill, blocks = (g.param(name, "uint32" if name == "blocks" else "int32", 1) for name in ("a", "b", "fill", "blocks"))
+    mix = hg.Module(SOURCE)["mix"]
+    for i in range(40):
+        g.kernel(mix, blocks if i < 2 else 1, 1, (hg.writes(y[i]), y[i], a if i % 2 else b, 1), name=f"k{i}")
+    g.memset(z[:4], fill, name="fill")
+    g.memset(z[4:], b, name="with b")
+    by_python: list[str] = []
+    resolve = GraphProgram.resolve
+
+    def noted(self: GraphProgram, step: Any) -> Any:
+        by_python.append(step.name)
+        return resolve(self, step)
+
+    monkeypatch.setattr(GraphProgram, "resolve", noted)
+    with g.compile(runtime=cpu) as exe:
+        exe.run(a=2, b=2, fill=2, blocks=2)  # the first launch with values goes the long way
+
+        def costs(**values: int) -> tuple[list[str], int]:
+            """Return the nodes that Python looked at, and how many were set."""
+            updates = exe.stats.updates
+            by_python.clear()
+            exe.run(**values)
+            return sorted(by_python), exe.stats.updates - updates
+
+        assert costs(a=3) == ([], 20)
+        assert costs(fill=3) == (["fill"], 1)
+        assert costs(a=4, fill=4) == (["fill"], 21)
+        assert costs(b=4) == (["with b"], 21)
+        assert costs(a=5, b=5, fill=5) == (["fill", "with b"], 42)
+        assert costs(a=5, fill=6) == (["fill"], 1)
+        assert costs(a=6, blocks=1) == (["k0", "k1"], 22)
+        assert costs(a=7, blocks=2, fill=6) == (["k0", "k1"], 22)
+        assert costs(a=7, b=5, fill=6, blocks=2) == ([], 0)
+        assert costs(stream=exe.stream, a=8) == ([], 20)
+        exe.disable("k3")
+        assert costs(a=9, fill=9)[1] == 20
+        assert costs(a=10, fill=10) == (["fill"], 20)
+        exe.enable("k3")
+        wanted = np.zeros(40, "i4")
+        assert exe.parameters == {"a": 10, "b": 5, "fill": 10, "blocks": 2}
+        exe.write("y", wanted)
+        exe.run()
+        assert exe.read("y").tolist() == [5, 10] * 20
+        assert exe.read("z").tolist() == [10] * 4 + [5] * 4
+
+
+def test_a_value_that_one_of_its_nodes_refuses_is_taken_from_all(cpu: CpuRuntime) -> None:
+    g = hg.Graph("sized")
+    y = g.device_array("y", np.zeros(4, "i4"))
+    blocks = g.param("blocks", "int32", 1)
+    g.kernel(hg.Module(SOURCE)["mix"], 1, 1, (y, y, blocks, 1), name="argument")
+    g.kernel(hg.Module(SOURCE)["mix"], blocks, 1, (y, y, 0, 1), name="grid")
+    with g.compile(runtime=cpu) as exe:
+        for value in (2, 3):  # the long way, and by the compiled call path as far as it can
+            exe.run(blocks=value)
+        with pytest.raises(hg.DeclarationError, match="'grid'"):
+            exe.launch(blocks=-1)
+        assert exe.parameters == {"blocks": 3}
+        exe.write("y", np.zeros(4, "i4"))
+        exe.run()
+        assert exe.read("y").tolist()[0] == 38 * 3
 
 
 def test_the_compiled_call_path_takes_keywords_of_any_mapping_and_many(cpu: CpuRuntime) -> None:
