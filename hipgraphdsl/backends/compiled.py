@@ -1,8 +1,8 @@
 """The compiled call path of one Executable: what `Executable.launch` is where a compiled launcher can be had.
 
 A launch without arguments, or with new values of parameters that only kernel arguments use, runs without a Python frame. Every
-other call goes to the Python method, which first takes back what the short way has done (`take_back`), lets it set what kernel
-arguments take of new values (`set`), and afterwards says what may be set by it (`offer`).
+other call goes to the Python method, which first takes back what the short way has done (`take_back`), lets it set new
+values in kernel arguments (`launcher.set`), and afterwards says what may be set by it (`offer`).
 """
 
 from __future__ import annotations
@@ -92,20 +92,13 @@ class CompiledPath:
 
     def take_back(self) -> dict[str, Any]:
         """Return the values that the launcher has given parameters."""
+        if self.stale:  # a change that failed has been undone without the launcher
+            return {}
         return {name: struct.unpack("=" + kind, self.launcher.value(name))[0] for name, kind in self._kinds.items()}
 
     def steps_of(self, name: str) -> frozenset[int]:
         """Return the steps that the launcher sets when it gives a parameter a value."""
-        return self._steps.get(name, _NONE)
-
-    def set(self, name: str, value: Any) -> frozenset[int]:
-        """Give a parameter a value, between a pause and the next offer, in the kernel arguments that take it.
-
-        Returns the steps that this has set: none if the launcher does not know the parameter or cannot set this value, in which
-        case it is as before unless ``launcher.torn`` says otherwise.
-        """
-        known = not self.stale and name in self._steps
-        return self._steps[name] if known and self.launcher.set(name, value) else _NONE
+        return _NONE if self.stale else self._steps.get(name, _NONE)
 
     def offer(self, program: Program, users: Mapping[str, tuple[Parameter, Any, list[int]]]) -> None:
         """Let the launcher set parameters.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from typing import Any, Final, Optional
 
 from ..backends import Program, Scope
@@ -202,13 +203,14 @@ class Built:
         compiled = self._short.compiled
         if compiled is None or not compiled.bound:
             return {}
+        found = {name: steps for name in values if (steps := compiled.steps_of(name))}
+        if not found:
+            return found
         self.limit()
-        found = {}
-        for name, value in values.items():
-            self.outdate(compiled.steps_of(name))  # before, for whoever undoes what was interrupted
-            found[name] = compiled.set(name, value)
+        self.outdate(chain(*found.values()))  # before, for whoever undoes what was interrupted
+        done = {name: steps for name, steps in found.items() if compiled.launcher.set(name, values[name])}
         self.take_back(compiled)
-        return {name: steps for name, steps in found.items() if steps}
+        return done
 
     def outdate(self, steps: Iterable[int]) -> None:
         """Note that the compiled call path has set steps; what they do now is found out when it is asked for."""

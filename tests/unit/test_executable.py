@@ -773,15 +773,32 @@ def test_values_of_several_kinds_cost_together_what_they_cost_alone(cpu: CpuRunt
         assert costs(a=7, b=5, fill=6, blocks=2) == ([], 0)
         assert costs(stream=exe.stream, a=8) == ([], 20)
         exe.disable("k3")
-        assert costs(a=9, fill=9)[1] == 20
+        assert costs(a=9, fill=9)[1] == 20  # looks at all nodes, because another is off
         assert costs(a=10, fill=10) == (["fill"], 20)
         exe.enable("k3")
-        wanted = np.zeros(40, "i4")
+        exe.launch(a=10)  # looks at all nodes again
         assert exe.parameters == {"a": 10, "b": 5, "fill": 10, "blocks": 2}
-        exe.write("y", wanted)
+        exe.write("y", np.zeros(40, "i4"))
         exe.run()
         assert exe.read("y").tolist() == [5, 10] * 20
         assert exe.read("z").tolist() == [10] * 4 + [5] * 4
+
+
+def test_a_node_that_was_off_while_a_parameter_changed_has_its_value(cpu: CpuRuntime, backend: Any) -> None:
+    g = hg.Graph("off")
+    y = g.device_array("y", np.zeros(2, "i4"))
+    a = g.param("a", "int32", 1)
+    for i in range(2):
+        g.kernel(hg.Module(SOURCE)["mix"], 1, 1, (hg.writes(y[i]), y[i], a, 1), name=f"k{i}")
+    with g.compile(runtime=cpu, backend=backend) as exe:
+        for value in (2, 3):  # the long way, and the short one where there is one
+            exe.run(a=value)
+        exe.disable("k0")
+        exe.run(a=4)
+        exe.enable("k0")
+        exe.write("y", np.zeros(2, "i4"))
+        exe.run()
+        assert exe.read("y").tolist() == [4, 4]
 
 
 def test_a_value_that_one_of_its_nodes_refuses_is_taken_from_all(cpu: CpuRuntime) -> None:
