@@ -36,7 +36,7 @@ ORDER = (
     "executable.stats",
     "executable.devices",
     "executable.memory",
-    "executable.short_way",
+    "executable.compiled",
     "executable.in_flight",
     "executable.parameters",
     "executable.scopes",

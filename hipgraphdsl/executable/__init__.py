@@ -9,7 +9,7 @@ the data that the call is about.
 `parameters`     values, the memory that they are bound to, and the steps that they reach
 `memory`         arrays, guard zones, packed arrays: allocated, read, written, returned
 `in_flight`      the own stream, and launches that nobody has waited for
-`short_way`      the compiled call path, where there is one
+`compiled`       the compiled call path, where there is one
 `devices`        which device is the thread's current one, and which reach each other's memory
 ===============  =================================================================================================
 

@@ -9,7 +9,6 @@ from typing import Any, Optional
 
 from ..arrays import ArrayView, Parameter
 from ..backends import SharedHandles
-from ..backends.compiled import CompiledPath
 from ..errors import HipError, UpdateError
 from ..nodes import ChildGraphNode, KernelNode, Node
 from ..plan import Plan, Step, make_plan, suits_copy_kernel
@@ -17,9 +16,9 @@ from ..temporaries import alloc_roots
 from ..workflow import Workflow
 from .built import Built
 from .changes import changed_child, conditional_around, differing, is_in, node_at, require_free, require_ordered, with_nodes
+from .compiled import CompiledPath
 from .devices import Home
 from .parameters import Parameters, same
-from .short_way import ShortWay
 from .stats import Stats
 
 __all__ = ["Arrangement"]
@@ -45,7 +44,7 @@ class Arrangement:
 
     def __init__(
         self, workflow: Workflow, plan: Plan, options: Mapping[str, Any], home: Home, shared: SharedHandles,
-        parameters: Parameters, built: Built, short: ShortWay, stats: Stats,
+        parameters: Parameters, built: Built, compiled: CompiledPath, stats: Stats,
     ) -> None:
         self.workflow = workflow
         self.plan = plan
@@ -57,7 +56,7 @@ class Arrangement:
         self._shared = shared
         self._parameters = parameters
         self._built = built
-        self._short = short
+        self._compiled = compiled
         self._stats = stats
 
     # -- planning and building -------------------------------------------------------------------------------------------
@@ -115,11 +114,11 @@ class Arrangement:
         changed = [name for name, value in values.items() if not same(before[name], value)]
         first = built.program is None
         try:
-            done = built.set_short({name: values[name] for name in changed}) if built.sound else {}
+            done = built.set_compiled({name: values[name] for name in changed}) if built.sound else {}
             for name in changed:
                 parameters.bind(name, values[name])
                 if name not in done:
-                    self._short.note_value(name)
+                    self._compiled.note_value(name)
             if built.sound:
                 self.apply(changed, done)
             else:
@@ -128,10 +127,10 @@ class Arrangement:
         except BaseException:
             for name in changed:
                 parameters.bind(name, before[name])
-                self._short.note_value(name)
+                self._compiled.note_value(name)
             if first:  # what was built holds values that are taken back
                 program = built.take_out()
-                built.bind_short()
+                built.bind_compiled()
                 if program is not None:
                     program.close()
             else:
@@ -176,21 +175,21 @@ class Arrangement:
 
     # -- the compiled call path ------------------------------------------------------------------------------------------
 
-    def take_back(self, compiled: CompiledPath) -> None:
+    def take_back(self) -> None:
         """Note what the compiled call path has done since it was last looked at."""
-        self._built.take_back(compiled)
-        for name, value in compiled.take_back().items():
+        self._built.take_back()
+        for name, value in self._compiled.take_back().items():
             if not same(self._parameters.current(name), value):
                 scope, parameter = self._parameters.table[name]
                 scope.values[parameter] = value
-                self._built.outdate(compiled.steps_of(name))
+                self._built.outdate(self._compiled.steps_of(name))
 
     def offer(self) -> None:
         """Say what the compiled call path may do from now on."""
         built = self._built
         built.limit()
         if built.program is not None and not built.torn:
-            self._short.offer(built.refreshed, self._settable)
+            self._compiled.resume(built.refreshed, self._settable)
 
     def _settable(self) -> dict[str, tuple[Parameter, Any, list[int]]]:
         """Return the parameters that something else than a launch the long way could set, with the steps that they reach."""
@@ -249,7 +248,7 @@ class Arrangement:
     def _replace(self, changes: Mapping[int, Step], children: Sequence[ChildGraphNode] = ()) -> None:
         """Put other steps in place and bind children otherwise, or leave everything as it was."""
         self._require_same_devices(changes, children)
-        self._short.withdraw()
+        self._compiled.withdraw()
         parameters, scope = self._parameters, self._built.scope
         steps, workflow, users = list(self.steps), self.workflow, parameters.users
         uses_others = any(set(steps[i].node.parameters) != set(step.node.parameters) for i, step in changes.items())
@@ -340,7 +339,7 @@ class Arrangement:
                     f"node {step.name!r}: nodes of kind {step.node.kind} cannot be disabled, because others use the memory",
                     node=step.name,
                 )
-        self._short.withdraw()
+        self._compiled.withdraw()
         indices = [i for i in indices if (i in self.disabled) == enabled]
         if self._built.program is not None:
             self._built.refreshed(indices)  # parameters may change while they are off, and their nodes keep what they hold

@@ -8,14 +8,13 @@ from itertools import chain
 from typing import Any, Final, Optional
 
 from ..backends import Program, Scope
-from ..backends.compiled import CompiledPath
 from ..backends.operations import CallHost, Launch, Operation, RunChild, RunConditional
 from ..plan import Plan
+from .compiled import CompiledPath
 from .devices import Home
 from .in_flight import InFlight
 from .memory import Block, Memory
 from .scopes import under
-from .short_way import ShortWay
 from .stats import Stats
 
 __all__ = ["UPDATES_BEFORE_AFRESH", "Built"]
@@ -45,8 +44,8 @@ class Built:
     """
 
     def __init__(
-        self, build: Callable[..., Program], scope: Scope, home: Home, memory: Memory, in_flight: InFlight, short: ShortWay,
-        stats: Stats,
+        self, build: Callable[..., Program], scope: Scope, home: Home, memory: Memory, in_flight: InFlight,
+        compiled: CompiledPath, stats: Stats,
     ) -> None:
         self.program: Optional[Program] = None
         self.torn = False
@@ -57,7 +56,7 @@ class Built:
         self._runtime = home.runtime
         self._memory = memory
         self._in_flight = in_flight
-        self._short = short
+        self._compiled = compiled
         self._stats = stats
         self._since = 0
         """Updates since it was instantiated."""
@@ -101,7 +100,7 @@ class Built:
         self.torn = False
         there = self._home.several and (not program.handle or "other_device_crash" in self._runtime.target.quirks)
         self.launch = self._launch_there if there else program.launch
-        self.bind_short()
+        self.bind_compiled()
         if before is not None:
             before.close()
         self._place_packed(plan, blocks)  # the program before has put back what it had found
@@ -114,9 +113,9 @@ class Built:
                 scope = self.scope.inside(packed.path)
                 scope.addresses[packed.array] = blocks[packed.device].pointer + packed.offset
 
-    def bind_short(self) -> None:
+    def bind_compiled(self) -> None:
         """Let the compiled call path launch what is there."""
-        self._short.bind(self.program, self._in_flight.stream)
+        self._compiled.bind(self.program, self._in_flight.stream)
 
     def take_out(self) -> Optional[Program]:
         """Return the program, which is not launched any more; the caller closes it."""
@@ -169,7 +168,7 @@ class Built:
             if not program.change(index, operation):
                 return False
         self._outdated.discard(index)
-        self._short.note_step(index, operation)
+        self._compiled.note_step(index, operation)
         self._stats.updates += 1
         self._since += 1
         return True
@@ -187,29 +186,27 @@ class Built:
 
     # -- the compiled call path ------------------------------------------------------------------------------------------
 
-    def take_back(self, compiled: CompiledPath) -> None:
+    def take_back(self) -> None:
         """Note what the compiled call path has done to it since it was last looked at."""
-        launcher = compiled.launcher
+        launcher = self._compiled.launcher
         if launcher.pending:
-            self._in_flight.note_short()
+            self._in_flight.note_compiled()
         if launcher.torn:
             launcher.torn = False
             self.torn = True
         if launcher.left >= 0:
             self._since = UPDATES_BEFORE_AFRESH - launcher.left
 
-    def set_short(self, values: Mapping[str, Any]) -> dict[str, frozenset[int]]:
+    def set_compiled(self, values: Mapping[str, Any]) -> dict[str, frozenset[int]]:
         """Let the compiled call path set what it can of new values; return the steps that it has set, by parameter."""
-        compiled = self._short.compiled
-        if compiled is None or not compiled.bound:
-            return {}
+        compiled = self._compiled
         found = {name: steps for name in values if (steps := compiled.steps_of(name))}
         if not found:
             return found
         self.limit()
         self.outdate(chain(*found.values()))  # before, for whoever undoes what was interrupted
         done = {name: steps for name, steps in found.items() if compiled.launcher.set(name, values[name])}
-        self.take_back(compiled)
+        self.take_back()
         return done
 
     def outdate(self, steps: Iterable[int]) -> None:
@@ -227,8 +224,8 @@ class Built:
 
     def limit(self) -> None:
         """Say how many nodes the compiled call path may set."""
-        if self._leaks and self._short.launcher is not None:
-            self._short.launcher.left = max(0, UPDATES_BEFORE_AFRESH - self._since)
+        if self._leaks and self._compiled.launcher is not None:
+            self._compiled.launcher.left = max(0, UPDATES_BEFORE_AFRESH - self._since)
 
 
 def _not_built(stream: int) -> None:

@@ -30,6 +30,7 @@ from ..update import HasWorkflow
 from ..workflow import Workflow
 from .arrangement import Arrangement
 from .built import Built
+from .compiled import CompiledPath
 from .devices import Home, grant_access
 from .in_flight import InFlight, unfinished_text
 from .known import Known
@@ -37,7 +38,6 @@ from .memory import Block, Memory
 from .parameters import Parameters
 from .profiling import profile
 from .scopes import fill, modules_of
-from .short_way import ShortWay
 from .stats import Stats
 
 __all__ = ["Executable"]
@@ -87,10 +87,8 @@ class _Changing:
         executable = self._executable
         executable._lock.acquire()
         executable._depth += 1
-        if executable._depth == 1:
-            compiled = executable._short.pause()
-            if compiled is not None:
-                executable._arrangement.take_back(compiled)
+        if executable._depth == 1 and executable._compiled.pause():
+            executable._arrangement.take_back()
 
     def __exit__(self, *_: object) -> None:
         executable = self._executable
@@ -110,7 +108,7 @@ _left_running: list[Executable] = []
 def _after_fork() -> None:
     for executable in _living:
         executable._forked = True
-        executable._short.close()
+        executable._compiled.refuse()
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -153,13 +151,13 @@ class Executable:
         self._shared.host_failed = self._hosts.has_failed
         self._scope = Scope(runtime, self._shared)
         self._home = home = Home(runtime, device)
-        self._short = short = ShortWay(runtime, _LongWay(self))
-        self._in_flight = InFlight(workflow.name, runtime, short)
+        self._compiled = compiled = CompiledPath(runtime, _LongWay(self))
+        self._in_flight = InFlight(workflow.name, runtime, compiled)
         self._memory = Memory(workflow, home, guard, stats)
         self._parameters = Parameters(workflow.name, home, self._memory)
-        self._built = Built(build, self._scope, home, self._memory, self._in_flight, short, stats)
+        self._built = Built(build, self._scope, home, self._memory, self._in_flight, compiled, stats)
         self._arrangement = Arrangement(
-            workflow, plan, options, home, self._shared, self._parameters, self._built, short, stats
+            workflow, plan, options, home, self._shared, self._parameters, self._built, compiled, stats
         )
 
     @staticmethod
@@ -240,7 +238,7 @@ class Executable:
         with self._changing:  # a launch with other values must not come between, and issuing on streams is no single call
             if params or self._closed or self._forked or not self._built.sound:
                 self._prepare(params)
-            self._short.wanted = bool(params)
+            self._compiled.wanted = bool(params)
             handle = self._in_flight.stream if stream is None else _stream_handle(stream)
             try:
                 self._built.launch(handle)
@@ -423,10 +421,10 @@ class Executable:
         self.close()
         _living.discard(other)
         # Threads wait for the lock of this one, and hold its compiled `launch`.
-        other._short.take_over(self._short)
+        other._compiled.take_over(self._compiled)
         own = {name: self.__dict__[name] for name in ("_lock", "_depth")}
         self.__dict__.update({**other.__dict__, **own})
-        self._built.bind_short()
+        self._built.bind_compiled()
         total.instantiations += before.instantiations
         total.launches += before.launches
         total.updates += before.updates
@@ -502,7 +500,7 @@ class Executable:
     @property
     def stats(self) -> Stats:
         """Counts and times so far."""
-        launches, updates = self._short.counts()
+        launches, updates = self._compiled.counts()
         self._stats.launches += launches
         self._stats.updates += updates
         return self._stats

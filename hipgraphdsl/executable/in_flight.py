@@ -11,7 +11,7 @@ from typing import Final, Optional
 
 from ..errors import HipError, WaitTimeout
 from ..runtimes.base import Runtime
-from .short_way import ShortWay
+from .compiled import CompiledPath
 
 __all__ = ["InFlight", "unfinished_text"]
 
@@ -27,11 +27,11 @@ class InFlight:
         The Executable's own; 0 before `open`.
     """
 
-    def __init__(self, name: str, runtime: Runtime, short: ShortWay) -> None:
+    def __init__(self, name: str, runtime: Runtime, compiled: CompiledPath) -> None:
         self.stream = 0
         self._name = name
         self._runtime = runtime
-        self._short = short
+        self._compiled = compiled
         self._pending: dict[int, int] = {}
         """Streams with launches that nobody has waited for yet, each with the number of the last one."""
         self._lock = threading.Lock()
@@ -46,9 +46,9 @@ class InFlight:
         with self._lock:
             self._pending[stream] = next(self._tickets)
 
-    def note_short(self) -> None:
+    def note_compiled(self) -> None:
         """Remember what the compiled call path has launched, which it does on the own stream."""
-        if self._short.has_launched():
+        if self._compiled.has_launched():
             self.launched(self.stream)
 
     def wait(self, timeout_s: Optional[float], unfinished: Callable[[], tuple[str, ...]]) -> None:
@@ -69,7 +69,7 @@ class InFlight:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         wait = self._runtime.stream_wait
         failed: Optional[HipError] = None
-        self.note_short()
+        self.note_compiled()
         try:
             while waiting := tuple(self._pending.items()):
                 stream, ticket = waiting[0]
@@ -97,7 +97,7 @@ class InFlight:
 
     def done(self) -> bool:
         """Return whether all launches have finished."""
-        self.note_short()
+        self.note_compiled()
         try:
             return all(self._runtime.stream_query(stream) for stream in tuple(self._pending))
         except HipError:

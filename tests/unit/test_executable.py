@@ -707,8 +707,7 @@ def test_changing_again_and_again_looks_through_the_graph_once(cpu: CpuRuntime, 
         g.kernel(hg.Module(SOURCE)["mix"], 1, 1, (hg.writes(y[i]), y[i], p, 1), name=f"k{i}")
     g.memset(z, fill, name="fill")
     with g.compile(runtime=cpu) as exe:
-        compiled = exe._short.compiled
-        assert compiled is not None
+        compiled = exe._compiled
         offers: list[Any] = []
         original = compiled.offer
 
@@ -830,10 +829,9 @@ def test_the_compiled_call_path_takes_keywords_of_any_mapping_and_many(cpu: CpuR
     with g.compile(runtime=cpu) as exe:
         exe.run(p0=1)  # the first launch with values goes the long way
         exe.write("y", 0)
-        assert exe._short.compiled is not None
-        before = exe._short.compiled.launcher.launches
+        before = exe._compiled.launcher.launches
         exe.launch(**{"p" + str(i): i for i in range(10)})  # strings that nothing has interned
-        assert exe._short.compiled.launcher.launches == before + 1
+        assert exe._compiled.launcher.launches == before + 1
         assert exe.read("y").tolist() == list(range(10))
 
 

@@ -10,17 +10,18 @@ from __future__ import annotations
 import ctypes
 import struct
 import time
-from collections.abc import Mapping
-from typing import Any, Final, Optional
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Optional, Protocol
 
 from ..arrays import Parameter
+from ..backends import Program
+from ..backends.operations import Launch, Operation
+from ..backends.program import GraphProgram
 from ..kernels import ArgumentPacker
 from ..nodes import KernelNode
 from ..runtimes.base import Runtime
-from .operations import Launch, Operation
-from .program import GraphProgram, Program
 
-__all__ = ["CompiledPath"]
+__all__ = ["CompiledPath", "LongWay"]
 
 _KINDS: Final = "?bBhHiIqQfd"  # struct codes of arguments that the launcher can write
 _MOST_USES: Final = 8192  # nodes whose argument memory is kept for it
@@ -52,21 +53,38 @@ class _Arguments:
         return self._runtime.kernel_params(operation.function, operation.grid, operation.block, operation.shared_bytes, table)
 
 
-class CompiledPath:
-    """A compiled launcher bound to a program.
+class LongWay(Protocol):
+    """The Python method that takes every launch that the compiled call path does not."""
 
-    Parameters
+    def __call__(self, *args: Any, **kwargs: Any) -> None: ...
+
+    def failed(self, code: int) -> None:
+        """Raise for a code of hipGraphLaunch."""
+
+    def stand_aside(self, launch: Optional[Callable[..., None]]) -> None:
+        """Let this be called instead, or nothing any more."""
+
+
+class CompiledPath:
+    """A compiled launcher bound to a program, or the absence of one.
+
+    Attributes
     ----------
-    runtime : Runtime
-    slow : callable
-        Gets every call that the launcher does not take; ``slow.failed(code)`` raises for a code of hipGraphLaunch.
+    launcher : Launcher or None
+        The compiled part, which counts what it does.
+    bound : bool
+        Whether it can launch what is there.
+    wanted : bool
+        Whether launches give values, so that being told how to set parameters is worth its time.
     """
 
-    def __init__(self, runtime: Runtime, slow: Any) -> None:
+    def __init__(self, runtime: Runtime, long_way: LongWay) -> None:
         self._runtime = runtime
-        self.launcher: Any = runtime.launcher(slow)
+        self._long_way = long_way
+        self.launcher: Any = runtime.launcher(long_way)
         self.bound = False
-        self.stale = True
+        self.wanted = False
+        self._stale = True
         """Whether what was offered no longer holds."""
         self._kinds: dict[str, str] = {}
         """Struct codes of the parameters that the launcher may set by itself, because only kernel arguments use them."""
@@ -75,30 +93,74 @@ class CompiledPath:
         self._kept: dict[int, _Arguments] = {}
         """By step."""
 
+    def take_over(self, other: CompiledPath) -> None:
+        """Become what another Executable's is, which is not used any more; bind it then."""
+        self._long_way, self.launcher = other._long_way, other.launcher
+
     def bind(self, program: Optional[Program], stream: int) -> None:
-        """Launch this program from now on, or nothing if it is no graph."""
+        """Launch this program from now on in place of the method, or nothing if it is no graph."""
+        if self.launcher is None:
+            return
         self.launcher.ready = False
         self._clear()
-        self.stale = True
+        self._stale = True
         self.bound = isinstance(program, GraphProgram) and bool(program.handle)
         if program is not None and self.bound:
             self.launcher.bind(*self._runtime.launch_addresses(), program.handle, stream)
+        self._long_way.stand_aside(self.launcher.launch if self.bound else None)
 
-    def pause(self) -> None:
-        """Send every call to the slow path, and wait for those that are on the short one."""
+    def refuse(self) -> None:
+        """Send every call the long way for good, without waiting for any."""
+        if self.launcher is not None:
+            self.launcher.ready = False
+
+    def pause(self) -> bool:
+        """Send every call the long way and wait for those under way; return whether there may be something to take back."""
+        if not self.bound:
+            return False
         self.launcher.ready = False
         while self.launcher.inside:
             time.sleep(0)
+        return True
+
+    def has_launched(self) -> bool:
+        """Return whether it has launched since this was last asked."""
+        if self.launcher is None or not self.launcher.pending:
+            return False
+        self.launcher.pending = False
+        return True
+
+    def counts(self) -> tuple[int, int]:
+        """Return how many launches and node updates it has made since this was last asked."""
+        launcher = self.launcher
+        if launcher is None:
+            return 0, 0
+        launches, launcher.launches = launcher.launches, 0
+        updates, launcher.updates = launcher.updates, 0
+        return launches, updates
 
     def take_back(self) -> dict[str, Any]:
-        """Return the values that the launcher has given parameters."""
-        if self.stale:  # a change that failed has been undone without the launcher
+        """Return the values that the launcher has given parameters by itself."""
+        if self._stale:  # a change that failed has been undone without the launcher
             return {}
         return {name: struct.unpack("=" + kind, self.launcher.value(name))[0] for name, kind in self._kinds.items()}
 
     def steps_of(self, name: str) -> frozenset[int]:
         """Return the steps that the launcher sets when it gives a parameter a value."""
-        return _NONE if self.stale else self._steps.get(name, _NONE)
+        return _NONE if self._stale else self._steps.get(name, _NONE)
+
+    def resume(
+        self, program: Callable[[], Program], users: Callable[[], Mapping[str, tuple[Parameter, Any, list[int]]]]
+    ) -> None:
+        """Let it take calls again; if it is wanted, offer it what these return."""
+        if not self.bound:
+            return
+        if self._stale and self.wanted:
+            self.wanted = False
+            self.offer(program(), users())
+        elif self._stale:  # what is changed again before the next launch with values need not be looked through now
+            self._forget()
+        self.launcher.ready = True
 
     def offer(self, program: Program, users: Mapping[str, tuple[Parameter, Any, list[int]]]) -> None:
         """Let the launcher set parameters.
@@ -131,9 +193,9 @@ class CompiledPath:
                 if whole:
                     self._kinds[name] = kind
         self.launcher.slots(slots, list(self._kept.values()))
-        self.stale = False
+        self._stale = False
 
-    def forget(self) -> None:
+    def _forget(self) -> None:
         """Let the launcher set no parameters until the next offer."""
         if self._steps:
             self.launcher.slots([], [])
@@ -142,15 +204,19 @@ class CompiledPath:
     def _clear(self) -> None:
         self._kinds, self._steps, self._kept = {}, {}, {}
 
+    def withdraw(self) -> None:
+        """Say that what was offered no longer holds."""
+        self._stale = True
+
     def note_value(self, name: str) -> None:
         """Say that a parameter has another value than the launcher knows of."""
-        self.stale |= name in self._steps
+        self._stale |= name in self._steps
 
     def note_step(self, index: int, operation: Operation) -> None:
         """Say that a step does something else, with other values in the same places, than the launcher knows of."""
         kept = self._kept.get(index)
-        if kept is not None and not self.stale:
-            self.stale = not kept.follow(operation)
+        if kept is not None and not self._stale:
+            self._stale = not kept.follow(operation)
 
     def _places(self, program: GraphProgram, parameter: Parameter, index: int) -> tuple[str, list[tuple[int, int, int]]]:
         """Return the struct code and the uses of a parameter in a step; none if more than its arguments must be written."""
