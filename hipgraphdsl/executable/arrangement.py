@@ -15,7 +15,17 @@ from ..plan import Plan, Step, make_plan, suits_copy_kernel
 from ..temporaries import alloc_roots
 from ..workflow import Workflow
 from .built import Built
-from .changes import changed_child, conditional_around, differing, is_in, node_at, require_free, require_ordered, with_nodes
+from .changes import (
+    changed_child,
+    conditional_around,
+    differing,
+    is_in,
+    node_at,
+    require_declared,
+    require_free,
+    require_ordered,
+    with_nodes,
+)
 from .compiled import CompiledPath
 from .devices import Home
 from .parameters import Parameters, same
@@ -211,6 +221,7 @@ class Arrangement:
         require_free(name, known, fields)
         if isinstance(known, ChildGraphNode):
             child = changed_child(name, known, fields)
+            require_declared(name, self.workflow, child, fields)
             self._require_same_devices({}, [child])
             if child.accesses != known.accesses:
                 require_ordered(self.workflow, child, "bind", self._home.device)
@@ -218,6 +229,7 @@ class Arrangement:
             return
         step = self.steps[indices[0]]
         new = step.node.changed(**fields)
+        require_declared(name, step.path[-1].workflow if step.path else self.workflow, new, fields)
         changes = {step.index: step._replace(node=new)}
         self._require_same_devices(changes, [])
         if new.accesses != step.node.accesses:

@@ -20,6 +20,7 @@ __all__ = [
     "differing",
     "is_in",
     "node_at",
+    "require_declared",
     "require_free",
     "require_ordered",
     "with_nodes",
@@ -79,6 +80,16 @@ def require_free(name: str, node: Optional[Node], fields: Mapping[str, Any]) -> 
         raise UpdateError(
             f"node {name!r}: {fixed[0]} of a conditional node is fixed when the graph is compiled", node=name, field=fixed[0]
         )
+
+
+def require_declared(name: str, workflow: Workflow, new: Node, fields: Mapping[str, Any]) -> None:
+    """Refuse parameters that the workflow of a node does not have."""
+    for parameter in new.parameters:
+        if workflow.parameters.get(parameter.name) is not parameter:
+            raise UpdateError(
+                f"node {name!r}: parameter {parameter.name!r} is not of the graph that was compiled", node=name,
+                field=next(iter(fields)),
+            )
 
 
 def changed_child(name: str, known: ChildGraphNode, fields: Mapping[str, Any]) -> ChildGraphNode:

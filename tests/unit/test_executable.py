@@ -23,6 +23,7 @@ import pytest
 import hipgraphdsl as hg
 from hipgraphdsl.backends.program import GraphProgram
 from hipgraphdsl.executable import executable
+from hipgraphdsl.nodes import ChildGraphNode
 from hipgraphdsl.runtimes import native
 from hipgraphdsl.runtimes.base import MemcpyKind
 from hipgraphdsl.runtimes.cpu import CpuRuntime
@@ -864,6 +865,25 @@ def test_a_failed_set_leaves_the_graph_as_it_was(cpu: CpuRuntime, backend: Any) 
             exe.set("side", grid=1)
         exe.run()
         assert exe.read("x").tolist() == chained([1])[0]
+
+
+def test_a_parameter_of_another_graph_is_refused(cpu: CpuRuntime, backend: Any) -> None:
+    other = chain().parameters["k"]
+    with chain().compile(runtime=cpu, backend=backend) as exe, parent().compile(runtime=cpu, backend=backend) as outer:
+        x, y = exe.workflow.arrays["x"], exe.workflow.arrays["y"]
+        with pytest.raises(hg.UpdateError, match="'up': parameter 'k' is not of the graph that was compiled") as caught:
+            exe.set("up", args=(y, x, other, 8))
+        assert (caught.value.node, caught.value.field) == ("up", "args")
+        with pytest.raises(hg.UpdateError, match="'two/tail': parameter 'w' is not of the graph"):
+            outer.set("two/tail", value=outer.workflow.parameters["w"])
+        with pytest.raises(hg.UpdateError, match="'one': parameter 'k' is not of the graph"):
+            outer.set("one", bind={**parent_bind(outer), "v": other})
+        exe.run()
+        assert exe.read("x").tolist() == chained([1])[0]
+
+
+def parent_bind(exe: hg.Executable) -> Any:
+    return next(node.bind for node in exe.workflow.nodes if isinstance(node, ChildGraphNode) and node.name == "one")
 
 
 def test_a_failed_update_leaves_the_graph_as_it_was(cpu: CpuRuntime, backend: Any) -> None:
