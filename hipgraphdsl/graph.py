@@ -116,7 +116,8 @@ class Graph:
         name : str
             Unique among the graph's arrays.
         initial : array_like, optional
-            Values copied in now, written when the graph is compiled. Shape and dtype follow from it.
+            Values copied in now, written when the graph is compiled. Shape and dtype follow from it. An integer or a tuple of
+            integers is refused, because it is most likely meant as `shape`.
         shape, dtype : optional
             Without `initial`; the memory is then zero at first. `dtype` also converts `initial`.
         pinned : bool
@@ -220,6 +221,14 @@ class Graph:
                     array=name,
                 )
             return None, as_shape(shape), as_dtype(dtype)
+        extents = initial if isinstance(initial, tuple) else (initial,)
+        if shape is None and all(isinstance(extent, (int, np.integer)) for extent in extents):
+            # np.zeros((16, 16)) is in everybody's fingers, and the same here would be an array of two values.
+            raise DeclarationError(
+                f"array {name!r}: the second argument holds initial values, and {initial!r} looks like a shape; say"
+                f" shape={initial!r}, or give the values as a list or a NumPy array",
+                array=name,
+            )
         try:
             values = np.array(initial, dtype=None if dtype is None else as_dtype(dtype), order="C")
         except (TypeError, ValueError, OverflowError) as error:
@@ -600,6 +609,9 @@ class Graph:
 
     def _no_node(self, name: str) -> DeclarationError:
         names = list(self.dag)
+        if name in self.arrays or name in self.parameters:
+            where = "arrays" if name in self.arrays else "parameters"
+            return DeclarationError(f"graph {self.name!r} has no node {name!r}; that is g.{where}[{name!r}]", node=name)
         shown = ", ".join(map(repr, names[:10])) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
         return DeclarationError(f"graph {self.name!r} has no node {name!r}; its nodes are {shown or 'none'}", node=name)
 

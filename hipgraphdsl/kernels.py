@@ -539,7 +539,10 @@ class Module:
         except RecursionError:
             raise DeclarationError(f"module {self._name!r}: the source is nested too deeply to be read") from None
         if not self._declared.kernels and not self._declared.symbols:
-            raise DeclarationError(f"module {self._name!r} has no __global__ function and no __device__ or __constant__ variable")
+            raise DeclarationError(
+                f"module {self._name!r} has no __global__ function and no __device__ or __constant__ variable"
+                + (f"; to read a file, Module.from_file({source!r})" if re.fullmatch(r"\S+\.\w+", source) else "")
+            )
 
     @classmethod
     def from_file(

@@ -297,7 +297,8 @@ class Timeline:
         column = {lane: i for i, lane in enumerate(lanes)}
         widths = [max(len(s.name) for s in shown if s.lane == lane) for lane in lanes]
         durations = {s.duration for s in shown}
-        head = f"Batches: {len(lanes)}"
+        alike = len({tuple(s.engine for s in shown if s.lane == lane) for lane in lanes}) == 1
+        head = f"{'Batches' if alike else 'Lanes'}: {len(lanes)}"
         if len(durations) == 1:
             head += f", Each stage: {self.amount(durations.pop())}"
         lines = [

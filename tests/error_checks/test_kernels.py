@@ -193,6 +193,14 @@ def codes(g: hg.Graph, target: str) -> set[str]:
     return {d.code for d in g.check(target).errors}
 
 
+def test_the_name_of_a_file_is_no_source() -> None:
+    with pytest.raises(hg.DeclarationError, match=r"no __global__ function.*; to read a file, Module\.from_file\('wave\.hip'\)"):
+        hg.Module("wave.hip")
+    with pytest.raises(hg.DeclarationError) as caught:
+        hg.Module("int f(int x) { return x; }")
+    assert "from_file" not in str(caught.value)
+
+
 def test_limits_of_the_device_are_found_by_the_check(g: hg.Graph) -> None:
     x = g.arrays["x"]
     g.kernel(m["small"], 1, 128, (x,), name="bounds")

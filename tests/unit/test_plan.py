@@ -58,6 +58,18 @@ def test_a_plan_prints_steps_lanes_and_predecessors() -> None:
     assert dag([[]] * 100).plan().__str__().count("\n") < 45
 
 
+def test_steps_of_a_plan_stand_in_columns() -> None:
+    body = hg.Graph("body")
+    body.memset(body.device_array("x", shape=1, dtype="i4"), 0)
+    g = hg.Graph("g")
+    go = g.device_array("go", shape=1, dtype="i4")
+    g.memset(go, 1, name="start")
+    g.conditional("while", go, body, {"x": go}, name="loop")
+    g.memset(go, 0, name="end")
+    _, _, loop, end = str(g.plan()).splitlines()
+    assert loop.index(" after start") == end.index(" after loop")
+
+
 def test_an_empty_plan_has_nothing() -> None:
     plan = hg.Graph("nothing").plan()
     assert (plan.steps, plan.lanes, plan.edges, plan.depth) == ((), (), 0, 0)

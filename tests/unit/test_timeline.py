@@ -42,6 +42,13 @@ def test_pipeline_prints_as_its_source_shows_it() -> None:
     assert timeline.render("Overlapping Compute & Transfer Pipeline") == PRINTED.strip()
 
 
+def test_lanes_of_unlike_work_are_not_called_batches() -> None:
+    g = pipeline(2)
+    g.memset(g.arrays["work"][0], 0, name="clear")
+    assert "\nBatches: 2," in pipeline(2).simulate(UNIT).render()
+    assert "\nLanes: 2," in g.simulate({**UNIT, "memset": 1}).render()
+
+
 @given(batches=st.integers(1, 12))
 def test_pipeline_takes_batches_plus_stages_minus_one(batches: int) -> None:
     timeline = pipeline(batches).simulate(UNIT)
