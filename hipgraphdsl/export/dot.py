@@ -6,7 +6,7 @@ from html import escape
 from typing import Any, Final
 
 from ..workflow import Workflow
-from .picture import Box, Cluster, Link, Picture, draw
+from .picture import Box, Cluster, Link, Picture, as_direction, draw
 from .style import BACKGROUND, CRITICAL, EDGE, FAULT, FAULT_FILL, FONT, INK, LANES, MUTED, STYLES, shortened
 
 __all__ = ["dot_text", "render"]
@@ -43,7 +43,8 @@ def dot_text(picture: Picture, *, direction: str = "TB", legend: bool = True) ->
     large = len(picture.boxes) > 300
     lines = [
         f"digraph {_quoted(picture.title)} {{",
-        f"  graph [rankdir={direction}, bgcolor={_quoted(BACKGROUND)}, pad=0.3, nodesep=0.28, ranksep=0.42, compound=true,"
+        f"  graph [rankdir={as_direction(direction)}, bgcolor={_quoted(BACKGROUND)},"
+        " pad=0.3, nodesep=0.28, ranksep=0.42, compound=true,"
         f" fontname={_quoted(FONT)}, fontsize=13, fontcolor={_quoted(INK)}, labelloc=t, labeljust=l,"
         + (" splines=polyline, nslimit=2, nslimit1=2, mclimit=0.5," if large else "")
         + f" label={_title(picture)}];",

@@ -36,8 +36,8 @@ from ..workflow import Workflow
 from .fold import Repeat, find_repeats, signature
 from .style import human_bytes, human_count, shortened
 
-__all__ = ["Box", "Cluster", "Critical", "Edges", "Fault", "Link", "Picture", "critical_path", "details", "draw", "lanes_by_name",
-           "needed_edges", "weigh"]  # fmt: skip
+__all__ = ["Box", "Cluster", "Critical", "Edges", "Fault", "Link", "Picture", "as_direction", "critical_path", "details", "draw",
+           "lanes_by_name", "needed_edges", "weigh"]  # fmt: skip
 
 Edges = Literal["needed", "all", "labels"]
 Critical = Union[bool, Timeline, Mapping[str, float]]
@@ -191,6 +191,19 @@ class Picture:
                 inside[at] = box.id
                 at = parents[at]
         return inside
+
+
+def as_direction(direction: str) -> str:
+    """Return where edges lead in a drawing.
+
+    Raises
+    ------
+    DeclarationError
+        If it is neither ``"TB"``, to the bottom, nor ``"LR"``, to the right.
+    """
+    if direction not in ("TB", "LR"):
+        raise DeclarationError(f"direction is 'TB', to the bottom, or 'LR', to the right (got {direction!r})")
+    return direction
 
 
 def draw(

@@ -226,6 +226,12 @@ def test_the_critical_path_is_marked_on_demand_also_through_children(extension: 
 
 
 @needs_graphviz
+@pytest.mark.parametrize("extension", [".dot", ".mmd"])
+def test_a_direction_that_is_none_is_refused(extension: str) -> None:
+    with pytest.raises(DeclarationError, match=r"direction is 'TB'.* \(got 'UP'\)"):
+        render(nested().workflow(), extension, direction="UP")
+
+
 @pytest.mark.parametrize("options", [{"edges": "labels"}, {"lanes": True}, {"critical": True}])
 def test_a_bitmap_changes_with_each_option(options: dict[str, Any]) -> None:
     assert render(nested().workflow(), ".png") != render(nested().workflow(), ".png", **options)
