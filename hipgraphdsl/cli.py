@@ -451,6 +451,11 @@ class _Console(Console):
         raise BrokenPipeError
 
 
+def _columns() -> Optional[int]:
+    """Return how wide the terminal is; None where there is none."""
+    return Console().width if sys.stdout.isatty() else None
+
+
 def _console() -> Console:
     return _Console(file=sys.stdout, highlight=False, soft_wrap=True)
 
@@ -1160,7 +1165,7 @@ def _run(options: argparse.Namespace) -> int:
         ]
         _print_part(_table(heads, rows, sys.maxsize, right=(3, 4, 5)))
     if profile is not None:
-        console.print(Text(f"\n{profile}"))
+        console.print(Text(f"\n{profile.text(_columns())}"))
     return GOOD
 
 
@@ -1286,7 +1291,7 @@ def _timeline(options: argparse.Namespace) -> int:
     if options.output:
         export_timeline(found, options.output, **given)
     else:
-        print(found)
+        print(found.text(_columns()))
     return GOOD
 
 

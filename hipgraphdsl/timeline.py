@@ -381,6 +381,16 @@ class Timeline:
         return f"{text} time unit{'' if text == '1' else 's'}"
 
     def __str__(self) -> str:
+        return self.text()
+
+    def text(self, columns: Optional[int] = None) -> str:
+        """Return what is printed: the times, what bounds them, and a chart of bars.
+
+        Parameters
+        ----------
+        columns : int, optional
+            Characters that a line of the chart may have; by default as many as it likes, at least 40.
+        """
         lines = [
             f"timeline of {self.name!r}: {len(self.spans)} nodes in {self.amount(self.makespan)}, in sequence"
             f" {self.amount(self.sequential)}, speedup {self.speedup:.2f}x"
@@ -395,7 +405,12 @@ class Timeline:
         if used:
             lines.append("  busy: " + ", ".join(f"{engine} {part:.0%}" for engine, part in used.items()))
         if self.spans:
-            lines.append(self.gantt(by="node" if len(self.spans) <= 40 else "engine"))
+            by: By = "node" if len(self.spans) <= 40 else "engine"
+            width = 72
+            if columns is not None:
+                beside = max(map(len, self.gantt(width, by).splitlines())) - width
+                width = max(10, min(width, max(columns, 40) - beside))
+            lines.append(self.gantt(width, by))
         return "\n".join(lines)
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:

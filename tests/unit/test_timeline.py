@@ -49,6 +49,15 @@ def test_lanes_of_unlike_work_are_not_called_batches() -> None:
     assert "\nLanes: 2," in g.simulate({**UNIT, "memset": 1}).render()
 
 
+@pytest.mark.parametrize("columns", [40, 60, 80])
+def test_a_chart_fits_its_columns(columns: int) -> None:
+    timeline = pipeline(4).simulate({"H2D": 1, "kernel": 1.25, "D2H": 1})
+    chart = timeline.text(columns).splitlines()[3:]
+    assert max(map(len, chart)) <= columns
+    assert len(chart) == 13
+    assert timeline.text(500) == timeline.text() == str(timeline)
+
+
 @given(batches=st.integers(1, 12))
 def test_pipeline_takes_batches_plus_stages_minus_one(batches: int) -> None:
     timeline = pipeline(batches).simulate(UNIT)
