@@ -182,10 +182,18 @@ class Picture:
 
     @cached_property
     def first_box(self) -> dict[str, str]:
-        """For each cluster a box inside it, for formats whose edges join boxes only."""
+        """For each cluster the first box inside it, which edges lead to where they join boxes only."""
+        return self._ends(self.boxes)
+
+    @cached_property
+    def last_box(self) -> dict[str, str]:
+        """For each cluster the last box inside it, which edges leave from where they join boxes only."""
+        return self._ends(reversed(self.boxes))
+
+    def _ends(self, boxes: Iterable[Box]) -> dict[str, str]:
         inside: dict[str, str] = {}
         parents = {cluster.id: cluster.parent for cluster in self.clusters}
-        for box in self.boxes:
+        for box in boxes:
             at = box.cluster
             while at and at not in inside:
                 inside[at] = box.id
