@@ -8,12 +8,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, Optional, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Literal, Optional, SupportsIndex, TypeVar, Union
 
 import networkx as nx
 import numpy as np
 
-from .arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, Parameter, as_device, as_devices, as_dtype, as_shape
+from .arrays import (
+    AllocArray,
+    Array,
+    DeviceArray,
+    ExternalArray,
+    HostArray,
+    Parameter,
+    Viewable,
+    as_device,
+    as_devices,
+    as_dtype,
+    as_shape,
+)
 from .checks import OF_GRAPHS, Report, check_workflow
 from .errors import CheckError, DeclarationError, HipGraphError
 from .executable import Executable
@@ -56,6 +68,8 @@ from .workflow import Workflow
 if TYPE_CHECKING:
     from types import FrameType
 
+    from numpy.typing import ArrayLike, DTypeLike
+
     from .runtimes.base import Runtime
 
 __all__ = ["Graph"]
@@ -64,7 +78,10 @@ _DRAWN_NODES = 80  # more are a table in a notebook
 
 N = TypeVar("N", bound=Node)
 A = TypeVar("A", bound=Array)
-After = Sequence[Union[Node, str]]
+After = Union[Node, str, Sequence[Union[Node, str]]]
+Shape = Union[SupportsIndex, Sequence[SupportsIndex]]
+Extents = Union[SupportsIndex, Parameter, Sequence[Union[SupportsIndex, Parameter]]]
+Devices = Union[SupportsIndex, Iterable[SupportsIndex]]
 Backend = Literal["explicit", "capture", "streams", "serial"]
 
 
@@ -102,10 +119,10 @@ class Graph:
     def host_array(
         self,
         name: str,
-        initial: Any = None,
+        initial: Optional[ArrayLike] = None,
         *,
-        shape: Any = None,
-        dtype: Any = None,
+        shape: Optional[Shape] = None,
+        dtype: Optional[DTypeLike] = None,
         pinned: bool = True,
         device: Optional[int] = None,
     ) -> HostArray:
@@ -136,12 +153,12 @@ class Graph:
     def device_array(
         self,
         name: str,
-        initial: Any = None,
+        initial: Optional[ArrayLike] = None,
         *,
-        shape: Any = None,
-        dtype: Any = None,
+        shape: Optional[Shape] = None,
+        dtype: Optional[DTypeLike] = None,
         device: Optional[int] = None,
-        access: Any = (),
+        access: Devices = (),
     ) -> DeviceArray:
         """Declare device memory that lives as long as the Executable.
 
@@ -160,7 +177,7 @@ class Graph:
             DeviceArray(name, shape, dtype, values, device=as_device(device, where), access=as_devices(access, where))
         )
 
-    def external_array(self, name: str, obj: Any, *, device: Optional[int] = None, access: Any = ()) -> ExternalArray:
+    def external_array(self, name: str, obj: Any, *, device: Optional[int] = None, access: Devices = ()) -> ExternalArray:
         """Use somebody else's memory in place: ``__cuda_array_interface__``, DLPack or the buffer protocol.
 
         The object is kept alive by the graph and its Executables. No copy is made. `device` and `access` are as for
@@ -172,7 +189,7 @@ class Graph:
             ExternalArray.wrap(name, obj, device=as_device(device, where), access=as_devices(access, where))
         )
 
-    def param(self, name: str, dtype: Any, default: Any = None, shape: Any = ()) -> Parameter:
+    def param(self, name: str, dtype: DTypeLike, default: Any = None, shape: Shape = ()) -> Parameter:
         """Declare a value that is bound at launch.
 
         Parameters
@@ -258,14 +275,14 @@ class Graph:
     def kernel(
         self,
         kernel: Kernel,
-        grid: Any,
-        block: Any,
+        grid: Extents,
+        block: Extents,
         args: Sequence[Any] = (),
         *,
         shared_bytes: int = 0,
         cooperative: bool = False,
         priority: Optional[int] = None,
-        cluster: Any = None,
+        cluster: Optional[Shape] = None,
         device: Optional[int] = None,
         name: Optional[str] = None,
         after: After = (),
@@ -319,8 +336,8 @@ class Graph:
 
     def memcpy(
         self,
-        dst: Any,
-        src: Any,
+        dst: Viewable,
+        src: Viewable,
         *,
         device: Optional[int] = None,
         name: Optional[str] = None,
@@ -344,7 +361,7 @@ class Graph:
 
     def memset(
         self,
-        dst: Any,
+        dst: Viewable,
         value: Any = 0,
         *,
         device: Optional[int] = None,
@@ -359,11 +376,11 @@ class Graph:
     def alloc(
         self,
         array: str,
-        shape: Any,
-        dtype: Any,
+        shape: Shape,
+        dtype: DTypeLike,
         *,
         device: Optional[int] = None,
-        access: Any = (),
+        access: Devices = (),
         name: Optional[str] = None,
         after: After = (),
         ignore: Optional[Mapping[str, str]] = None,
@@ -386,7 +403,7 @@ class Graph:
         return self._new(AllocNode, name=name, array=memory, **self._common(after, ignore))
 
     def free(
-        self, array: Any, *, name: Optional[str] = None, after: After = (), ignore: Optional[Mapping[str, str]] = None
+        self, array: Viewable, *, name: Optional[str] = None, after: After = (), ignore: Optional[Mapping[str, str]] = None
     ) -> FreeNode:
         """Add a node that returns what an alloc node made."""
         name = self._default_name("free_" + _root_name(array)) if name is None else name
@@ -518,8 +535,8 @@ class Graph:
     def conditional(
         self,
         mode: Literal["if", "while", "switch"],
-        condition: Any,
-        bodies: Any,
+        condition: Viewable,
+        bodies: Union[Graph, Workflow, Sequence[Union[Graph, Workflow]]],
         bind: Optional[Mapping[str, Any]] = None,
         *,
         name: Optional[str] = None,
