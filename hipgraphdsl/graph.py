@@ -60,7 +60,7 @@ from .nodes import (
 )
 from .nodes.base import check_name
 from .plan import Lanes, Plan, make_plan
-from .runtimes import open_runtime
+from .runtimes import opened_runtime
 from .target import Target
 from .timeline import Timeline, simulate
 from .workflow import Workflow
@@ -247,10 +247,17 @@ class Graph:
                 array=name,
             )
         try:
-            values = np.array(initial, dtype=None if dtype is None else as_dtype(dtype), order="C")
-        except (TypeError, ValueError, OverflowError) as error:
-            raise DeclarationError(f"array {name!r}: the initial values are no array: {error}", array=name) from None
+            with np.errstate(over="raise", invalid="ignore"):  # what is no whole number is refused below
+                values = np.array(initial, dtype=None if dtype is None else as_dtype(dtype), order="C")
+        except (TypeError, ValueError, OverflowError, FloatingPointError) as error:
+            raise DeclarationError(f"array {name!r}: the initial values cannot be taken: {error}", array=name) from None
         values = values.astype(as_dtype(values.dtype), copy=False)
+        given = np.asarray(initial)
+        if given.dtype.kind in "fc" and values.dtype.kind in "iu" and not np.array_equal(values, given):
+            raise DeclarationError(
+                f"array {name!r}: the initial values are no whole numbers, and dtype= is {values.dtype}; round them first",
+                array=name,
+            )
         wanted = values.shape if shape is None else as_shape(shape)
         if wanted != values.shape:
             raise DeclarationError(
@@ -795,7 +802,7 @@ class Graph:
         CheckError, RuntimeUnavailable, HipError, DeclarationError
         """
         workflow = self.workflow()
-        opened = open_runtime(runtime, device) if isinstance(runtime, str) else runtime
+        opened = opened_runtime(runtime, device)
         if check:
             report = check_workflow(workflow, opened.target, device)
             if any(d.code not in OF_GRAPHS or backend in ("explicit", "capture") for d in report.errors):

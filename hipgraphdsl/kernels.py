@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .arrays import Array
+from .arrays import Array, as_dtype
 from .errors import DeclarationError
 from .source import (
     OPENING,
@@ -521,7 +521,7 @@ class Module:
             raise DeclarationError(f"a module's options are a list of strings: options=[{options!r}] (got one string)")
         self._source = source
         self._options = tuple(options)
-        self._structs = {key: np.dtype(value) for key, value in (structs or {}).items()}
+        self._structs = {key: as_dtype(value) for key, value in (structs or {}).items()}
         self._path: Path | None = None
         self._image: bytes | None = None
         self._signatures: dict[str, tuple[str, ...]] = {}

@@ -219,9 +219,11 @@ def _argument(parameter: KernelParameter, arg: Any, node: str, kernel: str) -> A
         return result
     if isinstance(arg, Parameter):
         if arg.shape or not _same_dtype(parameter, arg.dtype):
+            struct = parameter.dtype is not None and parameter.dtype.names
+            wanted = f"module.structs[{parameter.ctype!r}]" if struct else repr(str(parameter.dtype))
             raise DeclarationError(
                 f"node {node!r}: argument {parameter.name!r} of kernel {kernel!r} is {parameter.ctype}, parameter {arg.name!r} is"
-                f" {arg.dtype}{list(arg.shape) if arg.shape else ''}; declare it with dtype={str(parameter.dtype)!r}",
+                f" {arg.dtype}{list(arg.shape) if arg.shape else ''}; declare it with dtype={wanted}",
                 node=node,
                 array=arg.name,
             )

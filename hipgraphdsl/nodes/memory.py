@@ -172,6 +172,9 @@ def element_bytes(value: Any, dtype: np.dtype[Any], where: str) -> bytes:
         with np.errstate(over="raise"):
             element[()] = value
     except (TypeError, ValueError, OverflowError, FloatingPointError) as error:
+        if dtype.names:
+            wanted = f"a struct ({', '.join(dtype.names)})"
+            raise DeclarationError(f"{where} is {wanted}: give a tuple or a numpy.void of its dtype (got {value!r})") from None
         raise DeclarationError(f"{where}: {value!r} is no value of dtype {dtype}: {error}") from None
     return element.tobytes()
 

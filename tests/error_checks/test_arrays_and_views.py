@@ -113,6 +113,13 @@ def test_what_looks_like_a_shape_is_not_taken_for_values(g: hg.Graph, shape: Any
     assert g.device_array("z", (0.0, 1.0), dtype=dtype).shape == (2,)
 
 
+def test_initial_values_are_not_cut_to_whole_numbers(g: hg.Graph) -> None:
+    refused(lambda: g.device_array("x", [1.5, 2.0], dtype="int32"), "no whole numbers, and dtype= is int32", array="x")
+    refused(lambda: g.host_array("x", [1e300], dtype="float32"), "overflow", array="x")
+    refused(lambda: g.host_array("x", np.array([np.nan]), dtype="uint8"), "no whole numbers", array="x")
+    assert g.device_array("x", np.ones(3), dtype="int32").initial.tolist() == [1, 1, 1]  # type: ignore[union-attr]
+
+
 def test_numpy_does_not_take_a_declared_array_for_values(g: hg.Graph) -> None:
     u = g.arrays["u"]
     for thing in (u, u[:1], g.param("p", "f4", shape=(3,))):
@@ -129,7 +136,7 @@ def test_what_came_instead_of_an_array_is_said_with_the_way_to_one(g: hg.Graph) 
 @pytest.mark.parametrize(
     ("initial", "options", "text"),
     [
-        ([[1], [2, 3]], {}, "no array"),
+        ([[1], [2, 3]], {}, "cannot be taken"),
         ([300], {"dtype": "int8"}, "out of bounds for int8"),
         ([], {}, "at least 1"),
         ([1, 2], {"shape": 3}, "shape (3,), its initial values (2,)"),

@@ -137,3 +137,17 @@ def test_allocs_and_frees_cannot_be_disabled(exe: hg.Executable) -> None:
         with pytest.raises(hg.UpdateError, match="cannot be disabled, because others use the memory") as caught:
             exe.disable(name)
         assert caught.value.node == name
+
+
+@pytest.mark.parametrize("runtime", [None, 3, hg.Graph("g")])
+def test_a_runtime_is_a_name_or_an_open_one(runtime: Any) -> None:
+    for call in (hg.Graph("g").compile, lambda r: hg.verify(hg.Graph("g"), r), hg.graph_memory):
+        with pytest.raises(hg.DeclarationError, match="runtime is a name such as 'auto', or what"):
+            call(runtime)
+
+
+def test_verify_names_what_it_cannot_run() -> None:
+    with pytest.raises(hg.DeclarationError, match="there is no backend 'eager'; backends are 'explicit'"):
+        hg.verify(hg.Graph("g"), "recorder", ("eager",))
+    with pytest.raises(hg.DeclarationError, match=r"verify takes a Graph \(got str\)"):
+        hg.verify("g")  # type: ignore[arg-type]  # that it is refused is the point

@@ -363,6 +363,7 @@ def test_program_says_what_is_wrong_with_its_options(tmp_path: Path) -> None:
     whole = (tmp_path / "program.h.npy").read_bytes()
     (tmp_path / "short.npy").write_bytes(whole[:-1])
     assert "there is no option --nothing" in said("--nothing", "1")
+    assert "option --nothing is not there, or needs a value" in said("--nothing")
     assert "there is no array 'x'" in said("--in", "x=shape.npy")
     assert "array 'h' has dtype '<f4' and shape (50,20); the file says {'descr':'<f4'" in said("--in", "h=shape.npy")
     assert "the file says {'descr':'<f8'" in said("--in", "h=dtype.npy")
