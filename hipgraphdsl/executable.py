@@ -779,7 +779,8 @@ class Executable:
             source = np.ascontiguousarray(np.broadcast_to(_converted(values, array.dtype), array.shape))
         except (TypeError, ValueError, OverflowError) as error:
             raise DeclarationError(
-                f"array {name!r} takes values of shape {array.shape} and dtype {array.dtype}: {error}", array=name
+                f"array {name!r} takes values of shape {array.shape} and dtype {array.dtype} (got"
+                f" {getattr(values, 'shape', type(values).__name__)}): {str(error).partition(' with remapped')[0]}", array=name
             ) from None
         self.synchronize()
         if array.on_host:
