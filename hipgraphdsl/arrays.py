@@ -529,8 +529,8 @@ class ExternalArray(Array):
                 host = np.asarray(memoryview(obj))
         except (TypeError, BufferError, RuntimeError, ValueError) as error:
             raise DeclarationError(
-                f"external array {name!r}: {type(obj).__name__} offers no memory that can be shared ({error}); give an object"
-                " with __cuda_array_interface__, __dlpack__ or the buffer protocol",
+                f"external array {name!r}: {type(obj).__name__} offers no memory that can be shared ({error}); give a NumPy array,"
+                " or an object with __cuda_array_interface__, __dlpack__ or the buffer protocol",
                 array=name,
             ) from None
         dtype = as_dtype(host.dtype)
@@ -567,7 +567,7 @@ def _require_contiguous(name: str, shape: tuple[int, ...], strides: Any, itemsiz
         if extent > 1 and stride != expected:
             raise DeclarationError(
                 f"external array {name!r} has shape {shape} and strides {tuple(strides)}; only C-contiguous memory can be"
-                " wrapped, so wrap its base and take a view",
+                " wrapped, so give a contiguous copy, or wrap its base and take a view",
                 array=name,
             )
         expected *= extent
