@@ -529,8 +529,8 @@ class ExternalArray(Array):
                 host = np.asarray(memoryview(obj))
         except (TypeError, BufferError, RuntimeError, ValueError) as error:
             raise DeclarationError(
-                f"external array {name!r}: {type(obj).__name__} offers no memory that can be shared ({error}); give a NumPy array,"
-                " or an object with __cuda_array_interface__, __dlpack__ or the buffer protocol",
+                f"external array {name!r}: {type(obj).__name__} offers no memory that can be shared ({error}); give a NumPy"
+                " array, or an object with __cuda_array_interface__, __dlpack__ or the buffer protocol",
                 array=name,
             ) from None
         dtype = as_dtype(host.dtype)
