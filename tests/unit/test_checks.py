@@ -47,6 +47,16 @@ def pairs(report: Report) -> set[frozenset[str]]:
 # -- structure ---------------------------------------------------------------------------------------------------------
 
 
+def test_what_a_notebook_leaves_out_is_counted_there() -> None:
+    g = hg.Graph("wide")
+    for n in range(300):
+        g.device_array(f"x{n}", shape=1, dtype="f4")
+    report = g.check()
+    left_out = str(report).splitlines()[-1].strip()
+    assert left_out.startswith("... ")
+    assert left_out in report._repr_mimebundle_()["text/html"]
+
+
 def test_what_a_conditional_binds_is_used() -> None:
     body = hg.Graph("body")
     body.kernel(MODULE["scale"], 1, 4, (body.device_array("x", shape=4, dtype="f4"), body.param("a", "f4")))
@@ -637,6 +647,8 @@ def test_report_prints_everywhere() -> None:
     assert "\x1b" not in str(report)
     bundle = report._repr_mimebundle_()
     assert "<b>HG202</b>" in bundle["text/html"]
+    assert "<small>at " in bundle["text/html"]
+    assert "test_checks.py:" in bundle["text/html"]
     assert bundle["text/plain"] == str(report)
 
 
