@@ -318,8 +318,11 @@ def _number(dtype: np.dtype[Any], value: object, param: KernelParameter, where: 
     except OverflowError:
         raise refuse(f"a number that {dtype.name} can hold") from None
     if math.isfinite(number) and dtype.itemsize < 8:
-        with np.errstate(over="ignore"):
-            rounded = float(np.array(number).astype(dtype))
+        if dtype.char == "f":
+            rounded = ctypes.c_float(number).value
+        else:
+            with np.errstate(over="ignore"):
+                rounded = float(np.array(number).astype(dtype))
         if math.isinf(rounded):
             raise refuse(f"a number that {dtype.name} can hold")
         return rounded
