@@ -167,6 +167,9 @@ class Plan:
         lines += [f"  {note}" for note in self.notes]
         return "\n".join(line.rstrip() for line in lines)
 
+    def __repr__(self) -> str:
+        return f"<{str(self).partition(chr(10))[0]}>"
+
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         return {"text/plain": str(self)}
 

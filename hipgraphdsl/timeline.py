@@ -413,6 +413,9 @@ class Timeline:
             lines.append(self.gantt(width, by))
         return "\n".join(lines)
 
+    def __repr__(self) -> str:
+        return f"<{str(self).partition(chr(10))[0]}>"
+
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         """Show short timelines as a drawing in notebooks, where the extra `viz` is installed."""
         bundle = {"text/plain": str(self)}

@@ -186,6 +186,9 @@ class Report:
                 text.append(f"\n{'':16}at {where}", style="dim")
         return text
 
+    def __repr__(self) -> str:
+        return f"<Report: {str(self).partition(chr(10))[0]}>"
+
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         rows = ""
         for d in self._shown():

@@ -139,3 +139,12 @@ def test_a_hundred_thousand_nodes_are_planned_in_linear_time() -> None:
     plan = g.plan()
     assert len(plan.lanes) == 8
     assert plan.edges == 20_000 - 8
+
+
+def test_what_is_large_is_one_line_in_a_prompt() -> None:
+    g = dag([[], *([n] for n in range(200))])
+    assert repr(g.plan()) == "<plan of 'dag': 201 steps, 200 edges of 200 declared, 1 lane, depth 201>"
+    assert repr(g.simulate({"empty": 1})).startswith("<timeline of 'dag': 201 nodes in 201 time units, ")
+    assert "\n" not in repr(g.simulate({"empty": 1}))
+    assert repr(g.check()) == "<Report: graph 'dag': nothing found>"
+    assert repr(hg.verify(g, "recorder", (), orders=0, audit=False)).startswith("<VerifyReport: graph 'dag' on ")
