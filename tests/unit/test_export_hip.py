@@ -427,3 +427,18 @@ def test_compiler_of_the_cpu_runtime_is_the_one_that_builds(tmp_path: Path) -> N
         build_program(path, tmp_path / "broken")
     assert find_compiler().command[0] in str(caught.value)
     assert os.listdir(tmp_path) == ["broken.hip"]
+
+
+def test_where_no_executable_can_be_written_is_said(tmp_path: Path) -> None:
+    try:
+        find_compiler()
+    except hg.RuntimeUnavailable as error:
+        pytest.skip(f"runtime 'cpu' lacks its {error.missing}")
+    source = tmp_path / "program.hip"
+    source.write_text("int main() { return 0; }\n")
+    (tmp_path / "folder").mkdir()
+    for output in (tmp_path / "folder", tmp_path / "nowhere" / "program"):
+        with pytest.raises(DeclarationError, match=rf"'{output}' cannot be written: "):
+            build_program(source, output)
+    build_program(source, tmp_path / "program")
+    assert subprocess.run([tmp_path / "program"], check=False).returncode == 0
