@@ -403,7 +403,11 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         at = first + 2
         if not arguments[at - 1 : at] or not arguments[at - 1].startswith("-"):
             arguments, own = arguments[:at], arguments[at:]  # what follows the name belongs to the benchmark
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    if not arguments:
+        parser.print_help(sys.stderr)
+        sys.exit(MISUSED)
+    options = parser.parse_args(arguments)
     options.arguments = own
     return options
 

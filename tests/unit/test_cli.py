@@ -460,7 +460,9 @@ def test_python_dash_m_runs_it(program: str) -> None:
     assert done.returncode == 0
     assert done.stdout.startswith("demo:")
     assert process("--version").stdout.startswith("hipgraphdsl ")
-    assert process().returncode == 2
+    bare = process()
+    assert (bare.returncode, bare.stdout) == (2, "")
+    assert "\ncommands:\n" in bare.stderr
 
 
 @pytest.mark.parametrize("command", ["show", "check", "diff", "run", "timeline"])

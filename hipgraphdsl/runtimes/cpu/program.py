@@ -37,7 +37,7 @@ def build_program(source: Path, output: Path, options: Sequence[str] = ()) -> No
     Raises
     ------
     DeclarationError
-        If the file cannot be read or does not compile, where the compiler's message is in it, or the executable cannot be written.
+        If the file cannot be read or does not compile (the compiler's message is in it), or the executable cannot be written.
     RuntimeUnavailable
         If there is no C++ compiler.
     """
