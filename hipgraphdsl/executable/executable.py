@@ -540,7 +540,7 @@ class Executable:
         return self._parameters.scalars()
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else f"{self.stats.launches} launches"
+        state = "closed" if self._closed else f"{self.stats.launches} launch{'es' * (self.stats.launches != 1)}"
         return (
             f"<Executable of {self.workflow.name!r}: {self.backend} on {self.runtime.name}, {self.stats.nodes} nodes,"
             f" {self.stats.lanes} lanes, {state}>"

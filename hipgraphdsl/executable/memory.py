@@ -177,7 +177,8 @@ class Memory:
             return np.ascontiguousarray(np.broadcast_to(_converted(values, array.dtype), array.shape))
         except (TypeError, ValueError, OverflowError) as error:
             raise DeclarationError(
-                f"array {name!r} takes values of shape {array.shape} and dtype {array.dtype}: {error}", array=name
+                f"array {name!r} takes values of shape {array.shape} and dtype {array.dtype} (got"
+                f" {getattr(values, 'shape', type(values).__name__)}): {str(error).partition(' with remapped')[0]}", array=name
             ) from None
 
     # -- packed arrays -------------------------------------------------------------------------------------------------
