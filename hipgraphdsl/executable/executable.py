@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn, Optional, SupportsIndex, Union
 
 import numpy as np
 
-from ..arrays import ExternalArray
+from ..arrays import Array, ExternalArray
 from ..backends import Program, Scope, SharedHandles, backend_named
 from ..backends.callbacks import CapturedArray, HostCalls, captured_call
 from ..backends.program import GraphProgram
@@ -45,6 +45,7 @@ __all__ = ["Executable"]
 _log = logging.getLogger(__name__)
 _CLOSE_WARNING_S: Final = 10.0  # between two warnings of a close() that waits
 _LEAVE_S: Final = 10.0  # how long a block that is left by an exception waits for what it has launched
+_INVALID_HANDLE: Final = 400  # what hipEventElapsedTime says of an event that was never recorded
 _ABORT_S: Final = 2.0  # a node that runs when its launch is ended may take so long
 
 
@@ -304,8 +305,13 @@ class Executable:
 
     # -- data ----------------------------------------------------------------------------------------------------------
 
-    def read(self, name: str) -> np.ndarray[Any, Any]:
+    def read(self, name: Union[str, Array]) -> np.ndarray[Any, Any]:
         """Wait, and return a copy of an array's values.
+
+        Parameters
+        ----------
+        name : str or array
+            ``"x"``, ``"child/x"`` inside a child graph, or the declared array itself.
 
         Raises
         ------
@@ -316,8 +322,15 @@ class Executable:
         self.synchronize()
         return self._memory.read(block)
 
-    def write(self, name: str, values: Any) -> None:
+    def write(self, name: Union[str, Array], values: Any) -> None:
         """Wait, and set an array's values.
+
+        Parameters
+        ----------
+        name : str or array
+            As for `read`.
+        values : array_like
+            Broadcast to the array's shape.
 
         Raises
         ------
@@ -325,11 +338,11 @@ class Executable:
             If there is no array of that name, or the values have another shape or cannot be converted.
         """
         block = self._find(name, "write")
-        source = self._memory.values_for(name, block, values)
+        source = self._memory.values_for(name if isinstance(name, str) else name.name, block.array, values)
         self.synchronize()
         self._memory.write(block, source)
 
-    def array(self, name: str) -> CapturedArray:
+    def array(self, name: Union[str, Array]) -> CapturedArray:
         """Return an array's memory itself, for other libraries: `ptr`, ``__cuda_array_interface__``, ``__dlpack__``, no copy.
 
         What this process can reach also has ``__array_interface__``. Nothing waits: synchronize before it is read, and do not use
@@ -343,9 +356,19 @@ class Executable:
         block = self._find(name, "array")
         return CapturedArray(block.pointer, block.array.as_view(), self._scope)
 
-    def _find(self, name: str, action: str) -> Block:
+    def _find(self, name: Union[str, Array], action: str) -> Block:
         self._require_open(action)
-        return self._memory.find(name)
+        if isinstance(name, str):
+            return self._memory.find(name)
+        if not isinstance(name, Array):
+            raise DeclarationError(f"{action}: the name of an array is expected, or the declared array itself (got {name!r})")
+        if self.workflow.arrays.get(name.name) is not name:
+            raise DeclarationError(
+                f"{action}: graph {self.workflow.name!r} does not declare this array {name.name!r}; what stands inside a child is"
+                f" named, as {'child/' + name.name!r}",
+                array=name.name,
+            )
+        return self._memory.find(name.name)
 
     def known(self) -> Known:
         """Return what the addresses and handles of this Executable stand for; `Graph.from_handle` asks it."""
@@ -405,6 +428,8 @@ class Executable:
         """
         with self._changing:
             self._require_open("update")
+            if not callable(getattr(graph, "workflow", None)):
+                raise DeclarationError(f"update takes a Graph or a Workflow (got {graph!r})")
             new = graph.workflow()
             try:
                 self._arrangement.adopt(new)
@@ -485,7 +510,15 @@ class Executable:
             if handle is None:
                 raise DeclarationError(f"graph {self.workflow.name!r} records no event {name!r}")
             handles.append(handle)
-        return self.runtime.event_elapsed_time(*handles) * 1e3
+        try:
+            return self.runtime.event_elapsed_time(*handles) * 1e3
+        except HipError as error:
+            if error.code != _INVALID_HANDLE:
+                raise
+            raise HipGraphError(
+                f"elapsed_us: graph {self.workflow.name!r} has not recorded both events yet; launch it first, with the nodes that"
+                " record them enabled"
+            ) from error
 
     @property
     def workflow(self) -> Workflow:

@@ -36,6 +36,8 @@ class InFlight:
         """Streams with launches that nobody has waited for yet, each with the number of the last one."""
         self._lock = threading.Lock()
         self._tickets = itertools.count(1)
+        self._failed: Optional[HipError] = None
+        """What a launch has failed with, until nothing is in flight and it can be raised."""
 
     def open(self) -> None:
         """Make the own stream."""
@@ -68,7 +70,6 @@ class InFlight:
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         wait = self._runtime.stream_wait
-        failed: Optional[HipError] = None
         self.note_compiled()
         try:
             while waiting := tuple(self._pending.items()):
@@ -80,7 +81,7 @@ class InFlight:
                     # The question may have failed and not the work, which must not outlive its modules and memory.
                     with suppress(HipError):
                         self._runtime.stream_synchronize(stream)
-                    failed, done = failed or error, True
+                    self._failed, done = self._failed or error, True
                 if done:
                     with self._lock:
                         if self._pending.get(stream) == ticket:  # else another thread has launched meanwhile
@@ -92,6 +93,7 @@ class InFlight:
                     )
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"while waiting for graph {self._name!r}" + unfinished_text(unfinished())) from None
+        failed, self._failed = self._failed, None
         if failed is not None:
             raise failed
 
@@ -111,6 +113,7 @@ class InFlight:
     def forget(self) -> None:
         """Take everything for finished."""
         self._pending.clear()
+        self._failed = None
 
 
 def unfinished_text(names: tuple[str, ...]) -> str:

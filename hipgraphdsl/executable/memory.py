@@ -162,7 +162,7 @@ class Memory:
                 self._runtime.memcpy(block.pointer, values.ctypes.data, array.nbytes, MemcpyKind.HOST_TO_DEVICE)
 
     @staticmethod
-    def values_for(name: str, block: Block, values: Any) -> np.ndarray[Any, Any]:
+    def values_for(name: str, array: Array, values: Any) -> np.ndarray[Any, Any]:
         """Return values as an array has them.
 
         Raises
@@ -170,7 +170,6 @@ class Memory:
         DeclarationError
             If the array is read-only, or the values have another shape or cannot be converted.
         """
-        array = block.array
         if isinstance(array, ExternalArray) and not array.writeable:
             raise DeclarationError(f"external array {name!r} is read-only", array=name)
         try:
@@ -178,7 +177,8 @@ class Memory:
         except (TypeError, ValueError, OverflowError) as error:
             raise DeclarationError(
                 f"array {name!r} takes values of shape {array.shape} and dtype {array.dtype} (got"
-                f" {getattr(values, 'shape', type(values).__name__)}): {str(error).partition(' with remapped')[0]}", array=name
+                f" {getattr(values, 'shape', type(values).__name__)}): {str(error).partition(' with remapped')[0]}",
+                array=name,
             ) from None
 
     # -- packed arrays -------------------------------------------------------------------------------------------------
@@ -246,8 +246,12 @@ def _initial(name: str, array: Union[DeviceArray, HostArray]) -> np.ndarray[Any,
             f" from_json(text, arrays={{{array.name!r}: values}})",
             array=array.name,
         )
-    # Pages of zeros that nobody has touched take no memory.
-    return np.zeros(array.shape, array.dtype) if array.initial is None else array.initial
+    if array.initial is not None:
+        return array.initial
+    try:
+        return np.zeros(array.shape, array.dtype)  # pages that nobody has touched take no memory
+    except MemoryError as error:
+        raise MemoryError(f"array {name!r}: {error}") from None
 
 
 def _guarded(values: np.ndarray[Any, Any], guard: int) -> np.ndarray[Any, Any]:

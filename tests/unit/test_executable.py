@@ -88,6 +88,43 @@ def gate() -> Iterator[Gate]:
     gate.opened.set()
 
 
+# -- data ------------------------------------------------------------------------------------------------------------------------
+
+
+def test_arrays_are_read_and_written_by_name_or_as_declared(cpu: CpuRuntime) -> None:
+    g, other = hg.Graph("g"), hg.Graph("other")
+    x, same_name = (graph.device_array("x", np.arange(4, dtype="i4")) for graph in (g, other))
+    with g.compile(runtime=cpu) as exe:
+        exe.write(x, [4, 3, 2, 1])
+        assert exe.read(x).tolist() == exe.read("x").tolist() == [4, 3, 2, 1]
+        assert exe.array(x).ptr == exe.array("x").ptr
+        with pytest.raises(hg.DeclarationError, match=r"read: graph 'g' does not declare this array 'x'; .* as 'child/x'"):
+            exe.read(same_name)
+        with pytest.raises(hg.DeclarationError, match=r"write: the name of an array is expected, .* \(got 3\)"):
+            exe.write(3, 0)  # type: ignore[arg-type]
+        with pytest.raises(hg.DeclarationError, match=r"update takes a Graph or a Workflow \(got 'g'\)"):
+            exe.update("g")  # type: ignore[arg-type]
+
+
+def test_time_between_events_needs_a_launch(cpu: CpuRuntime) -> None:
+    g = hg.Graph("timed")
+    start = g.record("start")
+    fill = g.memset(g.device_array("x", shape=4, dtype="i4"), 1, after=[start])
+    g.record("stop", after=[fill])
+    with g.compile(runtime=cpu) as exe:
+        with pytest.raises(hg.HipGraphError, match="'timed' has not recorded both events yet; launch it first"):
+            exe.elapsed_us("start", "stop")
+        exe.run()
+        assert exe.elapsed_us("start", "stop") >= 0
+
+
+def test_memory_that_is_not_there_is_said_with_the_array(cpu: CpuRuntime) -> None:
+    g = hg.Graph("huge")
+    g.device_array("large", shape=10**14, dtype="f8")
+    with pytest.raises(MemoryError, match="array 'large': "):
+        g.compile(runtime=cpu)
+
+
 # -- lifetimes -----------------------------------------------------------------------------------------------------------------
 
 
@@ -503,6 +540,33 @@ def test_an_exception_ends_what_the_cpu_can_end(
         fail_inside(waiting(semaphore).compile(runtime=cpu))
     assert "everything has been returned" in caplog.text
     assert executable._left_running == []
+
+
+def test_a_failure_is_raised_although_a_wait_was_given_up(cpu: CpuRuntime, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = iter([lambda: None, gate])
+    g = hg.Graph("two")
+    g.host(lambda: next(calls)(), name="call")
+    other = cpu.stream_create()
+    wait = cpu.stream_wait
+
+    def failing(stream: int, timeout_s: float) -> bool:
+        if stream == other:
+            return wait(stream, timeout_s)
+        raise hg.HipError("hipStreamQuery", 700, "hipErrorIllegalAddress")
+
+    with g.compile(runtime=cpu) as exe:
+        exe.launch()
+        cpu.stream_synchronize(exe.stream)
+        exe.launch(stream=other)
+        assert gate.entered.wait(60)
+        monkeypatch.setattr(cpu, "stream_wait", failing)
+        with pytest.raises(hg.WaitTimeout):
+            exe.synchronize(timeout_s=0.01)
+        gate.opened.set()
+        with pytest.raises(hg.HipError, match="hipErrorIllegalAddress"):
+            exe.synchronize()
+        exe.synchronize()
+    cpu.stream_destroy(other)
 
 
 def test_closing_says_what_it_waits_for(
