@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Optional
 
 from ..arrays import ArrayView, Parameter
-from ..backends import SharedHandles
+from ..backends import Scope, SharedHandles
 from ..errors import HipError, UpdateError
 from ..nodes import ChildGraphNode, KernelNode, Node
 from ..plan import Plan, Step, make_plan, suits_copy_kernel
@@ -201,7 +201,7 @@ class Arrangement:
         if built.program is not None and not built.torn:
             self._compiled.resume(built.refreshed, self._settable)
 
-    def _settable(self) -> dict[str, tuple[Parameter, Any, list[int]]]:
+    def _settable(self) -> dict[str, tuple[Scope, Parameter, list[int]]]:
         """Return the parameters that something else than a launch the long way could set, with the steps that they reach."""
         if self._home.several and "update_device" in self._target.quirks:
             return {}
@@ -209,7 +209,7 @@ class Arrangement:
         for name, (scope, parameter) in self._parameters.table.items():
             indices = [i for i in self._parameters.steps_of(name) if i not in self.disabled]
             if indices and not parameter.shape:
-                found[name] = (parameter, scope.values.get(parameter), indices)
+                found[name] = (scope, parameter, indices)
         return found
 
     # -- other nodes -----------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Optional, Protocol
 
 from ..arrays import Parameter
-from ..backends import Program
+from ..backends import Program, Scope
 from ..backends.operations import Launch, Operation
 from ..backends.program import GraphProgram
 from ..kernels import ArgumentPacker
@@ -150,7 +150,7 @@ class CompiledPath:
         return _NONE if self._stale else self._steps.get(name, _NONE)
 
     def resume(
-        self, program: Callable[[], Program], users: Callable[[], Mapping[str, tuple[Parameter, Any, list[int]]]]
+        self, program: Callable[[], Program], users: Callable[[], Mapping[str, tuple[Scope, Parameter, list[int]]]]
     ) -> None:
         """Let it take calls again; if it is wanted, offer it what these return."""
         if not self.bound:
@@ -162,7 +162,7 @@ class CompiledPath:
             self._forget()
         self.launcher.ready = True
 
-    def offer(self, program: Program, users: Mapping[str, tuple[Parameter, Any, list[int]]]) -> None:
+    def offer(self, program: Program, users: Mapping[str, tuple[Scope, Parameter, list[int]]]) -> None:
         """Let the launcher set parameters.
 
         Parameters
@@ -170,18 +170,20 @@ class CompiledPath:
         program : Program
             The bound one, whose operations are what its nodes do.
         users : mapping
-            For each parameter by launch keyword: the parameter, its value, and all enabled steps that depend on it.
+            For each parameter by launch keyword: the scope that declares it, the parameter, and all enabled steps that depend
+            on it.
         """
         assert isinstance(program, GraphProgram)
         slots = []
         self._clear()
-        for name, (parameter, value, indices) in users.items():
+        for name, (scope, parameter, indices) in users.items():
+            value = scope.values.get(parameter)
             if value is None or len(self._kept) + len(indices) > _MOST_USES:
                 continue
             kind, uses = "", []
             steps = set()
             for i in indices:
-                code, addresses = self._places(program, parameter, i)
+                code, addresses = self._places(program, scope, parameter, i)
                 if code and code == (kind or code):
                     kind = code
                     uses += addresses
@@ -218,14 +220,25 @@ class CompiledPath:
         if kept is not None and not self._stale:
             self._stale = not kept.follow(operation)
 
-    def _places(self, program: GraphProgram, parameter: Parameter, index: int) -> tuple[str, list[tuple[int, int, int]]]:
+    def _places(
+        self, program: GraphProgram, scope: Scope, parameter: Parameter, index: int
+    ) -> tuple[str, list[tuple[int, int, int]]]:
         """Return the struct code and the uses of a parameter in a step; none if more than its arguments must be written."""
-        node, operation = program.steps[index].node, program.operations[index]
+        step, operation = program.steps[index], program.operations[index]
+        node = step.node
         if not isinstance(node, KernelNode) or not isinstance(operation, Launch) or not program.nodes[index]:
             return "", []
-        if parameter in node.grid or parameter in node.block or operation.cooperative or index in program.disabled:
+        if operation.cooperative or index in program.disabled:
             return "", []
-        places = [k for k, arg in enumerate(node.args) if arg is parameter]
+        inner = program.scope_of(step)
+
+        def is_it(value: object) -> bool:
+            """Whether a value is the parameter, which may have another name inside a child."""
+            return isinstance(value, Parameter) and inner.root(value) == (scope, parameter)
+
+        if any(map(is_it, (*node.grid, *node.block))):
+            return "", []
+        places = [k for k, arg in enumerate(node.args) if is_it(arg)]
         codes = {operation.packer.signature.parameters[k].format for k in places}
         if len(codes) != 1 or not codes <= set(_KINDS):
             return "", []

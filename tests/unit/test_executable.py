@@ -797,6 +797,34 @@ def test_changing_again_and_again_looks_through_the_graph_once(cpu: CpuRuntime, 
         assert exe.read("y").tolist()[:3] == wanted.tolist()[:3]
 
 
+def test_parameters_of_inlined_children_are_set_by_the_compiled_path(cpu: CpuRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    if native.native() is None:
+        pytest.skip("no compiled call path: no Python headers or no compiler")
+    mix = hg.Module(SOURCE)["mix"]
+    inner = hg.Graph("inner")
+    w, v, own = inner.device_array("w", shape=8, dtype="i4"), inner.param("v", "int32", 1), inner.param("own", "int32", 1)
+    for i in range(8):
+        inner.kernel(mix, 1, 1, (hg.writes(w[i]), w[i], v if i % 2 else own, 1), name=f"k{i}")
+    outer = hg.Graph("outer")
+    x = outer.device_array("x", np.zeros(8, "i4"))
+    y, a = outer.device_array("y", np.zeros(8, "i4")), outer.param("a", "int32", 1)
+    outer.child(inner, bind={"w": x, "v": a}, name="first")
+    outer.child(inner, bind={"w": y, "v": 7}, name="second")
+    resolved: list[str] = []
+    resolve = GraphProgram.resolve
+    monkeypatch.setattr(GraphProgram, "resolve", lambda self, step: resolved.append(step.name) or resolve(self, step))
+    with outer.compile(runtime=cpu, backend="capture") as exe, outer.compile(runtime=cpu, backend="serial") as wanted:
+        for n in range(4):
+            for one in (exe, wanted):
+                if n == 1:
+                    resolved.clear()
+                one.run(**{"a": n, "first/own": n + 1, "second/own": n + 2})
+            assert exe.read("x").tolist() == wanted.read("x").tolist()
+            assert exe.read("y").tolist() == wanted.read("y").tolist()
+        assert resolved == []
+        assert exe.stats.updates == 8 + 3 * 12  # not what has the value already, nor what is bound to a constant
+
+
 def test_values_of_several_kinds_cost_together_what_they_cost_alone(cpu: CpuRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of many nodes Python resolves and sets only those that the compiled call path cannot, whatever is given beside."""
     if native.native() is None:
