@@ -177,7 +177,9 @@ def scopes_of(workflow: Workflow) -> list[Scope]:
 def _signature(scope: Scope) -> Any:
     """Return what decides the findings inside a child: its workflow, how its memory aliases, and values of extents."""
     values = tuple(
-        (name, scope.value(p)) for name, p in scope.workflow.parameters.items() if not p.shape and _bound(scope, name)
+        (name, scope.value(p))
+        for name, p in scope.workflow.parameters.items()
+        if not p.shape and p.dtype.kind in "iu" and _bound(scope, name)
     )
     if not scope.aliased:
         return (id(scope.workflow), values)

@@ -44,6 +44,18 @@ def pairs(report: Report) -> set[frozenset[str]]:
     return {frozenset(d.nodes) for d in report.diagnostics if d.code in ("HG201", "HG202", "HG203") and d.nodes}
 
 
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), 1 + 2j])
+def test_any_value_may_be_bound_to_a_childs_parameter(value: complex) -> None:
+    child, g = hg.Graph("child"), hg.Graph("g")
+    dtype = "complex64" if isinstance(value, complex) else "float32"
+    x = child.device_array("x", shape=4, dtype=dtype)
+    child.memset(x, child.param("p", dtype, 0))
+    p = g.param("p", dtype, value)
+    g.child(child, bind={"p": value}, name="of_a_value")
+    g.child(child, bind={"p": p}, name="of_a_parameter")
+    assert not g.check().errors
+
+
 # -- structure ---------------------------------------------------------------------------------------------------------
 
 
