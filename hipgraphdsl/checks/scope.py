@@ -81,10 +81,11 @@ class Scope:
                 return key, offset + outer.offset_bytes
         if isinstance(root, Parameter):
             # What a launch binds is not known; a default that is an array is.
-            default = root.default.as_view() if isinstance(root.default, (Array, ArrayView)) else None
-            if default is not None:
-                key, offset = self.place(default.root)
-                return key, offset + default.offset_bytes
+            default = self.workflow.arrays.get(root.default) if isinstance(root.default, str) else root.default
+            if isinstance(default, (Array, ArrayView)):
+                view = default.as_view()
+                key, offset = self.place(view.root)
+                return key, offset + view.offset_bytes
         return root.hazard_key, root.hazard_offset
 
     def placed(self, access: Access) -> tuple[Any, Region]:

@@ -357,10 +357,12 @@ def _lines_loop(lines: Lines, across: bool, member: str, row: Callable[..., str]
             {", ".join(f"segment.from[{k}] - segment.from[0]" for k in range(count))}}};
 """
     low, high = ("low", "high") if lines.stride is not None else ("begin", "end")
+    # Where the blocks of a row are one loop, nothing asks for the thread's number.
+    thread = "0" if across else f"(uint32_t)(v - ({lines.type})segment.from[0])"
     inner = f"""\
         HGCPU_PARALLEL_PART
         for ({lines.type} v = {low}; v != {high}; ++v) {{
-{row("blocks.at.x", "0", f"hgcpu_linear_{member}", comma + "from, v")}        }}"""
+{row("blocks.at.x", thread, f"hgcpu_linear_{member}", comma + "from, v")}        }}"""
     if lines.stride is not None:
         # Round by round: the first thread is the last to go on, because its index is the smallest.
         inner = f"""\
