@@ -279,7 +279,7 @@ class Program:
             values = _values(storage.array)
             if isinstance(values, np.ndarray) and self._short_form(storage, values) is None:
                 file = io.BytesIO()
-                np.save(file, values, allow_pickle=False)
+                np.save(file, values.view(_stored(values.dtype)), allow_pickle=False)
                 found[self._file(storage)] = file.getvalue()
         return found
 
@@ -988,4 +988,13 @@ def _options(parameters: Sequence[tuple[str, str, Parameter]]) -> list[str]:
 
 def _descr(dtype: np.dtype[Any]) -> str:
     """Return the dtype as the header of a .npy file spells it, without spaces."""
-    return re.sub(r"\s", "", repr(np.lib.format.dtype_to_descr(dtype)))
+    return re.sub(r"\s", "", repr(np.lib.format.dtype_to_descr(_stored(dtype))))
+
+
+def _stored(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype that a .npy file has; fields that overlap or are out of order have no form there, only their bytes."""
+    try:
+        np.lib.format.dtype_to_descr(dtype)
+    except ValueError:
+        return np.dtype(f"V{dtype.itemsize}")
+    return dtype

@@ -222,3 +222,16 @@ def test_source_that_does_not_compile_says_where() -> None:
     assert "undeclared_name" in str(caught.value)
     assert ":2:" in str(caught.value)
     assert "broken" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"source": SOURCE + "// \ud800"},
+        {"source": SOURCE, "options": ["-DA=\udfff"]},
+        {"source": SOURCE, "structs": {"P": P, "\ud800": P}},
+    ],
+)
+def test_a_lone_surrogate_in_a_module_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(hg.DeclarationError, match="is no character of any text"):
+        hg.Module(**given)

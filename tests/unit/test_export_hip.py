@@ -274,6 +274,21 @@ def test_steps_between_values_do_not_overflow(values: list[Any], dtype: str) -> 
     assert ("set(x, 3" in text_of(g)) == (values == [9, 6, 3] and dtype == "i4")
 
 
+def test_fields_that_no_npy_file_can_describe_are_kept_as_bytes(tmp_path: Path) -> None:
+    union = np.dtype({"names": ["a", "b"], "formats": ["i4", "f4"], "offsets": [0, 0], "itemsize": 8})
+    values = np.frombuffer(np.random.default_rng(3).bytes(8 * 100), union)
+    g = hg.Graph("g")
+    g.device_array("x", values)
+    y = g.device_array("y", shape=100, dtype=np.dtype([("u", union)]))
+    g.memset(y, np.zeros((), y.dtype)[()])
+    path = tmp_path / "program.hip"
+    g.export(path)
+    build_program(path, tmp_path / "program", ["-O0"])
+    subprocess.run([tmp_path / "program", "--out-dir", tmp_path, "--data-dir", tmp_path, "--quiet"], check=True)
+    assert np.load(tmp_path / "x.npy").tobytes() == values.tobytes()
+    assert np.load(tmp_path / "y.npy").tobytes() == bytes(y.nbytes)
+
+
 def test_values_that_a_file_only_names_are_read_from_a_file_by_the_program() -> None:
     g = hg.Graph("g")
     g.device_array("big", np.random.default_rng(1).standard_normal(5000))
