@@ -533,8 +533,8 @@ class Module:
                 hashed.update(f"{key}={self._structs[key]!r}\0".encode())
         except UnicodeEncodeError as error:
             raise DeclarationError(
-                f"module {name or 'kernels'!r}: {error.object[error.start]!r} in source, options or structs is no character of any"
-                " text; take it out"
+                f"module {name or 'kernels'!r}: {error.object[error.start]!r} in source, options or structs is no character of"
+                " any text; take it out"
             ) from None
         self._digest = hashed.hexdigest()
         self._name = name or f"kernels_{self._digest[:8]}"

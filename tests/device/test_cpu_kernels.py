@@ -481,6 +481,39 @@ def test_loop_with_a_stride_keeps_what_a_thread_carries_from_round_to_round(subt
     assert y.tolist() == [x[i // 16] for i in range(60)]
 
 
+ROUND = r"""
+#include <hip/hip_runtime.h>
+__global__ void masked(int* z, const int* x, int n) {
+  unsigned i = threadIdx.x;
+  int sum = 0;
+  for (int k = 0; k < 4; ++k) sum += x[i + k];
+  z[i % 8u] = sum;
+}
+__global__ void narrow(int* z, const int* x, int n) {
+  unsigned i = threadIdx.x;
+  unsigned char low = i * 32;
+  z[low / 32] = x[i] + x[i + 1] + x[i + 2] + x[i + 3];
+}
+__global__ void split(int* z, const int* x, int n) {
+  __shared__ int s[256];
+  unsigned i = threadIdx.x;
+  s[i] = x[i] + x[i + 1] + x[i + 2] + x[i + 3];
+  __syncthreads();
+  z[i % 8u] = x[i] + x[i + 3] + 0 * s[i];
+}
+"""
+
+
+@pytest.mark.parametrize("name", ["masked", "narrow", "split"])
+@pytest.mark.parametrize("improve", [True, False])
+def test_index_that_goes_round_writes_nothing_behind_the_end(compiler: Compiler, name: str, improve: bool) -> None:
+    memory, x = np.zeros(1024, i32), np.ones(260, i32)
+    for block in (8, 32, 64, 256):
+        library(compiler, ROUND, "masked; narrow; split", improve=improve).run(name, 1, block, memory[256:264], x, i32(0))
+        assert np.count_nonzero(memory[256:264]) == 8
+        assert np.count_nonzero(memory) == 8
+
+
 def test_thread_number_beside_a_clamped_index_is_that_of_the_block(subtle: Library) -> None:
     y, x = np.zeros(32, i32), np.arange(32, dtype=i32) * 3 + 1
     subtle.run("beside", 4, 8, y, x, i32(100))
