@@ -14,9 +14,9 @@ from hipgraphdsl.export import graphml, json, python
 
 MODULE = hg.Module('extern "C" __global__ void mix(int* y, const int* x, double a) { y[0] += x[0] * (int)a; }', name="names")
 WORDS = (
-    *keyword.kwlist, "g", "hg", "np", "build", "build_inner", "called", "float", "complex", "stored", "self", "null", "~", "yes",
-    "12", "1e5", "0x1f", "- a", "a: b", "a.b", "a_b", "'", '"', '"""', "\\", "\\n", "]]>", "<!--", "&lt;", "<b>", "%s", "{x}", "#",
-    "ﬁ", "日本", "x" * 200,
+    *keyword.kwlist, "g", "hg", "np", "build", "build_inner", "called", "float", "complex", "stored", "self", "null", "~",
+    "yes", "12", "1e5", "0x1f", "- a", "a: b", "a.b", "a_b", "'", '"', '"""', "\\", "\\n", "]]>", "<!--", "&lt;", "<b>", "%s",
+    "{x}", "#", "ﬁ", "日本", "x" * 200,
 )  # fmt: skip
 
 
