@@ -34,6 +34,7 @@ __all__ = [
     "as_dtype",
     "as_shape",
     "as_view",
+    "no_array",
     "reads",
     "updates",
     "writes",
@@ -274,9 +275,21 @@ def as_view(obj: Any, what: str = "an array") -> ArrayView:
     if isinstance(obj, Viewable):
         return obj.as_view()
     raise DeclarationError(
-        f"{what} is expected (a declared array, a view of one, an alloc node, or a parameter with a shape);"
-        f" got {type(obj).__name__} {_short(obj)}"
+        f"{what} is expected (a declared array, a view of one, an alloc node, or a parameter with a shape); {no_array(obj)}"
     )
+
+
+def no_array(obj: Any) -> str:
+    """Return, for a message, what came instead of a declared array, and how it becomes one."""
+    kind = type(obj).__name__
+    if isinstance(obj, str):
+        return f"got str {_short(obj)}; a graph has its arrays by name in g.arrays"
+    if hasattr(obj, "shape") and hasattr(obj, "dtype"):
+        return (
+            f"got {kind} of shape {tuple(obj.shape)} and dtype {obj.dtype}; declare it: g.device_array(name, values) and"
+            " g.host_array(name, values) copy the values, g.external_array(name, values) uses them in place"
+        )
+    return f"got {kind} {_short(obj)}"
 
 
 def _short(obj: Any) -> str:
@@ -321,6 +334,14 @@ class _Sliceable(Viewable):
 
     def __bool__(self) -> bool:
         return True
+
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray[Any, Any]:
+        # Without this NumPy would make an array of a view for each element.
+        raise DeclarationError(
+            f"{self.name!r} is declared and holds no values, so NumPy cannot take it; an Executable has them:"
+            f" exe.read({self.name!r}), and a host callback gets them as an argument",
+            array=self.name,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -508,8 +529,8 @@ class ExternalArray(Array):
                 host = np.asarray(memoryview(obj))
         except (TypeError, BufferError, RuntimeError, ValueError) as error:
             raise DeclarationError(
-                f"external array {name!r}: {type(obj).__name__} offers no memory that can be shared ({error}); give an object"
-                " with __cuda_array_interface__, __dlpack__ or the buffer protocol",
+                f"external array {name!r}: {type(obj).__name__} offers no memory that can be shared ({error}); give a NumPy"
+                " array, or an object with __cuda_array_interface__, __dlpack__ or the buffer protocol",
                 array=name,
             ) from None
         dtype = as_dtype(host.dtype)
@@ -546,7 +567,7 @@ def _require_contiguous(name: str, shape: tuple[int, ...], strides: Any, itemsiz
         if extent > 1 and stride != expected:
             raise DeclarationError(
                 f"external array {name!r} has shape {shape} and strides {tuple(strides)}; only C-contiguous memory can be"
-                " wrapped, so wrap its base and take a view",
+                " wrapped, so give a contiguous copy, or wrap its base and take a view",
                 array=name,
             )
         expected *= extent

@@ -202,7 +202,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     info.add_argument("--device", type=int, default=0, metavar="N", help="number of the device (default: 0)")
     info.add_argument(
-        "--target", metavar="NAME", help="list the known defects of this target instead, e.g. amd:gfx942@7.2"
+        "--target", type=_target, metavar="NAME", help="list the known defects of this target instead, e.g. amd:gfx942@7.2"
     )
     info.add_argument("--json", action="store_true", help="print JSON")
 
@@ -217,6 +217,7 @@ def _parser() -> argparse.ArgumentParser:
     add_workflow(check)
     check.add_argument(
         "--target",
+        type=_target,
         metavar="NAME",
         help="also check the limits and defects of a device: cpu, amd:gfx942, nvidia:sm_90, ...",
     )
@@ -243,7 +244,7 @@ def _parser() -> argparse.ArgumentParser:
         "--backend", choices=("explicit", "capture"), help="of a .hip program: whether it builds the graph or records it"
     )
     show.add_argument("--plan", action="store_true", help="show the plan: reduced edges, order and lanes")
-    show.add_argument("--target", default="cpu", metavar="NAME", help="target of the plan (default: cpu)")
+    show.add_argument("--target", type=_target, default="cpu", metavar="NAME", help="target of the plan (default: cpu)")
     show.add_argument(
         "--lanes",
         type=_lanes,
@@ -252,7 +253,7 @@ def _parser() -> argparse.ArgumentParser:
         help="lanes of the plan: auto, declared or a number (default: auto)",
     )
     show.add_argument(
-        "--rows", type=int, default=200, metavar="N", help="at most so many rows of a table (default: 200; 0: all)"
+        "--rows", type=_count_from(0), default=200, metavar="N", help="at most so many rows of a table (default: 200; 0: all)"
     )
 
     run = add(
@@ -402,7 +403,11 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         at = first + 2
         if not arguments[at - 1 : at] or not arguments[at - 1].startswith("-"):
             arguments, own = arguments[:at], arguments[at:]  # what follows the name belongs to the benchmark
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    if not arguments:
+        parser.print_help(sys.stderr)
+        sys.exit(MISUSED)
+    options = parser.parse_args(arguments)
     options.arguments = own
     return options
 
@@ -417,10 +422,42 @@ def _lanes(text: str) -> Lanes:
     raise argparse.ArgumentTypeError(f"lanes is auto, measure, declared or a number from 1 (got {text!r})")
 
 
+def _target(text: str) -> str:
+    try:
+        Target.named(text)
+    except HipGraphError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def _count_from(least: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"-?\d{1,9}", text) or int(text) < least:
+            raise argparse.ArgumentTypeError(f"it is a number from {least} (got {text!r})")
+        return int(text)
+
+    return parse
+
+
+def _require_place(*paths: Optional[str]) -> None:
+    """Refuse a file that cannot be written before anything is run for it."""
+    for path in filter(None, paths):
+        folder = Path(path).resolve().parent
+        if Path(path).is_dir():
+            raise _Misuse(f"{path!r} cannot be written: it is a folder")
+        if not folder.is_dir():
+            raise _Misuse(f"{path!r} cannot be written: there is no folder {str(Path(path).parent)!r}")
+
+
 class _Console(Console):
     def on_broken_pipe(self) -> None:
         """Let `main` end the program; rich would end it with status 1."""
         raise BrokenPipeError
+
+
+def _columns() -> Optional[int]:
+    """Return how wide the terminal is; None where there is none."""
+    return Console().width if sys.stdout.isatty() else None
 
 
 def _console() -> Console:
@@ -626,7 +663,7 @@ def _graph_in(module: ModuleType, place: str, name: str) -> Graph:
     if isinstance(found, Workflow):
         return json_format.loads(json_format.dumps(found), Graph)
     if not isinstance(found, Graph):
-        raise _Misuse(f"{place}:{name} is a {type(found).__name__}, not a Graph or a function that returns one")
+        raise _Misuse(f"{place}:{name} is of type {type(found).__name__}, not a Graph or a function that returns one")
     return found
 
 
@@ -646,7 +683,8 @@ def _load_npy(path: str) -> np.ndarray[Any, Any]:
     try:
         values: np.ndarray[Any, Any] = np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise _Misuse(f"{path!r} cannot be read as an .npy file: {error}") from None
+        why = getattr(error, "strerror", None) or error
+        raise _Misuse(f"{path!r} cannot be read as an .npy file: {why}") from None
     return values
 
 
@@ -769,6 +807,7 @@ def _plain(value: Any) -> str:
 
 
 def _check(options: argparse.Namespace) -> int:
+    _require_place(options.output)
     target = Target.named(options.target) if options.target else None
     report = load_graph(options.workflow).check(target)
     if options.format == "text":
@@ -792,6 +831,7 @@ def _put(text: str, output: Optional[str]) -> None:
 def _show(options: argparse.Namespace) -> int:
     if options.output and not is_known(options.output):
         raise _unknown_format(options.output, formats())
+    _require_place(options.output)
     graph = load_graph(options.workflow)
     if options.output:
         given = {name: _option_value(value) for name, value in _pairs(options.option, "--option").items()}
@@ -820,6 +860,7 @@ def _build(options: argparse.Namespace) -> int:
     output = Path(options.output) if options.output else source.with_suffix("")
     if output == source:
         raise _Misuse(f"{options.program!r} has no extension, so the executable needs a name: -o FILE")
+    _require_place(str(output))
     build_program(source, output, options.cxx_option)
     return GOOD
 
@@ -1001,6 +1042,10 @@ def _parameter_values(graph: Graph, items: Sequence[str]) -> dict[str, Any]:
     for name, text in _pairs(items, "--param").items():
         parameter = _parameter(graph.workflow(), name)
         found[name] = _parameter_value(parameter, text)
+    for parameter in dict.fromkeys(used for node in graph.nodes for used in node.parameters):
+        if parameter.default is None and parameter.name not in found:
+            value = "@FILE.npy" if parameter.shape else "VALUE"
+            raise _Misuse(f"parameter {parameter.name!r} has no default: give --param {parameter.name}={value}")
     return found
 
 
@@ -1041,9 +1086,10 @@ def _parameter_value(parameter: Parameter, text: str) -> Any:
 def _run(options: argparse.Namespace) -> int:
     if options.repeat < 1:
         raise _Misuse(f"--repeat is a number from 1 (got {options.repeat})")
+    saves = _pairs(options.save, "--save")
+    _require_place(*saves.values())
     graph, given = _supplied_graph(options)
     params = _parameter_values(graph, options.param)
-    saves = _pairs(options.save, "--save")
     if options.dry_run:
         return _dry_run(graph, params, options)
     names = list(dict.fromkeys((*options.read, *saves))) or _results(graph.workflow())
@@ -1123,7 +1169,7 @@ def _run(options: argparse.Namespace) -> int:
         ]
         _print_part(_table(heads, rows, sys.maxsize, right=(3, 4, 5)))
     if profile is not None:
-        console.print(Text(f"\n{profile}"))
+        console.print(Text(f"\n{profile.text(_columns())}"))
     return GOOD
 
 
@@ -1229,6 +1275,7 @@ def _timeline(options: argparse.Namespace) -> int:
         raise _Misuse("--option belongs to -o FILE")
     if options.output and not timelines.is_known(options.output):
         raise _unknown_format(options.output, TIMELINE_FORMATS)
+    _require_place(options.output)
     if options.engine and not options.duration:
         raise _Misuse("--engine belongs to a prediction: give each kind's time with --duration")
     if options.param and options.duration:
@@ -1248,7 +1295,7 @@ def _timeline(options: argparse.Namespace) -> int:
     if options.output:
         export_timeline(found, options.output, **given)
     else:
-        print(found)
+        print(found.text(_columns()))
     return GOOD
 
 
@@ -1270,8 +1317,8 @@ def _verify_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the device (default: 0)")
     parser.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="value of a parameter")
-    parser.add_argument("--orders", type=int, default=20, metavar="N", help="orders that are tried (default: 20)")
-    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="launches of each backend (default: 5)")
+    parser.add_argument("--orders", type=_count_from(0), default=20, metavar="N", help="orders that are tried (default: 20)")
+    parser.add_argument("--repeats", type=_count_from(1), default=5, metavar="N", help="launches of each backend (default: 5)")
     parser.add_argument("--tolerance", type=float, metavar="X", help="largest difference (default: every byte counts)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the orders (default: 0)")
     parser.add_argument("--no-audit", action="store_true", help="do not run each node alone")
@@ -1315,7 +1362,9 @@ def _benchmarks() -> dict[str, str]:
             continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
         if any(isinstance(item, ast.FunctionDef) and item.name == "main" for item in tree.body):
-            found[module.name] = (ast.get_docstring(tree) or "").partition("\n")[0]
+            title = (ast.get_docstring(tree) or "").replace("``", "").partition("\n")[0]
+            title = re.sub(r"^hipgraphdsl bench [^:]*: ", "", title)
+            found[module.name] = title[:1].upper() + title[1:]
     return found
 
 
@@ -1335,11 +1384,14 @@ def _bench(options: argparse.Namespace) -> int:
             print(f"== {name}: {known[name]}", flush=True)
         module = importlib.import_module(f".bench.{name}", __package__)
         parser = argparse.ArgumentParser(
-            prog=f"hipgraphdsl bench {name}", description=module.__doc__, formatter_class=_Help
+            prog=f"hipgraphdsl bench {name}", description=(module.__doc__ or "").replace("``", ""), formatter_class=_Help
         )
         module.add_arguments(parser)
         parser.set_defaults(load_graph=load_graph)  # for benchmarks of the user's own workflows
         arguments = parser.parse_args(options.arguments if options.name else [])
+        given = vars(arguments)
+        plots = [path for name in ("plot", "plot_submit") for path in given.get(name) or ()]
+        _require_place(given.get("output"), given.get("markdown"), *plots)
         try:
             status = max(status, int(module.main(arguments) or GOOD))
         except RuntimeUnavailable as error:

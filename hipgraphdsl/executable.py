@@ -779,7 +779,8 @@ class Executable:
             source = np.ascontiguousarray(np.broadcast_to(_converted(values, array.dtype), array.shape))
         except (TypeError, ValueError, OverflowError) as error:
             raise DeclarationError(
-                f"array {name!r} takes values of shape {array.shape} and dtype {array.dtype}: {error}", array=name
+                f"array {name!r} takes values of shape {array.shape} and dtype {array.dtype} (got"
+                f" {getattr(values, 'shape', type(values).__name__)}): {str(error).partition(' with remapped')[0]}", array=name
             ) from None
         self.synchronize()
         if array.on_host:
@@ -1453,7 +1454,7 @@ class Executable:
         return {name: scope.values.get(p) for name, (scope, p) in self._parameters.items() if not p.shape}
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else f"{self.stats.launches} launches"
+        state = "closed" if self._closed else f"{self.stats.launches} launch{'es' * (self.stats.launches != 1)}"
         return (
             f"<Executable of {self.workflow.name!r}: {self.backend} on {self.runtime.name}, {self.stats.nodes} nodes,"
             f" {self.stats.lanes} lanes, {state}>"

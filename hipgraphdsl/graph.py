@@ -8,12 +8,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, Optional, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Literal, Optional, SupportsIndex, TypeVar, Union
 
 import networkx as nx
 import numpy as np
 
-from .arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, Parameter, as_device, as_devices, as_dtype, as_shape
+from .arrays import (
+    AllocArray,
+    Array,
+    DeviceArray,
+    ExternalArray,
+    HostArray,
+    Parameter,
+    Viewable,
+    as_device,
+    as_devices,
+    as_dtype,
+    as_shape,
+)
 from .checks import OF_GRAPHS, Report, check_workflow
 from .errors import CheckError, DeclarationError, HipGraphError
 from .executable import Executable
@@ -48,13 +60,15 @@ from .nodes import (
 )
 from .nodes.base import check_name
 from .plan import Lanes, Plan, make_plan
-from .runtimes import open_runtime
+from .runtimes import opened_runtime
 from .target import Target
 from .timeline import Timeline, simulate
 from .workflow import Workflow
 
 if TYPE_CHECKING:
     from types import FrameType
+
+    from numpy.typing import ArrayLike, DTypeLike
 
     from .runtimes.base import Runtime
 
@@ -64,7 +78,10 @@ _DRAWN_NODES = 80  # more are a table in a notebook
 
 N = TypeVar("N", bound=Node)
 A = TypeVar("A", bound=Array)
-After = Sequence[Union[Node, str]]
+After = Union[Node, str, Sequence[Union[Node, str]]]
+Shape = Union[SupportsIndex, Sequence[SupportsIndex]]
+Extents = Union[SupportsIndex, Parameter, Sequence[Union[SupportsIndex, Parameter]]]
+Devices = Union[SupportsIndex, Iterable[SupportsIndex]]
 Backend = Literal["explicit", "capture", "streams", "serial"]
 
 
@@ -102,10 +119,10 @@ class Graph:
     def host_array(
         self,
         name: str,
-        initial: Any = None,
+        initial: Optional[ArrayLike] = None,
         *,
-        shape: Any = None,
-        dtype: Any = None,
+        shape: Optional[Shape] = None,
+        dtype: Optional[DTypeLike] = None,
         pinned: bool = True,
         device: Optional[int] = None,
     ) -> HostArray:
@@ -116,7 +133,8 @@ class Graph:
         name : str
             Unique among the graph's arrays.
         initial : array_like, optional
-            Values copied in now, written when the graph is compiled. Shape and dtype follow from it.
+            Values copied in now, written when the graph is compiled. Shape and dtype follow from it. An integer or a tuple of
+            integers is refused, because it is most likely meant as `shape`.
         shape, dtype : optional
             Without `initial`; the memory is then zero at first. `dtype` also converts `initial`.
         pinned : bool
@@ -135,12 +153,12 @@ class Graph:
     def device_array(
         self,
         name: str,
-        initial: Any = None,
+        initial: Optional[ArrayLike] = None,
         *,
-        shape: Any = None,
-        dtype: Any = None,
+        shape: Optional[Shape] = None,
+        dtype: Optional[DTypeLike] = None,
         device: Optional[int] = None,
-        access: Any = (),
+        access: Devices = (),
     ) -> DeviceArray:
         """Declare device memory that lives as long as the Executable.
 
@@ -159,7 +177,7 @@ class Graph:
             DeviceArray(name, shape, dtype, values, device=as_device(device, where), access=as_devices(access, where))
         )
 
-    def external_array(self, name: str, obj: Any, *, device: Optional[int] = None, access: Any = ()) -> ExternalArray:
+    def external_array(self, name: str, obj: Any, *, device: Optional[int] = None, access: Devices = ()) -> ExternalArray:
         """Use somebody else's memory in place: ``__cuda_array_interface__``, DLPack or the buffer protocol.
 
         The object is kept alive by the graph and its Executables. No copy is made. `device` and `access` are as for
@@ -171,7 +189,7 @@ class Graph:
             ExternalArray.wrap(name, obj, device=as_device(device, where), access=as_devices(access, where))
         )
 
-    def param(self, name: str, dtype: Any, default: Any = None, shape: Any = ()) -> Parameter:
+    def param(self, name: str, dtype: DTypeLike, default: Any = None, shape: Shape = ()) -> Parameter:
         """Declare a value that is bound at launch.
 
         Parameters
@@ -220,11 +238,26 @@ class Graph:
                     array=name,
                 )
             return None, as_shape(shape), as_dtype(dtype)
+        extents = initial if isinstance(initial, tuple) else (initial,)
+        if shape is None and all(isinstance(extent, (int, np.integer)) for extent in extents):
+            # np.zeros((16, 16)) is in everybody's fingers, and the same here would be an array of two values.
+            raise DeclarationError(
+                f"array {name!r}: the second argument holds initial values, and {initial!r} looks like a shape; say"
+                f" shape={initial!r}, or give the values as a list or a NumPy array",
+                array=name,
+            )
         try:
-            values = np.array(initial, dtype=None if dtype is None else as_dtype(dtype), order="C")
-        except (TypeError, ValueError, OverflowError) as error:
-            raise DeclarationError(f"array {name!r}: the initial values are no array: {error}", array=name) from None
+            with np.errstate(over="raise", invalid="ignore"):  # what is no whole number is refused below
+                values = np.array(initial, dtype=None if dtype is None else as_dtype(dtype), order="C")
+        except (TypeError, ValueError, OverflowError, FloatingPointError) as error:
+            raise DeclarationError(f"array {name!r}: the initial values cannot be taken: {error}", array=name) from None
         values = values.astype(as_dtype(values.dtype), copy=False)
+        given = np.asarray(initial)
+        if given.dtype.kind in "fc" and values.dtype.kind in "iu" and not np.array_equal(values, given):
+            raise DeclarationError(
+                f"array {name!r}: the initial values are no whole numbers, and dtype= is {values.dtype}; round them first",
+                array=name,
+            )
         wanted = values.shape if shape is None else as_shape(shape)
         if wanted != values.shape:
             raise DeclarationError(
@@ -249,14 +282,14 @@ class Graph:
     def kernel(
         self,
         kernel: Kernel,
-        grid: Any,
-        block: Any,
+        grid: Extents,
+        block: Extents,
         args: Sequence[Any] = (),
         *,
         shared_bytes: int = 0,
         cooperative: bool = False,
         priority: Optional[int] = None,
-        cluster: Any = None,
+        cluster: Optional[Shape] = None,
         device: Optional[int] = None,
         name: Optional[str] = None,
         after: After = (),
@@ -310,8 +343,8 @@ class Graph:
 
     def memcpy(
         self,
-        dst: Any,
-        src: Any,
+        dst: Viewable,
+        src: Viewable,
         *,
         device: Optional[int] = None,
         name: Optional[str] = None,
@@ -335,7 +368,7 @@ class Graph:
 
     def memset(
         self,
-        dst: Any,
+        dst: Viewable,
         value: Any = 0,
         *,
         device: Optional[int] = None,
@@ -350,11 +383,11 @@ class Graph:
     def alloc(
         self,
         array: str,
-        shape: Any,
-        dtype: Any,
+        shape: Shape,
+        dtype: DTypeLike,
         *,
         device: Optional[int] = None,
-        access: Any = (),
+        access: Devices = (),
         name: Optional[str] = None,
         after: After = (),
         ignore: Optional[Mapping[str, str]] = None,
@@ -377,7 +410,7 @@ class Graph:
         return self._new(AllocNode, name=name, array=memory, **self._common(after, ignore))
 
     def free(
-        self, array: Any, *, name: Optional[str] = None, after: After = (), ignore: Optional[Mapping[str, str]] = None
+        self, array: Viewable, *, name: Optional[str] = None, after: After = (), ignore: Optional[Mapping[str, str]] = None
     ) -> FreeNode:
         """Add a node that returns what an alloc node made."""
         name = self._default_name("free_" + _root_name(array)) if name is None else name
@@ -509,8 +542,8 @@ class Graph:
     def conditional(
         self,
         mode: Literal["if", "while", "switch"],
-        condition: Any,
-        bodies: Any,
+        condition: Viewable,
+        bodies: Union[Graph, Workflow, Sequence[Union[Graph, Workflow]]],
         bind: Optional[Mapping[str, Any]] = None,
         *,
         name: Optional[str] = None,
@@ -600,6 +633,9 @@ class Graph:
 
     def _no_node(self, name: str) -> DeclarationError:
         names = list(self.dag)
+        if name in self.arrays or name in self.parameters:
+            where = "arrays" if name in self.arrays else "parameters"
+            return DeclarationError(f"graph {self.name!r} has no node {name!r}; that is g.{where}[{name!r}]", node=name)
         shown = ", ".join(map(repr, names[:10])) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
         return DeclarationError(f"graph {self.name!r} has no node {name!r}; its nodes are {shown or 'none'}", node=name)
 
@@ -766,7 +802,7 @@ class Graph:
         CheckError, RuntimeUnavailable, HipError, DeclarationError
         """
         workflow = self.workflow()
-        opened = open_runtime(runtime, device) if isinstance(runtime, str) else runtime
+        opened = opened_runtime(runtime, device)
         if check:
             report = check_workflow(workflow, opened.target, device)
             if any(d.code not in OF_GRAPHS or backend in ("explicit", "capture") for d in report.errors):

@@ -42,7 +42,7 @@ from .nodes import (
     copy_geometry,
     element_bytes,
 )
-from .runtimes import open_runtime
+from .runtimes import opened_runtime
 from .runtimes.base import Copy3D, Fill2D, FunctionInfo, KernelParams, MemcpyKind, MemOp, NodeType, Runtime
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def import_capture(
     source: Optional[tuple[str, int]],
 ) -> Graph:
     """Return what a function issues on a stream, as a graph; see `Graph.from_capture`."""
-    opened = open_runtime(runtime) if isinstance(runtime, str) else runtime
+    opened = opened_runtime(runtime)
     stream = opened.stream_create()
     try:
         with capturing(opened, stream, join=lambda: None) as capture:
@@ -87,7 +87,7 @@ def import_handle(
     source: Optional[tuple[str, int]],
 ) -> Graph:
     """Return a graph that exists in a runtime; see `Graph.from_handle`."""
-    opened = open_runtime(runtime) if isinstance(runtime, str) else runtime
+    opened = opened_runtime(runtime)
     known = _known(arrays)
     raw = _RawGraph.read(handle, opened, name)
     return _Builder(raw, _Memory(opened, known, raw), known, opened, graph_type, name, source).build()

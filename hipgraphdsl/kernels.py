@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .arrays import Array
+from .arrays import Array, as_dtype
 from .errors import DeclarationError
 from .source import (
     OPENING,
@@ -318,8 +318,11 @@ def _number(dtype: np.dtype[Any], value: object, param: KernelParameter, where: 
     except OverflowError:
         raise refuse(f"a number that {dtype.name} can hold") from None
     if math.isfinite(number) and dtype.itemsize < 8:
-        with np.errstate(over="ignore"):
-            rounded = float(np.array(number).astype(dtype))
+        if dtype.char == "f":
+            rounded = ctypes.c_float(number).value
+        else:
+            with np.errstate(over="ignore"):
+                rounded = float(np.array(number).astype(dtype))
         if math.isinf(rounded):
             raise refuse(f"a number that {dtype.name} can hold")
         return rounded
@@ -521,7 +524,7 @@ class Module:
             raise DeclarationError(f"a module's options are a list of strings: options=[{options!r}] (got one string)")
         self._source = source
         self._options = tuple(options)
-        self._structs = {key: np.dtype(value) for key, value in (structs or {}).items()}
+        self._structs = {key: as_dtype(value) for key, value in (structs or {}).items()}
         self._path: Path | None = None
         self._image: bytes | None = None
         self._signatures: dict[str, tuple[str, ...]] = {}
@@ -545,7 +548,10 @@ class Module:
         except RecursionError:
             raise DeclarationError(f"module {self._name!r}: the source is nested too deeply to be read") from None
         if not self._declared.kernels and not self._declared.symbols:
-            raise DeclarationError(f"module {self._name!r} has no __global__ function and no __device__ or __constant__ variable")
+            raise DeclarationError(
+                f"module {self._name!r} has no __global__ function and no __device__ or __constant__ variable"
+                + (f"; to read a file, Module.from_file({source!r})" if re.fullmatch(r"\S+\.\w+", source) else "")
+            )
 
     @classmethod
     def from_file(

@@ -153,18 +153,22 @@ class Plan:
         ]
         shown = self.steps if len(self.steps) <= 40 else (*self.steps[:30], None, *self.steps[-5:])
         width = max((len(s.name) for s in shown if s), default=0)
+        kinds = max([8, *(len(s.node.kind) for s in shown if s)])
         for step in shown:
             if step is None:
                 lines.append(f"  ... {len(self.steps) - 35} more steps ...")
                 continue
             after = ", ".join(self.steps[d].name + ("*" if d in step.added else "") for d in step.deps)
             lines.append(
-                f"  {step.index:>4}  lane {step.lane:<3} {step.name:<{width}}  {step.node.kind:<8}"
+                f"  {step.index:>4}  lane {step.lane:<3} {step.name:<{width}}  {step.node.kind:<{kinds}}"
                 + (f"  device {step.device}" if len(self.devices) > 1 and step.device is not None else "")
                 + (f" after {after}" if after else "")
             )
         lines += [f"  {note}" for note in self.notes]
         return "\n".join(line.rstrip() for line in lines)
+
+    def __repr__(self) -> str:
+        return f"<{str(self).partition(chr(10))[0]}>"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         return {"text/plain": str(self)}

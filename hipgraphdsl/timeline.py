@@ -297,7 +297,8 @@ class Timeline:
         column = {lane: i for i, lane in enumerate(lanes)}
         widths = [max(len(s.name) for s in shown if s.lane == lane) for lane in lanes]
         durations = {s.duration for s in shown}
-        head = f"Batches: {len(lanes)}"
+        alike = len({tuple(s.engine for s in shown if s.lane == lane) for lane in lanes}) == 1
+        head = f"{'Batches' if alike else 'Lanes'}: {len(lanes)}"
         if len(durations) == 1:
             head += f", Each stage: {self.amount(durations.pop())}"
         lines = [
@@ -380,6 +381,16 @@ class Timeline:
         return f"{text} time unit{'' if text == '1' else 's'}"
 
     def __str__(self) -> str:
+        return self.text()
+
+    def text(self, columns: Optional[int] = None) -> str:
+        """Return what is printed: the times, what bounds them, and a chart of bars.
+
+        Parameters
+        ----------
+        columns : int, optional
+            Characters that a line of the chart may have; by default as many as it likes, at least 40.
+        """
         lines = [
             f"timeline of {self.name!r}: {len(self.spans)} nodes in {self.amount(self.makespan)}, in sequence"
             f" {self.amount(self.sequential)}, speedup {self.speedup:.2f}x"
@@ -394,8 +405,16 @@ class Timeline:
         if used:
             lines.append("  busy: " + ", ".join(f"{engine} {part:.0%}" for engine, part in used.items()))
         if self.spans:
-            lines.append(self.gantt(by="node" if len(self.spans) <= 40 else "engine"))
+            by: By = "node" if len(self.spans) <= 40 else "engine"
+            width = 72
+            if columns is not None:
+                beside = max(map(len, self.gantt(width, by).splitlines())) - width
+                width = max(10, min(width, max(columns, 40) - beside))
+            lines.append(self.gantt(width, by))
         return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<{str(self).partition(chr(10))[0]}>"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         """Show short timelines as a drawing in notebooks, where the extra `viz` is installed."""

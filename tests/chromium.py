@@ -22,12 +22,12 @@ for (const type of ["pointerdown", "pointerup"])
 """Clicks where NAME stands on the screen, one of `page.PLURAL`."""
 
 
-def in_chromium(page: str, script: str, tmp_path: Path) -> str:
+def in_chromium(page: str, script: str, tmp_path: Path, size: str = "1300,900") -> str:
     """Return the page's document after a script has run in it."""
     path = tmp_path / "page.html"
     path.write_text(page.replace("</body>", f"<script>{script}</script></body>"), encoding="utf-8")
     assert CHROMIUM is not None
     command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
-               "--window-size=1300,900", "--virtual-time-budget=2000", "--dump-dom", path.as_uri()]  # fmt: skip
+               f"--window-size={size}", "--virtual-time-budget=2000", "--dump-dom", path.as_uri()]  # fmt: skip
     done = subprocess.run(command, capture_output=True, timeout=120, check=True)
     return done.stdout.decode()

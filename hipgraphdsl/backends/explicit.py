@@ -73,52 +73,62 @@ def build(plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] =
 
 def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
     """Add a program's steps to a graph, and note each one's node and operation."""
-    nodes, operations, scope, disabled = program.nodes, program.operations, program.scope, program.disabled
-    current = -1
-    several = len(scope.shared.devices) > 1  # then each step needs its own device to be current
-    adder = None if several else _kernel_adder(graph, program, runtime)
-    count = len(program.steps)
+    steps, nodes, operations, disabled = program.steps, program.nodes, program.operations, program.disabled
+    shared = program.scope.shared
+    several = len(shared.devices) > 1  # then each step needs its own device to be current
+    places = [program.scope_of(step).place_of(step) for step in steps] if several else [shared.device] * len(steps)
+    adders: dict[int, Optional[KernelAdder]] = {}
+    current = -1 if several else shared.device
+    count = len(steps)
     index = 0
     while index < count:
-        if adder is not None:
-            index = adder(index)
-            if index == count:
-                break
-        step = program.steps[index]
-        where = program.scope_of(step) if step.path else scope
+        device = places[index]
+        if device not in adders:
+            left = disabled.union(i for i, place in enumerate(places) if place != device)
+            adders[device] = _kernel_adder(graph, program, runtime, device, frozenset(left))
+        adder = adders[device]
         try:
-            if several and (device := where.place_of(step)) != current:
+            if device != current:
                 runtime.set_device(device)
                 current = device
-            if adder is not None and adder.code:
-                runtime.add_failed(adder.code)
-            operation = Nothing() if index in disabled else resolve(step, where)
-            node = add_node(graph, [nodes[d] for d in step.deps], operation, runtime, where)
+            if adder is not None:
+                index = adder(index)
+                if index == count:
+                    break
+                if adder.code:
+                    runtime.add_failed(adder.code)
+                if places[index] != device:
+                    continue
+            scope = program.scope_of(steps[index])
+            operation = Nothing() if index in disabled else resolve(steps[index], scope)
+            node = add_node(graph, [nodes[d] for d in steps[index].deps], operation, runtime, scope)
         except HipError as error:
-            raise at_node(error, where.prefix + step.node.name) from error.__cause__
-        if isinstance(operation, (CallCaptured, RunChild)):
+            failed = steps[index]
+            raise at_node(error, program.scope_of(failed).prefix + failed.node.name) from error.__cause__
+        if several and isinstance(operation, (CallCaptured, RunChild)):
             current = -1  # who knows what these have made current
         nodes.append(node)
         operations.append(operation)
         index += 1
     if several:
-        runtime.set_device(scope.shared.device)
+        runtime.set_device(shared.device)
 
 
-def _kernel_adder(graph: int, program: GraphProgram, runtime: Runtime) -> Optional[KernelAdder]:
-    """Return what adds plain kernel launches by compiled code, where it can be had."""
+def _kernel_adder(
+    graph: int, program: GraphProgram, runtime: Runtime, device: int, left: frozenset[int]
+) -> Optional[KernelAdder]:
+    """Return what adds a device's plain kernel launches by compiled code, but for the steps `left`, where it can be had."""
     scope = program.scope
-    shared = scope.shared
 
     def describe(node: KernelNode) -> Optional[tuple[int, ArgumentPacker, int, int, int, bytes]]:
         if node.kernel.signature is None:
             return None
-        function, packer = shared.function(node.kernel, node, shared.device)
+        function, packer = scope.shared.function(node.kernel, node, device)
         return function, packer, packer.memory, packer.address, packer.signature.nbytes, packer.signature.places
 
     return runtime.kernel_adder(
         graph, tuple(program.steps), program.nodes, program.operations, scope.addresses, scope.values,
-        frozenset(program.disabled), describe, Launch, _NO_ATTRIBUTES, ("cooperative", "priority", "cluster"),
+        left, describe, Launch, _NO_ATTRIBUTES, ("cooperative", "priority", "cluster"),
         (KernelNode, ArrayView, Access, Parameter), _STEP_FIELDS,
     )  # fmt: skip
 

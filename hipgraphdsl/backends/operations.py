@@ -419,11 +419,25 @@ class SharedHandles:
         if found is None:
             handle, lowered = self._added.get((kernel.module, kernel.name, device)) or self._modules[kernel.module, device]
             function = self.runtime.module_get_function(handle, lowered.get(kernel.name, kernel.name))
+            self._require_layouts(kernel, function)
             found = (function, ArgumentPacker(node.signature))
             if kernel.signature is None:  # what the arguments say may differ from node to node
                 return found
             self._functions[kernel, device] = found
         return found
+
+    def _require_layouts(self, kernel: Kernel, function: int) -> None:
+        """Refuse a struct whose dtype has another size than the compiled kernel reads, where the platform tells."""
+        parameters = kernel.signature.parameters if kernel.signature is not None else ()
+        if not any(p.dtype is not None and p.dtype.names and not p.pointer for p in parameters):
+            return
+        for parameter, (_, size) in zip(parameters, self.runtime.func_get_info(function).parameters or ()):
+            if parameter.size != size:
+                raise DeclarationError(
+                    f"kernel {kernel.name!r} of module {kernel.module.name!r}: parameter '{parameter}' has {size} bytes where it"
+                    f" is compiled, and {parameter.size} by structs=; list all fields, and give align=True for padding as in C++",
+                    array=kernel.name,
+                )
 
     def _foreign(self, module: ForeignModule, node: KernelNode) -> tuple[int, ArgumentPacker]:
         if module.owner is not self.runtime:

@@ -15,7 +15,18 @@ from rich.progress import Progress
 from ..graph import Graph
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
-from .measure import Column, Sheet, add_output_arguments, finish, launch_times_us, machine, number, percentile, without_gc
+from .measure import (
+    Column,
+    Sheet,
+    add_output_arguments,
+    finish,
+    launch_times_us,
+    machine,
+    number,
+    percentile,
+    positive,
+    without_gc,
+)
 from .shapes import decode
 
 __all__ = ["add_arguments", "advice", "main", "pays_from", "run"]
@@ -116,7 +127,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--runtime", default="auto", help="auto, amd, nvidia or cpu (default: auto)")
     parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the device (default: 0)")
-    parser.add_argument("--repeats", type=int, default=100, metavar="N", help="launches of each backend (default: 100)")
+    parser.add_argument("--repeats", type=positive, default=100, metavar="N", help="launches of each backend (default: 100)")
     parser.add_argument("--quick", action="store_true", help="10 launches of each backend")
     add_output_arguments(parser)
 

@@ -15,7 +15,7 @@ from ..graph import Graph
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
 from ..target import CostModel, calibrated, costs_path, store_costs
-from .measure import Result, add_output_arguments, clock_us, finish, launch_times_us, machine, percentile, without_gc
+from .measure import Result, add_output_arguments, clock_us, finish, launch_times_us, machine, percentile, positive, without_gc
 from .overlap import link_limit
 from .shapes import chain, parallel
 
@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the benchmark's options."""
     parser.add_argument("--runtime", default="auto", help="auto, amd, nvidia or cpu (default: auto)")
     parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the device (default: 0)")
-    parser.add_argument("--repeats", type=int, default=200, metavar="N", help="launches of each graph (default: 200)")
+    parser.add_argument("--repeats", type=positive, default=200, metavar="N", help="launches of each graph (default: 200)")
     parser.add_argument("--quick", action="store_true", help="20 launches of each graph")
     parser.add_argument("--no-store", action="store_true", help="print the constants, and keep nothing")
     parser.add_argument("--forget", action="store_true", help="delete what was kept for this device, and measure nothing")

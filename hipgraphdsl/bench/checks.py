@@ -30,7 +30,7 @@ from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
 from ..verify import Laboratory, topological_order, verify
 from ..workflow import Ancestors, Workflow
-from .measure import Column, Sheet, add_output_arguments, finish
+from .measure import Column, Sheet, add_output_arguments, finish, positive
 
 __all__ = ["Mutant", "Result", "add_arguments", "corpus", "judge", "main", "mutants", "run"]
 
@@ -726,7 +726,7 @@ def judge(mutant: Mutant, runtime: Runtime, result: Result, orders: int = _MOST_
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``hipgraphdsl bench checks``."""
     parser.add_argument("--runtime", default="cpu", help="(default: cpu)")
-    parser.add_argument("--most", type=int, default=None, metavar="N", help="mutants of each workflow (default: all)")
+    parser.add_argument("--most", type=positive, default=None, metavar="N", help="mutants of each workflow (default: all)")
     add_output_arguments(parser)
 
 

@@ -23,7 +23,7 @@ from ..graph import Graph
 from ..kernels import Module
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
-from .measure import Column, Sheet, add_output_arguments, finish, machine, percentile, repeat_us, without_gc
+from .measure import Column, Sheet, add_output_arguments, finish, machine, percentile, positive, repeat_us, without_gc
 
 __all__ = ["add_arguments", "bands", "main", "run", "wave"]
 
@@ -174,11 +174,11 @@ def run(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the benchmark's options."""
     parser.add_argument("--runtime", default="auto", help="auto, amd, nvidia or cpu (default: auto)")
-    parser.add_argument("--devices", type=int, nargs="+", metavar="N", help="how many share the grid (default: 1, 2, 4, ... all)")
+    parser.add_argument("--devices", type=positive, nargs="+", metavar="N", help="how many devices (default: 1, 2, 4, ... all)")
     parser.add_argument("--backends", nargs="+", choices=("explicit", "capture", "streams"), default=["explicit", "streams"])
-    parser.add_argument("--rows", type=int, nargs="+", metavar="N", help="rows of each grid (default: 8192 16384; CPU: 512)")
-    parser.add_argument("--columns", type=int, metavar="N", help="columns (default: 8192; CPU: 512)")
-    parser.add_argument("--steps", type=int, default=300, metavar="N", help="time steps of a launch (default: 300)")
+    parser.add_argument("--rows", type=positive, nargs="+", metavar="N", help="rows of each grid (default: 8192 16384; CPU: 512)")
+    parser.add_argument("--columns", type=positive, metavar="N", help="columns (default: 8192; CPU: 512)")
+    parser.add_argument("--steps", type=positive, default=300, metavar="N", help="time steps of a launch (default: 300)")
     parser.add_argument("--quick", action="store_true", help="two launches of 60 steps")
     add_output_arguments(parser)
 

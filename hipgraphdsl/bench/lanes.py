@@ -30,6 +30,7 @@ from .measure import (
     launch_times_us,
     machine,
     percentile,
+    positive,
     repeat_us,
     without_gc,
 )
@@ -234,8 +235,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runtime", default="auto", help="auto, amd, nvidia or cpu (default: auto)")
     parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the device (default: 0)")
     parser.add_argument("--backend", default="explicit", choices=("explicit", "capture", "streams"), help="(default: explicit)")
-    parser.add_argument("--nodes", type=int, default=1024, metavar="N", help="kernels of each graph (default: 1024)")
-    parser.add_argument("--repeats", type=int, default=200, metavar="N", help="launches of each choice (default: 200)")
+    parser.add_argument("--nodes", type=positive, default=1024, metavar="N", help="kernels of each graph (default: 1024)")
+    parser.add_argument("--repeats", type=positive, default=200, metavar="N", help="launches of each choice (default: 200)")
     parser.add_argument("--quick", action="store_true", help="20 launches of each choice, and graphs of 128 kernels")
     parser.add_argument("--no-peers", action="store_true", help="leave C++ out")
     parser.add_argument("--no-shapes", action="store_true", help="independent kernels only")

@@ -34,6 +34,7 @@ from .measure import (
     launch_times_us,
     machine,
     percentile,
+    positive,
     resident_bytes,
     without_gc,
 )
@@ -447,10 +448,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runtime", default="auto", help="auto, amd, nvidia or cpu (default: auto)")
     parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the device (default: 0)")
     parser.add_argument("--shape", action="append", choices=tuple(LAUNCH_SHAPES), help="only this one; may be repeated")
-    parser.add_argument("--size", action="append", type=int, metavar="N", help=f"nodes; may be repeated (default: {_SIZES})")
+    parser.add_argument("--size", action="append", type=positive, metavar="N", help=f"nodes; may be repeated (default: {_SIZES})")
     parser.add_argument("--backend", action="append", choices=BACKENDS, help="only this one; may be repeated")
     parser.add_argument("--lanes", default="auto", help="auto, declared or a number (default: auto)")
-    parser.add_argument("--repeats", type=int, default=500, metavar="N", help="launches of each contestant (default: 500)")
+    parser.add_argument("--repeats", type=positive, default=500, metavar="N", help="launches of each contestant (default: 500)")
     parser.add_argument("--quick", action="store_true", help=f"50 launches, sizes {_QUICK_SIZES}")
     parser.add_argument("--no-peers", action="store_true", help="measure hipgraphdsl alone")
     parser.add_argument(

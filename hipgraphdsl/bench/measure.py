@@ -33,6 +33,7 @@ __all__ = [
     "median_us",
     "number",
     "percentile",
+    "positive",
     "put_section",
     "repeat_us",
     "resident_bytes",
@@ -261,6 +262,13 @@ def put_section(path: str, figures: Figures) -> None:
         end = len(text) if end < 0 else end + 1
         head, tail = text[:end].rstrip("\n") + "\n", text[end:]
     file.write_text(head + "\n" + body + ("\n" + tail if tail else ""), encoding="utf-8")
+
+
+def positive(text: str) -> int:
+    """Return a count that an option gives; argparse says what is wrong with any other."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"it is a number from 1 (got {text!r})")
+    return int(text)
 
 
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:

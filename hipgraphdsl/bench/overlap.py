@@ -26,7 +26,7 @@ from ..graph import Graph
 from ..kernels import Module
 from ..runtimes import open_runtime
 from ..runtimes.base import MemcpyKind, Runtime
-from .measure import Result, add_output_arguments, finish, machine, percentile, repeat_us, without_gc
+from .measure import Result, add_output_arguments, finish, machine, percentile, positive, repeat_us, without_gc
 from .peers import Arguments, Skipped, Task, address_of, peer_library
 
 __all__ = ["Link", "add_arguments", "batches", "iterations", "link_limit", "main", "run", "synchronous_loop_us", "wave_to_host"]
@@ -401,10 +401,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the benchmark's options."""
     parser.add_argument("--runtime", default="auto", help="auto, amd, nvidia or cpu (default: auto)")
     parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the device (default: 0)")
-    parser.add_argument("--steps", type=int, default=640, metavar="N", help="steps of the wave (default: 640)")
-    parser.add_argument("--side", type=int, default=256, metavar="N", help="cells along a side of the wave (default: 256)")
-    parser.add_argument("--megabytes", type=int, metavar="N", help="MiB of each batch (default: 64; on the CPU 4)")
-    parser.add_argument("--repeats", type=int, default=20, metavar="N", help="runs of each way (default: 20)")
+    parser.add_argument("--steps", type=positive, default=640, metavar="N", help="steps of the wave (default: 640)")
+    parser.add_argument("--side", type=positive, default=256, metavar="N", help="cells along a side of the wave (default: 256)")
+    parser.add_argument("--megabytes", type=positive, metavar="N", help="MiB of each batch (default: 64; on the CPU 4)")
+    parser.add_argument("--repeats", type=positive, default=20, metavar="N", help="runs of each way (default: 20)")
     parser.add_argument("--quick", action="store_true", help="5 runs of each way")
     add_output_arguments(parser)
 

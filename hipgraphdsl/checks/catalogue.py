@@ -69,6 +69,10 @@ CATALOGUE: dict[str, Entry] = {
         "wait before the record", "warning",
         "A node waits for an event that is recorded only after it, so it sees the record of the launch before.",
     ),
+    "HG206": Entry(
+        "record at no particular time", "warning",
+        "Nothing comes before or after a node that records an event, so what the event marks is left to chance.",
+    ),
     # HG3xx: lifetimes
     "HG301": Entry(
         "use before alloc", "error", "A node uses graph memory and no path leads from its alloc node to it: there"

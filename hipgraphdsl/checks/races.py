@@ -314,7 +314,7 @@ def _space_name(scope: Scope, key: Any) -> str:
 
 
 def check_events(scope: Scope, findings: Findings) -> None:
-    """Report waits for events that nothing records, or that are recorded only later."""
+    """Report waits for events that nothing records, or that are recorded only later, and records that mark nothing."""
     workflow = scope.workflow
     records: dict[str, list[int]] = {}
     waits = []
@@ -323,6 +323,17 @@ def check_events(scope: Scope, findings: Findings) -> None:
             records.setdefault(node.event.name, []).append(i)
         elif type(node) is EventWaitNode and not node.event.shared:
             waits.append((i, node))
+    followed = {p for predecessors in workflow.predecessors for p in predecessors} if records else set()
+    for i in (i for recorded in records.values() for i in recorded if len(workflow.nodes) > 1):
+        if not workflow.predecessors[i] and i not in followed:
+            node = workflow.nodes[i]
+            findings.add(
+                "HG206",
+                f"{scope.name(node)!r} is ordered before or after no other node, so it records its event at any time",
+                scope=scope,
+                nodes=[node],
+                hint="give the record after=[...] what it marks the end of, or the first node that it times after=[the record]",
+            )
     position = {i: p for p, i in enumerate(workflow.order)} if waits else {}
     for i, node in waits:
         event = node.event.name

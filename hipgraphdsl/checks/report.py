@@ -186,15 +186,25 @@ class Report:
                 text.append(f"\n{'':16}at {where}", style="dim")
         return text
 
+    def __repr__(self) -> str:
+        return f"<Report: {str(self).partition(chr(10))[0]}>"
+
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        rows = "".join(
-            f"<tr><td style='color:{_COLOURS[d.severity]};white-space:nowrap'><b>{d.code}</b> {d.severity}</td>"
-            f"<td style='text-align:left'>{html.escape(d.message)}"
-            + (f"<br><i>{html.escape(d.hint)}</i>" if d.hint else "")
-            + "</td></tr>"
-            for d in self._shown()
-            if isinstance(d, Diagnostic)
-        )
+        rows = ""
+        for d in self._shown():
+            if isinstance(d, str):
+                rows += f"<tr><td></td><td style='text-align:left'>{html.escape(d)}</td></tr>"
+                continue
+            lines = [html.escape(d.message)]
+            if d.hint:
+                lines.append(f"<i>{html.escape(d.hint)}</i>")
+            if d.sources:
+                where = ", ".join(f"{_short_path(file)}:{line}" for file, line in d.sources)
+                lines.append(f"<small>at {html.escape(where)}</small>")
+            rows += (
+                f"<tr><td style='color:{_COLOURS[d.severity]};white-space:nowrap'><b>{d.code}</b> {d.severity}</td>"
+                f"<td style='text-align:left'>{'<br>'.join(lines)}</td></tr>"
+            )
         table = f"<table>{rows}</table>" if rows else ""
         return {"text/plain": str(self), "text/html": f"<p>{html.escape(self._headline())}</p>{table}"}
 

@@ -8,6 +8,7 @@ from ..arrays import AllocArray, ArrayView, ExternalArray
 from ..nodes import (
     CapturedNode,
     ChildGraphNode,
+    ConditionalNode,
     HostNode,
     KernelNode,
     SemaphoreSignalNode,
@@ -77,7 +78,7 @@ def check_use(scope: Scope, findings: Findings) -> None:
             used.add(access.view.root)
         if parameters:
             used.update(node.parameters)
-        if isinstance(node, ChildGraphNode):
+        if isinstance(node, (ChildGraphNode, ConditionalNode)):
             used.update(v.root for v in node.bind.values() if isinstance(v, ArrayView))
         elif isinstance(node, (SemaphoreSignalNode, SemaphoreWaitNode)):
             if node.semaphore.handle is None:

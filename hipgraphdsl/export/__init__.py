@@ -110,21 +110,16 @@ def made(entry: Format, extension: str, subject: Any, options: Mapping[str, Any]
     function: Callable[..., Union[str, bytes]] = getattr(
         importlib.import_module(f"{__name__}.{entry.module}"), entry.function
     )
-    accepted = inspect.signature(function).parameters
-    if not any(p.kind is p.VAR_KEYWORD for p in accepted.values()):
-        names = [name for name, p in list(accepted.items())[1:] if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
-        for option in options:
-            if option not in names:
-                raise DeclarationError(
-                    f"a {extension} file takes no option {option!r}; its options are"
-                    f" {', '.join(map(repr, names)) or 'none'}"
-                )
-    try:
-        return function(subject, **options)
-    except TypeError as error:  # from a function that hands its options on
-        if "unexpected keyword argument" not in str(error):
-            raise
-        raise DeclarationError(f"a {extension} file takes no such option: {error}") from None
+    accepted: Mapping[str, inspect.Parameter] = inspect.signature(function).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in accepted.values()):  # drawings hand on what they do not know
+        accepted = {**accepted, **inspect.signature(importlib.import_module(f"{__name__}.picture").draw).parameters}
+    names = [name for name, p in list(accepted.items())[1:] if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    for option in options:
+        if option not in names:
+            raise DeclarationError(
+                f"a {extension} file takes no option {option!r}; its options are {', '.join(map(repr, names)) or 'none'}"
+            )
+    return function(subject, **options)
 
 
 def export_graph(workflow: Workflow, path: Union[str, os.PathLike[str]], **options: Any) -> None:

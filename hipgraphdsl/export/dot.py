@@ -6,7 +6,7 @@ from html import escape
 from typing import Any, Final
 
 from ..workflow import Workflow
-from .picture import Box, Cluster, Link, Picture, draw
+from .picture import Box, Cluster, Link, Picture, as_direction, draw
 from .style import BACKGROUND, CRITICAL, EDGE, FAULT, FAULT_FILL, FONT, INK, LANES, MUTED, STYLES, shortened
 
 __all__ = ["dot_text", "render"]
@@ -43,7 +43,8 @@ def dot_text(picture: Picture, *, direction: str = "TB", legend: bool = True) ->
     large = len(picture.boxes) > 300
     lines = [
         f"digraph {_quoted(picture.title)} {{",
-        f"  graph [rankdir={direction}, bgcolor={_quoted(BACKGROUND)}, pad=0.3, nodesep=0.28, ranksep=0.42, compound=true,"
+        f"  graph [rankdir={as_direction(direction)}, bgcolor={_quoted(BACKGROUND)},"
+        " pad=0.3, nodesep=0.28, ranksep=0.42, compound=true,"
         f" fontname={_quoted(FONT)}, fontsize=13, fontcolor={_quoted(INK)}, labelloc=t, labeljust=l,"
         + (" splines=polyline, nslimit=2, nslimit1=2, mclimit=0.5," if large else "")
         + f" label={_title(picture)}];",
@@ -71,8 +72,7 @@ def dot_text(picture: Picture, *, direction: str = "TB", legend: bool = True) ->
             lines.append(f"{indent}}}")
 
     emit("", "  ")
-    ends = picture.first_box
-    lines += [line for link in picture.links if (line := _edge(link, ends))]
+    lines += [_edge(link, picture) for link in picture.links]
     if legend:
         lines += _legend(picture)
     lines.append("}")
@@ -163,13 +163,14 @@ def _frame(cluster: Cluster) -> str:
     return ", ".join(f"{key}={value}" for key, value in values.items())
 
 
-def _edge(link: Link, ends: dict[str, str]) -> str:
-    source, target = ends.get(link.source, link.source), ends.get(link.target, link.target)
-    values = {}
+def _edge(link: Link, picture: Picture) -> str:
+    source = picture.last_box.get(link.source, link.source)
+    target = picture.first_box.get(link.target, link.target)
+    values: dict[str, str] = {}
     if source != link.source:
-        values["ltail"] = f"cluster_{link.source}"
+        values |= {"ltail": f"cluster_{link.source}", "minlen": "2"}  # frames and their titles stand between
     if target != link.target:
-        values["lhead"] = f"cluster_{link.target}"
+        values |= {"lhead": f"cluster_{link.target}", "minlen": "2"}
     label = link.label
     if link.style == "next":
         values |= {"style": "dashed", "constraint": "false", "color": '"#1f5f99"', "fontcolor": '"#1f5f99"'}

@@ -792,7 +792,7 @@ class Program:
             "    quiet = true;",
             "    continue;",
             "  }",
-            '  if (i + 1 == argc) fail("option %s needs a value; see --help", argv[i]);',
+            '  if (i + 1 == argc) fail("option %s is not there, or needs a value; see --help", argv[i]);',
             "  const char* text = argv[++i];",
             '  if (option == "--repeat") repeat = number<int>(option, text);',
             '  else if (option == "--warm-up") warm_up = number<int>(option, text);',

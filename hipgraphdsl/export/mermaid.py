@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ..workflow import Workflow
-from .picture import Box, Cluster, Link, Picture, draw
+from .picture import Box, Cluster, Link, Picture, as_direction, draw
 from .style import CRITICAL, FAULT, FAULT_FILL, INK, LANES, STYLES, shortened
 
 __all__ = ["mermaid_text", "render"]
@@ -36,7 +36,7 @@ def render(workflow: Workflow, *, direction: str = "TB", **options: Any) -> str:
 
 def mermaid_text(picture: Picture, *, direction: str = "TB") -> str:
     """Return a picture as a Mermaid flowchart."""
-    lines = ["---", f"title: {_yaml(picture.title + ': ' + picture.subtitle)}", "---", f"flowchart {direction}"]
+    lines = ["---", f"title: {_yaml(picture.title + ': ' + picture.subtitle)}", "---", f"flowchart {as_direction(direction)}"]
     lines += [f"  %% {fault.code} {_comment(fault.message)}" for fault in picture.faults]
     boxes: dict[str, list[Box]] = {}
     for box in picture.boxes:

@@ -36,8 +36,8 @@ from ..workflow import Workflow
 from .fold import Repeat, find_repeats, signature
 from .style import human_bytes, human_count, shortened
 
-__all__ = ["Box", "Cluster", "Critical", "Edges", "Fault", "Link", "Picture", "critical_path", "details", "draw", "lanes_by_name",
-           "needed_edges", "weigh"]  # fmt: skip
+__all__ = ["Box", "Cluster", "Critical", "Edges", "Fault", "Link", "Picture", "as_direction", "critical_path", "details", "draw",
+           "lanes_by_name", "needed_edges", "weigh"]  # fmt: skip
 
 Edges = Literal["needed", "all", "labels"]
 Critical = Union[bool, Timeline, Mapping[str, float]]
@@ -182,15 +182,36 @@ class Picture:
 
     @cached_property
     def first_box(self) -> dict[str, str]:
-        """For each cluster a box inside it, for formats whose edges join boxes only."""
+        """For each cluster the first box inside it, which edges lead to where they join boxes only."""
+        return self._ends(self.boxes)
+
+    @cached_property
+    def last_box(self) -> dict[str, str]:
+        """For each cluster the last box inside it, which edges leave from where they join boxes only."""
+        return self._ends(reversed(self.boxes))
+
+    def _ends(self, boxes: Iterable[Box]) -> dict[str, str]:
         inside: dict[str, str] = {}
         parents = {cluster.id: cluster.parent for cluster in self.clusters}
-        for box in self.boxes:
+        for box in boxes:
             at = box.cluster
             while at and at not in inside:
                 inside[at] = box.id
                 at = parents[at]
         return inside
+
+
+def as_direction(direction: str) -> str:
+    """Return where edges lead in a drawing.
+
+    Raises
+    ------
+    DeclarationError
+        If it is neither ``"TB"``, to the bottom, nor ``"LR"``, to the right.
+    """
+    if direction not in ("TB", "LR"):
+        raise DeclarationError(f"direction is 'TB', to the bottom, or 'LR', to the right (got {direction!r})")
+    return direction
 
 
 def draw(

@@ -99,6 +99,13 @@ class Node(BaseModel):
         """The parameters that the node's fields mention, without repeats."""
         return ()
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise DeclarationError(
+            f"node {self.name!r} stays as it was declared, and {name}= cannot be set; an Executable takes changes:"
+            f" exe.set({self.name!r}, {name}=...)",
+            node=self.name,
+        )
+
     def changed(self, **fields: Any) -> Node:
         """Return a copy with other fields, checked as a new node is."""
         data = {name: getattr(self, name) for name in type(self).model_fields}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Optional, Union
 
 from ..arrays import Access, AllocArray, Array, ArrayView, ExternalArray, HostArray, Parameter, Region, as_view
@@ -91,12 +91,7 @@ class ChildGraphNode(Node):
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        found: dict[Parameter, None] = {}
-        for value in self.bind.values():
-            root = value.root if isinstance(value, ArrayView) else value
-            if isinstance(root, Parameter):
-                found[root] = None
-        return tuple(found)
+        return _parameters(self.bind.values())
 
     def describe(self) -> str:
         bound = ", ".join(f"{inner}={getattr(value, 'name', value)}" for inner, value in self.bind.items())
@@ -177,7 +172,10 @@ class ConditionalNode(Node):
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
         name = data["name"]
-        condition = data["condition"] = as_view(data.get("condition"), f"node {name!r}: condition is an array, and one")
+        mode = data.get("mode")
+        if mode not in ("if", "while", "switch"):
+            raise DeclarationError(f"node {name!r}: mode is 'if', 'while' or 'switch' (got {mode!r})", node=name)
+        condition = data["condition"] = as_view(data.get("condition"), f"node {name!r}: condition: an array")
         if condition.size != 1 or condition.dtype.kind not in "iu" or condition.dtype.itemsize != 4:
             raise DeclarationError(
                 f"node {name!r}: condition is one 32-bit integer; {condition.name!r} has {condition.size} of {condition.dtype}",
@@ -192,14 +190,10 @@ class ConditionalNode(Node):
         bodies = data.get("bodies", ())
         bodies = tuple(bodies) if isinstance(bodies, (tuple, list)) else (bodies,)
         data["bodies"] = tuple(_as_workflow(body, name) for body in bodies)
-        most: Optional[int] = {"if": 2, "while": 1, "switch": None}.get(data.get("mode", ""), 0)
+        most: Optional[int] = {"if": 2, "while": 1, "switch": None}[mode]
         if not bodies or (most is not None and len(bodies) > most):
-            raise DeclarationError(
-                f"node {name!r}: mode {data.get('mode')!r} takes"
-                f" {'one or more bodies' if most is None else f'1 to {most} bodies' if most else 'if, while or switch'}"
-                f" (got {len(bodies)} bodies)",
-                node=name,
-            )
+            wanted = {"if": "one or two bodies", "while": "one body", "switch": "one or more bodies"}[mode]
+            raise DeclarationError(f"node {name!r}: mode {mode!r} takes {wanted} (got {len(bodies)})", node=name)
         bind = dict(data.get("bind") or {})
         children = [
             ChildGraphNode(name=name, workflow=body, bind={k: v for k, v in bind.items() if _has(body, k)})
@@ -226,6 +220,10 @@ class ConditionalNode(Node):
             found += [Access(a.view, "update" if a.is_write else "read", a.region) for a in child.accesses]
         return tuple(found)
 
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return _parameters((self.condition, *self.bind.values()))
+
     def describe(self) -> str:
         return f"{self.mode} {self.condition.name}: {', '.join(body.name for body in self.bodies)}"
 
@@ -237,6 +235,11 @@ def held(node: Node) -> tuple[tuple[str, Workflow, Mapping[str, Any]], ...]:
     if isinstance(node, ConditionalNode):
         return tuple((f"{node.name}/{n}", body.workflow, body.bind) for n, body in enumerate(node.children))
     return ()
+
+
+def _parameters(values: Iterable[Any]) -> tuple[Parameter, ...]:
+    roots = (value.root if isinstance(value, ArrayView) else value for value in values)
+    return tuple(dict.fromkeys(root for root in roots if isinstance(root, Parameter)))
 
 
 def _has(workflow: Workflow, name: str) -> bool:

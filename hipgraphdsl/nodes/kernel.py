@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Optional, SupportsIndex
 
 import numpy as np
 
-from ..arrays import Access, ArrayView, Parameter, Viewable, as_device
+from ..arrays import Access, ArrayView, Parameter, Viewable, as_device, no_array
 from ..errors import DeclarationError
 from ..kernels import ForeignModule, Kernel, KernelParameter, Signature, check_argument
 from .base import Dim3, Node, as_dim3, lazy
@@ -212,16 +212,18 @@ def _argument(parameter: KernelParameter, arg: Any, node: str, kernel: str) -> A
         else:
             raise DeclarationError(
                 f"node {node!r}: argument {parameter.name!r} of kernel {kernel!r} is {parameter.ctype}: give an array or a view"
-                f" of one (got {type(arg).__name__} {_short(arg)})",
+                f" of one; {no_array(arg)}",
                 node=node,
             )
         _check_pointer(parameter, view, result, node, kernel)
         return result
     if isinstance(arg, Parameter):
         if arg.shape or not _same_dtype(parameter, arg.dtype):
+            struct = parameter.dtype is not None and parameter.dtype.names
+            wanted = f"module.structs[{parameter.ctype!r}]" if struct else repr(str(parameter.dtype))
             raise DeclarationError(
                 f"node {node!r}: argument {parameter.name!r} of kernel {kernel!r} is {parameter.ctype}, parameter {arg.name!r} is"
-                f" {arg.dtype}{list(arg.shape) if arg.shape else ''}; declare it with dtype={str(parameter.dtype)!r}",
+                f" {arg.dtype}{list(arg.shape) if arg.shape else ''}; declare it with dtype={wanted}",
                 node=node,
                 array=arg.name,
             )
@@ -297,8 +299,3 @@ def _check_pointer(parameter: KernelParameter, view: ArrayView, given: Any, node
         raise DeclarationError(f"{where} is {parameter.ctype} and cannot be written", node=node, array=root.name)
     if not getattr(root, "writeable", True) and not parameter.const and not (isinstance(given, Access) and given.mode == "read"):
         raise DeclarationError(f"{where}: external array {root.name!r} is read-only", node=node, array=root.name)
-
-
-def _short(obj: Any) -> str:
-    text = repr(obj)
-    return text if len(text) <= 60 else text[:57] + "..."

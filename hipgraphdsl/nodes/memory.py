@@ -94,7 +94,7 @@ class MemcpyNode(Node):
         for field in ("dst", "src"):
             if field not in data:
                 raise DeclarationError(f"node {name!r}: field {field!r} is missing", node=name)
-            data[field] = as_view(data[field], f"node {name!r}: {field} is an array, and one")
+            data[field] = as_view(data[field], f"node {name!r}: {field}: an array")
         dst, src = data["dst"], data["src"]
         if dst.dtype != src.dtype:
             raise DeclarationError(
@@ -154,6 +154,10 @@ def element_bytes(value: Any, dtype: np.dtype[Any], where: str) -> bytes:
         If the dtype cannot hold it.
     """
     try:
+        if dtype.kind != "V" and (isinstance(value, (list, tuple)) or bool(getattr(value, "ndim", 0))):
+            raise ValueError("it holds several, and one is wanted")
+        if dtype.kind != "V" and (value is None or isinstance(value, (str, bytes))):
+            raise ValueError("it is no number")
         if dtype.kind in "iu":
             if isinstance(value, (bool, np.bool_)) or int(value) != value:
                 raise ValueError("it is no integer")
@@ -162,14 +166,15 @@ def element_bytes(value: Any, dtype: np.dtype[Any], where: str) -> bytes:
                 raise ValueError(f"the range is {info.min}..{info.max}")
         elif dtype.kind == "b" and value not in (0, 1):
             raise ValueError("it is neither true nor false")
-        elif value is None or isinstance(value, (str, bytes)):
-            raise ValueError("it is no number")
         elif dtype.kind == "f" and isinstance(value, complex):
             raise ValueError("it is complex")
         element = np.zeros((), dtype)
         with np.errstate(over="raise"):
             element[()] = value
     except (TypeError, ValueError, OverflowError, FloatingPointError) as error:
+        if dtype.names:
+            wanted = f"a struct ({', '.join(dtype.names)})"
+            raise DeclarationError(f"{where} is {wanted}: give a tuple or a numpy.void of its dtype (got {value!r})") from None
         raise DeclarationError(f"{where}: {value!r} is no value of dtype {dtype}: {error}") from None
     return element.tobytes()
 
@@ -199,7 +204,7 @@ class MemsetNode(Node):
         data["device"] = as_device(data.get("device"), f"node {name!r}")
         if "dst" not in data:
             raise DeclarationError(f"node {name!r}: field 'dst' is missing", node=name)
-        dst = data["dst"] = as_view(data["dst"], f"node {name!r}: dst is an array, and one")
+        dst = data["dst"] = as_view(data["dst"], f"node {name!r}: dst: an array")
         value = data.get("value", 0)
         if isinstance(value, Parameter):
             if value.shape or value.dtype != dst.dtype:

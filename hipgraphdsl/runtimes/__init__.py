@@ -12,7 +12,7 @@ from ..graph_memory import GraphMemory
 from ..target import calibrated
 from .base import Runtime
 
-__all__ = ["RUNTIMES", "GraphMemory", "Runtime", "explain_auto", "graph_memory", "open_runtime"]
+__all__ = ["RUNTIMES", "GraphMemory", "Runtime", "explain_auto", "graph_memory", "open_runtime", "opened_runtime"]
 
 # Each module has one class, which is called with the number of the device.
 RUNTIMES = {
@@ -58,6 +58,21 @@ def open_runtime(name: str = "auto", device: int = 0) -> Runtime:
     return _open(_AUTO[-1], device)
 
 
+def opened_runtime(runtime: str | Runtime, device: int = 0) -> Runtime:
+    """Return a runtime that is given by name or is open already.
+
+    Raises
+    ------
+    DeclarationError
+        If it is neither.
+    """
+    if isinstance(runtime, str):
+        return open_runtime(runtime, device)
+    if not isinstance(runtime, Runtime):
+        raise DeclarationError(f"runtime is a name such as 'auto', or what hg.open_runtime returns (got {runtime!r})")
+    return runtime
+
+
 def graph_memory(runtime: str | Runtime = "auto", device: int = 0) -> GraphMemory:
     """Return the memory that a device keeps for alloc nodes: used, reserved, their highest values, and `trim()`.
 
@@ -72,7 +87,7 @@ def graph_memory(runtime: str | Runtime = "auto", device: int = 0) -> GraphMemor
     RuntimeUnavailable
         If the runtime is not there.
     """
-    return GraphMemory(open_runtime(runtime, device) if isinstance(runtime, str) else runtime, device)
+    return GraphMemory(opened_runtime(runtime, device), device)
 
 
 def explain_auto(device: int = 0) -> list[tuple[str, str]]:

@@ -17,11 +17,12 @@ from typing import Any, Optional, Protocol, Union
 import numpy as np
 
 from ..arrays import ExternalArray
+from ..backends import backend_named
 from ..backends.callbacks import memory_view
 from ..checks import OF_GRAPHS, check_workflow
-from ..errors import CheckError
+from ..errors import CheckError, DeclarationError
 from ..nodes import held
-from ..runtimes import open_runtime
+from ..runtimes import opened_runtime
 from ..runtimes.base import Runtime
 from ..workflow import Workflow
 from .audit import audit_accesses
@@ -82,14 +83,21 @@ def verify(
 
     Raises
     ------
+    DeclarationError
+        If there is no such runtime or backend.
     CheckError
         If the workflow cannot be run at all: it has a cycle, or breaks a limit of the device.
     HipGraphError
         If the serial run itself fails.
     """
     started = time.perf_counter()
+    if not hasattr(graph, "workflow"):
+        raise DeclarationError(f"verify takes a Graph (got {type(graph).__name__})")
+    backends = (backends,) if isinstance(backends, str) else backends
+    for backend in backends:
+        backend_named(backend)
     workflow = graph.workflow()
-    opened = open_runtime(runtime, device) if isinstance(runtime, str) else runtime
+    opened = opened_runtime(runtime, device)
     report = check_workflow(workflow, opened.target, device)
     if any(d.code == "HG101" or (d.code.startswith("HG5") and d.code not in OF_GRAPHS) for d in report.errors):
         raise CheckError(report)

@@ -78,7 +78,7 @@ def try_backend(
             set_schedule(0, 0)
         executable.close()
     found.done.append(
-        f"backend {backend!r} {repeats} times"
+        f"backend {backend!r} {repeats} time{'s' * (repeats != 1)}"
         + (f" and {len(schedules) - repeats} seeded schedules" * (len(schedules) > repeats))
     )
 

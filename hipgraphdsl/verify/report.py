@@ -120,6 +120,9 @@ class VerifyReport:
             text.append("\n" + line, style=style)
         return text
 
+    def __repr__(self) -> str:
+        return f"<VerifyReport: {str(self).partition(chr(10))[0]}>"
+
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         return {"text/plain": str(self)}
 

@@ -1412,6 +1412,7 @@ def test_compiler_errors_name_the_users_line(compiler: Compiler) -> None:
         compile_kernels(source, ["k"], name="wave.hip", compiler=compiler)
     message = str(caught.value)
     assert "wave.hip:5:" in message
+    assert message.count("5 |   x[i] = nothing;") == 1
     assert "nothing" in message
     assert "hgcpu" not in message
 

@@ -15,11 +15,13 @@ import pytest
 
 import hipgraphdsl as hg
 from hipgraphdsl.arrays import ExternalArray
+from hipgraphdsl.backends import explicit
 from hipgraphdsl.bench import devices as bench_devices
 from hipgraphdsl.defects import with_quirks
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Fill2D, MemcpyKind, Runtime
 from hipgraphdsl.runtimes.cpu import CpuRuntime
+from hipgraphdsl.runtimes.native import native
 from hipgraphdsl.runtimes.recorder import RecorderRuntime
 from hipgraphdsl.target import Target
 
@@ -390,6 +392,29 @@ def test_profile_counts_from_when_all_devices_have_begun(runtime: Runtime, monke
         monkeypatch.setattr(runtime, "event_record", late)
         timeline = exe.profile()
     assert all(span.start >= 0 for span in timeline)
+
+
+@pytest.mark.skipif(native() is None, reason="no Python headers or no compiler: the extension module cannot be built")
+@pytest.mark.parametrize("each", [1, 3])
+def test_compiled_code_adds_the_kernels_of_every_device(runtime: Runtime, monkeypatch: pytest.MonkeyPatch, each: int) -> None:
+    g = hg.Graph("many")
+    x = [g.device_array(f"x{d}", RAMP, device=d) for d in (0, 1)]
+    for i in range(12):
+        scale(g, x[i // each % 2], 2.0)
+    g.memcpy(x[0], x[1])
+    by_python: list[Any] = []
+    add_node = explicit.add_node
+
+    def watched(graph: int, deps: list[int], operation: Any, *rest: Any) -> int:
+        by_python.append(type(operation).__name__)
+        return add_node(graph, deps, operation, *rest)
+
+    monkeypatch.setattr(explicit, "add_node", watched)
+    with g.compile(runtime=runtime, backend="explicit", lanes=None) as exe:
+        exe.run()
+        assert [exe.read(name)[1] for name in ("x0", "x1")] == [64, 64]
+    assert "Launch" not in by_python
+    assert len(by_python) == 1  # the copy
 
 
 def test_thread_keeps_its_device(runtime: Runtime, backend: Backend) -> None:

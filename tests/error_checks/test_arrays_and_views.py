@@ -103,10 +103,40 @@ def test_an_array_needs_values_or_shape_and_dtype(g: hg.Graph) -> None:
     refused(lambda: g.host_array("x", dtype="int8"), "shape=None", array="x")
 
 
+@pytest.mark.parametrize("shape", [16, (16, 16), np.int64(16), (4, np.int32(4))])
+@pytest.mark.parametrize("dtype", [None, "f4"])
+def test_what_looks_like_a_shape_is_not_taken_for_values(g: hg.Graph, shape: Any, dtype: Any) -> None:
+    refused(lambda: g.device_array("x", shape, dtype=dtype), f"say shape={shape!r}", array="x")
+    refused(lambda: g.host_array("x", shape, dtype=dtype), f"say shape={shape!r}", array="x")
+    assert g.device_array("x", [16, 16], dtype=dtype).shape == (2,)
+    assert g.host_array("y", np.array(16), dtype=dtype).shape == ()
+    assert g.device_array("z", (0.0, 1.0), dtype=dtype).shape == (2,)
+
+
+def test_initial_values_are_not_cut_to_whole_numbers(g: hg.Graph) -> None:
+    refused(lambda: g.device_array("x", [1.5, 2.0], dtype="int32"), "no whole numbers, and dtype= is int32", array="x")
+    refused(lambda: g.host_array("x", [1e300], dtype="float32"), "overflow", array="x")
+    refused(lambda: g.host_array("x", np.array([np.nan]), dtype="uint8"), "no whole numbers", array="x")
+    assert g.device_array("x", np.ones(3), dtype="int32").initial.tolist() == [1, 1, 1]  # type: ignore[union-attr]
+
+
+def test_numpy_does_not_take_a_declared_array_for_values(g: hg.Graph) -> None:
+    u = g.arrays["u"]
+    for thing in (u, u[:1], g.param("p", "f4", shape=(3,))):
+        refused(lambda thing=thing: np.asarray(thing), f"exe.read({thing.name!r})", array=thing.name)
+    with pytest.raises(hg.DeclarationError, match="'u' is declared and holds no values"):
+        np.sum(u)  # type: ignore[call-overload]  # that it is refused is the point
+
+
+def test_what_came_instead_of_an_array_is_said_with_the_way_to_one(g: hg.Graph) -> None:
+    refused(lambda: g.memset("u"), "got str 'u'; a graph has its arrays by name in g.arrays")
+    refused(lambda: g.memset(np.zeros((2, 3), "f4")), "got ndarray of shape (2, 3) and dtype float32; declare it: g.device_array")
+
+
 @pytest.mark.parametrize(
     ("initial", "options", "text"),
     [
-        ([[1], [2, 3]], {}, "no array"),
+        ([[1], [2, 3]], {}, "cannot be taken"),
         ([300], {"dtype": "int8"}, "out of bounds for int8"),
         ([], {}, "at least 1"),
         ([1, 2], {"shape": 3}, "shape (3,), its initial values (2,)"),

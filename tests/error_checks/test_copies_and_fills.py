@@ -65,9 +65,9 @@ def test_copies_that_no_pitched_copy_expresses_are_refused(g: hg.Graph) -> None:
 
 @pytest.mark.parametrize("thing", [None, 3, "x", np.zeros(3), object(), print])
 def test_only_arrays_are_copied(g: hg.Graph, thing: Any) -> None:
-    refused(g, lambda: g.memcpy(g.arrays["x"], thing, name="c"), "node 'c': src is an array", type(thing).__name__)
-    refused(g, lambda: g.memcpy(thing, g.arrays["x"], name="c"), "node 'c': dst is an array")
-    refused(g, lambda: g.memset(thing, 0, name="c"), "node 'c': dst is an array")
+    refused(g, lambda: g.memcpy(g.arrays["x"], thing, name="c"), "node 'c': src: an array is expected", type(thing).__name__)
+    refused(g, lambda: g.memcpy(thing, g.arrays["x"], name="c"), "node 'c': dst: an array is expected")
+    refused(g, lambda: g.memset(thing, 0, name="c"), "node 'c': dst: an array is expected")
 
 
 def test_arrays_of_another_graph_are_refused(g: hg.Graph) -> None:

@@ -164,11 +164,11 @@ def test_the_device_reads_conditions_so_pageable_memory_is_refused() -> None:
 @pytest.mark.parametrize(
     ("mode", "bodies", "text"),
     [
-        ("if", 0, "1 to 2 bodies"),
-        ("if", 3, "1 to 2 bodies"),
-        ("while", 2, "1 to 1 bodies"),
+        ("if", 0, "takes one or two bodies"),
+        ("if", 3, "takes one or two bodies"),
+        ("while", 2, "takes one body"),
         ("switch", 0, "one or more"),
-        ("until", 1, "if, while or switch"),
+        ("until", 1, "mode is .if., .while. or .switch. .got .until.."),
     ],
 )
 def test_conditionals_have_the_bodies_of_their_mode(g: hg.Graph, mode: Any, bodies: int, text: str) -> None:

@@ -193,6 +193,14 @@ def codes(g: hg.Graph, target: str) -> set[str]:
     return {d.code for d in g.check(target).errors}
 
 
+def test_the_name_of_a_file_is_no_source() -> None:
+    with pytest.raises(hg.DeclarationError, match=r"no __global__ function.*; to read a file, Module\.from_file\('wave\.hip'\)"):
+        hg.Module("wave.hip")
+    with pytest.raises(hg.DeclarationError) as caught:
+        hg.Module("int f(int x) { return x; }")
+    assert "from_file" not in str(caught.value)
+
+
 def test_limits_of_the_device_are_found_by_the_check(g: hg.Graph) -> None:
     x = g.arrays["x"]
     g.kernel(m["small"], 1, 128, (x,), name="bounds")
@@ -235,3 +243,35 @@ def test_source_that_does_not_compile_says_where() -> None:
 def test_a_lone_surrogate_in_a_module_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(hg.DeclarationError, match="is no character of any text"):
         hg.Module(**given)
+
+
+@pytest.mark.parametrize("fields", [["n", "f"], ["n", "d"], ["n", "d", "f"]])
+def test_a_struct_of_another_size_than_it_is_compiled_with_is_refused(fields: list[str]) -> None:
+    kinds = {"n": "i4", "f": "f4", "d": "f8"}
+    dtype = np.dtype([(name, kinds[name]) for name in fields], align="f" not in fields)
+    source = "struct Q { int n; double d; float f; }; __global__ void k(float* x, Q q) { x[0] = q.f; }"
+    g = hg.Graph("g")
+    x = g.device_array("x", shape=4, dtype="float32")
+    g.kernel(hg.Module(source, structs={"Q": dtype}, name="layouts")["k"], 1, 1, (x, np.zeros((), dtype)[()]))
+    try:
+        runtime = hg.open_runtime("cpu")
+    except hg.RuntimeUnavailable as error:
+        pytest.skip(f"runtime 'cpu' lacks its {error.missing}")
+    with pytest.raises(hg.DeclarationError, match=rf"'k' .* 'layouts': parameter 'Q q' has 24 bytes .* {dtype.itemsize} by"):
+        g.compile(runtime=runtime)
+
+
+def test_a_struct_is_asked_for_by_its_fields(g: hg.Graph) -> None:
+    p = g.param("p", P)
+    with pytest.raises(hg.DeclarationError, match=r"'q': default is a struct \(a, b\): give a tuple .* \(got \{'a': 1\}\)"):
+        g.param("q", P, default={"a": 1})
+    other = g.param("other", [("c", "f4")])
+    one = hg.Module("struct P { int a; float b; }; __global__ void one(P k) {}", structs={"P": P})["one"]
+    with pytest.raises(hg.DeclarationError, match=r"declare it with dtype=module\.structs\['P'\]"):
+        g.kernel(one, 1, 1, (other,))
+    g.kernel(one, 1, 1, (p,))
+
+
+def test_the_dtype_of_a_struct_is_one() -> None:
+    with pytest.raises(hg.DeclarationError, match="'nonsense' is not a dtype"):
+        hg.Module("__global__ void f(float* x) {}", structs={"P": "nonsense"})

@@ -67,14 +67,14 @@ def test_an_unknown_parameter_names_those_that_are_there(exe: hg.Executable, nam
     [
         ("n", 2**31, "is no value of dtype int32"),
         ("n", 1.5, "it is no integer"),
-        ("n", "1", "dtype int32"),
-        ("n", None, "dtype int32"),
+        ("n", "1", "is no value of dtype int32: it is no number"),
+        ("n", None, "is no value of dtype int32: it is no number"),
         ("n", True, "it is no integer"),
         ("a", 1e39, "is no value of dtype float32"),
         ("a", 1j, "it is complex"),
         ("a", "1", "dtype float32"),
-        ("a", [1.0], "dtype float32"),
-        ("a", np.zeros(3), "dtype float32"),
+        ("a", [1.0], "is no value of dtype float32: it holds several"),
+        ("a", np.zeros(3), "is no value of dtype float32: it holds several"),
         ("blocks", 0, "must be at least 1 (got 0)"),
         ("blocks", -1, "must be at least 1"),
         ("threads", 1000, "at most 1024 threads"),
@@ -137,3 +137,17 @@ def test_allocs_and_frees_cannot_be_disabled(exe: hg.Executable) -> None:
         with pytest.raises(hg.UpdateError, match="cannot be disabled, because others use the memory") as caught:
             exe.disable(name)
         assert caught.value.node == name
+
+
+@pytest.mark.parametrize("runtime", [None, 3, hg.Graph("g")])
+def test_a_runtime_is_a_name_or_an_open_one(runtime: Any) -> None:
+    for call in (hg.Graph("g").compile, lambda r: hg.verify(hg.Graph("g"), r), hg.graph_memory):
+        with pytest.raises(hg.DeclarationError, match="runtime is a name such as 'auto', or what"):
+            call(runtime)
+
+
+def test_verify_names_what_it_cannot_run() -> None:
+    with pytest.raises(hg.DeclarationError, match="there is no backend 'eager'; backends are 'explicit'"):
+        hg.verify(hg.Graph("g"), "recorder", ("eager",))
+    with pytest.raises(hg.DeclarationError, match=r"verify takes a Graph \(got str\)"):
+        hg.verify("g")  # type: ignore[arg-type]  # that it is refused is the point

@@ -124,8 +124,17 @@ def test_models_made_by_hand_are_checked_as_declared_ones(g: hg.Graph) -> None:
     assert g.add(memset(name="m", dst=x, value=3), after=["a"]).after == ("a",)
 
 
+def test_an_array_that_is_asked_for_as_a_node_is_said_to_be_one(g: hg.Graph) -> None:
+    g.device_array("field", shape=4, dtype="f4")
+    g.param("speed", "f4")
+    with pytest.raises(hg.DeclarationError, match=r"has no node 'field'; that is g\.arrays\['field'\]"):
+        g["field"]
+    with pytest.raises(hg.DeclarationError, match=r"has no node 'speed'; that is g\.parameters\['speed'\]"):
+        g.empty(after=["speed"])
+
+
 def test_models_are_frozen(g: hg.Graph) -> None:
-    with pytest.raises(ValueError, match="frozen"):
+    with pytest.raises(hg.DeclarationError, match=r"'a' stays as it was declared.*exe\.set\('a', value=\.\.\.\)"):
         g["a"].value = 5  # type: ignore[attr-defined]  # that it is refused is the point
 
 

@@ -88,6 +88,28 @@ def test_child_touches_what_its_parameters_stand_for(form: str) -> None:
 # -- structure ---------------------------------------------------------------------------------------------------------
 
 
+def test_what_a_notebook_leaves_out_is_counted_there() -> None:
+    g = hg.Graph("wide")
+    for n in range(300):
+        g.device_array(f"x{n}", shape=1, dtype="f4")
+    report = g.check()
+    left_out = str(report).splitlines()[-1].strip()
+    assert left_out.startswith("... ")
+    assert left_out in report._repr_mimebundle_()["text/html"]
+
+
+def test_what_a_conditional_binds_is_used() -> None:
+    body = hg.Graph("body")
+    body.kernel(MODULE["scale"], 1, 4, (body.device_array("x", shape=4, dtype="f4"), body.param("a", "f4")))
+    body.device_array("beside", shape=4, dtype="f4")
+    body.memset(body.device_array("go_on", shape=1, dtype="i4"), 0)
+    g = hg.Graph("outer")
+    x, beside = (g.device_array(name, np.zeros(4, "f4")) for name in ("x", "beside"))
+    go_on, a = g.device_array("go_on", np.zeros(1, "i4")), g.param("a", "f4", 2.0)
+    node = g.conditional("while", go_on, body, {"x": x, "a": a, "beside": beside, "go_on": go_on})
+    assert node.parameters == (a,)
+    assert [d.arrays for d in g.check().diagnostics if not d.nodes] == [("beside",)]  # the body's own
+
 def test_check_names_the_cycle_node_by_node() -> None:
     g = hg.Graph("wave")
     x, out = g.device_array("x", np.zeros(4, "float32")), g.host_array("out", shape=4, dtype="float32")
@@ -666,6 +688,8 @@ def test_report_prints_everywhere() -> None:
     assert "\x1b" not in str(report)
     bundle = report._repr_mimebundle_()
     assert "<b>HG202</b>" in bundle["text/html"]
+    assert "<small>at " in bundle["text/html"]
+    assert "test_checks.py:" in bundle["text/html"]
     assert bundle["text/plain"] == str(report)
 
 

@@ -137,7 +137,7 @@ def test_example_whose_name_is_no_identifier_is_found(run: Any, program: str, tm
         ("nowhere.json", 2, "cannot be read"),
         ("no_such_module_here", 2, "no file and no module"),
         ("{program}:nothing", 2, "has no 'nothing'; its Graphs and functions are"),
-        ("{program}:number", 2, "is a int, not a Graph"),
+        ("{program}:number", 2, "is of type int, not a Graph"),
         ("{program}:needs", 2, "needs the arguments n"),
         ("{program}:", 2, "ends with ':'"),
         ("{program}:fails", 1, "ZeroDivisionError: division by zero at"),
@@ -201,7 +201,7 @@ def test_check_writes_json_and_sarif(run: Any, program: str, tmp_path: Path) -> 
 def test_check_knows_targets(run: Any, program: str) -> None:
     assert run("check", program, "--target", "amd:gfx942").status == 0
     done = run("check", program, "--target", "riva")
-    assert done.status == 1
+    assert done.status == 2
     assert "no target 'riva'" in done.err
 
 
@@ -416,6 +416,8 @@ def test_bench_lists_what_there_is(run: Any) -> None:
     done = run("bench", "--help")
     assert done.status == 0
     assert "benchmarks:" in done.out
+    assert "advise     From how many launches on" in done.out
+    assert "``" not in done.out + run("bench", "launch", "--help").out
     done = run("bench", "nothing")
     assert done.status == 2
     assert "no benchmark 'nothing'" in done.err
@@ -458,7 +460,9 @@ def test_python_dash_m_runs_it(program: str) -> None:
     assert done.returncode == 0
     assert done.stdout.startswith("demo:")
     assert process("--version").stdout.startswith("hipgraphdsl ")
-    assert process().returncode == 2
+    bare = process()
+    assert (bare.returncode, bare.stdout) == (2, "")
+    assert "\ncommands:\n" in bare.stderr
 
 
 @pytest.mark.parametrize("command", ["show", "check", "diff", "run", "timeline"])
@@ -485,6 +489,71 @@ def test_interrupt_ends_with_130(run: Any, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(cli, "load_graph", interrupt)
     done = run("show", "g.json")
     assert (done.status, done.err) == (130, "hipgraphdsl: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("check", "w.py", "-o"),
+        ("show", "w.py", "-o"),
+        ("timeline", "w.py", "-o"),
+        ("build", "w.hip", "-o"),
+        ("run", "w.py", "--save"),
+        ("bench", "launch", "-o"),
+        ("bench", "launch", "--plot"),
+        ("bench", "cpu", "--markdown"),
+    ],
+)
+def test_where_nothing_can_be_written_nothing_is_run(
+    arguments: tuple[str, ...], run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for file in ("w.py", "w.hip"):
+        Path(file).write_text("raise AssertionError('this was run')")
+    Path("there.html").mkdir()
+    for path, why in (("nope/x.html", "there is no folder 'nope'"), ("there.html", "it is a folder")):
+        done = run(*arguments, f"x={path}" if "--save" in arguments else path)
+        assert done.status == 2
+        assert f"{path!r} cannot be written: {why}" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("check", "--target", "h100"), "there is no target 'h100'"),
+        (("show", "--rows", "-1"), "a number from 0 (got '-1')"),
+        (("verify", "--orders", "-1"), "a number from 0 (got '-1')"),
+        (("verify", "--repeats", "0"), "a number from 1 (got '0')"),
+    ],
+)
+def test_numbers_and_targets_are_judged_before_anything_runs(
+    run: Any, program: str, arguments: tuple[str, ...], said: str
+) -> None:
+    done = run(arguments[0], program, *arguments[1:])
+    assert (done.status, said in done.err) == (2, True)
+
+
+def test_counts_of_benchmarks_begin_at_one(run: Any) -> None:
+    done = run("bench", "launch", "--size", "0")
+    assert (done.status, "argument --size: it is a number from 1 (got '0')" in done.err) == (2, True)
+
+
+def test_a_parameter_without_default_is_asked_for_as_an_option(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "asks.py"
+    path.write_text(
+        "import hipgraphdsl as hg\n"
+        "def build():\n"
+        "    g = hg.Graph('asks')\n"
+        "    x = g.device_array('x', shape=4, dtype='f4')\n"
+        "    g.param('unused', 'f4')\n"
+        "    g.memset(x, g.param('a', 'f4'))\n"
+        "    g.memcpy(x, g.param('p', 'f4', shape=(4,)))\n"
+        "    return g\n"
+    )
+    done = run("run", path)
+    assert (done.status, done.err) == (2, "hipgraphdsl: parameter 'a' has no default: give --param a=VALUE\n")
+    done = run("timeline", path, "--param", "a=1")
+    assert (done.status, done.err) == (2, "hipgraphdsl: parameter 'p' has no default: give --param p=@FILE.npy\n")
 
 
 @pytest.mark.parametrize(

@@ -226,6 +226,12 @@ def test_the_critical_path_is_marked_on_demand_also_through_children(extension: 
 
 
 @needs_graphviz
+@pytest.mark.parametrize("extension", [".dot", ".mmd"])
+def test_a_direction_that_is_none_is_refused(extension: str) -> None:
+    with pytest.raises(DeclarationError, match=r"direction is 'TB'.* \(got 'UP'\)"):
+        render(nested().workflow(), extension, direction="UP")
+
+
 @pytest.mark.parametrize("options", [{"edges": "labels"}, {"lanes": True}, {"critical": True}])
 def test_a_bitmap_changes_with_each_option(options: dict[str, Any]) -> None:
     assert render(nested().workflow(), ".png") != render(nested().workflow(), ".png", **options)
@@ -326,3 +332,39 @@ def test_chromium_writes_edge_labels_on_demand(tmp_path: Path) -> None:
     document.title = before + " then " + said.filter((t) => t === "RAW work").length;
     """
     assert "<title>0 then 8</title>" in in_chromium(text(pipeline().workflow(), ".html"), script, tmp_path)
+
+
+@needs_chromium
+@pytest.mark.parametrize("size", ["400,800", "1300,900"])
+def test_in_chromium_the_drawing_fits_and_stays_fitted_until_it_is_moved(size: str, tmp_path: Path) -> None:
+    script = """
+    const stage = document.getElementById("stage"), panel = document.getElementById("panel"), said = [];
+    const inside = () => page.nodes.every((_, i) => { const [x, y] = page.screen(i), r = stage.getBoundingClientRect();
+      return x > r.left && x < r.right && y > r.top && y < r.bottom; });
+    const beside = panel.getBoundingClientRect().left >= stage.getBoundingClientRect().right;
+    said.push(beside ? "beside" : "below", inside());
+    stage.style.maxWidth = "280px"; stage.style.maxHeight = "300px";
+    setTimeout(() => { said.push(inside()); document.getElementById("in").click(); document.getElementById("in").click();
+      document.getElementById("in").click(); stage.style.maxHeight = "290px";
+      setTimeout(() => { said.push(inside()); document.title = said.join(); }, 200); }, 200);
+    """
+    seen = in_chromium(text(pipeline(2).workflow(), ".html"), script, tmp_path, size)
+    where = "below" if size == "400,800" else "beside"
+    assert f"<title>{where},true,true,false</title>" in seen
+
+
+def test_edges_of_a_child_begin_at_its_last_node_and_end_at_its_first() -> None:
+    inner = Graph("inner")
+    x = inner.device_array("x", shape=4, dtype="f4")
+    for name in ("begin", "end"):
+        inner.memset(x, 0, name=name)
+    g = Graph("outer")
+    y = g.device_array("y", shape=4, dtype="f4")
+    g.memset(y, 0, name="before")
+    g.child(inner, {"x": y}, name="child")
+    g.memset(y, 1, name="after")
+    picture = draw(g.workflow())
+    box, (cluster,) = {b.name: b.id for b in picture.boxes}, picture.clusters
+    dot = text(g.workflow(), ".dot")
+    assert f"{box['before']} -> {box['begin']} [lhead=cluster_{cluster.id}, minlen=2];" in dot
+    assert f"{box['end']} -> {box['after']} [ltail=cluster_{cluster.id}, minlen=2];" in dot

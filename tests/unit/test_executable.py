@@ -525,6 +525,7 @@ _INTERRUPTED = """
 import signal, sys, threading, time
 import hipgraphdsl as hg
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs begin with SIGINT ignored
 opened = threading.Event()
 g = hg.Graph("slow")
 g.host(lambda: opened.wait(60), name="gate")

@@ -416,6 +416,7 @@ def test_program_says_what_is_wrong_with_its_options(tmp_path: Path) -> None:
     whole = (tmp_path / "program.h.npy").read_bytes()
     (tmp_path / "short.npy").write_bytes(whole[:-1])
     assert "there is no option --nothing" in said("--nothing", "1")
+    assert "option --nothing is not there, or needs a value" in said("--nothing")
     assert "there is no array 'x'" in said("--in", "x=shape.npy")
     assert "array 'h' has dtype '<f4' and shape (50,20); the file says {'descr':'<f4'" in said("--in", "h=shape.npy")
     assert "the file says {'descr':'<f8'" in said("--in", "h=dtype.npy")
@@ -479,3 +480,18 @@ def test_compiler_of_the_cpu_runtime_is_the_one_that_builds(tmp_path: Path) -> N
         build_program(path, tmp_path / "broken")
     assert find_compiler().command[0] in str(caught.value)
     assert os.listdir(tmp_path) == ["broken.hip"]
+
+
+def test_where_no_executable_can_be_written_is_said(tmp_path: Path) -> None:
+    try:
+        find_compiler()
+    except hg.RuntimeUnavailable as error:
+        pytest.skip(f"runtime 'cpu' lacks its {error.missing}")
+    source = tmp_path / "program.hip"
+    source.write_text("int main() { return 0; }\n")
+    (tmp_path / "folder").mkdir()
+    for output in (tmp_path / "folder", tmp_path / "nowhere" / "program"):
+        with pytest.raises(DeclarationError, match=rf"'{output}' cannot be written: "):
+            build_program(source, output)
+    build_program(source, tmp_path / "program")
+    assert subprocess.run([tmp_path / "program"], check=False).returncode == 0

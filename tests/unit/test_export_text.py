@@ -49,6 +49,8 @@ def test_unknown_extension_lists_those_that_exist(tmp_path: Path) -> None:
 def test_unknown_option_lists_those_that_exist(tmp_path: Path) -> None:
     with pytest.raises(DeclarationError, match="no option 'colour'"):
         pipeline().export(tmp_path / "g.json", colour=1)
+    with pytest.raises(DeclarationError, match=r"a \.dot file takes no option 'colour'; .* 'direction', 'fold', 'edges', "):
+        pipeline().export(tmp_path / "g.dot", colour=1)
     assert os.listdir(tmp_path) == []
 
 

@@ -58,6 +58,18 @@ def test_a_plan_prints_steps_lanes_and_predecessors() -> None:
     assert dag([[]] * 100).plan().__str__().count("\n") < 45
 
 
+def test_steps_of_a_plan_stand_in_columns() -> None:
+    body = hg.Graph("body")
+    body.memset(body.device_array("x", shape=1, dtype="i4"), 0)
+    g = hg.Graph("g")
+    go = g.device_array("go", shape=1, dtype="i4")
+    g.memset(go, 1, name="start")
+    g.conditional("while", go, body, {"x": go}, name="loop")
+    g.memset(go, 0, name="end")
+    _, _, loop, end = str(g.plan()).splitlines()
+    assert loop.index(" after start") == end.index(" after loop")
+
+
 def test_an_empty_plan_has_nothing() -> None:
     plan = hg.Graph("nothing").plan()
     assert (plan.steps, plan.lanes, plan.edges, plan.depth) == ((), (), 0, 0)
@@ -127,3 +139,12 @@ def test_a_hundred_thousand_nodes_are_planned_in_linear_time() -> None:
     plan = g.plan()
     assert len(plan.lanes) == 8
     assert plan.edges == 20_000 - 8
+
+
+def test_what_is_large_is_one_line_in_a_prompt() -> None:
+    g = dag([[], *([n] for n in range(200))])
+    assert repr(g.plan()) == "<plan of 'dag': 201 steps, 200 edges of 200 declared, 1 lane, depth 201>"
+    assert repr(g.simulate({"empty": 1})).startswith("<timeline of 'dag': 201 nodes in 201 time units, ")
+    assert "\n" not in repr(g.simulate({"empty": 1}))
+    assert repr(g.check()) == "<Report: graph 'dag': nothing found>"
+    assert repr(hg.verify(g, "recorder", (), orders=0, audit=False)).startswith("<VerifyReport: graph 'dag' on ")

@@ -39,6 +39,15 @@ def test_the_environment_decides_what_auto_is(monkeypatch: pytest.MonkeyPatch) -
         runtimes.open_runtime()
 
 
+@pytest.mark.parametrize("devices", ["0", "17", "two", "2.5", "-1"])
+def test_a_number_of_cpu_devices_that_cannot_be_is_refused(devices: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hipgraphdsl.runtimes.cpu import CpuRuntime
+
+    monkeypatch.setenv("HIPGRAPHDSL_CPU_DEVICES", devices)
+    with pytest.raises(RuntimeUnavailable, match=f"has 1 to 16 devices, and HIPGRAPHDSL_CPU_DEVICES is '{devices}'"):
+        CpuRuntime()
+
+
 def test_auto_goes_on_where_a_runtime_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = runtimes.open_runtime("recorder")
 

@@ -42,6 +42,22 @@ def test_pipeline_prints_as_its_source_shows_it() -> None:
     assert timeline.render("Overlapping Compute & Transfer Pipeline") == PRINTED.strip()
 
 
+def test_lanes_of_unlike_work_are_not_called_batches() -> None:
+    g = pipeline(2)
+    g.memset(g.arrays["work"][0], 0, name="clear")
+    assert "\nBatches: 2," in pipeline(2).simulate(UNIT).render()
+    assert "\nLanes: 2," in g.simulate({**UNIT, "memset": 1}).render()
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80])
+def test_a_chart_fits_its_columns(columns: int) -> None:
+    timeline = pipeline(4).simulate({"H2D": 1, "kernel": 1.25, "D2H": 1})
+    chart = timeline.text(columns).splitlines()[3:]
+    assert max(map(len, chart)) <= columns
+    assert len(chart) == 13
+    assert timeline.text(500) == timeline.text() == str(timeline)
+
+
 @given(batches=st.integers(1, 12))
 def test_pipeline_takes_batches_plus_stages_minus_one(batches: int) -> None:
     timeline = pipeline(batches).simulate(UNIT)

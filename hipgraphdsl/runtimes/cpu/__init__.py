@@ -31,6 +31,7 @@ log = logging.getLogger("hipgraphdsl")
 
 #: Longest that a wait stays outside Python, in microseconds: Ctrl-C is noticed this soon.
 _SLICE_US = 50_000
+_MAX_DEVICES = 16  # kMaxDevices of memory.h
 
 _EXTENSIONS: dict[str, tuple[Any, ...]] = {
     "hgcpuStreamWait": (c_void_p, c_uint64),
@@ -126,6 +127,12 @@ class CpuRuntime(HipAbiRuntime):
     """
 
     def __init__(self, device: int = 0) -> None:
+        asked = os.environ.get("HIPGRAPHDSL_CPU_DEVICES") or "1"
+        if not (asked.isdecimal() and 1 <= int(asked) <= _MAX_DEVICES):
+            raise RuntimeUnavailable(
+                f"runtime 'cpu' has 1 to {_MAX_DEVICES} devices, and HIPGRAPHDSL_CPU_DEVICES is {asked!r}",
+                runtime="cpu", missing="device",
+            )
         self.path = runtime_library()
         library = ctypes.CDLL(str(self.path))
         super().__init__(library, "the CPU runtime")

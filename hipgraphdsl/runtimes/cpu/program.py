@@ -37,7 +37,7 @@ def build_program(source: Path, output: Path, options: Sequence[str] = ()) -> No
     Raises
     ------
     DeclarationError
-        If the file cannot be read or does not compile; the compiler's message is in it.
+        If the file cannot be read or does not compile (the compiler's message is in it), or the executable cannot be written.
     RuntimeUnavailable
         If there is no C++ compiler.
     """
@@ -59,10 +59,14 @@ def build_program(source: Path, output: Path, options: Sequence[str] = ()) -> No
         quoted = library.replace("\\", "\\\\").replace('"', '\\"')
         flags.append(f'-DHIP_CPU_KERNELS="{quoted}"')
     runtime = runtime_library()
-    with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.resolve().parent) as folder:
-        beside = Path(folder) / output.name
-        command = [*compiler.command, *flags, "-x", "c++", str(source), "-x", "none", str(runtime), "-o", str(beside)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-        if done.returncode:
-            raise DeclarationError(f"program {str(source)!r} does not compile with {compiler.command[0]}:\n{done.stderr.strip()}")
-        beside.replace(output)
+    try:
+        with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.resolve().parent) as folder:
+            beside = Path(folder) / output.name
+            command = [*compiler.command, *flags, "-x", "c++", str(source), "-x", "none", str(runtime), "-o", str(beside)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+            if done.returncode:
+                said = done.stderr.strip()
+                raise DeclarationError(f"program {str(source)!r} does not compile with {compiler.command[0]}:\n{said}")
+            beside.replace(output)
+    except OSError as error:
+        raise DeclarationError(f"{str(output)!r} cannot be written: {error.strerror or error}") from None

@@ -137,12 +137,12 @@ def compile_kernels(
             library, said = _compile(compiler, translation, asked, symbols, options, name)
         except BuildFailed as failed:
             if not (translation.light and re.search(r"\bstd\b", failed.log)):
-                raise _does_not_compile(name, failed) from None
+                raise _does_not_compile(compiler, name, source, failed) from None
             translation = translate(source, name, options, predefined, improve=False, real_headers=True)
             try:
                 library, said = _compile(compiler, translation, asked, symbols, options, name)
             except BuildFailed as again:
-                raise _does_not_compile(name, again) from None
+                raise _does_not_compile(compiler, name, source, again) from None
     return CodeObject(
         image=IMAGE_PREFIX + str(library).encode() + b"\0",
         lowered={key: key for key in (*asked, *symbols)},
@@ -150,8 +150,15 @@ def compile_kernels(
     )
 
 
-def _does_not_compile(name: str, failed: BuildFailed) -> DeclarationError:
-    return DeclarationError(f"kernel source {name!r} does not compile:\n{_clean(_without_dump(failed.log))}")
+def _does_not_compile(compiler: Compiler, name: str, source: str, failed: BuildFailed) -> DeclarationError:
+    lines = source.splitlines()
+    said = []
+    for line in _clean(_without_dump(failed.log)).splitlines():
+        said.append(line)
+        at = re.match(rf"{re.escape(name)}:(\d+):\d+: (?:fatal )?error: ", line)
+        if at and not compiler.is_clang and int(at[1]) <= len(lines):  # gcc looks for a file of that name
+            said.append(f"{at[1]:>6} | {lines[int(at[1]) - 1]}")
+    return DeclarationError(f"kernel source {name!r} does not compile:\n" + "\n".join(said))
 
 
 def _compile(
