@@ -82,5 +82,3 @@ def test_yaml_gives_back_every_name_and_value(g: hg.Graph) -> None:
     from hipgraphdsl.export import yaml
 
     assert yaml.loads(yaml.render(g.workflow()), hg.Graph).to_json() == g.to_json()
-
-
