@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, Optional, SupportsIndex, TypeVar, Union
 
@@ -810,10 +809,7 @@ class Graph:
         note = ""
         if lanes == "measure":
             lanes, note = fastest_lanes(workflow, opened, backend, join=join, device=device)
-        executable = Executable.build(workflow, opened, backend, lanes=lanes, join=join, device=device, pack=pack)
-        if note:
-            executable.plan = replace(executable.plan, notes=(*executable.plan.notes, note))
-        return executable
+        return Executable.build(workflow, opened, backend, lanes=lanes, join=join, device=device, pack=pack, note=note)
 
     def simulate(
         self, durations: Union[Mapping[str, float], Callable[[Node], float]], engines: Optional[Mapping[str, int]] = None

@@ -152,10 +152,10 @@ def _trial_us(workflow: Workflow, runtime: Runtime, backend: str, lanes: Lanes, 
 def _foreign_memory(executable: Executable) -> list[tuple[ExternalArray, int, np.ndarray[Any, Any]]]:
     """Return copies of the memory that an Executable may write and does not own."""
     found: dict[int, ExternalArray] = {}
-    bound = (memory for kept in executable._kept.values() for memory in kept.values())
-    for memory in (*executable._memory.values(), *bound):
-        if isinstance(memory.array, ExternalArray):
-            found[memory.pointer] = memory.array
+    bound = (block for kept in executable._parameters.kept.values() for block in kept.values())
+    for block in (*executable._memory.arrays.values(), *bound):
+        if isinstance(block.array, ExternalArray):
+            found[block.pointer] = block.array
     saved = []
     for pointer, array in found.items():
         if array.writeable and array.nbytes:

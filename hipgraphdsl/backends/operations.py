@@ -271,6 +271,13 @@ class Scope:
         """Current value of each scalar parameter that belongs to this scope."""
         self.children: dict[str, Scope] = {}
 
+    def inside(self, path: Sequence[ChildGraphNode]) -> Scope:
+        """Return the scope inside child graphs, outermost first."""
+        scope = self
+        for child in path:
+            scope = scope.children[child.name]
+        return scope
+
     def bodies(self, node: ConditionalNode) -> tuple[Scope, ...]:
         """Return the scopes of a conditional node's bodies."""
         return tuple(self.children[f"{node.name}/{n}"] for n in range(len(node.bodies)))
@@ -734,10 +741,7 @@ def prepare(step: Step, scope: Scope) -> None:
 
 def _prepare_all(plan: Plan, scope: Scope) -> None:
     for step in plan.steps:
-        where = scope
-        for child in step.path:
-            where = where.children[child.name]
-        prepare(step, where)
+        prepare(step, scope.inside(step.path))
 
 
 def _element(node: MemsetNode, scope: Scope) -> bytes:

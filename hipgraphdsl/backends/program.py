@@ -92,10 +92,7 @@ class Program(ABC):
 
     def scope_of(self, step: Step) -> Scope:
         """Return the scope that a step's names belong to."""
-        scope = self.scope
-        for child in step.path:
-            scope = scope.children[child.name]
-        return scope
+        return self.scope.inside(step.path)
 
     def go_to(self, step: Step) -> None:
         """Make the device of a step current, where there are several; who launches or builds restores the thread's own."""

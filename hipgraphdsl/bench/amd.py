@@ -148,7 +148,8 @@ def _launching(result: Result, runtime: AmdRuntime, rounds: int) -> None:
     g.empty(name="nothing")
     with _compiled_without_launching(runtime, g, library) as exe:
         exe.launch()
-        bare: Any = library.no_launch if exe._compiled is not None else runtime._hip.hipGraphLaunch
+        compiled = exe._compiled.launcher is not None
+        bare: Any = library.no_launch if compiled else runtime._hip.hipGraphLaunch
         launch, handle, stream, calls = exe.launch, exe.handle, exe.stream, 50
 
         def ours() -> None:
@@ -165,7 +166,7 @@ def _launching(result: Result, runtime: AmdRuntime, rounds: int) -> None:
 
         times = _in_turns({"ours": ours, "wait": wait, "bare": theirs, "wait again": wait}, rounds)
         value, note = _beyond(times, "ours", "bare", calls)
-        without = "; hipGraphLaunch itself left out of both" if exe._compiled is not None else "; no compiled call path here"
+        without = "; hipGraphLaunch itself left out of both" if compiled else "; no compiled call path here"
         result.add("Executable.launch() beyond ctypes' hipGraphLaunch", value, "us", 0.3, note + without)
 
 
@@ -259,7 +260,7 @@ def _by_launch(result: Result, runtime: AmdRuntime, library: ctypes.CDLL, set_: 
             operation.function, operation.grid, operation.block, operation.shared_bytes, operation.place()
         )
         exe.launch(a=-1.0)
-        if exe._compiled is None:
+        if exe._compiled.launcher is None:
             result.add(
                 "setting a parameter by Executable.launch(a=...)", 0.0, "us", None, "not measured: no compiled call path here"
             )

@@ -121,7 +121,7 @@ class Work:
             )
         if len(sources) != 1:
             raise Skipped("peers run the kernels of one source")
-        arrays = {memory.pointer: memory.array.nbytes for memory in exe._memory.values()}
+        arrays = {memory.pointer: memory.array.nbytes for memory in exe._memory.arrays.values()}
         return Work(exe.runtime, str(sources.pop()).strip(), tuple(tasks), len(declared.lanes), arrays)
 
     @property

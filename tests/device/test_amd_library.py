@@ -20,7 +20,6 @@ from conformance.spec import NEEDS, NODE_KINDS, SHAPES, N, mixed, module, number
 from test_examples import SHORT, SMALL, load
 
 import hipgraphdsl as hg
-from hipgraphdsl import executable
 from hipgraphdsl.backends.operations import (
     BUILT_IN,
     Alloc,
@@ -34,7 +33,8 @@ from hipgraphdsl.backends.operations import (
 )
 from hipgraphdsl.backends.program import GraphProgram
 from hipgraphdsl.cli import main
-from hipgraphdsl.executable import _modules
+from hipgraphdsl.executable import built
+from hipgraphdsl.executable.scopes import modules_of
 from hipgraphdsl.kernels import Module
 from hipgraphdsl.runtimes import amd, open_runtime
 from hipgraphdsl.runtimes.amd import AmdRuntime, load_hiprtc
@@ -173,7 +173,7 @@ def test_copies_from_the_first_byte_of_page_locked_memory_copy_the_same(
     with case.graph.compile(runtime=runtime, backend=graph_backend) as exe:
         program = exe._program
         assert isinstance(program, GraphProgram)
-        locked = {memory.pointer: memory.array for memory in exe._memory.values() if memory.array.kind == "host"}
+        locked = {memory.pointer: memory.array for memory in exe._memory.arrays.values() if memory.array.kind == "host"}
         for operation in program.operations:
             if isinstance(operation, Copy3D):
                 for pointer in (operation.dst, operation.src):
@@ -237,7 +237,7 @@ def test_a_priority_is_left_out_with_a_warning_where_it_is_refused(
 def test_a_graph_is_instantiated_afresh_after_a_number_of_updates(
     runtime: AmdRuntime, graph_backend: Any, monkeypatch: pytest.MonkeyPatch, by_set: bool
 ) -> None:
-    monkeypatch.setattr(executable, "UPDATES_BEFORE_AFRESH", 5)
+    monkeypatch.setattr(built, "UPDATES_BEFORE_AFRESH", 5)
     g = hg.Graph("updated")
     x, y = g.device_array("x", numbers(1)), g.device_array("y", numbers(2))
     k = g.param("k", "int32", 0)
@@ -291,7 +291,7 @@ def test_example_computes_by_each_backend_what_it_does_serially(runtime: AmdRunt
         with graph.compile(runtime=runtime, backend=way) as exe:
             for _ in range(3):
                 exe.launch()
-            results.append({array: exe.read(array).tobytes() for array in exe._memory})
+            results.append({array: exe.read(array).tobytes() for array in exe._memory.arrays})
     assert results[0] == results[1]
 
 
@@ -301,7 +301,7 @@ def sources() -> dict[str, tuple[Module, list[str], list[str]]]:
     graphs = [load(name).build(**EXAMPLE_SIZES[name]) for name in SHORT]
     graphs += [build(hg.Graph("case"), open_runtime("recorder")).graph for build in rows().values()]
     asked = [
-        *(item for graph in graphs for item in _modules(graph.workflow()).items()),
+        *(item for graph in graphs for item in modules_of(graph.workflow()).items()),
         (BUILT_IN, (list(BUILT_IN.kernels), [])),
     ]
     for made, (names, symbols) in asked:

@@ -115,7 +115,7 @@ def test_compiled_code_and_python_build_the_same_graph(
         ours, values = contents(exe, runtime), results()
         monkeypatch.setattr(runtime, "kernel_adder", lambda *_: None)
         exe.launch(a=2.5, n=8)
-        exe._rebuild()
+        exe._arrangement.rebuild()
         assert contents(exe, runtime) == ours
         assert results() == values
 
@@ -124,7 +124,7 @@ def test_disabled_steps_are_left_to_python(runtime: Runtime, module: hg.Module) 
     with workflow(module).compile(runtime=runtime, backend="explicit", lanes=1) as exe:
         exe.disable("back")
         exe.disable("plain")
-        exe._rebuild()
+        exe._arrangement.rebuild()
         exe.run()
         assert exe.read("x")[40:].tolist() == (np.arange(40, 64, dtype="f4") * 2.5).tolist()
 

@@ -21,7 +21,9 @@ import numpy as np
 import pytest
 
 import hipgraphdsl as hg
-from hipgraphdsl import executable
+from hipgraphdsl.backends.program import GraphProgram
+from hipgraphdsl.executable import executable
+from hipgraphdsl.nodes import ChildGraphNode
 from hipgraphdsl.runtimes import native
 from hipgraphdsl.runtimes.base import MemcpyKind
 from hipgraphdsl.runtimes.cpu import CpuRuntime
@@ -150,7 +152,7 @@ def test_many_launches_with_other_memory_keep_one_of_it(cpu: CpuRuntime) -> None
         for i in range(50):
             exe.run(p=np.full(4, i, "i4"))
         assert exe.read("out").tolist() == [49] * 4
-        assert [len(kept) for kept in exe._kept.values()] == [1]
+        assert [len(kept) for kept in exe._parameters.kept.values()] == [1]
 
 
 def test_closing_twice_is_fine_and_gives_everything_back_once(recorder: RecorderRuntime, backend: Any) -> None:
@@ -673,7 +675,7 @@ def test_launches_go_to_a_users_own_stream(cpu: CpuRuntime, backend: Any) -> Non
             for made in (stream, Torch(stream), Cupy(stream), Standard(stream)):
                 exe.launch(stream=made)
             out = np.zeros(8, "i4")
-            cpu.memcpy_async(out.ctypes.data, exe._memory["x"].pointer, 32, MemcpyKind.DEVICE_TO_HOST, stream)
+            cpu.memcpy_async(out.ctypes.data, exe._memory.arrays["x"].pointer, 32, MemcpyKind.DEVICE_TO_HOST, stream)
             cpu.stream_synchronize(stream)
             assert out.tolist() == chained([1] * 4)[0]
             with pytest.raises(hg.DeclarationError, match="stream is a raw handle or a stream object"):
@@ -707,7 +709,6 @@ def test_changing_again_and_again_looks_through_the_graph_once(cpu: CpuRuntime, 
     g.memset(z, fill, name="fill")
     with g.compile(runtime=cpu) as exe:
         compiled = exe._compiled
-        assert compiled is not None
         offers: list[Any] = []
         original = compiled.offer
 
@@ -732,6 +733,92 @@ def test_changing_again_and_again_looks_through_the_graph_once(cpu: CpuRuntime, 
         assert exe.read("y").tolist()[:3] == wanted.tolist()[:3]
 
 
+def test_values_of_several_kinds_cost_together_what_they_cost_alone(cpu: CpuRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many nodes Python resolves and sets only those that the compiled call path cannot, whatever is given beside."""
+    if native.native() is None:
+        pytest.skip("no compiled call path: no Python headers or no compiler")
+    g = hg.Graph("many")
+    y, z = g.device_array("y", np.zeros(40, "i4")), g.device_array("z", shape=8, dtype="i4")
+    a, b, fill, blocks = (g.param(name, "uint32" if name == "blocks" else "int32", 1) for name in ("a", "b", "fill", "blocks"))
+    mix = hg.Module(SOURCE)["mix"]
+    for i in range(40):
+        g.kernel(mix, blocks if i < 2 else 1, 1, (hg.writes(y[i]), y[i], a if i % 2 else b, 1), name=f"k{i}")
+    g.memset(z[:4], fill, name="fill")
+    g.memset(z[4:], b, name="with b")
+    by_python: list[str] = []
+    resolve = GraphProgram.resolve
+
+    def noted(self: GraphProgram, step: Any) -> Any:
+        by_python.append(step.name)
+        return resolve(self, step)
+
+    monkeypatch.setattr(GraphProgram, "resolve", noted)
+    with g.compile(runtime=cpu) as exe:
+        exe.run(a=2, b=2, fill=2, blocks=2)  # the first launch with values goes the long way
+
+        def costs(**values: int) -> tuple[list[str], int]:
+            """Return the nodes that Python looked at, and how many were set."""
+            updates = exe.stats.updates
+            by_python.clear()
+            exe.run(**values)
+            return sorted(by_python), exe.stats.updates - updates
+
+        assert costs(a=3) == ([], 20)
+        assert costs(fill=3) == (["fill"], 1)
+        assert costs(a=4, fill=4) == (["fill"], 21)
+        assert costs(b=4) == (["with b"], 21)
+        assert costs(a=5, b=5, fill=5) == (["fill", "with b"], 42)
+        assert costs(a=5, fill=6) == (["fill"], 1)
+        assert costs(a=6, blocks=1) == (["k0", "k1"], 22)
+        assert costs(a=7, blocks=2, fill=6) == (["k0", "k1"], 22)
+        assert costs(a=7, b=5, fill=6, blocks=2) == ([], 0)
+        assert costs(stream=exe.stream, a=8) == ([], 20)
+        exe.disable("k3")
+        assert costs(a=9, fill=9)[1] == 20  # looks at all nodes, because another is off
+        assert costs(a=10, fill=10) == (["fill"], 20)
+        exe.enable("k3")
+        exe.launch(a=10)  # looks at all nodes again
+        assert exe.parameters == {"a": 10, "b": 5, "fill": 10, "blocks": 2}
+        exe.write("y", np.zeros(40, "i4"))
+        exe.run()
+        assert exe.read("y").tolist() == [5, 10] * 20
+        assert exe.read("z").tolist() == [10] * 4 + [5] * 4
+
+
+def test_a_node_that_was_off_while_a_parameter_changed_has_its_value(cpu: CpuRuntime, backend: Any) -> None:
+    g = hg.Graph("off")
+    y = g.device_array("y", np.zeros(2, "i4"))
+    a = g.param("a", "int32", 1)
+    for i in range(2):
+        g.kernel(hg.Module(SOURCE)["mix"], 1, 1, (hg.writes(y[i]), y[i], a, 1), name=f"k{i}")
+    with g.compile(runtime=cpu, backend=backend) as exe:
+        for value in (2, 3):  # the long way, and the short one where there is one
+            exe.run(a=value)
+        exe.disable("k0")
+        exe.run(a=4)
+        exe.enable("k0")
+        exe.write("y", np.zeros(2, "i4"))
+        exe.run()
+        assert exe.read("y").tolist() == [4, 4]
+
+
+def test_a_value_that_one_of_its_nodes_refuses_is_taken_from_all(cpu: CpuRuntime) -> None:
+    g = hg.Graph("sized")
+    y = g.device_array("y", np.zeros(4, "i4"))
+    blocks = g.param("blocks", "int32", 1)
+    g.kernel(hg.Module(SOURCE)["mix"], 1, 1, (y, y, blocks, 1), name="argument")
+    g.kernel(hg.Module(SOURCE)["mix"], blocks, 1, (y, y, 0, 1), name="grid")
+    with g.compile(runtime=cpu) as exe:
+        for value in (2, 3):  # the long way, and by the compiled call path as far as it can
+            exe.run(blocks=value)
+        with pytest.raises(hg.DeclarationError, match="'grid'"):
+            exe.launch(blocks=-1)
+        assert exe.parameters == {"blocks": 3}
+        exe.write("y", np.zeros(4, "i4"))
+        exe.run()
+        assert exe.read("y").tolist()[0] == 38 * 3
+
+
 def test_the_compiled_call_path_takes_keywords_of_any_mapping_and_many(cpu: CpuRuntime) -> None:
     if native.native() is None:
         pytest.skip("no compiled call path: no Python headers or no compiler")
@@ -743,7 +830,6 @@ def test_the_compiled_call_path_takes_keywords_of_any_mapping_and_many(cpu: CpuR
     with g.compile(runtime=cpu) as exe:
         exe.run(p0=1)  # the first launch with values goes the long way
         exe.write("y", 0)
-        assert exe._compiled is not None
         before = exe._compiled.launcher.launches
         exe.launch(**{"p" + str(i): i for i in range(10)})  # strings that nothing has interned
         assert exe._compiled.launcher.launches == before + 1
@@ -779,6 +865,25 @@ def test_a_failed_set_leaves_the_graph_as_it_was(cpu: CpuRuntime, backend: Any) 
             exe.set("side", grid=1)
         exe.run()
         assert exe.read("x").tolist() == chained([1])[0]
+
+
+def test_a_parameter_of_another_graph_is_refused(cpu: CpuRuntime, backend: Any) -> None:
+    other = chain().parameters["k"]
+    with chain().compile(runtime=cpu, backend=backend) as exe, parent().compile(runtime=cpu, backend=backend) as outer:
+        x, y = exe.workflow.arrays["x"], exe.workflow.arrays["y"]
+        with pytest.raises(hg.UpdateError, match="'up': parameter 'k' is not of the graph that was compiled") as caught:
+            exe.set("up", args=(y, x, other, 8))
+        assert (caught.value.node, caught.value.field) == ("up", "args")
+        with pytest.raises(hg.UpdateError, match="'two/tail': parameter 'w' is not of the graph"):
+            outer.set("two/tail", value=outer.workflow.parameters["w"])
+        with pytest.raises(hg.UpdateError, match="'one': parameter 'k' is not of the graph"):
+            outer.set("one", bind={**parent_bind(outer), "v": other})
+        exe.run()
+        assert exe.read("x").tolist() == chained([1])[0]
+
+
+def parent_bind(exe: hg.Executable) -> Any:
+    return next(node.bind for node in exe.workflow.nodes if isinstance(node, ChildGraphNode) and node.name == "one")
 
 
 def test_a_failed_update_leaves_the_graph_as_it_was(cpu: CpuRuntime, backend: Any) -> None:

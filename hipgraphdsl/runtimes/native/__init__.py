@@ -24,8 +24,9 @@ __all__ = ["Launcher", "Slot", "native"]
 
 _log = logging.getLogger(__name__)
 
-Slot = tuple[str, str, int, bytes, list[tuple[int, int, int]]]
-"""Name, `struct` code, size, current value, and for each use the address of the value, the node and the parameters."""
+Slot = tuple[str, str, int, bytes, list[tuple[int, int, int]], bool]
+"""Name, `struct` code, size, current value, for each use the address of the value, the node and the parameters, and whether
+nothing else depends on it."""
 
 
 class Launcher(Protocol):
@@ -42,6 +43,7 @@ class Launcher(Protocol):
     def launch(self, /, stream: Any = None, **params: Any) -> None: ...
     def bind(self, launch: int, set_params: int, graph_exec: int, stream: int) -> None: ...
     def slots(self, slots: list[Slot], keep: Any) -> None: ...
+    def set(self, name: str, value: Any) -> bool: ...
     def value(self, name: str) -> Optional[bytes]: ...
 
 

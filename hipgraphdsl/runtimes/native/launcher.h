@@ -3,7 +3,7 @@
  * A Launcher holds hipGraphLaunch, the executable and its stream. Called without arguments it releases the GIL, calls, and
  * returns; everything else goes to the Python function that it was given. A parameter that only kernel arguments use can be
  * declared to it: its value is then written into each kernel's argument memory and set by hipGraphExecKernelNodeSetParams,
- * before the launch, without a Python frame.
+ * before the launch, without a Python frame. Of a parameter that others use too it sets the kernel arguments when `set` asks.
  */
 #pragma once
 #include "values.h"
@@ -25,6 +25,7 @@ typedef struct {
   PyObject *name; /* interned */
   char kind;      /* struct code of the argument: ? b B h H i I q Q f d */
   uint8_t size;
+  char whole;    /* whether nothing else depends on it */
   char value[8]; /* current */
   Py_ssize_t count;
   use_t *uses;
@@ -83,6 +84,14 @@ static int apply(Launcher *self, slot_t *slot, const char *bytes) {
   return 0;
 }
 
+/* Take so many updates from those that are left; false if there are not so many. */
+static bool spend(Launcher *self, Py_ssize_t uses) {
+  if (self->left < 0) return true;
+  if (uses > self->left) return false;
+  self->left -= uses;
+  return true;
+}
+
 /* Set the slots that keywords name; false if the slow path must do it, or must report why it cannot be done. */
 static bool set_values(Launcher *self, PyObject *const *args, PyObject *kwnames, Py_ssize_t keywords) {
   char bytes[kMostKeywords][8], before[kMostKeywords][8];
@@ -91,15 +100,12 @@ static bool set_values(Launcher *self, PyObject *const *args, PyObject *kwnames,
   if (keywords > kMostKeywords) return false;
   for (Py_ssize_t i = 0; i < keywords; ++i) {
     slot_t *slot = find(self, PyTuple_GET_ITEM(kwnames, i));
-    if (!slot || pack(slot->kind, args[i], bytes[n])) return false;
+    if (!slot || !slot->whole || pack(slot->kind, args[i], bytes[n])) return false;
     if (memcmp(bytes[n], slot->value, slot->size)) changed[n++] = slot;
   }
-  if (self->left >= 0) {
-    Py_ssize_t uses = 0;
-    for (Py_ssize_t i = 0; i < n; ++i) uses += changed[i]->count;
-    if (uses > self->left) return false;
-    self->left -= uses;
-  }
+  Py_ssize_t uses = 0;
+  for (Py_ssize_t i = 0; i < n; ++i) uses += changed[i]->count;
+  if (!spend(self, uses)) return false;
   for (Py_ssize_t i = 0; i < n; ++i) {
     memcpy(before[i], changed[i]->value, sizeof before[i]);
     if (!apply(self, changed[i], bytes[i])) continue;
@@ -182,8 +188,8 @@ static bool read_slot(slot_t *slot, PyObject *item) {
   const char *kind, *bytes;
   Py_ssize_t length;
   PyObject *name, *uses;
-  int size;
-  if (!PyArg_ParseTuple(item, "Usiy#O!", &name, &kind, &size, &bytes, &length, &PyList_Type, &uses)) return false;
+  int size, whole;
+  if (!PyArg_ParseTuple(item, "Usiy#O!p", &name, &kind, &size, &bytes, &length, &PyList_Type, &uses, &whole)) return false;
   if (size < 1 || size > 8 || length != size) {
     PyErr_SetString(PyExc_ValueError, "a slot holds 1 to 8 bytes");
     return false;
@@ -196,6 +202,7 @@ static bool read_slot(slot_t *slot, PyObject *item) {
   }
   slot->kind = kind[0];
   slot->size = (uint8_t)size;
+  slot->whole = (char)whole;
   memcpy(slot->value, bytes, size);
   for (Py_ssize_t k = 0; k < count; ++k) {
     unsigned long long value, node, params;
@@ -211,7 +218,7 @@ static bool read_slot(slot_t *slot, PyObject *item) {
   return true;
 }
 
-/* slots([(name, kind, size, value bytes, [(value address, node, params address), ...]), ...], keep) */
+/* slots([(name, kind, size, value bytes, [(value address, node, params address), ...], whole), ...], keep) */
 static PyObject *set_slots(PyObject *object, PyObject *args) {
   Launcher *self = (Launcher *)object;
   PyObject *list, *keep;
@@ -229,6 +236,18 @@ static PyObject *set_slots(PyObject *object, PyObject *args) {
   Py_INCREF(keep);
   Py_XSETREF(self->keep, keep);
   Py_RETURN_NONE;
+}
+
+/* set(name, value) -> bool: give one parameter a value without launching; on failure what was set is set back. */
+static PyObject *set_one(PyObject *object, PyObject *args) {
+  Launcher *self = (Launcher *)object;
+  PyObject *name, *value;
+  char bytes[8];
+  if (!PyArg_ParseTuple(args, "UO", &name, &value)) return NULL;
+  slot_t *slot = find(self, name);
+  if (!slot || pack(slot->kind, value, bytes)) Py_RETURN_FALSE;
+  if (!memcmp(bytes, slot->value, slot->size)) Py_RETURN_TRUE;
+  return PyBool_FromLong(spend(self, slot->count) && !apply(self, slot, bytes));
 }
 
 /* value(name) -> bytes or None: what a slot holds now. */
@@ -255,7 +274,8 @@ static PyMethodDef methods[] = {
     {"launch", (PyCFunction)(void (*)(void))call, METH_FASTCALL | METH_KEYWORDS,
      "launch($self, /, stream=None, **params)\n--\n\nExecutable.launch, compiled: put one run of the workflow on a stream and return."},
     {"bind", bind, METH_VARARGS, "bind(launch, set, exec, stream): addresses of what to call, and with what"},
-    {"slots", set_slots, METH_VARARGS, "slots(list, keep): parameters that can be set the short way"},
+    {"slots", set_slots, METH_VARARGS, "slots(list, keep): parameters of which kernel arguments can be set"},
+    {"set", set_one, METH_VARARGS, "set(name, value): set the uses of one parameter; False if they are as before"},
     {"value", value, METH_O, "value(name): bytes that a slot holds now, or None"},
     {NULL, NULL, 0, NULL},
 };

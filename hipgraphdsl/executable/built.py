@@ -1,0 +1,241 @@
+"""What one Executable has built of its plan: the program that is launched, changed in place, and built afresh."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
+from typing import Any, Final, Optional
+
+from ..backends import Program, Scope
+from ..backends.operations import CallHost, Launch, Operation, RunChild, RunConditional
+from ..plan import Plan
+from .compiled import CompiledPath
+from .devices import Home
+from .in_flight import InFlight
+from .memory import Block, Memory
+from .scopes import under
+from .stats import Stats
+
+__all__ = ["UPDATES_BEFORE_AFRESH", "Built"]
+
+UPDATES_BEFORE_AFRESH: Final = 4096
+"""Node updates after which a runtime whose updates keep memory gets a new instance (about 24 MiB at 6 KiB an update)."""
+
+
+class Built:
+    """Builds, launches and changes a program; what it shall be, it is told.
+
+    Parameters
+    ----------
+    build : callable
+        The backend's: ``build(plan, scope, runtime, disabled) -> Program``.
+    scope : Scope
+        What the names in plans stand for.
+
+    Attributes
+    ----------
+    program : Program or None
+        None until the first launch has given what is missing, and after the end.
+    torn : bool
+        Whether the graph may hold neither the old nor the new values, because a change and its undoing have failed.
+    launch : callable
+        Puts one run on a stream.
+    """
+
+    def __init__(
+        self, build: Callable[..., Program], scope: Scope, home: Home, memory: Memory, in_flight: InFlight,
+        compiled: CompiledPath, stats: Stats,
+    ) -> None:
+        self.program: Optional[Program] = None
+        self.torn = False
+        self.launch: Callable[[int], None] = _not_built
+        self.scope = scope
+        self._build = build
+        self._home = home
+        self._runtime = home.runtime
+        self._memory = memory
+        self._in_flight = in_flight
+        self._compiled = compiled
+        self._stats = stats
+        self._since = 0
+        """Updates since it was instantiated."""
+        self._outdated: set[int] = set()
+        """Steps that the compiled call path has set since their operations were resolved."""
+        self._leaks = "update_leaks" in home.runtime.target.quirks
+
+    @property
+    def sound(self) -> bool:
+        """Whether what is there can be launched as it is."""
+        return self.program is not None and not self.torn
+
+    # -- building ------------------------------------------------------------------------------------------------------
+
+    def build(self, plan: Plan, disabled: frozenset[int]) -> None:
+        """Build and instantiate, and only then return what was there before."""
+        with self._home.there():
+            self._runtime.set_device(self._home.device)  # the thread may be new to the runtime
+            self._build_here(plan, disabled)
+
+    def _build_here(self, plan: Plan, disabled: frozenset[int]) -> None:
+        started = time.perf_counter()
+        if self.program is not None:
+            self.wait()
+        allocates = plan.has_allocs or plan.packing is not None
+        made = [(scope, dict(scope.addresses)) for scope in under(self.scope)] if allocates else []
+        blocks = self._memory.make_packed(plan.packing)
+        try:
+            self._place_packed(plan, blocks)
+            program = self._build(plan, self.scope, self._runtime, disabled)
+        except BaseException:
+            for scope, addresses in made:  # where the program that stays has its memory
+                scope.addresses = addresses
+            self._memory.drop_packed(blocks)
+            raise
+        before, self.program = self.program, program
+        self._stats.instantiations += 1
+        self._stats.build_us = (time.perf_counter() - started) * 1e6
+        self._since = 0
+        self._outdated = set()
+        self.torn = False
+        there = self._home.several and (not program.handle or "other_device_crash" in self._runtime.target.quirks)
+        self.launch = self._launch_there if there else program.launch
+        self.bind_compiled()
+        if before is not None:
+            before.close()
+        self._place_packed(plan, blocks)  # the program before has put back what it had found
+        self._memory.use_packed(blocks)
+
+    def _place_packed(self, plan: Plan, blocks: Mapping[int, Block]) -> None:
+        """Say where the packed arrays of a plan lie."""
+        if plan.packing is not None:
+            for packed in plan.packing.arrays:
+                scope = self.scope.inside(packed.path)
+                scope.addresses[packed.array] = blocks[packed.device].pointer + packed.offset
+
+    def bind_compiled(self) -> None:
+        """Let the compiled call path launch what is there."""
+        self._compiled.bind(self.program, self._in_flight.stream)
+
+    def take_out(self) -> Optional[Program]:
+        """Return the program, which is not launched any more; the caller closes it."""
+        program, self.program = self.program, None
+        self.launch = _not_built
+        return program
+
+    # -- running -------------------------------------------------------------------------------------------------------
+
+    def _launch_there(self, stream: int) -> None:
+        """Launch where the device must be the thread's current one, or that of the stream."""
+        assert self.program is not None
+        runtime, home, own = self._runtime, self._home.device, self._in_flight.stream
+        where = home
+        if stream != own and "other_device_crash" in runtime.target.quirks:
+            where = runtime.stream_get_device(stream)
+        if where != home:
+            self._follow(own, stream, where)
+        with runtime.using_device(home):
+            self.program.launch(stream if where == home else own)
+        if where != home:
+            self._follow(stream, own, home)
+
+    def _follow(self, stream: int, other: int, device: int) -> None:
+        """Let a stream wait for what is on a stream of another device."""
+        with self._runtime.using_device(device):
+            event = self._runtime.event_create(timing=False)
+        try:
+            self._runtime.event_record(event, other)
+            self._runtime.stream_wait_event(stream, event)
+        finally:
+            self._runtime.event_destroy(event)
+
+    def wait(self, timeout_s: Optional[float] = None) -> None:
+        """Wait until nothing is in flight; an error names the nodes that have not finished."""
+        self._in_flight.wait(timeout_s, lambda: self.program.unfinished() if self.program is not None else ())
+
+    # -- changing ------------------------------------------------------------------------------------------------------
+
+    def change(self, index: int, operation: Operation) -> bool:
+        """Let a step do something else; return False if the program must be built again for it."""
+        program = self.program
+        assert program is not None
+        if index not in self._outdated and _equal(program.operations[index], operation):
+            return True
+        if self._leaks and self._since >= UPDATES_BEFORE_AFRESH:
+            return False
+        self._let_host_calls_finish(operation)
+        with self._home.there():
+            if not program.change(index, operation):
+                return False
+        self._outdated.discard(index)
+        self._compiled.note_step(index, operation)
+        self._stats.updates += 1
+        self._since += 1
+        return True
+
+    def enable(self, index: int, enabled: bool) -> bool:
+        """Let a step run, or only order; return False if the program must be built again for it."""
+        assert self.program is not None
+        self._let_host_calls_finish(self.program.operations[index])
+        return self.program.enable(index, enabled)
+
+    def _let_host_calls_finish(self, operation: Operation) -> None:
+        """Wait for launches in flight where they would make a host node's new call instead of the one that it had."""
+        if isinstance(operation, (CallHost, RunChild)) and "host_update_in_flight" in self._runtime.target.quirks:
+            self.wait()
+
+    # -- the compiled call path ------------------------------------------------------------------------------------------
+
+    def take_back(self) -> None:
+        """Note what the compiled call path has done to it since it was last looked at."""
+        launcher = self._compiled.launcher
+        if launcher.pending:
+            self._in_flight.note_compiled()
+        if launcher.torn:
+            launcher.torn = False
+            self.torn = True
+        if launcher.left >= 0:
+            self._since = UPDATES_BEFORE_AFRESH - launcher.left
+
+    def set_compiled(self, values: Mapping[str, Any]) -> dict[str, frozenset[int]]:
+        """Let the compiled call path set what it can of new values; return the steps that it has set, by parameter."""
+        compiled = self._compiled
+        found = {name: steps for name in values if (steps := compiled.steps_of(name))}
+        if not found:
+            return found
+        self.limit()
+        self.outdate(chain(*found.values()))  # before, for whoever undoes what was interrupted
+        done = {name: steps for name, steps in found.items() if compiled.launcher.set(name, values[name])}
+        self.take_back()
+        return done
+
+    def outdate(self, steps: Iterable[int]) -> None:
+        """Note that the compiled call path has set steps; what they do now is found out when it is asked for."""
+        self._outdated.update(steps)
+
+    def refreshed(self, steps: Optional[Iterable[int]] = None) -> Program:
+        """Return the program, whose operations are what its nodes do: all of them, or those of some steps."""
+        program = self.program
+        assert program is not None
+        for index in sorted(self._outdated if steps is None else self._outdated.intersection(steps)):
+            program.operations[index] = program.resolve(program.steps[index])
+            self._outdated.discard(index)
+        return program
+
+    def limit(self) -> None:
+        """Say how many nodes the compiled call path may set."""
+        if self._leaks and self._compiled.launcher is not None:
+            self._compiled.launcher.left = max(0, UPDATES_BEFORE_AFRESH - self._since)
+
+
+def _not_built(stream: int) -> None:
+    raise AssertionError("launched before it was built")
+
+
+def _equal(a: Operation, b: Operation) -> bool:
+    """Return whether two operations are the same call."""
+    if isinstance(a, Launch) and isinstance(b, Launch):
+        return a._replace(packer=b.packer) == b
+    if type(a) is not type(b) or isinstance(a, (RunChild, RunConditional)):
+        return False
+    return a == b

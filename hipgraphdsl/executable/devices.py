@@ -1,0 +1,136 @@
+"""The devices of one Executable: which is the thread's current one, and which reach each other's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Optional
+
+from ..errors import DeclarationError
+from ..nodes import AllocNode, ChildGraphNode, Node
+from ..placement import Memory, bound_root, device_of, memories, runs_code
+from ..runtimes.base import Runtime
+from ..workflow import Workflow
+
+__all__ = ["Home", "grant_access"]
+
+
+class Home:
+    """The device that an Executable was compiled for, and how a thread gets there and back.
+
+    Attributes
+    ----------
+    runtime : Runtime
+    device : int
+    several : bool
+        Whether the thread's current device may be another one.
+    """
+
+    def __init__(self, runtime: Runtime, device: int) -> None:
+        self.runtime = runtime
+        self.device = device
+        self.several = runtime.get_device_count() > 1
+
+    def there(self, device: Optional[int] = None) -> AbstractContextManager[None]:
+        """Make a device (by default the Executable's) the thread's current one for a while, where there are several."""
+        if self.several:
+            return self.runtime.using_device(self.device if device is None else device)
+        return nullcontext()
+
+    def returning(self, device: Optional[int] = None) -> AbstractContextManager[None]:
+        """Do the same for what returns handles, which it does even where the device cannot be made current."""
+        if self.several:
+            return self.runtime.returning_on(self.device if device is None else device)
+        return nullcontext()
+
+
+def grant_access(workflow: Workflow, runtime: Runtime, device: int, devices: Sequence[int]) -> dict[int, list[int]]:
+    """Let devices reach each other's memory where nodes need it; return for each device those that reach its memory.
+
+    Raises
+    ------
+    DeclarationError
+        If a device is not there, or code reaches memory of a device that its own has no access to.
+    """
+    count = runtime.get_device_count()
+    missing = [device for device in devices if device >= count]
+    if missing:
+        raise DeclarationError(
+            f"graph {workflow.name!r} uses device {missing[0]}; runtime {runtime.name!r} has"
+            f" {count} device{'s' * (count != 1)}, from 0" + _more_devices(runtime)
+        )
+    granted: dict[int, list[int]] = {}
+    wanted = _peers(workflow, device, devices)
+    pools = _alloc_devices(workflow, device) if wanted else set()
+    for owner, others in wanted.items():
+        for other in others:
+            if runtime.device_can_access_peer(other, owner):
+                with runtime.using_device(other):
+                    runtime.device_enable_peer_access(owner)
+                granted.setdefault(owner, []).append(other)
+                continue
+            found = _code_that_reaches(workflow, other, owner, device)
+            if found is not None:
+                name, array = found
+                raise DeclarationError(
+                    f"node {name!r} on device {other} reaches {array!r} on device {owner}, and between these two devices"
+                    " there is no peer access; copy what it needs to its own device by memcpy, which works between all",
+                    node=name, array=array,
+                )
+        if owner in pools and owner in granted:
+            runtime.mem_pool_set_access(owner, granted[owner])
+    return granted
+
+
+def _walk(workflow: Workflow, path: tuple[ChildGraphNode, ...] = ()) -> Iterator[tuple[Node, tuple[ChildGraphNode, ...]]]:
+    """Yield every node with the children that it stands in, outermost first."""
+    for node in workflow.nodes:
+        if isinstance(node, ChildGraphNode):
+            yield from _walk(node.workflow, (*path, node))
+        else:
+            yield node, path
+
+
+def _reaching(workflow: Workflow, default: int) -> Iterator[tuple[str, Node, int, Memory]]:
+    """Yield each node with its device and memory of another device that it touches."""
+    for node, path in _walk(workflow):
+
+        def resolve(root: Any, path: tuple[ChildGraphNode, ...] = path) -> Any:
+            return bound_root(root, path)
+
+        device = device_of(node, resolve, default)
+        if device is not None:
+            for memory in memories(node, resolve, default):
+                if memory.owner != device:
+                    yield "/".join([*(child.name for child in path), node.name]), node, device, memory
+
+
+def _peers(workflow: Workflow, default: int, devices: Sequence[int]) -> dict[int, list[int]]:
+    """Return for each device the others that reach its memory: by code, where its arrays say so, and by copies.
+
+    Copies need no access between devices, but are direct with it.
+    """
+    found: dict[int, set[int]] = {}
+    if len(devices) > 1:
+        for _, node, device, memory in _reaching(workflow, default):
+            if device in memory.access or not runs_code(node):
+                found.setdefault(memory.owner, set()).add(device)
+    return {owner: sorted(others) for owner, others in sorted(found.items())}
+
+
+def _alloc_devices(workflow: Workflow, default: int) -> set[int]:
+    """Return the devices on which alloc nodes make memory."""
+    arrays = (node.array for node, _ in _walk(workflow) if isinstance(node, AllocNode))
+    return {default if array.device is None else array.device for array in arrays}
+
+
+def _code_that_reaches(workflow: Workflow, device: int, owner: int, default: int) -> Optional[tuple[str, str]]:
+    """Return a node of one device, and the array of the other, that needs peer access between them; copies do not."""
+    for name, node, here, memory in _reaching(workflow, default):
+        if (here, memory.owner) == (device, owner) and runs_code(node):
+            return name, memory.root.name
+    return None
+
+
+def _more_devices(runtime: Runtime) -> str:
+    return "; HIPGRAPHDSL_CPU_DEVICES says how many it has" if runtime.name == "cpu" else ""

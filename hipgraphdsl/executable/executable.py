@@ -1,0 +1,669 @@
+"""The Executable itself: what users call, one at a time, from its making to its end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from typing import Any, Final, NoReturn, Optional, SupportsIndex, Union
+
+import numpy as np
+
+from ..arrays import ExternalArray
+from ..backends import Program, Scope, SharedHandles, backend_named
+from ..backends.callbacks import CapturedArray, HostCalls, captured_call
+from ..backends.program import GraphProgram
+from ..errors import DeclarationError, HipError, HipGraphError, UpdateError, WaitTimeout
+from ..graph_memory import GraphMemory
+from ..nodes import Node
+from ..placement import devices_of
+from ..plan import Lanes, Plan, make_plan
+from ..runtimes.base import Runtime
+from ..timeline import Timeline
+from ..update import HasWorkflow
+from ..workflow import Workflow
+from .arrangement import Arrangement
+from .built import Built
+from .compiled import CompiledPath
+from .devices import Home, grant_access
+from .in_flight import InFlight, unfinished_text
+from .known import Known
+from .memory import Block, Memory
+from .parameters import Parameters
+from .profiling import profile
+from .scopes import fill, modules_of
+from .stats import Stats
+
+__all__ = ["Executable"]
+
+_log = logging.getLogger(__name__)
+_CLOSE_WARNING_S: Final = 10.0  # between two warnings of a close() that waits
+_LEAVE_S: Final = 10.0  # how long a block that is left by an exception waits for what it has launched
+_ABORT_S: Final = 2.0  # a node that runs when its launch is ended may take so long
+
+
+class _LongWay:
+    """What the compiled call path calls when it cannot do a launch itself; holds no reference, so that nothing is kept alive."""
+
+    def __init__(self, executable: Executable) -> None:
+        self._executable = weakref.ref(executable)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        executable = self._executable()
+        if executable is not None:
+            Executable.launch(executable, *args, **kwargs)
+
+    def failed(self, code: int) -> None:
+        """Raise for a code of hipGraphLaunch."""
+        executable = self._executable()
+        if executable is not None:
+            executable.runtime.launch_failed(code)
+
+    def stand_aside(self, launch: Optional[Callable[..., None]]) -> None:
+        """Let this be `Executable.launch`, or the method again."""
+        executable = self._executable()
+        if executable is not None:
+            if launch is not None:
+                executable.__dict__["launch"] = launch
+            else:
+                executable.__dict__.pop("launch", None)
+
+
+class _Changing:
+    """The section in which one thread changes or launches an Executable the long way."""
+
+    __slots__ = ("_executable",)
+
+    def __init__(self, executable: Executable) -> None:
+        self._executable = executable
+
+    def __enter__(self) -> None:
+        executable = self._executable
+        executable._lock.acquire()
+        executable._depth += 1
+        if executable._depth == 1 and executable._compiled.pause():
+            executable._arrangement.take_back()
+
+    def __exit__(self, *_: object) -> None:
+        executable = self._executable
+        try:
+            if executable._depth == 1 and not executable._closed and not executable._forked:
+                executable._arrangement.offer()
+        finally:
+            executable._depth -= 1
+            executable._lock.release()
+
+
+_living: weakref.WeakSet[Executable] = weakref.WeakSet()
+_left_running: list[Executable] = []
+"""Executables that were left with work that did not end: what the device may still use stays until the process ends."""
+
+
+def _after_fork() -> None:
+    for executable in _living:
+        executable._forked = True
+        executable._compiled.refuse()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class Executable:
+    """An instantiated workflow. Made by `Graph.compile`; a context manager.
+
+    It owns the memory of its arrays and keeps everything that the graph refers to alive until it is closed and the device
+    has finished. Launches are ordered on their stream.
+
+    Attributes
+    ----------
+    workflow : Workflow
+        The snapshot that it was compiled from, with the changes that `set` and `update` made.
+    plan : Plan
+    runtime : Runtime
+    backend : str
+    stats : Stats
+    """
+
+    def __init__(
+        self, workflow: Workflow, plan: Plan, runtime: Runtime, backend: str, device: int, options: Mapping[str, Any],
+        guard: int = 0,
+    ) -> None:
+        self._closed = True  # until everything is there
+        self._forked = False
+        self.runtime = runtime
+        self.backend = backend
+        self.device = device
+        build = backend_named(backend)
+        self._lock = threading.RLock()
+        self._depth = 0
+        """How often the thread that changes it has entered that section."""
+        self._stats = stats = Stats(len(plan.steps), plan.edges, len(plan.lanes))
+        self._hosts = HostCalls(runtime)
+        self._shared = SharedHandles(runtime, device, plan.devices)
+        self._shared.register_host = self._hosts.register
+        self._shared.register_captured = captured_call
+        self._shared.host_failed = self._hosts.has_failed
+        self._scope = Scope(runtime, self._shared)
+        self._home = home = Home(runtime, device)
+        self._compiled = compiled = CompiledPath(runtime, _LongWay(self))
+        self._in_flight = InFlight(workflow.name, runtime, compiled)
+        self._memory = Memory(workflow, home, guard, stats)
+        self._parameters = Parameters(workflow.name, home, self._memory)
+        self._built = Built(build, self._scope, home, self._memory, self._in_flight, compiled, stats)
+        self._arrangement = Arrangement(
+            workflow, plan, options, home, self._shared, self._parameters, self._built, compiled, stats
+        )
+
+    @staticmethod
+    def build(
+        workflow: Workflow, runtime: Runtime, backend: str, *, lanes: Lanes = "auto", join: bool = True, inline: bool = False,
+        device: int = 0, pack: bool = False, guard: int = 0, note: str = "",
+    ) -> Executable:
+        """Plan, allocate, load, lower and instantiate; on failure everything is returned.
+
+        Each array that it allocates has `guard` bytes of zeros before it and behind it, a multiple of 256. The plan is given a
+        note on how it came about.
+        """
+        backend_named(backend)
+        started = time.perf_counter()
+        asked = backend
+        if "several_devices_crash" in runtime.target.quirks and len(devices_of(workflow, device)) > 1 and backend != "serial":
+            backend = "streams"
+        inline = inline or backend != "explicit" or "child_order" in runtime.target.quirks
+        # A graph never runs beside itself, but what is issued on streams may: each launch then needs memory of its own.
+        pack = pack and backend != "streams"
+        options: dict[str, Any] = {"lanes": lanes, "join": join, "inline": inline, "pack": pack}
+        plan = make_plan(workflow, runtime.target, **options, device=device)
+        notes = [note] if note else []
+        if backend != asked:
+            why = f"{runtime.target.name} runs kernels of a graph over several devices on the wrong one"
+            _log.warning("graph %r: backend %r is 'streams', because %s", workflow.name, asked, why)
+            notes.insert(0, f'backend="{asked}" became "streams", because {why}.')
+        if notes:
+            plan = replace(plan, notes=(*plan.notes, *notes))
+        planned = time.perf_counter()
+        executable = Executable(workflow, plan, runtime, backend, device, options, guard)
+        executable._closed = False
+        try:
+            with executable._home.there():
+                runtime.set_device(device)
+                executable._open()
+        except BaseException:
+            with suppress(HipError):  # what went wrong first says more
+                executable.close()
+            raise
+        executable.stats.plan_us = (planned - started) * 1e6
+        _living.add(executable)
+        return executable
+
+    def _open(self) -> None:
+        workflow = self.workflow
+        self._shared.peers = grant_access(workflow, self.runtime, self.device, self.plan.devices)
+        self._in_flight.open()
+        self._shared.load(modules_of(workflow))
+        fill(self._scope, workflow, self._memory, self._parameters, {})
+        self._arrangement.open()
+
+    @property
+    def _changing(self) -> _Changing:
+        # Made anew each time: kept, it would hold the Executable in a cycle, or nothing when that is collected.
+        return _Changing(self)
+
+    # -- running -------------------------------------------------------------------------------------------------------
+
+    def launch(self, /, stream: Any = None, **params: Any) -> None:
+        """Put one run of the workflow on a stream and return at once.
+
+        Parameters
+        ----------
+        stream : int or stream object, optional
+            A raw handle, or an object of torch, cupy or another library that has one; by default the Executable's own.
+        **params
+            Values of parameters, by name (inside children ``**{"child/a": 1}``); a parameter that is not given keeps its last
+            value.
+
+        Raises
+        ------
+        DeclarationError
+            If a parameter is missing, unknown or of the wrong kind; the graph is then as before.
+        HipGraphError
+            After `close`, or in a forked process.
+        """
+        with self._changing:  # a launch with other values must not come between, and issuing on streams is no single call
+            if params or self._closed or self._forked or not self._built.sound:
+                self._prepare(params)
+            self._compiled.wanted = bool(params)
+            handle = self._in_flight.stream if stream is None else _stream_handle(stream)
+            try:
+                self._built.launch(handle)
+            finally:  # not before, or a thread that waits meanwhile would take it for done
+                self._in_flight.launched(handle)
+            self._stats.launches += 1
+
+    def run(self, /, **params: Any) -> None:
+        """Launch on the own stream and wait."""
+        self.launch(**params)
+        self.synchronize()
+
+    def _prepare(self, params: Mapping[str, Any]) -> None:
+        self._require_open("launch")
+        self._arrangement.prepare(params)
+
+    def prepared(self, /, **params: Any) -> Program:
+        """Bind parameters and build, as `launch` does, and return what would be launched; `verify` runs its steps one by one."""
+        with self._changing:
+            self._prepare(params)
+            return self._built.refreshed()
+
+    def synchronize(self, timeout_s: Optional[float] = None) -> None:
+        """Wait until all launches have finished; Ctrl-C interrupts.
+
+        Parameters
+        ----------
+        timeout_s : float, optional
+            Give up after so many seconds; the work goes on.
+
+        Raises
+        ------
+        WaitTimeout
+            When `timeout_s` has passed; names the unfinished nodes.
+        CallbackError
+            If a host callback raised; also an instance of what it raised, with the node's name.
+        HipError
+            If the device failed.
+        """
+        self._require_open("synchronize")
+        try:
+            self._wait(timeout_s)
+        except HipError as error:
+            failure = self._hosts.take_failure()
+            if failure is None:
+                raise error
+            raise failure from failure.__cause__
+        failure = self._hosts.take_failure()
+        if failure is not None:
+            raise failure from failure.__cause__
+        self._hosts.forget_stale()
+
+    def _wait(self, timeout_s: Optional[float]) -> None:
+        self._built.wait(timeout_s)
+        if self._parameters.keeps_replaced:
+            with self._lock:
+                self._parameters.forget_replaced()
+
+    def done(self) -> bool:
+        """Return whether all launches have finished; errors are kept for `synchronize`."""
+        self._require_open("done")
+        return self._in_flight.done()
+
+    # -- data ----------------------------------------------------------------------------------------------------------
+
+    def read(self, name: str) -> np.ndarray[Any, Any]:
+        """Wait, and return a copy of an array's values.
+
+        Raises
+        ------
+        DeclarationError
+            If there is no array of that name, or it lives only while the graph runs.
+        """
+        block = self._find(name, "read")
+        self.synchronize()
+        return self._memory.read(block)
+
+    def write(self, name: str, values: Any) -> None:
+        """Wait, and set an array's values.
+
+        Raises
+        ------
+        DeclarationError
+            If there is no array of that name, or the values have another shape or cannot be converted.
+        """
+        block = self._find(name, "write")
+        source = self._memory.values_for(name, block, values)
+        self.synchronize()
+        self._memory.write(block, source)
+
+    def array(self, name: str) -> CapturedArray:
+        """Return an array's memory itself, for other libraries: `ptr`, ``__cuda_array_interface__``, ``__dlpack__``, no copy.
+
+        What this process can reach also has ``__array_interface__``. Nothing waits: synchronize before it is read, and do not use
+        it after `close`.
+
+        Raises
+        ------
+        DeclarationError
+            If there is no array of that name, or it lives only while the graph runs.
+        """
+        block = self._find(name, "array")
+        return CapturedArray(block.pointer, block.array.as_view(), self._scope)
+
+    def _find(self, name: str, action: str) -> Block:
+        self._require_open(action)
+        return self._memory.find(name)
+
+    def known(self) -> Known:
+        """Return what the addresses and handles of this Executable stand for; `Graph.from_handle` asks it."""
+        self._require_open("known")
+        found = Known(functions=self._shared.kernels(), events=self._shared.events(), calls=self._hosts.names())
+        found.note_memory(self._memory.arrays, self._scope, self)
+        return found
+
+    # -- changes -------------------------------------------------------------------------------------------------------
+
+    def set(self, node: Union[str, Node], **fields: Any) -> None:
+        """Give a node other fields, from the next launch on.
+
+        Parameters
+        ----------
+        node : str or Node
+        **fields
+            Fields of its model: ``grid=``, ``args=``, ``src=``, ``value=``, ``fn=``, ...
+
+        Raises
+        ------
+        UpdateError
+            If the node's new accesses are not ordered by the graph's edges, or the field cannot change.
+        DeclarationError
+            If a field is unknown or its value is impossible.
+        """
+        with self._changing:
+            self._require_open("set")
+            self._arrangement.set(node if isinstance(node, str) else node.name, fields)
+
+    def enable(self, node: Union[str, Node]) -> None:
+        """Let a disabled node run again, from the next launch on."""
+        with self._changing:
+            self._require_open("enable")
+            self._arrangement.enable(node if isinstance(node, str) else node.name, True)
+
+    def disable(self, node: Union[str, Node]) -> None:
+        """Let a node do nothing, from the next launch on; what it orders stays ordered."""
+        with self._changing:
+            self._require_open("disable")
+            self._arrangement.enable(node if isinstance(node, str) else node.name, False)
+
+    def update(self, graph: HasWorkflow, *, rebuild: bool = False) -> None:
+        """Take over what another graph of the same shape does.
+
+        Parameters
+        ----------
+        graph : Graph or Workflow
+            Matched by node names; arrays and parameters are matched by name, and keep their memory and values.
+        rebuild : bool
+            Where a change cannot be applied in place, build afresh instead of refusing.
+
+        Raises
+        ------
+        UpdateError
+            Names the first node and field that cannot change in place; nothing has changed then.
+        """
+        with self._changing:
+            self._require_open("update")
+            new = graph.workflow()
+            try:
+                self._arrangement.adopt(new)
+                return
+            except UpdateError:
+                if not rebuild:
+                    raise
+            self._become(new)
+
+    def _become(self, workflow: Workflow) -> None:
+        """Take over another workflow wholly; values of arrays that keep name, shape and dtype are kept."""
+        other = self._twin(workflow)
+        before, total = self.stats, other.stats
+        self.close()
+        _living.discard(other)
+        # Threads wait for the lock of this one, and hold its compiled `launch`.
+        other._compiled.take_over(self._compiled)
+        own = {name: self.__dict__[name] for name in ("_lock", "_depth")}
+        self.__dict__.update({**other.__dict__, **own})
+        self._built.bind_compiled()
+        total.instantiations += before.instantiations
+        total.launches += before.launches
+        total.updates += before.updates
+        other._closed = True
+
+    def clone(self) -> Executable:
+        """Return a second Executable of the same workflow with its own memory, holding the same values."""
+        self._require_open("clone")
+        with self._changing:
+            return self._twin(self.workflow)
+
+    def _twin(self, workflow: Workflow) -> Executable:
+        """Return an Executable of a workflow that has this one's values of arrays and parameters wherever names are alike."""
+        twin = Executable.build(workflow, self.runtime, self.backend, device=self.device, **self._arrangement.options)
+        try:
+            for name, block in self._memory.arrays.items():
+                other = twin._memory.arrays.get(name)
+                if other is None or isinstance(block.array, ExternalArray) or isinstance(other.array, ExternalArray):
+                    continue
+                if other.array.shape == block.array.shape and other.array.dtype == block.array.dtype:
+                    twin.write(name, self.read(name))
+            twin._arrangement.follow(self._parameters.give_to(twin._parameters), self._arrangement.names_off())
+        except BaseException:
+            twin.close()
+            raise
+        return twin
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
+    def profile(self, /, **params: Any) -> Timeline:
+        """Launch an instrumented copy once and return when each node ran.
+
+        The plan is issued on one stream per lane with an event before and after each node, so that it works on every runtime
+        and each span bears its node's name; the events cost some time themselves. Times are in microseconds; those of different
+        devices are aligned to a few microseconds.
+        """
+        with self._changing:
+            self._require_open("profile")
+            self._prepare(params)
+            self.synchronize()
+            with self._home.there():
+                self.runtime.set_device(self.device)
+                plan, disabled = self._arrangement.planned(inline=True, pack=False)
+                return profile(plan, self._scope, disabled, self._home, self.stream, self._finish)
+
+    def _finish(self) -> None:
+        self._in_flight.launched(self.stream)
+        self.synchronize()
+
+    def elapsed_us(self, start: Any, stop: Any) -> float:
+        """Return microseconds between two events that the last launch recorded, given by name or as Event."""
+        self._require_open("elapsed_us")
+        self.synchronize()
+        handles = []
+        for event in (start, stop):
+            name = getattr(event, "name", event)
+            handle = self._shared.event_named(name)
+            if handle is None:
+                raise DeclarationError(f"graph {self.workflow.name!r} records no event {name!r}")
+            handles.append(handle)
+        return self.runtime.event_elapsed_time(*handles) * 1e3
+
+    @property
+    def workflow(self) -> Workflow:
+        """The snapshot that it was compiled from, with the changes that `set` and `update` made."""
+        return self._arrangement.workflow
+
+    @property
+    def plan(self) -> Plan:
+        """The workflow's steps in order, with the edges that they need and their lanes."""
+        return self._arrangement.plan
+
+    @property
+    def stats(self) -> Stats:
+        """Counts and times so far."""
+        launches, updates = self._compiled.counts()
+        self._stats.launches += launches
+        self._stats.updates += updates
+        return self._stats
+
+    @property
+    def _program(self) -> Optional[Program]:
+        return self._built.program
+
+    @property
+    def handle(self) -> int:
+        """The raw hipGraphExec_t; 0 for the streams and serial backends."""
+        return self._program.handle if self._program is not None else 0
+
+    @property
+    def graph_handle(self) -> int:
+        """The raw hipGraph_t that `handle` was instantiated from; 0 for the streams and serial backends.
+
+        It belongs to the Executable, and a change that builds the graph again replaces it.
+        """
+        return self._program.graph if isinstance(self._program, GraphProgram) else 0
+
+    @property
+    def graph_memory(self) -> GraphMemory:
+        """What all graphs of the device use and hold for alloc nodes."""
+        return GraphMemory(self.runtime, self.device)
+
+    @property
+    def stream(self) -> int:
+        """The raw handle of the Executable's own stream."""
+        return self._in_flight.stream
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Current values of the scalar parameters by launch keyword; None where none has been given."""
+        with self._changing:
+            pass  # takes over what the compiled call path has set
+        return self._parameters.scalars()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{self.stats.launches} launch{'es' * (self.stats.launches != 1)}"
+        return (
+            f"<Executable of {self.workflow.name!r}: {self.backend} on {self.runtime.name}, {self.stats.nodes} nodes,"
+            f" {self.stats.lanes} lanes, {state}>"
+        )
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def close(self, timeout_s: Optional[float] = None) -> None:
+        """Wait for the device and return everything; a second call does nothing.
+
+        Parameters
+        ----------
+        timeout_s : float, optional
+            Give up waiting after so many seconds. Where the runtime can end a launch (graphs on the CPU), it is ended and
+            everything returned; elsewhere the Executable stays open, because the device may still use its memory.
+
+        Raises
+        ------
+        WaitTimeout
+            When `timeout_s` has passed; says what was not finished, and what stays allocated.
+        """
+        with self._changing:
+            if self._closed:
+                return
+            if self._forked:  # the handles belong to the parent
+                self._closed = True
+                return
+            cut = self._wait_to_close(timeout_s)
+            self._return_everything()
+            if cut is not None:
+                raise cut
+
+    def _wait_to_close(self, timeout_s: Optional[float]) -> Optional[WaitTimeout]:
+        """Wait until nothing runs; return the error of a wait after which the work was ended, and raise it if it could not be."""
+        began = time.monotonic()
+        while True:
+            slice_s = _CLOSE_WARNING_S if timeout_s is None else timeout_s
+            try:
+                self._wait(slice_s)
+                return None
+            except WaitTimeout as error:
+                if timeout_s is None:
+                    waited = time.monotonic() - began
+                    said = unfinished_text(error.unfinished)
+                    _log.warning("graph %r: close() has waited %.0f s for what it launched%s", self.workflow.name, waited, said)
+                    continue
+                if self._program is not None and self._program.abort():
+                    with suppress(WaitTimeout, HipError):  # that it was ended is no news
+                        self._wait(_ABORT_S)
+                    if not self._in_flight.any:
+                        return WaitTimeout(f"{error}; it was ended, and everything has been returned", error.unfinished)
+                raise WaitTimeout(
+                    f"{error}; the Executable is still open, with {self.stats.device_bytes} bytes of device memory and"
+                    f" {self.stats.host_bytes} of host memory: let the work end and close it again",
+                    error.unfinished,
+                ) from None
+            except HipError:  # a launch that failed has finished; what it says was for synchronize
+                self._in_flight.forget()
+                return None
+
+    def _return_everything(self) -> None:
+        self._closed = True
+        program = self._built.take_out()
+        with self._home.returning(), ExitStack() as returned:  # in reverse, and all of them, even if one call fails
+            if self.stream:
+                returned.callback(self.runtime.stream_destroy, self.stream)
+            self._memory.return_into(returned)
+            self._parameters.return_into(returned)
+            returned.callback(self._shared.close)
+            returned.callback(self._hosts.close)
+            if program is not None:
+                returned.callback(program.close)
+
+    def _leave(self) -> None:
+        """Close where nobody could end an endless wait: what does not end is kept with all that it uses, and a warning logged."""
+        try:
+            self.close(timeout_s=_LEAVE_S)
+        except WaitTimeout as error:
+            if not self._closed:
+                self._closed = True
+                _left_running.append(self)
+            _log.warning("%s", error)
+
+    def __enter__(self) -> Executable:
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]], *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:  # an exception is on its way, and whoever waits for it must get it
+            self._leave()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            warnings.warn(f"{self!r} was never closed; use it as a context manager", ResourceWarning, stacklevel=2)
+            self._leave()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an Executable holds device handles and cannot be pickled; pickle graph.to_json() and compile again")
+
+    def _require_open(self, action: str) -> None:
+        if self._closed or self._forked:
+            self._refuse_closed(action)
+
+    def _refuse_closed(self, action: str) -> NoReturn:
+        if self._forked:
+            raise HipGraphError(
+                f"{action}: graph {self.workflow.name!r} was compiled before this process was forked, and device handles do not"
+                " survive a fork; compile it here, or start processes by spawn"
+            )
+        raise HipGraphError(f"{action}: the Executable of graph {self.workflow.name!r} is closed; compile it again")
+
+
+def _stream_handle(stream: Any) -> int:
+    """Return the raw handle of a stream of whatever library."""
+    if isinstance(stream, int):
+        return stream
+    if hasattr(stream, "__cuda_stream__"):
+        return int(stream.__cuda_stream__()[1])
+    for attribute in ("cuda_stream", "ptr", "handle"):  # torch, cupy, others
+        handle = getattr(stream, attribute, None)
+        if isinstance(handle, int):
+            return handle
+    if isinstance(stream, SupportsIndex):
+        return stream.__index__()
+    raise DeclarationError(f"stream is a raw handle or a stream object (got {stream!r})")

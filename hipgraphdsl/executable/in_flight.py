@@ -1,0 +1,121 @@
+"""What one Executable has launched and nobody has waited for."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, Optional
+
+from ..errors import HipError, WaitTimeout
+from ..runtimes.base import Runtime
+from .compiled import CompiledPath
+
+__all__ = ["InFlight", "unfinished_text"]
+
+_WAIT_SLICE_S: Final = 0.05  # how long a wait stays out of Python's reach, so how late Ctrl-C may come
+
+
+class InFlight:
+    """The Executable's own stream, and every stream with launches in flight.
+
+    Attributes
+    ----------
+    stream : int
+        The Executable's own; 0 before `open`.
+    """
+
+    def __init__(self, name: str, runtime: Runtime, compiled: CompiledPath) -> None:
+        self.stream = 0
+        self._name = name
+        self._runtime = runtime
+        self._compiled = compiled
+        self._pending: dict[int, int] = {}
+        """Streams with launches that nobody has waited for yet, each with the number of the last one."""
+        self._lock = threading.Lock()
+        self._tickets = itertools.count(1)
+
+    def open(self) -> None:
+        """Make the own stream."""
+        self.stream = self._runtime.stream_create()
+
+    def launched(self, stream: int) -> None:
+        """Remember a launch."""
+        with self._lock:
+            self._pending[stream] = next(self._tickets)
+
+    def note_compiled(self) -> None:
+        """Remember what the compiled call path has launched, which it does on the own stream."""
+        if self._compiled.has_launched():
+            self.launched(self.stream)
+
+    def wait(self, timeout_s: Optional[float], unfinished: Callable[[], tuple[str, ...]]) -> None:
+        """Wait until all launches have finished.
+
+        Parameters
+        ----------
+        timeout_s : float, optional
+        unfinished : callable
+            Returns the names of nodes that have not finished, for an error.
+
+        Raises
+        ------
+        WaitTimeout
+        HipError
+            What a launch has failed with; nothing is in flight then.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        wait = self._runtime.stream_wait
+        failed: Optional[HipError] = None
+        self.note_compiled()
+        try:
+            while waiting := tuple(self._pending.items()):
+                stream, ticket = waiting[0]
+                left = _WAIT_SLICE_S if deadline is None else min(_WAIT_SLICE_S, max(0.0, deadline - time.monotonic()))
+                try:
+                    done = wait(stream, left)
+                except HipError as error:
+                    # The question may have failed and not the work, which must not outlive its modules and memory.
+                    with suppress(HipError):
+                        self._runtime.stream_synchronize(stream)
+                    failed, done = failed or error, True
+                if done:
+                    with self._lock:
+                        if self._pending.get(stream) == ticket:  # else another thread has launched meanwhile
+                            del self._pending[stream]
+                elif deadline is not None and time.monotonic() >= deadline:
+                    names = unfinished()
+                    raise WaitTimeout(
+                        f"graph {self._name!r} has not finished after {timeout_s:g} s" + unfinished_text(names), names
+                    )
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"while waiting for graph {self._name!r}" + unfinished_text(unfinished())) from None
+        if failed is not None:
+            raise failed
+
+    def done(self) -> bool:
+        """Return whether all launches have finished."""
+        self.note_compiled()
+        try:
+            return all(self._runtime.stream_query(stream) for stream in tuple(self._pending))
+        except HipError:
+            return True
+
+    @property
+    def any(self) -> bool:
+        """Whether something has not been waited for."""
+        return bool(self._pending)
+
+    def forget(self) -> None:
+        """Take everything for finished."""
+        self._pending.clear()
+
+
+def unfinished_text(names: tuple[str, ...]) -> str:
+    """Return the end of a message that names nodes which have not finished."""
+    if not names:
+        return ""
+    shown = ", ".join(map(repr, names[:10])) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+    return f"; not finished: {shown}"

@@ -1,0 +1,55 @@
+"""What the addresses and handles of one Executable stand for, for whoever reads a graph back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ..arrays import AllocArray, ExternalArray
+from ..backends import Scope
+from ..kernels import Kernel
+from ..nodes import Event
+from .memory import Block
+from .scopes import under
+
+__all__ = ["Known"]
+
+
+@dataclass(slots=True)
+class Known:
+    """What addresses and handles stand for, for whoever reads a graph back.
+
+    Attributes
+    ----------
+    arrays : dict of str to ExternalArray
+        Memory that lasts, by name (``"child/x"`` inside children); each keeps its owner alive.
+    allocs : dict of int to AllocArray
+        What alloc nodes have made, by address.
+    functions : dict of int to Kernel
+    events : dict of int to Event
+    calls : dict of int to str
+        Nodes by the argument of the host function that calls them.
+    """
+
+    arrays: dict[str, ExternalArray] = field(default_factory=dict)
+    allocs: dict[int, AllocArray] = field(default_factory=dict)
+    functions: dict[int, Kernel] = field(default_factory=dict)
+    events: dict[int, Event] = field(default_factory=dict)
+    calls: dict[int, str] = field(default_factory=dict)
+
+    def note_memory(self, arrays: Mapping[str, Block], scope: Scope, owner: Any) -> None:
+        """Add the memory of arrays, which their owner keeps alive, and what alloc nodes have made."""
+        several = len(scope.shared.devices) > 1
+        for name, block in arrays.items():
+            array = block.array
+            location: Literal["host", "device"] = "host" if array.on_host else "device"
+            self.arrays[name] = ExternalArray(
+                name, array.shape, array.dtype, device=block.device if several else array.device, obj=owner,
+                pointer=block.pointer, location=location,
+                writeable=getattr(array, "writeable", True), lock=False,
+            )
+        for inner in under(scope):
+            for root, pointer in inner.addresses.items():
+                if isinstance(root, AllocArray):
+                    self.allocs[pointer] = root

@@ -1,0 +1,283 @@
+"""The memory of one Executable: its arrays, guard zones, and the blocks in which arrays of alloc nodes are packed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, Optional, Union
+
+import numpy as np
+
+from ..arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, UnboundValues
+from ..backends.callbacks import memory_view
+from ..backends.operations import bind_external
+from ..errors import DeclarationError
+from ..nodes import ChildGraphNode, ConditionalNode
+from ..runtimes.base import MemcpyKind
+from ..temporaries import Packing
+from ..workflow import Workflow
+from .devices import Home
+from .stats import Stats
+
+__all__ = ["Block", "Memory", "hold"]
+
+
+@dataclass(slots=True)
+class Block:
+    """What stands behind an array name.
+
+    Attributes
+    ----------
+    release : callable, optional
+        Returns the allocation, which begins `guard` bytes before `pointer`.
+    keep : object
+        The owner of memory that came from elsewhere.
+    guard : int
+        Bytes of the allocation before `pointer`, and as many behind the array.
+    """
+
+    array: Array
+    pointer: int
+    release: Optional[Callable[[int], None]] = None
+    keep: Any = None
+    device: int = 0
+    guard: int = 0
+
+    def give_back(self, home: Home) -> None:
+        """Return the allocation on its device, if it is the Executable's to return."""
+        if self.release is not None:
+            with nullcontext() if self.device == home.device else home.returning(self.device):
+                self.release(self.pointer - self.guard)
+
+
+class Memory:
+    """Allocates, fills, copies and returns.
+
+    Parameters
+    ----------
+    workflow : Workflow
+        Whose arrays, with those of its children, are asked for.
+    home : Home
+    guard : int
+        Bytes of zeros before and behind each array that is allocated.
+    stats : Stats
+        Told how much there is.
+
+    Attributes
+    ----------
+    arrays : dict of str to Block
+        By name, ``"child/x"`` inside children.
+    """
+
+    def __init__(self, workflow: Workflow, home: Home, guard: int, stats: Stats) -> None:
+        self.arrays: dict[str, Block] = {}
+        self._workflow = workflow
+        self._home = home
+        self._runtime = home.runtime
+        self._guard = guard
+        self._stats = stats
+        self._packed: dict[int, Block] = {}
+        """Where arrays of alloc nodes lie that share memory, by device."""
+
+    def find(self, name: str) -> Block:
+        """Return what stands behind a name.
+
+        Raises
+        ------
+        DeclarationError
+            If there is no array of that name, or it lives only while the graph runs.
+        """
+        block = self.arrays.get(name)
+        if block is None:
+            if isinstance(_array_at(self._workflow, name), AllocArray):
+                raise DeclarationError(
+                    f"array {name!r} is made by an alloc node and lives only while the graph runs; copy it to a host or"
+                    " device array",
+                    array=name,
+                )
+            names = ", ".join(map(repr, list(self.arrays)[:20])) or "none"
+            raise DeclarationError(f"graph {self._workflow.name!r} has no array {name!r}; its arrays are {names}", array=name)
+        return block
+
+    def allocate(self, name: str, array: Array, prefix: str) -> int:
+        """Make the memory of an array on its device and return its address."""
+        home = self._home
+        device = home.device if array.device is None else array.device
+        with nullcontext() if device == home.device else self._runtime.using_device(device):
+            block = self.arrays[name] = self._allocate_here(name, array, prefix)
+            block.device = device
+        return block.pointer
+
+    def _allocate_here(self, name: str, array: Array, prefix: str) -> Block:
+        runtime, guard = self._runtime, self._guard
+        nbytes = array.nbytes + 2 * guard
+        match array:
+            case DeviceArray():
+                values = _guarded(_initial(name, array), guard)
+                start = runtime.malloc(nbytes)
+                block = Block(array, start + guard, runtime.free, guard=guard)
+                self._stats.device_bytes += nbytes
+                try:
+                    runtime.memcpy(start, values.ctypes.data, nbytes, MemcpyKind.HOST_TO_DEVICE)
+                except BaseException:
+                    runtime.free(start)
+                    raise
+            case HostArray():
+                values = _guarded(_initial(name, array), guard)
+                if array.pinned:
+                    start = runtime.host_malloc(nbytes)
+                    block = Block(array, start + guard, runtime.host_free, guard=guard)
+                else:
+                    pages = np.empty(nbytes + 64, np.uint8)
+                    start = -(-pages.ctypes.data // 64) * 64
+                    block = Block(array, start + guard, None, pages, guard=guard)
+                self._stats.host_bytes += nbytes
+                memory_view(start, nbytes, values.shape, values.dtype)[...] = values
+            case ExternalArray():
+                pointer = bind_external(array, prefix)
+                registered = array.location == "host" and array.lock and runtime.host_register(pointer, array.nbytes)
+                block = Block(array, pointer, runtime.host_unregister if registered else None, array.obj)
+            case _:
+                raise DeclarationError(f"array {name!r} is of an unknown kind {array.kind!r}", array=name)
+        return block
+
+    def read(self, block: Block) -> np.ndarray[Any, Any]:
+        """Return a copy of an array's values; nothing may be in flight."""
+        array = block.array
+        if array.on_host:
+            return memory_view(block.pointer, array.nbytes, array.shape, array.dtype).copy()
+        values = np.empty(array.shape, array.dtype)
+        with self._home.there(block.device):
+            self._runtime.memcpy(values.ctypes.data, block.pointer, array.nbytes, MemcpyKind.DEVICE_TO_HOST)
+        return values
+
+    def write(self, block: Block, values: np.ndarray[Any, Any]) -> None:
+        """Set an array's values to what `values_for` has returned; nothing may be in flight."""
+        array = block.array
+        if array.on_host:
+            memory_view(block.pointer, array.nbytes, array.shape, array.dtype)[...] = values
+        else:
+            with self._home.there(block.device):
+                self._runtime.memcpy(block.pointer, values.ctypes.data, array.nbytes, MemcpyKind.HOST_TO_DEVICE)
+
+    @staticmethod
+    def values_for(name: str, block: Block, values: Any) -> np.ndarray[Any, Any]:
+        """Return values as an array has them.
+
+        Raises
+        ------
+        DeclarationError
+            If the array is read-only, or the values have another shape or cannot be converted.
+        """
+        array = block.array
+        if isinstance(array, ExternalArray) and not array.writeable:
+            raise DeclarationError(f"external array {name!r} is read-only", array=name)
+        try:
+            return np.ascontiguousarray(np.broadcast_to(_converted(values, array.dtype), array.shape))
+        except (TypeError, ValueError, OverflowError) as error:
+            raise DeclarationError(
+                f"array {name!r} takes values of shape {array.shape} and dtype {array.dtype} (got"
+                f" {getattr(values, 'shape', type(values).__name__)}): {str(error).partition(' with remapped')[0]}", array=name
+            ) from None
+
+    # -- packed arrays -------------------------------------------------------------------------------------------------
+
+    def make_packed(self, packing: Optional[Packing]) -> dict[int, Block]:
+        """Return blocks, by device, that a plan's packed arrays can lie in: those that are there, if they are large enough."""
+        found: dict[int, Block] = {}
+        if packing is None:
+            return found
+        try:
+            for device, nbytes in packing.blocks:
+                known = self._packed.get(device)
+                if known is not None and known.array.nbytes >= nbytes:
+                    found[device] = known
+                    continue
+                array = DeviceArray("packed", (nbytes,), np.dtype("u1"), device=device)
+                with self._home.there(device):
+                    found[device] = Block(array, self._runtime.malloc(nbytes), device=device)
+        except BaseException:
+            self.drop_packed(found)
+            raise
+        return found
+
+    def drop_packed(self, blocks: dict[int, Block]) -> None:
+        """Return what `make_packed` made anew."""
+        for device, block in blocks.items():
+            if block is not self._packed.get(device):
+                self._free_packed(block)
+
+    def use_packed(self, blocks: dict[int, Block]) -> None:
+        """Keep these blocks and return those that were there before."""
+        old, self._packed = self._packed, blocks
+        for device in {*old, *blocks}:
+            before, now = old.get(device), blocks.get(device)
+            if before is not now:
+                self._stats.device_bytes += (now.array.nbytes if now else 0) - (before.array.nbytes if before else 0)
+                if before is not None:
+                    self._free_packed(before)
+
+    def _free_packed(self, block: Block) -> None:
+        with self._home.returning(block.device):
+            self._runtime.free(block.pointer)
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def return_into(self, stack: ExitStack) -> None:
+        """Let a stack return everything."""
+        packed = [replace(block, release=self._runtime.free) for block in self._packed.values()]
+        blocks = [*self.arrays.values(), *packed]
+        self.arrays, self._packed = {}, {}
+        for block in blocks:
+            stack.callback(block.give_back, self._home)
+
+
+def hold(array: ExternalArray, pointer: int, home: Home) -> Block:
+    """Keep memory that a parameter is bound to, page-locked where it is the host's."""
+    registered = array.location == "host" and home.runtime.host_register(pointer, array.nbytes)
+    return Block(array, pointer, home.runtime.host_unregister if registered else None)
+
+
+def _initial(name: str, array: Union[DeviceArray, HostArray]) -> np.ndarray[Any, Any]:
+    if isinstance(array.initial, UnboundValues):
+        raise DeclarationError(
+            f"array {name!r} has no initial values: the file holds only their hash; supply them by"
+            f" from_json(text, arrays={{{array.name!r}: values}})",
+            array=array.name,
+        )
+    # Pages of zeros that nobody has touched take no memory.
+    return np.zeros(array.shape, array.dtype) if array.initial is None else array.initial
+
+
+def _guarded(values: np.ndarray[Any, Any], guard: int) -> np.ndarray[Any, Any]:
+    """Return values with so many bytes of zeros before them and behind them."""
+    if not guard:
+        return values
+    zeros = np.zeros(guard, np.uint8)
+    return np.concatenate([zeros, np.ascontiguousarray(values).reshape(-1).view(np.uint8), zeros])
+
+
+def _array_at(workflow: Workflow, name: str) -> Optional[Array]:
+    """Return the array of a name such as ``"child/x"``, or ``"loop/0/x"`` in a body of a conditional node."""
+    head, _, rest = name.partition("/")
+    if name in workflow.arrays or not rest:
+        return workflow.arrays.get(name)
+    child = workflow.nodes[workflow.index[head]] if head in workflow.index else None
+    if isinstance(child, ConditionalNode):
+        number, _, rest = rest.partition("/")
+        inside = number.isdecimal() and int(number) < len(child.bodies) and rest
+        return _array_at(child.bodies[int(number)], rest) if inside else None
+    return _array_at(child.workflow, rest) if isinstance(child, ChildGraphNode) else None
+
+
+def _converted(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Return values in a dtype; integers are taken if they fit, other kinds as NumPy's casting "same_kind" allows."""
+    given = np.asarray(values)
+    if dtype.kind in "iu" and given.dtype.kind in "iu" and given.size:
+        info = np.iinfo(dtype)
+        for extreme in (given.min(), given.max()):
+            if not info.min <= int(extreme) <= info.max:
+                raise OverflowError(f"{extreme} is out of the range {info.min}..{info.max}")
+        return given.astype(dtype)
+    return given.astype(dtype, casting="same_kind")

@@ -1,0 +1,214 @@
+"""The parameters of one Executable: their values, the memory that they are bound to, and the steps that they reach."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Array, ExternalArray, Parameter
+from ..backends import Scope
+from ..backends.operations import bind_external
+from ..errors import DeclarationError
+from ..nodes import Node, element_bytes, held
+from ..plan import Step
+from ..workflow import Workflow
+from .devices import Home
+from .memory import Block, Memory, hold
+
+__all__ = ["Parameters", "require_alike", "same"]
+
+
+class Parameters:
+    """Values by launch keyword, ``"child/p"`` inside children; they stand in the scopes that declare them.
+
+    Attributes
+    ----------
+    table : dict of str to (Scope, Parameter)
+    missing : set of str
+        Those that the first launch must give.
+    users : dict of (int, Parameter) to list of int
+        The steps that each reaches, by the scope that declares it (``id``).
+    kept : dict of str to dict of int to Block
+        Owners of the memory that array parameters are or were bound to, by address, while a launch may use it.
+    keeps_replaced : bool
+        Whether some of it is no longer what a parameter is bound to.
+    """
+
+    def __init__(self, name: str, home: Home, memory: Memory) -> None:
+        self.table: dict[str, tuple[Scope, Parameter]] = {}
+        self.missing: set[str] = set()
+        self.users: dict[tuple[int, Parameter], list[int]] = {}
+        self.kept: dict[str, dict[int, Block]] = {}
+        self.keeps_replaced = False
+        self._name = name
+        self._home = home
+        self._memory = memory
+
+    # -- values --------------------------------------------------------------------------------------------------------
+
+    def checked(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a launch gives as `bind` takes it: values of scalars, addresses of arrays.
+
+        Raises
+        ------
+        DeclarationError
+            If a parameter is missing, unknown or of the wrong kind.
+        """
+        values = {name: self._value(name, value) for name, value in params.items()}
+        missing = self.missing - values.keys()
+        if missing:
+            names = ", ".join(map(repr, sorted(missing)))
+            raise DeclarationError(
+                f"graph {self._name!r}: the first launch must give {names}, which"
+                f" {'have' if len(missing) > 1 else 'has'} no default",
+                array=min(missing),
+            )
+        return values
+
+    def _value(self, name: str, value: Any) -> Any:
+        found = self.table.get(name)
+        if found is None:
+            names = ", ".join(map(repr, self.table)) or "none"
+            raise DeclarationError(f"graph {self._name!r} has no parameter {name!r}; its parameters are {names}", array=name)
+        _, parameter = found
+        if parameter.shape:
+            return self.address_for(name, parameter, value)
+        element_bytes(value, parameter.dtype, f"parameter {name!r}")
+        if isinstance(value, np.generic) and not isinstance(value, np.void):
+            return value.item()
+        return value
+
+    def address_for(self, name: str, parameter: Parameter, value: Any) -> int:
+        """Return the address of what an array parameter is bound to; the object is kept alive until it is replaced."""
+        device = self._home.device
+        if isinstance(value, Array) and not isinstance(value, ExternalArray):
+            value = value.name
+        if isinstance(value, str):
+            block = self._memory.find(value)
+            array, pointer = block.array, block.pointer
+        else:
+            array = value if isinstance(value, ExternalArray) else ExternalArray.wrap(name, value)
+            pointer = bind_external(array, "")
+        require_alike(name, parameter, array)
+        if not array.on_host and array.device not in (None, device) and device not in array.access:
+            raise DeclarationError(
+                f"parameter {name!r} stands for memory of device {device}; array {array.name!r} is on device {array.device},"
+                f" without access=[{device}]",
+                array=name,
+            )
+        if isinstance(array, ExternalArray):
+            kept = self.kept.setdefault(name, {})
+            if pointer not in kept:
+                kept[pointer] = hold(array, pointer, self._home)
+                self.keeps_replaced |= len(kept) > 1
+        return pointer
+
+    def current(self, name: str) -> Any:
+        """Return the value, or the address, that a parameter has; None if none has been given."""
+        scope, parameter = self.table[name]
+        return scope.addresses.get(parameter) if parameter.shape else scope.values.get(parameter)
+
+    def bind(self, name: str, value: Any) -> None:
+        """Give a parameter a value or an address; None takes it away."""
+        scope, parameter = self.table[name]
+        table: dict[Any, Any] = scope.addresses if parameter.shape else scope.values
+        if value is None:
+            table.pop(parameter, None)
+        else:
+            table[parameter] = value
+
+    def scalars(self) -> dict[str, Any]:
+        """Return the values of those that stand for no array."""
+        return {name: scope.values.get(parameter) for name, (scope, parameter) in self.table.items() if not parameter.shape}
+
+    def give_to(self, other: Parameters) -> list[str]:
+        """Give another Executable's the values of these, wherever names and kinds are alike; return the names."""
+        arrays, others = self._memory.arrays, other._memory.arrays
+        owners = {block.pointer: name for name, block in arrays.items()}
+        given: list[str] = []
+        for name, (_, parameter) in self.table.items():
+            value = self.current(name)
+            _, twin = other.table.get(name, (None, None))
+            if value is None or twin is None or (twin.shape, twin.dtype) != (parameter.shape, parameter.dtype):
+                continue
+            if parameter.shape and value in owners:
+                if owners[value] not in others:
+                    continue
+                value = others[owners[value]].pointer
+            elif parameter.shape:
+                other.address_for(name, twin, self.kept[name][value].array)
+            other.bind(name, value)
+            other.missing.discard(name)
+            given.append(name)
+        return given
+
+    # -- the memory of others --------------------------------------------------------------------------------------------
+
+    def forget_replaced(self) -> None:
+        """Let go of what array parameters were bound to before; no launch may be in flight."""
+        for name, kept in self.kept.items():
+            if len(kept) > 1:
+                current = self.current(name)
+                self.kept[name] = {pointer: block for pointer, block in kept.items() if pointer == current}
+                for pointer, block in kept.items():
+                    if pointer != current and block.release is not None:
+                        block.release(pointer)
+        self.keeps_replaced = False
+
+    def return_into(self, stack: ExitStack) -> None:
+        """Let a stack return everything that is kept."""
+        blocks = [block for kept in self.kept.values() for block in kept.values()]
+        self.kept = {}
+        for block in blocks:
+            stack.callback(block.give_back, self._home)
+
+    # -- the steps that they reach ---------------------------------------------------------------------------------------
+
+    def reach(self, steps: Iterable[Step], scope: Scope) -> None:
+        """Note which parameters the steps depend on, wherever they are declared, and forget what was noted before."""
+        self.users = {}
+        for step in steps:
+            inner = scope.inside(step.path)
+            for parameter in step.node.parameters:
+                self._note_user(inner, parameter, step.index)
+            self._note_held(step.node, inner, step.index)
+
+    def _note_held(self, node: Node, scope: Scope, index: int) -> None:
+        """Note what the workflows that a node holds depend on."""
+        for inner, document, _ in held(node):
+            self._note_inner(scope.children[inner], document, index)
+
+    def _note_inner(self, scope: Scope, workflow: Workflow, index: int) -> None:
+        for node in workflow.nodes:
+            for parameter in node.parameters:
+                self._note_user(scope, parameter, index)
+            self._note_held(node, scope, index)
+
+    def _note_user(self, scope: Scope, parameter: Parameter, index: int) -> None:
+        owner, root = scope.root(parameter)
+        if isinstance(root, Parameter):
+            users = self.users.setdefault((id(owner), root), [])
+            if index not in users[-1:]:
+                users.append(index)
+
+    def steps_of(self, name: str) -> list[int]:
+        """Return the steps that a parameter reaches."""
+        scope, parameter = self.table[name]
+        return self.users.get((id(scope), parameter), [])
+
+
+def require_alike(name: str, parameter: Parameter, array: Array) -> None:
+    """Refuse an array of another dtype or size than a parameter stands for."""
+    if array.dtype != parameter.dtype or array.nbytes != parameter.nbytes:
+        raise DeclarationError(
+            f"parameter {name!r} takes {parameter.dtype}{list(parameter.shape)} (got {array.dtype}{list(array.shape)})",
+            array=name,
+        )
+
+
+def same(a: Any, b: Any) -> bool:
+    """Return whether two values of a parameter are the same."""
+    return type(a) is type(b) and bool(np.all(a == b))

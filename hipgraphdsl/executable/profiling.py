@@ -1,0 +1,82 @@
+"""When each node runs: a plan issued once on streams, with an event before and after each node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from ..backends import Scope
+from ..backends.streams import EagerProgram, LaneStreams
+from ..plan import Plan, Step
+from ..timeline import Span, Timeline, engine_of, engine_on
+from .devices import Home
+
+__all__ = ["profile"]
+
+
+def profile(
+    plan: Plan, scope: Scope, disabled: frozenset[int], home: Home, stream: int, finish: Callable[[], None]
+) -> Timeline:
+    """Issue a plan on a stream of the current device, where nothing is in flight, and return when each node ran.
+
+    Parameters
+    ----------
+    finish : callable
+        Waits for what is on the stream, and raises what went wrong there.
+    """
+    runtime = home.runtime
+    with ExitStack() as returned:
+        program = EagerProgram.of(plan, scope, runtime, disabled)
+        returned.callback(program.close)
+        events: list[int] = []
+        returned.callback(_destroy_all, runtime.event_destroy, events)
+        lanes = LaneStreams(plan, runtime)
+        returned.callback(lanes.close)
+        # Times are asked of two events of one device, so each device has a zero of its own; all are idle now.
+        streams = {home.device: stream}
+        zeros: dict[int, int] = {}
+        for device in plan.devices:
+            with home.there(device):
+                if device not in streams:
+                    streams[device] = runtime.stream_create()
+                    returned.callback(runtime.stream_destroy, streams[device])
+                events.append(runtime.event_create(timing=True))
+                zeros[device] = events[-1]
+        for device, zero in zeros.items():
+            with home.there(device):
+                runtime.event_record(zero, streams[device])
+        for zero in zeros.values():
+            runtime.event_synchronize(zero)
+        marks: list[tuple[int, int]] = []
+
+        def issue(step: Step, stream: int) -> None:
+            for _ in range(2):
+                events.append(runtime.event_create(timing=True))  # the next may fail
+            before, after = events[-2:]
+            runtime.event_record(before, stream)
+            program.issue(step, stream)
+            runtime.event_record(after, stream)
+            marks.append((before, after))
+
+        try:
+            lanes.run(stream, issue)
+        except BaseException:
+            lanes.join(stream)
+            raise
+        finally:
+            finish()
+        spans = []
+        for step, (before, after) in zip(plan.steps, marks):
+            device = plan.lane_devices[step.lane]
+            start = runtime.event_elapsed_time(zeros[device], before) * 1e3
+            stop = start + runtime.event_elapsed_time(before, after) * 1e3
+            nbytes = getattr(step.node, "nbytes", 0) if step.node.kind in ("memcpy", "alloc") else 0
+            engine = engine_on(engine_of(step.node), step.device, plan.devices)
+            spans.append(Span(step.name, start, stop, engine, step.lane, step.node.kind, nbytes))
+        return Timeline(plan.workflow.name, "us", tuple(spans), tuple(step.deps for step in plan.steps))
+
+
+def _destroy_all(destroy: Callable[[int], None], handles: list[int]) -> None:
+    with ExitStack() as returned:  # all of them, even if one call fails
+        for handle in handles:
+            returned.callback(destroy, handle)

@@ -1,0 +1,83 @@
+"""What the names of a workflow stand for in one Executable: scopes, and the code that its nodes call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..arrays import AllocArray, Array
+from ..backends import Scope
+from ..kernels import Module, Symbol
+from ..nodes import ChildGraphNode, ConditionalNode, KernelNode, held
+from ..workflow import Workflow
+from .memory import Memory
+from .parameters import Parameters, require_alike
+
+__all__ = ["fill", "modules_of", "under"]
+
+
+def fill(scope: Scope, workflow: Workflow, memory: Memory, parameters: Parameters, bind: Mapping[str, Any]) -> None:
+    """Give each name of a workflow and of its children a meaning: memory, a value, or what the parent binds it to."""
+    prefix = scope.prefix
+    for name, array in workflow.arrays.items():
+        if name in bind:
+            scope.bound_from[array] = bind[name]
+        elif not isinstance(array, AllocArray):
+            scope.addresses[array] = memory.allocate(prefix + name, array, prefix)
+    for name, parameter in workflow.parameters.items():
+        if name in bind:
+            scope.bound_from[parameter] = bind[name]
+            continue
+        parameters.table[prefix + name] = (scope, parameter)
+        if parameter.shape and parameter.default is not None:
+            default = parameter.default
+            wanted = default.name if isinstance(default, Array) else default
+            named = workflow.arrays.get(wanted) if isinstance(wanted, str) else None
+            if named is None:
+                scope.addresses[parameter] = parameters.address_for(prefix + name, parameter, default)
+            else:  # of this very workflow, which may be a child with the array bound
+                require_alike(prefix + name, parameter, named)
+                scope.addresses[parameter] = scope.address(named.as_view())
+        elif parameter.default is None:
+            parameters.missing.add(prefix + name)
+        else:
+            scope.values[parameter] = parameter.default
+    for node in workflow.nodes:
+        for inner, document, bound in held(node):
+            child = scope.children[inner] = Scope(scope.runtime, scope.shared, f"{prefix}{inner}/", scope)
+            fill(child, document, memory, parameters, bound)
+
+
+def under(scope: Scope) -> Iterator[Scope]:
+    """Yield a scope and all inside it, outermost first."""
+    waiting = [scope]
+    for found in waiting:
+        waiting += found.children.values()
+        yield found
+
+
+def modules_of(workflow: Workflow) -> dict[Module, tuple[list[str], list[str]]]:
+    """Return the kernels and symbols that the workflow needs of each module."""
+    found: dict[Module, tuple[list[str], list[str]]] = {}
+
+    def visit(inner: Workflow) -> None:
+        for node in inner.nodes:
+            if isinstance(node, KernelNode):
+                names, _ = found.setdefault(node.kernel.module, ([], []))
+                if node.kernel.name not in names:
+                    names.append(node.kernel.name)
+            elif isinstance(node, ChildGraphNode):
+                visit(node.workflow)
+                continue
+            elif isinstance(node, ConditionalNode):
+                for body in node.bodies:
+                    visit(body)
+            for access in node.accesses:
+                root = access.view.root
+                if isinstance(root, Symbol):
+                    _, symbols = found.setdefault(root.module, ([], []))
+                    if root.name not in symbols:
+                        symbols.append(root.name)
+
+    visit(workflow)
+    return found

@@ -1,0 +1,39 @@
+"""Counts and times of one Executable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Stats"]
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counts and times of one Executable.
+
+    Attributes
+    ----------
+    nodes, edges, lanes : int
+        Of the plan.
+    launches : int
+        Launches so far.
+    instantiations : int
+        How often the graph has been instantiated; more than 1 after changes that no update could make.
+    updates : int
+        Nodes whose parameters were set in place.
+    plan_us, build_us : float
+        Time of planning, and of building and instantiating, the last time, in microseconds.
+    device_bytes, host_bytes : int
+        Memory that the Executable owns.
+    """
+
+    nodes: int = 0
+    edges: int = 0
+    lanes: int = 0
+    launches: int = 0
+    instantiations: int = 0
+    updates: int = 0
+    plan_us: float = 0.0
+    build_us: float = 0.0
+    device_bytes: int = 0
+    host_bytes: int = 0
