@@ -529,10 +529,16 @@ class Module:
         self._image: bytes | None = None
         self._signatures: dict[str, tuple[str, ...]] = {}
         hashed = hashlib.sha256()
-        for part in (source, *self._options):
-            hashed.update(part.encode() + b"\0")
-        for key in sorted(self._structs):
-            hashed.update(f"{key}={self._structs[key]!r}\0".encode())
+        try:
+            for part in (source, *self._options):
+                hashed.update(part.encode() + b"\0")
+            for key in sorted(self._structs):
+                hashed.update(f"{key}={self._structs[key]!r}\0".encode())
+        except UnicodeEncodeError as error:
+            raise DeclarationError(
+                f"module {name or 'kernels'!r}: {error.object[error.start]!r} in source, options or structs is no character of"
+                " any text; take it out"
+            ) from None
         self._digest = hashed.hexdigest()
         self._name = name or f"kernels_{self._digest[:8]}"
         self._made: dict[str, Kernel] = {}

@@ -395,8 +395,35 @@ def _substitute(macro: Macro, arguments: list[list[Token]], expand_argument: Cal
     return out
 
 
-def expand_macros(tokens: Sequence[Token], macros: Mapping[str, Macro], hidden: frozenset[str] = frozenset()) -> list[Token]:
-    """Expand object-like and function-like macros; every token made carries the position of the macro's use."""
+_MOST_EXPANDED: Final = 1_000_000
+
+
+class _Budget:
+    """How many more tokens macros may become; a few lines of them could stand for more than any memory holds."""
+
+    def __init__(self) -> None:
+        self.left = _MOST_EXPANDED
+
+    def spend(self, count: int, macro: Token) -> None:
+        self.left -= count
+        if self.left < 0:
+            raise DeclarationError(f"line {macro.line}: macro {macro.text!r} becomes more than {_MOST_EXPANDED} tokens")
+
+
+def expand_macros(
+    tokens: Sequence[Token],
+    macros: Mapping[str, Macro],
+    hidden: frozenset[str] = frozenset(),
+    budget: _Budget | None = None,
+) -> list[Token]:
+    """Expand object-like and function-like macros; every token made carries the position of the macro's use.
+
+    Raises
+    ------
+    DeclarationError
+        If they become more than a million tokens.
+    """
+    budget = budget or _Budget()
     out: list[Token] = []
     i = 0
     while i < len(tokens):
@@ -418,9 +445,10 @@ def expand_macros(tokens: Sequence[Token], macros: Mapping[str, Macro], hidden: 
                 continue
             arguments, after = found
             end = max(end, tokens[after - 1].end)
-            made = _substitute(macro, arguments, lambda part: expand_macros(part, macros, hidden))
+            made = _substitute(macro, arguments, lambda part: expand_macros(part, macros, hidden, budget))
+        budget.spend(len(made), token)
         made = [t._replace(start=token.start, end=end, line=token.line) for t in made]
-        out += expand_macros(made, macros, inner)
+        out += expand_macros(made, macros, inner, budget)
         i = after
     return out
 
@@ -439,13 +467,14 @@ class Conditionals:
     def __init__(self, macros: dict[str, Macro], where: str) -> None:
         self.macros = macros
         self.where = where
+        self.budget = _Budget()
         # For each open #if: whether the branch is read, and whether this or an earlier one has been.
         self._branches: list[tuple[bool, bool]] = []
 
     @property
     def reading(self) -> bool:
         """Whether the lines that follow are compiled."""
-        return all(now for now, _ in self._branches)
+        return not self._branches or self._branches[-1][0]  # inside of what is not read, nothing is
 
     def directive(self, text: str) -> str:
         """Follow one preprocessor line; return its word: ``if``, ``define``; empty for a null directive."""
@@ -491,8 +520,9 @@ class Conditionals:
             else:
                 resolved.append(words[i])
                 i += 1
+        expanded = expand_macros(resolved, self.macros, budget=self.budget)
         try:
-            return evaluate(expand_macros(resolved, self.macros), lambda _: 0) != 0
+            return evaluate(expanded, lambda _: 0) != 0
         except ValueError:
             return False
 
@@ -507,12 +537,12 @@ def preprocess(tokens: Sequence[Token], macros: dict[str, Macro], where: str) ->
     conditionals = Conditionals(macros, where)
     for token in tokens:
         if token.kind == "directive":
-            out += expand_macros(pending, macros)
+            out += expand_macros(pending, macros, budget=conditionals.budget)
             pending.clear()
             conditionals.directive(token.text)
         elif conditionals.reading:
             pending.append(token)
-    return out + expand_macros(pending, macros)
+    return out + expand_macros(pending, macros, budget=conditionals.budget)
 
 
 # -- constant expressions --------------------------------------------------------------------------------------------
@@ -1120,18 +1150,17 @@ def _item(tokens: Sequence[Token], start: int, space: str, where: str) -> Item:
     if j < len(tokens) and tokens[j].text == "{":
         close = _balanced(tokens, j, where)
         body = list(tokens[j + 1 : close])
-    to_semicolon = _past_semicolon(tokens, close, where)
-    to_brace = min(close + 1, len(tokens))
     record = next((t.text for t in head if t.text in ("struct", "class", "union", "enum")), "")
     plain = {t.text for t in without_attributes(head)}
     if "__global__" in words:
-        kind, end = "kernel", to_brace
+        kind = "kernel"
     elif record and not assigned and "(" not in plain:
-        kind, end = "record", to_semicolon
+        kind = "record"
     elif "(" in plain and (not assigned or "operator" in words):
-        kind, end = "function", to_brace
+        kind = "function"
     else:
-        kind, end = "variable", to_semicolon
+        kind = "variable"
+    end = min(close + 1, len(tokens)) if kind in ("kernel", "function") else _past_semicolon(tokens, close, where)
     found = Item(kind, list(tokens[start:end]), space, head, body, templates=templates)
     if kind == "record":
         found.record = record

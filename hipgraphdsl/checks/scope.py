@@ -81,10 +81,11 @@ class Scope:
                 return key, offset + outer.offset_bytes
         if isinstance(root, Parameter):
             # What a launch binds is not known; a default that is an array is.
-            default = root.default.as_view() if isinstance(root.default, (Array, ArrayView)) else None
-            if default is not None:
-                key, offset = self.place(default.root)
-                return key, offset + default.offset_bytes
+            default = self.workflow.arrays.get(root.default) if isinstance(root.default, str) else root.default
+            if isinstance(default, (Array, ArrayView)):
+                view = default.as_view()
+                key, offset = self.place(view.root)
+                return key, offset + view.offset_bytes
         return root.hazard_key, root.hazard_offset
 
     def placed(self, access: Access) -> tuple[Any, Region]:
@@ -177,7 +178,9 @@ def scopes_of(workflow: Workflow) -> list[Scope]:
 def _signature(scope: Scope) -> Any:
     """Return what decides the findings inside a child: its workflow, how its memory aliases, and values of extents."""
     values = tuple(
-        (name, scope.value(p)) for name, p in scope.workflow.parameters.items() if not p.shape and _bound(scope, name)
+        (name, scope.value(p))
+        for name, p in scope.workflow.parameters.items()
+        if not p.shape and p.dtype.kind in "iu" and _bound(scope, name)
     )
     if not scope.aliased:
         return (id(scope.workflow), values)

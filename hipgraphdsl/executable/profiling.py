@@ -50,8 +50,9 @@ def profile(
         marks: list[tuple[int, int]] = []
 
         def issue(step: Step, stream: int) -> None:
-            before, after = runtime.event_create(timing=True), runtime.event_create(timing=True)
-            events.extend((before, after))
+            for _ in range(2):
+                events.append(runtime.event_create(timing=True))  # the next may fail
+            before, after = events[-2:]
             runtime.event_record(before, stream)
             program.issue(step, stream)
             runtime.event_record(after, stream)

@@ -31,7 +31,7 @@ from ..nodes import KINDS, Event, Semaphore, UnboundCallback, wait_value, write_
 from ..nodes.base import check_name
 from ..workflow import Workflow
 from .document import MAX_CHILD_DEPTH, VERSION, Data, sha256_of, shown
-from .json_text import Fault, Item, Section
+from .json_text import MAX_NODES, Fault, Item, Section
 
 if TYPE_CHECKING:
     from ..graph import Graph
@@ -107,6 +107,8 @@ class Builder:
         self.modules: dict[str, Module] = {}
         self.children: dict[str, Workflow] = {}
         self.depths: dict[str, int] = {}
+        self.sizes: dict[str, int] = {}
+        """Nodes of each workflow, those of its children counted as often as they are used."""
         for name, fn in callbacks.items():
             if not callable(fn):
                 raise DeclarationError(f"callbacks[{name!r}] is a callable (got {shown(fn)})")
@@ -303,6 +305,7 @@ class _Workflow:
             if not all(type(reason) is str for reason in ignore.values()):
                 raise Fault("'ignore' is an object of codes and reasons", "ignore")
             data["ignore"] = ignore
+        self._count(1)
         getattr(self, f"_{kind}")(fields, data)
         fields.done(f"a {kind} node")
         self.graph.add(KINDS[kind](**data))
@@ -431,7 +434,14 @@ class _Workflow:
         if depth > MAX_CHILD_DEPTH:
             raise Fault(f"child graphs are nested deeper than {MAX_CHILD_DEPTH}")
         depths[self.key] = max(depths.get(self.key, 0), depth)
+        self._count(self.builder.sizes.get(key, 0))
         return workflow
+
+    def _count(self, nodes: int) -> None:
+        sizes = self.builder.sizes
+        sizes[self.key] = sizes.get(self.key, 0) + nodes
+        if sizes[self.key] > MAX_NODES:
+            raise Fault(f"a workflow holds at most {MAX_NODES} nodes, those of child graphs counted as often as they are used")
 
     def _bind(self, fields: _Fields) -> dict[str, Any]:
         return {inner: self._value(value) for inner, value in fields.take("bind", dict, default={}).items()}

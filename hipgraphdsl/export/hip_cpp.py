@@ -279,7 +279,7 @@ class Program:
             values = _values(storage.array)
             if isinstance(values, np.ndarray) and self._short_form(storage, values) is None:
                 file = io.BytesIO()
-                np.save(file, values, allow_pickle=False)
+                np.save(file, values.view(_stored(values.dtype)), allow_pickle=False)
                 found[self._file(storage)] = file.getvalue()
         return found
 
@@ -307,15 +307,17 @@ class Program:
         line = flat[:period]
         if period > 2 and dtype.kind in "iuf" and not is_bfloat16(dtype) and dtype.itemsize > 2:
             ctype = self._type(dtype)
-            first, step = line[0], line[1] - line[0] if dtype.kind != "u" or line[1] > line[0] else None
-            if step is not None:
+            first, step, last = line[0], line[1].item() - line[0].item(), line[-1].item()
+            if dtype.kind == "f":
+                most = 2**24 if dtype.itemsize == 4 else 2**52
+                exact = period < most and all(float(x).is_integer() and abs(x) < 2**24 for x in (first.item(), step, last))
+            else:  # no part of the sum may overflow, which C++ leaves undefined for signed integers
+                span = step * (period - 1)
+                exact = first.item() + span == last and (dtype.kind == "u" or abs(span) <= np.iinfo(dtype).max)
+            if exact and (dtype.kind != "u" or step > 0):
                 # What C++ computes there: in the element's own type, from exact integers.
-                index = np.arange(period, dtype=dtype)
-                with np.errstate(all="ignore"):
-                    made = first + index * step
-                whole = dtype.kind != "f" or (period < 2**24 if dtype.itemsize == 4 else period < 2**52)
-                exact = dtype.kind != "f" or all(float(x).is_integer() and abs(float(x)) < 2**24 for x in (first, step, line[-1]))
-                if whole and exact and made.tobytes() == line.tobytes():
+                made = first + np.arange(period, dtype=dtype) * dtype.type(step)
+                if made.tobytes() == line.tobytes():
                     self.parts.add("set")
                     at = "i" if period == count else f"i % {period}"
                     factor = "" if step == 1 else f" * {self.scalar(np.array(step, dtype).tobytes(), dtype)}"
@@ -849,13 +851,16 @@ class Program:
             '              repeat > 1 ? "es" : "", submit_least, submit_sum / repeat, done_least, done_sum / repeat);',
             "",
             "for (const auto& [name, path] : outputs) write_npy(array_named(name), path);",
-            "if (!out_dir.empty())",
+            "if (!out_dir.empty()) {",
+            "  std::map<std::string, int> written;",
             "  for (const Array& array : arrays) {",
             "    std::string name = array.name;",
             "    for (char& c : name)",
             "      if (c == '/') c = '.';",
+            "    while (written[name]++) name += '_';  // 'a.b' beside 'a/b'",
             '    write_npy(array, out_dir + "/" + name + ".npy");',
             "  }",
+            "}",
             "",
             'CHECK(hipGraphExecDestroy(executable), "");',
             'CHECK(hipGraphDestroy(graph), "");',
@@ -983,4 +988,13 @@ def _options(parameters: Sequence[tuple[str, str, Parameter]]) -> list[str]:
 
 def _descr(dtype: np.dtype[Any]) -> str:
     """Return the dtype as the header of a .npy file spells it, without spaces."""
-    return re.sub(r"\s", "", repr(np.lib.format.dtype_to_descr(dtype)))
+    return re.sub(r"\s", "", repr(np.lib.format.dtype_to_descr(_stored(dtype))))
+
+
+def _stored(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype that a .npy file has; fields that overlap or are out of order have no form there, only their bytes."""
+    try:
+        np.lib.format.dtype_to_descr(dtype)
+    except ValueError:
+        return np.dtype(f"V{dtype.itemsize}")
+    return dtype

@@ -83,6 +83,9 @@ KEYWORDS: Final = frozenset(
 )
 """Words that name nothing: C++'s own, and macros and variables that are always there."""
 
+_OF_HEADERS: Final = re.compile(r"hip|cuda|cu[A-Z]|\w+_t$")
+"""Names that headers keep for themselves: what the program calls must not be hidden."""
+
 
 class Names:
     """C++ names, each given out once."""
@@ -96,7 +99,7 @@ class Names:
         base = re.sub(r"_+", "_", re.sub(r"\W", "_", plain)).strip("_") or "it"
         if base[0].isdigit():
             base = f"n{base}"
-        if base in KEYWORDS or (len(base) > 1 and base.isupper()):
+        if base in KEYWORDS or (len(base) > 1 and base.isupper()) or _OF_HEADERS.match(base):
             base += "_"
         found = base
         if found in self.used and suffix:

@@ -6,6 +6,8 @@ import base64
 import keyword
 import math
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -30,8 +32,10 @@ from ..nodes import (
     Node,
     SemaphoreSignalNode,
     SemaphoreWaitNode,
+    held,
 )
 from ..nodes.base import as_accesses
+from ..source import is_bfloat16
 from ..workflow import Workflow
 from .document import MAX_VALUES, callback_path, ordered_edges
 
@@ -50,6 +54,10 @@ _RESERVED = {
     "OUTSIDE",
     "stored",
     "values_of",
+    "float",
+    "complex",
+    "bytes",
+    "print",
 }
 
 
@@ -100,6 +108,8 @@ class _Program:
         if "values_of" in self.needs:
             standard.append("from pathlib import Path")
         head += [*standard, ""] if standard else []
+        if re.search(r"['\"]bfloat16['\"]", body + "".join((*modules, *self.outside.values()))):
+            head.append("import ml_dtypes  # noqa: F401  # NumPy knows bfloat16 through it")
         if re.search(r"\bnp\.", body + "".join(self.outside.values())) or self.needs & {"stored", "values_of", "numpy"}:
             head += ["import numpy as np", ""]
         head += ["import hipgraphdsl as hg", *sorted(self.imports), ""]
@@ -134,7 +144,7 @@ class _Program:
         if module.options:
             options.append(f"options={list(module.options)!r}")
         if module.structs:
-            layouts = ", ".join(f"{name!r}: np.{dtype!r}" for name, dtype in module.structs.items())
+            layouts = ", ".join(f"{name!r}: {_dtype(dtype)}" for name, dtype in module.structs.items())
             options.append(f"structs={{{layouts}}}")
             self.needs.add("numpy")
         source = module.source
@@ -187,7 +197,13 @@ class _Body:
         self.program = program
         self.workflow = workflow
         self.variables: dict[int, str] = {}
-        self.used = set(program.globals) | set(program.callbacks.values())
+        for node in workflow.nodes:  # variables take other names than the functions that stand beside them
+            for _, inner, _ in held(node):
+                program.child(inner)
+            if isinstance(node, (HostNode, CapturedNode)):
+                with _of_node(node):
+                    program.callback(node.fn)
+        self.used = set(program.globals)
 
     def lines(self) -> list[str]:
         workflow = self.workflow
@@ -204,12 +220,8 @@ class _Body:
                 f" dtype={_dtype(parameter.dtype)}{extra})"
             )
         for node in workflow.nodes:
-            try:
+            with _of_node(node):
                 lines.append(self._node(node))
-            except DeclarationError as error:
-                raise DeclarationError(
-                    f"node {node.name!r} cannot be written as Python: {error}", node=node.name
-                ) from None
         lines += [f"g.order({_quoted(source)}, {_quoted(target)})" for source, target in ordered_edges(workflow)]
         return lines
 
@@ -393,6 +405,15 @@ class _Body:
         raise DeclarationError(f"an argument of type {kind.__name__} has no form in program text")
 
 
+@contextmanager
+def _of_node(node: Node) -> Iterator[None]:
+    """Name the node in what is raised inside."""
+    try:
+        yield
+    except DeclarationError as error:
+        raise DeclarationError(f"node {node.name!r} cannot be written as Python: {error}", node=node.name) from None
+
+
 def _where(array: Array) -> str:
     """Return the arguments that say on which device an array is, and which others have access."""
     device = f", device={array.device}" if array.device is not None else ""
@@ -440,7 +461,10 @@ def _identifier(name: str, used: set[str]) -> str:
 
 
 def _dtype(dtype: np.dtype[Any]) -> str:
-    return f"np.{dtype!r}" if dtype.names is not None else _quoted(dtype.name)
+    if dtype.names is not None:  # NumPy writes bfloat16 inside of a struct as a name that only ml_dtypes knows
+        text = re.sub(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|\bbfloat16\b""", lambda m: m[1] or "'bfloat16'", repr(dtype))
+        return f"np.{text}"
+    return _quoted(dtype.str if dtype.kind == "V" and not is_bfloat16(dtype) else dtype.name)
 
 
 def _nested(values: np.ndarray[Any, Any]) -> str:

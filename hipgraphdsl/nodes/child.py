@@ -64,18 +64,30 @@ class ChildGraphNode(Node):
         """What the child touches of the parent's arrays, byte for byte; its own arrays are nobody else's business."""
         found: dict[tuple[Any, str, Region], Access] = {}
         for access in self.workflow.accesses:
-            root = access.view.root
+            root, offset = self._behind(access.view.root)
             if root.name in self.bind and not isinstance(root, (Symbol, AllocArray)):
                 outer: ArrayView = self.bind[root.name]
-                region = access.bytes.shifted(outer.offset_bytes)
+                region = access.bytes.shifted(offset + outer.offset_bytes)
                 whole = region == outer.region
                 result = Access(outer, access.mode, None if whole else region)
-            elif isinstance(root, (ExternalArray, Symbol)):
+            elif root is access.view.root and isinstance(root, (ExternalArray, Symbol)):
                 result = access
+            elif isinstance(root, ExternalArray):
+                result = Access(root.as_view(), access.mode, access.bytes.shifted(offset))
             else:
                 continue
             found[(result.view.root, result.mode, result.bytes)] = result
         return tuple(found.values())
+
+    def _behind(self, root: Any) -> tuple[Any, int]:
+        """Return the array that an unbound parameter stands for by default, and where in it; any other root is itself."""
+        if not isinstance(root, Parameter) or root.name in self.bind:
+            return root, 0
+        default = self.workflow.arrays.get(root.default) if isinstance(root.default, str) else root.default
+        if not isinstance(default, (Array, ArrayView)):
+            return root, 0
+        view = default.as_view()
+        return view.root, view.offset_bytes
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:

@@ -419,6 +419,107 @@ def test_recursion_and_platform_choice_work(plain: Library) -> None:
     assert y.tolist() == [64] * 16
 
 
+SUBTLE = r"""
+#include <hip/hip_runtime.h>
+__global__ void carried(int* y, const int* x, int n) {
+  int last = 0;
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) { y[i] = last; last = x[i]; }
+}
+__global__ void moved(int* y, const int* x, int n) {
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) y[i] = *x++;
+}
+__global__ void beside(int* y, const int* x, int n) {
+  unsigned clamped = min(blockIdx.x * blockDim.x + threadIdx.x - 3u, 10u);
+  y[blockIdx.x * blockDim.x + threadIdx.x] = x[clamped] + n;
+}
+__device__ void raise(int& a, int by) { a += by; }
+#define AFTER __syncthreads(); y[blockIdx.x * blockDim.x + threadIdx.x] =
+__global__ void parameter(int* y, int n) { if (threadIdx.x & 1) n = n * 2; AFTER n; }
+__global__ void reference(int* y, int n) { int v = 3; int& r = v; r += threadIdx.x; AFTER v; }
+__global__ void each(int* y, int n) { int v[2] = {1, 2}; for (int& r : v) r += threadIdx.x; AFTER v[0] * 100 + v[1]; }
+__global__ void bracketed(int* y, int n) { int v = 3; (v) += threadIdx.x; if (threadIdx.x & 1) (v)++; AFTER v; }
+__global__ void chosen(int* y, int n) { int a = 1, b = 2; (threadIdx.x & 1 ? a : b) = 9; AFTER a * 10 + b; }
+__global__ void called(int* y, int n) { int v = 3; raise(v, threadIdx.x); AFTER v; }
+__global__ void lambda(int* y, int n) { int v = 3; auto f = [](int& a, int by) { a += by; }; f(v, threadIdx.x); AFTER v; }
+__global__ void hidden(int* y, int n) {
+  int b = threadIdx.x, o = blockIdx.x * blockDim.x + threadIdx.x;
+  y[o] = 1;
+  __syncthreads();
+  { y[o] += b; int b = 3; y[o] *= b; __syncthreads(); y[o] += b; }
+}
+"""
+SUBTLE_ANSWERS: dict[str, Callable[[int, int], int]] = {
+    "parameter": lambda t, n: n * 2 if t & 1 else n,
+    "reference": lambda t, n: 3 + t,
+    "each": lambda t, n: (1 + t) * 100 + 2 + t,
+    "bracketed": lambda t, n: 3 + t + (t & 1),
+    "chosen": lambda t, n: 92 if t & 1 else 19,
+    "called": lambda t, n: 3 + t,
+    "lambda": lambda t, n: 3 + t,
+    "hidden": lambda t, n: (1 + t) * 3 + 3,
+}
+
+
+@pytest.fixture(params=["improved", "as it stands"])
+def subtle(compiler: Compiler, request: pytest.FixtureRequest) -> Library:
+    names = "; ".join(("carried", "moved", "beside", *SUBTLE_ANSWERS))
+    return library(compiler, SUBTLE, names, improve=request.param == "improved")
+
+
+@pytest.mark.parametrize("name", SUBTLE_ANSWERS)
+def test_variable_that_a_thread_changes_in_any_way_is_its_own(subtle: Library, name: str) -> None:
+    y = np.zeros(16, i32)
+    subtle.run(name, 2, 8, y, i32(5))
+    assert y.tolist() == [SUBTLE_ANSWERS[name](t, 5) for t in range(8)] * 2
+
+
+def test_loop_with_a_stride_keeps_what_a_thread_carries_from_round_to_round(subtle: Library) -> None:
+    y, x = np.zeros(60, i32), np.arange(60, dtype=i32) * 3 + 1
+    subtle.run("carried", 2, 8, y, x, i32(60))
+    assert y.tolist() == [0] * 16 + x[:-16].tolist()
+    subtle.run("moved", 2, 8, y, x, i32(60))
+    assert y.tolist() == [x[i // 16] for i in range(60)]
+
+
+ROUND = r"""
+#include <hip/hip_runtime.h>
+__global__ void masked(int* z, const int* x, int n) {
+  unsigned i = threadIdx.x;
+  int sum = 0;
+  for (int k = 0; k < 4; ++k) sum += x[i + k];
+  z[i % 8u] = sum;
+}
+__global__ void narrow(int* z, const int* x, int n) {
+  unsigned i = threadIdx.x;
+  unsigned char low = i * 32;
+  z[low / 32] = x[i] + x[i + 1] + x[i + 2] + x[i + 3];
+}
+__global__ void split(int* z, const int* x, int n) {
+  __shared__ int s[256];
+  unsigned i = threadIdx.x;
+  s[i] = x[i] + x[i + 1] + x[i + 2] + x[i + 3];
+  __syncthreads();
+  z[i % 8u] = x[i] + x[i + 3] + 0 * s[i];
+}
+"""
+
+
+@pytest.mark.parametrize("name", ["masked", "narrow", "split"])
+@pytest.mark.parametrize("improve", [True, False])
+def test_index_that_goes_round_writes_nothing_behind_the_end(compiler: Compiler, name: str, improve: bool) -> None:
+    memory, x = np.zeros(1024, i32), np.ones(260, i32)
+    for block in (8, 32, 64, 256):
+        library(compiler, ROUND, "masked; narrow; split", improve=improve).run(name, 1, block, memory[256:264], x, i32(0))
+        assert np.count_nonzero(memory[256:264]) == 8
+        assert np.count_nonzero(memory) == 8
+
+
+def test_thread_number_beside_a_clamped_index_is_that_of_the_block(subtle: Library) -> None:
+    y, x = np.zeros(32, i32), np.arange(32, dtype=i32) * 3 + 1
+    subtle.run("beside", 4, 8, y, x, i32(100))
+    assert y.tolist() == [x[min((i - 3) % 2**32, 10)] + 100 for i in range(32)]
+
+
 def test_thread_number_beside_the_index_is_that_of_the_block(plain: Library) -> None:
     out = np.zeros(256, i32)
     plain.run("blockwise", 4, 64, out)

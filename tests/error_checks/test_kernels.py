@@ -232,6 +232,19 @@ def test_source_that_does_not_compile_says_where() -> None:
     assert "broken" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"source": SOURCE + "// \ud800"},
+        {"source": SOURCE, "options": ["-DA=\udfff"]},
+        {"source": SOURCE, "structs": {"P": P, "\ud800": P}},
+    ],
+)
+def test_a_lone_surrogate_in_a_module_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(hg.DeclarationError, match="is no character of any text"):
+        hg.Module(**given)
+
+
 @pytest.mark.parametrize("fields", [["n", "f"], ["n", "d"], ["n", "d", "f"]])
 def test_a_struct_of_another_size_than_it_is_compiled_with_is_refused(fields: list[str]) -> None:
     kinds = {"n": "i4", "f": "f4", "d": "f8"}

@@ -24,7 +24,7 @@ def g() -> hg.Graph:
     blocks, threads = g.param("blocks", "int32", 1), g.param("threads", "int32", 8)
     p = g.param("p", "float32", "x", shape=8)
     g.kernel(hg.Module(SOURCE)["f"], blocks, (threads, 2), (p, a, n), name="f")
-    g.memset(x[:4], a, name="set")
+    g.memset(x[:4], a, name="set", after=["f"])
     return g
 
 

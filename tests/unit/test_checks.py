@@ -44,6 +44,47 @@ def pairs(report: Report) -> set[frozenset[str]]:
     return {frozenset(d.nodes) for d in report.diagnostics if d.code in ("HG201", "HG202", "HG203") and d.nodes}
 
 
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), 1 + 2j])
+def test_any_value_may_be_bound_to_a_childs_parameter(value: complex) -> None:
+    child, g = hg.Graph("child"), hg.Graph("g")
+    dtype = "complex64" if isinstance(value, complex) else "float32"
+    x = child.device_array("x", shape=4, dtype=dtype)
+    child.memset(x, child.param("p", dtype, 0))
+    p = g.param("p", dtype, value)
+    g.child(child, bind={"p": value}, name="of_a_value")
+    g.child(child, bind={"p": p}, name="of_a_parameter")
+    assert not g.check().errors
+
+
+@pytest.mark.parametrize("form", ["name", "array", "view"])
+def test_parameter_is_the_memory_of_its_default(form: str) -> None:
+    g = hg.Graph("g")
+    x = g.device_array("x", shape=4, dtype="float32")
+    q = g.param("q", "float32", {"name": "x", "array": x, "view": x[:4]}[form], shape=4)
+    g.kernel(MODULE["scale"], 1, 4, (x, 2.0), name="first")
+    g.kernel(MODULE["scale"], 1, 4, (q, 3.0), name="second")
+    assert codes(g.check()).count("HG203") == 1
+
+
+@pytest.mark.parametrize("form", ["name", "array", "view"])
+def test_child_touches_what_its_parameters_stand_for(form: str) -> None:
+    child, g = hg.Graph("child"), hg.Graph("g")
+    a = child.device_array("a", shape=4, dtype="float32")
+    outside = child.external_array("outside", np.zeros(4, "f4"))
+    q = child.param("q", "float32", {"name": "a", "array": a, "view": a[1:]}[form], shape=3 if form == "view" else 4)
+    child.kernel(MODULE["scale"], 1, 3, (q, 2.0))
+    child.kernel(MODULE["scale"], 1, 4, (child.param("r", "float32", outside[2:], shape=2), 2.0))
+    x = g.device_array("x", shape=8, dtype="float32")
+    y = g.external_array("y", outside.obj)
+    g.memset(x[4:5], 1, name="low")
+    g.memset(x[5:], 1, name="high")
+    g.memset(y[3:], 1, name="y")
+    g.memset(y[:2], 1, name="elsewhere")
+    g.child(child, bind={"a": x[4:], "outside": y}, name="child")
+    waits = set(g.dag.predecessors("child"))
+    assert waits == {"high", "y"} | ({"low"} if form != "view" else set())
+
+
 # -- structure ---------------------------------------------------------------------------------------------------------
 
 

@@ -1063,6 +1063,25 @@ def test_the_process_goes_on_after_a_failed_compile(recorder: RecorderRuntime, b
     assert recorder.live == {}
 
 
+def test_a_profile_whose_calls_fail_leaves_nothing_behind(recorder: RecorderRuntime, backend: Any) -> None:
+    g = chain()
+    for n in range(1, 200):
+        exe = g.compile(runtime=recorder, backend=backend)
+        exe.run(k=2)
+        recorder.fail_at(n)
+        try:
+            exe.profile()
+        except hg.HipError:
+            exe.run(k=3)
+        else:
+            recorder._failures.clear()
+            exe.close()
+            break
+        exe.close()
+        assert recorder.live == {}, f"after call {n} of the profile"
+    assert 10 < n < 199
+
+
 # -- changing inside children --------------------------------------------------------------------------------------------------
 
 

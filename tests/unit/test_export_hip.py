@@ -167,6 +167,33 @@ def test_names_cannot_become_code(tmp_path: Path, backend: str) -> None:
     assert np.load(tmp_path / "y0.npy").tolist() == list(range(4, 12))
 
 
+@pytest.mark.parametrize("backend", ["explicit", "capture"])
+def test_names_of_headers_stay_theirs(tmp_path: Path, backend: str) -> None:
+    g = hg.Graph("g")
+    names = ("hipMalloc", "hipGraph_t", "hipGraphNode_t", "hipStream_t", "hipMemcpyAsync", "int64_t", "y0", "cudaFree")
+    for n, name in enumerate(names):
+        x = g.device_array(name, shape=4, dtype="int64")
+        g.kernel(module()["fill<long long>"], 1, 4, (x, n), name=name)
+    path = tmp_path / "program.hip"
+    g.export(path, backend=backend)
+    build_program(path, tmp_path / "program", ["-O0"])
+    subprocess.run([tmp_path / "program", "--out-dir", tmp_path, "--quiet"], check=True)
+    assert [np.load(tmp_path / f"{name}.npy")[0] for name in names] == list(range(len(names)))
+
+
+def test_arrays_whose_files_would_have_one_name_get_two(tmp_path: Path) -> None:
+    child, g = hg.Graph("child"), hg.Graph("g")
+    child.memset(child.device_array("x", shape=2, dtype="int32"), 1)
+    g.memset(g.device_array("child.x", shape=2, dtype="int32"), 2)
+    g.child(child, name="child")
+    path = tmp_path / "program.hip"
+    g.export(path)
+    build_program(path, tmp_path / "program", ["-O0"])
+    subprocess.run([tmp_path / "program", "--out-dir", tmp_path, "--quiet"], check=True)
+    assert np.load(tmp_path / "child.x.npy").tolist() == [2, 2]
+    assert np.load(tmp_path / "child.x_.npy").tolist() == [1, 1]
+
+
 @given(st.text())
 def test_comment_is_never_left(text: str) -> None:
     for line in hip_text.comment(text):
@@ -234,6 +261,32 @@ def test_initial_values_stand_in_the_program_where_they_are_short_and_in_a_file_
     assert re.search(r"set_list\(few, 5, \{int64_t\(3\), int64_t\(1\)", text)
     assert sorted(os.listdir(tmp_path)) == ["wave.hip", "wave.many.npy"]
     assert np.load(tmp_path / "wave.many.npy").tobytes() == g.arrays["many"].initial.tobytes()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [([-(2**31), 2**31 - 1, -2], "i4"), ([-(2**63), 0, 2**63 - 1], "i8"), ([2**64 - 1, 0, 1], "u8"), ([np.inf, np.inf, 0], "f4"),
+     ([2**31 - 2, 2**31 - 1, -(2**31)], "i4"), ([-(2**31), -1, 2**31 - 2], "i4"), ([9, 6, 3], "i4"), ([9, 6, 3], "u4")],
+)  # fmt: skip
+def test_steps_between_values_do_not_overflow(values: list[Any], dtype: str) -> None:
+    g = hg.Graph("g")
+    g.device_array("x", np.array(values, dtype))
+    assert ("set(x, 3" in text_of(g)) == (values == [9, 6, 3] and dtype == "i4")
+
+
+def test_fields_that_no_npy_file_can_describe_are_kept_as_bytes(tmp_path: Path) -> None:
+    union = np.dtype({"names": ["a", "b"], "formats": ["i4", "f4"], "offsets": [0, 0], "itemsize": 8})
+    values = np.frombuffer(np.random.default_rng(3).bytes(8 * 100), union)
+    g = hg.Graph("g")
+    g.device_array("x", values)
+    y = g.device_array("y", shape=100, dtype=np.dtype([("u", union)]))
+    g.memset(y, np.zeros((), y.dtype)[()])
+    path = tmp_path / "program.hip"
+    g.export(path)
+    build_program(path, tmp_path / "program", ["-O0"])
+    subprocess.run([tmp_path / "program", "--out-dir", tmp_path, "--data-dir", tmp_path, "--quiet"], check=True)
+    assert np.load(tmp_path / "x.npy").tobytes() == values.tobytes()
+    assert np.load(tmp_path / "y.npy").tobytes() == bytes(y.nbytes)
 
 
 def test_values_that_a_file_only_names_are_read_from_a_file_by_the_program() -> None:

@@ -287,6 +287,27 @@ def test_names_cannot_become_code(run_program: object) -> None:
     assert text_of(run_program(python.render(g.workflow()))) == text_of(g)  # type: ignore[operator]  # the fixture
 
 
+def test_names_of_functions_are_not_hidden_by_arrays(run_program: object) -> None:
+    child = inner()
+    g = Graph("g")
+    named = [g.host_array(name, shape=4, dtype="float32") for name in ("report", "build_inner", "float", "complex", "bytes")]
+    g.memset(named[0], float("nan"))
+    g.host(report, args=(named[0], complex(1, float("inf"))))
+    g.child(child, name="first")
+    assert text_of(run_program(python.render(g.workflow()))) == text_of(g)  # type: ignore[operator]  # the fixture
+
+
+def test_python_program_knows_every_dtype(run_program: object) -> None:
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    g = Graph("g")
+    g.device_array("raw", np.zeros(3, "V5"))
+    g.device_array("brain", np.arange(3).astype(bfloat16))
+    g.device_array("records", shape=2, dtype=np.dtype([("bfloat16", bfloat16), ("it's bfloat16", "i4")]))
+    text = python.render(g.workflow())
+    assert "import ml_dtypes" in text
+    assert text_of(run_program(text)) == text_of(g)  # type: ignore[operator]  # the fixture
+
+
 def test_lambda_cannot_be_written_as_python() -> None:
     g = Graph("g")
     g.host(lambda: None, name="talk")

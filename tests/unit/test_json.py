@@ -392,6 +392,16 @@ def test_too_many_nodes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "at most 1000 nodes" in refused(text)
 
 
+def test_children_that_multiply_beyond_the_limit_are_refused() -> None:
+    g: Graph = inner()
+    for level in range(10):
+        outer = Graph(f"level{level}")
+        for _ in range(10):
+            outer.child(g)
+        g = outer
+    assert "counted as often as they are used" in refused(text_of(g))
+
+
 def test_huge_shape_allocates_nothing() -> None:
     def grow(data: Any) -> None:
         data["arrays"][3]["shape"] = [4, 2**40, 12]

@@ -572,3 +572,17 @@ def test_repr_shows_the_signature() -> None:
 )  # fmt: skip
 def test_constant_expression_is_evaluated(text: str, value: int) -> None:
     assert evaluate(tokenize(text), lambda _: None) == value
+
+
+def test_macros_that_multiply_without_end_are_refused() -> None:
+    doubled = "".join(f"#define A{n + 1} A{n} + A{n}\n" for n in range(40))
+    with pytest.raises(DeclarationError, match=r"macro 'A.*' becomes more than 1000000 tokens"):
+        Module(f"#define A0 1\n{doubled}__global__ void k(int* x) {{ x[0] = A40; }}")
+    with pytest.raises(DeclarationError, match="becomes more than 1000000 tokens"):
+        Module(f"#define A0 1\n{doubled}#if A40\n#endif\n__global__ void k() {{}}")
+
+
+def test_branch_inside_of_one_that_is_not_read_is_not_read() -> None:
+    module = Module("#if 0\n#if 1\n__global__ void a() {}\n#else\n__global__ void b() {}\n#endif\n#elif 1\n#if 0\n#else\n"
+                    "__global__ void c() {}\n#endif\n#else\n#if 1\n__global__ void d() {}\n#endif\n#endif\n")  # fmt: skip
+    assert list(module.kernels) == ["c"]

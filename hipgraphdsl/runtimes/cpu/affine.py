@@ -16,7 +16,7 @@ between are not taken for a line.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -141,7 +141,14 @@ class _Assignment:
     consts: tuple[Token, ...]
 
 
-def find_lines(body: Sequence[Token], integers: Iterable[str], context: Iterable[str]) -> Lines | None:
+def find_lines(
+    body: Sequence[Token],
+    integers: Iterable[str],
+    context: Iterable[str],
+    parameters: Mapping[str, bool],
+    *,
+    references: bool,
+) -> Lines | None:
     """Look for lines in the first statements of a kernel's body; None if there are none.
 
     Parameters
@@ -152,6 +159,10 @@ def find_lines(body: Sequence[Token], integers: Iterable[str], context: Iterable
         Names of integers of 32 or 64 bits that are the same for all threads: parameters and constants.
     context : iterable of str
         Names of functions that ask for threadIdx or blockIdx themselves.
+    parameters : mapping of str to bool
+        The kernel's parameters, and whether each is a pointer.
+    references : bool
+        Whether a call may change its arguments.
     """
     try:
         statements = read_statements(body)
@@ -160,6 +171,8 @@ def find_lines(body: Sequence[Token], integers: Iterable[str], context: Iterable
     known = dict.fromkeys(integers, _SAME)
     asked = frozenset({*_INDICES, *_AXES, *context})
     found = _find(body, statements, dict(known), asked, loop=True)
+    if found is not None and found.stride is not None and _carries(statements, parameters, references):
+        found = None
     if found is None or found.stride is None:
         found = _find(body, statements, dict(known), asked, loop=False)
     return found
@@ -262,6 +275,19 @@ def _stride(statement: Statement, classes: dict[str, _Class]) -> tuple[str, Stri
 
     found = Stride(statement.tokens[0].start, span(declared), span(condition), span(step), span(body.tokens))
     return name, found
+
+
+def _carries(statements: Sequence[Statement], parameters: Mapping[str, bool], references: bool) -> bool:
+    """Return whether a thread takes something from one round of the loop at the end to the next, beside the index."""
+    *ahead, loop = statements
+    own = dict(parameters)
+    for statement in ahead:
+        for item in split_declaration(statement.tokens[:-1]) or []:
+            if item.bounds or "&" in item.pointers:
+                return True
+            own[item.name.text] = bool(item.pointers)
+    tokens = loop.children[0].tokens
+    return any(changes(tokens, name, references and not pointer, pointer) for name, pointer in own.items())
 
 
 def _breaks(statement: Statement) -> bool:

@@ -15,6 +15,7 @@ __all__ = [
     "changes",
     "for_header",
     "read_statements",
+    "referred_to",
     "split_declaration",
 ]
 
@@ -277,28 +278,99 @@ def for_header(statement: Statement) -> tuple[list[Token], list[Token], list[Tok
 
 def changes(tokens: Sequence[Token], name: str, references: bool, pointer: bool) -> bool:
     """Return whether the tokens may change a variable; writing to what a pointer points at does not."""
+    bound = referred_to(tokens)
     for n, token in enumerate(tokens):
         if token.text != name or token.kind != "name":
             continue
         before = tokens[n - 1].text if n else ""
         if before in (".", "->", "::"):
             continue
-        if before in ("++", "--"):
+        if n in bound:
             return True
-        if before == "&" and (n < 2 or (tokens[n - 2].kind == "punct" and tokens[n - 2].text not in (")", "]"))):
-            return True
-        m = n + 1
-        if pointer and m < len(tokens) and tokens[m].text == "[":
+        if pointer and n + 1 < len(tokens) and tokens[n + 1].text == "[":
             continue
-        while m < len(tokens) and tokens[m].text in (".", "["):
-            m = m + 2 if tokens[m].text == "." else closing_index(tokens, m) + 1
-        following = tokens[m].text if m < len(tokens) else ""
-        if following == "(" and m > n + 1:  # a member function may change its object
+        first, last = n, _members_end(tokens, n)
+        if last > n and last + 1 < len(tokens) and tokens[last + 1].text == "(":
+            return True  # a member function may change its object
+        if references and before in ("(", ",") and last + 1 < len(tokens) and tokens[last + 1].text in (")", ","):
             return True
-        if following in ASSIGNMENTS or following in ("++", "--"):
-            return True
-        if following == ">" and m + 1 < len(tokens) and tokens[m + 1].text == ">=":
-            return True
-        if references and before in ("(", ",") and following in (")", ","):
-            return True
+        while True:
+            if _is_target(tokens, first, last):
+                return True
+            group = _group(tokens, first, last)
+            if group is None:
+                break
+            first, last = group[0], _members_end(tokens, group[1])
     return False
+
+
+def _members_end(tokens: Sequence[Token], n: int) -> int:
+    """Return the last token of ``v.x[3]``, which begins with v or ends at a bracket there."""
+    while n + 1 < len(tokens) and tokens[n + 1].text in (".", "["):
+        n = n + 2 if tokens[n + 1].text == "." else closing_index(tokens, n + 1)
+    return n
+
+
+def _is_target(tokens: Sequence[Token], first: int, last: int) -> bool:
+    """Return whether what stands there is assigned to, counted up or down, or its address is taken."""
+    before = tokens[first - 1].text if first else ""
+    if before in ("++", "--"):
+        return True
+    if before == "&" and (first < 2 or (tokens[first - 2].kind == "punct" and tokens[first - 2].text not in (")", "]"))):
+        return True
+    following = [t.text for t in tokens[last + 1 : last + 3]]
+    if following == [">", ">="]:  # the tokenizer splits >>=
+        return True
+    return bool(following) and (following[0] in ASSIGNMENTS or following[0] in ("++", "--"))
+
+
+def _group(tokens: Sequence[Token], first: int, last: int) -> tuple[int, int] | None:
+    """Return the parentheses around it whose value may be it: ``(v)``, ``(c ? v : w)``; None where there are none."""
+    if first and tokens[first - 1].text == "(" and last + 1 < len(tokens) and tokens[last + 1].text == ")":
+        opening, closing = first - 1, last + 1
+    elif first and tokens[first - 1].text in ("?", ":", ","):
+        depth, opening = 0, first - 1
+        while opening >= 0 and depth >= 0:
+            depth += {")": 1, "]": 1, "}": 1, "(": -1, "[": -1, "{": -1, ";": -99}.get(tokens[opening].text, 0)
+            opening -= depth >= 0
+        if opening < 0 or tokens[opening].text != "(":
+            return None
+        closing = closing_index(tokens, opening)
+        if closing >= len(tokens):
+            return None
+    else:
+        return None
+    return None if opening and (tokens[opening - 1].kind == "name" or tokens[opening - 1].text in (">", "]", ")")) else (
+        opening, closing
+    )  # fmt: skip
+
+
+def referred_to(tokens: Sequence[Token]) -> frozenset[int]:
+    """Return where names stand that a reference which can write is bound to: ``int& r = v``, ``for (auto& r : v)``."""
+    found: set[int] = set()
+    for n, token in enumerate(tokens):
+        if token.text not in ("&", "&&") or not 0 < n < len(tokens) - 2 or tokens[n + 1].kind != "name":
+            continue
+        kind, bound = tokens[n - 1], tokens[n + 2].text
+        if kind.kind != "name" and kind.text not in (">", "*"):
+            continue
+        if bound == "(":
+            declares = kind.text in BUILTIN or n < 2 or tokens[n - 2].text in (";", "{", "}", "const")
+        elif bound == ":":
+            opening = max((k for k in range(n) if tokens[k].text == "("), default=0)
+            declares = opening > 0 and tokens[opening - 1].text == "for"
+        else:
+            declares = bound in ("=", "{")
+        words = n - 1
+        while words >= 0 and (tokens[words].text == "::" or (tokens[words].kind == "name" and tokens[words].text != "const")):
+            words -= 1
+        if not declares or (words >= 0 and tokens[words].text == "const"):
+            continue
+        at = n + (2 if bound == "(" else 3)
+        while at < len(tokens) and tokens[at].text not in (";", ","):
+            if tokens[at].text == "[":  # what an index is made of is only read
+                at = closing_index(tokens, at)
+            elif tokens[at].kind == "name":
+                found.add(at)
+            at += 1
+    return frozenset(found)

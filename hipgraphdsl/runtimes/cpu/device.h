@@ -54,8 +54,11 @@ struct hgcpu_fiber;
 #define HGCPU_PARALLEL_PART _Pragma("clang loop vectorize(assume_safety)")
 // As above, for loops over the threads of a block, which are short.
 #define HGCPU_PARALLEL_PHASE _Pragma("clang loop vectorize(assume_safety) interleave_count(1)")
+// For loops that the compiler would turn into wrong vector code (rtc.py, _masked_indices).
+#define HGCPU_SCALAR _Pragma("clang loop vectorize(disable)")
 #define HGCPU_SITE ((uint32_t)__builtin_LINE() << 12 | ((uint32_t)__builtin_COLUMN() & 4095u))
 #else
+#define HGCPU_SCALAR
 #define HGCPU_PARALLEL
 #define HGCPU_PARALLEL_PART
 #define HGCPU_PARALLEL_PHASE

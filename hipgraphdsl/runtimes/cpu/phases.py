@@ -27,6 +27,7 @@ from .body import (
     changes,
     for_header,
     read_statements,
+    referred_to,
     split_declaration,
 )
 
@@ -194,6 +195,9 @@ class _Splitter:
                 continue
             declared = _declaration(statement)
             if declared is not None:
+                for at in referred_to(statement.tokens):
+                    if statement.tokens[at].text in self.environment:
+                        self.environment[statement.tokens[at].text].changed_in_leaf = True
                 for item in declared:
                     shared = "__shared__" in item.qualifiers
                     made = self._new(item.name.text, item, shared=shared, pointer="*" in item.pointers)
@@ -336,6 +340,10 @@ class _Splitter:
             declared = _declaration(statement)
             if declared is not None:
                 made = [next(self._numbers) for _ in declared]
+                ahead = {v.name: v for v in made if v.uniform or v.shared}
+                if any(_names(s.tokens) & ahead.keys() for s in phase.statements):
+                    flush()  # they name another variable, which this one hides
+                phase.before = {**phase.before, **ahead}
                 self.environment = {**self.environment, **{v.name: v for v in made}}
                 if all(v.shared for v in made) and any(t.text == "extern" for t in statement.tokens):
                     nodes.append(_Text(self.dynamic(statement.tokens)))
@@ -560,13 +568,13 @@ class _Splitter:
         if self.flags:
             out.append(
                 "static thread_local unsigned char hgcpu_done[1024]; "
-                "for (uint32_t n = 0; n < blockDim.x * blockDim.y * blockDim.z; ++n) hgcpu_done[n] = 0;"
+                "for (uint32_t hgcpu_n = 0; hgcpu_n < blockDim.x * blockDim.y * blockDim.z; ++hgcpu_n) hgcpu_done[hgcpu_n] = 0;"
             )
         for variable in kept:
             if variable.declared is None:
                 out.append(
-                    "for (uint32_t n = 0; n < blockDim.x * blockDim.y * blockDim.z; ++n) "
-                    f"hgcpu_k{variable.number}[n] = {variable.name};"
+                    "for (uint32_t hgcpu_n = 0; hgcpu_n < blockDim.x * blockDim.y * blockDim.z; ++hgcpu_n) "
+                    f"hgcpu_k{variable.number}[hgcpu_n] = {variable.name};"
                 )
         out += self._write_nodes(nodes)
         return "\n".join(out)

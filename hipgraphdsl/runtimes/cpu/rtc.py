@@ -172,14 +172,17 @@ def _compile(
     """Build the library; return it and what the compiler said."""
     wanted = {asked: _find(translation, asked, name) for asked in names}
     serial: frozenset[str] = frozenset()
+    scalar: frozenset[str] = frozenset()
     while True:
-        entries = _Entries(translation, wanted, symbols, serial)
+        entries = _Entries(translation, wanted, symbols, serial, scalar)
         library = _build(compiler, translation, entries, options, name)
         said = build_log(library)
-        unsafe = _private_memory(said, entries) - serial if compiler.is_clang else frozenset()
-        if not unsafe:
+        unsafe = _private_memory(said, entries) if compiler.is_clang else frozenset()
+        masked = _masked_indices(said, entries) if compiler.is_clang else frozenset()
+        if unsafe <= serial and masked <= scalar:
             return library, said
         serial |= unsafe
+        scalar |= masked
 
 
 def _predefined(compiler: Compiler) -> dict[str, str]:
@@ -218,11 +221,12 @@ class _Entries:
         wanted: dict[str, tuple[KernelText, str]],
         symbols: Sequence[str],
         serial: frozenset[str],
+        scalar: frozenset[str],
     ) -> None:
         # The whole source is compiled, so what a kernel mentions that nobody asks for must be there as well.
         self.fibers = any(k.waits or k.dynamic_shared or "printf" in k.words for k in translation.kernels.values())
         self.parallel: dict[str, str] = {}
-        self.marks = {k.mark: not k.serial for k in translation.kernels.values() if k.mark}
+        self.marks = {k.mark: "" if k.serial else "HGCPU_PARALLEL_PHASE" for k in translation.kernels.values() if k.mark}
         parts = ['#line 1 "entries"\n']
         rows = []
         for n, (asked, (kernel, member)) in enumerate(wanted.items()):
@@ -236,12 +240,13 @@ class _Entries:
             if kernel.needs_fibers:
                 parts.append(self._fibers(n, kernel, member, arguments))
             else:
-                marked = not kernel.serial and asked not in serial
-                if kernel.mark:
-                    self.marks[kernel.mark] = self.marks[kernel.mark] and marked
+                marked = not kernel.serial and asked not in serial | scalar
+                otherwise = "HGCPU_SCALAR" if asked in scalar else ""
+                if kernel.mark and not marked and self.marks[kernel.mark] != "HGCPU_SCALAR":
+                    self.marks[kernel.mark] = otherwise
                 if marked:
                     self.parallel[entry] = asked
-                parts.append(self._loop(n, kernel, member, arguments, values, marked))
+                parts.append(self._loop(n, kernel, member, arguments, values, marked, otherwise))
             rows.append(f'{{"{asked}", {entry}, hgcpu_traits_{n}::count, hgcpu_traits_{n}::sizes, 0, 0, 0}},\n')
         parts.append(f"static const hgcpu_kernel_info hgcpu_kernels[] = {{\n{''.join(rows)}{{}}}};\n")
         variables = "".join(
@@ -258,7 +263,9 @@ class _Entries:
         self.text = "".join(parts)
 
     @staticmethod
-    def _loop(n: int, kernel: KernelText, member: str, arguments: str, values: list[str], marked: bool) -> str:
+    def _loop(
+        n: int, kernel: KernelText, member: str, arguments: str, values: list[str], marked: bool, otherwise: str
+    ) -> str:
         dynamic = ""
         pointer = "nullptr"
         if kernel.dynamic_shared:
@@ -297,7 +304,7 @@ class _Entries:
   for (; first < last; ++first, blocks.advance(1)) {{
     for (uint32_t z = 0; z < blocks.block.z; ++z) {{
       for (uint32_t y = 0; y < blocks.block.y; ++y) {{
-        {"HGCPU_PARALLEL" if marked else ""}
+        {"HGCPU_PARALLEL" if marked else otherwise}
         for (uint32_t x = 0; x < blocks.block.x; ++x) {{
 {row("blocks.at.x", "x", member)}        }}
       }}
@@ -364,10 +371,12 @@ def _lines_loop(lines: Lines, across: bool, member: str, row: Callable[..., str]
             {", ".join(f"segment.from[{k}] - segment.from[0]" for k in range(count))}}};
 """
     low, high = ("low", "high") if lines.stride is not None else ("begin", "end")
+    # Where the blocks of a row are one loop, nothing asks for the thread's number.
+    thread = "0" if across else f"(uint32_t)(v - ({lines.type})segment.from[0])"
     inner = f"""\
         HGCPU_PARALLEL_PART
         for ({lines.type} v = {low}; v != {high}; ++v) {{
-{row("blocks.at.x", "0", f"hgcpu_linear_{member}", comma + "from, v")}        }}"""
+{row("blocks.at.x", thread, f"hgcpu_linear_{member}", comma + "from, v")}        }}"""
     if lines.stride is not None:
         # Round by round: the first thread is the last to go on, because its index is the smallest.
         inner = f"""\
@@ -400,7 +409,7 @@ def _lines_loop(lines: Lines, across: bool, member: str, row: Callable[..., str]
 
 
 def _build(compiler: Compiler, translation: Translation, entries: _Entries, options: Sequence[str], name: str) -> Path:
-    marks = [f"#define {mark} {'HGCPU_PARALLEL_PHASE' if on else ''}\n" for mark, on in entries.marks.items()]
+    marks = [f"#define {mark} {said}\n" for mark, said in entries.marks.items()]
     sources = {
         "kernels.cpp": "".join(['#include "device.h"\n', *marks, translation.text, entries.text]),
         "device.h": _header("device.h"),
@@ -448,6 +457,48 @@ def _marks_private_memory(text: str) -> bool:
         grown = len(private) > before
     marked = (line for line in text.splitlines() if "!llvm.access.group" in line)
     return any(private & set(re.findall(r"%[-\w.]+", line)) for line in marked)
+
+
+def _masked_indices(said: str, entries: _Entries) -> frozenset[str]:
+    """Return the kernels in which an index that goes round, as in ``z[i % 8]``, stands where LLVM may take it for a line.
+
+    From LLVM 20 on (still in 22) a run-time check that a wide index does not wrap stands also for a narrower one
+    (`SCEVWrapPredicate::implies` extends both): the vectoriser then writes behind the end of z.
+    """
+    masked = {found.group(1) for found in _DUMP.finditer(said) if _goes_round(found.group(2))}
+    return frozenset(asked for entry, asked in entries.parallel.items() if entry in masked)
+
+
+_NARROW = re.compile(
+    r"^ *(%[-\w.]+) = (?:and i(?:16|32|64) %[-\w.]+, (\d+)|trunc .* to i(?:\d|[12]\d|3[01]))(?:,|$)", re.MULTILINE
+)
+_ARITHMETIC = re.compile(
+    r"^ *(%[-\w.]+) = (?:zext|sext|trunc|add|sub|mul|shl|lshr|ashr|or|xor|phi|freeze|and) (.*)$", re.MULTILINE
+)
+
+
+def _is_mask(value: int) -> bool:
+    return value & (value + 1) == 0 and value < 2**32 - 1
+
+
+def _goes_round(text: str) -> bool:
+    """Return whether the address of a marked access is made of an integer of fewer than 32 bits, or of one cut to so few."""
+    narrow = {
+        found.group(1)
+        for found in _NARROW.finditer(text)
+        if found.group(2) is None or _is_mask(int(found.group(2)))
+    }
+    if not narrow:
+        return False
+    made = [(name, set(re.findall(r"%[-\w.]+", operands))) for name, operands in _ARITHMETIC.findall(text)]
+    places = re.findall(r"^ *%[-\w.]+ = getelementptr .*$", text, re.MULTILINE)
+    indices = set().union(*(re.findall(r"i(?:32|64) (%[-\w.]+)", place) for place in places))
+    grown = True
+    while grown and not narrow & indices:
+        before = len(narrow)
+        narrow |= {name for name, operands in made if operands & narrow}
+        grown = len(narrow) > before
+    return bool(narrow & indices)
 
 
 def _without_dump(said: str) -> str:

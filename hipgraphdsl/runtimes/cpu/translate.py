@@ -479,18 +479,22 @@ def _parameters(item: Item) -> list[Token]:
     return []
 
 
-def _linear_copies(text: str, item: Item, constants: frozenset[str], context: Iterable[str]) -> tuple[str, Lines | None]:
+def _linear_copies(
+    text: str, item: Item, constants: frozenset[str], context: Iterable[str], references: bool
+) -> tuple[str, Lines | None]:
     """Return the text of a kernel's probe and of its copy with lines in place of indices, and the lines."""
     body = item.body or []
     parameters = _parameters(item)
     integers = set(constants)
+    pointers = {}
     for part in split_commas(parameters):
         for declared in split_declaration(part) or []:
+            pointers[declared.name.text] = bool(declared.pointers or declared.bounds)
             if is_wide_integer(declared.type) and not declared.pointers and not declared.bounds:
                 integers.add(declared.name.text)
             else:
                 integers.discard(declared.name.text)
-    found = find_lines(body, integers, context)
+    found = find_lines(body, integers, context, pointers, references=references)
     if found is None or integers & set(found.names):
         return "", None
     name = function_name(item)
@@ -537,6 +541,21 @@ def _linear_copies(text: str, item: Item, constants: frozenset[str], context: It
     )
 
 
+def _takes_references(items: Sequence[Item], used: frozenset[str] | set[str]) -> bool:
+    """Return whether a function, a lambda or a member function of the source, or one of C++'s own, takes a reference."""
+    if used & {"swap", "exchange", "tie", "ref"}:
+        return True
+    for item in items:
+        if item.kind == "function" and any(t.text in ("&", "&&") for t in _parameters(item)):
+            return True
+        body = item.body or []
+        for n, token in enumerate(body):
+            listed = token.text == "(" and n and (body[n - 1].text == "]" or item.kind == "record")
+            if listed and any(t.text in ("&", "&&") for t in body[n : closing_index(body, n)]):
+                return True
+    return False
+
+
 def _block_copy(
     text: str,
     items: Sequence[Item],
@@ -554,7 +573,7 @@ def _block_copy(
     if kernel.words & waiting != {"__syncthreads"} or any(context[name] & waiting for name in used & context.keys()):
         return ""
     names = {t.name for t in item.templates or () if t.name}
-    references = any(other.kind == "function" and any(t.text == "&" for t in _parameters(other)) for other in items)
+    references = _takes_references(items, used)
     try:
         split = split_phases(
             text, body, _parameters(item), constants | names, {*context, "__lane_id"}, references=references, mark=mark,
@@ -653,7 +672,9 @@ def _wrap(text: str, items: Sequence[Item], constants: frozenset[str], improve: 
                 made.kernels[kernel.name] = kernel
                 copies = ""
                 if improve and member == stem and not kernel.waits and not kernel.serial:
-                    copies, kernel.lines = _linear_copies(text, item, constants, context)
+                    copies, kernel.lines = _linear_copies(
+                        text, item, constants, context, _takes_references(items, {t.text for t in item.body})
+                    )
                 elif improve and member == stem and kernel.waits:
                     copies = _block_copy(text, items, item, kernel, constants, context, shared, f"HGCPU_PHASE_{count}")
                 if copies:
