@@ -481,6 +481,69 @@ def test_loop_with_a_stride_keeps_what_a_thread_carries_from_round_to_round(subt
     assert y.tolist() == [x[i // 16] for i in range(60)]
 
 
+# Each body changes the thread's own v, or what it stands for, in a way that only the source as a whole tells.
+HOLDERS = r"""
+#include <hip/hip_runtime.h>
+struct Pair { int a, b; };
+struct Many { int m[3]; __device__ int* first() { return &m[0]; } };
+struct Sum {
+  int total;
+  __device__ Sum& operator<<(int k) { total += k; return *this; }
+  __device__ void operator()(int k) { total += k; }
+};
+struct Other { int k; };
+__device__ void operator|(Other& o, int k) { o.k += k; }
+struct Reference { int& to; };
+struct Pointer { int* to; };
+typedef int* address;
+__device__ void bump(int& v, int by) { v += by; }
+#define KERNEL(name) __global__ void name(int* y, const int* x, int n)
+"""
+HOLDER_BODIES = {
+    "cast": "int2 v = make_int2(t, 1); __syncthreads(); ((int*)&v)[1] = x[t]; __syncthreads(); y[t] = v.x + v.y;",
+    "named_cast": "int v = t; __syncthreads(); *(address)&v += x[t]; __syncthreads(); y[t] = v;",
+    "reference_cast": "int v = 1; __syncthreads(); reinterpret_cast<unsigned&>(v) = x[t]; __syncthreads(); y[t] = v + t;",
+    "old_reference_cast": "int v = 1; __syncthreads(); (unsigned&)v = x[t]; __syncthreads(); y[t] = v + t;",
+    "copied": "int v = n; memcpy((void*)&v, &x[t], 4); __syncthreads(); y[t] = v + t;",
+    "unpacked": "Pair v = {t, 2}; __syncthreads(); { auto& [a, b] = v; b = x[t]; } __syncthreads(); y[t] = v.a + v.b;",
+    "member_operator": "Sum v = {t}; __syncthreads(); v << x[t]; __syncthreads(); y[t] = v.total;",
+    "call_operator": "Sum v = {t}; __syncthreads(); v(x[t]); __syncthreads(); y[t] = v.total;",
+    "free_operator": "Other v = {t}; __syncthreads(); v | x[t]; __syncthreads(); y[t] = v.k;",
+    "array_member": "Many v = {{t, 1, 2}}; __syncthreads(); { int* q = v.m; q[0] += x[t]; } __syncthreads(); y[t] = v.m[0];",
+    "kept_array_member": "Many v = {{t, 1, 2}}; int* q = v.m; __syncthreads(); q[0] += x[t]; __syncthreads(); y[t] = v.m[0];",
+    "member_address": "Many v = {{t, 1, 2}}; int* q = v.first(); __syncthreads(); *q += x[t]; __syncthreads(); y[t] = v.m[0];",
+    "member_reference": "int v = t; { Reference r{v}; r.to += x[t]; } __syncthreads(); y[t] = v;",
+    "member_pointer": "int v = t; Pointer p = {&v}; __syncthreads(); *p.to += x[t]; __syncthreads(); y[t] = v;",
+    "automatic": "int v = t; auto q = &v; __syncthreads(); *q += x[t]; __syncthreads(); y[t] = v;",
+    "typedef_name": "int v = t; address q = &v; __syncthreads(); *q += x[t]; __syncthreads(); y[t] = v;",
+    "braces": "int v = t; int* q{&v}; __syncthreads(); *q += x[t]; __syncthreads(); y[t] = v;",
+    "one_of_two": "int v = t, w = t; int* q = t & 1 ? &v : &w; __syncthreads(); *q += x[t]; __syncthreads(); y[t] = v + w - t;",
+    "cast_and_kept": "int v = t; int* q = (int*)&v; __syncthreads(); *q += x[t]; __syncthreads(); y[t] = v;",
+    "chosen_argument": "int v = t, w = t; bump(t & 1 ? v : w, x[t]); __syncthreads(); y[t] = v + w - t;",
+    "bracketed_argument": "int v = t; __syncthreads(); bump((v), x[t]); __syncthreads(); y[t] = v;",
+    "all_leave": "int v = 0; while (true) { if (v == x[t] + t) return; y[t] = ++v; __syncthreads(); }",
+    "nobody_divides": "y[t] = x[t] + t; if (t < n) return; __syncthreads(); int q = 100 / (n - 64); y[t] += q;",
+    "none_left_divides": "y[t] = x[t] + t; if (t < n) return; int q = 100 / (n - 64); __syncthreads(); y[t] += q;",
+    "no_semicolon": "HIP_DYNAMIC_SHARED(int, s) int v = t; s[t] = x[t]; __syncthreads(); y[t] = s[t] + v;",
+    "macro_first": "s[t] = x[t]; int v = t; __syncthreads(); y[t] = s[t] + v;",
+}
+
+
+@pytest.mark.parametrize("improve", [True, False])
+@pytest.mark.parametrize("name", HOLDER_BODIES)
+def test_what_a_thread_reaches_in_a_roundabout_way_is_right_across_barriers(
+    compiler: Compiler, name: str, improve: bool
+) -> None:
+    kernels = []
+    for kernel, body in HOLDER_BODIES.items():
+        ahead = "HIP_DYNAMIC_SHARED(int, s)\n" if kernel == "macro_first" else ""
+        kernels.append(f"KERNEL({kernel}) {{ {ahead}int t = threadIdx.x;\n{body} }}\n")
+    made = library(compiler, HOLDERS + "".join(kernels), "; ".join(HOLDER_BODIES), improve=improve)
+    y, x = np.zeros(64, i32), np.arange(64, dtype=i32) * 7 % 23 + 1
+    made.run(name, 1, 64, y, x, i32(64), shared_bytes=256)
+    assert y.tolist() == (x + np.arange(64)).tolist()
+
+
 ROUND = r"""
 #include <hip/hip_runtime.h>
 __global__ void masked(int* z, const int* x, int n) {

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ...source import Token, closing_angle, closing_index, spell, split_commas
-from .body import NotUnderstood, Statement, changes, for_header, read_statements, split_declaration
+from .body import Declared, Hazards, NotUnderstood, Statement, changes, for_header, is_plain, read_statements, split_declaration
 
 __all__ = ["Lines", "Stride", "find_lines", "is_wide_integer"]
 
@@ -145,9 +145,9 @@ def find_lines(
     body: Sequence[Token],
     integers: Iterable[str],
     context: Iterable[str],
-    parameters: Mapping[str, bool],
+    parameters: Mapping[str, Declared],
     *,
-    references: bool,
+    hazards: Hazards,
 ) -> Lines | None:
     """Look for lines in the first statements of a kernel's body; None if there are none.
 
@@ -159,10 +159,10 @@ def find_lines(
         Names of integers of 32 or 64 bits that are the same for all threads: parameters and constants.
     context : iterable of str
         Names of functions that ask for threadIdx or blockIdx themselves.
-    parameters : mapping of str to bool
-        The kernel's parameters, and whether each is a pointer.
-    references : bool
-        Whether a call may change its arguments.
+    parameters : mapping of str to Declared
+        The kernel's parameters.
+    hazards : Hazards
+        Through what the source may change a variable without an assignment.
     """
     try:
         statements = read_statements(body)
@@ -171,7 +171,7 @@ def find_lines(
     known = dict.fromkeys(integers, _SAME)
     asked = frozenset({*_INDICES, *_AXES, *context})
     found = _find(body, statements, dict(known), asked, loop=True)
-    if found is not None and found.stride is not None and _carries(statements, parameters, references):
+    if found is not None and found.stride is not None and _carries(statements, parameters, hazards):
         found = None
     if found is None or found.stride is None:
         found = _find(body, statements, dict(known), asked, loop=False)
@@ -267,7 +267,7 @@ def _stride(statement: Statement, classes: dict[str, _Class]) -> tuple[str, Stri
     for inner in body.walk():
         if inner.kind in ("return", "other") or any(t.text in ("return", "goto") for t in inner.tokens):
             raise NotUnderstood
-    if _breaks(body) or changes(body.tokens, name, True, False):
+    if _breaks(body) or changes(body.tokens, name, Hazards(references=True), False):
         raise NotUnderstood
 
     def span(tokens: Sequence[Token]) -> tuple[int, int]:
@@ -277,7 +277,7 @@ def _stride(statement: Statement, classes: dict[str, _Class]) -> tuple[str, Stri
     return name, found
 
 
-def _carries(statements: Sequence[Statement], parameters: Mapping[str, bool], references: bool) -> bool:
+def _carries(statements: Sequence[Statement], parameters: Mapping[str, Declared], hazards: Hazards) -> bool:
     """Return whether a thread takes something from one round of the loop at the end to the next, beside the index."""
     *ahead, loop = statements
     own = dict(parameters)
@@ -285,9 +285,9 @@ def _carries(statements: Sequence[Statement], parameters: Mapping[str, bool], re
         for item in split_declaration(statement.tokens[:-1]) or []:
             if item.bounds or "&" in item.pointers:
                 return True
-            own[item.name.text] = bool(item.pointers)
+            own[item.name.text] = item
     tokens = loop.children[0].tokens
-    return any(changes(tokens, name, references and not pointer, pointer) for name, pointer in own.items())
+    return any(changes(tokens, name, hazards, bool(d.pointers or d.bounds), is_plain(d)) for name, d in own.items())
 
 
 def _breaks(statement: Statement) -> bool:

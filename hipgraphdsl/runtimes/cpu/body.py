@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -10,13 +11,18 @@ from ...source import Token, closing_angle, closing_index, split_commas
 
 __all__ = [
     "Declared",
+    "Hazards",
     "NotUnderstood",
     "Statement",
     "changes",
     "for_header",
+    "holds_no_address",
+    "is_member_address",
+    "is_plain",
     "read_statements",
     "referred_to",
     "split_declaration",
+    "takes_address",
 ]
 
 _NOT_TYPES: Final = frozenset(
@@ -122,6 +128,9 @@ def _statement(tokens: Sequence[Token], i: int) -> tuple[Statement | None, int]:
             raise NotUnderstood
         end = _closing(tokens, after + 1)
         return Statement("do", list(tokens[i : end + 2]), list(tokens[after + 2 : end]), [inner]), end + 2
+    if text == "HIP_DYNAMIC_SHARED" and following == "(":
+        end = _closing(tokens, i + 1)  # its own text has a semicolon, so that none need follow
+        return Statement("simple", list(tokens[i : end + 1])), end + 1
     if text in ("switch", "goto", "try", "asm", "case", "default") or (following == ":" and tokens[i].kind == "name"):
         end = i
         while end < len(tokens) and tokens[end].text not in (";", "{", ":"):
@@ -276,7 +285,52 @@ def for_header(statement: Statement) -> tuple[list[Token], list[Token], list[Tok
     return parts[0], parts[1], parts[2]
 
 
-def changes(tokens: Sequence[Token], name: str, references: bool, pointer: bool) -> bool:
+@dataclass(frozen=True, slots=True)
+class Hazards:
+    """Through what a source may change a variable without an assignment.
+
+    Attributes
+    ----------
+    references : bool
+        Some function, lambda or member function takes a reference.
+    operators : bool
+        Some operator that is no assignment may change what it is used on.
+    members : mapping of str to int
+        Members of structs that are arrays, and their dimensions: alone they are addresses.
+    values : frozenset of str
+        Structs of numbers alone, which can hold no address.
+    """
+
+    references: bool = False
+    operators: bool = False
+    members: Mapping[str, int] = field(default_factory=dict)
+    values: frozenset[str] = frozenset()
+
+
+_PLAIN_NAMES: Final = re.compile(
+    r"(u?int(_fast|_least)?(8|16|32|64)|size|ssize|ptrdiff)_t|uchar|ushort|uint|ulong|u?longlong|half|__half"
+)
+
+_VECTORS: Final = re.compile(r"(u?(char|short|int|long|longlong)|float|double)[1-4]|dim3|(__)?half2|hip(Float|Double)?Complex")
+
+
+def is_plain(declared: Declared) -> bool:
+    """Return whether it is a number, or an array of numbers: neither an address nor an object with operators of its own."""
+    words = [t.text for t in declared.type if t.text not in ("std", "::")]
+    return not declared.pointers and (
+        all(word in BUILTIN - {"auto"} for word in words) or (len(words) == 1 and bool(_PLAIN_NAMES.fullmatch(words[0])))
+    )
+
+
+def holds_no_address(kind: Sequence[Token], values: frozenset[str]) -> bool:
+    """Return whether a type without pointers is a number, a vector of numbers or one of `values`."""
+    words = [t.text for t in kind if t.text not in ("std", "::")]
+    if all(word in BUILTIN - {"auto"} for word in words):
+        return True
+    return len(words) == 1 and (words[0] in values or bool(_PLAIN_NAMES.fullmatch(words[0]) or _VECTORS.fullmatch(words[0])))
+
+
+def changes(tokens: Sequence[Token], name: str, hazards: Hazards, pointer: bool, plain: bool = True) -> bool:
     """Return whether the tokens may change a variable; writing to what a pointer points at does not."""
     bound = referred_to(tokens)
     for n, token in enumerate(tokens):
@@ -285,20 +339,24 @@ def changes(tokens: Sequence[Token], name: str, references: bool, pointer: bool)
         before = tokens[n - 1].text if n else ""
         if before in (".", "->", "::"):
             continue
-        if n in bound:
+        if n in bound or (hazards.operators and not plain and not pointer):
             return True
         if pointer and n + 1 < len(tokens) and tokens[n + 1].text == "[":
             continue
         first, last = n, _members_end(tokens, n)
-        if last > n and last + 1 < len(tokens) and tokens[last + 1].text == "(":
+        if last + 1 < len(tokens) and tokens[last + 1].text == "(" and (last > n or not plain):
             return True  # a member function may change its object
-        if references and before in ("(", ",") and last + 1 < len(tokens) and tokens[last + 1].text in (")", ","):
+        if not pointer and is_member_address(tokens, n, hazards):
             return True
         while True:
             if _is_target(tokens, first, last):
                 return True
             group = _group(tokens, first, last)
             if group is None:
+                break
+            if group[2]:
+                if hazards.references:
+                    return True
                 break
             first, last = group[0], _members_end(tokens, group[1])
     return False
@@ -311,12 +369,45 @@ def _members_end(tokens: Sequence[Token], n: int) -> int:
     return n
 
 
+def is_member_address(tokens: Sequence[Token], n: int, hazards: Hazards) -> bool:
+    """Return whether what begins there is an array inside of a struct, ``v.m``, which stands for its address."""
+    last = _members_end(tokens, n)
+    while n < last:
+        dimensions = hazards.members.get(tokens[n + 2].text, 0) if tokens[n + 1].text == "." else 0
+        n = n + 2 if tokens[n + 1].text == "." else closing_index(tokens, n + 1)
+        while dimensions and n + 1 < len(tokens) and tokens[n + 1].text == "[":
+            dimensions -= 1
+            n = closing_index(tokens, n + 1)
+        if dimensions:
+            return True
+    return False
+
+
+def takes_address(tokens: Sequence[Token], n: int) -> bool:
+    """Return whether the ``&`` that stands there may take an address: it follows no value."""
+    if tokens[n].text != "&" or not n:
+        return tokens[n].text == "&"
+    before = tokens[n - 1]
+    if before.text != ")":
+        return before.text in _NOT_TYPES - {"this"} if before.kind != "punct" else before.text != "]"
+    # A cast, or else a value in parentheses: (int*)&v, (pointer)&v.
+    depth, opening = 1, n - 2
+    while opening >= 0:
+        depth += {")": 1, "(": -1}.get(tokens[opening].text, 0)
+        if not depth:
+            break
+        opening -= 1
+    inside = tokens[opening + 1 : n - 1]
+    ahead = tokens[opening - 1] if opening > 0 else None
+    if ahead is not None and (ahead.text == "]" or (ahead.kind == "name" and ahead.text not in _NOT_TYPES)):
+        return False  # a call
+    return bool(inside) and (inside[-1].text == "*" or all(t.kind == "name" or t.text in ("::", "*", "<", ">") for t in inside))
+
+
 def _is_target(tokens: Sequence[Token], first: int, last: int) -> bool:
     """Return whether what stands there is assigned to, counted up or down, or its address is taken."""
     before = tokens[first - 1].text if first else ""
-    if before in ("++", "--"):
-        return True
-    if before == "&" and (first < 2 or (tokens[first - 2].kind == "punct" and tokens[first - 2].text not in (")", "]"))):
+    if before in ("++", "--") or (first and takes_address(tokens, first - 1)):
         return True
     following = [t.text for t in tokens[last + 1 : last + 3]]
     if following == [">", ">="]:  # the tokenizer splits >>=
@@ -324,37 +415,46 @@ def _is_target(tokens: Sequence[Token], first: int, last: int) -> bool:
     return bool(following) and (following[0] in ASSIGNMENTS or following[0] in ("++", "--"))
 
 
-def _group(tokens: Sequence[Token], first: int, last: int) -> tuple[int, int] | None:
-    """Return the parentheses around it whose value may be it: ``(v)``, ``(c ? v : w)``; None where there are none."""
-    if first and tokens[first - 1].text == "(" and last + 1 < len(tokens) and tokens[last + 1].text == ")":
-        opening, closing = first - 1, last + 1
-    elif first and tokens[first - 1].text in ("?", ":", ","):
-        depth, opening = 0, first - 1
-        while opening >= 0 and depth >= 0:
-            depth += {")": 1, "]": 1, "}": 1, "(": -1, "[": -1, "{": -1, ";": -99}.get(tokens[opening].text, 0)
-            opening -= depth >= 0
-        if opening < 0 or tokens[opening].text != "(":
-            return None
-        closing = closing_index(tokens, opening)
-        if closing >= len(tokens):
-            return None
-    else:
+def _group(tokens: Sequence[Token], first: int, last: int) -> tuple[int, int, bool] | None:
+    """Return the brackets around it whose value may be it, ``(v)``, ``(c ? v : w)``, and whether they are arguments."""
+    before = tokens[first - 1].text if first else ""
+    following = tokens[last + 1].text if last + 1 < len(tokens) else ""
+    if before not in ("(", "{", "?", ":", ",") or following not in (")", "}", ":", ","):
         return None
-    return None if opening and (tokens[opening - 1].kind == "name" or tokens[opening - 1].text in (">", "]", ")")) else (
-        opening, closing
-    )  # fmt: skip
+    depth, opening = 0, first - 1
+    while opening >= 0 and depth >= 0:
+        depth += {")": 1, "]": 1, "}": 1, "(": -1, "[": -1, "{": -1, ";": -99}.get(tokens[opening].text, 0)
+        opening -= depth >= 0
+    if opening < 0 or tokens[opening].text not in ("(", "{"):
+        return None
+    closing = closing_index(tokens, opening)
+    if closing >= len(tokens):
+        return None
+    ahead = tokens[opening - 1] if opening else None
+    if tokens[opening].text == "{":
+        # {v} of an array or a struct copies; of a struct that holds a reference it does not.
+        return (opening, closing, True) if ahead is not None and (ahead.kind == "name" or ahead.text in (">", "=")) else None
+    if ahead is not None and ahead.text in ("if", "while", "for", "switch", "sizeof"):
+        return None
+    called = ahead is not None and ((ahead.kind == "name" and ahead.text not in _NOT_TYPES) or ahead.text in (">", "]", ")"))
+    return opening, closing, called
 
 
 def referred_to(tokens: Sequence[Token]) -> frozenset[int]:
     """Return where names stand that a reference which can write is bound to: ``int& r = v``, ``for (auto& r : v)``."""
     found: set[int] = set()
     for n, token in enumerate(tokens):
-        if token.text not in ("&", "&&") or not 0 < n < len(tokens) - 2 or tokens[n + 1].kind != "name":
+        if token.text not in ("&", "&&") or not 0 < n < len(tokens) - 2:
             continue
-        kind, bound = tokens[n - 1], tokens[n + 2].text
-        if kind.kind != "name" and kind.text not in (">", "*"):
+        kind, following = tokens[n - 1], tokens[n + 1]
+        unpacks = kind.text == "auto" and following.text == "["
+        casts = following.text in (")", ">")
+        if (following.kind != "name" and not unpacks and not casts) or (kind.kind != "name" and kind.text not in (">", "*")):
             continue
-        if bound == "(":
+        bound = tokens[n + 2].text
+        if unpacks or casts:
+            declares = True
+        elif bound == "(":
             declares = kind.text in BUILTIN or n < 2 or tokens[n - 2].text in (";", "{", "}", "const")
         elif bound == ":":
             opening = max((k for k in range(n) if tokens[k].text == "("), default=0)
@@ -366,7 +466,9 @@ def referred_to(tokens: Sequence[Token]) -> frozenset[int]:
             words -= 1
         if not declares or (words >= 0 and tokens[words].text == "const"):
             continue
-        at = n + (2 if bound == "(" else 3)
+        at = n + (1 if casts else 2 if bound == "(" or unpacks else 3)
+        if unpacks:
+            at = closing_index(tokens, n + 1) + 1
         while at < len(tokens) and tokens[at].text not in (";", ","):
             if tokens[at].text == "[":  # what an index is made of is only read
                 at = closing_index(tokens, at)

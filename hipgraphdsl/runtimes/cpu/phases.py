@@ -22,13 +22,18 @@ from .body import (
     ASSIGNMENTS,
     BUILTIN,
     Declared,
+    Hazards,
     NotUnderstood,
     Statement,
     changes,
     for_header,
+    holds_no_address,
+    is_member_address,
+    is_plain,
     read_statements,
     referred_to,
     split_declaration,
+    takes_address,
 )
 
 __all__ = ["split_phases"]
@@ -54,6 +59,7 @@ class _Variable:
     pointer: bool = False
     shared: bool = False
     in_header: bool = False
+    plain: bool = True  # a number or numbers, not an address nor an object
     uniform: bool = True
     again: bool = False  # computed again in each phase that names it
     kept: bool = False  # in an array with one element a thread
@@ -102,7 +108,7 @@ def split_phases(
     constants: Iterable[str],
     context: Iterable[str],
     *,
-    references: bool,
+    hazards: Hazards,
     mark: str,
     dynamic: Callable[[Sequence[Token]], str],
 ) -> str:
@@ -120,8 +126,8 @@ def split_phases(
         Names of constants and template parameters.
     context : iterable of str
         Names of device functions that ask for threadIdx.
-    references : bool
-        Whether some function of the source takes a reference, through which a call may change its arguments.
+    hazards : Hazards
+        Through what the source may change a variable without an assignment.
     mark : str
         Macro that stands before the loop over threadIdx.x.
     dynamic : callable
@@ -132,7 +138,7 @@ def split_phases(
     NotUnderstood
         If the barriers are not met by all threads alike for certain.
     """
-    splitter = _Splitter(text, frozenset(constants), frozenset(context), references, mark, dynamic)
+    splitter = _Splitter(text, frozenset(constants), frozenset(context), hazards, mark, dynamic)
     return splitter.run(read_statements(body), parameters)
 
 
@@ -142,14 +148,14 @@ class _Splitter:
         text: str,
         constants: frozenset[str],
         context: frozenset[str],
-        references: bool,
+        hazards: Hazards,
         mark: str,
         dynamic: Callable[[Sequence[Token]], str],
     ) -> None:
         self.text = text
         self.constants = constants
         self.context = context
-        self.references = references
+        self.hazards = hazards
         self.mark = mark
         self.dynamic = dynamic
         self.variables: list[_Variable] = []
@@ -164,7 +170,7 @@ class _Splitter:
             if not declared:
                 raise NotUnderstood
             pointer = bool(declared[0].pointers or declared[0].bounds)
-            self._new(declared[0].name.text, None, pointer=pointer)
+            self._new(declared[0].name.text, None, pointer=pointer, plain=is_plain(declared[0]))
         if any(t.text in ("goto", "asm", "__asm__") for s in statements for t in s.tokens):
             raise NotUnderstood
         outer = dict(self.environment)
@@ -177,9 +183,18 @@ class _Splitter:
         return self._write(nodes)
 
     def _new(
-        self, name: str, declared: Declared | None, *, pointer: bool = False, shared: bool = False, in_header: bool = False
+        self,
+        name: str,
+        declared: Declared | None,
+        *,
+        pointer: bool = False,
+        shared: bool = False,
+        in_header: bool = False,
+        plain: bool = True,
     ) -> _Variable:
-        made = _Variable(name, declared, len(self.variables), pointer, shared, in_header)
+        if declared is not None:
+            plain = is_plain(declared)
+        made = _Variable(name, declared, len(self.variables), pointer, shared, in_header, plain)
         self.variables.append(made)
         self.environment = {**self.environment, name: made}
         return made
@@ -263,7 +278,7 @@ class _Splitter:
     def _note_leaf(self, tokens: Sequence[Token], hidden: frozenset[str] = frozenset()) -> None:
         for name in ({t.text for t in tokens} & self.environment.keys()) - hidden:
             variable = self.environment[name]
-            if changes(tokens, name, self.references, variable.pointer) or (
+            if changes(tokens, name, self.hazards, variable.pointer, variable.plain) or (
                 variable.is_array and not variable.is_const and not variable.shared
             ):
                 variable.changed_in_leaf = True
@@ -274,6 +289,9 @@ class _Splitter:
             if variable.changed_in_leaf or variable.shared or variable.is_reference:
                 variable.uniform = False
             if variable.is_array and not variable.is_const:
+                variable.uniform = False
+            if self._is_object(variable):
+                variable.changed_in_leaf = True
                 variable.uniform = False
             if variable.declared is not None and variable.declared.qualifiers & {"static", "volatile", "extern"}:
                 variable.uniform = False
@@ -295,6 +313,22 @@ class _Splitter:
                 tokens, seen = variable.sources[0]
                 if tokens and self._pure(tokens, seen):
                     variable.again = again = True
+
+    def _may_hold_address(self, variable: _Variable) -> bool:
+        declared = variable.declared
+        if declared is None:
+            return not variable.plain
+        return bool(declared.pointers) or not holds_no_address(declared.type, self.hazards.values)
+
+    def _is_object(self, variable: _Variable) -> bool:
+        """Return whether it is a struct that may change in ways that its name does not show."""
+        if variable.declared is None or variable.is_const or variable.plain or variable.pointer:
+            return False
+        if [t.text for t in variable.declared.type] != ["auto"]:
+            return True
+        tokens, seen = variable.sources[0]
+        whole = (t.text for n, t in enumerate(tokens) if [x.text for x in tokens[n + 1 : n + 2]] not in (["."], ["["]))
+        return any(name in seen and not seen[name].plain and not seen[name].pointer for name in whole)
 
     def _uniform(self, tokens: Sequence[Token], seen: dict[str, _Variable]) -> bool:
         def known(name: str) -> bool:
@@ -343,6 +377,8 @@ class _Splitter:
                 ahead = {v.name: v for v in made if v.uniform or v.shared}
                 if any(_names(s.tokens) & ahead.keys() for s in phase.statements):
                     flush()  # they name another variable, which this one hides
+                if ahead and _may_trap(statement) and any("return" in _leaves(s) for s in phase.statements):
+                    flush()  # what no thread is left to divide is not divided
                 phase.before = {**phase.before, **ahead}
                 self.environment = {**self.environment, **{v.name: v for v in made}}
                 if all(v.shared for v in made) and any(t.text == "extern" for t in statement.tokens):
@@ -358,6 +394,8 @@ class _Splitter:
             target = _assigned(statement)
             if target is not None and target[0] in self.environment and self.environment[target[0]].uniform:
                 if any(_names(s.tokens) & {target[0]} for s in phase.statements):
+                    flush()
+                if _may_trap(statement) and any("return" in _leaves(s) for s in phase.statements):
                     flush()
                 nodes.append(_Text(self._slice(statement)))
                 continue
@@ -462,18 +500,26 @@ class _Splitter:
 
     def _check_addresses(self, nodes: list[_Node]) -> None:
         """Refuse where a kept pointer might point at a variable of a thread, which is another in each phase."""
-        if not any(v.kept and (v.pointer or v.is_reference) for v in self.variables):
+        holders = {v.name for v in self.variables if v.kept and self._may_hold_address(v)}
+        if not holders:
             return
-        own = {v.name: v for v in self.variables if not (v.shared or v.uniform or v.pointer)}
+        own = {v.name: v for v in self.variables if not (v.shared or v.uniform)}
         for phase in _phases(nodes):
             for statement in phase.statements:
                 tokens = statement.tokens
+                named = any(t.text in holders for t in tokens)
                 for n, token in enumerate(tokens):
-                    if token.text not in own or (n and tokens[n - 1].text in (".", "->")):
+                    if token.text not in own or (n and tokens[n - 1].text in (".", "->", "::")):
                         continue
-                    taken = n and tokens[n - 1].text == "&" and (n < 2 or tokens[n - 2].text in ("=", "(", ",", "return"))
+                    variable = own[token.text]
                     following = tokens[n + 1].text if n + 1 < len(tokens) else ""
-                    if taken or (own[token.text].is_array and following != "["):
+                    reached = variable.pointer and not variable.is_array and following in ("[", "->")
+                    taken = n and takes_address(tokens, n - 1) and not reached
+                    if not variable.plain and not variable.pointer:
+                        taken = taken or is_member_address(tokens, n, self.hazards) or (named and _calls_member(tokens, n))
+                    decays = variable.is_array and following != "["
+                    passed = named and following in (")", ",") and n and tokens[n - 1].text in ("(", ",")
+                    if taken or decays or (passed and self.hazards.references and not variable.pointer):
                         raise NotUnderstood
         for variable in self.variables:
             if variable.kept and variable.is_reference:
@@ -544,11 +590,11 @@ class _Splitter:
         return self._between(variable.declared.bounds)
 
     def _write(self, nodes: list[_Node]) -> str:
-        phases = list(_phases(nodes))
-        self.flags = self.returns and any("return" in _leaves(s) for phase in phases[:-1] for s in phase.statements)
-        # A loop may run its last phase again.
-        if self.returns and any(isinstance(node, _Text) and node.body for node in nodes):
-            self.flags = True
+        # Where threads leave in the last phase and no loop runs it again, nobody asks who left.
+        self.flags = self.returns and (
+            any("return" in _leaves(s) for node in nodes[:-1] if isinstance(node, _Phase) for s in node.statements)
+            or any(isinstance(node, _Text) and node.body for node in nodes)
+        )
         out = []
         kept = [v for v in self.variables if v.kept]
         if any(v.declared is not None and [t.text for t in v.declared.type] == ["auto"] for v in kept):
@@ -567,7 +613,7 @@ class _Splitter:
                 out.append(f"alignas(64) static thread_local {kind} hgcpu_k{variable.number}[1024];")
         if self.flags:
             out.append(
-                "static thread_local unsigned char hgcpu_done[1024]; "
+                "static thread_local unsigned char hgcpu_done[1024]; uint32_t hgcpu_left; "
                 "for (uint32_t hgcpu_n = 0; hgcpu_n < blockDim.x * blockDim.y * blockDim.z; ++hgcpu_n) hgcpu_done[hgcpu_n] = 0;"
             )
         for variable in kept:
@@ -635,6 +681,13 @@ class _Splitter:
             # A return leaves what runs for one thread, not the block.
             changed = self._returning(phase)
             statements = f"[&]() __attribute__((always_inline)) {{ {changed}\n{' '.join(inside)} }}();"
+        end = ""
+        if self.flags and any("return" in _leaves(s) for s in phase.statements):
+            # Once the last thread has left, conditions of loops are not asked and nothing is divided any more.
+            end = (
+                "\nhgcpu_left = 0; for (uint32_t hgcpu_n = 0; hgcpu_n < blockDim.x * blockDim.y * blockDim.z; ++hgcpu_n) "
+                "hgcpu_left += !hgcpu_done[hgcpu_n];\nif (!hgcpu_left) return;"
+            )
         return (
             "for (uint32_t hgcpu_z = 0; hgcpu_z < blockDim.z; ++hgcpu_z) "
             "for (uint32_t hgcpu_y = 0; hgcpu_y < blockDim.y; ++hgcpu_y) {\n"
@@ -642,7 +695,7 @@ class _Splitter:
             f"{self.mark}\n"
             "for (uint32_t hgcpu_x = 0; hgcpu_x < blockDim.x; ++hgcpu_x) {\n"
             "const uint32_t hgcpu_t = hgcpu_row + hgcpu_x; (void)hgcpu_t;\n"
-            f"{' '.join(begin)}\n{' '.join(before)}\n{statements}\n{' '.join(after)}\n}}\n}}"
+            f"{' '.join(begin)}\n{' '.join(before)}\n{statements}\n{' '.join(after)}\n}}\n}}{end}"
         )
 
     def _returning(self, phase: _Phase) -> str:
@@ -681,7 +734,7 @@ class _Splitter:
             return f"{self._type_text(variable)}& {name} = *{store}[hgcpu_t];", ""
         if variable.is_const and not (variable.declared is not None and variable.declared.pointers):
             return f"const {self._type_text(variable)} {name} = {store}[hgcpu_t];", ""
-        changed = changes(tokens, name, True, variable.pointer)
+        changed = not (variable.plain or variable.pointer) or changes(tokens, name, Hazards(references=True), variable.pointer)
         return (
             f"{self._type_text(variable) if variable.declared else 'auto'} {name} = {store}[hgcpu_t];",
             f"{store}[hgcpu_t] = {name};" if changed else "",
@@ -735,6 +788,18 @@ def _declaration(statement: Statement) -> list[Declared] | None:
     if statement.kind != "simple" or statement.tokens[0].text in _BLOCK_LEVEL:
         return None
     return split_declaration(without_attributes(statement.tokens))
+
+
+def _calls_member(tokens: Sequence[Token], n: int) -> bool:
+    """Return whether a member function of what stands there is called, which may give its address."""
+    while n + 2 < len(tokens) and tokens[n + 1].text == ".":
+        n += 2
+    return n + 1 < len(tokens) and tokens[n + 1].text == "("
+
+
+def _may_trap(statement: Statement) -> bool:
+    """Return whether it divides whole numbers, or may."""
+    return any(t.text in ("/", "%", "/=", "%=") for t in statement.tokens)
 
 
 def _returns_inside(statement: Statement) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -30,7 +31,7 @@ from ...source import (
     without_attributes,
 )
 from .affine import Lines, find_lines, is_wide_integer
-from .body import BUILTIN, NotUnderstood, split_declaration
+from .body import ASSIGNMENTS, BUILTIN, Hazards, NotUnderstood, holds_no_address, split_declaration
 from .phases import split_phases
 
 __all__ = ["BARRIERS", "WARP_OPERATIONS", "KernelText", "Translation", "translate"]
@@ -480,21 +481,21 @@ def _parameters(item: Item) -> list[Token]:
 
 
 def _linear_copies(
-    text: str, item: Item, constants: frozenset[str], context: Iterable[str], references: bool
+    text: str, item: Item, constants: frozenset[str], context: Iterable[str], hazards: Hazards
 ) -> tuple[str, Lines | None]:
     """Return the text of a kernel's probe and of its copy with lines in place of indices, and the lines."""
     body = item.body or []
     parameters = _parameters(item)
     integers = set(constants)
-    pointers = {}
+    taken = {}
     for part in split_commas(parameters):
         for declared in split_declaration(part) or []:
-            pointers[declared.name.text] = bool(declared.pointers or declared.bounds)
+            taken[declared.name.text] = declared
             if is_wide_integer(declared.type) and not declared.pointers and not declared.bounds:
                 integers.add(declared.name.text)
             else:
                 integers.discard(declared.name.text)
-    found = find_lines(body, integers, context, pointers, references=references)
+    found = find_lines(body, integers, context, taken, hazards=hazards)
     if found is None or integers & set(found.names):
         return "", None
     name = function_name(item)
@@ -541,19 +542,74 @@ def _linear_copies(
     )
 
 
-def _takes_references(items: Sequence[Item], used: frozenset[str] | set[str]) -> bool:
-    """Return whether a function, a lambda or a member function of the source, or one of C++'s own, takes a reference."""
-    if used & {"swap", "exchange", "tie", "ref"}:
-        return True
+def _hazards(items: Sequence[Item], used: frozenset[str] | set[str]) -> Hazards:
+    """Return through what the source, or a function of C++'s own that it uses, may change a variable without an assignment."""
+    references = bool(used & {"swap", "exchange", "tie", "ref", "addressof", "__builtin_addressof"})
+    operators = False
+    members: dict[str, int] = {}
+    values: set[str] = set()
     for item in items:
-        if item.kind == "function" and any(t.text in ("&", "&&") for t in _parameters(item)):
-            return True
+        if item.kind == "record" and _is_value(item, frozenset(values)):
+            values |= {t.text for t in (*item.head, *item.trailing) if t.kind == "name"} - {"struct", "class", "typedef"}
+        if item.kind == "function":
+            writes = _writable(_parameters(item))
+            references = references or any(t.text in ("&", "&&") for t in _parameters(item))
+            operators = operators or (writes and _is_operator(item.head))
         body = item.body or []
+        record = item.kind == "record"
         for n, token in enumerate(body):
-            listed = token.text == "(" and n and (body[n - 1].text == "]" or item.kind == "record")
-            if listed and any(t.text in ("&", "&&") for t in body[n : closing_index(body, n)]):
-                return True
-    return False
+            following = body[n + 1].text if n + 1 < len(body) else ""
+            if token.text == "(" and n and (body[n - 1].text == "]" or record):
+                close = closing_index(body, n)
+                references = references or any(t.text in ("&", "&&") for t in body[n:close])
+            elif record and token.text in ("&", "&&") and body[n + 2 : n + 3] and body[n + 2].text in (";", ",", "="):
+                references = True  # a member
+            elif record and token.text == "operator":
+                operators = operators or _is_operator(body[n:])
+            elif record and token.kind == "name" and following == "[":
+                end, count = n, 0
+                while end + 1 < len(body) and body[end + 1].text == "[":
+                    end, count = closing_index(body, end + 1), count + 1
+                members[token.text] = max(count, members.get(token.text, 0))
+    return Hazards(references, operators, members, frozenset(values))
+
+
+def _is_value(item: Item, values: frozenset[str]) -> bool:
+    """Return whether all members of a struct are numbers, or structs of numbers."""
+    plain: list[Token] = []
+    body = item.body or []
+    n = 0
+    while n < len(body):
+        plain.append(body[n])
+        n = closing_index(body, n) + 1 if body[n].text in ("(", "{", "[") else n + 1
+    others = {"*", "&", "&&", "auto", "using", "typedef", ":"}
+    if item.templates is not None or any(t.text in others for t in (*item.head, *plain)):
+        return False
+    kinds = (a for a, b in pairwise(plain) if a.kind == b.kind == "name")
+    skipped = {"const", "constexpr", "static", "inline", "struct", "__device__", "__host__", "__forceinline__"}
+    return all(kind.text in skipped or holds_no_address([kind], values) for kind in kinds)
+
+
+def _writable(parameters: Sequence[Token]) -> bool:
+    """Return whether one of the parameters is a reference that can write."""
+    return any(
+        any(t.text in ("&", "&&") for t in part) and not any(t.text == "const" for t in part)
+        for part in split_commas(parameters)
+    )
+
+
+def _is_operator(tokens: Sequence[Token]) -> bool:
+    """Return whether the first operator there is neither an assignment nor [], both of which are seen, nor const."""
+    at = next((n for n, t in enumerate(tokens) if t.text == "operator"), len(tokens))
+    start = at + 3 if [t.text for t in tokens[at + 1 : at + 3]] == ["(", ")"] else at + 1
+    opening = next((n for n in range(start, len(tokens)) if tokens[n].text == "("), len(tokens))
+    if opening == len(tokens):
+        return False
+    spelled = "".join(t.text for t in tokens[at + 1 : opening])
+    if spelled in ASSIGNMENTS | {">>=", "[]", "++", "--"}:
+        return False
+    after = tokens[closing_index(tokens, opening) + 1 :][:1]
+    return not (after and after[0].text == "const" and "*" not in spelled and "&" not in spelled)
 
 
 def _block_copy(
@@ -573,10 +629,9 @@ def _block_copy(
     if kernel.words & waiting != {"__syncthreads"} or any(context[name] & waiting for name in used & context.keys()):
         return ""
     names = {t.name for t in item.templates or () if t.name}
-    references = _takes_references(items, used)
     try:
         split = split_phases(
-            text, body, _parameters(item), constants | names, {*context, "__lane_id"}, references=references, mark=mark,
+            text, body, _parameters(item), constants | names, {*context, "__lane_id"}, hazards=_hazards(items, used), mark=mark,
             dynamic=lambda statement: _dynamic_declaration(statement)[1],
         )  # fmt: skip
     except NotUnderstood:
@@ -673,7 +728,7 @@ def _wrap(text: str, items: Sequence[Item], constants: frozenset[str], improve: 
                 copies = ""
                 if improve and member == stem and not kernel.waits and not kernel.serial:
                     copies, kernel.lines = _linear_copies(
-                        text, item, constants, context, _takes_references(items, {t.text for t in item.body})
+                        text, item, constants, context, _hazards(items, {t.text for t in item.body})
                     )
                 elif improve and member == stem and kernel.waits:
                     copies = _block_copy(text, items, item, kernel, constants, context, shared, f"HGCPU_PHASE_{count}")
