@@ -564,7 +564,27 @@ __global__ void split(int* z, const int* x, int n) {
   __syncthreads();
   z[i % 8u] = x[i] + x[i + 3] + 0 * s[i];
 }
+__global__ void own_loop(int* z, const int* x, int n) {
+  for (unsigned q = 0; q < (unsigned)n; ++q) z[q & 7] += x[q] + x[q + 1] + x[q + 2] + x[q + 3];
+}
+__global__ void own_loop_beside_a_barrier(int* z, const int* x, int n) {
+  __shared__ int s[1];
+  s[0] = 1;
+  __syncthreads();
+  for (unsigned q = 0; q < (unsigned)n; ++q) z[q & 7] = s[0] * q + x[q] + x[q + 1] + x[q + 2] + x[q + 3];
+}
+__device__ __noinline__ void fill(int* z, const int* x, int n) {
+  for (unsigned q = 0; q < (unsigned)n; ++q) z[q & 7] = x[q] + x[q + 1] + x[q + 2] + x[q + 3];
+}
+__global__ void own_loop_in_a_function(int* z, const int* x, int n) { fill(z, x, n); }
+__global__ void own_loop_with_atomics(int* z, const int* x, int n) {
+  for (unsigned q = 0; q < (unsigned)n; ++q) z[q & 7] = x[q] + x[q + 1] + x[q + 2] + x[q + 3];
+  atomicAdd(&z[0], 1);
+}
 """
+ROUND_NAMES = (
+    "masked; narrow; split; own_loop; own_loop_beside_a_barrier; own_loop_in_a_function; own_loop_with_atomics"
+)
 
 
 @pytest.mark.parametrize("name", ["masked", "narrow", "split"])
@@ -572,9 +592,24 @@ __global__ void split(int* z, const int* x, int n) {
 def test_index_that_goes_round_writes_nothing_behind_the_end(compiler: Compiler, name: str, improve: bool) -> None:
     memory, x = np.zeros(1024, i32), np.ones(260, i32)
     for block in (8, 32, 64, 256):
-        library(compiler, ROUND, "masked; narrow; split", improve=improve).run(name, 1, block, memory[256:264], x, i32(0))
+        library(compiler, ROUND, ROUND_NAMES, improve=improve).run(name, 1, block, memory[256:264], x, i32(0))
         assert np.count_nonzero(memory[256:264]) == 8
         assert np.count_nonzero(memory) == 8
+
+
+@pytest.mark.parametrize("name", ["", "_beside_a_barrier", "_in_a_function", "_with_atomics"])
+def test_own_loop_with_an_index_that_goes_round_is_right(compiler: Compiler, name: str) -> None:
+    x = np.arange(1100, dtype=i32)
+    made = library(compiler, ROUND, ROUND_NAMES)
+    for n in (8, 64, 100, 1000):
+        memory, q = np.zeros(3000, i32), np.arange(n)
+        made.run("own_loop" + name, 1, 1, memory[1000:1008], x, i32(n))
+        values = 4 * q + 6 + (q if name == "_beside_a_barrier" else 0)
+        wanted = [values[k::8].sum() if not name else values[k::8][-1] for k in range(8)]
+        wanted[0] += name == "_with_atomics"
+        assert memory[1000:1008].tolist() == wanted
+        assert not memory[:1000].any()
+        assert not memory[1008:].any()
 
 
 def test_thread_number_beside_a_clamped_index_is_that_of_the_block(subtle: Library) -> None:

@@ -47,6 +47,13 @@ _CLANG_OPTIONS: Final = (
     "-mllvm",
     "-inline-threshold=20000",
 )
+#: No loop of the user's own becomes vector code that needs a run-time check: see `_masked_indices`.
+_UNCHECKED: Final = (
+    "-mllvm",
+    "-vectorize-scev-check-threshold=0",
+    "-mllvm",
+    "-loop-load-elimination-scev-check-threshold=0",
+)
 _GCC_OPTIONS: Final = ("-Wno-unknown-pragmas", "-Wno-attributes", "-Wno-psabi")
 #: Options for a GPU's compiler that mean nothing here.
 _GPU_OPTIONS: Final = re.compile(
@@ -173,16 +180,19 @@ def _compile(
     wanted = {asked: _find(translation, asked, name) for asked in names}
     serial: frozenset[str] = frozenset()
     scalar: frozenset[str] = frozenset()
+    unchecked = False
     while True:
         entries = _Entries(translation, wanted, symbols, serial, scalar)
-        library = _build(compiler, translation, entries, options, name)
+        library = _build(compiler, translation, entries, (*options, *(_UNCHECKED if unchecked else ())), name)
         said = build_log(library)
         unsafe = _private_memory(said, entries) if compiler.is_clang else frozenset()
         masked = _masked_indices(said, entries) if compiler.is_clang else frozenset()
-        if unsafe <= serial and masked <= scalar:
+        rounds = compiler.is_clang and any(_goes_round(found.group(2)) for found in _DUMP.finditer(said))
+        if unsafe <= serial and masked <= scalar and rounds <= unchecked:
             return library, said
         serial |= unsafe
         scalar |= masked
+        unchecked = unchecked or rounds
 
 
 def _predefined(compiler: Compiler) -> dict[str, str]:
@@ -424,13 +434,12 @@ def _build(compiler: Compiler, translation: Translation, entries: _Entries, opti
             flags.append("-lc++")  # else zig does not even look for its C++ headers
     else:
         flags.append("-nostdinc++")
-    if compiler.is_clang and entries.parallel:
-        flags += ["-mllvm", "-print-before=loop-vectorize", "-mllvm"]
-        flags.append("-filter-print-funcs=" + ",".join(entries.parallel))
+    if compiler.is_clang:
+        flags += ["-mllvm", "-print-before=loop-vectorize"]
     return build(compiler, sources, (*flags, *_user_options(options)), stem="kernels", what=f"kernels of {name!r}")
 
 
-_DUMP = re.compile(r"^(?:; )?\*\*\* IR Dump Before LoopVectorizePass on (\w+) \*\*\*.*\n((?:.*\n)*?^}\n)", re.MULTILINE)
+_DUMP = re.compile(r"^(?:; )?\*\*\* IR Dump Before LoopVectorizePass on ([-\w.$]+) \*\*\*.*\n((?:.*\n)*?^}\n)", re.MULTILINE)
 
 
 def _private_memory(said: str, entries: _Entries) -> frozenset[str]:
@@ -463,7 +472,8 @@ def _masked_indices(said: str, entries: _Entries) -> frozenset[str]:
     """Return the kernels in which an index that goes round, as in ``z[i % 8]``, stands where LLVM may take it for a line.
 
     From LLVM 20 on (still in 22) a run-time check that a wide index does not wrap stands also for a narrower one
-    (`SCEVWrapPredicate::implies` extends both): the vectoriser then writes behind the end of z.
+    (`SCEVWrapPredicate::implies` extends both): the vectoriser then writes behind the end of z. The loop over threads stays
+    as it is in these kernels; the user's own loops in such a source become vector code only where no check is needed.
     """
     masked = {found.group(1) for found in _DUMP.finditer(said) if _goes_round(found.group(2))}
     return frozenset(asked for entry, asked in entries.parallel.items() if entry in masked)
