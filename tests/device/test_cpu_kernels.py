@@ -582,6 +582,7 @@ __global__ void own_loop_with_atomics(int* z, const int* x, int n) {
   atomicAdd(&z[0], 1);
 }
 """
+ROUND_PRAGMA = ROUND.replace("  for (unsigned", "#pragma clang loop vectorize(enable)\n  for (unsigned")
 ROUND_NAMES = (
     "masked; narrow; split; own_loop; own_loop_beside_a_barrier; own_loop_in_a_function; own_loop_with_atomics"
 )
@@ -597,10 +598,11 @@ def test_index_that_goes_round_writes_nothing_behind_the_end(compiler: Compiler,
         assert np.count_nonzero(memory) == 8
 
 
+@pytest.mark.parametrize("source", [ROUND, ROUND_PRAGMA], ids=["plain", "pragma"])
 @pytest.mark.parametrize("name", ["", "_beside_a_barrier", "_in_a_function", "_with_atomics"])
-def test_own_loop_with_an_index_that_goes_round_is_right(compiler: Compiler, name: str) -> None:
+def test_own_loop_with_an_index_that_goes_round_is_right(compiler: Compiler, name: str, source: str) -> None:
     x = np.arange(1100, dtype=i32)
-    made = library(compiler, ROUND, ROUND_NAMES)
+    made = library(compiler, source, ROUND_NAMES)
     for n in (8, 64, 100, 1000):
         memory, q = np.zeros(3000, i32), np.arange(n)
         made.run("own_loop" + name, 1, 1, memory[1000:1008], x, i32(n))

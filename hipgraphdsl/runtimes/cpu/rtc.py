@@ -54,6 +54,7 @@ _UNCHECKED: Final = (
     "-mllvm",
     "-loop-load-elimination-scev-check-threshold=0",
 )
+_UNCHECKED_PRAGMA: Final = ("-mllvm", "-pragma-vectorize-scev-check-threshold=0")
 _GCC_OPTIONS: Final = ("-Wno-unknown-pragmas", "-Wno-attributes", "-Wno-psabi")
 #: Options for a GPU's compiler that mean nothing here.
 _GPU_OPTIONS: Final = re.compile(
@@ -183,7 +184,10 @@ def _compile(
     unchecked = False
     while True:
         entries = _Entries(translation, wanted, symbols, serial, scalar)
-        library = _build(compiler, translation, entries, (*options, *(_UNCHECKED if unchecked else ())), name)
+        more = _UNCHECKED if unchecked else ()
+        if unchecked and re.search(r"\bclang\s+loop\b|\bomp\b", translation.text):
+            more += _UNCHECKED_PRAGMA
+        library = _build(compiler, translation, entries, (*options, *more), name)
         said = build_log(library)
         unsafe = _private_memory(said, entries) if compiler.is_clang else frozenset()
         masked = _masked_indices(said, entries) if compiler.is_clang else frozenset()
