@@ -184,7 +184,7 @@ def _compile(
     unchecked = False
     while True:
         entries = _Entries(translation, wanted, symbols, serial, scalar)
-        more = _UNCHECKED if unchecked else ()
+        more: tuple[str, ...] = _UNCHECKED if unchecked else ()
         if unchecked and re.search(r"\bclang\s+loop\b|\bomp\b", translation.text):
             more += _UNCHECKED_PRAGMA
         library = _build(compiler, translation, entries, (*options, *more), name)
