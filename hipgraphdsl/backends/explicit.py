@@ -105,7 +105,7 @@ def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
         except HipError as error:
             failed = steps[index]
             raise at_node(error, program.scope_of(failed).prefix + failed.node.name) from error.__cause__
-        if several and isinstance(operation, (CallCaptured, RunChild)):
+        if several and isinstance(operation, (CallCaptured, RunChild, RunConditional)):
             current = -1  # who knows what these have made current
         nodes.append(node)
         operations.append(operation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from typing import Optional
 
 from ..errors import HipError
 from ..plan import Plan, Step
@@ -17,15 +18,17 @@ __all__ = ["SerialProgram", "build"]
 class SerialProgram(EagerProgram):
     """Steps one after the other, each on a stream of its device."""
 
-    def __init__(self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int]) -> None:
-        super().__init__(plan, scope, runtime, disabled)
+    def __init__(
+        self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int], device: Optional[int] = None
+    ) -> None:
+        super().__init__(plan, scope, runtime, disabled, device)
         self._streams: dict[int, int] = {}
-        """A stream on each device but the one of the launch's stream."""
+        """A stream on each device but the graph's own, whose stream is that of the launch; a body may be launched on another."""
         try:
-            for device in scope.shared.devices:
-                if device != scope.shared.device:
-                    with runtime.using_device(device):
-                        self._streams[device] = runtime.stream_create()
+            for place in scope.shared.devices:
+                if place != scope.shared.device or self.device != place:
+                    with runtime.using_device(place):
+                        self._streams[place] = runtime.stream_create()
         except BaseException:
             self.close()
             raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, Final, Optional
 
 from ..arrays import AllocArray, ArrayView
@@ -31,9 +32,11 @@ class LaneStreams:
     waits for it right before its own step. An event belongs to the device of the stream that it is recorded on.
     """
 
-    def __init__(self, plan: Plan, runtime: Runtime) -> None:
+    def __init__(self, plan: Plan, runtime: Runtime, device: Optional[int] = None) -> None:
         self.plan = plan
         self.runtime = runtime
+        self.device = plan.device if device is None else device
+        """Of the stream that the work is launched on."""
         self.streams: dict[int, int] = {}
         """By lane."""
         self.events: dict[int, int] = {}
@@ -49,7 +52,7 @@ class LaneStreams:
             recorded.update(waits)
         self._several = len(plan.devices) > 1
         owners = plan.lane_devices
-        self._first = owners.index(plan.device) if plan.device in owners else -1
+        self._first = owners.index(self.device) if self.device in owners else -1
         others = [lane for lane in range(len(plan.lanes)) if lane != self._first]
         self._ends = tuple(plan.lanes[lane][-1] for lane in others)
         self._joins: dict[int, int] = {}
@@ -62,13 +65,13 @@ class LaneStreams:
                 self._go_to(owners[lane_of[index]])
                 self.events[index] = runtime.event_create(timing=False)
             if self.streams:
-                self._go_to(plan.device)
+                self._go_to(self.device)
                 self.start = runtime.event_create(timing=False)
             for device in plan.devices:
-                if device != plan.device:
+                if device != self.device:
                     self._go_to(device)
                     self._joins[device] = runtime.event_create(timing=False)
-            self._go_to(plan.device)
+            self._go_to(self.device)
         except BaseException:
             self.close()
             raise
@@ -104,7 +107,7 @@ class LaneStreams:
         current = -1
         joined = [lane == self._first for lane in range(len(plan.lanes))]
         if self.streams:
-            self._go_to(plan.device)
+            self._go_to(self.device)
             runtime.event_record(self.start, origin)
         for step in plan.steps:
             stream = streams[step.lane]
@@ -122,7 +125,7 @@ class LaneStreams:
                 note(step, stream)
             if step.index in events and (by_events or step.index in self._ends):
                 runtime.event_record(events[step.index], stream)
-        self._go_to(plan.device)
+        self._go_to(self.device)
         for end in self._ends:
             runtime.stream_wait_event(origin, events[end])
 
@@ -154,8 +157,12 @@ class LaneStreams:
 class EagerProgram(Program):
     """Operations resolved once; those that touch memory which a launch allocates, at each launch."""
 
-    def __init__(self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int]) -> None:
+    def __init__(
+        self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int], device: Optional[int] = None
+    ) -> None:
         super().__init__(plan, scope, runtime)
+        self.device = plan.device if device is None else device
+        """Of the stream that it is launched on: for a body, that of the conditional node."""
         self.disabled.update(disabled)
         self._late = [_is_late(step) for step in plan.steps]
         self._bodies: dict[Scope, EagerProgram] = {}
@@ -191,7 +198,7 @@ class EagerProgram(Program):
             scope = self.scope_of(current)
             operation = super().resolve(current) if self._late[index] else self.operations[index]
             if isinstance(operation, RunConditional):
-                for body in self._decide(operation, stream, refresh=self._late[index]):
+                for body in self._decide(current, operation, stream, refresh=self._late[index]):
                     body.launch(stream)
                 return
             if not self._late[index]:
@@ -208,10 +215,11 @@ class EagerProgram(Program):
 
     def bodies(self, step: Step, stream: int) -> Iterator[EagerProgram]:
         """Yield what a conditional step runs, one body after the other; each is for the caller to issue."""
-        operation = super().resolve(self.steps[step.index])
-        return self._decide(operation, stream, refresh=True) if isinstance(operation, RunConditional) else iter(())
+        current = self.steps[step.index]
+        operation = super().resolve(current)
+        return self._decide(current, operation, stream, refresh=True) if isinstance(operation, RunConditional) else iter(())
 
-    def _decide(self, operation: RunConditional, stream: int, refresh: bool) -> Iterator[EagerProgram]:
+    def _decide(self, step: Step, operation: RunConditional, stream: int, refresh: bool) -> Iterator[EagerProgram]:
         """Wait, read the condition and yield the body that it chooses; in a loop, again and again."""
         runtime = self.runtime
         word = ctypes.c_uint32()
@@ -223,15 +231,16 @@ class EagerProgram(Program):
             body = operation.chosen(word.value)
             if body is None:
                 return
-            yield self._program_of(body, refresh)
+            yield self._program_of(body, self.scope_of(step).place_of(step), refresh)
             if operation.mode is not ConditionalMode.WHILE:
                 return
             refresh = False
 
-    def _program_of(self, body: RunChild, refresh: bool) -> EagerProgram:
+    def _program_of(self, body: RunChild, device: int, refresh: bool) -> EagerProgram:
         program = self._bodies.get(body.scope)
         if program is None:
-            program = self._bodies[body.scope] = type(self)(body.plan, body.scope, self.runtime, frozenset())
+            plan = _placed(body.plan, body.scope)
+            program = self._bodies[body.scope] = type(self)(plan, body.scope, self.runtime, frozenset(), device)
         elif refresh:
             program.refresh()
         return program
@@ -292,6 +301,21 @@ class EagerProgram(Program):
         return self.change(index, self._named(self.steps[index]))
 
 
+def _placed(plan: Plan, scope: Scope) -> Plan:
+    """Return the plan of a body with the devices that its binding says, each of its lanes on one."""
+    if len(scope.shared.devices) == 1:
+        return plan
+    keys = [(step.lane, scope.inside(step.path).place_of(step)) for step in plan.steps]
+    number = {key: lane for lane, key in enumerate(dict.fromkeys(keys))}
+    steps = tuple(step._replace(lane=number[key], device=key[1]) for step, key in zip(plan.steps, keys))
+    lanes = tuple(tuple(step.index for step in steps if step.lane == lane) for lane in number.values())
+    owners = tuple(device for _, device in number)
+    shared = scope.shared
+    return replace(
+        plan, steps=steps, lanes=lanes, device=shared.device, devices=tuple(sorted(shared.devices)), lane_devices=owners
+    )
+
+
 def _is_late(step: Step) -> bool:
     if isinstance(step.node, CapturedNode):
         return True
@@ -307,9 +331,11 @@ class _Issuer(EagerProgram):
 
 
 class _StreamsProgram(EagerProgram):
-    def __init__(self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int]) -> None:
-        super().__init__(plan, scope, runtime, disabled)
-        self._lanes = LaneStreams(plan, runtime)
+    def __init__(
+        self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int], device: Optional[int] = None
+    ) -> None:
+        super().__init__(plan, scope, runtime, disabled, device)
+        self._lanes = LaneStreams(plan, runtime, device)
 
     def launch(self, stream: int) -> None:
         try:

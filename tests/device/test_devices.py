@@ -833,3 +833,26 @@ def test_external_memory_belongs_to_the_device_that_is_named(cpu: CpuRuntime) ->
         assert exe.plan.steps[exe.plan.index[node.name]].device == 1
         assert (exe.read("x") == 6).all()
     cpu.free(pointer)
+
+
+@pytest.mark.parametrize("home", [0, 1, 2])
+def test_body_of_a_conditional_node_runs_on_several_devices(cpu: CpuRuntime, backend: Backend, home: int) -> None:
+    source = 'extern "C" __global__ void count_down(int* n) { if (n[0] > 0) n[0] -= 1; }'
+    g = hg.Graph("loops")
+    count = g.device_array("count", np.full(1, 3, "int32"), device=0)
+    x, y = g.device_array("x", RAMP, device=1), g.device_array("y", RAMP, device=2)
+    body = hg.Graph("body")
+    n = body.device_array("n", shape=1, dtype="int32", device=0)
+    inner_x = body.device_array("x", shape=N, dtype="float32", device=1)
+    inner_y = body.device_array("y", shape=N, dtype="float32", device=2)
+    scale(body, inner_x, 2.0)
+    scale(body, inner_y, 3.0)
+    body.kernel(hg.Module(source, name="count")["count_down"], 1, 1, (n,), device=0)
+    g.conditional("while", count, body, {"n": count, "x": x, "y": y}, name="loop")
+    for array, name in ((x, "last_x"), (y, "last_y")):
+        scale(g, array, 0.5, name=name)
+    with g.compile(runtime=cpu, backend=backend, device=home) as exe:
+        exe.run()
+        np.testing.assert_array_equal(exe.read("x"), RAMP * 4)
+        np.testing.assert_array_equal(exe.read("y"), RAMP * 27 / 2)
+    assert hg.verify(g, runtime=cpu, backends=(backend,)).findings == ()
