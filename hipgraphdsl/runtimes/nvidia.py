@@ -645,10 +645,12 @@ class NvidiaRuntime(HipAbiRuntime):
     def _nvrtc_bytes(self, program: Any, size_of: Callable[..., Any], read: Callable[..., Any]) -> bytes:
         error, size = size_of(program)
         self._check_nvrtc(error, size_of.__name__)
-        result: bytes = b" " * size  # the binding writes into the bytes that it is given
+        # The binding writes into the bytes that it is given. Python has but one object for each string of one byte, so a log
+        # that is empty (one zero byte) must not be written into bytes of that length.
+        result = bytes(size + 2)
         if size:
             self._check_nvrtc(read(program, result)[0], read.__name__)
-        return result
+        return result[:size]
 
     @staticmethod
     def _check_nvrtc(error: Any, api: str) -> None:
