@@ -39,6 +39,17 @@ def test_logs_are_read_into_bytes_of_their_own(compiler: NvidiaRuntime, text: by
         assert [chr(n).encode("latin1")[0] for n in range(256)] == list(range(256))
 
 
+def test_a_missing_library_is_said_with_what_to_install(compiler: NvidiaRuntime) -> None:
+    class Absent:
+        def nvrtcVersion(self) -> None:  # noqa: N802 - its name
+            raise RuntimeError("Failed to dlopen libnvrtc.so.12")
+
+    compiler._nvrtc, compiler.architecture = Absent(), "sm_90"
+    with pytest.raises(hg.RuntimeUnavailable, match=r"NVRTC, .*nvidia-cuda-nvrtc of the same version .*libnvrtc\.so\.12") as caught:
+        compiler.rtc_compile("", [])
+    assert caught.value.missing == "library"
+
+
 def kernels_of(workflow: Workflow) -> dict[hg.Module, set[str]]:
     found: dict[hg.Module, set[str]] = {}
     for node in workflow.nodes:
