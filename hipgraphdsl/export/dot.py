@@ -47,6 +47,8 @@ def dot_text(picture: Picture, *, direction: str = "TB", legend: bool = True) ->
         " pad=0.3, nodesep=0.28, ranksep=0.42, compound=true,"
         f" fontname={_quoted(FONT)}, fontsize=13, fontcolor={_quoted(INK)}, labelloc=t, labeljust=l,"
         + (" splines=polyline, nslimit=2, nslimit1=2, mclimit=0.5," if large else "")
+        # Lanes stand in no order: ranked one by one, as frames are without this, edges between them would go back up.
+        + (" newrank=true," if not large and any(cluster.kind == "lane" for cluster in picture.clusters) else "")
         + f" label={_title(picture)}];",
         f"  node [fontname={_quoted(FONT)}, fontsize=12, fontcolor={_quoted(INK)}, penwidth=1.3,"
         ' margin="0.14,0.07", height=0.3];',
