@@ -217,15 +217,18 @@ def test_edges_lead_down_between_lanes_that_wait_for_each_other() -> None:
     scale = module()["scale"]
     g = Graph("crossing")
     x, y = (g.device_array(name, shape=64, dtype="float32") for name in "xy")
-    for name, array, after in (("x0", x, ""), ("y0", y, ""), ("x1", x, "y0"), ("y1", y, "x1"), ("x2", x, "y1"), ("y2", y, "x2")):
+    z = g.device_array("z", shape=64, dtype="float32")
+    order = (("x0", x, ""), ("z0", z, ""), ("x1", x, "z0"), ("x2", x, ""), ("y0", y, ""), ("y1", y, ""), ("x3", x, "y1"),
+             ("y2", y, "x3"), ("x4", x, ""), ("x5", x, ""))  # fmt: skip
+    for name, array, after in order:
         g.kernel(scale, grid=1, block=64, args=(array, 2.0, 64), name=name, after=[after] if after else ())
     drawn = text(g.workflow(), ".svg", lanes=True)
-    assert drawn.count(">lane ") == 2
+    assert drawn.count(">lane ") == 3
     height = {
         name: float(y)
         for name, y in re.findall(r'xlink:title="(\w\d)">\s*<(?:path|polygon)[^>]*>\s*<text[^>]* y="([-\d.]+)"', drawn)
     }
-    assert len(height) == 6
+    assert len(height) == len(order)
     assert all(height[source] < height[target] for source, target in g.dag.edges)
 
 
