@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ..workflow import Workflow
 from .picture import Box, Cluster, Link, Picture, as_direction, draw
-from .style import BACKGROUND, CRITICAL, EDGE, FAULT, FAULT_FILL, FONT, INK, LANES, MUTED, STYLES, shortened
+from .style import BACKGROUND, CRITICAL, EDGE, FAULT, FAULT_FILL, FONT, INK, LANES, MUTED, REPEAT, STYLES, shortened
 
 __all__ = ["dot_text", "render"]
 
@@ -47,6 +47,8 @@ def dot_text(picture: Picture, *, direction: str = "TB", legend: bool = True) ->
         " pad=0.3, nodesep=0.28, ranksep=0.42, compound=true,"
         f" fontname={_quoted(FONT)}, fontsize=13, fontcolor={_quoted(INK)}, labelloc=t, labeljust=l,"
         + (" splines=polyline, nslimit=2, nslimit1=2, mclimit=0.5," if large else "")
+        # Lanes stand in no order: ranked one by one, as frames are without this, edges between them would go back up.
+        + (" newrank=true," if not large and any(cluster.kind == "lane" for cluster in picture.clusters) else "")
         + f" label={_title(picture)}];",
         f"  node [fontname={_quoted(FONT)}, fontsize=12, fontcolor={_quoted(INK)}, penwidth=1.3,"
         ' margin="0.14,0.07", height=0.3];',
@@ -152,8 +154,8 @@ def _frame(cluster: Cluster) -> str:
     if cluster.kind == "lane":
         values |= {"fillcolor": _quoted(LANES[(cluster.lane or 0) % len(LANES)]), "color": '"#d5dce3"'}
     elif cluster.kind == "repeat":
-        values |= {"fillcolor": '"#ffffff00"', "color": '"#1f5f99"', "style": '"rounded,dashed"'}
-        values |= {"fontcolor": '"#1f5f99"', "penwidth": "1.4"}
+        values |= {"fillcolor": '"#ffffff00"', "color": _quoted(REPEAT), "style": '"rounded,dashed"'}
+        values |= {"fontcolor": _quoted(REPEAT), "penwidth": "1.4"}
     else:
         values |= {"fillcolor": _quoted(STYLES["child"].fill), "color": _quoted(STYLES["child"].stroke)}
     if cluster.critical:
@@ -173,8 +175,7 @@ def _edge(link: Link, picture: Picture) -> str:
         values |= {"lhead": f"cluster_{link.target}", "minlen": "2"}
     label = link.label
     if link.style == "next":
-        values |= {"style": "dashed", "constraint": "false", "color": '"#1f5f99"', "fontcolor": '"#1f5f99"'}
-        label = f"next: {label}" if label else "next"
+        values |= {"style": "dashed", "constraint": "false", "color": _quoted(REPEAT), "fontcolor": _quoted(REPEAT)}
     elif link.style == "fault":
         values |= {"style": "dashed", "constraint": "false", "dir": "none"}
     if link.critical:
@@ -190,13 +191,17 @@ def _edge(link: Link, picture: Picture) -> str:
 def _legend(picture: Picture) -> list[str]:
     """Return a table that names the kinds that occur."""
     kinds = [kind for kind in STYLES if any(box.kind == kind for box in picture.boxes)]
-    if len(kinds) < 2:
+    carried = any(link.style == "next" for link in picture.links)
+    if len(kinds) < 2 and not carried:
         return []
     cells = [
         f'<TD BGCOLOR="{STYLES[kind].fill}" COLOR="{STYLES[kind].stroke}" BORDER="1">'
         f'<FONT POINT-SIZE="9">{STYLES[kind].title}</FONT></TD>'
         for kind in kinds
     ]
+    if carried:  # said here once: labels of edges that run side by side would cover each other
+        said = "to the next repetition"
+        cells.append(f'<TD STYLE="dashed" COLOR="{REPEAT}" BORDER="1"><FONT POINT-SIZE="9" COLOR="{REPEAT}">{said}</FONT></TD>')
     rows = "".join(f"<TR>{''.join(cells[k : k + 5])}</TR>" for k in range(0, len(cells), 5))
     table = f'<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="4" CELLPADDING="4">{rows}</TABLE>>'
     return [f"  legend [shape=plain, label={table}];"]

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from ..workflow import Workflow
 from .picture import Box, Cluster, Link, Picture, as_direction, draw
-from .style import CRITICAL, FAULT, FAULT_FILL, INK, LANES, STYLES, shortened
+from .style import CRITICAL, FAULT, FAULT_FILL, INK, LANES, REPEAT, STYLES, shortened
 
 __all__ = ["mermaid_text", "render"]
 
@@ -74,7 +74,7 @@ def mermaid_text(picture: Picture, *, direction: str = "TB") -> str:
     strokes = {
         "faulty": f"stroke:{FAULT},stroke-width:3px",
         "critical": f"stroke:{CRITICAL},stroke-width:3px",
-        "next": "stroke:#1f5f99",
+        "next": f"stroke:{REPEAT}",
     }
     lines += [f"  linkStyle {','.join(found)} {strokes[what]}" for what, found in marked.items()]
     for cluster in picture.clusters:
@@ -83,7 +83,7 @@ def mermaid_text(picture: Picture, *, direction: str = "TB") -> str:
         if cluster.faults:
             lines.append(f"  style {cluster.id} fill:{FAULT_FILL},stroke:{FAULT},stroke-width:3px")
         elif cluster.kind == "repeat":
-            lines.append(f"  style {cluster.id} fill:none,stroke:#1f5f99,stroke-dasharray:5 3")
+            lines.append(f"  style {cluster.id} fill:none,stroke:{REPEAT},stroke-dasharray:5 3")
         else:
             fill = LANES[(cluster.lane or 0) % len(LANES)] if cluster.kind == "lane" else STYLES["child"].fill
             stroke = f"{CRITICAL},stroke-width:3px" if cluster.critical else "#a9b4c0"

@@ -505,13 +505,16 @@ class NvidiaRuntime(HipAbiRuntime):
 
     def describe(self) -> dict[str, Any]:
         """Return device, driver and compiler versions."""
-        _, major, minor = self._nvrtc.nvrtcVersion()
+        try:
+            compiler = ".".join(map(str, self._nvrtc_version()))
+        except RuntimeUnavailable:
+            compiler = "not there"
         return {
             "runtime": "nvidia",
             "device": self.get_device_name(self._device),
             "architecture": self.architecture,
             "driver": ".".join(map(str, self.runtime_get_version())),
-            "nvrtc": f"{major}.{minor}",
+            "nvrtc": compiler,
             "multiprocessors": self.target.multiprocessors,
         }
 
@@ -585,7 +588,7 @@ class NvidiaRuntime(HipAbiRuntime):
                     sorted(symbols),
                     tuple(options),
                     self.architecture,
-                    self._nvrtc.nvrtcVersion(),
+                    self._nvrtc_version(),
                     _PRELUDE,
                     name,
                 )
@@ -642,13 +645,29 @@ class NvidiaRuntime(HipAbiRuntime):
         finally:
             nvrtc.nvrtcDestroyProgram(program)
 
+    def _nvrtc_version(self) -> tuple[int, int]:
+        """Return NVRTC's version; RuntimeUnavailable where it cannot be loaded, which the binding finds out only when asked."""
+        try:
+            error, major, minor = self._nvrtc.nvrtcVersion()
+        except RuntimeError as missing:
+            raise RuntimeUnavailable(
+                "runtime 'nvidia' compiles kernels by NVRTC, which is not there: install the CUDA toolkit, or the wheel"
+                f" nvidia-cuda-nvrtc of the same version as cuda-bindings ({missing})",
+                runtime="nvidia",
+                missing="library",
+            ) from None
+        self._check_nvrtc(error, "nvrtcVersion")
+        return major, minor
+
     def _nvrtc_bytes(self, program: Any, size_of: Callable[..., Any], read: Callable[..., Any]) -> bytes:
         error, size = size_of(program)
         self._check_nvrtc(error, size_of.__name__)
-        result: bytes = b" " * size  # the binding writes into the bytes that it is given
+        # The binding writes into the bytes that it is given. Python has but one object for each string of one byte, so a log
+        # that is empty (one zero byte) must not be written into bytes of that length.
+        result = bytes(size + 2)
         if size:
             self._check_nvrtc(read(program, result)[0], read.__name__)
-        return result
+        return result[:size]
 
     @staticmethod
     def _check_nvrtc(error: Any, api: str) -> None:

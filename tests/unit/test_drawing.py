@@ -212,6 +212,26 @@ def test_lanes_are_framed_on_demand_also_those_of_children(extension: str) -> No
     assert drawn.count("lane 0") == drawn.count("lane 1") == 3  # of the graph and of each call of the child
 
 
+@needs_graphviz
+def test_edges_lead_down_between_lanes_that_wait_for_each_other() -> None:
+    scale = module()["scale"]
+    g = Graph("crossing")
+    x, y = (g.device_array(name, shape=64, dtype="float32") for name in "xy")
+    z = g.device_array("z", shape=64, dtype="float32")
+    order = (("x0", x, ""), ("z0", z, ""), ("x1", x, "z0"), ("x2", x, ""), ("y0", y, ""), ("y1", y, ""), ("x3", x, "y1"),
+             ("y2", y, "x3"), ("x4", x, ""), ("x5", x, ""))  # fmt: skip
+    for name, array, after in order:
+        g.kernel(scale, grid=1, block=64, args=(array, 2.0, 64), name=name, after=[after] if after else ())
+    drawn = text(g.workflow(), ".svg", lanes=True)
+    assert drawn.count(">lane ") == 3
+    height = {
+        name: float(y)
+        for name, y in re.findall(r'xlink:title="(\w\d)">\s*<(?:path|polygon)[^>]*>\s*<text[^>]* y="([-\d.]+)"', drawn)
+    }
+    assert len(height) == len(order)
+    assert all(height[source] < height[target] for source, target in g.dag.edges)
+
+
 @pytest.mark.parametrize("extension", DRAWINGS)
 def test_the_critical_path_is_marked_on_demand_also_through_children(extension: str) -> None:
     workflow = nested().workflow()
