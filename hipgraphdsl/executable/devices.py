@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 from ..errors import DeclarationError
-from ..nodes import AllocNode, ChildGraphNode, Node
+from ..nodes import AllocNode, ChildGraphNode, ConditionalNode, Node
 from ..placement import Memory, bound_root, device_of, memories, runs_code
 from ..runtimes.base import Runtime
 from ..workflow import Workflow
@@ -82,20 +82,26 @@ def grant_access(workflow: Workflow, runtime: Runtime, device: int, devices: Seq
     return granted
 
 
-def _walk(workflow: Workflow, path: tuple[ChildGraphNode, ...] = ()) -> Iterator[tuple[Node, tuple[ChildGraphNode, ...]]]:
-    """Yield every node with the children that it stands in, outermost first."""
+_Path = tuple[Union[ChildGraphNode, ConditionalNode], ...]
+
+
+def _walk(workflow: Workflow, path: _Path = ()) -> Iterator[tuple[Node, _Path]]:
+    """Yield every node with the children and conditional nodes that it stands in, outermost first."""
     for node in workflow.nodes:
         if isinstance(node, ChildGraphNode):
             yield from _walk(node.workflow, (*path, node))
         else:
             yield node, path
+            if isinstance(node, ConditionalNode):
+                for body in node.bodies:
+                    yield from _walk(body, (*path, node))
 
 
 def _reaching(workflow: Workflow, default: int) -> Iterator[tuple[str, Node, int, Memory]]:
     """Yield each node with its device and memory of another device that it touches."""
     for node, path in _walk(workflow):
 
-        def resolve(root: Any, path: tuple[ChildGraphNode, ...] = path) -> Any:
+        def resolve(root: Any, path: _Path = path) -> Any:
             return bound_root(root, path)
 
         device = device_of(node, resolve, default)

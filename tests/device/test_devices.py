@@ -858,3 +858,16 @@ def test_body_of_a_conditional_node_runs_on_several_devices(cpu: CpuRuntime, bac
         np.testing.assert_array_equal(exe.read("x"), RAMP * 4)
         np.testing.assert_array_equal(exe.read("y"), RAMP * 27 / 2)
     assert hg.verify(g, runtime=cpu, backends=(backend,)).findings == ()
+
+
+@pytest.mark.parametrize("home", [0, 1, 2])
+def test_body_of_a_conditional_node_reaches_memory_that_grants_it(cpu: CpuRuntime, backend: Backend, home: int) -> None:
+    g = hg.Graph("granted")
+    on = g.device_array("on", np.full(1, 1, "uint32"), device=0)
+    x = g.device_array("x", RAMP, device=3, access=[2])
+    body = hg.Graph("body")
+    scale(body, body.device_array("y", shape=N, dtype="float32", device=3, access=[2]), 2.0, device=2)
+    g.conditional("if", on, body, {"y": x}, name="choice")
+    with g.compile(runtime=cpu, backend=backend, device=home) as exe:
+        exe.run()
+        np.testing.assert_array_equal(exe.read("x"), RAMP * 2)
