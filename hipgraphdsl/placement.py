@@ -6,8 +6,8 @@ graph is compiled for (`default` below), so a workflow that names no device move
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Optional, Union
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Optional
 
 from .arrays import Access, AllocArray, Array, ArrayView
 from .kernels import Symbol
@@ -51,14 +51,13 @@ class Memory(NamedTuple):
     access: tuple[int, ...]
 
 
-def bound_root(root: Any, path: Sequence[Union[ChildGraphNode, ConditionalNode]]) -> Any:
-    """Return the array that a name inside children and bodies finally stands for; `path` holds their nodes, outermost first."""
+def bound_root(root: Any, path: tuple[ChildGraphNode, ...]) -> Any:
+    """Return the array that a name inside children finally stands for; `path` holds them, outermost first."""
     for child in reversed(path):
         if isinstance(root, (Symbol, AllocArray)):
             break
-        inner = (child.workflow,) if isinstance(child, ChildGraphNode) else child.bodies
-        mine = any(w.arrays.get(root.name, w.parameters.get(root.name)) is root for w in inner)
-        outer = child.bind.get(root.name) if mine else None
+        mine = child.workflow.arrays.get(root.name, child.workflow.parameters.get(root.name))
+        outer = child.bind.get(root.name) if mine is root else None
         if not isinstance(outer, ArrayView):
             break
         root = outer.root

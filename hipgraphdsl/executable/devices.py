@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Optional, Union
+from typing import Any, Optional
 
 from ..errors import DeclarationError
 from ..nodes import AllocNode, ChildGraphNode, ConditionalNode, Node
@@ -82,26 +82,23 @@ def grant_access(workflow: Workflow, runtime: Runtime, device: int, devices: Seq
     return granted
 
 
-_Path = tuple[Union[ChildGraphNode, ConditionalNode], ...]
-
-
-def _walk(workflow: Workflow, path: _Path = ()) -> Iterator[tuple[Node, _Path]]:
-    """Yield every node with the children and conditional nodes that it stands in, outermost first."""
+def _walk(workflow: Workflow, path: tuple[ChildGraphNode, ...] = ()) -> Iterator[tuple[Node, tuple[ChildGraphNode, ...]]]:
+    """Yield every node with the children, and bodies of conditional nodes, that it stands in, outermost first."""
     for node in workflow.nodes:
         if isinstance(node, ChildGraphNode):
             yield from _walk(node.workflow, (*path, node))
         else:
             yield node, path
             if isinstance(node, ConditionalNode):
-                for body in node.bodies:
-                    yield from _walk(body, (*path, node))
+                for body in node.children:
+                    yield from _walk(body.workflow, (*path, body))
 
 
 def _reaching(workflow: Workflow, default: int) -> Iterator[tuple[str, Node, int, Memory]]:
     """Yield each node with its device and memory of another device that it touches."""
     for node, path in _walk(workflow):
 
-        def resolve(root: Any, path: _Path = path) -> Any:
+        def resolve(root: Any, path: tuple[ChildGraphNode, ...] = path) -> Any:
             return bound_root(root, path)
 
         device = device_of(node, resolve, default)
