@@ -6,11 +6,11 @@ import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Optional
 
 import networkx as nx
 
-from .arrays import Access, Array, ExternalArray, Parameter, Region, UnboundValues
+from .arrays import Access, Array, ArrayView, ExternalArray, Parameter, Region, UnboundValues
 from .kernels import Module
 from .nodes import (
     CapturedNode,
@@ -140,6 +140,11 @@ class Workflow:
                     for n, body in enumerate(node.bodies):
                         found += [(f"{node.name}/{n}/{name}", what) for name, what in body.unbound() if name not in node.bind]
         return tuple(found)
+
+    def default_view(self, parameter: Parameter) -> Optional[ArrayView]:
+        """Return what an array parameter stands for where nothing binds it, if its default is an array or the name of one."""
+        default = self.arrays.get(parameter.default) if isinstance(parameter.default, str) else parameter.default
+        return default.as_view() if isinstance(default, (Array, ArrayView)) else None
 
     def workflow(self) -> Workflow:
         """Return itself, so that a Workflow stands wherever a Graph may."""

@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, Optional
 
-from ..arrays import Access, AllocArray, Array, ArrayView, ExternalArray, Parameter, Region
+from ..arrays import Access, AllocArray, ArrayView, ExternalArray, Parameter, Region
 from ..kernels import Symbol
 from ..nodes import ChildGraphNode, ConditionalNode, Node
 from ..workflow import Workflow
@@ -81,11 +81,10 @@ class Scope:
                 return key, offset + outer.offset_bytes
         if isinstance(root, Parameter):
             # What a launch binds is not known; a default that is an array is.
-            default = self.workflow.arrays.get(root.default) if isinstance(root.default, str) else root.default
-            if isinstance(default, (Array, ArrayView)):
-                view = default.as_view()
-                key, offset = self.place(view.root)
-                return key, offset + view.offset_bytes
+            default = self.workflow.default_view(root)
+            if default is not None:
+                key, offset = self.place(default.root)
+                return key, offset + default.offset_bytes
         return root.hazard_key, root.hazard_offset
 
     def placed(self, access: Access) -> tuple[Any, Region]:

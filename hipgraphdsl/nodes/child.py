@@ -83,11 +83,8 @@ class ChildGraphNode(Node):
         """Return the array that an unbound parameter stands for by default, and where in it; any other root is itself."""
         if not isinstance(root, Parameter) or root.name in self.bind:
             return root, 0
-        default = self.workflow.arrays.get(root.default) if isinstance(root.default, str) else root.default
-        if not isinstance(default, (Array, ArrayView)):
-            return root, 0
-        view = default.as_view()
-        return view.root, view.offset_bytes
+        default = self.workflow.default_view(root)
+        return (root, 0) if default is None else (default.root, default.offset_bytes)
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
