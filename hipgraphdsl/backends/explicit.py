@@ -84,7 +84,7 @@ def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
     while index < count:
         device = places[index]
         if device not in adders:
-            left = disabled.union(i for i, place in enumerate(places) if place != device)
+            left = disabled.union(i for i, place in enumerate(places) if place != device) if several else disabled
             adders[device] = _kernel_adder(graph, program, runtime, device, frozenset(left))
         adder = adders[device]
         try:
