@@ -191,7 +191,7 @@ def bfloat16_dtype() -> np.dtype[Any] | None:
 
 def is_bfloat16(dtype: np.dtype[Any]) -> bool:
     """Return whether it is ml_dtypes' bfloat16, which NumPy itself does not know."""
-    return dtype.type.__name__ == "bfloat16"  # dtype.name takes 5 us to make
+    return dtype.type.__name__ == "bfloat16"  # dtype.name is made anew each time it is asked for
 
 
 def natural_alignment(dtype: np.dtype[Any]) -> int:

@@ -46,7 +46,7 @@ class Reach:
         sources = position[np.fromiter(chain.from_iterable(self.predecessors[i] for i in self.order), np.int64, total)]
         targets = np.repeat(np.arange(n, dtype=np.int64), counts)
         edges = targets * n + sources
-        edges.sort()  # np.unique hashes, which takes twenty times as long where there are many
+        edges.sort()  # np.unique may hash, which takes longer
         edges = edges[np.diff(edges, prepend=-1) != 0]
         targets, sources = edges // n, edges % n
         first_successor = np.full(n, n, np.int64)
