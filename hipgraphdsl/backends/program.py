@@ -82,6 +82,10 @@ class Program(ABC):
         """Return the names of nodes that a running launch has not finished, where the runtime can tell."""
         return ()
 
+    def failed(self) -> str | None:
+        """Return the name of the step that failed since this was asked last, if known."""
+        return None
+
     def abort(self) -> bool:
         """Start no more nodes of launches in flight; return False where the platform cannot."""
         return False
@@ -211,6 +215,10 @@ class GraphProgram(Program):
     def unfinished(self) -> tuple[str, ...]:
         names = {node: step.name for node, step in zip(self.nodes, self.steps)}
         return tuple(names[node] for node in self.runtime.graph_exec_unfinished(self.handle) if node in names)
+
+    def failed(self) -> str | None:
+        names = {node: step.name for node, step in zip(self.nodes, self.steps)}
+        return names.get(self.runtime.graph_exec_failed(self.handle))
 
     def abort(self) -> bool:
         return self.runtime.graph_exec_abort(self.handle)

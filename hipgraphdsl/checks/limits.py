@@ -16,6 +16,7 @@ _AXES = "xyz"
 _MAX_THREADS = 1024  # of a block, on every device that HIP runs on
 _MAX_GRID = 2**32 - 1  # a dim3 holds 32 bits
 _RESIDENT_THREADS = 2048  # of a multiprocessor: the most of all architectures (CDNA, sm_90)
+_RESIDENT_ON_CPU = 256  # kCooperativeBlocks of runtimes/cpu/action.h: a thread of the operating system each
 _RESIDENT_BLOCKS = 32
 # CUDA's reference for cudaConditionalNodeParams
 _IN_BODIES = (KernelNode, MemcpyNode, MemsetNode, EmptyNode, ChildGraphNode, CapturedNode, ConditionalNode)
@@ -140,14 +141,17 @@ def _faults(scope: Scope, node: KernelNode, target: Optional[Target]) -> list[tu
                 )
             )
     blocks = _product(grid)
-    if node.cooperative and target and target.multiprocessors and target.platform != "cpu" and blocks and threads:
-        each = min(_RESIDENT_BLOCKS, _RESIDENT_THREADS // min(threads, _RESIDENT_THREADS))
-        if blocks > each * target.multiprocessors:
+    if node.cooperative and target and (target.multiprocessors or target.platform == "cpu") and blocks and threads:
+        resident = _RESIDENT_ON_CPU
+        if target.platform != "cpu":
+            each = min(_RESIDENT_BLOCKS, _RESIDENT_THREADS // min(threads, _RESIDENT_THREADS))
+            resident = each * target.multiprocessors
+        if blocks > resident:
             found.append(
                 (
                     "HG506",
                     f"a cooperative grid of {blocks} blocks of {threads} threads; {target.name} holds at most"
-                    f" {each * target.multiprocessors} at once",
+                    f" {resident} at once",
                     "use fewer blocks and a loop over the elements",
                 )
             )

@@ -34,10 +34,9 @@ CValue: TypeAlias = "ctypes.c_void_p | ctypes.c_uint32"
 KERNELS = r"""
 #include <stdint.h>
 #include <time.h>
-typedef struct { uint32_t grid[3], block[3], shared_bytes, reserved; } hgcpu_launch;
+typedef struct { uint32_t grid[3], block[3], shared_bytes, cooperative; void* (*worker)(void); } hgcpu_launch;
 typedef int (*hgcpu_entry)(const hgcpu_launch*, void* const*, uint64_t, uint64_t);
-typedef struct { const char* name; hgcpu_entry entry; uint32_t n_params; const uint32_t* param_sizes;
-                 uint32_t flags, static_shared_bytes, cost_hint; } hgcpu_kernel_info;
+typedef struct { const char* name; hgcpu_entry entry; uint32_t n_params; const uint32_t* param_sizes; } hgcpu_kernel_info;
 typedef struct { const char* name; void* address; uint64_t bytes; } hgcpu_symbol_info;
 typedef struct { uint32_t abi, n_kernels; const hgcpu_kernel_info* kernels;
                  uint32_t n_symbols; const hgcpu_symbol_info* symbols; } hgcpu_module_info;
@@ -73,11 +72,10 @@ static int slow_count(const hgcpu_launch*, void* const* args, uint64_t first, ui
 static uint32_t table[16];
 static const uint32_t pointer[] = {8}, pointer_and_int[] = {8, 4};
 static const hgcpu_kernel_info kernels[] = {
-  {"empty", empty, 0, 0, 0, 0, 0}, {"broken", broken, 0, 0, 0, 0, 0}, {"count", count, 1, pointer, 0, 0, 0},
-  {"note", note, 2, pointer_and_int, 0, 0, 0}, {"await_flag", await_flag, 1, pointer, 0, 0, 0},
-  {"set_flag", set_flag, 2, pointer_and_int, 0, 0, 0}, {"slow_count", slow_count, 1, pointer, 0, 0, 0}};
+  {"empty", empty, 0, 0}, {"broken", broken, 0, 0}, {"count", count, 1, pointer}, {"note", note, 2, pointer_and_int},
+  {"await_flag", await_flag, 1, pointer}, {"set_flag", set_flag, 2, pointer_and_int}, {"slow_count", slow_count, 1, pointer}};
 static const hgcpu_symbol_info symbols[] = {{"table", table, sizeof table}};
-static const hgcpu_module_info info = {1, sizeof kernels / sizeof *kernels, kernels, 1, symbols};
+static const hgcpu_module_info info = {2, sizeof kernels / sizeof *kernels, kernels, 1, symbols};
 extern "C" __attribute__((visibility("default"))) const hgcpu_module_info* hgcpu_module(void) { return &info; }
 """
 

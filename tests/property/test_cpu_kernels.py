@@ -85,7 +85,7 @@ def compare(seed: int) -> None:
     writers = [Writer(seed * TOGETHER + n, name, barriers=n % 3 > 0) for n, name in enumerate(names)]
     source = "#include <hip/hip_runtime.h>\n" + "".join(writer.text for writer in writers)
     improved, plain = (
-        Library(compile_kernels(source, names, compiler=compiler_of("clang"), improve=improve).image) for improve in (True, False)
+        Library(compile_kernels(source, names, compiler=compiler_of("clang"), mode=mode).image) for mode in ("fast", "base")
     )
     x = np.arange(64, dtype=np.int32) * 7 - 20
     for name, writer in zip(names, writers):

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ...errors import HipGraphError, RuntimeUnavailable
 from ...target import Target
@@ -31,12 +31,16 @@ log = logging.getLogger("hipgraphdsl")
 
 #: Longest that a wait stays outside Python, in microseconds: Ctrl-C is noticed this soon.
 _SLICE_US = 50_000
+#: hipErrorIllegalAddress, hipErrorAssert, hipErrorLaunchFailure.
+_KERNEL_FAULTS = frozenset({700, 710, 719})
 _MAX_DEVICES = 16  # kMaxDevices of memory.h
 
 _EXTENSIONS: dict[str, tuple[Any, ...]] = {
     "hgcpuStreamWait": (c_void_p, c_uint64),
     "hgcpuGraphExecUnfinished": (c_void_p, c_void_p, c_void_p),
     "hgcpuGraphExecAbort": (c_void_p,),
+    "hgcpuGraphExecFailed": (c_void_p, c_void_p),
+    "hgcpuLastFault": (c_char_p, c_size_t),
     "hgcpuSetDeviceCount": (c_int,),
     "hgcpuSetSchedule": (c_uint64, c_int),
     "hgcpuGraphExecProfile": (c_void_p, c_int),
@@ -253,6 +257,18 @@ class CpuRuntime(HipAbiRuntime):
         nodes = (c_void_p * count.value)()
         self._extension("hgcpuGraphExecUnfinished", graph_exec, nodes, byref(count))
         return tuple(node for node in nodes[: count.value] if node)
+
+    def graph_exec_failed(self, graph_exec: int) -> int:
+        node = c_void_p()
+        self._extension("hgcpuGraphExecFailed", graph_exec, byref(node))
+        return node.value or 0
+
+    def _fail(self, api: str, code: int, detail: str = "") -> NoReturn:
+        if code in _KERNEL_FAULTS and not detail:
+            text = ctypes.create_string_buffer(256)
+            self._ext.hgcpuLastFault(text, len(text))
+            detail = text.value.decode(errors="replace")
+        super()._fail(api, code, detail)
 
     def graph_exec_abort(self, graph_exec: int) -> bool:
         """Start no more nodes of what is in flight; the stream's next synchronize raises hipErrorLaunchFailure."""

@@ -2,6 +2,7 @@
 #pragma once
 #include <dlfcn.h>
 
+#include "block.h"
 #include "memory.h"
 
 // ---- modules ----------------------------------------------------------------------------------------------------------
@@ -304,7 +305,7 @@ inline int action_kernel(Action** out, Handle function, dim3 grid, dim3 block, u
   a->kernel.info = info;
   a->kernel.module = f->module;
   a->kernel.function = function;
-  a->kernel.launch = {{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared, 0};
+  a->kernel.launch = {{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared, 0, block_worker};
   a->kernel.blocks = uint64_t(blocks);
   a->kernel.args = args;
   if (device_count() > 1) {
@@ -487,7 +488,50 @@ inline Progress steps_run(Action* a, uint32_t from, const Task& done, const Atom
 
 inline int kernel_blocks(void* context, uint64_t first, uint64_t last) {
   Action* a = static_cast<Action*>(context);
-  return a->kernel.info->entry(&a->kernel.launch, a->kernel.args, first, last);
+  t_kernel_name = a->kernel.info->name;
+  int code = a->kernel.info->entry(&a->kernel.launch, a->kernel.args, first, last);
+  t_kernel_name = nullptr;
+  if (code) fault_note(a->kernel.info->name);
+  return code;
+}
+
+// All blocks of a cooperative launch are there at once: each has a thread of the operating system, and begins when all have one.
+constexpr uint64_t kCooperativeBlocks = 256;
+struct Cooperation {
+  Action* action;
+  Mutex lock;
+  Condition wake;
+  uint64_t next = 0;
+  int go = 0;  // 1: run, 2: give up
+  Atomic<int> error;
+};
+inline void* cooperative_main(void* object) {
+  Cooperation& c = *static_cast<Cooperation*>(object);
+  c.lock.lock();
+  uint64_t block = c.next++;
+  while (!c.go) c.wake.wait(c.lock);
+  bool run = c.go == 1;
+  c.lock.unlock();
+  if (run) {
+    if (int code = kernel_blocks(c.action, block, block + 1)) c.error.replace(0, code);
+  }
+  return nullptr;
+}
+inline int cooperative_run(Action* a) {
+  const uint64_t blocks = a->kernel.blocks;
+  if (blocks == 1) return kernel_blocks(a, 0, 1);
+  if (blocks > kCooperativeBlocks) return hipErrorCooperativeLaunchTooLarge;
+  Cooperation c;
+  c.action = a;
+  pthread_t threads[kCooperativeBlocks];
+  uint64_t made = 0;
+  while (made < blocks && !pthread_create(&threads[made], nullptr, cooperative_main, &c)) ++made;
+  c.lock.lock();
+  c.go = made == blocks ? 1 : 2;
+  c.wake.broadcast();
+  c.lock.unlock();
+  for (uint64_t i = 0; i < made; ++i) pthread_join(threads[i], nullptr);
+  return made == blocks ? c.error.get() : int(hipErrorCooperativeLaunchTooLarge);
 }
 
 // Runs anything but event operations. `alone` keeps it on this thread. kPending: `done` is called later with the error.
@@ -498,9 +542,12 @@ inline Progress action_run(Action* a, const Task& done, bool alone, const Atomic
   }
   switch (a->type) {
     case hipGraphNodeTypeKernel: {
-      const hgcpu_kernel_info* info = a->kernel.info;
-      if (a->kernel.blocks == 1 || alone || (info->flags & kKernelNeedsAllBlocks)) {
-        *error = info->entry(&a->kernel.launch, a->kernel.args, 0, a->kernel.blocks);
+      if (a->kernel.launch.cooperative) {
+        *error = cooperative_run(a);
+        return kDone;
+      }
+      if (a->kernel.blocks == 1 || alone) {
+        *error = kernel_blocks(a, 0, a->kernel.blocks);
         return kDone;
       }
       return run_blocks(kernel_blocks, a, a->kernel.blocks, done, error);

@@ -193,6 +193,9 @@ inline const ErrorText* error_text(int code) {
        "an illegal memory access was encountered: a kernel reached memory of a device without peer access"},
       {hipErrorPeerAccessAlreadyEnabled, "hipErrorPeerAccessAlreadyEnabled", "peer access is already enabled"},
       {hipErrorPeerAccessNotEnabled, "hipErrorPeerAccessNotEnabled", "peer access has not been enabled"},
+      {hipErrorAssert, "hipErrorAssert", "device-side assert triggered"},
+      {hipErrorCooperativeLaunchTooLarge, "hipErrorCooperativeLaunchTooLarge",
+       "too many blocks in cooperative launch"},
       {hipErrorLaunchFailure, "hipErrorLaunchFailure", "unspecified launch failure"},
       {hipErrorNotPermitted, "hipErrorNotPermitted", "a host function must not wait for the device"},
       {hipErrorNotSupported, "hipErrorNotSupported", "operation not supported"},
@@ -656,6 +659,14 @@ inline void* library_from_file(const char* path, int* kept) {
   fclose(f);
   return library;
 }
+// Why a kernel failed last, for the message of an error.
+API int hgcpuLastFault(char* text, size_t bytes) {
+  Guard<Mutex> g(g_fault.lock);
+  snprintf(text, bytes, "%s", g_fault.text);
+  return hipSuccess;
+}
+// For who calls the entries of a kernel library themselves.
+API void* hgcpuBlockWorker() { return reinterpret_cast<void*>(block_worker); }
 API int hipModuleLoadData(Handle* out, const void* image) {
   ENTER();
   REQUIRE(out && image, hipErrorInvalidValue);
@@ -756,6 +767,7 @@ inline int launch_kernel(Handle function, dim3 grid, dim3 block, unsigned shared
     action_release(a);
     return fail(hipErrorInvalidDevice);
   }
+  a->kernel.launch.cooperative = cooperative;
   if (!s->capture.relaxed()) return fail(stream_submit(s, a, nullptr, nullptr));
   Node* node = nullptr;
   if (int code = capture_add(s, a, &node)) return fail(code);

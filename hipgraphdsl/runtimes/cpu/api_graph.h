@@ -729,6 +729,14 @@ API int hgcpuGraphExecUnfinished(Handle exec, Handle* out, size_t* count) {
   }
   return give([&](uint32_t i) { return open[i]; }, open.count, out, count);
 }
+// The node that has failed last, or 0, which is thereby told.
+API int hgcpuGraphExecFailed(Handle exec, Handle* out) {
+  ENTER();
+  EXEC(x, exec);
+  REQUIRE(out, hipErrorInvalidValue);
+  *out = x->failed.swap(0);
+  return hipSuccess;
+}
 // A wait was given up: nothing more starts, and the stream's next synchronize answers hipErrorLaunchFailure.
 API int hgcpuGraphExecAbort(Handle exec) {
   ENTER();

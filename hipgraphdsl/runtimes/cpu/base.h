@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "fibers.h"
 #include "hip_types.h"
 
 struct Place {};

@@ -12,13 +12,14 @@ import importlib.util
 import logging
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,7 @@ __all__ = [
     "ABI_VERSION",
     "BuildFailed",
     "Compiler",
+    "Reading",
     "build",
     "build_log",
     "cache_dir",
@@ -43,7 +45,7 @@ __all__ = [
 log = logging.getLogger("hipgraphdsl")
 
 #: Version of what the runtime, the kernel libraries and the Python above them agree on; part of every cache key.
-ABI_VERSION = 1
+ABI_VERSION = 2
 
 #: A build that takes longer than this says so, because the first one may take a minute (zig unpacks its own libc).
 _SLOW_S = 2.0
@@ -88,6 +90,12 @@ class Compiler:
     def is_clang(self) -> bool:
         """Whether it takes clang's pragmas and options."""
         return self.kind != "gcc"
+
+    @property
+    def major(self) -> int:
+        """Number of its main version; 0 where it does not say."""
+        found = re.search(r"(\d+)\.\d+", self.version)
+        return int(found[1]) if found else 0
 
     def library_options(self) -> tuple[str, ...]:
         """Return options that make a shared library for this CPU that needs no C++ library at run time."""
@@ -202,8 +210,7 @@ def _find(chosen: str | None, path: str | None) -> Compiler:
         if (found := _probe(command)) is not None:
             return found
     raise RuntimeUnavailable(
-        "runtime 'cpu' compiles kernels and found no C++ compiler: "
-        'install a C++ compiler, or `pip install "hipgraphdsl[cpu]"`',
+        "runtime 'cpu' compiles kernels and found no C++ compiler: install a C++ compiler, or `pip install \"hipgraphdsl[cpu]\"`",
         runtime="cpu",
         missing="compiler",
     )
@@ -248,6 +255,25 @@ def _key(compiler: Compiler, sources: Mapping[str, str], options: Sequence[str])
     return digest.hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What happens to a source before it is compiled.
+
+    Attributes
+    ----------
+    options : tuple of str
+        Options for the preprocessor alone.
+    finish : callable
+        Gives the text that is compiled, from the one that the preprocessor made.
+    also : tuple of str
+        What `finish` depends on besides.
+    """
+
+    options: tuple[str, ...]
+    finish: Callable[[str], str]
+    also: tuple[str, ...]
+
+
 def build(
     compiler: Compiler,
     sources: str | Mapping[str, str],
@@ -255,6 +281,7 @@ def build(
     *,
     stem: str = "kernels",
     what: str = "kernels",
+    reading: Reading | None = None,
 ) -> Path:
     """Build a shared library, or find it in the cache.
 
@@ -270,6 +297,8 @@ def build(
         Beginning of the library's file name.
     what : str
         What is built, for the line that a long build logs.
+    reading : Reading, optional
+        How the one ``.cpp`` is preprocessed and finished first.
 
     Returns
     -------
@@ -286,27 +315,58 @@ def build(
     texts = {f"{stem}.cpp": sources} if isinstance(sources, str) else dict(sources)
     flags = (*compiler.library_options(), *options)
     cache = _writable_cache()
-    target = cache / f"{stem}-{_key(compiler, texts, flags)[:32]}.so"
+    said = ""
+
+    def preprocess(folder: Path) -> None:
+        nonlocal said
+        assert reading is not None
+        unit = f"{stem}.cpp"
+        said = _run([*compiler.command, *flags, *reading.options, "-E", "-o", "preprocessed", unit], folder, what)
+        texts[unit] = reading.finish((folder / "preprocessed").read_text(errors="replace"))
+        (folder / unit).write_text(texts[unit])
+
+    also = () if reading is None else (*reading.options, *reading.also)
+    # Files of the user's are known by what the preprocessor makes of them.
+    outside = reading is not None and _reads_files(reading.options, texts[f"{stem}.cpp"])
+    if outside:
+        with _folder(texts, cache) as folder:
+            preprocess(folder)
+    target = cache / f"{stem}-{_key(compiler, texts, (*flags, *also))[:32]}.so"
     if target.exists():
         return target
     with _locked(cache / f"{target.stem}.lock"):
         if target.exists():
             return target
-        with tempfile.TemporaryDirectory(prefix=f"{target.stem}.", dir=cache) as name:
+        with _folder(texts, cache) as folder:
             # Built beside and renamed: a reader never sees half a library, whatever happens to the builder.
-            folder = Path(name)
-            for file, text in texts.items():
-                (folder / file).write_text(text)
+            if reading is not None and not outside:
+                preprocess(folder)
             made = folder / target.name
             units = sorted(file for file in texts if file.endswith(".cpp"))
             command = [*compiler.command, *flags, "-o", target.name, *units]
             if sys.platform != "darwin":
                 command += ["-lpthread", "-ldl"]
-            said = _run(command, folder, what)
+            said += _run(command, folder, what)
             (folder / "log").write_text(said)
             os.replace(folder / "log", target.with_suffix(".log"))
             os.replace(made, target)
     return target
+
+
+def _reads_files(options: Sequence[str], source: str) -> bool:
+    return any(option.startswith(("-I/", "-include")) or option == "-I" for option in options) or bool(
+        re.search(r'^\s*#\s*include\s*["<]/', source, re.MULTILINE)
+    )
+
+
+@contextmanager
+def _folder(texts: Mapping[str, str], cache: Path) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="build.", dir=cache) as name:
+        folder = Path(name)
+        for file, text in texts.items():
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / file).write_text(text)
+        yield folder
 
 
 def _run(command: list[str], folder: Path, what: str) -> str:

@@ -1,8 +1,8 @@
 // What HIP C++ kernels see when they are compiled for a CPU: HIP's own names with HIP's meaning.
 //
-// Kernels, and the device functions that use threadIdx or a barrier, become members of structs that derive from
-// hgcpu_thread, so that threadIdx and its kin are members of one object per thread; the compiler keeps them in registers.
-// Everything else stays at namespace scope as the user wrote it.
+// Kernels and device functions are compiled as the user wrote them. threadIdx and its kin are thread-local variables of the
+// library: each worker runs one thread of a block at a time. Nobody takes their addresses, so the compiler keeps them in
+// registers where a kernel is inlined into the loop over the threads of a block.
 #ifndef HGCPU_DEVICE_H
 #define HGCPU_DEVICE_H
 
@@ -22,56 +22,32 @@
 #include <algorithm>
 #include <cmath>
 #endif
-#if HGCPU_FIBERS
 #include "fibers.h"
-#else
-struct hgcpu_fiber;
-#endif
 
 // -- words ------------------------------------------------------------------------------------------------------------
 
-#define __global__ inline
+// __global__, __shared__ and __noinline__ are left to weave.py, which reads what the preprocessor made.
 #define __device__
 #define __host__
 #define __constant__
 #define __managed__
-#define __shared__ static thread_local
 #define __grid_constant__
 #define __forceinline__ inline __attribute__((always_inline))
-#ifndef __noinline__
-#define __noinline__ __attribute__((noinline))
-#endif
 #define __launch_bounds__(...)
-#define __align__(n) alignas(n)
+#define __align__(n) __attribute__((aligned(n)))
 #define HIP_KERNEL_NAME(...) __VA_ARGS__
 #define HIP_SYMBOL(x) x
-#define HIP_DYNAMIC_SHARED(type, name) type* name = reinterpret_cast<type*>(hgcpu_dynamic);
+#define HIP_DYNAMIC_SHARED(type, variable) extern __shared__ type variable[];
 #define HGCPU_CPU 1
+// AMD's meaning of HIP, as `PREDEFINED` of source.py says.
+#define __HIP__ 1
+#define __HIPCC__ 1
+#define __HIPCC_RTC__ 1
+#define __HIP_DEVICE_COMPILE__ 1
+#define __HIP_PLATFORM_AMD__ 1
+#define __HIP_CPU_RT__ 1
 
-#if defined(__clang__)
-#define HGCPU_PARALLEL _Pragma("clang loop vectorize(assume_safety)")
-// As above, for loops that are seldom a multiple of a vector long: the rest is masked, not run one by one.
-#define HGCPU_PARALLEL_PART _Pragma("clang loop vectorize(assume_safety)")
-// As above, for loops over the threads of a block, which are short.
-#define HGCPU_PARALLEL_PHASE _Pragma("clang loop vectorize(assume_safety) interleave_count(1)")
-// For loops that the compiler would turn into wrong vector code (rtc.py, _masked_indices).
-#define HGCPU_SCALAR _Pragma("clang loop vectorize(disable)")
-#define HGCPU_SITE ((uint32_t)__builtin_LINE() << 12 | ((uint32_t)__builtin_COLUMN() & 4095u))
-#else
-#define HGCPU_SCALAR
-#define HGCPU_PARALLEL
-#define HGCPU_PARALLEL_PART
-#define HGCPU_PARALLEL_PHASE
-#define HGCPU_SITE ((uint32_t)__builtin_LINE() << 12)
-#endif
 #define HGCPU_INLINE inline __attribute__((always_inline))
-
-typedef unsigned char uchar;
-typedef unsigned short ushort;
-typedef unsigned int uint;
-typedef unsigned long ulong;
-typedef long long longlong;
-typedef unsigned long long ulonglong;
 
 template <class T>
 struct hgcpu_same {
@@ -91,6 +67,16 @@ template <class T>
 struct hgcpu_plain<volatile T> : hgcpu_plain<T> {};
 template <class T>
 struct hgcpu_plain<const volatile T> : hgcpu_plain<T> {};
+template <unsigned... N>
+struct hgcpu_indices {};
+template <unsigned count, unsigned... N>
+struct hgcpu_count : hgcpu_count<count - 1, count - 1, N...> {};
+template <unsigned... N>
+struct hgcpu_count<0, N...> {
+  typedef hgcpu_indices<N...> type;
+};
+template <unsigned count>
+using hgcpu_make_indices = typename hgcpu_count<count>::type;
 template <bool, class T = void>
 struct hgcpu_if {};
 template <class T>
@@ -349,12 +335,13 @@ HGCPU_INLINE bool signbit(T x) {
 }
 HGCPU_INLINE float nanf(const char*) { return __builtin_nanf(""); }
 HGCPU_INLINE double nan(const char*) { return __builtin_nan(""); }
-template <class T>
-HGCPU_INLINE constexpr typename hgcpu_if<hgcpu_number<T>, T>::type abs(T x) {
+// Of integers narrower than int the promoted one, as in C++.
+template <class T, class P = decltype(+T())>
+HGCPU_INLINE constexpr typename hgcpu_if<hgcpu_number<T>, P>::type abs(T x) {
   if constexpr (hgcpu_floating<T>)
     return x < 0 ? -x : x == 0 ? T(0) : x;
   else
-    return x < 0 ? T(-x) : x;
+    return x < 0 ? P(-P(x)) : P(x);
 }
 HGCPU_INLINE long labs(long x) { return x < 0 ? -x : x; }
 HGCPU_INLINE long long llabs(long long x) { return x < 0 ? -x : x; }
@@ -440,20 +427,48 @@ HGCPU_INLINE constexpr auto max(A a, B b) ->
 HGCPU_BOTH(rsqrt, T(1) / sqrt(x))
 HGCPU_BOTH(rcbrt, T(1) / cbrt(x))
 HGCPU_BOTH(exp10, pow(T(10), x))
-HGCPU_BOTH(normcdf, T(0.5) * erfc(-x * T(0.70710678118654752440)))
-HGCPU_BOTH(erfcx, exp(x * x) * erfc(x))
-// Reduced first, so that whole and half numbers give exact results.
+// The rounding of x / sqrt(2) would be magnified by x^2: erfc is corrected to first order by what was lost.
+HGCPU_INLINE double hgcpu_normcdf(double x) {
+  const double high = -x * 0.70710678118654752440;
+  if (!(high > 1.0) || high > 28.0) return 0.5 * __builtin_erfc(high);
+  const double low = __builtin_fma(-x, 0.70710678118654752440, -high) - x * -4.8336466567264567e-17;
+  const double value = __builtin_erfc(high);
+  return 0.5 * (value - low * 1.1283791670955125739 * __builtin_exp(-high * high));
+}
+HGCPU_BOTH(normcdf, T(hgcpu_normcdf(x)))
+// exp(x^2) erfc(x): the product where neither factor leaves the range, else the continued fraction of Laplace,
+// 1 / (sqrt(pi) (x + (1/2)/(x + (2/2)/(x + (3/2)/(x + ...))))), which 60 terms give to the last digit from 2 on. x^2 is taken
+// in two parts, because its rounding error would be magnified by x^2.
+HGCPU_INLINE double hgcpu_erfcx(double x) {
+  if (x < -27.0) return __builtin_inf();
+  if (x < 2.0) {
+    const double square = x * x;
+    const double rest = __builtin_fma(x, x, -square);
+    return __builtin_exp(square) * (1.0 + rest) * __builtin_erfc(x);
+  }
+  if (x > 1e8) return 0.56418958354775628695 / x;
+  double below = x;
+  for (int n = 60; n > 0; n--) below = x + 0.5 * n / below;
+  return 0.56418958354775628695 / below;
+}
+HGCPU_BOTH(erfcx, T(hgcpu_erfcx(x)))
+// Reduced first, so that whole and half numbers give exact results and small ones keep their digits.
 template <class T>
 HGCPU_INLINE T hgcpu_sinpi(T x) {
-  T r = x - T(2) * floor(x * T(0.5));
-  if (r == T(1) || r == T(0)) return x < 0 ? -T(0) : T(0);
-  return sin(T(3.14159265358979323846) * r);
+  T r = fmod(x, T(2));  // exact, with the sign of x
+  const T a = fabs(r);
+  if (a == T(1) || a == T(0)) return copysign(T(0), x);
+  if (a > T(1.5)) r = r - copysign(T(2), r);
+  else if (a > T(0.5)) r = copysign(T(1), r) - r;
+  return T(__builtin_sin(3.14159265358979323846 * (double)r));
 }
 template <class T>
 HGCPU_INLINE T hgcpu_cospi(T x) {
-  T r = fabs(x) - T(2) * floor(fabs(x) * T(0.5));
+  const T r = fmod(fabs(x), T(2));
   if (r == T(0.5) || r == T(1.5)) return T(0);
-  return cos(T(3.14159265358979323846) * r);
+  const T s = r > T(1) ? T(2) - r : r;  // cos(pi r) is even around 1
+  if (s > T(0.25) && s < T(0.75)) return T(__builtin_sin(3.14159265358979323846 * (double)(T(0.5) - s)));
+  return T(__builtin_cos(3.14159265358979323846 * (double)s));
 }
 HGCPU_BOTH(sinpi, hgcpu_sinpi(x))
 HGCPU_BOTH(cospi, hgcpu_cospi(x))
@@ -466,12 +481,20 @@ HGCPU_INLINE void sincospif(float x, float* s, float* c) { *s = sinpif(x), *c = 
 HGCPU_INLINE float fdividef(float x, float y) { return x / y; }
 HGCPU_INLINE float rhypotf(float x, float y) { return 1.0f / hypotf(x, y); }
 HGCPU_INLINE double rhypot(double x, double y) { return 1.0 / hypot(x, y); }
-HGCPU_INLINE float norm3df(float x, float y, float z) { return __builtin_sqrtf(x * x + y * y + z * z); }
-HGCPU_INLINE double norm3d(double x, double y, double z) { return __builtin_sqrt(x * x + y * y + z * z); }
-HGCPU_INLINE float norm4df(float x, float y, float z, float w) { return __builtin_sqrtf(x * x + y * y + z * z + w * w); }
-HGCPU_INLINE float rnorm3df(float x, float y, float z) { return 1.0f / norm3df(x, y, z); }
+// Without overflow or underflow of the squares.
+HGCPU_INLINE double norm3d(double x, double y, double z) { return __builtin_hypot(__builtin_hypot(x, y), z); }
+HGCPU_INLINE double norm4d(double x, double y, double z, double w) { return __builtin_hypot(__builtin_hypot(x, y), __builtin_hypot(z, w)); }
+HGCPU_INLINE double rnorm3d(double x, double y, double z) { return 1.0 / norm3d(x, y, z); }
+HGCPU_INLINE double rnorm4d(double x, double y, double z, double w) { return 1.0 / norm4d(x, y, z, w); }
+HGCPU_INLINE float norm3df(float x, float y, float z) { return (float)__builtin_sqrt((double)x * x + (double)y * y + (double)z * z); }
+HGCPU_INLINE float norm4df(float x, float y, float z, float w) {
+  return (float)__builtin_sqrt((double)x * x + (double)y * y + (double)z * z + (double)w * w);
+}
+HGCPU_INLINE float rnorm3df(float x, float y, float z) { return (float)(1.0 / __builtin_sqrt((double)x * x + (double)y * y + (double)z * z)); }
+HGCPU_INLINE float rnorm4df(float x, float y, float z, float w) {
+  return (float)(1.0 / __builtin_sqrt((double)x * x + (double)y * y + (double)z * z + (double)w * w));
+}
 HGCPU_INLINE float __saturatef(float x) { return __builtin_fminf(__builtin_fmaxf(x, 0.0f), 1.0f); }
-HGCPU_INLINE float saturate(float x) { return __saturatef(x); }
 
 // The fast forms are the accurate ones here.
 #define HGCPU_FAST(name, call) \
@@ -557,11 +580,18 @@ HGCPU_INLINE int __double2loint(double x) { return (int)hgcpu_bits<long long>(x)
 HGCPU_INLINE double __hiloint2double(int high, int low) {
   return hgcpu_bits<double>((unsigned long long)(unsigned)high << 32 | (unsigned)low);
 }
-#define HGCPU_ROUNDED(from, name, suffix, to)                                                     \
-  HGCPU_INLINE to name##_rn(from x) { return (to)__builtin_rint##suffix(x); }                     \
-  HGCPU_INLINE to name##_rz(from x) { return (to)x; }                                             \
-  HGCPU_INLINE to name##_ru(from x) { return (to)__builtin_ceil##suffix(x); }                     \
-  HGCPU_INLINE to name##_rd(from x) { return (to)__builtin_floor##suffix(x); }
+// Conversions take what is beyond the range to its end, and NaN to 0.
+template <class To, class From>
+HGCPU_INLINE To hgcpu_saturated(From x) {
+  constexpr To low = To(-1) < To(0) ? To((unsigned long long)1 << (sizeof(To) * 8 - 1)) : To(0), high = To(~low);
+  constexpr From above = From(high / 2 + 1) * From(2);  // one more than the highest, which is a power of two
+  return x != x ? To(0) : x >= above ? high : x <= From(low) ? low : To(x);
+}
+#define HGCPU_ROUNDED(from, name, suffix, to)                                                            \
+  HGCPU_INLINE to name##_rn(from x) { return hgcpu_saturated<to>(__builtin_rint##suffix(x)); }           \
+  HGCPU_INLINE to name##_rz(from x) { return hgcpu_saturated<to>(x); }                                   \
+  HGCPU_INLINE to name##_ru(from x) { return hgcpu_saturated<to>(__builtin_ceil##suffix(x)); }           \
+  HGCPU_INLINE to name##_rd(from x) { return hgcpu_saturated<to>(__builtin_floor##suffix(x)); }
 HGCPU_ROUNDED(float, __float2int, f, int)
 HGCPU_ROUNDED(float, __float2uint, f, unsigned)
 HGCPU_ROUNDED(float, __float2ll, f, long long)
@@ -746,7 +776,6 @@ typedef __hip_bfloat16 __nv_bfloat16;
   HGCPU_INLINE type __habs(type a) { return type(__builtin_fabsf(a)); }                                           \
   HGCPU_INLINE type __hmax(type a, type b) { return type(__builtin_fmaxf(a, b)); }                                \
   HGCPU_INLINE type __hmin(type a, type b) { return type(__builtin_fminf(a, b)); }                                \
-  HGCPU_INLINE type __hfma(type a, type b, type c) { return type(__builtin_fmaf(a, b, c)); }                      \
   HGCPU_INLINE bool __heq(type a, type b) { return (float)a == (float)b; }                                        \
   HGCPU_INLINE bool __hne(type a, type b) { return (float)a != (float)b; }                                        \
   HGCPU_INLINE bool __hlt(type a, type b) { return (float)a < (float)b; }                                         \
@@ -764,12 +793,19 @@ typedef __hip_bfloat16 __nv_bfloat16;
 HGCPU_NARROW(__half)
 HGCPU_NARROW(__hip_bfloat16)
 #undef HGCPU_NARROW
+// Rounded once: the sum of a product of halves and a half is exact in double where it is near the middle of two halves.
+HGCPU_INLINE __half __hfma(__half a, __half b, __half c) {
+  return __half((_Float16)__builtin_fma((double)(float)a, (double)(float)b, (double)(float)c));
+}
+HGCPU_INLINE __hip_bfloat16 __hfma(__hip_bfloat16 a, __hip_bfloat16 b, __hip_bfloat16 c) {
+  return __hip_bfloat16(__builtin_fmaf(a, b, c));  // as HIP's own header has it
+}
 HGCPU_INLINE __half __float2half(float x) { return __half(x); }
 HGCPU_INLINE __half __float2half_rn(float x) { return __half(x); }
 HGCPU_INLINE __half __double2half(double x) { return __half(x); }
 HGCPU_INLINE __half __int2half_rn(int x) { return __half(x); }
 HGCPU_INLINE float __half2float(__half x) { return (float)x; }
-HGCPU_INLINE int __half2int_rn(__half x) { return (int)__builtin_rintf(x); }
+HGCPU_INLINE int __half2int_rn(__half x) { return hgcpu_saturated<int>(__builtin_rintf(x)); }
 HGCPU_INLINE unsigned short __half_as_ushort(__half x) { return hgcpu_bits<unsigned short>(x); }
 HGCPU_INLINE __half __ushort_as_half(unsigned short x) { return __half(hgcpu_bits<_Float16>(x)); }
 HGCPU_INLINE __hip_bfloat16 __float2bfloat16(float x) { return __hip_bfloat16(x); }
@@ -969,7 +1005,14 @@ HGCPU_INLINE long long __clock() { return hgcpu_ticks(); }
 
 // -- a thread -----------------------------------------------------------------------------------------------------------
 
-static constexpr int warpSize = 64;
+#if !defined(HGCPU_WARP_SIZE)
+#define HGCPU_WARP_SIZE 64
+#endif
+static constexpr int warpSize = HGCPU_WARP_SIZE;
+static thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
+static thread_local hgcpu_worker* hgcpu_mine;
+// Whether the thread that runs has waited since it began: then others may have begun meanwhile.
+static thread_local bool hgcpu_waited;
 
 #define hipThreadIdx_x (threadIdx.x)
 #define hipThreadIdx_y (threadIdx.y)
@@ -984,312 +1027,216 @@ static constexpr int warpSize = 64;
 #define hipGridDim_y (gridDim.y)
 #define hipGridDim_z (gridDim.z)
 
-// An array of a thread's own that lives across barriers: element by element, thread beside thread.
-template <class T, size_t N>
-struct hgcpu_kept_array {
-  static_assert(N * sizeof(T) <= 4096, "too much to keep for each thread");
-  alignas(64) T data[N][1024];
-  HGCPU_INLINE void load(void* to, uint32_t thread) const {
-    for (size_t n = 0; n < N; n++) static_cast<T*>(to)[n] = data[n][thread];
-  }
-  HGCPU_INLINE void store(const void* from, uint32_t thread) {
-    for (size_t n = 0; n < N; n++) data[n][thread] = static_cast<const T*>(from)[n];
-  }
-};
+HGCPU_INLINE unsigned hgcpu_linear() { return (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x; }
+HGCPU_INLINE unsigned __lane_id() { return hgcpu_linear() % HGCPU_WARP_SIZE; }
 
-struct hgcpu_thread {
-  dim3 threadIdx, blockIdx, blockDim, gridDim;
-  char* hgcpu_dynamic;  // dynamic shared memory of the block
-  hgcpu_fiber* hgcpu_self;
+HGCPU_INLINE void hgcpu_wait_block(uint32_t count) {
+  const dim3 here = threadIdx;
+  hgcpu_mine->calls->wait_block(hgcpu_mine, hgcpu_linear(), count);
+  threadIdx = here;
+  hgcpu_waited = true;
+}
+HGCPU_INLINE void __syncthreads() { hgcpu_wait_block(0); }
+HGCPU_INLINE int __syncthreads_count(int predicate) {
+  hgcpu_wait_block(predicate != 0);
+  return (int)hgcpu_mine->last_sum;
+}
+HGCPU_INLINE int __syncthreads_or(int predicate) { return __syncthreads_count(predicate) != 0; }
+HGCPU_INLINE int __syncthreads_and(int predicate) {
+  hgcpu_wait_block(predicate != 0);
+  return hgcpu_mine->last_sum == hgcpu_mine->last_arrivals;
+}
 
-  HGCPU_INLINE unsigned hgcpu_linear() const {
-    return (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
-  }
-  HGCPU_INLINE unsigned __lane_id() const { return hgcpu_linear() % 64; }
+// -- warp operations: see docs/cpu_kernels.md for which lanes take part ---------------------------------------------------
 
-#if HGCPU_FIBERS
-  HGCPU_INLINE void __syncthreads() { hgcpu_wait_block(hgcpu_self, 0); }
-  HGCPU_INLINE int __syncthreads_count(int predicate) {
-    hgcpu_wait_block(hgcpu_self, predicate != 0);
-    return (int)hgcpu_self->worker->last_sum;
-  }
-  HGCPU_INLINE int __syncthreads_or(int predicate) { return __syncthreads_count(predicate) != 0; }
-  HGCPU_INLINE int __syncthreads_and(int predicate) {
-    hgcpu_wait_block(hgcpu_self, predicate != 0);
-    return hgcpu_self->worker->last_sum == hgcpu_self->worker->last_arrivals;
-  }
-  HGCPU_INLINE void __syncwarp(uint64_t = ~0ull, uint32_t site = HGCPU_SITE) { hgcpu_wait_warp(hgcpu_self, site, 0, false); }
+enum hgcpu_kind : uint32_t { hgcpu_exchanges = 1, hgcpu_votes, hgcpu_matches, hgcpu_meets };
+static constexpr uint64_t hgcpu_all_lanes = HGCPU_WARP_SIZE == 64 ? ~0ull : 0xffffffffull;
 
-  // What lane `lane` brought; a lane that does not take part gives back the caller's own value.
+// Wait with the other lanes. `site` tells apart the operations of one statement that lanes may leave out (weave.py).
+template <uint32_t site>
+HGCPU_INLINE const hgcpu_warp* hgcpu_meet(hgcpu_kind kind, uint64_t mask, uint64_t value, bool vote) {
+  hgcpu_fiber* self = hgcpu_mine->self;
+  self->place = site ? (self->leaf & ~0xffffffffull) | 0x80000000u | site : self->leaf++;
+  self->kind = kind;
+  self->mask = mask & hgcpu_all_lanes;
+  self->value = value;
+  self->vote = vote;
+  const dim3 here = threadIdx;
+  const hgcpu_warp* warp = hgcpu_mine->calls->wait_warp(hgcpu_mine, hgcpu_linear());
+  threadIdx = here;
+  hgcpu_waited = true;
+  return warp;
+}
+// What lane `from` brought; a lane that does not take part gives back the caller's own value.
+template <uint32_t site, class T>
+HGCPU_INLINE T hgcpu_exchange(uint64_t mask, T value, unsigned from) {
+  static_assert(sizeof(T) <= 8, "a warp shuffle moves at most 8 bytes");
+  uint64_t bits = 0;
+  __builtin_memcpy(&bits, &value, sizeof value);
+  const hgcpu_warp* warp = hgcpu_meet<site>(hgcpu_exchanges, mask, bits, false);
+  if (from < HGCPU_WARP_SIZE && (warp->active >> from & 1)) __builtin_memcpy(&value, &warp->values[from], sizeof value);
+  return value;
+}
+HGCPU_INLINE unsigned hgcpu_shfl_from(int lane, int width) {
+  return (__lane_id() & ~(unsigned)(width - 1)) | ((unsigned)lane & (unsigned)(width - 1));
+}
+HGCPU_INLINE unsigned hgcpu_shfl_up_from(unsigned delta, int width) {
+  const unsigned self = __lane_id(), first = self & ~(unsigned)(width - 1);
+  return self - first < delta ? self : self - delta;
+}
+HGCPU_INLINE unsigned hgcpu_shfl_down_from(unsigned delta, int width) {
+  const unsigned self = __lane_id(), within = self & (unsigned)(width - 1);
+  return within + delta >= (unsigned)width ? self : self + delta;
+}
+HGCPU_INLINE unsigned hgcpu_shfl_xor_from(int mask, int width) {
+  const unsigned self = __lane_id(), other = self ^ (unsigned)mask;
+  return other >= ((self + (unsigned)width) & ~(unsigned)(width - 1)) ? self : other;
+}
+template <uint32_t site>
+struct hgcpu_at_site {
+#define HGCPU_SHUFFLE(name, argument)                                                                             \
+  template <class T>                                                                                              \
+  static HGCPU_INLINE T name(T value, argument which, int width = warpSize) {                                     \
+    return hgcpu_exchange<site>(0, value, hgcpu##name##_from(which, width));                                      \
+  }                                                                                                               \
+  template <class T>                                                                                              \
+  static HGCPU_INLINE T name##_sync(uint64_t mask, T value, argument which, int width = warpSize) {               \
+    return hgcpu_exchange<site>(mask, value, hgcpu##name##_from(which, width));                                   \
+  }
+#define hgcpu__shfl_from hgcpu_shfl_from
+#define hgcpu__shfl_up_from hgcpu_shfl_up_from
+#define hgcpu__shfl_down_from hgcpu_shfl_down_from
+#define hgcpu__shfl_xor_from hgcpu_shfl_xor_from
+  HGCPU_SHUFFLE(__shfl, int)
+  HGCPU_SHUFFLE(__shfl_up, unsigned)
+  HGCPU_SHUFFLE(__shfl_down, unsigned)
+  HGCPU_SHUFFLE(__shfl_xor, int)
+#undef HGCPU_SHUFFLE
+  static HGCPU_INLINE unsigned long long __ballot(int p) { return hgcpu_meet<site>(hgcpu_votes, 0, 0, p != 0)->votes; }
+  static HGCPU_INLINE int __any(int p) { return __ballot(p) != 0; }
+  static HGCPU_INLINE int __all(int p) {
+    const hgcpu_warp* warp = hgcpu_meet<site>(hgcpu_votes, 0, 0, p != 0);
+    return warp->votes == warp->active;
+  }
+  static HGCPU_INLINE unsigned long long __activemask() { return hgcpu_meet<site>(hgcpu_meets, 0, 0, false)->active; }
+  static HGCPU_INLINE unsigned long long __ballot_sync(uint64_t mask, int p) {
+    return hgcpu_meet<site>(hgcpu_votes, mask, 0, p != 0)->votes & mask;
+  }
+  static HGCPU_INLINE int __any_sync(uint64_t mask, int p) { return __ballot_sync(mask, p) != 0; }
+  static HGCPU_INLINE int __all_sync(uint64_t mask, int p) { return __ballot_sync(mask, p) == (mask & hgcpu_all_lanes); }
+  static HGCPU_INLINE void __syncwarp(uint64_t mask = ~0ull) { hgcpu_meet<site>(hgcpu_meets, mask, 0, false); }
   template <class T>
-  HGCPU_INLINE T hgcpu_exchange(T value, uint32_t site, unsigned lane_of) {
-    static_assert(sizeof(T) <= 8, "a warp shuffle moves at most 8 bytes");
-    uint64_t bits = 0;
-    __builtin_memcpy(&bits, &value, sizeof value);
-    hgcpu_warp* warp = hgcpu_wait_warp(hgcpu_self, site, bits, false);
-    if (lane_of < 64 && (warp->active >> lane_of & 1)) __builtin_memcpy(&value, &warp->active_values[lane_of], sizeof value);
-    return value;
-  }
-  template <class T>
-  HGCPU_INLINE T __shfl(T value, int lane, int width = warpSize, uint32_t site = HGCPU_SITE) {
-    unsigned self = __lane_id();
-    return hgcpu_exchange(value, site, (self & ~(unsigned)(width - 1)) | ((unsigned)lane & (unsigned)(width - 1)));
-  }
-  template <class T>
-  HGCPU_INLINE T __shfl_up(T value, unsigned delta, int width = warpSize, uint32_t site = HGCPU_SITE) {
-    unsigned self = __lane_id(), first = self & ~(unsigned)(width - 1);
-    return hgcpu_exchange(value, site, self - first < delta ? self : self - delta);
-  }
-  template <class T>
-  HGCPU_INLINE T __shfl_down(T value, unsigned delta, int width = warpSize, uint32_t site = HGCPU_SITE) {
-    unsigned self = __lane_id(), within = self & (unsigned)(width - 1);
-    return hgcpu_exchange(value, site, within + delta >= (unsigned)width ? self : self + delta);
-  }
-  template <class T>
-  HGCPU_INLINE T __shfl_xor(T value, int mask, int width = warpSize, uint32_t site = HGCPU_SITE) {
-    unsigned self = __lane_id(), other = self ^ (unsigned)mask;
-    return hgcpu_exchange(value, site, other >= ((self + (unsigned)width) & ~(unsigned)(width - 1)) ? self : other);
-  }
-  template <class T>
-  HGCPU_INLINE T __shfl_sync(uint64_t, T value, int lane, int width = warpSize, uint32_t site = HGCPU_SITE) {
-    return __shfl(value, lane, width, site);
-  }
-  template <class T>
-  HGCPU_INLINE T __shfl_up_sync(uint64_t, T value, unsigned delta, int width = warpSize, uint32_t site = HGCPU_SITE) {
-    return __shfl_up(value, delta, width, site);
-  }
-  template <class T>
-  HGCPU_INLINE T __shfl_down_sync(uint64_t, T value, unsigned delta, int width = warpSize, uint32_t site = HGCPU_SITE) {
-    return __shfl_down(value, delta, width, site);
-  }
-  template <class T>
-  HGCPU_INLINE T __shfl_xor_sync(uint64_t, T value, int mask, int width = warpSize, uint32_t site = HGCPU_SITE) {
-    return __shfl_xor(value, mask, width, site);
-  }
-  HGCPU_INLINE unsigned long long __ballot(int predicate, uint32_t site = HGCPU_SITE) {
-    return hgcpu_wait_warp(hgcpu_self, site, 0, predicate != 0)->active_votes;
-  }
-  HGCPU_INLINE int __any(int predicate, uint32_t site = HGCPU_SITE) { return __ballot(predicate, site) != 0; }
-  HGCPU_INLINE int __all(int predicate, uint32_t site = HGCPU_SITE) {
-    hgcpu_warp* warp = hgcpu_wait_warp(hgcpu_self, site, 0, predicate != 0);
-    return warp->active_votes == warp->active;
-  }
-  HGCPU_INLINE unsigned long long __activemask(uint32_t site = HGCPU_SITE) {
-    return hgcpu_wait_warp(hgcpu_self, site, 0, false)->active;
-  }
-  HGCPU_INLINE unsigned long long __ballot_sync(uint64_t, int predicate, uint32_t site = HGCPU_SITE) {
-    return __ballot(predicate, site);
-  }
-  HGCPU_INLINE int __any_sync(uint64_t, int predicate, uint32_t site = HGCPU_SITE) { return __any(predicate, site); }
-  HGCPU_INLINE int __all_sync(uint64_t, int predicate, uint32_t site = HGCPU_SITE) { return __all(predicate, site); }
-  template <class T>
-  HGCPU_INLINE unsigned long long __match_any(T value, uint32_t site = HGCPU_SITE) {
+  static HGCPU_INLINE unsigned long long hgcpu_match(uint64_t mask, T value) {
     static_assert(sizeof(T) <= 8, "a warp match compares at most 8 bytes");
     uint64_t bits = 0, same = 0;
     __builtin_memcpy(&bits, &value, sizeof value);
-    hgcpu_warp* warp = hgcpu_wait_warp(hgcpu_self, site, bits, false);
-    for (unsigned lane = 0; lane < 64; lane++) same |= (uint64_t)(warp->active_values[lane] == bits) << lane;
+    const hgcpu_warp* warp = hgcpu_meet<site>(hgcpu_matches, mask, bits, false);
+    for (unsigned lane = 0; lane < HGCPU_WARP_SIZE; lane++) same |= (uint64_t)(warp->values[lane] == bits) << lane;
     return same & warp->active;
   }
   template <class T>
-  HGCPU_INLINE unsigned long long __match_any_sync(uint64_t, T value, uint32_t site = HGCPU_SITE) {
-    return __match_any(value, site);
+  static HGCPU_INLINE unsigned long long __match_any(T value) {
+    return hgcpu_match(0, value);
   }
-
-  [[noreturn]] HGCPU_INLINE void hgcpu_failed(const char* text, const char* file, int line) {
-    const uint32_t at[6] = {blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z};
-    hgcpu_assert_failed(hgcpu_self, text, file, line, at);
+  template <class T>
+  static HGCPU_INLINE unsigned long long __match_any_sync(uint64_t mask, T value) {
+    return hgcpu_match(mask, value) & mask;
   }
-  [[noreturn]] HGCPU_INLINE void __trap() { hgcpu_stop(hgcpu_self, 719); }
-  [[noreturn]] HGCPU_INLINE void abort() { hgcpu_stop(hgcpu_self, 719); }
-#endif
 };
+#define HGCPU_SHUFFLE(name, argument)                                                                             \
+  template <class T>                                                                                              \
+  HGCPU_INLINE T name(T value, argument which, int width = warpSize) {                                            \
+    return hgcpu_at_site<0>::name(value, which, width);                                                           \
+  }                                                                                                               \
+  template <class T>                                                                                              \
+  HGCPU_INLINE T name##_sync(uint64_t mask, T value, argument which, int width = warpSize) {                      \
+    return hgcpu_at_site<0>::name##_sync(mask, value, which, width);                                              \
+  }
+HGCPU_SHUFFLE(__shfl, int)
+HGCPU_SHUFFLE(__shfl_up, unsigned)
+HGCPU_SHUFFLE(__shfl_down, unsigned)
+HGCPU_SHUFFLE(__shfl_xor, int)
+#undef HGCPU_SHUFFLE
+HGCPU_INLINE unsigned long long __ballot(int p) { return hgcpu_at_site<0>::__ballot(p); }
+HGCPU_INLINE int __any(int p) { return hgcpu_at_site<0>::__any(p); }
+HGCPU_INLINE int __all(int p) { return hgcpu_at_site<0>::__all(p); }
+HGCPU_INLINE unsigned long long __activemask() { return hgcpu_at_site<0>::__activemask(); }
+HGCPU_INLINE unsigned long long __ballot_sync(uint64_t mask, int p) { return hgcpu_at_site<0>::__ballot_sync(mask, p); }
+HGCPU_INLINE int __any_sync(uint64_t mask, int p) { return hgcpu_at_site<0>::__any_sync(mask, p); }
+HGCPU_INLINE int __all_sync(uint64_t mask, int p) { return hgcpu_at_site<0>::__all_sync(mask, p); }
+HGCPU_INLINE void __syncwarp(uint64_t mask = ~0ull) { hgcpu_at_site<0>::__syncwarp(mask); }
+template <class T>
+HGCPU_INLINE unsigned long long __match_any(T value) {
+  return hgcpu_at_site<0>::__match_any(value);
+}
+template <class T>
+HGCPU_INLINE unsigned long long __match_any_sync(uint64_t mask, T value) {
+  return hgcpu_at_site<0>::__match_any_sync(mask, value);
+}
+
+// Where a thread stands (hgcpu_fiber::path), kept by what weave.py inserts: a function, a statement, a loop, a turn of it.
+HGCPU_INLINE uint32_t hgcpu_enter(hgcpu_fiber* self, uint64_t place) {
+  if (self->depth == self->room) hgcpu_mine->calls->grow(self);
+  self->path[self->depth] = place;
+  return self->depth++;
+}
+struct hgcpu_frame {
+  hgcpu_fiber* self;
+  uint32_t depth;
+  HGCPU_INLINE hgcpu_frame() : self(hgcpu_mine->self), depth(hgcpu_enter(self, self->leaf)) { self->leaf = 0; }
+  HGCPU_INLINE ~hgcpu_frame() {
+    self->depth = depth;
+    self->leaf = self->path[depth] + 1;
+  }
+};
+HGCPU_INLINE void hgcpu_at(uint64_t statement) { hgcpu_mine->self->leaf = statement << 32; }
+struct hgcpu_loop {
+  hgcpu_fiber* self;
+  uint32_t depth;
+  uint64_t place;
+  HGCPU_INLINE hgcpu_loop(uint64_t statement)
+      : self(hgcpu_mine->self), depth(hgcpu_enter(self, statement << 32)), place(statement << 32) {
+    self->leaf = place;
+  }
+  HGCPU_INLINE void turn() {
+    self->depth = depth + 1;
+    self->path[depth]++;
+    self->leaf = place;
+  }
+  HGCPU_INLINE ~hgcpu_loop() {
+    self->depth = depth;
+    self->leaf = place;
+  }
+};
+struct hgcpu_turn {
+  hgcpu_loop& loop;
+  HGCPU_INLINE hgcpu_turn(hgcpu_loop& in) : loop(in) { loop.turn(); }
+  HGCPU_INLINE ~hgcpu_turn() { loop.turn(); }
+};
+
+// -- failing --------------------------------------------------------------------------------------------------------------
+
+[[noreturn]] HGCPU_INLINE void hgcpu_stop(int status) {
+  hgcpu_mine->calls->stop(hgcpu_mine, status);
+  __builtin_unreachable();
+}
+[[noreturn]] inline __attribute__((noinline)) void hgcpu_assert_failed(const char* text, const char* file, int line) {
+  hgcpu_mine->calls->failed(text, file, line, &blockIdx.x, &threadIdx.x);
+  hgcpu_stop(710);  // hipErrorAssert
+}
+[[noreturn]] HGCPU_INLINE void __trap() { hgcpu_stop(719); }  // hipErrorLaunchFailure
+#if !HGCPU_STD
+[[noreturn]] HGCPU_INLINE void abort() { hgcpu_stop(719); }
+#endif
 
 #undef assert
 #if defined(NDEBUG)
 #define assert(...) ((void)0)
 #else
-#define assert(...) ((__VA_ARGS__) ? (void)0 : hgcpu_failed(#__VA_ARGS__, __FILE__, __LINE__))
+#define assert(...) ((__VA_ARGS__) ? (void)0 : hgcpu_assert_failed(#__VA_ARGS__, __FILE__, __LINE__))
 #endif
 
-// -- launching ----------------------------------------------------------------------------------------------------------
-
-struct hgcpu_launch {
-  uint32_t grid[3], block[3];
-  uint32_t shared_bytes;
-  uint32_t reserved;
-};
-typedef int (*hgcpu_entry)(const hgcpu_launch* launch, void* const* args, uint64_t first_block, uint64_t last_block);
-struct hgcpu_kernel_info {
-  const char* name;
-  hgcpu_entry entry;
-  uint32_t n_params;
-  const uint32_t* param_sizes;
-  uint32_t flags;
-  uint32_t static_shared_bytes;
-  uint32_t cost_hint;
-};
-struct hgcpu_symbol_info {
-  const char* name;
-  void* address;
-  uint64_t bytes;
-};
-struct hgcpu_module_info {
-  uint32_t abi;
-  uint32_t n_kernels;
-  const hgcpu_kernel_info* kernels;
-  uint32_t n_symbols;
-  const hgcpu_symbol_info* symbols;
-};
-
-template <unsigned N, class... Types>
-struct hgcpu_nth;
-template <unsigned N, class First, class... Rest>
-struct hgcpu_nth<N, First, Rest...> : hgcpu_nth<N - 1, Rest...> {};
-template <class First, class... Rest>
-struct hgcpu_nth<0, First, Rest...> : hgcpu_plain<First> {};
-
-// A kernel's parameter types, from the type of the member function that it became.
-template <class F>
-struct hgcpu_traits;
-template <class C, class... A>
-struct hgcpu_traits<void (C::*)(A...)> {
-  static constexpr uint32_t count = sizeof...(A);
-  static constexpr uint32_t sizes[sizeof...(A) + 1] = {sizeof(A)..., 0};
-  template <unsigned N>
-  using type = typename hgcpu_nth<N, A...>::type;
-};
-
-// The blocks of a range in linear order, x fastest.
-struct hgcpu_blocks {
-  dim3 grid, block, at;
-  HGCPU_INLINE hgcpu_blocks(const hgcpu_launch* launch, uint64_t first)
-      : grid(launch->grid[0], launch->grid[1], launch->grid[2]),
-        block(launch->block[0], launch->block[1], launch->block[2]) {
-    at.x = (uint32_t)(first % grid.x);
-    at.y = (uint32_t)(first / grid.x % grid.y);
-    at.z = (uint32_t)(first / grid.x / grid.y);
-  }
-  // Blocks of one row of the grid that run as one, of `left`.
-  HGCPU_INLINE uint32_t run(uint64_t left) const {
-    uint32_t most = 65536 / block.x;
-    if (most > grid.x - at.x) most = grid.x - at.x;
-    return left < most ? (uint32_t)left : most;
-  }
-  HGCPU_INLINE void advance(uint32_t blocks) {
-    if ((at.x += blocks) == grid.x) {
-      at.x = 0;
-      if (++at.y == grid.y) {
-        at.y = 0;
-        at.z++;
-      }
-    }
-  }
-  template <class Thread>
-  HGCPU_INLINE void place(Thread& thread) const {
-    thread.blockIdx = at;
-    thread.blockDim = block;
-    thread.gridDim = grid;
-  }
-};
-
-template <class T>
-constexpr unsigned long long hgcpu_sign_bit = T(-1) < T(0) ? 1ull << 63 : 0;
-
-// The threads of a row between which N clamped indices grow by one from each to the next (see affine.py).
-template <unsigned N>
-struct hgcpu_segment {
-  uint32_t extent, first, last;  // threads first .. last - 1; empty where there are none
-  unsigned long long from[N];    // where each line crosses thread 0
-  uint32_t place;                // blockIdx.x where they begin
-  bool none;                     // a row of these blocks had none
-
-  HGCPU_INLINE hgcpu_segment() : extent(0), first(0), last(0), place(0), none(false) {}
-  // The row of the grid before is the guess where the blocks begin and end alike.
-  HGCPU_INLINE void begin(uint32_t place_, uint32_t extent_) {
-    if (none || place != place_ || extent != extent_) {
-      first = 0;
-      last = extent = extent_;
-      place = place_;
-      none = false;
-    }
-  }
-
-  template <class Probe>
-  HGCPU_INLINE bool straight(Probe probe, uint32_t low, uint32_t high) {
-    // The probe stores each index, then the bit that has to be flipped to compare it without a sign.
-    unsigned long long a[2 * N], b[2 * N];
-    probe(low, a);
-    probe(high, b);
-    bool good = true;
-    for (unsigned n = 0; n < N; n++) {
-      good &= b[n] - a[n] == high - low && (b[n] ^ b[N + n]) >= (a[n] ^ a[N + n]);
-      from[n] = a[n] - low;
-    }
-    return good;
-  }
-  template <class Probe>
-  HGCPU_INLINE void find(Probe probe) {
-    if (first < last ? straight(probe, first, last - 1) : none) return;
-    *this = search(*this, probe);
-  }
-  // Clamped lines are level, then rise, then are level again.
-  template <class Probe>
-  __attribute__((noinline)) static hgcpu_segment search(hgcpu_segment found, Probe probe) {
-    const uint32_t extent = found.extent;
-    unsigned long long begin[2 * N], end[2 * N], at[2 * N];
-    probe(0, begin);
-    probe(extent - 1, end);
-    uint32_t low = 0, high = extent - 1;
-    for (unsigned n = 0; n < N; n++) {
-      uint32_t level = 0, step = 1;  // the last thread that stands where the first does
-      while (level + step < extent && (probe(level + step, at), at[n] == begin[n])) {
-        level += step;
-        step *= 2;
-      }
-      for (; step; step /= 2)
-        if (level + step < extent && (probe(level + step, at), at[n] == begin[n])) level += step;
-      if (level > low) low = level;
-      uint32_t top = extent - 1;  // the first thread that stands where the last does
-      step = 1;
-      while (top >= step && (probe(top - step, at), at[n] == end[n])) {
-        top -= step;
-        step *= 2;
-      }
-      for (; step; step /= 2)
-        if (top >= step && (probe(top - step, at), at[n] == end[n])) top -= step;
-      if (top < high) high = top;
-    }
-    found.first = low;
-    found.last = high + 1;
-    if (low >= high || !found.straight(probe, low, high)) {
-      found.first = found.last = 0;
-      found.none = true;
-    }
-    return found;
-  }
-};
-
-// The threads before `first` and from `last` on, as blocks and threads in them.
-struct hgcpu_rest {
-  uint32_t x, block, thread, first, last, extent;
-
-  HGCPU_INLINE hgcpu_rest(uint32_t first_, uint32_t last_, uint32_t extent_)
-      : x(0), block(0), thread(0), first(first_), last(last_), extent(extent_) {
-    if (!first) skip();
-  }
-  HGCPU_INLINE void skip() {
-    x = last;
-    block = last / extent;
-    thread = last % extent;
-  }
-  HGCPU_INLINE void advance() {
-    if (++thread == extent) {
-      thread = 0;
-      ++block;
-    }
-    if (++x == first) skip();
-  }
-};
+// The block's dynamic shared memory; a library has it if it declares some.
+extern "C" __attribute__((visibility("hidden"))) __thread char hgcpu_dynamic[];
 
 #endif

@@ -21,6 +21,7 @@ struct ExecNode {
 struct Entry {
   Action* action;
   uint32_t enabled;
+  uint32_t cooperative;
 };
 struct Program {
   Atomic<int> refs;
@@ -45,6 +46,7 @@ struct Exec {
   Vec<uint32_t> roots, event_nodes;
   Vec<Exec*> bodies;  // of conditional nodes; one runs at a time, as part of this executable's launch
   Map index_of;                 // node handle -> index; for a child node its exit
+  Atomic<Handle> failed;  // of the node that failed last
   Map entry_of;                 // child node handle -> index of its entry
   Vec<Block*> blocks, leftover;  // what its nodes allocate; of that, what none of them frees
   bool auto_free = false, has_memory = false;
@@ -131,6 +133,7 @@ struct Flat {
     Action* action;
     Handle handle;
     int priority;
+    int cooperative;
     const Node* node;  // of a conditional node: who has its bodies
   };
   struct Edge {
@@ -140,8 +143,8 @@ struct Flat {
   Vec<Edge> edges;
   Exec* exec = nullptr;
 
-  uint32_t item(Action* action, Handle handle, int priority = 0, const Node* node = nullptr) {
-    items.push({action, handle, priority, node});
+  uint32_t item(Action* action, Handle handle, int priority = 0, int cooperative = 0, const Node* node = nullptr) {
+    items.push({action, handle, priority, cooperative, node});
     return items.count - 1;
   }
   void add(Graph* g, uint32_t entry, uint32_t exit) {
@@ -156,7 +159,7 @@ struct Flat {
         exec->entry_of.put(n->cloned_from, in[i]);
         add(n->child, in[i], out[i]);
       } else {
-        in[i] = out[i] = item(action_hold(n->action), n->cloned_from, n->priority, n->bodies.count ? n : nullptr);
+        in[i] = out[i] = item(action_hold(n->action), n->cloned_from, n->priority, n->cooperative, n->bodies.count ? n : nullptr);
       }
       n->exec_index = out[i];
     }
@@ -246,7 +249,7 @@ inline int exec_new(Graph* g, unsigned long long flags, Exec** out) {
   for (uint32_t k = 0; k < order.count; ++k) place[order[k]] = k;
 
   x->program = program_new(n);
-  for (uint32_t i = 0; i < n; ++i) x->program->entries[cyclic ? i : place[i]] = {flat.items[i].action, 1};
+  for (uint32_t i = 0; i < n; ++i) x->program->entries[cyclic ? i : place[i]] = {flat.items[i].action, 1, uint32_t(flat.items[i].cooperative)};
   if (cyclic) {
     exec_release(x);
     return hipErrorInvalidValue;
@@ -486,12 +489,19 @@ inline Progress node_start(Launch* l, uint32_t i, const Task& done, int* code) {
     case hipGraphNodeTypeMemFree:
       return action_run(a, done, true, nullptr, code);
     default:
+      if (e.cooperative && !skip) {
+        *code = cooperative_run(a);
+        return kDone;
+      }
       return skip ? kDone : action_run(a, done, l->mode == 1, &l->stop, code);
   }
 }
 
 inline void node_mark(Launch* l, uint32_t i, int code) {
-  if (code) launch_fail(l, code);
+  if (code) {
+    l->exec->failed.set(l->exec->nodes[i].handle);
+    launch_fail(l, code);
+  }
   if (l->profile) node_time(l, i, true);
   l->exec->finished[i].set_relaxed(l->epoch);
 }

@@ -1,68 +1,89 @@
-// Threads of a block that wait for each other: one fiber each, all on the operating system's thread that runs the block.
-// device.h (what a kernel sees) and fibers.cpp (which runs them) agree on what stands here.
+// What a kernel library and the runtime agree on: launches, the table of a library, and threads of a block that wait.
+//
+// A thread of a block runs on a fiber: a stack of its own on the operating system's thread (the worker) that runs the block.
+// A fiber goes on to the next thread of the block for as long as threads end without waiting, so a kernel without barriers is
+// one loop on one stack. Fibers of a block never change their worker: thread-local addresses stay valid across a wait.
 #ifndef HGCPU_FIBERS_H
 #define HGCPU_FIBERS_H
 
 #include <stddef.h>
 #include <stdint.h>
 
+extern "C" {
+
 struct hgcpu_worker;
 
 struct hgcpu_fiber {
   void* stack_pointer;
-  hgcpu_worker* worker;
-  uint32_t thread;  // linear index in the block; lane = thread % 64, warp = thread / 64
+  hgcpu_fiber* next;  // in the list of those that run no thread
+  // Where the thread stands: `path` holds what encloses it, from outside inwards, as numbers that grow in program order (calls
+  // as statement << 32 | calls before it in the statement, loops as statement << 32 | half turns), `leaf` the place inside.
+  uint64_t leaf;
+  uint64_t* path;
+  uint32_t depth, room;
+  // The warp operation that the thread waits in. `mask` is 0 for one without a mask.
+  uint64_t place, mask, value;
+  uint32_t kind, vote;
 };
 
-// Lanes of a warp as bit masks. A lane that runs is in none of `ready`, `at_warp` and `at_block`.
+// Lanes of a warp as bit masks. A lane that runs, or has ended, is in none of `ready`, `at_warp` and `at_block`.
 struct hgcpu_warp {
-  uint64_t ready;
-  uint64_t at_warp;
-  uint64_t at_block;
-  // What lanes brought to the warp operation that they wait in.
-  uint64_t votes;
+  uint64_t ready, at_warp, at_block;
+  // What the lanes that were let go together read.
+  uint64_t active, votes;
   uint64_t values[64];
-  uint32_t sites[64];
-  // What the lanes that were let go together read: a copy, because the first of them may be at its next operation before
-  // the last has read this one.
-  uint64_t active;
-  uint64_t active_votes;
-  uint64_t active_values[64];
 };
 
-typedef void (*hgcpu_body)(void* job, hgcpu_fiber* self);
+struct hgcpu_calls {
+  // Run one block; `body` runs threads from `started` on until one of them has waited. Returns 0 or a hipError_t.
+  int (*run)(hgcpu_worker* worker, uint32_t threads, uint32_t warp_size, void (*body)(void* job), void* job);
+  // __syncthreads and its kin: wait until every thread of the block that has not ended has come here.
+  void (*wait_block)(hgcpu_worker* worker, uint32_t thread, uint32_t count);
+  // A warp operation; the fiber's place, mask, value, kind and vote are set.
+  hgcpu_warp* (*wait_warp)(hgcpu_worker* worker, uint32_t thread);
+  // End the launch with an error; does not return.
+  void (*stop)(hgcpu_worker* worker, int status);
+  void (*grow)(hgcpu_fiber* fiber);  // make room in `path`
+  // Say which assertion of which block and thread failed.
+  void (*failed)(const char* text, const char* file, int line, const uint32_t* block, const uint32_t* thread);
+  void (*flush)(void);               // what printf wrote
+};
 
 struct hgcpu_worker {
-  hgcpu_body body;
-  void* job;
-  uint32_t threads;
-  uint32_t warps;
-  uint32_t current;  // warp whose lanes run
-  uint32_t alive;
-  int status;
-  uint32_t arrivals, sum;                // at the barrier now filling
-  uint32_t last_arrivals, last_sum;      // at the barrier passed last
-  void* main_stack_pointer;
-  char* dynamic;  // dynamic shared memory
-  size_t dynamic_bytes;
-  char* stacks;
-  hgcpu_worker* next;
-  hgcpu_worker** previous;
-  hgcpu_warp warp[16];
-  hgcpu_fiber fiber[1024];
+  const struct hgcpu_calls* calls;
+  hgcpu_fiber* self;                 // the fiber that runs
+  uint32_t started;                  // threads of the block that have begun, as far as a wait has told
+  uint32_t last_arrivals, last_sum;  // at the barrier passed last
 };
 
-// The calling thread's worker, made on first use; null if there is no memory.
-hgcpu_worker* hgcpu_this_worker(size_t dynamic_bytes);
-// Run one block of `threads` threads; return 0, or the error that stopped it.
-int hgcpu_run_block(hgcpu_worker* worker, uint32_t threads, hgcpu_body body, void* job);
-// __syncthreads and its kin: wait until every thread of the block that has not returned has come here.
-void hgcpu_wait_block(hgcpu_fiber* self, uint32_t count);
-// A warp operation: wait until no lane of the warp can run on, then go on with those that wait at the same place.
-hgcpu_warp* hgcpu_wait_warp(hgcpu_fiber* self, uint32_t site, uint64_t value, bool vote);
-// End the launch with an error; does not return. `self` is null outside of fibers.
-[[noreturn]] void hgcpu_stop(hgcpu_fiber* self, int status);
-[[noreturn]] void hgcpu_assert_failed(hgcpu_fiber* self, const char* text, const char* file, int line, const uint32_t* at);
-void hgcpu_flush();
+struct hgcpu_launch {
+  uint32_t grid[3], block[3];
+  uint32_t shared_bytes;
+  uint32_t cooperative;
+  hgcpu_worker* (*worker)(void);  // the calling thread's; null if there is no memory
+};
+// Runs blocks [first, last) in linear order, x fastest; returns 0 or a hipError_t.
+typedef int (*hgcpu_entry)(const hgcpu_launch* launch, void* const* args, uint64_t first_block, uint64_t last_block);
+
+struct hgcpu_kernel_info {
+  const char* name;
+  hgcpu_entry entry;
+  uint32_t n_params;
+  const uint32_t* param_sizes;
+};
+struct hgcpu_symbol_info {
+  const char* name;
+  void* address;
+  uint64_t bytes;
+};
+struct hgcpu_module_info {
+  uint32_t abi;
+  uint32_t n_kernels;
+  const hgcpu_kernel_info* kernels;
+  uint32_t n_symbols;
+  const hgcpu_symbol_info* symbols;
+};
+
+}  // extern "C"
 
 #endif

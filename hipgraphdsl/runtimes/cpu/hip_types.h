@@ -22,7 +22,9 @@ enum hipError_t : int {
   hipErrorIllegalAddress = 700,
   hipErrorPeerAccessAlreadyEnabled = 704,
   hipErrorPeerAccessNotEnabled = 705,
+  hipErrorAssert = 710,
   hipErrorLaunchFailure = 719,
+  hipErrorCooperativeLaunchTooLarge = 720,
   hipErrorNotPermitted = 800,
   hipErrorNotSupported = 801,
   hipErrorStreamCaptureUnsupported = 900,
@@ -191,36 +193,4 @@ static_assert(sizeof(hipPointerAttribute_t) == 32 && offsetof(hipPointerAttribut
 static_assert(sizeof(hipStreamBatchMemOpParams) == 48 && sizeof(hipBatchMemOpNodeParams) == 32, "layout");
 static_assert(sizeof(hipExternalSemaphoreParams) == 144 && sizeof(hipExternalSemaphoreNodeParams) == 24, "layout");
 
-// ---- what a library of compiled kernels exports ---------------------------------------------------------------------
-extern "C" {
-typedef struct {
-  uint32_t grid[3], block[3];
-  uint32_t shared_bytes;
-  uint32_t reserved;
-} hgcpu_launch;
-// Runs blocks [first, last) in linear order, x fastest; returns 0 or a hipError_t.
-typedef int (*hgcpu_entry)(const hgcpu_launch* launch, void* const* args, uint64_t first_block, uint64_t last_block);
-typedef struct {
-  const char* name;
-  hgcpu_entry entry;
-  uint32_t n_params;
-  const uint32_t* param_sizes;
-  uint32_t flags;  // bit 0: all blocks must be in one call, because they wait for each other
-  uint32_t static_shared_bytes;
-  uint32_t cost_hint;
-} hgcpu_kernel_info;
-typedef struct {
-  const char* name;
-  void* address;
-  uint64_t bytes;
-} hgcpu_symbol_info;
-typedef struct {
-  uint32_t abi;
-  uint32_t n_kernels;
-  const hgcpu_kernel_info* kernels;
-  uint32_t n_symbols;
-  const hgcpu_symbol_info* symbols;
-} hgcpu_module_info;
-}
-constexpr uint32_t kModuleAbi = 1;
-constexpr uint32_t kKernelNeedsAllBlocks = 1;
+constexpr uint32_t kModuleAbi = 2;

@@ -3,6 +3,7 @@
 //   hip_types.h   what HIP's header declares; the ABI of kernel libraries
 //   base.h        atomics, locks, containers, handles
 //   pool.h        workers, work stealing, blocks over many workers, host functions, polled waits
+//   block.h       the threads of a block as fibers
 //   memory.h      allocations, copies and fills
 //   action.h      what one operation does; modules, events, semaphores
 //   graph.h       graphs as they are described

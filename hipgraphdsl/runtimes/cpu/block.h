@@ -1,0 +1,420 @@
+// Threads of a block that wait for each other, as fibers (see fibers.h): stacks, switching, and who goes on when.
+#pragma once
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include "base.h"
+
+#ifndef MAP_NORESERVE
+#define MAP_NORESERVE 0
+#endif
+
+constexpr uint32_t kFibers = 1024;
+// Address space, of which only touched pages cost memory; where it is scarce, a smaller size is tried.
+constexpr size_t kStackBytes[] = {1024 * 1024, 256 * 1024, 64 * 1024};
+
+#if defined(__APPLE__)
+#define HGCPU_SYMBOL(name) "_" #name
+#else
+#define HGCPU_SYMBOL(name) #name
+#endif
+
+extern "C" {
+// Save the callee-saved registers and the stack pointer, take the other stack.
+void hgcpu_switch(void** save, void* load) __asm__(HGCPU_SYMBOL(hgcpu_switch));
+void hgcpu_trampoline(void) __asm__(HGCPU_SYMBOL(hgcpu_trampoline));
+}
+
+#if defined(__APPLE__)
+#define HGCPU_HIDE(name) ".private_extern " HGCPU_SYMBOL(name) "\n"
+#else
+#define HGCPU_HIDE(name) ".hidden " HGCPU_SYMBOL(name) "\n"
+#endif
+
+#if defined(__x86_64__)
+__asm__(
+    ".text\n.p2align 4\n.globl " HGCPU_SYMBOL(hgcpu_switch) "\n" HGCPU_HIDE(hgcpu_switch)
+    HGCPU_SYMBOL(hgcpu_switch) ":\n"
+    "  pushq %rbp\n  pushq %rbx\n  pushq %r12\n  pushq %r13\n  pushq %r14\n  pushq %r15\n"
+    "  movq %rsp, (%rdi)\n  movq %rsi, %rsp\n"
+    "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n"
+    "  popq %rcx\n  jmpq *%rcx\n"
+    ".p2align 4\n.globl " HGCPU_SYMBOL(hgcpu_trampoline) "\n" HGCPU_HIDE(hgcpu_trampoline)
+    HGCPU_SYMBOL(hgcpu_trampoline) ":\n"
+    "  movq %r12, %rdi\n  callq *%r13\n  ud2\n");
+
+static void* hgcpu_prepare(char* top, hgcpu_fiber* fiber, void (*main)(hgcpu_fiber*)) {
+  void** sp = (void**)((uintptr_t)top & ~(uintptr_t)63);
+  *--sp = nullptr;  // where a caller's return address would be: the stack is 16 bytes aligned at the call
+  *--sp = nullptr;
+  *--sp = (void*)hgcpu_trampoline;
+  *--sp = nullptr;         // rbp
+  *--sp = nullptr;         // rbx
+  *--sp = fiber;           // r12
+  *--sp = (void*)main;     // r13
+  *--sp = nullptr;         // r14
+  *--sp = nullptr;         // r15
+  return sp;
+}
+#elif defined(__aarch64__)
+__asm__(
+    ".text\n.p2align 4\n.globl " HGCPU_SYMBOL(hgcpu_switch) "\n" HGCPU_HIDE(hgcpu_switch)
+    HGCPU_SYMBOL(hgcpu_switch) ":\n"
+    "  sub sp, sp, #160\n"
+    "  stp x19, x20, [sp, #0]\n  stp x21, x22, [sp, #16]\n  stp x23, x24, [sp, #32]\n"
+    "  stp x25, x26, [sp, #48]\n  stp x27, x28, [sp, #64]\n  stp x29, x30, [sp, #80]\n"
+    "  stp d8, d9, [sp, #96]\n  stp d10, d11, [sp, #112]\n  stp d12, d13, [sp, #128]\n  stp d14, d15, [sp, #144]\n"
+    "  mov x9, sp\n  str x9, [x0]\n  mov sp, x1\n"
+    "  ldp x19, x20, [sp, #0]\n  ldp x21, x22, [sp, #16]\n  ldp x23, x24, [sp, #32]\n"
+    "  ldp x25, x26, [sp, #48]\n  ldp x27, x28, [sp, #64]\n  ldp x29, x30, [sp, #80]\n"
+    "  ldp d8, d9, [sp, #96]\n  ldp d10, d11, [sp, #112]\n  ldp d12, d13, [sp, #128]\n  ldp d14, d15, [sp, #144]\n"
+    "  add sp, sp, #160\n  ret\n"
+    ".p2align 4\n.globl " HGCPU_SYMBOL(hgcpu_trampoline) "\n" HGCPU_HIDE(hgcpu_trampoline)
+    HGCPU_SYMBOL(hgcpu_trampoline) ":\n"
+    "  mov x0, x19\n  blr x20\n  brk #1\n");
+
+static void* hgcpu_prepare(char* top, hgcpu_fiber* fiber, void (*main)(hgcpu_fiber*)) {
+  void** sp = (void**)((uintptr_t)top & ~(uintptr_t)63) - 20;
+  memset(sp, 0, 160);
+  sp[0] = fiber;                        // x19
+  sp[1] = (void*)main;                  // x20
+  sp[11] = (void*)hgcpu_trampoline;     // x30
+  return sp;
+}
+#else
+#error "the CPU runtime runs on x86-64 and 64-bit ARM"
+#endif
+
+
+// ---- workers ------------------------------------------------------------------------------------------------------------
+// What runs blocks on one thread of the operating system, for all kernel libraries.
+struct BlockWorker : hgcpu_worker {
+  void (*body)(void* job);
+  void* job;
+  uint32_t threads, warps, warp_size;
+  uint32_t current;  // warp whose lanes run
+  uint32_t made;     // fibers that have a stack
+  int status;
+  const char* fault;       // what ended the launch, if a signal did
+  uint32_t arrivals, sum;  // at the barrier now filling
+  void* main_stack_pointer;
+  char* stacks;
+  size_t stack_bytes, stride;
+  hgcpu_fiber* idle;  // fibers that run no thread
+  hgcpu_fiber* of[kFibers];  // the fiber of each thread that has waited
+  hgcpu_warp warp[kFibers / 32];
+  hgcpu_fiber fiber[kFibers];
+};
+
+inline pthread_key_t g_block_key;
+inline thread_local BlockWorker* t_block_worker = nullptr;
+
+inline void block_worker_free(void* pointer) {
+  BlockWorker* w = static_cast<BlockWorker*>(pointer);
+  if (w->stacks) munmap(w->stacks, w->stride * kFibers);
+  for (hgcpu_fiber& f : w->fiber) free(f.path);
+  free(w);
+}
+
+// Let go lanes of a warp that wait at warp operations. No lane of the warp can run on, so those that do not wait have ended.
+// A mask says who waits for whom; without one those go on together that stand in the same place, first the earliest in
+// program order, so that lanes still inside of a loop or a call come out of it before the others pass on.
+inline int compare_places(const hgcpu_fiber* a, const hgcpu_fiber* b) {
+  uint32_t common = a->depth < b->depth ? a->depth : b->depth;
+  for (uint32_t i = 0; i < common; ++i) {
+    if (a->path[i] != b->path[i]) return a->path[i] < b->path[i] ? -1 : 1;
+  }
+  uint64_t left = a->depth > common ? a->path[common] : a->place, right = b->depth > common ? b->path[common] : b->place;
+  if (left != right) return left < right ? -1 : 1;
+  return a->depth == b->depth ? 0 : a->depth < b->depth ? -1 : 1;
+}
+inline void release_warp(BlockWorker* w, hgcpu_warp* warp) {
+  hgcpu_fiber* const* of = w->of + w->current * w->warp_size;
+  auto each = [](uint64_t lanes, auto f) {
+    for (; lanes; lanes &= lanes - 1) f(uint32_t(__builtin_ctzll(lanes)));
+  };
+  const uint64_t present = warp->at_warp | warp->at_block;
+  uint64_t group = 0;
+  for (uint64_t left = warp->at_warp; left && !group;) {
+    const hgcpu_fiber* first = of[__builtin_ctzll(left)];
+    uint64_t same = 0;
+    each(left, [&](uint32_t lane) {
+      if (of[lane]->kind == first->kind && of[lane]->mask == first->mask) same |= 1ull << lane;
+    });
+    if (first->mask && !(first->mask & present & ~same)) group = same;
+    left &= ~same;
+  }
+  if (!group) {
+    const hgcpu_fiber* earliest = nullptr;
+    for (int masked = 0; masked < 2 && !earliest; ++masked) {
+      each(warp->at_warp, [&](uint32_t lane) {
+        if (!of[lane]->mask == !masked && (!earliest || compare_places(of[lane], earliest) < 0)) earliest = of[lane];
+      });
+    }
+    each(warp->at_warp, [&](uint32_t lane) {
+      if (of[lane]->mask == earliest->mask && of[lane]->kind == earliest->kind && !compare_places(of[lane], earliest)) group |= 1ull << lane;
+    });
+  }
+  warp->active = group;
+  warp->votes = 0;
+  each(group, [&](uint32_t lane) {
+    warp->values[lane] = of[lane]->value;
+    if (of[lane]->vote) warp->votes |= 1ull << lane;
+  });
+  warp->at_warp &= ~group;
+  warp->ready = group;
+}
+
+inline void fiber_main(hgcpu_fiber* self);
+
+inline hgcpu_fiber* idle_fiber(BlockWorker* w) {
+  if (hgcpu_fiber* f = w->idle) {
+    w->idle = f->next;
+    return f;
+  }
+  hgcpu_fiber* f = &w->fiber[w->made++];
+  char* stack = w->stacks + size_t(f - w->fiber) * w->stride;
+  mprotect(stack, size_t(w->stride - w->stack_bytes) / 2, PROT_NONE);
+  // Stacks whose tops lie alike would share sets of the caches.
+  char* top = stack + w->stride - (size_t(f - w->fiber) * 192 & 4095);
+  f->stack_pointer = hgcpu_prepare(top, f, fiber_main);
+  return f;
+}
+
+// The fiber to run next; null where the block has ended.
+inline hgcpu_fiber* pick_fiber(BlockWorker* w) {
+  for (;;) {
+    hgcpu_warp* warp = &w->warp[w->current];
+    if (warp->ready) {
+      uint32_t lane = uint32_t(__builtin_ctzll(warp->ready));
+      warp->ready &= warp->ready - 1;
+      return w->of[w->current * w->warp_size + lane];
+    }
+    // The threads of one warp come before those of the next: fewer stacks are in use at a time.
+    uint32_t end = (w->current + 1) * w->warp_size;
+    if (w->started < (end < w->threads ? end : w->threads)) return idle_fiber(w);
+    if (warp->at_warp) {
+      release_warp(w, warp);
+      continue;
+    }
+    if (w->current + 1 < w->warps) {
+      w->current++;
+      continue;
+    }
+    bool waiting = false;
+    for (uint32_t n = 0; n < w->warps; ++n) {
+      waiting = waiting || w->warp[n].at_block;
+      w->warp[n].ready = w->warp[n].at_block;
+      w->warp[n].at_block = 0;
+    }
+    if (!waiting) return nullptr;
+    w->last_arrivals = w->arrivals;
+    w->last_sum = w->sum;
+    w->arrivals = w->sum = 0;
+    w->current = 0;
+  }
+}
+
+inline void switch_from(hgcpu_fiber* self) {
+  BlockWorker* w = t_block_worker;
+  hgcpu_fiber* other = pick_fiber(w);
+  if (other == self) return;
+  w->self = other;
+  hgcpu_switch(&self->stack_pointer, other ? other->stack_pointer : w->main_stack_pointer);
+}
+
+inline void fiber_main(hgcpu_fiber* self) {
+  BlockWorker* w = t_block_worker;
+  for (;;) {
+    self->depth = 0;
+    self->leaf = 0;
+    w->body(w->job);
+    self->next = w->idle;
+    w->idle = self;
+    switch_from(self);  // picks itself where more threads are to begin
+  }
+}
+
+inline int block_run(hgcpu_worker* worker, uint32_t threads, uint32_t warp_size, void (*body)(void*), void* job) {
+  BlockWorker* w = static_cast<BlockWorker*>(worker);
+  if (!threads || threads > kFibers) return hipErrorInvalidConfiguration;
+  w->body = body;
+  w->job = job;
+  w->threads = threads;
+  w->warp_size = warp_size;
+  w->warps = (threads + warp_size - 1) / warp_size;
+  w->started = w->current = 0;
+  w->arrivals = w->sum = 0;
+  w->status = 0;
+  for (uint32_t n = 0; n < w->warps; ++n) w->warp[n].ready = w->warp[n].at_warp = w->warp[n].at_block = 0;
+  w->self = idle_fiber(w);
+  hgcpu_switch(&w->main_stack_pointer, w->self->stack_pointer);
+  w->self = nullptr;
+  if (w->status) {
+    // Its fibers stand somewhere inside the kernel: the next block begins them anew.
+    w->made = 0;
+    w->idle = nullptr;
+  }
+  return w->status;
+}
+
+inline void block_wait(hgcpu_worker* worker, uint32_t thread, uint32_t count) {
+  BlockWorker* w = static_cast<BlockWorker*>(worker);
+  if (w->started <= thread) w->started = thread + 1;
+  w->arrivals++;
+  w->sum += count;
+  w->of[thread] = w->self;
+  w->warp[thread / w->warp_size].at_block |= 1ull << thread % w->warp_size;
+  switch_from(w->self);
+}
+
+inline hgcpu_warp* block_wait_warp(hgcpu_worker* worker, uint32_t thread) {
+  BlockWorker* w = static_cast<BlockWorker*>(worker);
+  hgcpu_warp* warp = &w->warp[thread / w->warp_size];
+  if (w->started <= thread) w->started = thread + 1;
+  w->of[thread] = w->self;
+  warp->at_warp |= 1ull << thread % w->warp_size;
+  switch_from(w->self);
+  return warp;
+}
+
+inline void block_stop(hgcpu_worker* worker, int status) {
+  BlockWorker* w = static_cast<BlockWorker*>(worker);
+  w->status = status;
+  void* gone;
+  hgcpu_switch(&gone, w->main_stack_pointer);
+}
+
+// ---- faults -------------------------------------------------------------------------------------------------------------
+// A signal that a kernel's own code raises ends the launch with an error, as on a GPU; the process goes on. One raised inside
+// of a library that the kernel called may hold that library's locks: it is named, and left to whoever was asked before.
+struct Fault {
+  Mutex lock;
+  char text[256];
+};
+inline Fault g_fault;
+inline thread_local const char* t_kernel_name = nullptr;
+inline struct sigaction g_before[NSIG];
+constexpr size_t kSignalStackBytes = 64 * 1024;
+
+inline void fault_note(const char* kernel) {
+  Guard<Mutex> g(g_fault.lock);
+  BlockWorker* w = t_block_worker;
+  snprintf(g_fault.text, sizeof g_fault.text, "%s%skernel '%s'", w && w->fault ? w->fault : "", w && w->fault ? " in " : "", kernel);
+  if (w) w->fault = nullptr;
+}
+
+inline void fault_leave() { block_stop(t_block_worker, t_block_worker->status); }
+
+inline void fault_signal(int number, siginfo_t* info, void* context) {
+  BlockWorker* w = t_block_worker;
+  hgcpu_fiber* self = w ? w->self : nullptr;
+  if (self && info->si_code > 0) {
+    ucontext_t* at = static_cast<ucontext_t*>(context);
+#if defined(__x86_64__) && defined(__linux__)
+    auto& pc = at->uc_mcontext.gregs[REG_RIP];
+    auto& sp = at->uc_mcontext.gregs[REG_RSP];
+#elif defined(__x86_64__)
+    auto& pc = at->uc_mcontext->__ss.__rip;
+    auto& sp = at->uc_mcontext->__ss.__rsp;
+#elif defined(__linux__)
+    auto& pc = at->uc_mcontext.pc;
+    auto& sp = at->uc_mcontext.sp;
+#else
+    auto& pc = at->uc_mcontext->__ss.__pc;
+    auto& sp = at->uc_mcontext->__ss.__sp;
+#endif
+    char* stack = w->stacks + size_t(self - w->fiber) * w->stride;
+    char* address = static_cast<char*>(info->si_addr);
+    const bool overflow = number != SIGFPE && address >= stack && address < stack + (w->stride - w->stack_bytes) / 2;
+    Dl_info here, kernel;
+    const bool own = dladdr(reinterpret_cast<void*>(pc), &here) && dladdr(reinterpret_cast<void*>(w->body), &kernel) &&
+                     here.dli_fbase == kernel.dli_fbase;
+    if (overflow || own) {
+      w->fault = overflow           ? "a thread needs more stack than there is (1 MiB),"
+                 : number == SIGFPE ? "an integer is divided by zero, or the least one by -1,"
+                 : number == SIGILL ? "a trap is reached"
+                                    : "memory is accessed that is not there";
+      w->status = overflow || number == SIGFPE || number == SIGILL ? hipErrorLaunchFailure : hipErrorIllegalAddress;
+      pc = reinterpret_cast<uintptr_t>(fault_leave);
+      sp = reinterpret_cast<uintptr_t>(stack + w->stride - 4096) - 8;  // what its stack holds is not needed any more
+      return;
+    }
+    char said[256];
+    int n = snprintf(said, sizeof said, "hipgraphdsl: signal %d in a function that kernel '%s' called\n", number,
+                     t_kernel_name ? t_kernel_name : "?");
+    if (n > 0 && write(2, said, size_t(n)) < 0) n = 0;
+  }
+  sigaction(number, &g_before[number], nullptr);  // and the instruction raises it again
+}
+
+inline void fault_install() {
+  struct sigaction how;
+  memset(&how, 0, sizeof how);
+  how.sa_sigaction = fault_signal;
+  how.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+  sigemptyset(&how.sa_mask);
+  const int numbers[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+  for (int number : numbers) sigaction(number, &how, &g_before[number]);
+}
+// A fiber whose stack is full cannot take a signal.
+inline void fault_prepare_thread() {
+  stack_t there;
+  if (sigaltstack(nullptr, &there) || !(there.ss_flags & SS_DISABLE)) return;
+  memset(&there, 0, sizeof there);
+  there.ss_size = kSignalStackBytes;
+  there.ss_sp = must_alloc(kSignalStackBytes);  // lives as long as the thread
+  sigaltstack(&there, nullptr);
+}
+
+inline void block_grow(hgcpu_fiber* f) {
+  f->room = f->room ? 2 * f->room : 32;
+  f->path = static_cast<uint64_t*>(realloc(f->path, f->room * sizeof(uint64_t)));
+  if (!f->path) abort();
+}
+
+inline void block_failed(const char* text, const char* file, int line, const uint32_t* block, const uint32_t* thread) {
+  fprintf(stderr, "%s:%d: block [%u,%u,%u], thread [%u,%u,%u]: assertion `%s` failed\n", file, line, block[0], block[1],
+          block[2], thread[0], thread[1], thread[2], text);
+}
+inline void block_flush() { fflush(stdout); }
+
+inline const hgcpu_calls kBlockCalls = {block_run, block_wait, block_wait_warp, block_stop, block_grow, block_failed, block_flush};
+
+// The calling thread's worker, made on first use; null if there is no memory.
+inline hgcpu_worker* block_worker() {
+  if (t_block_worker) return t_block_worker;
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, [] {
+    pthread_key_create(&g_block_key, block_worker_free);
+    fault_install();
+  });
+  fault_prepare_thread();
+  void* memory = nullptr;
+  if (posix_memalign(&memory, 64, sizeof(BlockWorker))) return nullptr;
+  memset(memory, 0, sizeof(BlockWorker));
+  BlockWorker* w = static_cast<BlockWorker*>(memory);
+  const size_t page = size_t(sysconf(_SC_PAGESIZE));
+  for (size_t bytes : kStackBytes) {
+    w->stack_bytes = bytes;
+    w->stride = bytes + 2 * page;  // one below as a guard, one above for tops that lie apart
+    void* stacks = mmap(nullptr, w->stride * kFibers, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0);
+    if (stacks == MAP_FAILED) continue;
+    w->stacks = static_cast<char*>(stacks);
+    break;
+  }
+  if (!w->stacks) {
+    free(w);
+    return nullptr;
+  }
+  w->calls = &kBlockCalls;
+  pthread_setspecific(g_block_key, w);
+  return t_block_worker = w;
+}

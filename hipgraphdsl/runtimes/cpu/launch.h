@@ -1,0 +1,82 @@
+// How the blocks of a kernel run: included after the user's source.
+#pragma GCC system_header
+
+#if defined(__clang__) && HGCPU_VECTOR_LOOPS
+// Iterations become lanes of a vector where the compiler proves that to be the same.
+#define HGCPU_ROW _Pragma("clang loop vectorize(enable) interleave_count(1)")
+#else
+#define HGCPU_ROW
+#endif
+
+#if HGCPU_DYNAMIC
+extern "C" {
+__attribute__((visibility("hidden"), aligned(128))) __thread char hgcpu_dynamic[HGCPU_DYNAMIC];
+}
+#endif
+
+template <class... Types>
+struct hgcpu_list;
+template <unsigned N, class List>
+struct hgcpu_nth;
+template <unsigned N, class First, class... Rest>
+struct hgcpu_nth<N, hgcpu_list<First, Rest...>> : hgcpu_nth<N - 1, hgcpu_list<Rest...>> {};
+template <class First, class... Rest>
+struct hgcpu_nth<0, hgcpu_list<First, Rest...>> : hgcpu_plain<First> {};
+
+// Runs blocks of a kernel. The parameters' types are those of the function itself.
+template <auto kernel, class F = decltype(kernel)>
+struct hgcpu_kernel;
+template <auto kernel, class... A>
+struct hgcpu_kernel<kernel, void (*)(A...)> {
+  static constexpr uint32_t count = sizeof...(A);
+  static constexpr uint32_t sizes[sizeof...(A) + 1] = {sizeof(A)..., 0};
+  template <unsigned N>
+  using type = typename hgcpu_nth<N, hgcpu_list<A...>>::type;
+
+  // Threads of a block from the first that has not begun on, until one of them has waited.
+  static inline __attribute__((always_inline)) void threads(A... values) {
+    const dim3 block = blockDim;
+    const uint32_t from = hgcpu_mine->started, end = block.x * block.y * block.z;
+    uint32_t x = from % block.x, y = from / block.x % block.y, z = from / block.x / block.y;
+    hgcpu_waited = false;
+    for (; z < block.z; ++z, y = 0) {
+      for (; y < block.y; ++y, x = 0) {
+        HGCPU_ROW
+        for (; x < block.x; ++x) {
+          threadIdx.x = x;
+          threadIdx.y = y;
+          threadIdx.z = z;
+          kernel(values...);
+          if (hgcpu_waited) return;
+        }
+      }
+    }
+    hgcpu_mine->started = end;
+  }
+  template <unsigned... N>
+  static inline __attribute__((always_inline)) void with(void* const* args, hgcpu_indices<N...>) {
+    threads(*(const type<N>*)args[N]...);
+  }
+  static void body(void* args) { with((void* const*)args, hgcpu_make_indices<sizeof...(A)>()); }
+  static int entry(const hgcpu_launch* launch, void* const* args, uint64_t first, uint64_t last) {
+    hgcpu_mine = launch->worker();
+    if (!hgcpu_mine) return 2;  // hipErrorOutOfMemory
+#if HGCPU_DYNAMIC
+    if (launch->shared_bytes > HGCPU_DYNAMIC) return 1;  // hipErrorInvalidValue
+#endif
+    gridDim = dim3(launch->grid[0], launch->grid[1], launch->grid[2]);
+    blockDim = dim3(launch->block[0], launch->block[1], launch->block[2]);
+    const uint32_t end = blockDim.x * blockDim.y * blockDim.z;
+    int status = 0;
+    for (; first < last && !status; ++first) {
+      blockIdx = dim3(uint32_t(first % gridDim.x), uint32_t(first / gridDim.x % gridDim.y), uint32_t(first / gridDim.x / gridDim.y));
+      status = hgcpu_mine->calls->run(hgcpu_mine, end, warpSize, body, (void*)args);
+    }
+#if HGCPU_PRINTS
+    hgcpu_mine->calls->flush();
+#endif
+    return status;
+  }
+};
+template <auto kernel, class... A>
+struct hgcpu_kernel<kernel, void (*)(A...) noexcept> : hgcpu_kernel<(void (*)(A...))kernel, void (*)(A...)> {};

@@ -1,0 +1,622 @@
+"""What the preprocessor made of a kernel source, to C++ that a host compiler takes.
+
+Everything that C++ means is left to the compiler. Here are read only words that the language or HIP reserves and the brackets
+around them, in text without macros, comments and conditionals:
+
+- ``__global__``, ``__shared__`` and ``__noinline__``, which are no macros of device.h: ``__shared__`` becomes a thread-local
+  static (each worker runs one block at a time), ``extern __shared__`` the block's dynamic shared memory;
+- where warp operations without a mask are used, functions, statements and loops that may lead to one are given numbers, by
+  which the runtime knows which lanes stand in the same place (see docs/cpu_kernels.md).
+
+All that is inserted stays on its line, so the compiler's messages name the user's own lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from ...errors import DeclarationError
+
+__all__ = ["Token", "Woven", "read_tokens", "weave"]
+
+_MASKLESS: Final = frozenset(
+    f"__{name}" for name in ("shfl", "shfl_up", "shfl_down", "shfl_xor", "ballot", "any", "all", "match_any", "activemask")
+)
+_MASKED: Final = frozenset({*(f"{name}_sync" for name in _MASKLESS if name != "__activemask"), "__syncwarp"})
+_OPERATIONS: Final = _MASKLESS | _MASKED
+_CLASS_KEYS: Final = frozenset({"struct", "class", "union"})
+_ATTRIBUTES: Final = frozenset({"__attribute__", "__attribute", "alignas", "_Alignas", "decltype", "noexcept", "__declspec"})
+_OPEN: Final = {"(": ")", "[": "]", "{": "}"}
+_NOT_CALLED: Final = _ATTRIBUTES | set(
+    """if for while switch return sizeof alignof catch static_assert int float double char bool short long unsigned signed
+    void auto const_cast static_cast reinterpret_cast dynamic_cast new delete operator else do case and or not""".split()  # noqa: SIM905
+)
+
+
+class Token(NamedTuple):
+    """A token of preprocessed text.
+
+    Attributes
+    ----------
+    kind : {"name", "number", "string", "punct", "pragma"}
+        What it is.
+    text : str
+        As it is spelled.
+    start, end : int
+        Where it stands.
+    file, line : str, int
+        Where the user wrote it.
+    """
+
+    kind: str
+    text: str
+    start: int
+    end: int
+    file: str
+    line: int
+
+    @property
+    def place(self) -> str:
+        """``file:line``."""
+        return f"{self.file}:{self.line}"
+
+
+_TOKEN: Final = re.compile(
+    r"""(?P<marker>^[ \t]*\#[^\n]*) | (?P<space>\s+)
+    | (?P<string>(?:u8|[uUL])?(?:R"(?P<delimiter>[^()\\\s]{0,16})\(.*?\)(?P=delimiter)"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'))
+    | (?P<name>[^\W\d][\w$]*) | (?P<number>\.?\d(?:[eEpP][+-]|'?[\w.])*) | (?P<punct>::|&&|\|\||->|.)""",
+    re.VERBOSE | re.MULTILINE | re.DOTALL,
+)
+_MARKER: Final = re.compile(r'\s*#\s*(?:line\s+)?(\d+)\s+"((?:\\.|[^"\\])*)"([\s\d]*)')
+_ENTERED: Final = re.compile(r'^# \d+ "([^"\n]*)" 1 3', re.MULTILINE)
+_REGION: Final = re.compile(r'^# \d+ "([^"\n]*)"[^\n]*\n(?:(?!# \d)[^\n]*\n)*', re.MULTILINE)
+
+
+def read_tokens(text: str) -> list[Token]:
+    """Return the tokens of preprocessed text that stand in the user's own files."""
+    out: list[Token] = []
+    file, line = "", 1
+    # System headers are left out without being read. (Macros of theirs that the user uses have their flag, not their name.)
+    system = {*_ENTERED.findall(text), "device.h", "./device.h", "fibers.h", "./fibers.h"}
+    skipped = [(m.start(), m.end()) for m in _REGION.finditer(text) if m[1] in system] + [(len(text), len(text))]
+    at = 0
+    for begin, stop in skipped:
+        while at < begin:
+            match = _TOKEN.match(text, at, begin)
+            assert match is not None
+            kind, spelled = str(match.lastgroup if match.lastgroup != "delimiter" else "string"), match.group()
+            if kind == "marker":
+                found = _MARKER.match(spelled)
+                if found:
+                    file, line = found[2], int(found[1]) - 1
+                else:
+                    out.append(Token("pragma", spelled, match.start(), match.end(), file, line))
+            elif kind != "space":
+                out.append(Token(kind, spelled, match.start(), match.end(), file, line))
+            line += spelled.count("\n")
+            at = match.end()
+        at = max(at, stop)
+    return out
+
+
+@dataclass(slots=True)
+class _Unit:
+    """A function with its body: token indices of its head, and of the braces."""
+
+    name: str
+    space: str
+    head: tuple[int, int]
+    body: tuple[int, int]
+    owner: str = ""  # the class that it is a member of
+    callee: bool = False  # operator, constructor, destructor: called without being named
+
+
+@dataclass(slots=True)
+class Woven:
+    """What `weave` makes.
+
+    Attributes
+    ----------
+    text : str
+        C++ with line markers.
+    kernels : list of str
+        Names of the kernels that have a body, with their namespaces.
+    dynamic : bool
+        Whether dynamic shared memory is declared.
+    prints : bool
+        Whether printf is mentioned.
+    """
+
+    text: str
+    kernels: list[str] = field(default_factory=list)
+    dynamic: bool = False
+    prints: bool = False
+
+
+def weave(text: str) -> Woven:
+    """Weave what the CPU runtime needs into preprocessed kernel source.
+
+    Raises
+    ------
+    DeclarationError
+        If warp operations stand where the lanes that take part cannot be known; file and line are named.
+    """
+    return _Weaver(text).run()
+
+
+class _Weaver:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens = read_tokens(text)
+        self.edits: list[tuple[int, int, int, str]] = []
+        self.units: list[_Unit] = []
+        self.classes: set[str] = set()
+        self.closing = _closings(self.tokens)
+        self.leading: frozenset[str] = frozenset()  # names of what may lead to a warp operation
+        self.number = 0
+        self.dynamic = False
+
+    def run(self) -> Woven:
+        tokens = self.tokens
+        self.scope(0, len(tokens), "", "")
+        words = {t.text for t in tokens if t.kind == "name"}
+        kernels = []
+        for n, token in enumerate(tokens):
+            before = tokens[n - 1].text if n else ""
+            if token.text == "__global__":
+                self.edit(token.start, token.end, "__attribute__((unused))")
+            elif token.text == "__noinline__" and before not in ("(", ","):  # alone, not in __attribute__((__noinline__))
+                self.edit(token.start, token.end, "__attribute__((noinline))")
+            elif token.text == "__shared__":
+                self.shared(n)
+        for unit in self.units:
+            if any(t.text == "__global__" for t in tokens[slice(*unit.head)]):
+                kernels.append(unit.space + unit.name)
+        if words & _MASKLESS:
+            self.structure()
+        for name, meaning in (("uchar", "char"), ("ushort", "short"), ("uint", "int"), ("ulong", "long")):
+            if name in words and not self.declares(name):
+                self.edit(0, 0, f"typedef unsigned {meaning} {name};")
+        return Woven(self.apply(), kernels, self.dynamic, bool(words & {"printf", "puts", "putchar"}))
+
+    # -- text ----------------------------------------------------------------------------------------------------------
+
+    def edit(self, start: int, end: int, text: str) -> None:
+        self.edits.append((start, end, len(self.edits), text))
+
+    def before(self, n: int, text: str) -> None:
+        """Insert before a token; before a pragma, which needs a line of its own, at the end of the line before it."""
+        at = self.tokens[n - 1].end if self.tokens[n].kind == "pragma" else self.tokens[n].start
+        self.edit(at, at, text)
+
+    def apply(self) -> str:
+        out, at = [], 0
+        for start, end, _, text in sorted(self.edits):
+            out += [self.text[at:start], text]
+            at = max(at, end)
+        return "".join([*out, self.text[at:]])
+
+    def declares(self, name: str) -> bool:
+        """Return whether the source declares a type of that name itself, by typedef or using."""
+        tokens = self.tokens
+        for n, token in enumerate(tokens):
+            if token.text == name and n:
+                if tokens[n - 1].text == "using" or tokens[n - 1].text in _CLASS_KEYS:
+                    return True
+                start = n
+                while start and tokens[start - 1].text not in (";", "{", "}"):
+                    start -= 1
+                if tokens[start].text == "typedef" and tokens[n + 1].text == ";":
+                    return True
+        return False
+
+    def refuse(self, at: int, what: str) -> DeclarationError:
+        return DeclarationError(f"{self.tokens[at].place}: runtime 'cpu' {what}")
+
+    # -- shared memory -------------------------------------------------------------------------------------------------
+
+    def shared(self, n: int) -> None:
+        tokens = self.tokens
+        start = n
+        while start and tokens[start - 1].text not in (";", "{", "}", ")") and tokens[start - 1].kind not in ("pragma", "string"):
+            start -= 1
+        end = next(m for m in range(n, len(tokens)) if tokens[m].text == ";")
+        words = {t.text: m for m, t in enumerate(tokens[start:end], start)}
+        if "extern" not in words:
+            if "static" in words:
+                self.edit(tokens[words["static"]].start, tokens[words["static"]].end, "")
+            self.edit(tokens[n].start, tokens[n].end, "static thread_local")
+            return
+        self.dynamic = True
+        self.edit(tokens[n].start, tokens[n].end, "")
+        extern = tokens[words["extern"]]
+        if not any(unit.body[0] < n < unit.body[1] for unit in self.units):
+            self.edit(extern.end, extern.end, " __thread")
+            self.edit(tokens[end].start, tokens[end].start, ' __asm__("hgcpu_dynamic")')
+            return
+        # In a function it is a pointer, because two functions may give it two types.
+        at = n
+        while tokens[at].text != "[" or tokens[at + 1].text == "[":
+            at = self.closing[at] + 1 if tokens[at].text in _OPEN else at + 1
+        name, close = tokens[at - 1], self.closing[at]
+        rest = self.text[tokens[close].end : tokens[end].start]
+        self.edit(extern.start, extern.end, "")
+        kind = self.text[tokens[n].end : name.start]
+        kind = re.sub(r"__attribute__\s*\(\(.*?\)\)|alignas\s*\(.*?\)", " ", kind)
+        star, shut = ("(*", f"){rest}") if rest.strip() else ("*", "")
+        self.edit(name.start, tokens[close].end, f"{star}{name.text}{shut} = reinterpret_cast<{kind}{star}{shut}>(hgcpu_dynamic)")
+        if rest.strip():
+            self.edit(tokens[close].end, tokens[end].start, "")
+
+    # -- declarations --------------------------------------------------------------------------------------------------
+
+    def scope(self, i: int, end: int, space: str, owner: str) -> None:
+        """Find the functions of a namespace or a class."""
+        tokens = self.tokens
+        head = i
+        while i < end:
+            text = tokens[i].text
+            if text == ";" or tokens[i].kind == "pragma":
+                i = head = i + 1
+            elif text in ("(", "["):
+                i = self.closing[i] + 1
+            elif text == "{":
+                close = self.closing[i]
+                i = self.braces(head, i, close, space, owner)
+                if i < 0:
+                    i, head = close + 1, close + 1
+            elif text == ":" and i > head and tokens[i - 1].text in ("public", "private", "protected"):
+                i = head = i + 1
+            else:
+                i += 1
+
+    def braces(self, head: int, i: int, close: int, space: str, owner: str) -> int:
+        """Read what is between braces after a head; return where the head goes on, or -1 where it has ended."""
+        tokens = self.tokens
+        plain = self.outermost(head, i)
+        words = [tokens[n].text for n in plain]
+        if words[:1] == ["namespace"] or words[:2] == ["inline", "namespace"]:
+            names = "".join(w for w in words if w not in ("inline", "namespace"))
+            self.scope(i + 1, close, f"{space}{names}::" if names else space, "")
+            return -1
+        if words[:1] == ["extern"] and len(plain) == 2 and tokens[plain[1]].kind == "string":
+            self.scope(i + 1, close, space, "")
+            return -1
+        called = next((n for n in plain if tokens[n].text == "("), None)
+        equals = next((n for n in plain if tokens[n].text == "="), len(tokens))
+        if "operator" in words:
+            called = next((n for n in plain if tokens[n].text == "(" and n > head + words.index("operator") + 1), called)
+        if called is not None and called < equals and not ("enum" in words and "(" not in words):
+            colon = next((n for n in plain if tokens[n].text == ":" and n > called), None)
+            if colon is not None and tokens[i - 1].kind == "name" and tokens[i - 1].text not in ("const", "noexcept", "override"):
+                return close + 1  # a member that a constructor initialises
+            self.function(head, called, i, close, space, owner)
+            return -1
+        key = next((n for n in plain if tokens[n].text in _CLASS_KEYS), None)
+        if key is not None and equals > i:
+            name = next(
+                (tokens[n].text for n in plain if n > key and tokens[n].kind == "name" and tokens[n].text not in _ATTRIBUTES), ""
+            )
+            self.classes.add(name)
+            self.scope(i + 1, close, f"{space}{name}::", name)
+            return close + 1
+        self.inner(i + 1, close)
+        return close + 1
+
+    def outermost(self, head: int, end: int) -> list[int]:
+        """Return the tokens of a head outside of brackets, without attributes and template parameters; ``(`` stays."""
+        tokens = self.tokens
+        out = []
+        n = head
+        while n < end:
+            token = tokens[n]
+            if token.text in _ATTRIBUTES and n + 1 < end and tokens[n + 1].text == "(":
+                n = self.closing[n + 1] + 1
+            elif token.text == "template" and n + 1 < end and tokens[n + 1].text == "<":
+                n = self.angle(n + 1) + 1
+            elif token.text in ("(", "[", "{"):
+                out += [n] if token.text == "(" else []
+                n = self.closing[n] + 1
+            else:
+                out.append(n)
+                n += 1
+        return out
+
+    def angle(self, n: int) -> int:
+        """Return the ``>`` that ends template parameters."""
+        depth = 0
+        while n < len(self.tokens):
+            text = self.tokens[n].text
+            if text in ("(", "[", "{"):
+                n = self.closing[n]
+            depth += {"<": 1, ">": -1}.get(text, 0)
+            if not depth:
+                break
+            n += 1
+        return n
+
+    def function(self, head: int, called: int, i: int, close: int, space: str, owner: str) -> None:
+        tokens = self.tokens
+        before = [t.text for t in tokens[head:called]]
+        name = tokens[called - 1].text
+        if name == ">":  # of an explicit specialisation
+            depth, n = 0, called - 1
+            while n > head:
+                depth += {">": 1, "<": -1}.get(tokens[n].text, 0)
+                n -= 1
+                if not depth:
+                    break
+            name = tokens[n].text
+        operator = "operator" in before
+        callee = (operator and tokens[called].text == "(" and before[-2:] != ["operator", "("]) or name == owner or "~" in before
+        if operator:
+            name = "operator" + "".join(before[before.index("operator") + 1 :])
+            callee = name != "operator()"
+        self.units.append(_Unit(name, space, (head, i), (i, close), owner, callee))
+        self.inner(i + 1, close)
+
+    def inner(self, i: int, end: int) -> None:
+        """Find classes inside of a function."""
+        tokens = self.tokens
+        while i < end:
+            if tokens[i].text in _CLASS_KEYS and tokens[i - 1].text in (";", "{", "}"):
+                opening = next((n for n in range(i, end) if tokens[n].text in ("{", ";", "(", "=")), end)
+                if opening < end and tokens[opening].text == "{":
+                    self.scope(i, self.closing[opening] + 1, "", "")
+                    i = self.closing[opening]
+            i += 1
+
+    # -- the structure of control flow -----------------------------------------------------------------------------------
+
+    def structure(self) -> None:
+        """Mark what may lead to a warp operation."""
+        tokens = self.tokens
+        mentions = [{t.text for t in tokens[u.body[0] : u.body[1]] if t.kind == "name"} for u in self.units]
+        leading = set(_OPERATIONS)
+        names = {u.name for u in self.units} | self.classes
+        passed = False
+        while True:
+            before = len(leading), passed
+            for unit, mentioned in zip(self.units, mentions):
+                if mentioned & leading:
+                    if unit.callee:
+                        at = next(n for n in range(*unit.body) if tokens[n].text in leading)
+                        raise self.refuse(
+                            at,
+                            f"does not know when {unit.name!r} is called, and so not which lanes take part in "
+                            f"{tokens[at].text}; use a function that is called by its name",
+                        )
+                    leading |= {unit.name, unit.owner} - {""}
+                    passed = passed or unit.name == "operator()"
+            # Lambdas and functions that are passed on: whatever is called and is not known to be a function may be one.
+            passed = passed or self.passes_on(leading)
+            if passed:
+                called: set[str] = set()
+                plain: set[str] = set()
+                for n, token in enumerate(tokens[:-1]):
+                    if token.kind == "name":
+                        (called if tokens[n + 1].text == "(" else plain).add(token.text)
+                leading |= (called & plain) - names - _NOT_CALLED
+            if before == (len(leading), passed):
+                break
+        self.leading = frozenset(leading)
+        for unit, mentioned in zip(self.units, mentions):
+            if mentioned & self.leading and not any(t.text == "constexpr" for t in tokens[slice(*unit.head)]):
+                self.body(*unit.body)
+
+    def passes_on(self, leading: set[str]) -> bool:
+        tokens = self.tokens
+        functions = {u.name for u in self.units}
+        for n, token in enumerate(tokens[:-1]):
+            if token.text in leading & functions and tokens[n + 1].text not in ("(", "<"):
+                return True
+            if token.text == "[" and self.closing[n] + 1 < len(tokens):
+                after = self.closing[n] + 1
+                opening = self.closing[after] + 1 if tokens[after].text == "(" else after
+                while opening < len(tokens) and tokens[opening].text not in ("{", ";", ")", ",", "=", "[", "("):
+                    opening += 1
+                if opening < len(tokens) and tokens[opening].text == "{":
+                    inside = tokens[opening : self.closing[opening]]
+                    if any(t.text in leading for t in inside):
+                        return True
+        return False
+
+    def mentions(self, i: int, end: int) -> bool:
+        return any(t.text in self.leading for t in self.tokens[i:end])
+
+    def body(self, opening: int, close: int) -> None:
+        """Mark the statements of a function's body."""
+        labels = {}
+        tokens = self.tokens
+        for n in range(opening, close):
+            if tokens[n].kind == "name" and tokens[n + 1].text == ":" and tokens[n - 1].text in (";", "{", "}"):
+                labels[tokens[n].text] = n
+            if tokens[n].text == "goto" and labels.get(tokens[n + 1].text, close if tokens[n + 1].kind != "name" else -1) >= 0:
+                raise self.refuse(n, "does not know which lanes take part in warp operations beside a goto backwards; use a loop")
+            if tokens[n].text in ("setjmp", "longjmp", "_setjmp"):
+                raise self.refuse(n, "does not know which lanes take part in warp operations beside longjmp")
+        self.edit(tokens[opening].end, tokens[opening].end, "hgcpu_frame hgcpu_here;")
+        self.block(opening, close)
+
+    def block(self, opening: int, close: int) -> None:
+        i = opening + 1
+        while i < close:
+            i = self.statement(i, close, False)
+
+    def mark(self, start: int, i: int, end: int, alone: bool) -> bool:
+        """Mark a statement that may lead to a warp operation; return whether it must be closed by a brace."""
+        if not self.mentions(i, end):
+            return False
+        self.number += 1
+        self.before(start, f"{'{' * alone}hgcpu_at({self.number});")
+        self.conditional(i, end)
+        return alone
+
+    def conditional(self, i: int, end: int) -> None:
+        """Tell apart the operations of a statement of which lanes may leave some out."""
+        flat = [n for n in self.flat(i, end) if self.tokens[n].kind != "string"]
+        if not any(self.tokens[n].text in ("?", "&&", "||", "and", "or") for n in flat):
+            return
+        found = [n for n in flat if self.tokens[n].text in self.leading]
+        operations = [n for n in found if self.tokens[n].text in _OPERATIONS]
+        if len(found) > len(operations) and len(found) > 1:
+            raise self.refuse(
+                found[1],
+                f"does not know which lanes take part in the warp operations of {self.tokens[found[0]].text!r} and "
+                f"{self.tokens[found[1]].text!r} in one statement with ?:, && or ||; write them as statements of their own",
+            )
+        for n in operations:
+            self.number += 1
+            self.edit(self.tokens[n].start, self.tokens[n].start, f"hgcpu_at_site<{self.number}>::")
+
+    def flat(self, i: int, end: int) -> Iterator[int]:
+        """Yield the tokens of a statement outside of the code that it holds, and number that code."""
+        n = i
+        while n < end:
+            if self.tokens[n].text == "{" and self.is_code(n):
+                n = self.closing[n] + 1
+                continue
+            yield n
+            n += 1
+
+    def is_code(self, opening: int) -> bool:
+        inside = self.tokens[opening + 1 : self.closing[opening]]
+        return any(t.text in (";", "{") for t in inside) and any(t.text == ";" for t in inside)
+
+    def code(self, i: int, end: int) -> None:
+        """Mark lambdas and statement expressions inside of a statement; classes have been found as such."""
+        tokens = self.tokens
+        while i < end:
+            if tokens[i].text == "{" and self.is_code(i):
+                known = any(u.body[0] == i or i < u.body[0] < self.closing[i] for u in self.units)
+                if not known and self.mentions(i, self.closing[i]):
+                    self.body(i, self.closing[i])
+                i = self.closing[i]
+            i += 1
+
+    def statement(self, i: int, end: int, alone: bool) -> int:
+        """Read a statement and return what follows it; `alone` where only one statement may stand."""
+        tokens = self.tokens
+        start = i
+        while i < end and tokens[i].kind == "pragma":
+            i += 1
+        if i >= end:
+            return end
+        text = tokens[i].text
+        following = tokens[i + 1].text if i + 1 < end else ""
+        if text == "{":
+            self.block(i, self.closing[i])
+            return self.closing[i] + 1
+        if text == "[" and following == "[":
+            return self.statement(self.closing[i] + 1, end, alone)
+        if text in ("case", "default") or (tokens[i].kind == "name" and following == ":"):
+            questions = 0
+            while tokens[i].text != ":" or questions:
+                questions += {"?": 1, ":": -1}.get(tokens[i].text, 0)
+                i = self.closing[i] + 1 if tokens[i].text in _OPEN else i + 1
+            return self.statement(i + 1, end, alone) if i + 1 < end else end
+        if text in ("if", "switch"):
+            opening = i + 1 if following == "(" else i + 2
+            close = self.closing[opening]
+            shut = self.mark(start, opening, close, alone)
+            self.code(opening, close)
+            after = self.statement(close + 1, end, True)
+            if text == "if" and after < end and tokens[after].text == "else":
+                after = self.statement(after + 1, end, True)
+            return self.shut(shut, after)
+        if text in ("for", "while", "do"):
+            return self.loop(start, i, end)
+        if text == "try":
+            after = self.statement(i + 1, end, False)
+            while after < end and tokens[after].text == "catch":
+                after = self.statement(self.closing[after + 1] + 1, end, False)
+            return after
+        after = i
+        while after < end and tokens[after].text != ";":
+            after = self.closing[after] + 1 if tokens[after].text in _OPEN else after + 1
+        shut = self.mark(start, i, after, alone)
+        self.code(i, after)
+        return self.shut(shut, min(after + 1, end))
+
+    def shut(self, shut: bool, after: int) -> int:
+        if shut:
+            self.edit(self.tokens[after - 1].end, self.tokens[after - 1].end, "}")
+        return after
+
+    def loop(self, start: int, i: int, end: int) -> int:
+        tokens = self.tokens
+        word = tokens[i].text
+        opening = i + 1
+        close = self.closing[opening] if word != "do" else i
+        stop = self.extent(close + 1, end)
+        if word == "do":
+            stop = self.closing[stop + 1] + 1  # behind `while (...)`
+        if not self.mentions(i, stop):
+            return self.extent(i, end)
+        self.number += 1
+        self.before(start, f"if(hgcpu_loop hgcpu_in({self.number});false){{}}else ")
+        header = (opening, close) if word != "do" else (self.extent(close + 1, end), stop)
+        self.conditional(*header)
+        self.code(*header)
+        if word == "for":
+            semicolons = [n for n in self.level(opening + 1, close) if tokens[n].text == ";"]
+            if len(semicolons) == 2 and semicolons[1] + 1 < close:
+                self.edit(tokens[close].start, tokens[close].start, ",hgcpu_in.turn()")
+        self.edit(tokens[close].end, tokens[close].end, " if(hgcpu_turn hgcpu_now(hgcpu_in);false){}else ")
+        after = self.statement(close + 1, end, True)
+        return self.extent(i, end) if word == "do" else after
+
+    def level(self, i: int, end: int) -> Iterator[int]:
+        while i < end:
+            yield i
+            i = self.closing[i] + 1 if self.tokens[i].text in _OPEN else i + 1
+
+    def extent(self, i: int, end: int) -> int:
+        """Return what follows a statement."""
+        tokens = self.tokens
+        while i < end and tokens[i].kind == "pragma":
+            i += 1
+        if i >= end:
+            return end
+        text = tokens[i].text
+        if text == "{":
+            return self.closing[i] + 1
+        if text == "[" and tokens[i + 1].text == "[":
+            return self.extent(self.closing[i] + 1, end)
+        if text in ("if", "switch", "for", "while"):
+            opening = next(n for n in range(i, end) if tokens[n].text == "(")
+            after = self.extent(self.closing[opening] + 1, end)
+            if text == "if" and after < end and tokens[after].text == "else":
+                after = self.extent(after + 1, end)
+            return after
+        if text == "do":
+            after = self.extent(i + 1, end)
+            return self.closing[after + 1] + 2
+        if text == "try":
+            after = self.extent(i + 1, end)
+            while after < end and tokens[after].text == "catch":
+                after = self.extent(self.closing[after + 1] + 1, end)
+            return after
+        if tokens[i].kind == "name" and i + 1 < end and tokens[i + 1].text == ":":
+            return self.extent(i + 2, end)
+        for n in self.level(i, end):
+            if tokens[n].text == ";":
+                return n + 1
+            if tokens[n].text == ":" and text in ("case", "default"):
+                return self.extent(n + 1, end)
+        return end
+
+
+def _closings(tokens: Sequence[Token]) -> dict[int, int]:
+    """Return the closing bracket of each opening one; the last token where there is none, which the compiler will say."""
+    found: dict[int, int] = {}
+    stack: list[int] = []
+    for n, token in enumerate(tokens):
+        if token.text in _OPEN and token.kind == "punct":
+            stack.append(n)
+        elif token.text in (")", "]", "}") and token.kind == "punct" and stack:
+            found[stack.pop()] = n
+    return found | dict.fromkeys(stack, max(len(tokens) - 1, 0))

@@ -1,0 +1,85 @@
+"""Kernels that fail on the CPU runtime raise an error with the node's name, and the process goes on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hipgraphdsl as hg
+
+DIVIDE = '__global__ void k(const int* a, const int* d, int* o) { int i = threadIdx.x; o[i] = a[i] / d[i]; }'
+
+
+def graph(source: str, extra: int = 0, n: int = 64, **more: object) -> hg.Graph:
+    g = hg.Graph("faults")
+    x = g.device_array("x", np.arange(n, dtype=np.int32))
+    g.kernel(hg.Module(source)["k"], 1, 64, (x, extra), name="worker", **more)
+    return g
+
+
+def test_division_of_integers_by_zero_names_the_node() -> None:
+    g = hg.Graph("division")
+    a, o = g.device_array("a", np.array([4, -(2**31)], np.int32)), g.device_array("o", np.zeros(2, np.int32))
+    d = g.device_array("d", np.array([2, 1], np.int32))
+    g.kernel(hg.Module(DIVIDE)["k"], 1, 2, (a, d, o), name="quotient")
+    with g.compile("cpu") as exe:
+        for divisors in ([0, 1], [2, -1]):
+            exe.write("d", np.array(divisors, np.int32))
+            with pytest.raises(hg.HipError, match="divided by zero") as caught:
+                exe.run()
+            assert caught.value.node == "quotient"
+        exe.write("d", np.array([2, 1], np.int32))
+        exe.run()
+        assert exe.read("o").tolist() == [2, -(2**31)]
+
+
+def test_stack_overflow_names_the_node() -> None:
+    source = """
+__device__ int deep(int n, int* p) {
+  int a[8]; for (int i = 0; i < 8; ++i) a[i] = p[i] + n;
+  if (n == 0) return a[3]; return deep(n - 1, p) + a[n & 7];
+}
+__global__ void k(int* o, int n) { __syncthreads(); int s = deep(n, o); __syncthreads(); o[threadIdx.x] = s; }"""
+    with graph(source, 100_000_000).compile("cpu") as exe, pytest.raises(hg.HipError, match="stack") as caught:
+        exe.run()
+    assert caught.value.node == "worker"
+    with graph(source, 1000).compile("cpu") as exe:
+        exe.run()
+
+
+def test_large_arrays_of_a_thread_fit_beside_barriers() -> None:
+    source = """__global__ void k(int* o, int n) { int buf[40000]; for (int i = 0; i < 40000; ++i) buf[i] = i ^ threadIdx.x;
+    __syncthreads(); o[threadIdx.x] = buf[o[threadIdx.x] * 600]; }"""
+    with graph(source).compile("cpu") as exe:
+        exe.run()
+        assert exe.read("x").tolist() == [(i * 600) ^ i for i in range(64)]
+
+
+def test_wild_pointer_names_the_node() -> None:
+    source = "__global__ void k(int* o, int n) { *(volatile int*)(8 + (size_t)n) = o[threadIdx.x]; }"
+    with graph(source).compile("cpu") as exe, pytest.raises(hg.HipError, match="hipErrorIllegalAddress") as caught:
+        exe.run()
+    assert caught.value.node == "worker"
+
+
+GRID = """__device__ unsigned bar = 0;
+__global__ void k(int* a, int* b, int n) { int i = blockIdx.x * blockDim.x + threadIdx.x; a[i] = i; __threadfence();
+  __syncthreads(); if (threadIdx.x == 0) { atomicAdd(&bar, 1u); while (atomicAdd(&bar, 0u) < gridDim.x) {} }
+  __syncthreads(); b[i] = a[n - 1 - i]; }"""
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
+def test_blocks_of_a_cooperative_launch_meet(backend: str) -> None:
+    g = hg.Graph("grid")
+    a, b = g.device_array("a", np.zeros(512, np.int32)), g.device_array("b", np.zeros(512, np.int32))
+    g.kernel(hg.Module(GRID)["k"], 8, 64, (a, b, 512), cooperative=True)
+    with g.compile("cpu", backend=backend) as exe:
+        exe.run()
+        assert exe.read("b").tolist() == list(range(511, -1, -1))
+
+
+def test_too_many_cooperative_blocks_are_refused() -> None:
+    g = hg.Graph("grid")
+    a, b = g.device_array("a", np.zeros(512, np.int32)), g.device_array("b", np.zeros(512, np.int32))
+    g.kernel(hg.Module(GRID)["k"], 512, 1, (a, b, 512), cooperative=True)
+    assert [d.code for d in g.check("cpu").errors] == ["HG506"]

@@ -1,0 +1,54 @@
+"""Numbers of CPU kernels where GPUs define more than C++ does: conversions, and functions within HIP's bounds."""
+
+from __future__ import annotations
+
+import numpy as np
+from device.test_cpu_kernels import compiler, i32, library, u32  # noqa: F401
+
+from hipgraphdsl.runtimes.cpu.compiler import Compiler
+
+NUMBERS = r"""
+#include <hip/hip_runtime.h>
+#include <hip/hip_fp16.h>
+__global__ void conversions(const float* f, int* o, unsigned* u, long long* l, unsigned long long* w) {
+  int i = threadIdx.x;
+  o[i] = __float2int_rz(f[i]); u[i] = __float2uint_rz(f[i]); l[i] = __double2ll_rn(f[i]); w[i] = __float2ull_rd(f[i]);
+}
+__global__ void functions(float* f, double* d, int* o) {
+  f[0] = sinpif(-1e-6f); f[1] = sinpif(-1e-8f); f[2] = erfcxf(10.f); f[3] = norm3df(1e30f, 1e30f, 1e30f);
+  d[0] = sinpi(-1e-15); d[1] = sinpi(-1e-20); d[2] = erfcx(27.0); d[3] = erfcx(30.0); d[4] = norm3d(1e200, 1e200, 1e200);
+  d[5] = normcdf(-26.0); d[6] = erfcx(-1.0); d[7] = cospi(0.5); d[8] = sinpi(1e300);
+  short s = -32768; signed char c = -128; o[0] = abs(s); o[1] = abs(c);
+}
+__global__ void fused(__half* x) { x[3] = __hfma(x[0], x[1], x[2]); }
+"""
+NAMES = "conversions; functions; fused"
+
+
+def test_conversions_saturate(compiler: Compiler) -> None:  # noqa: F811
+    f = np.array([1e20, -1e20, np.nan, -5.5, 3e9, 2.0**31, -(2.0**31), 0.5], "f4")
+    o, u, wide, w = np.zeros(8, i32), np.zeros(8, u32), np.zeros(8, "i8"), np.zeros(8, "u8")
+    library(compiler, NUMBERS, NAMES).run("conversions", 1, 8, f, o, u, wide, w)
+    assert o.tolist() == [2**31 - 1, -(2**31), 0, -5, 2**31 - 1, 2**31 - 1, -(2**31), 0]
+    assert u.tolist() == [2**32 - 1, 0, 0, 0, 3_000_000_000, 2**31, 0, 0]
+    assert wide.tolist() == [2**63 - 1, -(2**63), 0, -6, 3_000_000_000, 2**31, -(2**31), 0]
+    assert w.tolist() == [2**64 - 1, 0, 0, 0, 3_000_000_000, 2**31, 0, 0]
+
+
+def test_functions_keep_their_digits_at_the_ends_of_their_ranges(compiler: Compiler) -> None:  # noqa: F811
+    f, d, o = np.zeros(4, "f4"), np.zeros(9), np.zeros(2, i32)
+    library(compiler, NUMBERS, NAMES).run("functions", 1, 1, f, d, o)
+    assert np.allclose(f, [-3.1415927e-6, -3.1415927e-8, 0.056140993, 1.7320508e30], rtol=2e-7, atol=0)
+    wanted = [
+        -3.141592653589793e-15, -3.141592653589793e-20, 0.02088160799042094, 0.01879588886141675, 1.7320508075688774e200,
+        2.476063315503389e-149, 5.008980080762283, 0.0, 0.0,
+    ]  # fmt: skip
+    assert np.allclose(d, wanted, rtol=1e-15, atol=0)
+    assert o.tolist() == [32768, 128]
+
+
+def test_fused_half_rounds_once(compiler: Compiler) -> None:  # noqa: F811
+    # (1 + 2^-10)^2 = 1 + 2^-9 + 2^-20 with -2^-20 is exact; through a product of halves it is not.
+    x = np.array([1 + 2**-10, 1 + 2**-10, -(1 + 2**-9), 0], "f2")
+    library(compiler, NUMBERS, NAMES).run("fused", 1, 1, x)
+    assert float(x[3]) == 2.0**-20
