@@ -234,7 +234,8 @@ class _Blocks:
             ("grid", ctypes.c_uint32 * 3),
             ("block", ctypes.c_uint32 * 3),
             ("shared", ctypes.c_uint32),
-            ("reserved", ctypes.c_uint32),
+            ("cooperative", ctypes.c_uint32),
+            ("worker", ctypes.c_void_p),
         )
 
     class _Kernel(ctypes.Structure):
@@ -244,6 +245,8 @@ class _Blocks:
         _fields_ = (("abi", ctypes.c_uint32), ("count", ctypes.c_uint32), ("kernels", ctypes.c_void_p))
 
     def __init__(self, exe: Executable, node: Any) -> None:
+        from ..runtimes.cpu import runtime_library
+
         runtime = open_runtime("cpu")
         code = runtime.rtc_compile(node.kernel.module.source, [node.kernel.name], name=node.kernel.module.name)
         library = ctypes.CDLL(code.image.partition(b":")[2].rstrip(b"\0").decode())
@@ -253,9 +256,10 @@ class _Blocks:
         entry = kernels[0].entry
         program: Any = exe._program
         operation = program.operations[0]
-        self._launch = self._Launch(
-            (ctypes.c_uint32 * 3)(*operation.grid), (ctypes.c_uint32 * 3)(*operation.block), operation.shared_bytes, 0
-        )
+        worker = ctypes.CDLL(str(runtime_library())).hgcpuBlockWorker
+        worker.restype = ctypes.c_void_p
+        extents = ((ctypes.c_uint32 * 3)(*extent) for extent in (operation.grid, operation.block))
+        self._launch = self._Launch(*extents, operation.shared_bytes, 0, worker())
         self._args = operation.place()
         self._packer = operation.packer
         self._count = operation.grid[0] * operation.grid[1] * operation.grid[2]

@@ -37,7 +37,8 @@ struct hgcpu_kernel<kernel, void (*)(A...)> {
   static inline __attribute__((always_inline)) void threads(A... values) {
     const dim3 block = blockDim;
     const uint32_t from = hgcpu_mine->started, end = block.x * block.y * block.z;
-    uint32_t x = from % block.x, y = from / block.x % block.y, z = from / block.x / block.y;
+    uint32_t x = 0, y = 0, z = 0;
+    if (from) x = from % block.x, y = from / block.x % block.y, z = from / block.x / block.y;
     hgcpu_waited = false;
     for (; z < block.z; ++z, y = 0) {
       for (; y < block.y; ++y, x = 0) {
@@ -68,9 +69,21 @@ struct hgcpu_kernel<kernel, void (*)(A...)> {
     blockDim = dim3(launch->block[0], launch->block[1], launch->block[2]);
     const uint32_t end = blockDim.x * blockDim.y * blockDim.z;
     int status = 0;
+    blockIdx = dim3(0, 0, 0);
+    if (first) {
+      blockIdx.x = uint32_t(first % gridDim.x);
+      blockIdx.y = uint32_t(first / gridDim.x % gridDim.y);
+      blockIdx.z = uint32_t(first / gridDim.x / gridDim.y);
+    }
     for (; first < last && !status; ++first) {
-      blockIdx = dim3(uint32_t(first % gridDim.x), uint32_t(first / gridDim.x % gridDim.y), uint32_t(first / gridDim.x / gridDim.y));
       status = hgcpu_mine->calls->run(hgcpu_mine, end, warpSize, body, (void*)args);
+      if (++blockIdx.x == gridDim.x) {
+        blockIdx.x = 0;
+        if (++blockIdx.y == gridDim.y) {
+          blockIdx.y = 0;
+          blockIdx.z++;
+        }
+      }
     }
 #if HGCPU_PRINTS
     hgcpu_mine->calls->flush();
