@@ -77,19 +77,30 @@ class _LongWay:
 
 
 class _Changing:
-    """The section in which one thread changes or launches an Executable the long way."""
+    """The section in which one thread changes, launches or returns an Executable the long way, with its device current."""
 
-    __slots__ = ("_executable",)
+    __slots__ = ("_executable", "_there")
 
-    def __init__(self, executable: Executable) -> None:
+    def __init__(self, executable: Executable, *, returning: bool = False) -> None:
         self._executable = executable
+        home = executable._home
+        self._there = home.returning() if returning else home.there() if home.switches else None
 
     def __enter__(self) -> None:
         executable = self._executable
         executable._lock.acquire()
         executable._depth += 1
-        if executable._depth == 1 and executable._compiled.pause():
-            executable._arrangement.take_back()
+        there, self._there = self._there, None
+        try:
+            if executable._depth == 1:
+                if executable._compiled.pause():
+                    executable._arrangement.take_back()
+                if there is not None and not executable._closed and not executable._forked:
+                    there.__enter__()
+                    self._there = there
+        except BaseException:
+            self.__exit__()
+            raise
 
     def __exit__(self, *_: object) -> None:
         executable = self._executable
@@ -99,6 +110,8 @@ class _Changing:
         finally:
             executable._depth -= 1
             executable._lock.release()
+            if self._there is not None:
+                self._there.__exit__(None, None, None)
 
 
 _living: weakref.WeakSet[Executable] = weakref.WeakSet()
@@ -152,8 +165,8 @@ class Executable:
         self._shared.host_failed = self._hosts.has_failed
         self._scope = Scope(runtime, self._shared)
         self._home = home = Home(runtime, device)
-        self._compiled = compiled = CompiledPath(runtime, _LongWay(self))
-        self._in_flight = InFlight(workflow.name, runtime, compiled)
+        self._compiled = compiled = CompiledPath(home, _LongWay(self))
+        self._in_flight = InFlight(workflow.name, home, compiled)
         self._memory = Memory(workflow, home, guard, stats)
         self._parameters = Parameters(workflow.name, home, self._memory)
         self._built = Built(build, self._scope, home, self._memory, self._in_flight, compiled, stats)
@@ -193,7 +206,6 @@ class Executable:
         executable._closed = False
         try:
             with executable._home.there():
-                runtime.set_device(device)
                 executable._open()
         except BaseException:
             with suppress(HipError):  # what went wrong first says more
@@ -490,10 +502,8 @@ class Executable:
             self._require_open("profile")
             self._prepare(params)
             self.synchronize()
-            with self._home.there():
-                self.runtime.set_device(self.device)
-                plan, disabled = self._arrangement.planned(inline=True, pack=False)
-                return profile(plan, self._scope, disabled, self._home, self.stream, self._finish)
+            plan, disabled = self._arrangement.planned(inline=True, pack=False)
+            return profile(plan, self._scope, disabled, self._home, self.stream, self._finish)
 
     def _finish(self) -> None:
         self._in_flight.launched(self.stream)
@@ -511,7 +521,8 @@ class Executable:
                 raise DeclarationError(f"graph {self.workflow.name!r} records no event {name!r}")
             handles.append(handle)
         try:
-            return self.runtime.event_elapsed_time(*handles) * 1e3
+            with self._home.there():
+                return self.runtime.event_elapsed_time(*handles) * 1e3
         except HipError as error:
             if error.code != _INVALID_HANDLE:
                 raise
@@ -595,7 +606,7 @@ class Executable:
         WaitTimeout
             When `timeout_s` has passed; says what was not finished, and what stays allocated.
         """
-        with self._changing:
+        with _Changing(self, returning=True):
             if self._closed:
                 return
             if self._forked:  # the handles belong to the parent
@@ -637,7 +648,7 @@ class Executable:
     def _return_everything(self) -> None:
         self._closed = True
         program = self._built.take_out()
-        with self._home.returning(), ExitStack() as returned:  # in reverse, and all of them, even if one call fails
+        with ExitStack() as returned:  # in reverse, and all of them, even if one call fails
             if self.stream:
                 returned.callback(self.runtime.stream_destroy, self.stream)
             self._memory.return_into(returned)
