@@ -228,12 +228,15 @@ class Driver:
             self.current = self.current if code else wanted
             return code
 
-        pointer = ctypes.c_void_p
+        def there(name: str) -> Any:
+            return lambda *_: self._answer(name, (name, self.current))
+
+        code, pointer = ctypes.c_int, ctypes.c_void_p
         self.functions = {
-            "launch": ctypes.CFUNCTYPE(ctypes.c_int, pointer, pointer)(lambda *_: self._answer("launch", ("launch", self.current))),
-            "give": ctypes.CFUNCTYPE(ctypes.c_int, *[pointer] * 3)(lambda *_: self._answer("give", ("give", self.current))),
-            "get": ctypes.CFUNCTYPE(ctypes.c_int, pointer)(get),
-            "set": ctypes.CFUNCTYPE(ctypes.c_int, word)(set_),
+            "launch": ctypes.CFUNCTYPE(code, pointer, pointer)(there("launch")),
+            "give": ctypes.CFUNCTYPE(code, pointer, pointer, pointer)(there("give")),
+            "get": ctypes.CFUNCTYPE(code, pointer)(get),
+            "set": ctypes.CFUNCTYPE(code, word)(set_),
         }
 
     def _answer(self, name: str, call: Any) -> int:
