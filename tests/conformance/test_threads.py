@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from places import HERE
+from places import HERE, other_library
 
 import hipgraphdsl as hg
 from hipgraphdsl.runtimes.base import Fill2D, Runtime
@@ -378,7 +378,7 @@ def test_context_of_somebody_else_stays_current(runtime: Runtime, backend: Any, 
 
 
 def test_torch_works_between_launches(runtime: Runtime, backend: Any, cuda: Any) -> None:
-    torch = pytest.importorskip("torch", reason="the package torch is not there")
+    torch = other_library("torch")
     if not torch.cuda.is_available():
         pytest.skip("torch sees no GPU")
     last = torch.cuda.device_count() - 1
@@ -400,7 +400,7 @@ def test_torch_works_between_launches(runtime: Runtime, backend: Any, cuda: Any)
 
 
 def test_cupy_works_between_launches(runtime: Runtime, backend: Any, cuda: Any) -> None:
-    cupy = pytest.importorskip("cupy", reason="the package cupy is not there")
+    cupy = other_library("cupy")
     last = cupy.cuda.runtime.getDeviceCount() - 1
 
     def disturb() -> None:
