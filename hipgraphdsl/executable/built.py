@@ -10,6 +10,7 @@ from typing import Any, Final, Optional
 from ..backends import Program, Scope
 from ..backends.operations import CallHost, Launch, Operation, RunChild, RunConditional
 from ..plan import Plan
+from ..runtimes.base import Fill2D
 from .compiled import CompiledPath
 from .devices import Home
 from .in_flight import InFlight
@@ -176,7 +177,10 @@ class Built:
     def enable(self, index: int, enabled: bool) -> bool:
         """Let a step run, or only order; return False if the program must be built again for it."""
         assert self.program is not None
-        self._let_host_calls_finish(self.program.operations[index])
+        operation = self.program.operations[index]
+        self._let_host_calls_finish(operation)
+        if isinstance(operation, Fill2D) and "memset_enable_in_flight" in self._runtime.target.quirks:
+            self.wait()  # a launch in flight would fail
         return self.program.enable(index, enabled)
 
     def _let_host_calls_finish(self, operation: Operation) -> None:
