@@ -19,18 +19,18 @@ from typing import Any, Final, Optional
 
 import numpy as np
 
-from ..arrays import Access, Array, ArrayView, ExternalArray, reads
-from ..checks import check_workflow
-from ..errors import HipGraphError
-from ..graph import Graph
-from ..hazards import HazardTracker
-from ..kernels import Module, Symbol
-from ..nodes import AllocNode, CapturedNode, FreeNode, HostNode, KernelNode, MemcpyNode, MemsetNode, Node
-from ..runtimes import open_runtime
-from ..runtimes.base import Runtime
-from ..verify import Laboratory, topological_order, verify
-from ..workflow import Ancestors, Workflow
-from .measure import Column, Sheet, add_output_arguments, finish, positive
+from hipgraphdsl.arrays import Access, Array, ArrayView, ExternalArray, reads
+from hipgraphdsl.bench.measure import Column, Sheet, add_output_arguments, finish, positive
+from hipgraphdsl.checks import check_workflow
+from hipgraphdsl.errors import HipGraphError
+from hipgraphdsl.graph import Graph
+from hipgraphdsl.hazards import HazardTracker
+from hipgraphdsl.kernels import Module, Symbol
+from hipgraphdsl.nodes import AllocNode, CapturedNode, FreeNode, HostNode, KernelNode, MemcpyNode, MemsetNode, Node
+from hipgraphdsl.runtimes import open_runtime
+from hipgraphdsl.runtimes.base import Runtime
+from hipgraphdsl.verify import Laboratory, topological_order, verify
+from hipgraphdsl.workflow import Ancestors, Workflow
 
 __all__ = ["Mutant", "Result", "add_arguments", "corpus", "judge", "main", "mutants", "run"]
 
