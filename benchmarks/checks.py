@@ -27,10 +27,11 @@ from hipgraphdsl.graph import Graph
 from hipgraphdsl.hazards import HazardTracker
 from hipgraphdsl.kernels import Module, Symbol
 from hipgraphdsl.nodes import AllocNode, CapturedNode, FreeNode, HostNode, KernelNode, MemcpyNode, MemsetNode, Node
+from hipgraphdsl.order import reduced
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime
 from hipgraphdsl.verify import Laboratory, topological_order, verify
-from hipgraphdsl.workflow import Ancestors, Workflow
+from hipgraphdsl.workflow import Workflow
 
 __all__ = ["Mutant", "Result", "add_arguments", "corpus", "judge", "main", "mutants", "run"]
 
@@ -421,12 +422,8 @@ def _with(workflow: Workflow, nodes: Sequence[Node], predecessors: Sequence[Sequ
 
 def _edges_removed(workflow: Workflow) -> Iterator[Mutant]:
     """Remove each edge that no other path implies."""
-    sets = dict(Ancestors(workflow.order, workflow.predecessors))
-    position = Ancestors(workflow.order, workflow.predecessors).position
-    for i, sources in enumerate(workflow.predecessors):
+    for i, sources in enumerate(reduced(workflow.order, workflow.predecessors)):
         for source in sources:
-            if any(other != source and sets[other] >> position[source] & 1 for other in sources):
-                continue
             predecessors = [list(p) for p in workflow.predecessors]
             predecessors[i].remove(source)
             what = f"{workflow.nodes[source].name} -> {workflow.nodes[i].name}"

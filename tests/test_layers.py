@@ -22,6 +22,7 @@ ORDER = (
     "target",
     "defects",
     "nodes",
+    "order",
     "workflow",
     "placement",
     "hazards",

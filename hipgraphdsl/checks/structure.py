@@ -15,7 +15,7 @@ from ..nodes import (
     SemaphoreWaitNode,
     UnboundCallback,
 )
-from ..workflow import find_cycle
+from ..order import find_cycle
 from .catalogue import CATALOGUE
 from .scope import Findings, Scope
 
