@@ -252,6 +252,11 @@ def _initial(name: str, array: Union[DeviceArray, HostArray]) -> np.ndarray[Any,
         return np.zeros(array.shape, array.dtype)  # pages that nobody has touched take no memory
     except MemoryError as error:
         raise MemoryError(f"array {name!r}: {error}") from None
+    except ValueError:
+        raise DeclarationError(
+            f"array {name!r} of {array.dtype}{list(array.shape)} takes {array.nbytes} bytes, more than an address space has",
+            array=array.name,
+        ) from None
 
 
 def _guarded(values: np.ndarray[Any, Any], guard: int) -> np.ndarray[Any, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, ExternalArray, Parameter
+from ..arrays import Array, ExternalArray, Parameter, Viewable
 from ..backends import Scope
 from ..backends.operations import bind_external
 from ..errors import DeclarationError
@@ -84,6 +84,13 @@ class Parameters:
     def address_for(self, name: str, parameter: Parameter, value: Any) -> int:
         """Return the address of what an array parameter is bound to; the object is kept alive until it is replaced."""
         device = self._home.device
+        if isinstance(value, Viewable) and not isinstance(value, Array):
+            view = value.as_view()
+            raise DeclarationError(
+                f"parameter {name!r} stands for a whole array of the graph, by its name, or for an object with memory; got"
+                f" {view.name!r}, a view of {view.root.kind} {view.root.name!r}",
+                array=name,
+            )
         if isinstance(value, Array) and not isinstance(value, ExternalArray):
             value = value.name
         if isinstance(value, str):

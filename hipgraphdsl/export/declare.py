@@ -566,8 +566,9 @@ def _tagged_ndarray(where: _Workflow, fields: _Fields) -> Any:
     shape = fields.take("shape", list)
     data = _bytes(fields.take("base64", str))
     fields.done("an array value")
-    if len(shape) > 32 or not all(type(n) is int and n >= 0 for n in shape):
-        raise Fault(f"'shape' is a list of integers from 0 (got {shown(shape)})")
+    sizes = all(type(n) is int and n >= 0 for n in shape)
+    if len(shape) > 32 or not sizes or math.prod(filter(None, shape)) > 2**40:
+        raise Fault(f"'shape' is a list of integers from 0, with at most 2**40 elements (got {shown(shape)})")
     if len(data) != math.prod(shape) * dtype.itemsize:
         raise Fault(f"an array of shape {shape} and {dtype.itemsize} bytes each has {len(data)} bytes in 'base64'")
     return np.frombuffer(data, dtype).reshape(shape).copy()

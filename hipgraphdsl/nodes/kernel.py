@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Optional, SupportsIndex
 
 import numpy as np
@@ -133,6 +134,31 @@ class KernelNode(Node):
         for symbol, constant in self.kernel.symbols:
             found.append(Access(symbol.as_view(), "read" if constant else "update"))
         return tuple(found)
+
+    def changed(self, **fields: Any) -> Node:
+        """As for every node; `args` may be a dict by the kernel's parameter names, and so may be what no field is called."""
+        known = type(self).model_fields
+        args = fields.get("args", {})
+        others = {name: fields.pop(name) for name in [*fields] if name not in known}
+        if not isinstance(args, Mapping):
+            if others:
+                raise DeclarationError(
+                    f"node {self.name!r}: args= gives all arguments, so {next(iter(others))}= cannot be given too", node=self.name
+                )
+            return super().changed(**fields)
+        named = {**args, **others}
+        place = {parameter.name: i for i, parameter in enumerate(self.signature.parameters)}
+        for name in named:
+            if name not in place:
+                raise DeclarationError(
+                    f"node {self.name!r}: there is no field {name!r} and no argument of that name; its fields are"
+                    f" {', '.join(known)}, and the arguments of kernel {self.kernel.name!r} are {', '.join(place) or 'none'}",
+                    node=self.name,
+                )
+        values = list(self.args)
+        for name, value in named.items():
+            values[place[name]] = value
+        return super().changed(**{**fields, **({"args": values} if named else {})})
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
