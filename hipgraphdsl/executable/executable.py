@@ -386,7 +386,7 @@ class Executable:
         ----------
         node : str or Node
         **fields
-            Fields of its model: ``grid=``, ``args=``, ``src=``, ``value=``, ``fn=``, ... ``args={"a": 2.0}`` of a kernel node sets
+            Fields of its model: ``grid=``, ``args=``, ``src=``, ``value=``, ``fn=``, ... ``args={"a": 2.0}`` of a kernel sets
             single arguments by the kernel's parameter names, and so does ``a=2.0`` where no field has that name.
 
         Raises

@@ -36,7 +36,8 @@ class KernelNode(Node):
         Threads of a block along x, y, z; at most 1024 in all.
     args : tuple
         One entry for each parameter of the kernel: a view for a pointer (or `hg.reads`, `hg.writes`, `hg.updates` of one), a
-        value or a parameter for a value.
+        value or a parameter for a value. A view with gaps needs one of these words: the kernel gets the address of its first
+        element and keeps to the view's elements.
     shared_bytes : int
         Dynamic shared memory of a block, in bytes.
     cooperative : bool
@@ -300,17 +301,20 @@ def _check_pointer(parameter: KernelParameter, view: ArrayView, given: Any, node
             node=node,
             array=root.name,
         )
-    if not view.contiguous:
+    if not view.contiguous and not isinstance(given, Access):
         raise DeclarationError(
             f"{where}: the view {view.name!r} is not contiguous, and a kernel gets only the address of its first element; pass"
-            " the array and its strides, or copy the view",
+            f" the array and its strides, copy the view, or say what the kernel does with it: hg.reads({view.name}), hg.writes or"
+            " hg.updates",
             node=node,
             array=root.name,
         )
     if parameter.lanes > 1:
-        if view.size % parameter.lanes:
+        elements = view.region.run // view.dtype.itemsize
+        if elements % parameter.lanes:
             raise DeclarationError(
-                f"{where} is {parameter.ctype}: {view.name!r} has {view.size} elements, not a multiple of {parameter.lanes}",
+                f"{where} is {parameter.ctype}: {view.name!r} has {elements} elements{'' if view.contiguous else ' in a row'}, not"
+                f" a multiple of {parameter.lanes}",
                 node=node,
                 array=root.name,
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from places import HERE
 import hipgraphdsl as hg
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime
+from hipgraphdsl.verify import verify
 
 
 @pytest.fixture(scope="module", params=HERE)
@@ -136,3 +138,111 @@ def test_alloc_bound_to_a_child_of_a_child_has_memory_where_it_is_used(runtime: 
             assert exe.read("out").tolist() == [7] * 8
             assert exe.read("middle/inner/b").tolist() == [7] * 8
             exe.write("out", 0)
+
+
+# -- views with gaps -------------------------------------------------------------------------------------------------------
+
+TILES = r"""
+// Tiles of b x b elements, rows ld apart; one block of b threads, thread j has row or column j.
+extern "C" __global__ void factor(double* a, int ld, int b) {
+  if (threadIdx.x) return;
+  for (int k = 0; k < b; ++k) {
+    a[k * ld + k] = sqrt(a[k * ld + k]);
+    for (int i = k + 1; i < b; ++i) a[i * ld + k] /= a[k * ld + k];
+    for (int j = k + 1; j < b; ++j)
+      for (int i = j; i < b; ++i) a[i * ld + j] -= a[i * ld + k] * a[j * ld + k];
+  }
+}
+extern "C" __global__ void solve(const double* l, double* a, int ld, int b) {
+  double* row = a + threadIdx.x * ld;
+  for (int k = 0; k < b; ++k) {
+    for (int j = 0; j < k; ++j) row[k] -= row[j] * l[k * ld + j];
+    row[k] /= l[k * ld + k];
+  }
+}
+extern "C" __global__ void subtract(const double* l, const double* r, double* a, int ld, int b) {
+  for (int j = 0; j < b; ++j)
+    for (int k = 0; k < b; ++k) a[threadIdx.x * ld + j] -= l[threadIdx.x * ld + k] * r[j * ld + k];
+}
+extern "C" __global__ void beside(double* a, int ld, int b) { a[threadIdx.x * ld + b] = 1; }
+"""
+B, T = 4, 5  # elements along a tile, tiles along the matrix
+
+
+@pytest.fixture(scope="module")
+def tiles() -> hg.Module:
+    return hg.Module(TILES, name="tiles")
+
+
+def cholesky(g: hg.Graph, module: hg.Module, tile: dict[tuple[int, int], Any], ld: int) -> None:
+    def add(name: str, *args: Any, at: tuple[int, ...]) -> None:
+        g.kernel(module[name], 1, B, (*args, ld, B), name=f"{name} {at}")
+
+    for k in range(T):
+        add("factor", hg.updates(tile[k, k]), at=(k,))
+        for i in range(k + 1, T):
+            add("solve", hg.reads(tile[k, k]), hg.updates(tile[i, k]), at=(i, k))
+        for j in range(k + 1, T):
+            for i in range(j, T):
+                add("subtract", hg.reads(tile[i, k]), hg.reads(tile[j, k]), hg.updates(tile[i, j]), at=(i, j, k))
+
+
+def tiled(module: hg.Module) -> tuple[hg.Graph, Any]:
+    root = np.tril(np.random.default_rng(7).random((B * T, B * T))) + B * T * np.eye(B * T)
+    g = hg.Graph("cholesky")
+    a = g.device_array("a", root @ root.T)
+    places = [(i, j) for i in range(T) for j in range(i + 1)]
+    cholesky(g, module, {(i, j): a[i * B : i * B + B, j * B : j * B + B] for i, j in places}, B * T)
+    return g, root
+
+
+def test_tiles_of_a_matrix_have_the_edges_of_tiles_stored_apart(tiles: hg.Module) -> None:
+    g, _ = tiled(tiles)
+    apart = hg.Graph("apart")
+    places = [(i, j) for i in range(T) for j in range(i + 1)]
+    cholesky(apart, tiles, {p: apart.device_array(f"a {p}", shape=(B, B), dtype="f8") for p in places}, B)
+    edges = [
+        {(u, v, reason.split()[0]) for u, v, reason in graph.dag.edges(data="reason")} for graph in (g, apart)
+    ]
+    assert edges[0] == edges[1]
+    assert not g.check().errors
+
+
+def test_kernels_take_tiles_of_a_matrix(runtime: Runtime, backend: Any, tiles: hg.Module) -> None:
+    g, root = tiled(tiles)
+    for made in (g, hg.Graph.from_json(g.to_json())):
+        with made.compile(runtime, backend) as exe:
+            exe.run()
+            np.testing.assert_allclose(np.tril(exe.read("a")), root, rtol=1e-12)
+
+
+def test_tiles_are_written_in_python_again(tiles: hg.Module, tmp_path: Path) -> None:
+    g, _ = tiled(tiles)
+    g.export(tmp_path / "tiles.py")
+    known: dict[str, Any] = {"__name__": "tiles"}
+    exec((tmp_path / "tiles.py").read_text(), known)
+    assert known["build"]().to_json() == g.to_json()
+
+
+def test_verify_judges_a_view_with_gaps_by_its_footprint(runtime: Runtime, tiles: hg.Module) -> None:
+    g, _ = tiled(tiles)
+    assert not verify(g, runtime, backends=(), orders=3).findings
+    g = hg.Graph("beside")
+    a = g.device_array("a", 1 + np.arange(64.0).reshape(8, 8))
+    g.kernel(tiles["beside"], 1, 4, (hg.updates(a[2:6, 0:4]), 8, 4), name="k")
+    g.kernel(tiles["solve"], 1, 4, (hg.reads(a[0:4, 4:8]), hg.updates(a[4:8, 4:8]), 8, 3), name="s")
+    g.kernel(tiles["solve"], 1, 4, (hg.reads(a[0:2, 4:8]), hg.updates(a[4:8, 4:8]), 8, 4), name="r")
+    found = [(finding.kind, finding.nodes, finding.arrays) for finding in verify(g, runtime, backends=(), orders=1).findings]
+    assert ("undeclared write", ("k",), ("a",)) in found
+    assert ("undeclared read", ("r",), ("a",)) in found
+    assert not [kind for kind, nodes, _ in found if nodes == ("s",)]
+
+
+def test_view_with_gaps_is_refused_without_a_word_and_names_the_way_out(tiles: hg.Module) -> None:
+    g = hg.Graph("demo")
+    a = g.device_array("a", np.zeros((8, 8)))
+    with pytest.raises(hg.DeclarationError, match=r"not contiguous.* hg.reads\(a\[0:4, 0:4\]\), hg.writes or hg.updates"):
+        g.kernel(tiles["factor"], 1, 4, (a[0:4, 0:4], 8, 4))
+    with pytest.raises(hg.DeclarationError, match="'a\\[0:4, 0:3\\]' has 3 elements in a row, not a multiple of 2"):
+        wide = hg.Module('extern "C" __global__ void k(double2* a) {}')
+        g.kernel(wide["k"], 1, 4, (hg.updates(a[0:4, 0:3]),))
