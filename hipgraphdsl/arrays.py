@@ -232,7 +232,8 @@ class Region:
         if not self.dims and not other.dims:
             return True
         if len(self.dims) < 2 and len(other.dims) < 2:
-            (rows, pitch), (other_rows, other_pitch) = self.dims[0] if self.dims else (1, 0), other.dims[0] if other.dims else (1, 0)
+            rows, pitch = self.dims[0] if self.dims else (1, 0)
+            other_rows, other_pitch = other.dims[0] if other.dims else (1, 0)
             if pitch == other_pitch or not pitch or not other_pitch:
                 # Rows i here and i + m there, of which one is -rows < m < other_rows, meet where
                 # -other.run < ahead + m * pitch < run.

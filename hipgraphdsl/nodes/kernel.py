@@ -313,8 +313,8 @@ def _check_pointer(parameter: KernelParameter, view: ArrayView, given: Any, node
         elements = view.region.run // view.dtype.itemsize
         if elements % parameter.lanes:
             raise DeclarationError(
-                f"{where} is {parameter.ctype}: {view.name!r} has {elements} elements{'' if view.contiguous else ' in a row'}, not"
-                f" a multiple of {parameter.lanes}",
+                f"{where} is {parameter.ctype}: {view.name!r} has {elements} elements{' in a row' * (not view.contiguous)}, not a"
+                f" multiple of {parameter.lanes}",
                 node=node,
                 array=root.name,
             )
