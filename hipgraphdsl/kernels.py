@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .arrays import Array, as_dtype
+from .arrays import Array, Viewable, as_dtype
 from .errors import DeclarationError
 from .source import (
     OPENING,
@@ -49,6 +49,7 @@ __all__ = [
     "Signature",
     "Symbol",
     "check_argument",
+    "struct_fields",
 ]
 
 PackedValue = int | float | bytes
@@ -329,11 +330,32 @@ def _number(dtype: np.dtype[Any], value: object, param: KernelParameter, where: 
     return number
 
 
+def struct_fields(dtype: np.dtype[Any], value: object, where: str) -> object:
+    """Return a struct that is given by its fields' names as a tuple in their order; anything else is as it was.
+
+    Raises
+    ------
+    DeclarationError
+        If an array or a parameter stands in a field.
+    """
+    names = dtype.names or ()
+    if isinstance(value, Mapping) and set(value) == set(names):
+        value = tuple(value[name] for name in names)
+    if not isinstance(value, tuple) or len(value) != len(names):
+        return value
+    for name, part in zip(names, value):
+        if isinstance(part, Viewable):
+            raise DeclarationError(
+                f"{where}: field {name!r} is an array, and a struct with pointers takes none: no edge would follow from it; pass"
+                " the array as an argument of its own"
+            )
+    return tuple(struct_fields(dtype[name], part, where) for name, part in zip(names, value))
+
+
 def _struct_bytes(dtype: np.dtype[Any], value: object, param: KernelParameter, where: str) -> bytes:
     if isinstance(value, np.void) and value.dtype == dtype:
         return value.tobytes()
-    if isinstance(value, Mapping) and set(value) == set(dtype.names or ()):
-        value = tuple(value[name] for name in dtype.names or ())
+    value = struct_fields(dtype, value, f"{where}: parameter '{param}'")
     if isinstance(value, tuple) and len(value) == len(dtype.names or ()):
         try:
             return np.array(value, dtype).tobytes()

@@ -15,7 +15,6 @@ from .compiled import CompiledPath
 from .devices import Home
 from .in_flight import InFlight
 from .memory import Block, Memory
-from .scopes import under
 from .stats import Stats
 
 __all__ = ["UPDATES_BEFORE_AFRESH", "Built"]
@@ -83,7 +82,7 @@ class Built:
         if self.program is not None:
             self.wait()
         allocates = plan.has_allocs or plan.packing is not None
-        made = [(scope, dict(scope.addresses)) for scope in under(self.scope)] if allocates else []
+        made = [(scope, dict(scope.addresses)) for scope in self.scope.all_inside()] if allocates else []
         blocks = self._memory.make_packed(plan.packing)
         try:
             self._place_packed(plan, blocks)

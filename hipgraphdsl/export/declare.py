@@ -24,6 +24,7 @@ from ..arrays import (
     UnboundValues,
     as_dtype,
     as_shape,
+    converted,
 )
 from ..errors import DeclarationError
 from ..kernels import Kernel, Module
@@ -565,8 +566,9 @@ def _tagged_ndarray(where: _Workflow, fields: _Fields) -> Any:
     shape = fields.take("shape", list)
     data = _bytes(fields.take("base64", str))
     fields.done("an array value")
-    if len(shape) > 32 or not all(type(n) is int and n >= 0 for n in shape):
-        raise Fault(f"'shape' is a list of integers from 0 (got {shown(shape)})")
+    sizes = all(type(n) is int and n >= 0 for n in shape)
+    if len(shape) > 32 or not sizes or math.prod(filter(None, shape)) > 2**40:
+        raise Fault(f"'shape' is a list of integers from 0, with at most 2**40 elements (got {shown(shape)})")
     if len(data) != math.prod(shape) * dtype.itemsize:
         raise Fault(f"an array of shape {shape} and {dtype.itemsize} bytes each has {len(data)} bytes in 'base64'")
     return np.frombuffer(data, dtype).reshape(shape).copy()
@@ -749,11 +751,10 @@ def _require_same(
 
 def _supplied(name: str, value: Any, stored: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     try:
-        found = np.array(value, order="C")
-    except (TypeError, ValueError) as error:
-        raise DeclarationError(f"array {name!r}: what arrays supplies is no array: {error}", array=name) from None
-    if not isinstance(value, np.ndarray) and found.dtype != dtype and np.can_cast(found.dtype, dtype, "same_kind"):
-        found = found.astype(dtype)  # a list has no dtype of its own
+        # A list has no dtype of its own.
+        found = np.array(value if isinstance(value, np.ndarray) else converted(value, dtype), order="C")
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DeclarationError(f"array {name!r}: what arrays supplies cannot be taken: {error}", array=name) from None
     _require_same(name, found.shape, found.dtype, shape, dtype)
     if isinstance(stored, UnboundValues) and sha256_of(found) != stored.sha256:
         _log.warning(

@@ -458,6 +458,7 @@ def test_impossible_shape_is_refused(shape: Any) -> None:
         (lambda d: d["arrays"][0].update(kind="texture"), "'host', 'device' or 'external'"),
         (lambda d: d["arrays"][0].update(device=-1), "number of a device"),
         (lambda d: d["parameters"][0].update(name="stream"), "reserved"),
+        (lambda d: d["parameters"][0].update(name="after"), "reserved"),
         (lambda d: d["parameters"][0].update(default=[1]), "parameter 'a'"),
         (lambda d: d["order"].append(["first"]), "order[1]"),
         (lambda d: d["order"].append(["first", "zero"]), "no node 'zero'"),
