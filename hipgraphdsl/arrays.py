@@ -544,7 +544,7 @@ class ExternalArray(Array):
         Raises
         ------
         DeclarationError
-            If the object offers none of them, is not C-contiguous, or has a dtype that a device cannot hold.
+            If the object offers none of them, is not C-contiguous, has masked elements, or a dtype that a device cannot hold.
         """
         interface = getattr(obj, "__cuda_array_interface__", None)
         if isinstance(interface, dict):
@@ -580,6 +580,12 @@ class ExternalArray(Array):
                 " array, or an object with __cuda_array_interface__, __dlpack__ or the buffer protocol",
                 array=name,
             ) from None
+        if isinstance(host, np.ma.MaskedArray) and np.ma.is_masked(host):
+            raise DeclarationError(
+                f"external array {name!r} has {np.ma.getmaskarray(host).sum()} masked elements, and a device knows no mask; give"
+                " x.data, or x.filled(value), which copies",
+                array=name,
+            )
         dtype = as_dtype(host.dtype)
         _require_contiguous(name, host.shape, host.strides, dtype.itemsize)
         if host.dtype != dtype:

@@ -7,7 +7,7 @@ import binascii
 import logging
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -135,10 +135,6 @@ class Builder:
             with _Where(item):
                 self.modules[key] = _module(item.value, key)
         for key, section in root.children.items():
-            if section.maps:
-                next(iter(section.maps["modules"].values()), section.item).refuse(
-                    "modules stand at the top of the file"
-                )
             with _Where(section.item):
                 check_name(key, "workflow")
             self.children[key] = _Workflow(self, section, key, f"{key}/").build().workflow()
@@ -189,6 +185,14 @@ class _Where:
             self.item.refuse("it is nested too deeply")
 
 
+def _taken(lists: dict[str, list[Item]], key: str) -> Iterator[Item]:
+    """Yield the elements of a list and let go of each: the text's data and the graph need not exist beside each other."""
+    items = lists.pop(key, [])
+    items.reverse()
+    while items:
+        yield items.pop()
+
+
 class _Workflow:
     """Builds one graph of a document."""
 
@@ -213,19 +217,16 @@ class _Workflow:
 
     def build(self) -> Graph:
         lists = self.section.lists
-        for item in lists.get("arrays", ()):
+        for item in _taken(lists, "arrays"):
             with _Where(item):
                 self._array(item.value)
-        for item in lists.get("parameters", ()):
+        for item in _taken(lists, "parameters"):
             with _Where(item):
                 self._parameter(item.value)
-        for item in lists.get("nodes", ()):
-            name = item.value.get("name") if isinstance(item.value, dict) else None
-            if isinstance(name, str):
-                item.place += f" ({name[:60]!r})"
+        for item in _taken(lists, "nodes"):
             with _Where(item):
                 self._node(item)
-        for item in lists.get("order", ()):
+        for item in _taken(lists, "order"):
             with _Where(item):
                 pair = item.value
                 if not (isinstance(pair, list) and len(pair) == 2 and all(type(name) is str for name in pair)):
@@ -571,7 +572,10 @@ def _tagged_ndarray(where: _Workflow, fields: _Fields) -> Any:
         raise Fault(f"'shape' is a list of integers from 0, with at most 2**40 elements (got {shown(shape)})")
     if len(data) != math.prod(shape) * dtype.itemsize:
         raise Fault(f"an array of shape {shape} and {dtype.itemsize} bytes each has {len(data)} bytes in 'base64'")
-    return np.frombuffer(data, dtype).reshape(shape).copy()
+    try:
+        return np.frombuffer(data, dtype).reshape(shape).copy()
+    except ValueError as error:  # no element, and beside the 0 an extent that NumPy cannot count with
+        raise Fault(f"NumPy has no array of shape {shape}: {error}") from None
 
 
 def _tagged_dict(where: _Workflow, fields: _Fields) -> dict[str, Any]:

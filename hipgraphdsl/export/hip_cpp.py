@@ -906,7 +906,7 @@ def _includes(shim: list[str], driver: bool, headers: list[str]) -> list[str]:
         *shim,
         "#else",
         "#include <hip/hip_runtime.h>",
-        *(f"#include <{name}>" for name in headers),
+        *(["#if !defined(HIP_CPU)", *(f"#include <{name}>" for name in headers), "#endif"] if headers else []),
         "#endif",
         "",
         *(f"#include <{name}>" for name in standard.split()),

@@ -13,17 +13,15 @@ import hashlib
 import os
 import re
 import struct
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint64, c_void_p
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-import platformdirs
-
+from ..cache import cache_folder, write_whole
 from ..errors import DeclarationError, HipError, RuntimeUnavailable
 from ..target import Target
 from .base import (
@@ -596,7 +594,7 @@ class NvidiaRuntime(HipAbiRuntime):
                 )
             ).encode()
         ).hexdigest()
-        cached = _cache_folder() / f"{key}.cubin"
+        cached = cache_folder("nvidia") / f"{key}.cubin"
         lowered_file = cached.with_suffix(".names")
         try:
             pairs = [line.split("\t") for line in lowered_file.read_text().splitlines()]
@@ -604,8 +602,9 @@ class NvidiaRuntime(HipAbiRuntime):
         except (OSError, ValueError):
             pass
         code = self._compile(source, names, symbols, options, name)
-        _write_whole(cached, code.image)
-        _write_whole(lowered_file, "".join(f"{asked}\t{found}\n" for asked, found in code.lowered.items()).encode())
+        with suppress(OSError):  # a cache that cannot be written only costs time
+            write_whole(cached, code.image)
+            write_whole(lowered_file, "".join(f"{asked}\t{found}\n" for asked, found in code.lowered.items()).encode())
         return code
 
     def _compile(
@@ -974,18 +973,3 @@ def _cuda_include_folders() -> list[str]:
     return [folder for folder in (*found, "/usr/local/cuda/include") if Path(folder, "cuda_fp16.h").exists()]
 
 
-def _cache_folder() -> Path:
-    base = os.environ.get("HIPGRAPHDSL_CACHE_DIR")
-    return Path(base or platformdirs.user_cache_path("hipgraphdsl")) / "nvidia"
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all; a cache that cannot be written only costs time."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.replace(name, path)
-    except OSError:
-        return

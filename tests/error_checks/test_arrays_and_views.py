@@ -239,6 +239,12 @@ def test_memory_with_gaps_is_no_external_array(g: hg.Graph) -> None:
     refused(lambda: g.external_array("x", np.zeros(3, ">i4")), "byte order", array="x")
 
 
+def test_masked_elements_are_not_dropped(g: hg.Graph) -> None:
+    values = np.ma.array(np.arange(4.0), mask=[0, 1, 0, 0])
+    refused(lambda: g.external_array("x", values), "external array 'x' has 1 masked elements", "x.filled(value)", array="x")
+    g.external_array("x", np.ma.array(np.arange(4.0)))
+
+
 def test_read_only_memory_cannot_be_written(g: hg.Graph) -> None:
     values = np.zeros((6, 8), "float32")
     values.flags.writeable = False
