@@ -34,6 +34,7 @@ __all__ = [
     "as_dtype",
     "as_shape",
     "as_view",
+    "converted",
     "no_array",
     "reads",
     "updates",
@@ -111,6 +112,43 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
     if result.itemsize == 0:
         raise DeclarationError(f"dtype {dtype!r} has elements of 0 bytes; give its size")
     return result.newbyteorder("=") if result.kind != "V" else result
+
+
+def converted(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Return values in a dtype, for arrays that are declared and written alike; rounding of floats is all that may change them.
+
+    Raises
+    ------
+    TypeError, ValueError, OverflowError
+        If the dtype cannot hold a value: out of range, no whole number, complex, neither true nor false, masked.
+    """
+    if np.ma.is_masked(values):
+        raise ValueError("some are masked; fill them first, as with values.filled(0)")
+    if dtype.kind == "V" and dtype.name != "bfloat16":  # structs, and bytes whose meaning is not known
+        return np.asarray(values, dtype)
+    given = np.asarray(values)
+    if given.dtype == dtype:
+        return given
+    if given.dtype.kind == "O":  # such as integers beyond 64 bits
+        return np.asarray(values, dtype)
+    if given.dtype.kind not in "biufc" and given.dtype.name != "bfloat16":
+        raise TypeError(f"{given.reshape(-1)[:1].tolist()} of dtype {given.dtype} are no numbers")
+    if given.dtype.kind == "c" and dtype.kind != "c":
+        raise TypeError(f"they are complex, and the dtype is {dtype}; give their real parts")
+    if dtype.kind == "b" and not np.isin(given, (0, 1)).all():
+        raise ValueError("they are neither true nor false")
+    if dtype.kind in "iu" and given.size:
+        if given.dtype.kind not in "biu" and not (np.isfinite(given) & (np.trunc(given) == given)).all():
+            raise ValueError(f"they are no whole numbers, and the dtype is {dtype}; round them first")
+        info = np.iinfo(dtype)
+        for extreme in (given.min(), given.max()):
+            if not info.min <= int(extreme) <= info.max:
+                raise OverflowError(f"{extreme} is out of the range {info.min}..{info.max} of {dtype}")
+    with np.errstate(over="ignore"):
+        result = given.astype(dtype)
+    if dtype.kind not in "biu" and (np.isfinite(given) & ~np.isfinite(result)).any():
+        raise OverflowError(f"overflow: {dtype} cannot hold values so large")
+    return result
 
 
 def as_shape(shape: Any) -> tuple[int, ...]:
@@ -193,6 +231,15 @@ class Region:
             return False
         if not self.dims and not other.dims:
             return True
+        if len(self.dims) < 2 and len(other.dims) < 2:
+            rows, pitch = self.dims[0] if self.dims else (1, 0)
+            other_rows, other_pitch = other.dims[0] if other.dims else (1, 0)
+            if pitch == other_pitch or not pitch or not other_pitch:
+                # Rows i here and i + m there, of which one is -rows < m < other_rows, meet where
+                # -other.run < ahead + m * pitch < run.
+                pitch, ahead = pitch or other_pitch, other.start - self.start
+                least = max((-other.run - ahead) // pitch + 1, 1 - rows)
+                return least < other_rows and ahead + least * pitch < self.run
         return _strided_overlap(self, other)
 
     def contains(self, other: Region) -> bool:
@@ -497,7 +544,7 @@ class ExternalArray(Array):
         Raises
         ------
         DeclarationError
-            If the object offers none of them, is not C-contiguous, or has a dtype that a device cannot hold.
+            If the object offers none of them, is not C-contiguous, has masked elements, or a dtype that a device cannot hold.
         """
         interface = getattr(obj, "__cuda_array_interface__", None)
         if isinstance(interface, dict):
@@ -533,6 +580,12 @@ class ExternalArray(Array):
                 " array, or an object with __cuda_array_interface__, __dlpack__ or the buffer protocol",
                 array=name,
             ) from None
+        if isinstance(host, np.ma.MaskedArray) and np.ma.is_masked(host):
+            raise DeclarationError(
+                f"external array {name!r} has {np.ma.getmaskarray(host).sum()} masked elements, and a device knows no mask; give"
+                " x.data, or x.filled(value), which copies",
+                array=name,
+            )
         dtype = as_dtype(host.dtype)
         _require_contiguous(name, host.shape, host.strides, dtype.itemsize)
         if host.dtype != dtype:

@@ -1352,26 +1352,28 @@ def _verify(options: argparse.Namespace) -> int:
 # -- bench -------------------------------------------------------------------------------------------------------------
 
 
-def _benchmarks() -> dict[str, str]:
-    """Return the benchmarks with the first line of each one's docstring; none is imported."""
-    folder = Path(__file__).parent / "bench"
+def _benchmarks() -> dict[str, tuple[str, str]]:
+    """Return the benchmarks: name -> module and first line of its docstring; none is imported."""
+    package = Path(__file__).parent
+    folders = {f"{__package__}.bench": package / "bench"}
+    if (package.parent / "pyproject.toml").exists():  # a checkout, which has the developers' own beside the package
+        folders["benchmarks"] = package.parent / "benchmarks"
     found = {}
-    for module in pkgutil.iter_modules([str(folder)]):
-        path = folder / f"{module.name}.py"
-        if module.name.startswith("_") or not path.exists():
-            continue
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        if any(isinstance(item, ast.FunctionDef) and item.name == "main" for item in tree.body):
-            title = (ast.get_docstring(tree) or "").replace("``", "").partition("\n")[0]
-            title = re.sub(r"^hipgraphdsl bench [^:]*: ", "", title)
-            found[module.name] = title[:1].upper() + title[1:]
-    return found
+    for parent, folder in folders.items():
+        for module in pkgutil.iter_modules([str(folder)]):
+            path = folder / f"{module.name}.py"
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            if any(isinstance(item, ast.FunctionDef) and item.name == "main" for item in tree.body):
+                title = (ast.get_docstring(tree) or "").replace("``", "").partition("\n")[0]
+                title = re.sub(r"^hipgraphdsl bench [^:]*: ", "", title)
+                found[module.name] = (f"{parent}.{module.name}", title[:1].upper() + title[1:])
+    return dict(sorted(found.items()))
 
 
 def _benchmark_list() -> str:
     known = _benchmarks()
     width = max(map(len, known), default=0)
-    return "\n".join(f"  {name:<{width}}  {title}" for name, title in known.items()) or "  none is installed"
+    return "\n".join(f"  {name:<{width}}  {title}" for name, (_, title) in known.items()) or "  none is installed"
 
 
 def _bench(options: argparse.Namespace) -> int:
@@ -1381,8 +1383,8 @@ def _bench(options: argparse.Namespace) -> int:
     status = GOOD
     for name in [options.name] if options.name else list(known):
         if not options.name:
-            print(f"== {name}: {known[name]}", flush=True)
-        module = importlib.import_module(f".bench.{name}", __package__)
+            print(f"== {name}: {known[name][1]}", flush=True)
+        module = importlib.import_module(known[name][0])
         parser = argparse.ArgumentParser(
             prog=f"hipgraphdsl bench {name}", description=(module.__doc__ or "").replace("``", ""), formatter_class=_Help
         )

@@ -24,6 +24,7 @@ from .arrays import (
     as_devices,
     as_dtype,
     as_shape,
+    converted,
 )
 from .checks import OF_GRAPHS, Report, check_workflow
 from .errors import CheckError, DeclarationError, HipGraphError
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Graph"]
 
+_RESERVED = ("stream", "after", "timeout_s")  # keywords of launch that are no parameters
 _DRAWN_NODES = 80  # more are a table in a notebook
 
 N = TypeVar("N", bound=Node)
@@ -194,7 +196,7 @@ class Graph:
         Parameters
         ----------
         name : str
-            The keyword of `Executable.launch`; an identifier other than ``stream``.
+            The keyword of `Executable.launch`; an identifier other than ``stream``, ``after`` and ``timeout_s``.
         dtype : dtype
         default : optional
             Value of the first launch; without one that launch must give it.
@@ -207,8 +209,8 @@ class Graph:
             If the name is taken, reserved or no identifier, or the default is no value of the dtype.
         """
         self._new_name(name, "parameter", self.parameters)
-        if not name.isidentifier() or name == "stream":
-            why = "is reserved for the stream" if name == "stream" else "is no Python identifier"
+        if not name.isidentifier() or name in _RESERVED:
+            why = "is reserved for an option of launch" if name in _RESERVED else "is no Python identifier"
             raise DeclarationError(
                 f"parameter {name!r} {why}, and parameters are launch keywords; choose another name", array=name
             )
@@ -245,18 +247,13 @@ class Graph:
                 f" shape={initial!r}, or give the values as a list or a NumPy array",
                 array=name,
             )
+        wanted_dtype = None if dtype is None else as_dtype(dtype)
         try:
-            with np.errstate(over="raise", invalid="ignore"):  # what is no whole number is refused below
-                values = np.array(initial, dtype=None if dtype is None else as_dtype(dtype), order="C")
-        except (TypeError, ValueError, OverflowError, FloatingPointError) as error:
+            given = np.asarray(initial)
+            values = np.array(converted(initial, given.dtype if wanted_dtype is None else wanted_dtype), order="C")
+        except (TypeError, ValueError, OverflowError) as error:
             raise DeclarationError(f"array {name!r}: the initial values cannot be taken: {error}", array=name) from None
         values = values.astype(as_dtype(values.dtype), copy=False)
-        given = np.asarray(initial)
-        if given.dtype.kind in "fc" and values.dtype.kind in "iu" and not np.array_equal(values, given):
-            raise DeclarationError(
-                f"array {name!r}: the initial values are no whole numbers, and dtype= is {values.dtype}; round them first",
-                array=name,
-            )
         wanted = values.shape if shape is None else as_shape(shape)
         if wanted != values.shape:
             raise DeclarationError(
@@ -304,7 +301,8 @@ class Graph:
             Blocks of the grid, threads of a block.
         args : sequence
             One for each parameter of the kernel. ``const T*`` is read, ``T*`` is read and written, unless wrapped in
-            `hg.reads`, `hg.writes` or `hg.updates`.
+            `hg.reads`, `hg.writes` or `hg.updates`. So wrapped, a view may have gaps (a tile of a matrix): the kernel gets the
+            address of its first element, and edges follow from the exact bytes of its elements.
         shared_bytes : int
             Dynamic shared memory of a block, in bytes.
         cooperative : bool

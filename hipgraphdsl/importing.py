@@ -7,7 +7,6 @@ in a Graph without inferred edges. What a kernel reads and writes no runtime tel
 from __future__ import annotations
 
 import ctypes
-import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Optional, Union
@@ -42,6 +41,7 @@ from .nodes import (
     copy_geometry,
     element_bytes,
 )
+from .order import positions, topological_order
 from .runtimes import opened_runtime
 from .runtimes.base import Copy3D, Fill2D, FunctionInfo, KernelParams, MemcpyKind, MemOp, NodeType, Runtime
 
@@ -155,23 +155,12 @@ class _RawGraph:
         handles = runtime.graph_get_nodes(handle)
         place = {node: i for i, node in enumerate(handles)}
         sources: list[list[int]] = [[] for _ in handles]
-        targets: list[list[int]] = [[] for _ in handles]
         for source, target in runtime.graph_get_edges(handle):
             sources[place[target]].append(place[source])
-            targets[place[source]].append(place[target])
-        missing = [len(found) for found in sources]
-        ready = [i for i, count in enumerate(missing) if not count]
-        order: list[int] = []
-        while ready:
-            i = heapq.heappop(ready)
-            order.append(i)
-            for target in targets[i]:
-                missing[target] -= 1
-                if not missing[target]:
-                    heapq.heappush(ready, target)
+        order = topological_order(sources)
         if len(order) != len(handles):
             raise DeclarationError(f"graph {name!r}: the graph of handle {handle:#x} has a cycle")
-        position = {i: n for n, i in enumerate(order)}
+        position = positions(order)
         nodes = []
         for i in order:
             type_ = runtime.graph_node_get_type(handles[i])

@@ -10,6 +10,7 @@ import ctypes
 import hashlib
 import math
 import re
+import stat
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .arrays import Array, as_dtype
+from .arrays import Array, Viewable, as_dtype
 from .errors import DeclarationError
 from .source import (
     OPENING,
@@ -49,6 +50,7 @@ __all__ = [
     "Signature",
     "Symbol",
     "check_argument",
+    "struct_fields",
 ]
 
 PackedValue = int | float | bytes
@@ -329,11 +331,32 @@ def _number(dtype: np.dtype[Any], value: object, param: KernelParameter, where: 
     return number
 
 
+def struct_fields(dtype: np.dtype[Any], value: object, where: str) -> object:
+    """Return a struct that is given by its fields' names as a tuple in their order; anything else is as it was.
+
+    Raises
+    ------
+    DeclarationError
+        If an array or a parameter stands in a field.
+    """
+    names = dtype.names or ()
+    if isinstance(value, Mapping) and set(value) == set(names):
+        value = tuple(value[name] for name in names)
+    if not isinstance(value, tuple) or len(value) != len(names):
+        return value
+    for name, part in zip(names, value):
+        if isinstance(part, Viewable):
+            raise DeclarationError(
+                f"{where}: field {name!r} is an array, and a struct with pointers takes none: no edge would follow from it; pass"
+                " the array as an argument of its own"
+            )
+    return tuple(struct_fields(dtype[name], part, where) for name, part in zip(names, value))
+
+
 def _struct_bytes(dtype: np.dtype[Any], value: object, param: KernelParameter, where: str) -> bytes:
     if isinstance(value, np.void) and value.dtype == dtype:
         return value.tobytes()
-    if isinstance(value, Mapping) and set(value) == set(dtype.names or ()):
-        value = tuple(value[name] for name in dtype.names or ())
+    value = struct_fields(dtype, value, f"{where}: parameter '{param}'")
     if isinstance(value, tuple) and len(value) == len(dtype.names or ()):
         try:
             return np.array(value, dtype).tobytes()
@@ -487,6 +510,24 @@ class Symbol(Array):
         return f"<Symbol {self.dtype.name} {self.name}{list(self.shape)} of {self.module.name!r}>"
 
 
+_MAX_FILE: Final = 2**30  # bytes of a module; libraries with code for many architectures have some hundred MB
+
+
+def _content(path: Path) -> bytes:
+    """Return the bytes of a module's file; what is no regular file, such as a pipe, may have no end and is not opened."""
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(0, "it is no regular file")
+        if found.st_size > _MAX_FILE:
+            raise OSError(0, f"it has {found.st_size} bytes; at most {_MAX_FILE} are read")
+        with path.open("rb") as file:
+            return file.read(found.st_size)
+    except (OSError, ValueError) as error:  # ValueError: a NUL or half a surrogate pair in the path
+        why = getattr(error, "strerror", None) or error
+        raise DeclarationError(f"module file {str(path)!r} cannot be read: {why}") from None
+
+
 class Module:
     """HIP C++ source, or a code object, and what is declared in it.
 
@@ -582,10 +623,7 @@ class Module:
             If the file cannot be read, its ending is unknown, or a signature cannot be parsed.
         """
         path = Path(path)
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise DeclarationError(f"module file {str(path)!r} cannot be read: {error.strerror}") from None
+        data = _content(path)
         if path.suffix in (".hip", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".cc", ".cxx"):
             if signatures:
                 raise DeclarationError(f"module file {str(path)!r} is source: its signatures are read from it, give none")
@@ -670,10 +708,7 @@ class Module:
         A module loaded from JSON reads its file here, and refuses one whose contents have changed.
         """
         if self._path is not None and self._image is None:
-            try:
-                data = self._path.read_bytes()
-            except OSError as error:
-                raise DeclarationError(f"module file {str(self._path)!r} cannot be read: {error.strerror}") from None
+            data = _content(self._path)
             if hashlib.sha256(data).hexdigest() != self._digest:
                 raise DeclarationError(
                     f"module file {str(self._path)!r} is not the file that the workflow was made with (SHA-256 differs)"

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
-import tempfile
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
-import platformdirs
-
+from .cache import private_folder, wanted_folder, write_whole
 from .errors import DeclarationError
 
 __all__ = ["CostModel", "Target", "calibrated", "costs_path", "store_costs"]
@@ -196,10 +193,8 @@ _KNOWN = {
 
 def costs_path(target: Target) -> Path:
     """Return the file that keeps what was measured on a device; targets differ by name and by their runtime's version."""
-    folder = os.environ.get("HIPGRAPHDSL_CACHE_DIR")
-    base = Path(folder).expanduser() if folder else platformdirs.user_cache_path("hipgraphdsl")
     name = target.name.partition("@")[0].replace(":", "-")
-    return base / "costs" / f"{name}-{'.'.join(map(str, target.version)) or 'any'}.json"
+    return wanted_folder("costs") / f"{name}-{'.'.join(map(str, target.version)) or 'any'}.json"
 
 
 def store_costs(target: Target, costs: CostModel) -> Path:
@@ -208,24 +203,19 @@ def store_costs(target: Target, costs: CostModel) -> Path:
     Raises
     ------
     OSError
-        If it cannot be written.
+        If it cannot be written, or its folder is not private.
     """
     path = costs_path(target)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".new")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump({"target": target.name, "version": list(target.version), "costs": asdict(costs)}, file, indent=1)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    private_folder("costs")
+    data = {"target": target.name, "version": list(target.version), "costs": asdict(costs)}
+    write_whole(path, json.dumps(data, indent=1).encode())
     return path
 
 
 def calibrated(target: Target) -> Target:
     """Return the target with the costs that ``hipgraphdsl bench calibrate`` measured on it; as it is where there are none."""
     try:
+        private_folder("costs", make=False)
         costs = json.loads(costs_path(target).read_text(encoding="utf-8"))["costs"]
         values = {item.name: float(costs[item.name]) for item in fields(CostModel)}
     except (OSError, ValueError, KeyError, TypeError):  # none, or a file of another version: the defaults serve

@@ -16,12 +16,14 @@ PACKAGE = Path(__file__).parent.parent / "hipgraphdsl"
 # Each may import those before it. A name stands for the module or for the whole package of that name.
 ORDER = (
     "errors",
+    "cache",
     "arrays",
     "source",
     "kernels",
     "target",
     "defects",
     "nodes",
+    "order",
     "workflow",
     "placement",
     "hazards",

@@ -278,6 +278,13 @@ class Scope:
             scope = scope.children[child.name]
         return scope
 
+    def all_inside(self) -> Iterator[Scope]:
+        """Yield this scope and all inside it, outermost first."""
+        waiting = [self]
+        for found in waiting:
+            waiting += found.children.values()
+            yield found
+
     def bodies(self, node: ConditionalNode) -> tuple[Scope, ...]:
         """Return the scopes of a conditional node's bodies."""
         return tuple(self.children[f"{node.name}/{n}"] for n in range(len(node.bodies)))

@@ -39,7 +39,7 @@ CATALOGUE: dict[str, Entry] = {
                                                         " silenced."),
     "HG103": Entry("ignore without a reason", "warning", "A node silences a code and does not say why."),
     "HG104": Entry("empty graph", "info", "The graph, or a child graph, has no nodes: launching it does nothing."),
-    "HG105": Entry("unused array", "info", "An array is declared, takes memory, and no node touches it."),
+    "HG105": Entry("unused array", "info", "An array takes memory, no node touches it, and it is no parameter's default."),
     "HG106": Entry("unused parameter", "info", "A parameter is declared and no node uses it, so its value changes"
                                                " nothing."),
     "HG107": Entry(

@@ -74,8 +74,14 @@ class Arrangement:
     def open(self) -> None:
         """Build for the first time, unless the first launch must give something."""
         self._parameters.reach(self.steps, self._built.scope)
+        self._watch()
         if not self._parameters.missing:
             self.rebuild()
+
+    def _watch(self) -> None:
+        """Have parameters compare what they are bound to with what the nodes touch, and what they are bound to now."""
+        self._parameters.watch(self.workflow, self._built.scope)
+        self._parameters.require_safe(self._parameters.given())
 
     def planned(self, **options: Any) -> tuple[Plan, frozenset[int]]:
         """Return the workflow's plan with other options than its own, and which of its steps are off."""
@@ -120,6 +126,7 @@ class Arrangement:
         """Bind parameters and build or mend what a launch needs; all or nothing."""
         parameters, built = self._parameters, self._built
         values = parameters.checked(params)
+        parameters.require_safe({name: value for name, value in values.items() if parameters.table[name][1].shape})
         before = {name: parameters.current(name) for name in values}
         changed = [name for name, value in values.items() if not same(before[name], value)]
         first = built.program is None
@@ -175,6 +182,7 @@ class Arrangement:
     def follow(self, given: Sequence[str], off: Sequence[str]) -> None:
         """Build what parameters that have been bound and steps that are off ask for, in an Executable that is new."""
         self.disabled = {step.index for step in self.steps if step.name in off}
+        self._watch()
         if self._built.program is None:
             if not self._parameters.missing:
                 self.rebuild()
@@ -284,6 +292,7 @@ class Arrangement:
             if uses_others or children:
                 parameters.reach(self.steps, scope)
             self.workflow = with_nodes(workflow, {**names, **{step.name: step.node for step in changes.values()}})
+            self._watch()
             program = self._built.program
             if program is not None:
                 self._load_kernels([step.node for step in changes.values()])
@@ -302,6 +311,7 @@ class Arrangement:
             self.steps, self.workflow, parameters.users = steps, workflow, users
             for (inner, _), outer in zip(scopes, bound):
                 inner.bound_from = outer
+            parameters.watch(workflow, scope)
             if begun:
                 self._restore()
             raise

@@ -10,11 +10,11 @@ from typing import Any, Final, Optional
 from ..backends import Program, Scope
 from ..backends.operations import CallHost, Launch, Operation, RunChild, RunConditional
 from ..plan import Plan
+from ..runtimes.base import Fill2D
 from .compiled import CompiledPath
 from .devices import Home
 from .in_flight import InFlight
 from .memory import Block, Memory
-from .scopes import under
 from .stats import Stats
 
 __all__ = ["UPDATES_BEFORE_AFRESH", "Built"]
@@ -81,7 +81,7 @@ class Built:
         if self.program is not None:
             self.wait()
         allocates = plan.has_allocs or plan.packing is not None
-        made = [(scope, dict(scope.addresses)) for scope in under(self.scope)] if allocates else []
+        made = [(scope, dict(scope.addresses)) for scope in self.scope.all_inside()] if allocates else []
         blocks = self._memory.make_packed(plan.packing)
         try:
             self._place_packed(plan, blocks)
@@ -172,7 +172,10 @@ class Built:
     def enable(self, index: int, enabled: bool) -> bool:
         """Let a step run, or only order; return False if the program must be built again for it."""
         assert self.program is not None
-        self._let_host_calls_finish(self.program.operations[index])
+        operation = self.program.operations[index]
+        self._let_host_calls_finish(operation)
+        if isinstance(operation, Fill2D) and "memset_enable_in_flight" in self._runtime.target.quirks:
+            self.wait()  # a launch in flight would fail
         return self.program.enable(index, enabled)
 
     def _let_host_calls_finish(self, operation: Operation) -> None:

@@ -391,14 +391,15 @@ class Executable:
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
-    def set(self, node: Union[str, Node], **fields: Any) -> None:
+    def set(self, node: Union[str, Node], /, **fields: Any) -> None:
         """Give a node other fields, from the next launch on.
 
         Parameters
         ----------
         node : str or Node
         **fields
-            Fields of its model: ``grid=``, ``args=``, ``src=``, ``value=``, ``fn=``, ...
+            Fields of its model: ``grid=``, ``args=``, ``src=``, ``value=``, ``fn=``, ... ``args={"a": 2.0}`` of a kernel sets
+            single arguments by the kernel's parameter names, and so does ``a=2.0`` where no field has that name.
 
         Raises
         ------

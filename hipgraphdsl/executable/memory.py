@@ -9,7 +9,7 @@ from typing import Any, Optional, Union
 
 import numpy as np
 
-from ..arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, UnboundValues
+from ..arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, UnboundValues, converted
 from ..backends.callbacks import memory_view
 from ..backends.operations import bind_external
 from ..errors import DeclarationError
@@ -173,7 +173,7 @@ class Memory:
         if isinstance(array, ExternalArray) and not array.writeable:
             raise DeclarationError(f"external array {name!r} is read-only", array=name)
         try:
-            return np.ascontiguousarray(np.broadcast_to(_converted(values, array.dtype), array.shape))
+            return np.ascontiguousarray(np.broadcast_to(converted(values, array.dtype), array.shape))
         except (TypeError, ValueError, OverflowError) as error:
             raise DeclarationError(
                 f"array {name!r} takes values of shape {array.shape} and dtype {array.dtype} (got"
@@ -252,6 +252,11 @@ def _initial(name: str, array: Union[DeviceArray, HostArray]) -> np.ndarray[Any,
         return np.zeros(array.shape, array.dtype)  # pages that nobody has touched take no memory
     except MemoryError as error:
         raise MemoryError(f"array {name!r}: {error}") from None
+    except ValueError:
+        raise DeclarationError(
+            f"array {name!r} of {array.dtype}{list(array.shape)} takes {array.nbytes} bytes, more than an address space has",
+            array=array.name,
+        ) from None
 
 
 def _guarded(values: np.ndarray[Any, Any], guard: int) -> np.ndarray[Any, Any]:
@@ -273,15 +278,3 @@ def _array_at(workflow: Workflow, name: str) -> Optional[Array]:
         inside = number.isdecimal() and int(number) < len(child.bodies) and rest
         return _array_at(child.bodies[int(number)], rest) if inside else None
     return _array_at(child.workflow, rest) if isinstance(child, ChildGraphNode) else None
-
-
-def _converted(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Return values in a dtype; integers are taken if they fit, other kinds as NumPy's casting "same_kind" allows."""
-    given = np.asarray(values)
-    if dtype.kind in "iu" and given.dtype.kind in "iu" and given.size:
-        info = np.iinfo(dtype)
-        for extreme in (given.min(), given.max()):
-            if not info.min <= int(extreme) <= info.max:
-                raise OverflowError(f"{extreme} is out of the range {info.min}..{info.max}")
-        return given.astype(dtype)
-    return given.astype(dtype, casting="same_kind")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ..arrays import AllocArray, Array
@@ -13,7 +13,7 @@ from ..workflow import Workflow
 from .memory import Memory
 from .parameters import Parameters, require_alike
 
-__all__ = ["fill", "modules_of", "under"]
+__all__ = ["fill", "modules_of"]
 
 
 def fill(scope: Scope, workflow: Workflow, memory: Memory, parameters: Parameters, bind: Mapping[str, Any]) -> None:
@@ -37,7 +37,7 @@ def fill(scope: Scope, workflow: Workflow, memory: Memory, parameters: Parameter
                 scope.addresses[parameter] = parameters.address_for(prefix + name, parameter, default)
             else:  # of this very workflow, which may be a child with the array bound
                 require_alike(prefix + name, parameter, named)
-                scope.addresses[parameter] = scope.address(named.as_view())
+                parameters.defaults[prefix + name] = scope.addresses[parameter] = scope.address(named.as_view())
         elif parameter.default is None:
             parameters.missing.add(prefix + name)
         else:
@@ -46,14 +46,6 @@ def fill(scope: Scope, workflow: Workflow, memory: Memory, parameters: Parameter
         for inner, document, bound in held(node):
             child = scope.children[inner] = Scope(scope.runtime, scope.shared, f"{prefix}{inner}/", scope)
             fill(child, document, memory, parameters, bound)
-
-
-def under(scope: Scope) -> Iterator[Scope]:
-    """Yield a scope and all inside it, outermost first."""
-    waiting = [scope]
-    for found in waiting:
-        waiting += found.children.values()
-        yield found
 
 
 def modules_of(workflow: Workflow) -> dict[Module, tuple[list[str], list[str]]]:

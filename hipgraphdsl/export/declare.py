@@ -7,7 +7,7 @@ import binascii
 import logging
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -24,6 +24,7 @@ from ..arrays import (
     UnboundValues,
     as_dtype,
     as_shape,
+    converted,
 )
 from ..errors import DeclarationError
 from ..kernels import Kernel, Module
@@ -134,10 +135,6 @@ class Builder:
             with _Where(item):
                 self.modules[key] = _module(item.value, key)
         for key, section in root.children.items():
-            if section.maps:
-                next(iter(section.maps["modules"].values()), section.item).refuse(
-                    "modules stand at the top of the file"
-                )
             with _Where(section.item):
                 check_name(key, "workflow")
             self.children[key] = _Workflow(self, section, key, f"{key}/").build().workflow()
@@ -188,6 +185,14 @@ class _Where:
             self.item.refuse("it is nested too deeply")
 
 
+def _taken(lists: dict[str, list[Item]], key: str) -> Iterator[Item]:
+    """Yield the elements of a list and let go of each: the text's data and the graph need not exist beside each other."""
+    items = lists.pop(key, [])
+    items.reverse()
+    while items:
+        yield items.pop()
+
+
 class _Workflow:
     """Builds one graph of a document."""
 
@@ -212,19 +217,16 @@ class _Workflow:
 
     def build(self) -> Graph:
         lists = self.section.lists
-        for item in lists.get("arrays", ()):
+        for item in _taken(lists, "arrays"):
             with _Where(item):
                 self._array(item.value)
-        for item in lists.get("parameters", ()):
+        for item in _taken(lists, "parameters"):
             with _Where(item):
                 self._parameter(item.value)
-        for item in lists.get("nodes", ()):
-            name = item.value.get("name") if isinstance(item.value, dict) else None
-            if isinstance(name, str):
-                item.place += f" ({name[:60]!r})"
+        for item in _taken(lists, "nodes"):
             with _Where(item):
                 self._node(item)
-        for item in lists.get("order", ()):
+        for item in _taken(lists, "order"):
             with _Where(item):
                 pair = item.value
                 if not (isinstance(pair, list) and len(pair) == 2 and all(type(name) is str for name in pair)):
@@ -565,11 +567,15 @@ def _tagged_ndarray(where: _Workflow, fields: _Fields) -> Any:
     shape = fields.take("shape", list)
     data = _bytes(fields.take("base64", str))
     fields.done("an array value")
-    if len(shape) > 32 or not all(type(n) is int and n >= 0 for n in shape):
-        raise Fault(f"'shape' is a list of integers from 0 (got {shown(shape)})")
+    sizes = all(type(n) is int and n >= 0 for n in shape)
+    if len(shape) > 32 or not sizes or math.prod(filter(None, shape)) > 2**40:
+        raise Fault(f"'shape' is a list of integers from 0, with at most 2**40 elements (got {shown(shape)})")
     if len(data) != math.prod(shape) * dtype.itemsize:
         raise Fault(f"an array of shape {shape} and {dtype.itemsize} bytes each has {len(data)} bytes in 'base64'")
-    return np.frombuffer(data, dtype).reshape(shape).copy()
+    try:
+        return np.frombuffer(data, dtype).reshape(shape).copy()
+    except ValueError as error:  # no element, and beside the 0 an extent that NumPy cannot count with
+        raise Fault(f"NumPy has no array of shape {shape}: {error}") from None
 
 
 def _tagged_dict(where: _Workflow, fields: _Fields) -> dict[str, Any]:
@@ -749,11 +755,10 @@ def _require_same(
 
 def _supplied(name: str, value: Any, stored: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     try:
-        found = np.array(value, order="C")
-    except (TypeError, ValueError) as error:
-        raise DeclarationError(f"array {name!r}: what arrays supplies is no array: {error}", array=name) from None
-    if not isinstance(value, np.ndarray) and found.dtype != dtype and np.can_cast(found.dtype, dtype, "same_kind"):
-        found = found.astype(dtype)  # a list has no dtype of its own
+        # A list has no dtype of its own.
+        found = np.array(value if isinstance(value, np.ndarray) else converted(value, dtype), order="C")
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DeclarationError(f"array {name!r}: what arrays supplies cannot be taken: {error}", array=name) from None
     _require_same(name, found.shape, found.dtype, shape, dtype)
     if isinstance(stored, UnboundValues) and sha256_of(found) != stored.sha256:
         _log.warning(

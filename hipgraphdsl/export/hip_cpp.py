@@ -32,6 +32,7 @@ from ..nodes import (
     callable_name,
     element_bytes,
 )
+from ..order import find_cycle
 from ..placement import devices_of
 from ..plan import Lanes, Plan, make_plan
 from ..source import is_bfloat16
@@ -905,7 +906,7 @@ def _includes(shim: list[str], driver: bool, headers: list[str]) -> list[str]:
         *shim,
         "#else",
         "#include <hip/hip_runtime.h>",
-        *(f"#include <{name}>" for name in headers),
+        *(["#if !defined(HIP_CPU)", *(f"#include <{name}>" for name in headers), "#endif"] if headers else []),
         "#endif",
         "",
         *(f"#include <{name}>" for name in standard.split()),
@@ -963,17 +964,10 @@ def _period(data: np.ndarray[Any, Any]) -> int:
 def _has_ring(plan: Plan) -> bool:
     """Return whether streams other than the first wait for each other in a ring."""
     lane_of = [step.lane for step in plan.steps]
-    waits: dict[int, set[int]] = {}
+    waits: list[set[int]] = [set() for _ in plan.lanes]
     for step in plan.steps:
-        for d in step.deps:
-            if lane_of[d] != step.lane and lane_of[d] and step.lane:
-                waits.setdefault(step.lane, set()).add(lane_of[d])
-    left = {lane: set(others) for lane, others in waits.items()}
-    while True:
-        free = {lane for lane, others in left.items() if not others & left.keys()}
-        if not free:
-            return bool(left)
-        left = {lane: others for lane, others in left.items() if lane not in free}
+        waits[step.lane].update(lane_of[d] for d in step.deps if lane_of[d] and step.lane and lane_of[d] != step.lane)
+    return bool(find_cycle(list(map(sorted, waits))))
 
 
 def _is_option(parameter: Parameter) -> bool:

@@ -670,6 +670,9 @@ _DEVICE: Final = {
     "hip_bfloat16": "__nv_bfloat16",
     "__hip_bfloat16": "__nv_bfloat16",
 }
+_COMPLEX: Final = re.compile(
+    r"^(make_)?hip((?:Float|Double)?Complex|C(?:add|sub|mul|div|fma|abs|real|imag|onj)f?|Complex(?:FloatToDouble|DoubleToFloat))$"
+)
 _WORD: Final = re.compile(r"\b(?:make_)?hip[A-Z]\w*")
 
 
@@ -686,9 +689,12 @@ def cuda_names(program: str, kernels: str, captured: bool) -> list[str]:
     """
     code = re.sub(r"//[^\n]*|\"(?:\\.|[^\"\\\n])*\"", "", program)
     words = sorted({*_WORD.findall(code), *(_USERS if captured else ())})
+    names = set(re.findall(r"\w+", kernels))
     lines = []
     for word in words:
-        cuda = _SPECIAL.get(word, f"cuda{word[3:]}")
+        if word in _DEVICE and word in names:
+            continue
+        cuda = _SPECIAL[word] if word in _SPECIAL else _COMPLEX.sub(r"\1cu\2", word).replace("hip", "cuda", 1)
         if cuda:
             lines.append(f"#define {word} {cuda}")
     if "hipGetSymbolAddress" in words:
@@ -696,7 +702,6 @@ def cuda_names(program: str, kernels: str, captured: bool) -> list[str]:
     for word in words:
         if word in _BY_VERSION:
             lines += _BY_VERSION[word].rstrip("\n").split("\n")
-    names = set(re.findall(r"\w+", kernels))
     lines += [f"#define {left} {right}" for left, right in _DEVICE.items() if left.partition("(")[0] in names]
     return lines
 

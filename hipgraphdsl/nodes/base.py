@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Generic, Optional, SupportsIndex, TypeVar, Union, overload
 
 import numpy as np
@@ -73,7 +73,7 @@ class Node(BaseModel):
         try:
             super().__init__(**data)
         except ValidationError as error:
-            raise _as_declaration_error(data["name"], error) from None
+            raise _as_declaration_error(data["name"], error, type(self).model_fields) from None
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
@@ -230,12 +230,12 @@ def _listed(value: Any, field: str, node: str) -> tuple[Any, ...]:
     raise DeclarationError(f"node {node!r}: {field} is a list of arrays (got {value!r}); write {field}=[...]", node=node)
 
 
-def _as_declaration_error(node: str, error: ValidationError) -> DeclarationError:
+def _as_declaration_error(node: str, error: ValidationError, fields: Iterable[str]) -> DeclarationError:
     parts = []
     for item in error.errors():
         where = ".".join(str(part) for part in item["loc"])
         if item["type"] == "extra_forbidden":
-            parts.append(f"there is no field {where!r}")
+            parts.append(f"there is no field {where!r}; its fields are {', '.join(fields)}")
         elif item["type"] == "missing":
             parts.append(f"field {where!r} is missing")
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Optional, SupportsIndex
 
 import numpy as np
@@ -35,7 +36,8 @@ class KernelNode(Node):
         Threads of a block along x, y, z; at most 1024 in all.
     args : tuple
         One entry for each parameter of the kernel: a view for a pointer (or `hg.reads`, `hg.writes`, `hg.updates` of one), a
-        value or a parameter for a value.
+        value or a parameter for a value. A view with gaps needs one of these words: the kernel gets the address of its first
+        element and keeps to the view's elements.
     shared_bytes : int
         Dynamic shared memory of a block, in bytes.
     cooperative : bool
@@ -133,6 +135,31 @@ class KernelNode(Node):
         for symbol, constant in self.kernel.symbols:
             found.append(Access(symbol.as_view(), "read" if constant else "update"))
         return tuple(found)
+
+    def changed(self, **fields: Any) -> Node:
+        """As for every node; `args` may be a dict by the kernel's parameter names, and so may be what no field is called."""
+        known = type(self).model_fields
+        args = fields.get("args", {})
+        others = {name: fields.pop(name) for name in [*fields] if name not in known}
+        if not isinstance(args, Mapping):
+            if others:
+                raise DeclarationError(
+                    f"node {self.name!r}: args= gives all arguments, so {next(iter(others))}= cannot be given too", node=self.name
+                )
+            return super().changed(**fields)
+        named = {**args, **others}
+        place = {parameter.name: i for i, parameter in enumerate(self.signature.parameters)}
+        for name in named:
+            if name not in place:
+                raise DeclarationError(
+                    f"node {self.name!r}: there is no field {name!r} and no argument of that name; its fields are"
+                    f" {', '.join(known)}, and the arguments of kernel {self.kernel.name!r} are {', '.join(place) or 'none'}",
+                    node=self.name,
+                )
+        values = list(self.args)
+        for name, value in named.items():
+            values[place[name]] = value
+        return super().changed(**{**fields, **({"args": values} if named else {})})
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -274,17 +301,20 @@ def _check_pointer(parameter: KernelParameter, view: ArrayView, given: Any, node
             node=node,
             array=root.name,
         )
-    if not view.contiguous:
+    if not view.contiguous and not isinstance(given, Access):
         raise DeclarationError(
             f"{where}: the view {view.name!r} is not contiguous, and a kernel gets only the address of its first element; pass"
-            " the array and its strides, or copy the view",
+            f" the array and its strides, copy the view, or say what the kernel does with it: hg.reads({view.name}), hg.writes or"
+            " hg.updates",
             node=node,
             array=root.name,
         )
     if parameter.lanes > 1:
-        if view.size % parameter.lanes:
+        elements = view.region.run // view.dtype.itemsize
+        if elements % parameter.lanes:
             raise DeclarationError(
-                f"{where} is {parameter.ctype}: {view.name!r} has {view.size} elements, not a multiple of {parameter.lanes}",
+                f"{where} is {parameter.ctype}: {view.name!r} has {elements} elements{' in a row' * (not view.contiguous)}, not a"
+                f" multiple of {parameter.lanes}",
                 node=node,
                 array=root.name,
             )

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..arrays import Access, AllocArray, Array, ArrayView, HostArray, Parameter, Viewable, as_device, as_view
 from ..errors import DeclarationError
+from ..kernels import struct_fields
 from .base import Node, lazy
 
 __all__ = ["AllocNode", "CopyGeometry", "FreeNode", "MemcpyNode", "MemsetNode", "copy_geometry", "element_bytes"]
@@ -170,11 +171,15 @@ def element_bytes(value: Any, dtype: np.dtype[Any], where: str) -> bytes:
             raise ValueError("it is complex")
         element = np.zeros((), dtype)
         with np.errstate(over="raise"):
-            element[()] = value
+            element[()] = struct_fields(dtype, value, where)
+    except DeclarationError:
+        raise
     except (TypeError, ValueError, OverflowError, FloatingPointError) as error:
         if dtype.names:
             wanted = f"a struct ({', '.join(dtype.names)})"
-            raise DeclarationError(f"{where} is {wanted}: give a tuple or a numpy.void of its dtype (got {value!r})") from None
+            raise DeclarationError(
+                f"{where} is {wanted}: give a tuple or dict of its fields, or a numpy.void of its dtype (got {value!r})"
+            ) from None
         raise DeclarationError(f"{where}: {value!r} is no value of dtype {dtype}: {error}") from None
     return element.tobytes()
 

@@ -38,6 +38,7 @@ extern "C" __global__ void fold(int* y, const int* a, const int* b, const int* c
   if (i < n) y[i] = (int)(31u * (unsigned)y[i] + 3u * (unsigned)a[i] + 5u * (unsigned)b[i] + 7u * (unsigned)c[i]
                           + 11u * (unsigned)d[i] + (unsigned)k);
 }
+extern "C" __global__ void tile(int* y, int pitch, int k) { y[threadIdx.y * pitch + threadIdx.x] += k; }
 extern "C" __global__ void place(int* y, int n) {
   int x = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y * blockDim.y + threadIdx.y;
   int z = blockIdx.z * blockDim.z + threadIdx.z;
@@ -286,6 +287,24 @@ def kernel_3d(g: hg.Graph, _: Any) -> Case:
         v["y"][...] = 3 * v["y"] + (100 * z + 10 * r + x).reshape(-1).astype("i4")
 
     return Case(g, {"place": place})
+
+
+@row("kernel_views_with_gaps")
+def kernel_views_with_gaps(g: hg.Graph, _: Any) -> Case:
+    """Tiles of a matrix, whose access is said: the first two are independent."""
+    y = g.device_array("y", numbers(1, 48).reshape(6, 8))
+    parts = {"left": (slice(1, 5), slice(0, 3)), "right": (slice(1, 5), slice(3, 6)), "both": (slice(3, 6), slice(2, 5))}
+    for k, (name, part) in enumerate(parts.items()):
+        g.kernel(module()["tile"], 1, (3, part[0].stop - part[0].start), args=(hg.updates(y[part]), 8, k + 1), name=name)
+    assert set(g.dag.edges) == {("left", "both"), ("right", "both")}
+
+    def op(name: str, k: int) -> Op:
+        def add(v: Values, _: Mapping[str, Any]) -> None:
+            v["y"][parts[name]] += k
+
+        return add
+
+    return Case(g, {name: op(name, k + 1) for k, name in enumerate(parts)})
 
 
 @row("kernel_argument_types")

@@ -14,7 +14,7 @@ import pytest
 from conformance.spec import NODE_KINDS
 
 import hipgraphdsl as hg
-from hipgraphdsl.bench import checks as corpus_of_checks
+from benchmarks import checks as corpus_of_checks
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime
 from hipgraphdsl.verify import VerifyReport, topological_order, verify

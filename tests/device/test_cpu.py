@@ -19,7 +19,8 @@ from typing import TypeAlias
 
 import pytest
 
-from hipgraphdsl.errors import HipError, RuntimeUnavailable
+from hipgraphdsl.cache import wanted_folder
+from hipgraphdsl.errors import DeclarationError, HipError, RuntimeUnavailable
 from hipgraphdsl.runtimes.base import CaptureMode, CaptureStatus, ConditionalMode, Copy3D, Fill2D, MemcpyKind, MemOp, NodeType
 from hipgraphdsl.runtimes.cpu import CpuRuntime, open_runtime
 from hipgraphdsl.runtimes.cpu import compiler as compiler_module
@@ -1549,7 +1550,7 @@ def compiler(library: Path) -> Compiler:
 def test_a_library_is_built_once_for_each_set_of_options(
     compiler: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", str(compiler_module.cache_dir() / "zig"))
+    monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", str(wanted_folder("zig")))
     monkeypatch.setenv("HIPGRAPHDSL_CACHE_DIR", str(tmp_path))
     one = build(compiler, SMALL, ("-DANSWER=1",))
     two = build(compiler, SMALL, ("-DANSWER=2",))
@@ -1562,8 +1563,14 @@ def test_a_library_is_built_once_for_each_set_of_options(
     assert "nothing" in refused.value.log
 
 
+@pytest.mark.parametrize("option", ["--version", "-fsyntax-only"])
+def test_an_option_that_stops_the_compiler_from_writing_is_named(rt: CpuRuntime, option: str) -> None:
+    with pytest.raises(DeclarationError, match=rf"no library was written.* {option}"):
+        rt.rtc_compile('extern "C" __global__ void k(float* x) {}', ["k"], (), [option])
+
+
 def test_two_processes_may_build_one_library_at_once(compiler: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", str(compiler_module.cache_dir() / "zig"))
+    monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", str(wanted_folder("zig")))
     monkeypatch.setenv("HIPGRAPHDSL_CACHE_DIR", str(tmp_path))
     text = (
         "from hipgraphdsl.runtimes.cpu.compiler import build, find_compiler\n"
@@ -1583,10 +1590,10 @@ def test_two_processes_may_build_one_library_at_once(compiler: Compiler, monkeyp
 def test_a_cache_that_cannot_be_written_is_replaced_with_a_warning(
     compiler: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", str(compiler_module.cache_dir() / "zig"))
+    monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", str(wanted_folder("zig")))
     blocked = tmp_path / "file"
     blocked.write_text("")
     monkeypatch.setenv("HIPGRAPHDSL_CACHE_DIR", str(blocked / "cache"))
     with caplog.at_level("WARNING", logger="hipgraphdsl"):
         assert ctypes.CDLL(str(build(compiler, SMALL, ("-DANSWER=3",)))).answer() == 3
-    assert "cannot be written" in caplog.text
+    assert "cannot be used" in caplog.text

@@ -16,7 +16,7 @@ from specimens import SOURCE, chain, everything, module, pipeline
 from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.export import render
 from hipgraphdsl.export.layout import engine
-from hipgraphdsl.export.levels import arrange, levels
+from hipgraphdsl.export.levels import arrange
 from hipgraphdsl.export.picture import draw
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.kernels import Module
@@ -306,7 +306,8 @@ def test_layered_layout_keeps_nodes_apart_and_edges_downwards() -> None:
 
 
 def test_layered_layout_takes_cycles_and_many_starts() -> None:
-    assert levels([(2,), (0,), (1,)], ()) == [0, 1, 2]
+    rows = [y for _, y in arrange([(50.0, 30.0)] * 3, [(2,), (0,), (1,)], ()).places]
+    assert rows == sorted(set(rows))  # the edge against the order of declaration does not count
     placement = arrange([(50.0, 30.0)] * 3000, [()] * 3000, range(3000))
     assert placement.width < 20_000
 

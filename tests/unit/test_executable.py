@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import json
 import os
 import pickle
 import signal
@@ -123,6 +124,16 @@ def test_memory_that_is_not_there_is_said_with_the_array(cpu: CpuRuntime) -> Non
     g.device_array("large", shape=10**14, dtype="f8")
     with pytest.raises(MemoryError, match="array 'large': "):
         g.compile(runtime=cpu)
+
+
+@pytest.mark.parametrize("kind", ["device", "host"])
+def test_compile_names_an_array_that_no_address_space_holds(kind: str) -> None:
+    data = json.loads(hg.Graph("t").to_json())
+    data["arrays"] = [{"name": "x", "kind": kind, "dtype": "float64", "shape": [2**31, 2**31]}]
+    g = hg.Graph.from_json(json.dumps(data))
+    with pytest.raises(hg.DeclarationError, match=f"'x' of float64.* takes {2**65} bytes") as caught:
+        g.compile("recorder")
+    assert caught.value.array == "x"
 
 
 # -- lifetimes -----------------------------------------------------------------------------------------------------------------

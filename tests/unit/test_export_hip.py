@@ -13,7 +13,7 @@ from typing import Any
 import hip_programs
 import numpy as np
 import pytest
-from hip_programs import MAKERS, Written, example, export
+from hip_programs import MAKERS, ON_CPU, Written, example, export
 from hypothesis import given
 from hypothesis import strategies as st
 from specimens import module, report
@@ -433,18 +433,18 @@ def test_program_says_what_is_wrong_with_its_options(tmp_path: Path) -> None:
 
 # Types of one size and kind are alike for what they test here.
 ALIKE = {f"memset_{name}" for name in ("int8", "uint8", "int16", "uint16", "uint32", "float32", "int64", "uint64", "complex64")}
-QUICK = {"01_hip_graph_tutorial", "04_wave2d", "memcpy_3d", "child_used_twice"}
+QUICK = {"01_hip_graph_tutorial", "04_wave2d", "memcpy_3d", "child_used_twice", "template_arguments", "complex_numbers"}
 
 
 @pytest.mark.parametrize("backend", ["explicit", "capture"])
 @pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in MAKERS if name not in ALIKE]
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in ON_CPU if name not in ALIKE]
 )
 def test_program_on_the_cpu_leaves_the_bytes_of_the_python_run(tmp_path: Path, name: str, backend: str) -> None:
-    path = export(MAKERS[name](), tmp_path, backend)
+    path = export(ON_CPU[name](), tmp_path, backend)
     build_program(path, tmp_path / "program", ["-Wall", "-Werror", "-O0"])
-    expected = hip_programs.outputs(MAKERS[name](), "cpu", backend)
-    hip_programs.run(MAKERS[name](), tmp_path / "program", expected)
+    expected = hip_programs.outputs(ON_CPU[name](), "cpu", backend)
+    hip_programs.run(ON_CPU[name](), tmp_path / "program", expected)
 
 
 def compiled(command: list[str]) -> None:
@@ -480,6 +480,34 @@ def test_compiler_of_the_cpu_runtime_is_the_one_that_builds(tmp_path: Path) -> N
         build_program(path, tmp_path / "broken")
     assert find_compiler().command[0] in str(caught.value)
     assert os.listdir(tmp_path) == ["broken.hip"]
+
+
+def test_a_header_that_is_not_found_names_the_option(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "sizes.h").write_text("#define FACTOR 3\n")
+    source = '#include "sizes.h"\n__global__ void k(int* x) { x[threadIdx.x] *= FACTOR; }'
+    option = f"-I{tmp_path / 'mine'}"
+    g = hg.Graph("g")
+    g.kernel(hg.Module(source, options=[option])["k"], 1, 4, (g.device_array("x", np.arange(4, dtype="i4")),))
+    g.export(tmp_path / "program.hip")
+    with pytest.raises(DeclarationError, match=r'#include "sizes.h" is found in none .*add --cxx-option=-I/folder'):
+        build_program(tmp_path / "program.hip", tmp_path / "program")
+    build_program(tmp_path / "program.hip", tmp_path / "program", [option])
+    assert f"--cxx-option={option}" in (tmp_path / "program.hip").read_text()
+
+
+def test_options_that_repeat_stay_in_the_command() -> None:
+    g = hg.Graph("g")
+    options = ["-Xclang", "-one", "-Xclang", "-two"]
+    g.kernel(hg.Module("__global__ void k(int* x) {}", options=options)["k"], 1, 1, (g.device_array("x", shape=1, dtype="i4"),))
+    assert "-Xclang -one -Xclang -two g.hip" in text_of(g)
+
+
+def test_complex_names_are_cudas_own_in_the_program() -> None:
+    text = text_of(ON_CPU["complex_numbers"]().graph)
+    for line in ("hipCmulf cuCmulf", "hipCrealf cuCrealf", "make_hipDoubleComplex make_cuDoubleComplex"):
+        assert f"#define {line}\n" in text
+    assert len(re.findall("#define hipFloatComplex ", text)) == 1
 
 
 def test_where_no_executable_can_be_written_is_said(tmp_path: Path) -> None:

@@ -308,6 +308,15 @@ def test_python_program_knows_every_dtype(run_program: object) -> None:
     assert text_of(run_program(text)) == text_of(g)  # type: ignore[operator]  # the fixture
 
 
+def test_python_program_names_the_code_that_it_imports() -> None:
+    text = """{"hipgraphdsl": 1, "name": "g", "arrays": [], "parameters": [], "order": [],
+        "nodes": [{"name": "n", "kind": "host", "fn": "os:system", "args": ["x"]}]}""".replace('["x"]', '[{"str": "x"}]')
+    head = python.render(Graph.from_json(text).workflow()).partition("import hipgraphdsl")[0]
+    assert "# Importing this file imports, and so runs" in head
+    assert "'os:system'" in head
+    assert "Importing" not in python.render(chain(2).workflow())
+
+
 def test_lambda_cannot_be_written_as_python() -> None:
     g = Graph("g")
     g.host(lambda: None, name="talk")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -557,6 +558,25 @@ def test_source_file_is_read(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("")
     with pytest.raises(DeclarationError, match="ending that is not known"):
         Module.from_file(tmp_path / "x.txt")
+
+
+@pytest.mark.parametrize("what", ["device", "pipe", "folder", "huge", "nul", "surrogate"])
+def test_a_code_object_that_is_no_regular_file_is_refused(what: str, tmp_path: Path) -> None:
+    path = tmp_path / what
+    if what == "pipe":
+        os.mkfifo(path)
+    elif what == "folder":
+        path.mkdir()
+    elif what == "huge":
+        with path.open("wb") as file:
+            file.truncate(2**30 + 1)
+    place = {"device": "/dev/zero", "nul": "bad\0path", "surrogate": "bad\ud800"}.get(what, str(path))
+    said = {"huge": "1073741825 bytes", "nul": "null", "surrogate": "surrogates"}.get(what, "it is no regular file")
+    module = Module.from_dict({"name": "m", "file": place, "sha256": "0" * 64, "signatures": {"k": "float*"}})
+    with pytest.raises(DeclarationError, match=f"cannot be read: .*{said}"):
+        _ = module.image
+    with pytest.raises(DeclarationError, match="cannot be read"):
+        Module.from_file(place)
 
 
 def test_repr_shows_the_signature() -> None:

@@ -19,11 +19,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ...cache import wanted_folder
 from ...errors import HipGraphError, RuntimeUnavailable
 from ...target import Target
 from ..base import CodeObject, ConditionalMode, FunctionInfo
 from ..hip_abi import ERROR_NOT_READY, HipAbiRuntime
-from .compiler import ABI_VERSION, BuildFailed, build, cache_dir, find_compiler
+from .compiler import ABI_VERSION, BuildFailed, build, find_compiler
 
 __all__ = ["CpuRuntime", "NodeTimes", "open_runtime", "runtime_library"]
 
@@ -177,7 +178,7 @@ class CpuRuntime(HipAbiRuntime):
             "compiler": " ".join(compiler.command),
             "compiler version": compiler.version,
             "library": str(self.path),
-            "cache": str(cache_dir()),
+            "cache": str(wanted_folder()),
             "abi": ABI_VERSION,
         }
 

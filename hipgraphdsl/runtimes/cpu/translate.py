@@ -34,11 +34,12 @@ from .affine import Lines, find_lines, is_wide_integer
 from .body import ASSIGNMENTS, BUILTIN, Hazards, NotUnderstood, holds_no_address, split_declaration
 from .phases import split_phases
 
-__all__ = ["BARRIERS", "WARP_OPERATIONS", "KernelText", "Translation", "translate"]
+__all__ = ["ADD_FOLDER", "BARRIERS", "WARP_OPERATIONS", "KernelText", "Translation", "translate"]
 
 _INDICES: Final = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"}) | frozenset(
     f"hip{name}_{axis}" for name in ("ThreadIdx", "BlockIdx", "BlockDim", "GridDim") for axis in "xyz"
 )
+ADD_FOLDER: Final = "options=['-I/folder'] to the module"
 BARRIERS: Final = frozenset({"__syncthreads", "__syncthreads_count", "__syncthreads_or", "__syncthreads_and"})
 _WARP = ("__shfl", "__shfl_up", "__shfl_down", "__shfl_xor", "__ballot", "__any", "__all", "__match_any")
 WARP_OPERATIONS: Final = frozenset({*_WARP, *(f"{name}_sync" for name in _WARP), "__activemask", "__syncwarp"})
@@ -266,7 +267,7 @@ def _included(token: Token, name: str, macros: dict[str, Macro], folders: Sequen
     if quoted:
         raise DeclarationError(
             f'kernel source {name!r}, line {token.line}: #include "{header}" is found in none of the folders given; '
-            f"add options=['-I/folder'] to the module, or put its text into the source"
+            f"add {ADD_FOLDER}, or put its text into the source"
         )
     headers.add(f"<{header}>")
     return " " if header in _LIGHT_HEADERS and "real headers" not in headers else token.text
