@@ -17,7 +17,7 @@ from ..runtimes.base import Runtime
 from .dlpack import capsule
 from .operations import Scope
 
-__all__ = ["NO_CALL", "CapturedArray", "CapturedStream", "HostCalls", "captured_call", "host_view", "memory_view"]
+__all__ = ["NO_CALL", "CapturedArray", "CapturedStream", "HostCalls", "captured_call", "memory_view"]
 
 # One C function for all callbacks: the runtime hands back a number, and a table says what it stands for. The table keeps
 # what a launch may still call alive; the function itself lives as long as the process.
@@ -45,16 +45,18 @@ def memory_view(address: int, nbytes: int, shape: tuple[int, ...], dtype: np.dty
     return np.ndarray(shape, dtype, buffer, 0, strides)
 
 
-def host_view(view: ArrayView, scope: Scope, writeable: bool) -> np.ndarray[Any, Any]:
-    """Return the NumPy view that a host callback gets."""
-    region = view.region
-    array = memory_view(scope.address(view), region.stop - region.start, view.shape, view.dtype, view.strides)
-    array.flags.writeable = writeable
-    return array
+Lend = Callable[[Scope, ArrayView], tuple[Any, int]]
+"""Returns the memory that a view leads to as a buffer that keeps it, and its address."""
 
 
 class HostCalls:
     """The host callbacks of one Executable and what they raised.
+
+    Parameters
+    ----------
+    runtime : Runtime
+    lend : callable
+        Gives them memory that lives for as long as they keep it.
 
     Attributes
     ----------
@@ -62,8 +64,9 @@ class HostCalls:
         In the order in which they happened; taken by `take_failure`.
     """
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, lend: Lend) -> None:
         self._runtime = runtime
+        self._lend = lend
         self._lock = threading.Lock()
         self._tokens: dict[str, tuple[int, Any]] = {}
         self._stale: list[int] = []
@@ -87,7 +90,7 @@ class HostCalls:
             if known[1][0] is node and known[1][1:] == key[1:]:  # two nodes may hold arrays, which `==` cannot compare
                 return _TRAMPOLINE, known[0]
             self._stale.append(known[0])  # a launch in flight may still call it
-        args = tuple(_argument(arg, value, node, scope) for arg, value in zip(node.args, values))
+        args = tuple(self._argument(arg, value, node, scope) for arg, value in zip(node.args, values))
         token = next(_tokens)
         _table[token] = self._call(name, node.fn, args)
         self._tokens[name] = (token, key)
@@ -106,6 +109,17 @@ class HostCalls:
                 runtime.host_func_failed()
 
         return call
+
+    def _argument(self, arg: Any, value: Any, node: HostNode, scope: Scope) -> Any:
+        if not isinstance(arg, (ArrayView, Access)):
+            return value if isinstance(arg, Parameter) else arg
+        view = _view(arg)
+        buffer, start = self._lend(scope, view)
+        array: Any = np.ndarray(view.shape, view.dtype, buffer, scope.address(view) - start, view.strides)
+        array.flags.writeable = any(
+            a.is_write and a.view.root is view.root and a.bytes.overlaps(view.region) for a in node.access
+        )
+        return array
 
     def names(self) -> dict[int, str]:
         """Return the names of the nodes by the argument that the C function is called with."""
@@ -138,14 +152,6 @@ class HostCalls:
 
 def _view(arg: Any) -> ArrayView:
     return arg.view if isinstance(arg, Access) else arg
-
-
-def _argument(arg: Any, value: Any, node: HostNode, scope: Scope) -> Any:
-    if isinstance(arg, (ArrayView, Access)):
-        view = _view(arg)
-        writeable = any(a.is_write and a.view.root is view.root and a.bytes.overlaps(view.region) for a in node.access)
-        return host_view(view, scope, writeable)
-    return value if isinstance(arg, Parameter) else arg
 
 
 class CapturedStream:

@@ -145,17 +145,17 @@ class Executable:
         self._depth = 0
         """How often the thread that changes it has entered that section."""
         self._stats = stats = Stats(len(plan.steps), plan.edges, len(plan.lanes))
-        self._hosts = HostCalls(runtime)
+        self._home = home = Home(runtime, device)
+        self._memory = Memory(workflow, home, guard, stats)
+        self._parameters = Parameters(workflow.name, home, self._memory)
+        self._hosts = HostCalls(runtime, self._parameters.lend)
         self._shared = SharedHandles(runtime, device, plan.devices)
         self._shared.register_host = self._hosts.register
         self._shared.register_captured = captured_call
         self._shared.host_failed = self._hosts.has_failed
         self._scope = Scope(runtime, self._shared)
-        self._home = home = Home(runtime, device)
         self._compiled = compiled = CompiledPath(runtime, _LongWay(self))
         self._in_flight = InFlight(workflow.name, runtime, compiled)
-        self._memory = Memory(workflow, home, guard, stats)
-        self._parameters = Parameters(workflow.name, home, self._memory)
         self._built = Built(build, self._scope, home, self._memory, self._in_flight, compiled, stats)
         self._arrangement = Arrangement(
             workflow, plan, options, home, self._shared, self._parameters, self._built, compiled, stats

@@ -184,7 +184,8 @@ class HostNode(_UserCode):
     """A Python callable that the runtime calls on the host (hipGraphAddHostNode).
 
     It is called with one NumPy view for each array or view in `args`, the current value of each parameter, and other
-    arguments as they are; what it returns is ignored. Views that are only read are not writeable.
+    arguments as they are; what it returns is ignored. Views that are only read are not writeable. A view that is kept stays
+    valid: page-locked memory is then returned with its last view, at the earliest when the Executable is closed.
 
     Attributes
     ----------
