@@ -11,18 +11,38 @@ from typing import Any, Final, Optional
 import numpy as np
 
 from ..arrays import Access, Array, ArrayView, Parameter
-from ..errors import CallbackError, DeclarationError, HipError
+from ..errors import CallbackError, DeclarationError, HipError, HipGraphError
 from ..nodes import CapturedNode, ForeignFunction, HostNode, UnboundCallback
 from ..runtimes.base import Runtime
+from ..runtimes.native import Launcher
 from .dlpack import capsule
 from .operations import Scope
 
-__all__ = ["NO_CALL", "CapturedArray", "CapturedStream", "HostCalls", "captured_call", "memory_view"]
+__all__ = ["NO_CALL", "CapturedArray", "CapturedStream", "HostCalls", "captured_call", "memory_view", "refuse_inside", "running"]
 
 # One C function for all callbacks: the runtime hands back a number, and a table says what it stands for. The table keeps
 # what a launch may still call alive; the function itself lives as long as the process.
 _table: Final[dict[int, Callable[[], None]]] = {}
 _tokens = itertools.count(1)
+
+running: Final[dict[int, tuple[str, HostCalls]]] = {}
+"""The host nodes whose callbacks run now, by thread."""
+
+
+def refuse_inside(action: str, graph: str) -> None:
+    """Refuse what waits for the device, or calls it, in a thread that runs a host callback: HIP forbids both there.
+
+    Raises
+    ------
+    HipGraphError
+        If this thread runs one.
+    """
+    found = running.get(threading.get_ident())
+    if found is not None:
+        raise HipGraphError(
+            f"{action}: the callback of host node {found[0]!r} calls it for graph {graph!r}, and a callback may use only stats,"
+            f" plan and done of an Executable; let the callback return, and call {action} in a thread that launches"
+        )
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p)  # type: ignore[untyped-decorator]  # ctypes
@@ -57,6 +77,8 @@ class HostCalls:
     runtime : Runtime
     lend : callable
         Gives them memory that lives for as long as they keep it.
+    launcher : Launcher or None
+        Told when a thread runs a callback, where its `launch` leaves every call to the Python method, which refuses it.
 
     Attributes
     ----------
@@ -64,8 +86,9 @@ class HostCalls:
         In the order in which they happened; taken by `take_failure`.
     """
 
-    def __init__(self, runtime: Runtime, lend: Lend) -> None:
+    def __init__(self, runtime: Runtime, lend: Lend, launcher: Optional[Launcher]) -> None:
         self._runtime = runtime
+        self._launcher = launcher
         self._lend = lend
         self._lock = threading.Lock()
         self._tokens: dict[str, tuple[int, Any]] = {}
@@ -97,16 +120,24 @@ class HostCalls:
         return _TRAMPOLINE, token
 
     def _call(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...]) -> Callable[[], None]:
-        failures, runtime = self.failures, self._runtime
+        failures, runtime, launcher = self.failures, self._runtime, self._launcher
 
         def call() -> None:
             if failures:  # on a GPU the graph goes on after a failure; nothing more of the user's runs
                 return
+            thread = threading.get_ident()
+            running[thread] = (name, self)
+            if launcher is not None:
+                launcher.callback(True)
             try:
                 fn(*args)
             except BaseException as error:  # never into C: kept, and raised by the next synchronize
                 failures.append((name, error))
                 runtime.host_func_failed()
+            finally:
+                if launcher is not None:
+                    launcher.callback(False)
+                del running[thread]
 
         return call
 

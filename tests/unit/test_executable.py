@@ -365,14 +365,6 @@ def test_an_exception_in_a_callback_is_raised_at_synchronize_with_the_nodes_name
         assert exe.read("x").tolist() == [1, 1]
 
 
-def test_closing_after_a_failed_callback_raises_nothing_and_returns_everything(cpu: CpuRuntime, backend: Any) -> None:
-    g = hg.Graph("callbacks")
-    g.host(lambda: 1 / 0, name="bad")
-    exe = g.compile(runtime=cpu, backend=backend)
-    exe.launch()
-    exe.close()
-
-
 def test_a_failure_inside_a_child_has_the_childs_name(cpu: CpuRuntime, backend: Any) -> None:
     c = hg.Graph("inner")
     c.host(lambda: 1 / 0, name="bad")
