@@ -70,16 +70,17 @@ def import_capture(
 ) -> Graph:
     """Return what a function issues on a stream, as a graph; see `Graph.from_capture`."""
     opened = opened_runtime(runtime)
-    stream = opened.stream_create()
-    try:
-        with capturing(opened, stream, join=lambda: None) as capture:
-            fn(CapturedStream(stream, opened))
-    finally:
-        opened.stream_destroy(stream)
-    try:
-        return import_handle(capture.graph, opened, graph_type, name, arrays, source)
-    finally:
-        opened.graph_destroy(capture.graph)
+    with opened.using_device(opened.get_device()):  # the runtime's, where the thread has none yet
+        stream = opened.stream_create()
+        try:
+            with capturing(opened, stream, join=lambda: None) as capture:
+                fn(CapturedStream(stream, opened))
+        finally:
+            opened.stream_destroy(stream)
+        try:
+            return import_handle(capture.graph, opened, graph_type, name, arrays, source)
+        finally:
+            opened.graph_destroy(capture.graph)
 
 
 def import_handle(
@@ -89,8 +90,9 @@ def import_handle(
     """Return a graph that exists in a runtime; see `Graph.from_handle`."""
     opened = opened_runtime(runtime)
     known = _known(arrays)
-    raw = _RawGraph.read(handle, opened, name)
-    return _Builder(raw, _Memory(opened, known, raw), known, opened, graph_type, name, source).build()
+    with opened.using_device(opened.get_device()):  # functions are told for it
+        raw = _RawGraph.read(handle, opened, name)
+        return _Builder(raw, _Memory(opened, known, raw), known, opened, graph_type, name, source).build()
 
 
 def _known(arrays: Arrays) -> Known:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
 from ..errors import HipError
 from ..nodes import HostNode
@@ -94,10 +94,10 @@ class Program(ABC):
         """Return the scope that a step's names belong to."""
         return self.scope.inside(step.path)
 
-    def go_to(self, step: Step) -> None:
-        """Make the device of a step current, where there are several; who launches or builds restores the thread's own."""
-        if len(self.scope.shared.devices) > 1:
-            self.runtime.set_device(self.scope_of(step).place_of(step))
+    def on_device_of(self, step: Step) -> AbstractContextManager[None]:
+        """Make the device of a step current for a while, where there are several."""
+        several = len(self.scope.shared.devices) > 1
+        return self.runtime.using_device(self.scope_of(step).place_of(step)) if several else nullcontext()
 
     def resolve(self, step: Step) -> Operation:
         """Return what a step does now; a disabled one does nothing."""
@@ -137,8 +137,7 @@ class GraphProgram(Program):
             return False
         if getattr(operation, "kind", None) != getattr(self.operations[index], "kind", None):
             return False  # HIP fixes the direction of a copy when the node is added
-        with naming(self.steps[index].name):
-            self.go_to(self.steps[index])
+        with naming(self.steps[index].name), self.on_device_of(self.steps[index]):
             match operation:
                 case Launch():
                     before = self.operations[index]

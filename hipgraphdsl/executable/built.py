@@ -74,7 +74,6 @@ class Built:
     def build(self, plan: Plan, disabled: frozenset[int]) -> None:
         """Build and instantiate, and only then return what was there before."""
         with self._home.there():
-            self._runtime.set_device(self._home.device)  # the thread may be new to the runtime
             self._build_here(plan, disabled)
 
     def _build_here(self, plan: Plan, disabled: frozenset[int]) -> None:
@@ -98,8 +97,8 @@ class Built:
         self._since = 0
         self._outdated = set()
         self.torn = False
-        there = self._home.several and (not program.handle or "other_device_crash" in self._runtime.target.quirks)
-        self.launch = self._launch_there if there else program.launch
+        follows = self._home.several and "other_device_crash" in self._runtime.target.quirks
+        self.launch = self._launch_following if follows else program.launch
         self.bind_compiled()
         if before is not None:
             before.close()
@@ -125,19 +124,17 @@ class Built:
 
     # -- running -------------------------------------------------------------------------------------------------------
 
-    def _launch_there(self, stream: int) -> None:
-        """Launch where the device must be the thread's current one, or that of the stream."""
+    def _launch_following(self, stream: int) -> None:
+        """Launch on the own stream instead of one of another device, which waits for it, and it for that one before."""
         assert self.program is not None
-        runtime, home, own = self._runtime, self._home.device, self._in_flight.stream
-        where = home
-        if stream != own and "other_device_crash" in runtime.target.quirks:
-            where = runtime.stream_get_device(stream)
-        if where != home:
-            self._follow(own, stream, where)
-        with runtime.using_device(home):
-            self.program.launch(stream if where == home else own)
-        if where != home:
-            self._follow(stream, own, home)
+        home, own = self._home.device, self._in_flight.stream
+        where = home if stream == own else self._runtime.stream_get_device(stream)
+        if where == home:
+            self.program.launch(stream)
+            return
+        self._follow(own, stream, where)
+        self.program.launch(own)
+        self._follow(stream, own, home)
 
     def _follow(self, stream: int, other: int, device: int) -> None:
         """Let a stream wait for what is on a stream of another device."""
@@ -164,9 +161,8 @@ class Built:
         if self._leaks and self._since >= UPDATES_BEFORE_AFRESH:
             return False
         self._let_host_calls_finish(operation)
-        with self._home.there():
-            if not program.change(index, operation):
-                return False
+        if not program.change(index, operation):
+            return False
         self._outdated.discard(index)
         self._compiled.note_step(index, operation)
         self._stats.updates += 1

@@ -18,28 +18,34 @@ __all__ = ["Home", "grant_access"]
 class Home:
     """The device that an Executable was compiled for, and how a thread gets there and back.
 
+    Every call that reaches the driver is made between: a thread may be new, and other libraries may change or take away its
+    current device or context between two calls.
+
     Attributes
     ----------
     runtime : Runtime
     device : int
     several : bool
         Whether the thread's current device may be another one.
+    switches : bool
+        Whether the thread may have to be brought there: with several devices, and where it may have no current context.
     """
 
     def __init__(self, runtime: Runtime, device: int) -> None:
         self.runtime = runtime
         self.device = device
         self.several = runtime.get_device_count() > 1
+        self.switches = self.several or runtime.needs_context
 
     def there(self, device: Optional[int] = None) -> AbstractContextManager[None]:
-        """Make a device (by default the Executable's) the thread's current one for a while, where there are several."""
-        if self.several:
+        """Make a device (by default the Executable's) the thread's current one for a while, where that makes a difference."""
+        if self.switches:
             return self.runtime.using_device(self.device if device is None else device)
         return nullcontext()
 
     def returning(self, device: Optional[int] = None) -> AbstractContextManager[None]:
         """Do the same for what returns handles, which it does even where the device cannot be made current."""
-        if self.several:
+        if self.switches:
             return self.runtime.returning_on(self.device if device is None else device)
         return nullcontext()
 

@@ -78,19 +78,30 @@ class _LongWay:
 
 
 class _Changing:
-    """The section in which one thread changes or launches an Executable the long way."""
+    """The section in which one thread changes, launches or returns an Executable the long way, with its device current."""
 
-    __slots__ = ("_executable",)
+    __slots__ = ("_executable", "_there")
 
-    def __init__(self, executable: Executable) -> None:
+    def __init__(self, executable: Executable, *, returning: bool = False) -> None:
         self._executable = executable
+        home = executable._home
+        self._there = home.returning() if returning else home.there() if home.switches else None
 
     def __enter__(self) -> None:
         executable = self._executable
         executable._lock.acquire()
         executable._depth += 1
-        if executable._depth == 1 and executable._compiled.pause():
-            executable._arrangement.take_back()
+        there, self._there = self._there, None
+        try:
+            if executable._depth == 1:
+                if executable._compiled.pause():
+                    executable._arrangement.take_back()
+                if there is not None and not executable._closed and not executable._forked:
+                    there.__enter__()
+                    self._there = there
+        except BaseException:
+            self.__exit__()
+            raise
 
     def __exit__(self, *_: object) -> None:
         executable = self._executable
@@ -100,6 +111,8 @@ class _Changing:
         finally:
             executable._depth -= 1
             executable._lock.release()
+            if self._there is not None:
+                self._there.__exit__(None, None, None)
 
 
 _living: weakref.WeakSet[Executable] = weakref.WeakSet()
@@ -149,14 +162,14 @@ class Executable:
         self._home = home = Home(runtime, device)
         self._memory = Memory(workflow, home, guard, stats)
         self._parameters = Parameters(workflow.name, home, self._memory)
-        self._compiled = compiled = CompiledPath(runtime, _LongWay(self))
+        self._compiled = compiled = CompiledPath(home, _LongWay(self))
         self._hosts = HostCalls(runtime, self._parameters.lend, compiled.launcher)
         self._shared = SharedHandles(runtime, device, plan.devices)
         self._shared.register_host = self._hosts.register
         self._shared.register_captured = captured_call
         self._shared.host_failed = self._hosts.has_failed
         self._scope = Scope(runtime, self._shared)
-        self._in_flight = InFlight(workflow.name, runtime, compiled)
+        self._in_flight = InFlight(workflow.name, home, compiled)
         self._built = Built(build, self._scope, home, self._memory, self._in_flight, compiled, stats)
         self._arrangement = Arrangement(
             workflow, plan, options, home, self._shared, self._parameters, self._built, compiled, stats
@@ -195,7 +208,6 @@ class Executable:
         executable._closed = False
         try:
             with executable._home.there():
-                runtime.set_device(device)
                 executable._open()
         except BaseException:
             with suppress(HipError):  # what went wrong first says more
@@ -213,11 +225,11 @@ class Executable:
         fill(self._scope, workflow, self._memory, self._parameters, {})
         self._arrangement.open()
 
-    def _changing(self, action: str) -> _Changing:
+    def _changing(self, action: str, *, returning: bool = False) -> _Changing:
         if running:  # before the lock, which who waits for the callback may hold
             refuse_inside(action, self.workflow.name)
         # Made anew each time: kept, it would hold the Executable in a cycle, or nothing when that is collected.
-        return _Changing(self)
+        return _Changing(self, returning=returning)
 
     # -- running -------------------------------------------------------------------------------------------------------
 
@@ -502,10 +514,8 @@ class Executable:
             self._require_open("profile")
             self._prepare(params)
             self.synchronize()
-            with self._home.there():
-                self.runtime.set_device(self.device)
-                plan, disabled = self._arrangement.planned(inline=True, pack=False)
-                return profile(plan, self._scope, disabled, self._home, self.stream, self._finish)
+            plan, disabled = self._arrangement.planned(inline=True, pack=False)
+            return profile(plan, self._scope, disabled, self._home, self.stream, self._finish)
 
     def _finish(self) -> None:
         self._in_flight.launched(self.stream)
@@ -523,7 +533,8 @@ class Executable:
                 raise DeclarationError(f"graph {self.workflow.name!r} records no event {name!r}")
             handles.append(handle)
         try:
-            return self.runtime.event_elapsed_time(*handles) * 1e3
+            with self._home.there():
+                return self.runtime.event_elapsed_time(*handles) * 1e3
         except HipError as error:
             if error.code != _INVALID_HANDLE:
                 raise
@@ -611,7 +622,7 @@ class Executable:
         CallbackError
             If a host callback raised and nobody has waited for it.
         """
-        with self._changing("close"):
+        with self._changing("close", returning=True):
             if self._closed:
                 return
             if self._forked:  # the handles belong to the parent
@@ -656,7 +667,7 @@ class Executable:
     def _return_everything(self) -> None:
         self._closed = True
         program = self._built.take_out()
-        with self._home.returning(), ExitStack() as returned:  # in reverse, and all of them, even if one call fails
+        with ExitStack() as returned:  # in reverse, and all of them, even if one call fails
             if self.stream:
                 returned.callback(self.runtime.stream_destroy, self.stream)
             self._memory.return_into(returned)

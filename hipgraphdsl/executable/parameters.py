@@ -231,9 +231,10 @@ class Parameters:
             if len(kept) > 1:
                 current = self.current(name)
                 self.kept[name] = {pointer: block for pointer, block in kept.items() if pointer == current}
-                for pointer, block in kept.items():
-                    if pointer != current and block.release is not None:
-                        block.release(pointer)
+                with self._home.there():
+                    for pointer, block in kept.items():
+                        if pointer != current and block.release is not None:
+                            block.release(pointer)
         self.keeps_replaced = False
         self._read_only = {(name, pointer) for name, pointer in self._read_only if self.current(name) == pointer}
 

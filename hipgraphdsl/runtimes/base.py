@@ -10,10 +10,10 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, NoReturn, Optional, Protocol
+from typing import Any, ClassVar, NoReturn, Optional, Protocol
 
 from ..errors import HipError
 from ..target import Target
@@ -245,6 +245,8 @@ class Runtime(ABC):
 
     name: str
     target: Target
+    needs_context: ClassVar[bool] = False
+    """Whether a thread begins without a current context, and must not call without one (CUDA); HIP's begin on device 0."""
 
     # -- device ----------------------------------------------------------------------------------------------------
     @abstractmethod
@@ -255,9 +257,12 @@ class Runtime(ABC):
     def set_device(self, device: int) -> None: ...
     @abstractmethod
     def get_device(self) -> int: ...
+    def using_device(self, device: int) -> AbstractContextManager[None]:
+        """Make a device the thread's current one, and afterwards what was current before (not a HIP call)."""
+        return self._using_device(device)
+
     @contextmanager
-    def using_device(self, device: int) -> Iterator[None]:
-        """Make a device the thread's current one, and afterwards the one that it was before (not a HIP call)."""
+    def _using_device(self, device: int) -> Iterator[None]:
         before = self.get_device()
         self.set_device(device)
         try:
@@ -690,6 +695,13 @@ class Runtime(ABC):
     def launch_addresses(self) -> tuple[int, int]:
         """Return the addresses of hipGraphLaunch and hipGraphExecKernelNodeSetParams, for `launcher`."""
         return (0, 0)
+
+    def current_addresses(self, device: int) -> tuple[int, int, int]:
+        """Return the addresses of what tells and sets a thread's current device, and what it is set to, for `launcher`.
+
+        CUDA's are those of contexts. Zeros where the thread's current device makes no difference.
+        """
+        return (0, 0, 0)
 
     def launch_failed(self, code: int) -> NoReturn:
         """Raise for a code that hipGraphLaunch returned to the compiled call path."""

@@ -58,6 +58,7 @@ __all__ = [
     "STRUCT_LAYOUTS",
     "HipAbiRuntime",
     "HipCalls",
+    "address_of",
 ]
 
 ERROR_NO_DEVICE = 100
@@ -334,6 +335,11 @@ class HipCalls:
         return hasattr(self._library, api)
 
 
+def address_of(call: _Call) -> int:
+    """Return where a function of a library, or a callback, begins."""
+    return ctypes.cast(cast(Any, call), c_void_p).value or 0
+
+
 class _Packers(dict[int, Callable[..., bytes]]):
     """For n handles, the function that packs them into bytes."""
 
@@ -456,13 +462,16 @@ class HipAbiRuntime(Runtime):
         return HipAbiRuntime.graph_add_kernel_node
 
     def _kernel_node_layout(self) -> bytes:
-        add = ctypes.cast(cast(Any, self._hip.hipGraphAddKernelNode), c_void_p).value or 0
+        add = address_of(self._hip.hipGraphAddKernelNode)
         return KERNEL_NODE_LAYOUT.pack(add, _KERNEL_NODE_PARAMS.size, 24, 32, 0, 56, 48, 2**32 - 1)
 
     def launch_addresses(self) -> tuple[int, int]:
-        calls = (self._hip.hipGraphLaunch, self._hip.hipGraphExecKernelNodeSetParams)
-        launch, set_params = (ctypes.cast(cast(Any, call), c_void_p).value or 0 for call in calls)
-        return launch, set_params
+        return address_of(self._hip.hipGraphLaunch), address_of(self._hip.hipGraphExecKernelNodeSetParams)
+
+    def current_addresses(self, device: int) -> tuple[int, int, int]:
+        if self.get_device_count() < 2:
+            return (0, 0, 0)
+        return address_of(self._hip.hipGetDevice), address_of(self._hip.hipSetDevice), device
 
     def kernel_params(self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int) -> bytes:
         return _PACK_KERNEL(*block, 0, function, *grid, args, shared_bytes)
@@ -628,6 +637,8 @@ class HipAbiRuntime(Runtime):
                 self._call("hipHostUnregister", pointer)
 
     def memcpy(self, dst: int, src: int, nbytes: int, kind: MemcpyKind) -> None:
+        # With host memory on one side, of whatever kind, AMD's call waits until the bytes are there (clr, ihipMemcpy), so that
+        # streams that do not wait for the null stream see them. Only a copy within one device may return before it has ended.
         code = self._hip.hipMemcpy(dst, src, nbytes, kind)
         if code:
             self._fail("hipMemcpy", code)
@@ -735,7 +746,7 @@ class HipAbiRuntime(Runtime):
         if module is None or not isinstance(query, _FUNCTION) or "stream_query" in vars(self):
             return super().stream_wait(stream, timeout_s)
         if self._query is None or self._query[0] is not query:
-            self._query = query, ctypes.cast(cast(Any, query), c_void_p).value or 0
+            self._query = query, address_of(query)
         code = module.wait(self._query[1], ERROR_NOT_READY, stream, timeout_s)
         self._clear_last_error()
         if code not in (0, ERROR_NOT_READY):

@@ -13,9 +13,8 @@ import hashlib
 import os
 import re
 import struct
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint64, c_void_p
 from dataclasses import replace
 from pathlib import Path
@@ -37,7 +36,7 @@ from .base import (
     MemoryRange,
     NodeType,
 )
-from .hip_abi import BATCH_MEM_OP_NODE_PARAMS, KERNEL_NODE_LAYOUT, PROTOTYPES, HipAbiRuntime, pack_mem_ops
+from .hip_abi import BATCH_MEM_OP_NODE_PARAMS, KERNEL_NODE_LAYOUT, PROTOTYPES, HipAbiRuntime, address_of, pack_mem_ops
 
 __all__ = ["NvidiaRuntime"]
 
@@ -338,6 +337,8 @@ class NvidiaRuntime(HipAbiRuntime):
         If cuda-bindings, the driver's library or the device is not there.
     """
 
+    needs_context = True
+
     def __init__(self, device: int = 0) -> None:
         self.name = "nvidia"
         try:
@@ -369,11 +370,12 @@ class NvidiaRuntime(HipAbiRuntime):
                 runtime="nvidia",
                 missing="device",
             )
+        self._several = count.value > 1
         self._contexts: dict[int, int] = {}
-        self._current = threading.local()
         self._device = device
-        with self.using_device(device):
-            self.target = self._describe_target(device)
+        if not self._current_context():  # as HIP's threads, which have a current device from the start
+            self.set_device(device)
+        self.target = self._describe_target(device)
         self._wide: set[int] = set()
         self._setters: dict[int, int] = {}
         """For each device the kernel that sets conditions."""
@@ -401,13 +403,11 @@ class NvidiaRuntime(HipAbiRuntime):
         return NvidiaRuntime.graph_add_kernel_node
 
     def _kernel_node_layout(self) -> bytes:
-        add = ctypes.cast(self._hip.hipGraphAddKernelNode, ctypes.c_void_p).value or 0
+        add = address_of(self._hip.hipGraphAddKernelNode)
         return KERNEL_NODE_LAYOUT.pack(add, _KERNEL_NODE_PARAMS.size, 0, 8, 20, 32, 40, _ORDINARY_SHARED_BYTES)
 
-    def launch_failed(self, code: int) -> NoReturn:
-        if code == _INVALID_CONTEXT:
-            self.set_device(self._device)
-        self._fail("hipGraphLaunch", code)
+    def current_addresses(self, device: int) -> tuple[int, int, int]:
+        return address_of(self._hip.cuCtxGetCurrent), address_of(self._hip.cuCtxSetCurrent), self._context_of(device)
 
     # -- errors ----------------------------------------------------------------------------------------------------
     def _names(self, code: int) -> tuple[str, str]:
@@ -424,9 +424,7 @@ class NvidiaRuntime(HipAbiRuntime):
 
     def _call(self, api: str, *args: Any) -> None:
         code = getattr(self._hip, api)(*args)
-        if (
-            code == _INVALID_CONTEXT
-        ):  # a thread that has not called the runtime before: HIP's device belongs to the process
+        if code == _INVALID_CONTEXT:  # a thread without one calls the runtime itself: those of HIP begin with a device
             self.set_device(self._device)
             code = getattr(self._hip, api)(*args)
         if code:
@@ -448,16 +446,28 @@ class NvidiaRuntime(HipAbiRuntime):
     def _attribute(self, attribute: int, device: int) -> int:
         return self._integer("cuDeviceGetAttribute", attribute, self._integer("cuDeviceGet", device))
 
-    def set_device(self, device: int) -> None:
+    def _context_of(self, device: int) -> int:
+        """Return a device's primary context, which is kept from the first time on."""
         context = self._contexts.get(device)
         if context is None:
-            context = self._contexts[device] = self._new(
-                "cuDevicePrimaryCtxRetain", self._integer("cuDeviceGet", device)
-            )
+            context = self._contexts[device] = self._new("cuDevicePrimaryCtxRetain", self._integer("cuDeviceGet", device))
+        return context
+
+    def _current_context(self) -> int:
+        """Return the thread's current context, 0 if it has none; other libraries of the thread change it too."""
+        context = c_void_p()
+        code = self._hip.cuCtxGetCurrent(byref(context))
+        if code:
+            self._fail("hipGetDevice", code)
+        return context.value or 0
+
+    def _set_context(self, context: int) -> None:
         code = self._hip.cuCtxSetCurrent(context)
         if code:
             self._fail("hipSetDevice", code)
-        self._current.device = device
+
+    def set_device(self, device: int) -> None:
+        self._set_context(self._context_of(device))
 
     def get_device(self) -> int:
         device = c_int()
@@ -466,22 +476,13 @@ class NvidiaRuntime(HipAbiRuntime):
             return self._device
         return device.value
 
-    @contextmanager
-    def using_device(self, device: int) -> Iterator[None]:
-        context, known = c_void_p(), getattr(self._current, "device", self._device)
-        self._check("cuCtxGetCurrent", self._hip.cuCtxGetCurrent(byref(context)))
-        self.set_device(device)
-        try:
-            yield
-        finally:
-            if context.value:  # a thread that had none keeps the one that it has now
-                self._check("hipSetDevice", self._hip.cuCtxSetCurrent(context))
-                self._current.device = known
+    def using_device(self, device: int) -> AbstractContextManager[None]:
+        return _UsingContext(self, self._context_of(device))
 
     @property
     def _context(self) -> int:
-        """The context in which nodes without one of their own run: of the device that this thread has set last."""
-        return self._contexts[getattr(self._current, "device", self._device)]
+        """The context in which nodes without one of their own run: the thread's current one."""
+        return self._current_context() or self._context_of(self._device)
 
     def get_device_name(self, device: int) -> str:
         buffer = ctypes.create_string_buffer(256)
@@ -496,10 +497,7 @@ class NvidiaRuntime(HipAbiRuntime):
         )
 
     def device_enable_peer_access(self, peer: int) -> None:
-        here = self.get_device()
-        self.set_device(peer)  # makes sure that its context is there
-        self.set_device(here)
-        code = self._hip.cuCtxEnablePeerAccess(self._contexts[peer], 0)
+        code = self._hip.cuCtxEnablePeerAccess(self._context_of(peer), 0)
         if code != _PEER_ACCESS_ALREADY_ENABLED:
             self._check("hipDeviceEnablePeerAccess", code)
 
@@ -816,7 +814,7 @@ class NvidiaRuntime(HipAbiRuntime):
                 "cuGraphAddNode", 801, "hipErrorNotSupported",
                 f"switch, and if with an else, need a driver of CUDA 12.8 (this one is of {'.'.join(map(str, version))})",
             )
-        handle, context = c_uint64(), self._contexts[self._device]
+        handle, context = c_uint64(), self._context
         self._call("cuGraphConditionalHandleCreate", byref(handle), graph, context, 0, 0)
         before = self._add_setter(graph, deps, handle.value, condition)
         params = ctypes.create_string_buffer(
@@ -834,7 +832,7 @@ class NvidiaRuntime(HipAbiRuntime):
 
     def _add_setter(self, graph: int, deps: Sequence[int], handle: int, condition: int) -> int:
         """Add a kernel node that hands the word at `condition` to a conditional node."""
-        device = self._device
+        device = self.get_device()
         if device not in self._setters:
             # A capture of this thread forbids to load modules; this one has nothing to do with what it records.
             mode = c_int(CaptureMode.RELAXED)
@@ -876,12 +874,24 @@ class NvidiaRuntime(HipAbiRuntime):
         if code:
             self._fail("hipGraphExecUpdate", code, f"result {struct.unpack_from('=i', result)[0]}")
 
-    def graph_launch(self, graph_exec: int, stream: int) -> None:
-        code = self._hip.hipGraphLaunch(graph_exec, stream)
-        if code:
-            if code != _INVALID_CONTEXT:
-                self._fail("hipGraphLaunch", code)
-            self._call("hipGraphLaunch", graph_exec, stream)
+
+class _UsingContext:
+    """Makes a context the thread's current one for a while, and afterwards the one that was, or none, current again."""
+
+    __slots__ = ("_before", "_context", "_runtime")
+
+    def __init__(self, runtime: NvidiaRuntime, context: int) -> None:
+        self._runtime = runtime
+        self._context = context
+
+    def __enter__(self) -> None:
+        self._before = self._runtime._current_context()
+        if self._before != self._context:
+            self._runtime._set_context(self._context)
+
+    def __exit__(self, *_: object) -> None:
+        if self._before != self._context or self._runtime._several:  # what ran meanwhile may have gone to other devices
+            self._runtime._set_context(self._before)
 
 
 def _pack_kernel(function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int) -> bytes:

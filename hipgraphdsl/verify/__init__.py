@@ -102,7 +102,7 @@ def verify(
     if any(d.code == "HG101" or (d.code.startswith("HG5") and d.code not in OF_GRAPHS) for d in report.errors):
         raise CheckError(report)
     found = Found(tolerance)
-    with _bar(progress) as advance, _outside_memory(workflow):
+    with _bar(progress) as advance, _outside_memory(workflow), opened.using_device(device):
         laboratory = Laboratory(workflow, opened, device)
         try:
             advance("serial run")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -442,6 +443,34 @@ def test_thread_keeps_its_device(runtime: Runtime, backend: Backend) -> None:
             assert runtime.get_device() == current
     finally:
         runtime.set_device(before)
+
+
+def test_thread_that_is_new_uses_an_executable_of_another_device(runtime: Runtime, backend: Backend) -> None:
+    g = hg.Graph("new")
+    scale(g, g.device_array("x", RAMP), g.param("a", "float32", 2.0), name="scale")
+    found: list[Any] = []
+
+    def use() -> None:
+        before = runtime.get_device()
+        exe = g.compile(runtime=runtime, backend=backend, device=1)
+        exe.launch()
+        exe.launch(a=4.0)
+        exe.launch(a=0.5)
+        found.append(exe.read("x"))
+        exe.set("scale", args=(g.arrays["x"], 1.0, N))
+        exe.write("x", RAMP)
+        exe.profile()
+        with exe.clone() as twin:
+            found.append(twin.read("x"))
+        exe.close()
+        found.append((before, runtime.get_device()))
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+    assert np.array_equal(found[0], 4 * RAMP)
+    assert np.array_equal(found[1], RAMP)
+    assert found[2] == (0, 0)
 
 
 def test_launches_follow_the_user_s_stream(runtime: Runtime, backend: Backend) -> None:
