@@ -17,10 +17,14 @@ A call that creates something and raises has created nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from contextlib import suppress
+from types import GetSetDescriptorType, MemberDescriptorType
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
     from .checks import Report
+
+_HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class made by a class statement
 
 __all__ = [
     "CallbackError",
@@ -144,8 +148,8 @@ class UpdateError(HipGraphError):
 class CallbackError(HipGraphError):
     """The user's function of a host or captured node raised an exception.
 
-    What is raised is also an instance of the original exception's class wherever Python allows that, so ``except ValueError``
-    catches a ValueError of a callback; the original is its ``__cause__``.
+    What is raised is also an instance of the original exception's class, with its fields (``errno``, ``returncode``), wherever
+    Python allows that, so ``except ValueError`` catches a ValueError of a callback; the original is its ``__cause__``.
 
     Attributes
     ----------
@@ -155,24 +159,48 @@ class CallbackError(HipGraphError):
 
     node: str
 
+    # Before those of the original's class in the method resolution order, which may want what only its own constructor sets.
+    def __str__(self) -> str:
+        return Exception.__str__(self)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        Exception.__setattr__(self, name, value)
+
     @staticmethod
     def of(node: str, original: BaseException, kind_of_node: str = "host") -> CallbackError:
         """Return the error to raise for what the function of `node` raised."""
-        message = f"{kind_of_node} node {node!r}: {type(original).__name__}: {original}"
-        error = CallbackError(message)
         kind = type(original)
-        if isinstance(original, Exception) and not isinstance(original, HipGraphError):
-            try:
-                combined: Any = type(kind.__name__, (CallbackError, kind), {"__module__": kind.__module__})
-                candidate = combined.__new__(combined, message)
-                candidate.args = (message,)
-                str(candidate)
-                error = candidate
-            except TypeError:  # the class cannot be inherited from together with another, or wants other arguments
-                pass
-        error.node = node
-        error.__cause__ = original
-        return error
+        try:
+            said = str(original)
+        except Exception as error:
+            said = f"(its text cannot be had: __str__ raises {type(error).__name__})"
+        message = f"{kind_of_node} node {node!r}: {kind.__name__}: {said}"
+        raised = CallbackError(message)
+        with suppress(Exception):  # the class may refuse to be inherited from
+            bases = (kind,) if issubclass(kind, CallbackError) else (CallbackError, kind)
+            combined: Any = type(kind.__name__, bases, {"__module__": kind.__module__})
+            made_by = combined
+            while made_by.__flags__ & _HEAP_TYPE:  # no constructor written in Python, which may want other arguments
+                made_by = made_by.__base__
+            candidate = made_by.__new__(combined, *original.args)
+            _copy_fields(original, candidate)
+            candidate.args = (message,)
+            if str(candidate) == message:
+                raised = candidate
+        raised.node = node
+        raised.__cause__ = original
+        return raised
+
+
+def _copy_fields(original: BaseException, other: BaseException) -> None:
+    """Give an exception of a derived class what the original holds, without its constructor."""
+    for kind in type(original).__mro__:
+        if kind not in (BaseException, object):
+            for name, member in vars(kind).items():
+                if isinstance(member, (MemberDescriptorType, GetSetDescriptorType)) and name != "__dict__":
+                    with suppress(AttributeError, TypeError):  # not set, or read-only
+                        setattr(other, name, getattr(original, name))
+    other.__dict__.update(original.__dict__)
 
 
 class WaitTimeout(HipGraphError, TimeoutError):

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, Optional, SupportsIndex, TypeVar, Union
+from operator import is_
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Optional, SupportsIndex, TypeVar, Union
 
 import networkx as nx
 import numpy as np
@@ -104,9 +105,15 @@ class Graph:
         self.name = check_name(name, "graph")
         self.infer = infer
         self.dag: nx.DiGraph[str] = nx.DiGraph(name=name)
-        """Node attribute `node`: the model; edge attribute `reason`: ``"RAW x"``, ``"after"``, ``"event e"``, ..."""
+        """Node attribute `node`: the model; edge attribute `reason`: ``"RAW x"``, ``"after"``, ``"event e"``, ...
+
+        Edges that are put in or taken out by hand count from then on; nodes are declared by the methods only.
+        """
         self.arrays: dict[str, Array] = {}
         self.parameters: dict[str, Parameter] = {}
+        self._names: set[str] = set()
+        self._inferred = 0
+        """Nodes that were declared, and edges that their accesses have given."""
         self._hazards = HazardTracker()
         self._recorded: dict[str, str] = {}
         self._counts: dict[str, int] = {}
@@ -584,7 +591,7 @@ class Graph:
         if not isinstance(node, Node):
             raise DeclarationError(f"graph {self.name!r} takes node models (got {type(node).__name__})")
         extra = self._after_names(after)
-        unknown = [name for name in node.after if name not in self.dag]
+        unknown = [name for name in node.after if name not in self._names]
         if unknown:
             raise self._no_node(unknown[0])
         if extra or node.source is None:
@@ -600,7 +607,6 @@ class Graph:
             if not self.dag.has_edge(source, target):
                 self.dag.add_edge(source, target, reason="after")
             self._ordered.append((source, target))
-        self._snapshot = None
 
     # -- how nodes are added -------------------------------------------------------------------------------------------
 
@@ -622,7 +628,7 @@ class Graph:
         names = []
         for item in after:
             name = item if isinstance(item, str) else getattr(item, "name", None)
-            known = self.dag._node.get(name) if isinstance(name, str) else None
+            known = self.dag._node.get(name) if isinstance(name, str) and name in self._names else None
             if known is None or (isinstance(item, Node) and known["node"] is not item and type(known["node"]) is not type(item)):
                 raise self._no_node(str(name if name is not None else item))
             names.append(name)
@@ -672,6 +678,7 @@ class Graph:
                 )
             arrays[made.name] = made
         edges = self._hazards.edges(accesses) if self.infer else {}
+        self._inferred += len(edges)
         if isinstance(node, EventWaitNode) and node.event.name in self._recorded:
             edges.setdefault(self._recorded[node.event.name], f"event {node.event.name}")
         for source in node.after:
@@ -681,11 +688,11 @@ class Graph:
         if isinstance(node, EventRecordNode):
             self._recorded[node.event.name] = name
         dag.add_node(name, node=node)
+        self._names.add(name)
         if self._proposed[0] == name:
             self._counts[self._proposed[1]] = self._proposed[2]
         if edges:
             dag.add_edges_from([(source, name, {"reason": reason}) for source, reason in edges.items()])
-        self._snapshot = None
         return node
 
     def _require_known(self, root: Any, node: str) -> None:
@@ -712,14 +719,13 @@ class Graph:
         return len(self.dag)
 
     def __getitem__(self, name: str) -> Node:
-        known = self.dag.nodes.get(name)
-        if known is None:
+        if name not in self:
             raise self._no_node(name)
-        node: Node = known["node"]
+        node: Node = self.dag.nodes[name]["node"]
         return node
 
     def __contains__(self, name: object) -> bool:
-        return name in self.dag
+        return name in self.dag and name in self._names
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -727,25 +733,54 @@ class Graph:
         return tuple([data["node"] for data in self.dag._node.values()])
 
     def workflow(self) -> Workflow:
-        """Return the frozen document as it stands now."""
-        if self._snapshot is None:
-            dag = self.dag
-            index = {name: i for i, name in enumerate(dag)}
-            predecessors, reasons = [], []
-            for sources in dag._pred.values():  # the dicts themselves: networkx's views cost five times as much
-                predecessors.append(tuple([index[source] for source in sources]))
-                reasons.append(tuple([data["reason"] for data in sources.values()]))
-            self._snapshot = Workflow(
-                self.name,
-                dict(self.arrays),
-                dict(self.parameters),
-                self.nodes,
-                tuple(predecessors),
-                tuple(reasons),
-                self.infer,
-                tuple(self._ordered),
-            )
+        """Return the frozen document as it stands now; the same one until something has changed.
+
+        Raises
+        ------
+        DeclarationError
+            If a node was put into `dag`, or taken out of it, by hand.
+        """
+        dag = self.dag
+        if dag._node.keys() != self._names:
+            self._refuse_nodes_by_hand()
+        index = {name: i for i, name in enumerate(dag)}
+        predecessors, reasons = [], []
+        for data, sources in zip(dag._node.values(), dag._pred.values()):  # networkx's views cost five times as much
+            node = data["node"]
+            if not all(map(sources.__contains__, node.after)):  # the model follows what was taken out
+                data["node"] = node.changed(after=tuple(filter(sources.__contains__, node.after)))
+            predecessors.append(tuple([index[source] for source in sources]))
+            reasons.append(tuple([data.get("reason", "after") for data in sources.values()]))
+        nodes, edges = self.nodes, (tuple(predecessors), tuple(reasons))
+        known = self._snapshot
+        if (
+            known is None
+            or (known.predecessors, known.reasons) != edges
+            or len(known.nodes) != len(nodes)
+            or not all(map(is_, known.nodes, nodes))
+        ):
+            inferred = sum(reason.startswith(("RAW ", "WAR ", "WAW ")) for found in reasons for reason in found)
+            ordered = tuple(pair for pair in self._ordered if dag.has_edge(*pair))
+            # A file of a graph whose inferred edges were taken out by hand must not infer them again.
+            infer = self.infer and inferred >= self._inferred
+            self._snapshot = Workflow(self.name, dict(self.arrays), dict(self.parameters), nodes, *edges, infer, ordered)
+        assert self._snapshot is not None
         return self._snapshot
+
+    def _refuse_nodes_by_hand(self) -> NoReturn:
+        added = [name for name in self.dag if name not in self._names]
+        if added:
+            raise DeclarationError(
+                f"graph {self.name!r}: node {added[0]!r} was put into g.dag by hand, where no model or accesses of it are known;"
+                " declare it by a method, such as g.empty, or by g.add",
+                node=str(added[0]),
+            )
+        missing = min(self._names.difference(self.dag))
+        raise DeclarationError(
+            f"graph {self.name!r}: node {missing!r} was taken out of g.dag by hand, and other nodes' edges were inferred with it;"
+            " declare the graph without it",
+            node=missing,
+        )
 
     def check(self, target: Union[str, Target, None] = None) -> Report:
         """Look for faults in the description; no device is needed.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import logging
 import os
 import threading
@@ -17,9 +18,9 @@ import numpy as np
 
 from ..arrays import Array, ExternalArray
 from ..backends import Program, Scope, SharedHandles, backend_named
-from ..backends.callbacks import CapturedArray, HostCalls, captured_call
+from ..backends.callbacks import CapturedArray, HostCalls, captured_call, refuse_inside, running
 from ..backends.program import GraphProgram
-from ..errors import DeclarationError, HipError, HipGraphError, UpdateError, WaitTimeout
+from ..errors import CallbackError, DeclarationError, HipError, HipGraphError, UpdateError, WaitTimeout
 from ..graph_memory import GraphMemory
 from ..nodes import Node
 from ..placement import devices_of
@@ -158,17 +159,17 @@ class Executable:
         self._depth = 0
         """How often the thread that changes it has entered that section."""
         self._stats = stats = Stats(len(plan.steps), plan.edges, len(plan.lanes))
-        self._hosts = HostCalls(runtime)
+        self._home = home = Home(runtime, device)
+        self._memory = Memory(workflow, home, guard, stats)
+        self._parameters = Parameters(workflow.name, home, self._memory)
+        self._compiled = compiled = CompiledPath(home, _LongWay(self))
+        self._hosts = HostCalls(runtime, self._parameters.lend, compiled.launcher)
         self._shared = SharedHandles(runtime, device, plan.devices)
         self._shared.register_host = self._hosts.register
         self._shared.register_captured = captured_call
         self._shared.host_failed = self._hosts.has_failed
         self._scope = Scope(runtime, self._shared)
-        self._home = home = Home(runtime, device)
-        self._compiled = compiled = CompiledPath(home, _LongWay(self))
         self._in_flight = InFlight(workflow.name, home, compiled)
-        self._memory = Memory(workflow, home, guard, stats)
-        self._parameters = Parameters(workflow.name, home, self._memory)
         self._built = Built(build, self._scope, home, self._memory, self._in_flight, compiled, stats)
         self._arrangement = Arrangement(
             workflow, plan, options, home, self._shared, self._parameters, self._built, compiled, stats
@@ -185,6 +186,7 @@ class Executable:
         note on how it came about.
         """
         backend_named(backend)
+        refuse_inside("compile", workflow.name)
         started = time.perf_counter()
         asked = backend
         if "several_devices_crash" in runtime.target.quirks and len(devices_of(workflow, device)) > 1 and backend != "serial":
@@ -223,10 +225,11 @@ class Executable:
         fill(self._scope, workflow, self._memory, self._parameters, {})
         self._arrangement.open()
 
-    @property
-    def _changing(self) -> _Changing:
+    def _changing(self, action: str, *, returning: bool = False) -> _Changing:
+        if running:  # before the lock, which who waits for the callback may hold
+            refuse_inside(action, self.workflow.name)
         # Made anew each time: kept, it would hold the Executable in a cycle, or nothing when that is collected.
-        return _Changing(self)
+        return _Changing(self, returning=returning)
 
     # -- running -------------------------------------------------------------------------------------------------------
 
@@ -248,7 +251,7 @@ class Executable:
         HipGraphError
             After `close`, or in a forked process.
         """
-        with self._changing:  # a launch with other values must not come between, and issuing on streams is no single call
+        with self._changing("launch"):  # no launch with other values may come between; issuing on streams is no single call
             if params or self._closed or self._forked or not self._built.sound:
                 self._prepare(params)
             self._compiled.wanted = bool(params)
@@ -270,7 +273,7 @@ class Executable:
 
     def prepared(self, /, **params: Any) -> Program:
         """Bind parameters and build, as `launch` does, and return what would be launched; `verify` runs its steps one by one."""
-        with self._changing:
+        with self._changing("prepared"):
             self._prepare(params)
             return self._built.refreshed()
 
@@ -311,8 +314,15 @@ class Executable:
                 self._parameters.forget_replaced()
 
     def done(self) -> bool:
-        """Return whether all launches have finished; errors are kept for `synchronize`."""
-        self._require_open("done")
+        """Return whether all launches have finished; errors are kept for `synchronize`.
+
+        Inside a host callback, which must not ask the device: whether all of them have been waited for.
+        """
+        if self._closed or self._forked:
+            self._refuse_closed("done")
+        inside = running.get(threading.get_ident())
+        if inside is not None:
+            return inside[1] is not self._hosts and not self._in_flight.any
         return self._in_flight.done()
 
     # -- data ----------------------------------------------------------------------------------------------------------
@@ -408,19 +418,19 @@ class Executable:
         DeclarationError
             If a field is unknown or its value is impossible.
         """
-        with self._changing:
+        with self._changing("set"):
             self._require_open("set")
             self._arrangement.set(node if isinstance(node, str) else node.name, fields)
 
     def enable(self, node: Union[str, Node]) -> None:
         """Let a disabled node run again, from the next launch on."""
-        with self._changing:
+        with self._changing("enable"):
             self._require_open("enable")
             self._arrangement.enable(node if isinstance(node, str) else node.name, True)
 
     def disable(self, node: Union[str, Node]) -> None:
         """Let a node do nothing, from the next launch on; what it orders stays ordered."""
-        with self._changing:
+        with self._changing("disable"):
             self._require_open("disable")
             self._arrangement.enable(node if isinstance(node, str) else node.name, False)
 
@@ -439,7 +449,7 @@ class Executable:
         UpdateError
             Names the first node and field that cannot change in place; nothing has changed then.
         """
-        with self._changing:
+        with self._changing("update"):
             self._require_open("update")
             if not callable(getattr(graph, "workflow", None)):
                 raise DeclarationError(f"update takes a Graph or a Workflow (got {graph!r})")
@@ -454,6 +464,7 @@ class Executable:
 
     def _become(self, workflow: Workflow) -> None:
         """Take over another workflow wholly; values of arrays that keep name, shape and dtype are kept."""
+        self.synchronize()  # what a callback has raised is raised while nothing has changed
         other = self._twin(workflow)
         before, total = self.stats, other.stats
         self.close()
@@ -471,7 +482,7 @@ class Executable:
     def clone(self) -> Executable:
         """Return a second Executable of the same workflow with its own memory, holding the same values."""
         self._require_open("clone")
-        with self._changing:
+        with self._changing("clone"):
             return self._twin(self.workflow)
 
     def _twin(self, workflow: Workflow) -> Executable:
@@ -499,7 +510,7 @@ class Executable:
         and each span bears its node's name; the events cost some time themselves. Times are in microseconds; those of different
         devices are aligned to a few microseconds.
         """
-        with self._changing:
+        with self._changing("profile"):
             self._require_open("profile")
             self._prepare(params)
             self.synchronize()
@@ -580,7 +591,7 @@ class Executable:
     @property
     def parameters(self) -> dict[str, Any]:
         """Current values of the scalar parameters by launch keyword; None where none has been given."""
-        with self._changing:
+        with self._changing("parameters"):
             pass  # takes over what the compiled call path has set
         return self._parameters.scalars()
 
@@ -596,6 +607,8 @@ class Executable:
     def close(self, timeout_s: Optional[float] = None) -> None:
         """Wait for the device and return everything; a second call does nothing.
 
+        What a callback has raised since the last `synchronize` is raised when everything has been returned.
+
         Parameters
         ----------
         timeout_s : float, optional
@@ -606,8 +619,10 @@ class Executable:
         ------
         WaitTimeout
             When `timeout_s` has passed; says what was not finished, and what stays allocated.
+        CallbackError
+            If a host callback raised and nobody has waited for it.
         """
-        with _Changing(self, returning=True):
+        with self._changing("close", returning=True):
             if self._closed:
                 return
             if self._forked:  # the handles belong to the parent
@@ -615,8 +630,11 @@ class Executable:
                 return
             cut = self._wait_to_close(timeout_s)
             self._return_everything()
+            failure = self._hosts.take_failure()
             if cut is not None:
-                raise cut
+                raise cut from failure
+            if failure is not None:
+                raise failure from failure.__cause__
 
     def _wait_to_close(self, timeout_s: Optional[float]) -> Optional[WaitTimeout]:
         """Wait until nothing runs; return the error of a wait after which the work was ended, and raise it if it could not be."""
@@ -663,6 +681,8 @@ class Executable:
         """Close where nobody could end an endless wait: what does not end is kept with all that it uses, and a warning logged."""
         try:
             self.close(timeout_s=_LEAVE_S)
+        except CallbackError:
+            raise
         except WaitTimeout as error:
             if not self._closed:
                 self._closed = True
@@ -676,17 +696,25 @@ class Executable:
         if kind is None:
             self.close()
         else:  # an exception is on its way, and whoever waits for it must get it
-            self._leave()
+            try:
+                self._leave()
+            except CallbackError as error:
+                _log.warning("graph %r: nobody has waited for what a callback raised: %s", self.workflow.name, error)
 
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):
             warnings.warn(f"{self!r} was never closed; use it as a context manager", ResourceWarning, stacklevel=2)
-            self._leave()
+            if threading.get_ident() in running:  # where nothing can be waited for
+                _thread.start_new_thread(self._leave, ())
+            else:
+                self._leave()  # what it raises, Python reports by sys.unraisablehook
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an Executable holds device handles and cannot be pickled; pickle graph.to_json() and compile again")
 
     def _require_open(self, action: str) -> None:
+        if running:
+            refuse_inside(action, self.workflow.name)
         if self._closed or self._forked:
             self._refuse_closed(action)
 

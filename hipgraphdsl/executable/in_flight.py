@@ -111,6 +111,7 @@ class InFlight:
     @property
     def any(self) -> bool:
         """Whether something has not been waited for."""
+        self.note_compiled()
         return bool(self._pending)
 
     def forget(self) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import _thread
+import ctypes
+import os
+import weakref
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Optional, Union
 
@@ -32,7 +36,7 @@ class Block:
     release : callable, optional
         Returns the allocation, which begins `guard` bytes before `pointer`.
     keep : object
-        The owner of memory that came from elsewhere.
+        The owner of memory that `release` does not free.
     guard : int
         Bytes of the allocation before `pointer`, and as many behind the array.
     """
@@ -43,12 +47,42 @@ class Block:
     keep: Any = None
     device: int = 0
     guard: int = 0
+    lent: Optional[weakref.ref[Any]] = None
+    """The buffer of the views that callbacks have got, while there are any."""
+
+    def lend(self) -> Any:
+        """Return host memory as a buffer, which keeps it beyond `give_back`."""
+        buffer: Any = None if self.lent is None else self.lent()
+        if buffer is None:
+            buffer = (ctypes.c_char * self.array.nbytes).from_address(self.pointer)
+            buffer.owner = self.keep
+            self.lent = weakref.ref(buffer)
+        return buffer
 
     def give_back(self, home: Home) -> None:
-        """Return the allocation on its device, if it is the Executable's to return."""
-        if self.release is not None:
-            with nullcontext() if self.device == home.device else home.returning(self.device):
-                self.release(self.pointer - self.guard)
+        """Return the allocation on its device, if it is the Executable's to return; what is lent, with its last view."""
+        if self.release is None:
+            return
+        views = None if self.keep is not None or self.lent is None else self.lent()
+        if views is not None:
+            weakref.finalize(views, self._returned_later, home, os.getpid()).atexit = False
+            return
+        with nullcontext() if self.device == home.device else home.returning(self.device):
+            self.release(self.pointer - self.guard)
+
+    def _returned_later(self, home: Home, process: int) -> None:
+        """Return the allocation from a thread of its own: the last view may die where no call of HIP is allowed.
+
+        That is so inside a host callback, and in a thread that captures. Locks of `threading` may be held there as well.
+        """
+
+        def give_back() -> None:
+            with home.returning(self.device):
+                self.give_back(home)
+
+        if os.getpid() == process:  # in a forked one the allocation is the parent's
+            with suppress(RuntimeError):  # the interpreter is ending, and the process returns everything
+                _thread.start_new_thread(give_back, ())
 
 
 class Memory:
@@ -236,7 +270,7 @@ class Memory:
 def hold(array: ExternalArray, pointer: int, home: Home) -> Block:
     """Keep memory that a parameter is bound to, page-locked where it is the host's."""
     registered = array.location == "host" and home.runtime.host_register(pointer, array.nbytes)
-    return Block(array, pointer, home.runtime.host_unregister if registered else None)
+    return Block(array, pointer, home.runtime.host_unregister if registered else None, array.obj)
 
 
 def _initial(name: str, array: Union[DeviceArray, HostArray]) -> np.ndarray[Any, Any]:

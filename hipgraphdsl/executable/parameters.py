@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, ExternalArray, Parameter, Viewable
+from ..arrays import Array, ArrayView, ExternalArray, Parameter, Viewable
 from ..backends import Scope
 from ..backends.operations import bind_external
 from ..errors import DeclarationError
@@ -210,6 +210,18 @@ class Parameters:
             other.missing.discard(name)
             given.append(name)
         return given
+
+    def lend(self, scope: Scope, view: ArrayView) -> tuple[Any, int]:
+        """Return the host memory that a view leads to as a buffer that keeps it, and the buffer's address."""
+        owner, root = scope.root(view.root)
+        name = owner.prefix + root.name
+        if isinstance(root, Parameter):
+            at = owner.addresses[root]
+            known = [*self.kept.get(name, {}).values(), *self._memory.arrays.values()]
+            block = next(block for block in known if block.pointer <= at < block.pointer + block.array.nbytes)
+        else:
+            block = self._memory.arrays[name]
+        return block.lend(), block.pointer
 
     # -- the memory of others --------------------------------------------------------------------------------------------
 

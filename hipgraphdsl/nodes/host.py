@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar, Optional
 
@@ -33,6 +35,13 @@ class _UserCode(Node):
         fn = data.get("fn")
         if not isinstance(fn, (Callable, UnboundCallback)):  # type: ignore[arg-type]  # collections.abc.Callable is a class
             raise DeclarationError(f"node {name!r}: fn is a Python callable (got {fn!r})", node=name)
+        kind = _suspended(fn)
+        if kind:
+            raise DeclarationError(
+                f"node {name!r}: fn is {kind} function, and calling it runs nothing of its body (got {fn!r}); give a plain"
+                " function that runs it to its end",
+                node=name,
+            )
         args = data.get("args", ())
         if not isinstance(args, (tuple, list)):
             raise DeclarationError(f"node {name!r}: args is a tuple (got {args!r}); write args=(...,)", node=name)
@@ -82,6 +91,20 @@ class _UserCode(Node):
 
     def describe(self) -> str:
         return f"{callable_name(self.fn)}({', '.join(_argument_text(a) for a in self.args)})"
+
+
+def _suspended(fn: Any) -> str:
+    """Return what kind of function it is whose call only makes an object that would run it, else nothing."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    for code in (fn, getattr(type(fn), "__call__", None)):  # noqa: B004  # its code is asked for, not whether it is callable
+        if inspect.iscoroutinefunction(code):
+            return "a coroutine"
+        if inspect.isgeneratorfunction(code):
+            return "a generator"
+        if inspect.isasyncgenfunction(code):
+            return "an asynchronous generator"
+    return ""
 
 
 def _argument_text(arg: Any) -> str:
@@ -161,7 +184,8 @@ class HostNode(_UserCode):
     """A Python callable that the runtime calls on the host (hipGraphAddHostNode).
 
     It is called with one NumPy view for each array or view in `args`, the current value of each parameter, and other
-    arguments as they are; what it returns is ignored. Views that are only read are not writeable.
+    arguments as they are; what it returns is ignored. Views that are only read are not writeable. A view that is kept stays
+    valid: page-locked memory is then returned with its last view, at the earliest when the Executable is closed.
 
     Attributes
     ----------

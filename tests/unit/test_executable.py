@@ -366,7 +366,7 @@ def test_an_exception_in_a_callback_is_raised_at_synchronize_with_the_nodes_name
         assert caught.value.node == "bad"
         assert "'bad'" in str(caught.value)
         assert caught.value.__cause__ is error
-        assert isinstance(caught.value, type(error)) or not isinstance(error, Exception)
+        assert isinstance(caught.value, type(error))
         assert ran == ["first"]
         exe.synchronize()
         assert exe.read("x").tolist() == [0, 0]
@@ -374,14 +374,6 @@ def test_an_exception_in_a_callback_is_raised_at_synchronize_with_the_nodes_name
         exe.run()
         assert ran == ["first", "first", "last"]
         assert exe.read("x").tolist() == [1, 1]
-
-
-def test_closing_after_a_failed_callback_raises_nothing_and_returns_everything(cpu: CpuRuntime, backend: Any) -> None:
-    g = hg.Graph("callbacks")
-    g.host(lambda: 1 / 0, name="bad")
-    exe = g.compile(runtime=cpu, backend=backend)
-    exe.launch()
-    exe.close()
 
 
 def test_a_failure_inside_a_child_has_the_childs_name(cpu: CpuRuntime, backend: Any) -> None:

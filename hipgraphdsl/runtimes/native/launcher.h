@@ -16,6 +16,10 @@ namespace launcher {
 
 enum { kMostKeywords = 16 }; /* calls with more go the long way */
 
+/* Whether this thread runs a host callback, in which the Python function refuses every launch, and how many threads do. */
+static thread_local bool in_callback;
+static int callbacks;
+
 typedef int (*launch_fn)(void *exec, void *stream);
 typedef int (*set_fn)(void *exec, void *node, const void *params);
 /* cuCtxGetCurrent and cuCtxSetCurrent, or hipGetDevice and hipSetDevice, whose int is the low half of what stands here. */
@@ -153,7 +157,7 @@ static PyObject *call(PyObject *object, PyObject *const *args, Py_ssize_t count,
   Py_ssize_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
   uint64_t before;
   /* A call that sets values waits its turn on the slow path: between setting and launching no other may set. */
-  if (self->ready && !count && !(keywords && self->inside) && enter(self, &before)) {
+  if (self->ready && !(callbacks && in_callback) && !count && !(keywords && self->inside) && enter(self, &before)) {
     if (!keywords || set_values(self, args, kwnames, keywords)) {
       int code, left;
       self->inside++;
@@ -296,6 +300,13 @@ static PyObject *value(PyObject *object, PyObject *name) {
   Py_RETURN_NONE;
 }
 
+/* callback(runs): say whether this thread runs a host callback, for all Launchers. */
+static PyObject *callback(PyObject *object, PyObject *runs) {
+  in_callback = runs == Py_True;
+  __atomic_fetch_add(&callbacks, in_callback ? 1 : -1, __ATOMIC_RELAXED);
+  Py_RETURN_NONE;
+}
+
 static PyMemberDef members[] = {
     {"ready", T_BOOL, offsetof(Launcher, ready), 0, "whether a call may take the short way"},
     {"pending", T_BOOL, offsetof(Launcher, pending), 0, "whether the own stream has been launched on since this was reset"},
@@ -312,6 +323,7 @@ static PyMethodDef methods[] = {
     {"bind", bind, METH_VARARGS, "bind(launch, set, exec, stream, get_current, set_current, home): what to call, with what, and where"},
     {"slots", set_slots, METH_VARARGS, "slots(list, keep): parameters of which kernel arguments can be set"},
     {"set", set_one, METH_VARARGS, "set(name, value): set the uses of one parameter; False if they are as before"},
+    {"callback", callback, METH_O, "callback(runs): say whether this thread runs a host callback, for all Launchers"},
     {"value", value, METH_O, "value(name): bytes that a slot holds now, or None"},
     {NULL, NULL, 0, NULL},
 };
