@@ -981,5 +981,3 @@ def _cuda_include_folders() -> list[str]:
     except (ImportError, AttributeError):
         pass
     return [folder for folder in (*found, "/usr/local/cuda/include") if Path(folder, "cuda_fp16.h").exists()]
-
-

@@ -134,7 +134,13 @@ static bool enter(const Launcher *self, uint64_t *before) {
   *before = self->home;
   if (!self->get_current) return true;
   *before = 0; /* hipGetDevice writes the low half */
-  return !self->get_current(before) && (*before == self->home || !self->set_current(self->home));
+  if (self->get_current(before)) return false;
+  if (*before == self->home) return true;
+  int code;
+  Py_BEGIN_ALLOW_THREADS /* the driver may wait for a lock of its own, whose owner waits for a host function */
+  code = self->set_current(self->home);
+  Py_END_ALLOW_THREADS
+  return !code;
 }
 
 /* Make current again what was before `enter`. Returns the driver's code. */
@@ -155,23 +161,26 @@ static PyObject *report(Launcher *self, int code) {
 static PyObject *call(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
   Launcher *self = (Launcher *)object;
   Py_ssize_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
-  uint64_t before;
   /* A call that sets values waits its turn on the slow path: between setting and launching no other may set. */
-  if (self->ready && !(callbacks && in_callback) && !count && !(keywords && self->inside) && enter(self, &before)) {
-    if (!keywords || set_values(self, args, kwnames, keywords)) {
-      int code, left;
-      self->inside++;
+  if (self->ready && !(callbacks && in_callback) && !count && !(keywords && self->inside)) {
+    uint64_t before;
+    int code = 0, left = 0;
+    bool set = false;
+    self->inside++; /* whoever wants to change anything waits until it has come back */
+    if (enter(self, &before)) {
+      set = !keywords || set_values(self, args, kwnames, keywords);
       Py_BEGIN_ALLOW_THREADS
-      code = self->launch(self->exec, self->stream);
+      if (set) code = self->launch(self->exec, self->stream);
       left = leave(self, before);
       Py_END_ALLOW_THREADS
-      self->inside--;
+    }
+    self->inside--;
+    if (set) {
       self->launches++;
       self->pending = 1;
-      return code || left ? report(self, code ? code : left) : Py_NewRef(Py_None);
     }
-    int left = leave(self, before);
-    if (left) return report(self, left);
+    if (code || left) return report(self, code ? code : left);
+    if (set) Py_RETURN_NONE;
   }
   return PyObject_Vectorcall(self->slow, args, count, kwnames);
 }
