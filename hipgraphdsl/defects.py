@@ -262,6 +262,13 @@ DEFECTS: tuple[Defect, ...] = (
         quirk="host_copy_blocks",
     ),
     Defect(
+        "pageable-read-at-launch",
+        "a copy from pageable memory may read it when the graph is launched, and miss what other nodes write",
+        "pageable memory that is both copied and written by nodes is page-locked, or refused",
+        f"{_SYSTEMS}/pull/10639: small copies are staged by memcpy when they are submitted; not measured",
+        quirk="pageable_read_at_launch",
+    ),
+    Defect(
         "interior-host-pointer",
         "an asynchronous copy to or from the inside of a page-locked allocation may copy wrongly",
         "such copies are made as 3-D copies with a position from the allocation's first byte",

@@ -53,7 +53,7 @@ _RESIDENT_THREADS: Final = 39  # CUdevice_attribute: of a multiprocessor
 # memset that was disabled does not come back when it is enabled (observed on driver 580, tests/conformance).
 # Where a graph has host nodes, a first or last node that is disabled loses the order between two launches: the second starts
 # before host nodes of the first have run (observed on driver 580, CUDA 13.0, tests/property/test_changes.py; 15 of 15 times).
-_QUIRKS: Final = frozenset({"only_flat_updates", "disabled_overlaps_launches"})
+_QUIRKS: Final = frozenset({"only_flat_updates", "disabled_overlaps_launches", "pageable_read_at_launch"})
 _NOT_FOUND: Final = 500
 
 _COMPUTE_MAJOR, _COMPUTE_MINOR, _MULTIPROCESSORS, _SHARED_OPTIN, _COPY_ENGINES = (

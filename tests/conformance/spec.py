@@ -573,6 +573,11 @@ def _added(out: npt.NDArray[Any], x: npt.NDArray[Any]) -> None:
     out += 2 * x
 
 
+def _advance(w: npt.NDArray[Any], k: npt.NDArray[Any]) -> None:
+    k[0] += 1
+    w[...] += k[0]
+
+
 @row("host")
 def host(g: hg.Graph, _: Any) -> Case:
     x, y = g.host_array("x", numbers(1, (4, 4))), g.host_array("y", numbers(2, 4), pinned=False)
@@ -972,6 +977,38 @@ def external(g: hg.Graph, _: Any) -> Case:
         v["y"][...] = v["d"]
 
     ops = {"in": copy_into("d", "x", ..., 0), "triple": triple, "out": out, "seen": copy_into("d", "x", ..., 1)}
+    return Case(g, ops)
+
+
+@row("pageable_rewritten")
+def pageable_rewritten(g: hg.Graph, _: Any) -> Case:
+    memory = numbers(4, (4, 6))
+    x, e = g.host_array("x", numbers(1, (2, N)), pinned=False), g.external_array("e", memory)
+    d, f, k = g.device_array("d", numbers(2, (3, N))), g.device_array("f", numbers(3, (4, 6))), g.host_array("k", numbers(5, 1))
+    g.memcpy(d[0], x[0], name="before")
+    g.host(_advance, args=(x, k), name="fill")
+    g.memcpy(d[1], x[1], name="flat")
+    g.host(_advance, args=(e[1:, :3], k), name="fill_external")
+    g.memcpy(f[1:3, :2], e[1:3, :2], name="strided")
+    g.memcpy(x[0], d[2], name="out")
+    g.memcpy(d[2], x[0], name="back")
+    g.kernel(module()["mix"], 1, N, (d[2], d[1], 3, N), name="mix")
+
+    def fill(v: Values, _: Mapping[str, Any]) -> None:
+        _advance(v["x"], v["k"])
+
+    def fill_external(v: Values, _: Mapping[str, Any]) -> None:
+        _advance(v["e"][1:, :3], v["k"])
+
+    def mix(v: Values, _: Mapping[str, Any]) -> None:
+        mixed(v["d"][2], v["d"][1], 3)
+
+    part = np.s_[1:3, :2]
+    ops = {
+        "before": copy_into("d", "x", 0, 0), "fill": fill, "flat": copy_into("d", "x", 1, 1), "fill_external": fill_external,
+        "strided": copy_into("f", "e", part, part), "out": copy_into("x", "d", 0, 2), "back": copy_into("d", "x", 2, 0),
+        "mix": mix,
+    }  # fmt: skip
     return Case(g, ops)
 
 
