@@ -305,6 +305,14 @@ DEFECTS: tuple[Defect, ...] = (
         until=(7, 15),
     ),
     Defect(
+        "batch-unordered",
+        "the operations of one batch of memory operations run at once, not in order",
+        "each operation is a node, or a call, of its own",
+        f"{_SYSTEMS}/pull/8911 and /pull/9334",
+        until=(7, 15),
+        quirk="batch_unordered",
+    ),
+    Defect(
         "batch-node-borrows",
         "a batch memory operation node keeps the address of its operations, not a copy",
         "the operations are kept as long as the process",
