@@ -41,6 +41,7 @@ ORDER = (
     "executable.compiled",
     "executable.in_flight",
     "executable.parameters",
+    "executable.locking",
     "executable.scopes",
     "executable.built",
     "executable.known",

@@ -159,9 +159,13 @@ class WaitSemaphore:
 
 @dataclass(frozen=True, slots=True)
 class WriteAndWait:
-    """Batch memory operations."""
+    """Batch memory operations, done in order."""
 
     ops: tuple[MemOp, ...]
+
+    def batches(self, quirks: frozenset[str]) -> Sequence[tuple[MemOp, ...]]:
+        """Return what each node or call does, one after the other."""
+        return [(op,) for op in self.ops] if "batch_unordered" in quirks else [self.ops]
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from .changes import (
 )
 from .compiled import CompiledPath
 from .devices import Home
+from .locking import Locking
 from .parameters import Parameters, same
 from .stats import Stats
 
@@ -54,7 +55,7 @@ class Arrangement:
 
     def __init__(
         self, workflow: Workflow, plan: Plan, options: Mapping[str, Any], home: Home, shared: SharedHandles,
-        parameters: Parameters, built: Built, compiled: CompiledPath, stats: Stats,
+        parameters: Parameters, locking: Locking, built: Built, compiled: CompiledPath, stats: Stats,
     ) -> None:
         self.workflow = workflow
         self.plan = plan
@@ -65,6 +66,7 @@ class Arrangement:
         self._target = home.runtime.target
         self._shared = shared
         self._parameters = parameters
+        self._locking = locking
         self._built = built
         self._compiled = compiled
         self._stats = stats
@@ -75,6 +77,7 @@ class Arrangement:
         """Build for the first time, unless the first launch must give something."""
         self._parameters.reach(self.steps, self._built.scope)
         self._watch()
+        self._locking.require(self.workflow, self._built.scope)
         if not self._parameters.missing:
             self.rebuild()
 
@@ -136,6 +139,8 @@ class Arrangement:
                 parameters.bind(name, values[name])
                 if name not in done:
                     self._compiled.note_value(name)
+            if any(parameters.table[name][1].shape for name in changed):
+                self._locking.require(self.workflow, built.scope)
             if built.sound:
                 self.apply(changed, done)
             else:
@@ -183,6 +188,7 @@ class Arrangement:
         """Build what parameters that have been bound and steps that are off ask for, in an Executable that is new."""
         self.disabled = {step.index for step in self.steps if step.name in off}
         self._watch()
+        self._locking.require(self.workflow, self._built.scope)
         if self._built.program is None:
             if not self._parameters.missing:
                 self.rebuild()
@@ -293,6 +299,7 @@ class Arrangement:
                 parameters.reach(self.steps, scope)
             self.workflow = with_nodes(workflow, {**names, **{step.name: step.node for step in changes.values()}})
             self._watch()
+            self._locking.require(self.workflow, scope)
             program = self._built.program
             if program is not None:
                 self._load_kernels([step.node for step in changes.values()])

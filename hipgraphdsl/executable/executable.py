@@ -35,6 +35,7 @@ from .compiled import CompiledPath
 from .devices import Home, grant_access
 from .in_flight import InFlight, unfinished_text
 from .known import Known
+from .locking import Locking
 from .memory import Block, Memory
 from .parameters import Parameters
 from .profiling import profile
@@ -172,7 +173,8 @@ class Executable:
         self._in_flight = InFlight(workflow.name, home, compiled)
         self._built = Built(build, self._scope, home, self._memory, self._in_flight, compiled, stats)
         self._arrangement = Arrangement(
-            workflow, plan, options, home, self._shared, self._parameters, self._built, compiled, stats
+            workflow, plan, options, home, self._shared, self._parameters, Locking(home, self._memory, self._parameters),
+            self._built, compiled, stats,
         )
 
     @staticmethod

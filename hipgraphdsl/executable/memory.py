@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import ctypes
+import mmap
 import os
 import weakref
 from collections.abc import Callable
@@ -16,9 +17,9 @@ import numpy as np
 from ..arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, UnboundValues, converted
 from ..backends.callbacks import memory_view
 from ..backends.operations import bind_external
-from ..errors import DeclarationError
+from ..errors import DeclarationError, HipError
 from ..nodes import ChildGraphNode, ConditionalNode
-from ..runtimes.base import MemcpyKind
+from ..runtimes.base import MemcpyKind, Runtime
 from ..temporaries import Packing
 from ..workflow import Workflow
 from .devices import Home
@@ -39,6 +40,10 @@ class Block:
         The owner of memory that `release` does not free.
     guard : int
         Bytes of the allocation before `pointer`, and as many behind the array.
+    pageable : bool
+        Host memory that is not page-locked.
+    refused : HipError, optional
+        Why it could not be page-locked.
     """
 
     array: Array
@@ -47,6 +52,8 @@ class Block:
     keep: Any = None
     device: int = 0
     guard: int = 0
+    pageable: bool = False
+    refused: Optional[HipError] = None
     lent: Optional[weakref.ref[Any]] = None
     """The buffer of the views that callbacks have got, while there are any."""
 
@@ -83,6 +90,20 @@ class Block:
         if os.getpid() == process:  # in a forked one the allocation is the parent's
             with suppress(RuntimeError):  # the interpreter is ending, and the process returns everything
                 _thread.start_new_thread(give_back, ())
+
+    def lock(self, runtime: Runtime) -> None:
+        """Page-lock host memory until it is given back; `pageable` and `refused` say if it could not be."""
+        nbytes = self.array.nbytes
+        if isinstance(self.array, HostArray):  # memory of its own, in pages that nobody else has
+            nbytes = _pages(nbytes + 2 * self.guard)
+        try:
+            pieces = runtime.host_register(self.pointer - self.guard, nbytes)
+        except HipError as error:
+            self.refused = error
+            return
+        self.pageable = False
+        if pieces:
+            self.release = lambda _: runtime.host_unregister(pieces)
 
 
 class Memory:
@@ -163,15 +184,13 @@ class Memory:
                     start = runtime.host_malloc(nbytes)
                     block = Block(array, start + guard, runtime.host_free, guard=guard)
                 else:
-                    pages = np.empty(nbytes + 64, np.uint8)
-                    start = -(-pages.ctypes.data // 64) * 64
-                    block = Block(array, start + guard, None, pages, guard=guard)
+                    pages = np.empty(_pages(nbytes) + mmap.PAGESIZE, np.uint8)
+                    start = _pages(pages.ctypes.data)
+                    block = Block(array, start + guard, None, pages, guard=guard, pageable=True)
                 self._stats.host_bytes += nbytes
                 memory_view(start, nbytes, values.shape, values.dtype)[...] = values
             case ExternalArray():
-                pointer = bind_external(array, prefix)
-                registered = array.location == "host" and array.lock and runtime.host_register(pointer, array.nbytes)
-                block = Block(array, pointer, runtime.host_unregister if registered else None, array.obj)
+                block = hold(array, bind_external(array, prefix), self._home)
             case _:
                 raise DeclarationError(f"array {name!r} is of an unknown kind {array.kind!r}", array=name)
         return block
@@ -268,9 +287,16 @@ class Memory:
 
 
 def hold(array: ExternalArray, pointer: int, home: Home) -> Block:
-    """Keep memory that a parameter is bound to, page-locked where it is the host's."""
-    registered = array.location == "host" and home.runtime.host_register(pointer, array.nbytes)
-    return Block(array, pointer, home.runtime.host_unregister if registered else None, array.obj)
+    """Keep somebody else's memory, page-locked where it is the host's and can be."""
+    block = Block(array, pointer, keep=array.obj, pageable=array.on_host)
+    if block.pageable and array.lock:
+        block.lock(home.runtime)
+    return block
+
+
+def _pages(nbytes: int) -> int:
+    """Return a size or address rounded up to whole pages."""
+    return -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 def _initial(name: str, array: Union[DeviceArray, HostArray]) -> np.ndarray[Any, Any]:

@@ -349,15 +349,20 @@ hipGraphNode_t add_memory_ops(hipGraph_t graph, const char* name, Nodes after,
   kept.emplace_back(ops);
   hipGraphNode_t node = nullptr;
   hipBatchMemOpNodeParams params = {};
+#if defined(__CUDACC__)
   params.count = unsigned(ops.size());
   params.paramArray = kept.back().data();
-#if defined(__CUDACC__)
   cuCtxGetCurrent(&params.ctx);
   if (cuGraphAddBatchMemOpNode(&node, graph, after.begin(), after.size(), &params))
     CHECK(cudaErrorInvalidValue, name);
 #else
   CHECK(hipDevicePrimaryCtxRetain(&params.ctx, 0), name);
-  CHECK(hipGraphAddBatchMemOpNode(&node, graph, after.begin(), after.size(), &params), name);
+  params.count = 1;
+  for (hipStreamBatchMemOpParams& op : kept.back()) {  // before HIP 7.15, AMD runs the operations of one node at once
+    const hipGraphNode_t before = node;
+    params.paramArray = &op;
+    CHECK(hipGraphAddBatchMemOpNode(&node, graph, before ? &before : after.begin(), before ? 1 : after.size(), &params), name);
+  }
 #endif
   return node;
 }
