@@ -12,7 +12,7 @@ from pathlib import Path
 
 import platformdirs
 
-from .errors import DeclarationError, unknown_name
+from .errors import unknown_name
 
 __all__ = ["CostModel", "Target", "calibrated", "costs_path", "store_costs"]
 
