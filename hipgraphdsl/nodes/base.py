@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Generic, Optional, SupportsIndex, TypeVar, Union, overload
+from typing import Any, ClassVar, Generic, Optional, TypeVar, Union, overload
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ..arrays import Access, Array, ArrayView, Parameter, as_view
+from ..arrays import Access, Array, ArrayView, Parameter, as_int, as_view
 from ..errors import DeclarationError
 
 __all__ = ["Axis", "Dim3", "Node", "as_accesses", "as_dim3", "check_name", "lazy"]
@@ -191,9 +190,9 @@ def as_dim3(value: Any, field: str, node: str) -> Dim3:
                 )
             result.append(axis)
             continue
-        if isinstance(axis, (bool, np.bool_)) or not isinstance(axis, SupportsIndex):
+        extent = as_int(axis)
+        if extent is None:
             raise DeclarationError(f"node {node!r}: {field}.{i} is an integer (got {axis!r})", node=node)
-        extent = axis.__index__()
         if extent < 1:
             raise DeclarationError(f"node {node!r}: {field}.{i} must be at least 1 (got {extent})", node=node)
         if extent >= 2**32:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Optional, SupportsIndex
+from typing import Any, ClassVar, Optional
 
 import numpy as np
 
-from ..arrays import Access, ArrayView, Parameter, Viewable, as_device, no_array
+from ..arrays import Access, ArrayView, Parameter, Viewable, as_device, as_int, no_array
 from ..errors import DeclarationError
 from ..kernels import ForeignModule, Kernel, KernelParameter, Signature, check_argument
 from .base import Dim3, Node, as_dim3, lazy
@@ -87,9 +87,7 @@ class KernelNode(Node):
                 node=name,
             )
         shared = data.get("shared_bytes", 0)
-        if type(shared) is int and 0 <= shared < 2**31:
-            pass
-        elif not isinstance(shared, SupportsIndex) or isinstance(shared, bool) or not 0 <= shared.__index__() < 2**31:
+        if (nbytes := as_int(shared)) is None or not 0 <= nbytes < 2**31:
             raise DeclarationError(f"node {name!r}: shared_bytes is a number of bytes from 0 (got {shared!r})", node=name)
         if data.get("cluster") is not None:
             data["cluster"] = _as_cluster(data["cluster"], data["grid"], name)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 import os
 import threading
-from typing import Any, SupportsIndex, cast
+from typing import Any, cast
 
+from ..arrays import as_int
 from ..errors import DeclarationError, HipGraphError, RuntimeUnavailable, unknown_name
 from ..graph_memory import GraphMemory
 from ..target import calibrated
@@ -123,7 +124,7 @@ def explain_auto(device: int = 0) -> list[tuple[str, str]]:
 
 
 def _require_number(device: Any) -> None:
-    if isinstance(device, bool) or not isinstance(device, SupportsIndex):
+    if as_int(device) is None:
         raise DeclarationError(f"device is the number of a device, from 0 (got {device!r}); what runs it is chosen by runtime=")
 
 
