@@ -9,7 +9,7 @@ import numpy as np
 from ..arrays import Access, ArrayView, Parameter, Viewable, as_device, as_int, no_array
 from ..errors import DeclarationError
 from ..kernels import ForeignModule, Kernel, KernelParameter, Signature, check_argument
-from .base import Dim3, Node, as_dim3, lazy
+from .base import Dim3, Node, argument_text, as_dim3, lazy
 
 __all__ = ["KernelNode", "require_clusters"]
 
@@ -159,6 +159,13 @@ class KernelNode(Node):
 
     def describe(self) -> str:
         return f"{self.kernel.name}<<<{_dim_text(self.grid)}, {_dim_text(self.block)}>>>"
+
+    def in_full(self) -> str:
+        args = []
+        for parameter, arg in zip(self.signature.parameters, self.args):
+            text = argument_text(arg)
+            args.append(text if isinstance(arg, (ArrayView, Access, Parameter)) else f"{parameter.name}={text}")
+        return f"{self.describe()}({', '.join(args)})"
 
 
 def _as_cluster(given: Any, grid: Dim3, node: str) -> tuple[int, int, int]:
