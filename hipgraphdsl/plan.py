@@ -497,7 +497,7 @@ def _lane_bound(workflow: Workflow, target: Target, lanes: Lanes) -> Optional[in
         if lanes < 1:
             raise DeclarationError(f"lanes is at least 1 (got {lanes})")
         return lanes
-    if lanes not in ("auto", "measure"):
+    if not isinstance(lanes, str) or lanes not in ("auto", "measure"):
         raise DeclarationError(f"lanes is 'auto', 'measure', a number or None (got {lanes!r})")
     if target.platform == "cpu":
         return None  # a branch costs nothing there that gathering would save

@@ -12,11 +12,11 @@ import weakref
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from typing import Any, Final, NoReturn, Optional, SupportsIndex, Union
+from typing import Any, Final, NoReturn, Optional, Union
 
 import numpy as np
 
-from ..arrays import Array, ExternalArray
+from ..arrays import Array, ExternalArray, as_int
 from ..backends import Program, Scope, SharedHandles, backend_named
 from ..backends.callbacks import CapturedArray, HostCalls, captured_call, refuse_inside, running
 from ..backends.program import GraphProgram
@@ -297,6 +297,7 @@ class Executable:
             If the device failed.
         """
         self._require_open("synchronize")
+        _require_seconds(timeout_s)
         try:
             self._wait(timeout_s)
         except HipError as error:
@@ -422,19 +423,19 @@ class Executable:
         """
         with self._changing("set"):
             self._require_open("set")
-            self._arrangement.set(node if isinstance(node, str) else node.name, fields)
+            self._arrangement.set(_name_of(node, "set"), fields)
 
     def enable(self, node: Union[str, Node]) -> None:
         """Let a disabled node run again, from the next launch on."""
         with self._changing("enable"):
             self._require_open("enable")
-            self._arrangement.enable(node if isinstance(node, str) else node.name, True)
+            self._arrangement.enable(_name_of(node, "enable"), True)
 
     def disable(self, node: Union[str, Node]) -> None:
         """Let a node do nothing, from the next launch on; what it orders stays ordered."""
         with self._changing("disable"):
             self._require_open("disable")
-            self._arrangement.enable(node if isinstance(node, str) else node.name, False)
+            self._arrangement.enable(_name_of(node, "disable"), False)
 
     def update(self, graph: HasWorkflow, *, rebuild: bool = False) -> None:
         """Take over what another graph of the same shape does.
@@ -530,7 +531,7 @@ class Executable:
         handles = []
         for event in (start, stop):
             name = getattr(event, "name", event)
-            handle = self._shared.event_named(name)
+            handle = self._shared.event_named(name) if isinstance(name, str) else None
             if handle is None:
                 raise DeclarationError(f"graph {self.workflow.name!r} records no event {name!r}")
             handles.append(handle)
@@ -624,6 +625,7 @@ class Executable:
         CallbackError
             If a host callback raised and nobody has waited for it.
         """
+        _require_seconds(timeout_s)
         with self._changing("close", returning=True):
             if self._closed:
                 return
@@ -729,9 +731,22 @@ class Executable:
         raise HipGraphError(f"{action}: the Executable of graph {self.workflow.name!r} is closed; compile it again")
 
 
+def _name_of(node: Any, action: str) -> str:
+    if isinstance(node, Node):
+        return node.name
+    if not isinstance(node, str):
+        raise DeclarationError(f"{action}: node is the name of a node, or the declared node itself (got {node!r})")
+    return node
+
+
+def _require_seconds(timeout_s: Any) -> None:
+    if timeout_s is not None and not (isinstance(timeout_s, (int, float, np.number)) and timeout_s >= 0):
+        raise DeclarationError(f"timeout_s is a number of seconds from 0, or None (got {timeout_s!r})")
+
+
 def _stream_handle(stream: Any) -> int:
     """Return the raw handle of a stream of whatever library."""
-    if isinstance(stream, int):
+    if type(stream) is int and 0 <= stream < 2**64:
         return stream
     if hasattr(stream, "__cuda_stream__"):
         return int(stream.__cuda_stream__()[1])
@@ -739,6 +754,7 @@ def _stream_handle(stream: Any) -> int:
         handle = getattr(stream, attribute, None)
         if isinstance(handle, int):
             return handle
-    if isinstance(stream, SupportsIndex):
-        return stream.__index__()
+    number = as_int(stream)
+    if number is not None and 0 <= number < 2**64:
+        return number
     raise DeclarationError(f"stream is a raw handle or a stream object (got {stream!r})")

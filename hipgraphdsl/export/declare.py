@@ -22,6 +22,7 @@ from ..arrays import (
     HostArray,
     Parameter,
     UnboundValues,
+    as_dict,
     as_dtype,
     as_shape,
     converted,
@@ -94,13 +95,13 @@ class Builder:
         self,
         root: Section,
         graph_type: type[Graph],
-        arrays: Mapping[str, Any],
-        callbacks: Mapping[str, Callable[..., Any]],
+        arrays: Mapping[str, Any] | None,
+        callbacks: Mapping[str, Callable[..., Any]] | None,
     ) -> None:
         self.root = root
         self.graph_type = graph_type
-        self.supplied = arrays
-        self.callbacks = callbacks
+        self.supplied = arrays = as_dict(arrays, "arrays")
+        self.callbacks = callbacks = as_dict(callbacks, "callbacks")
         self.used_arrays: set[str] = set()
         self.used_callbacks: set[str] = set()
         self.known_arrays: list[str] = []

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Optional, SupportsIndex
+from typing import Any, ClassVar, Optional
 
 import numpy as np
 
-from ..arrays import Access, ArrayView, Parameter, Viewable, as_device, no_array
+from ..arrays import Access, ArrayView, Parameter, Viewable, as_device, as_int, no_array
 from ..errors import DeclarationError
 from ..kernels import ForeignModule, Kernel, KernelParameter, Signature, check_argument
-from .base import Dim3, Node, as_dim3, lazy
+from .base import Dim3, Node, argument_text, as_dim3, lazy
 
 __all__ = ["KernelNode", "require_clusters"]
 
@@ -89,9 +89,7 @@ class KernelNode(Node):
                 node=name,
             )
         shared = data.get("shared_bytes", 0)
-        if type(shared) is int and 0 <= shared < 2**31:
-            pass
-        elif not isinstance(shared, SupportsIndex) or isinstance(shared, bool) or not 0 <= shared.__index__() < 2**31:
+        if (nbytes := as_int(shared)) is None or not 0 <= nbytes < 2**31:
             raise DeclarationError(f"node {name!r}: shared_bytes is a number of bytes from 0 (got {shared!r})", node=name)
         if data.get("cluster") is not None:
             data["cluster"] = _as_cluster(data["cluster"], data["grid"], name)
@@ -188,6 +186,13 @@ class KernelNode(Node):
 
     def describe(self) -> str:
         return f"{self.kernel.name}<<<{_dim_text(self.grid)}, {_dim_text(self.block)}>>>"
+
+    def in_full(self) -> str:
+        args = []
+        for parameter, arg in zip(self.signature.parameters, self.args):
+            text = argument_text(arg)
+            args.append(text if isinstance(arg, (ArrayView, Access, Parameter)) else f"{parameter.name}={text}")
+        return f"{self.describe()}({', '.join(args)})"
 
 
 def _as_cluster(given: Any, grid: Dim3, node: str) -> tuple[int, int, int]:

@@ -520,7 +520,7 @@ def test_where_nothing_can_be_written_nothing_is_run(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("check", "--target", "h100"), "there is no target 'h100'"),
+        (("check", "--target", "riva"), "there is no target 'riva'"),
         (("show", "--rows", "-1"), "a number from 0 (got '-1')"),
         (("verify", "--orders", "-1"), "a number from 0 (got '-1')"),
         (("verify", "--repeats", "0"), "a number from 1 (got '0')"),

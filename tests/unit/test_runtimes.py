@@ -27,8 +27,34 @@ def test_a_runtime_is_opened_once_per_device() -> None:
 
 
 def test_an_unknown_runtime_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(DeclarationError, match=r"no runtime 'cuda'; runtimes are 'auto', 'amd', 'nvidia', 'cpu'"):
-        runtimes.open_runtime("cuda")
+    with pytest.raises(DeclarationError, match=r"no runtime 'vulkan'; runtimes are 'auto', 'amd', 'nvidia', 'cpu'"):
+        runtimes.open_runtime("vulkan")
+
+
+@pytest.mark.parametrize(("given", "meant"), [("cuda", "nvidia"), ("ROCm", "amd"), ("gpu", "auto"), ("cpus", "cpu")])
+def test_a_runtimes_name_of_elsewhere_is_answered_with_the_one_that_is_meant(given: str, meant: str) -> None:
+    with pytest.raises(DeclarationError, match=f"runtime '{given}' is called '{meant}' here; runtimes are"):
+        runtimes.open_runtime(given)
+    with pytest.raises(DeclarationError, match=r"no runtime 'nvida' \(did you mean 'nvidia'\?\); runtimes are"):
+        runtimes.open_runtime("nvida")
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("gfx942", "amd:gfx942"),
+        ("gfx942@7.2", "amd:gfx942@7.2"),
+        ("MI300X", "amd:gfx942"),
+        ("amd:mi250x", "amd:gfx90a"),
+        ("sm_90", "nvidia:sm_90"),
+        ("h100", "nvidia:sm_90"),
+        ("nvidia:h200", "nvidia:sm_90"),
+        ("a100", "nvidia:sm_80"),
+    ],
+)
+def test_a_target_may_be_named_by_its_architecture_or_product(given: str, meant: str) -> None:
+    assert Target.named(given) == Target.named(meant)
+    assert Target.named(given).name == meant
 
 
 def test_the_environment_decides_what_auto_is(monkeypatch: pytest.MonkeyPatch) -> None:
