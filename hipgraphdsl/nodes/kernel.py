@@ -267,6 +267,8 @@ def _argument(parameter: KernelParameter, arg: Any, node: str, kernel: str) -> A
             node=node,
         )
     value = check_argument(parameter, arg, f"node {node!r}: kernel {kernel!r}")
+    if isinstance(value, bytes) and isinstance(arg, (int, float)):  # by value bfloat16 or complex
+        return complex(arg) if parameter.dtype is not None and parameter.dtype.kind == "c" else np.float32(arg)
     return arg if isinstance(value, bytes) else value
 
 
@@ -323,10 +325,10 @@ def _check_pointer(parameter: KernelParameter, view: ArrayView, given: Any, node
                 node=node,
                 array=root.name,
             )
-        if view.offset_bytes % parameter.align:
+        if view.offset_bytes % parameter.target_align:
             raise DeclarationError(
                 f"{where} is {parameter.ctype}: {view.name!r} begins at byte {view.offset_bytes}, not at a multiple of"
-                f" {parameter.align}",
+                f" {parameter.target_align}",
                 node=node,
                 array=root.name,
             )
