@@ -244,7 +244,7 @@ def _parser() -> argparse.ArgumentParser:
         "--backend", choices=("explicit", "capture"), help="of a .hip program: whether it builds the graph or records it"
     )
     show.add_argument("--plan", action="store_true", help="show the plan: reduced edges, order and lanes")
-    show.add_argument("--target", type=_target, default="cpu", metavar="NAME", help="target of the plan (default: cpu)")
+    show.add_argument("--target", type=_target, metavar="NAME", help="target of the plan (default: the device that run takes)")
     show.add_argument(
         "--lanes",
         type=_lanes,

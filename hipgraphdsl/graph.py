@@ -62,7 +62,7 @@ from .nodes import (
 )
 from .nodes.base import check_name
 from .plan import Lanes, Plan, make_plan
-from .runtimes import opened_runtime
+from .runtimes import opened_runtime, target_of
 from .target import Target
 from .timeline import Timeline, simulate
 from .workflow import Workflow
@@ -811,9 +811,24 @@ class Graph:
         """
         return check_workflow(self.workflow(), None if target is None else Target.named(target))
 
-    def plan(self, *, target: Union[str, Target] = "cpu", lanes: Lanes = "auto", join: bool = True, pack: bool = True) -> Plan:
-        """Return what would be lowered: reduced edges, order, lanes, and where temporaries lie."""
-        return make_plan(self.workflow(), Target.named(target), lanes=lanes, join=join, pack=pack)
+    def plan(
+        self, *, target: Union[str, Target, None] = None, lanes: Lanes = "auto", join: bool = True, pack: bool = True
+    ) -> Plan:
+        """Return what would be lowered: reduced edges, order, lanes, and where temporaries lie.
+
+        Parameters
+        ----------
+        target : str or Target, optional
+            A device by name, as for `check`; by default the one that `compile` takes.
+        lanes, join, pack
+            As for `compile`.
+
+        Raises
+        ------
+        RuntimeUnavailable
+            If no target is given and no runtime is there.
+        """
+        return make_plan(self.workflow(), target_of(target), lanes=lanes, join=join, pack=pack)
 
     def compile(
         self,

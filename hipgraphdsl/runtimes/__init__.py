@@ -10,10 +10,10 @@ from typing import Any, cast
 from ..arrays import as_int
 from ..errors import DeclarationError, HipGraphError, RuntimeUnavailable, unknown_name
 from ..graph_memory import GraphMemory
-from ..target import calibrated
+from ..target import Target, calibrated
 from .base import Runtime
 
-__all__ = ["RUNTIMES", "GraphMemory", "Runtime", "explain_auto", "graph_memory", "open_runtime", "opened_runtime"]
+__all__ = ["RUNTIMES", "GraphMemory", "Runtime", "explain_auto", "graph_memory", "open_runtime", "opened_runtime", "target_of"]
 
 # Each module has one class, which is called with the number of the device.
 RUNTIMES = {
@@ -80,6 +80,11 @@ def opened_runtime(runtime: str | Runtime, device: int = 0) -> Runtime:
         raise DeclarationError(f"runtime is a name such as 'auto', or what hg.open_runtime returns (got {runtime!r})")
     _require_number(device)
     return runtime
+
+
+def target_of(target: str | Target | None) -> Target:
+    """Return a target that is given or named; without one, that of the device that ``"auto"`` takes."""
+    return open_runtime("auto").target if target is None else Target.named(target)
 
 
 def graph_memory(runtime: str | Runtime = "auto", device: int = 0) -> GraphMemory:
