@@ -28,6 +28,7 @@ ORDER = (
     "checks",
     "temporaries",
     "plan",
+    "watch",
     "timeline",
     "update",
     "runtimes.base",
