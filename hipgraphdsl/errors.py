@@ -160,6 +160,10 @@ class HipError(HipGraphError):
         """Return the same error with the node's name in it."""
         return HipError(self.api, self.code, self.name, self.text, node=node, hint=hint or self.hint)
 
+    def hinted(self, hint: str) -> HipError:
+        """Return the same error with a hint at its end."""
+        return HipError(self.api, self.code, self.name, self.text, node=self.node, hint=hint)
+
 
 class UpdateError(HipGraphError):
     """An Executable cannot take a change in place.

@@ -840,6 +840,7 @@ class Graph:
         device: int = 0,
         check: bool = True,
         pack: bool = True,
+        watch: bool = False,
     ) -> Executable:
         """Build a relaunchable Executable from a snapshot of this graph.
 
@@ -861,6 +862,10 @@ class Graph:
             Let arrays of alloc nodes share memory where the plan's order keeps all of their uses apart; the Executable then holds
             them, and their nodes are left out. False makes and returns each by its own nodes, as backend ``"streams"`` always
             does, because its launches may run beside each other.
+        watch : bool
+            Let each node leave a mark in page-locked memory when it has finished, so that a timeout, Ctrl-C or a device's fault
+            names the nodes that had not, on every runtime. A kernel of one thread follows each node, and the nodes of children
+            stand in their place; `stats.nodes` counts these kernels.
 
         Raises
         ------
@@ -875,7 +880,9 @@ class Graph:
         note = ""
         if isinstance(lanes, str) and lanes == "measure":
             lanes, note = fastest_lanes(workflow, opened, backend, join=join, device=device)
-        return Executable.build(workflow, opened, backend, lanes=lanes, join=join, device=device, pack=pack, note=note)
+        return Executable.build(
+            workflow, opened, backend, lanes=lanes, join=join, device=device, pack=pack, note=note, watch=watch
+        )
 
     def simulate(
         self, durations: Union[Mapping[str, float], Callable[[Node], float]], engines: Optional[Mapping[str, int]] = None

@@ -30,6 +30,7 @@ ORDER = (
     "checks",
     "temporaries",
     "plan",
+    "watch",
     "timeline",
     "update",
     "runtimes.base",

@@ -11,8 +11,9 @@ from ..arrays import ArrayView, Parameter
 from ..backends import Scope, SharedHandles
 from ..errors import HipError, UpdateError
 from ..nodes import ChildGraphNode, KernelNode, Node
-from ..plan import Plan, Step, make_plan, suits_copy_kernel
+from ..plan import Plan, Step, suits_copy_kernel
 from ..temporaries import alloc_roots
+from ..watch import planned
 from ..workflow import Workflow
 from .built import Built
 from .changes import (
@@ -50,7 +51,7 @@ class Arrangement:
     disabled : set of int
         Steps that only order.
     options : dict
-        Of `make_plan`.
+        Of `watch.planned`.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class Arrangement:
 
     def planned(self, **options: Any) -> tuple[Plan, frozenset[int]]:
         """Return the workflow's plan with other options than its own, and which of its steps are off."""
-        plan = make_plan(self.workflow, self._target, **{**self.options, **options}, device=self._home.device)
+        plan = planned(self.workflow, self._target, **{**self.options, **options}, device=self._home.device)
         off = self.names_off()
         return plan, frozenset(step.index for step in plan.steps if is_in(step.name, off))
 

@@ -24,10 +24,11 @@ from ..errors import CallbackError, DeclarationError, HipError, HipGraphError, U
 from ..graph_memory import GraphMemory
 from ..nodes import Node
 from ..placement import devices_of
-from ..plan import Lanes, Plan, make_plan
+from ..plan import Lanes, Plan
 from ..runtimes.base import Runtime
 from ..timeline import Timeline
 from ..update import HasWorkflow
+from ..watch import MODULE, WatchedPlan, planned
 from ..workflow import Workflow
 from .arrangement import Arrangement
 from .built import Built
@@ -180,7 +181,7 @@ class Executable:
     @staticmethod
     def build(
         workflow: Workflow, runtime: Runtime, backend: str, *, lanes: Lanes = "auto", join: bool = True, inline: bool = False,
-        device: int = 0, pack: bool = False, guard: int = 0, note: str = "",
+        device: int = 0, pack: bool = False, guard: int = 0, note: str = "", watch: bool = False,
     ) -> Executable:
         """Plan, allocate, load, lower and instantiate; on failure everything is returned.
 
@@ -193,11 +194,11 @@ class Executable:
         asked = backend
         if "several_devices_crash" in runtime.target.quirks and len(devices_of(workflow, device)) > 1 and backend != "serial":
             backend = "streams"
-        inline = inline or backend != "explicit" or "child_order" in runtime.target.quirks
+        inline = inline or watch or backend != "explicit" or "child_order" in runtime.target.quirks
         # A graph never runs beside itself, but what is issued on streams may: each launch then needs memory of its own.
         pack = pack and backend != "streams"
-        options: dict[str, Any] = {"lanes": lanes, "join": join, "inline": inline, "pack": pack}
-        plan = make_plan(workflow, runtime.target, **options, device=device)
+        options: dict[str, Any] = {"lanes": lanes, "join": join, "inline": inline, "pack": pack, "watch": watch}
+        plan = planned(workflow, runtime.target, **options, device=device)
         notes = [note] if note else []
         if backend != asked:
             why = f"{runtime.target.name} runs kernels of a graph over several devices on the wrong one"
@@ -205,7 +206,7 @@ class Executable:
             notes.insert(0, f'backend="{asked}" became "streams", because {why}.')
         if notes:
             plan = replace(plan, notes=(*plan.notes, *notes))
-        planned = time.perf_counter()
+        after_plan = time.perf_counter()
         executable = Executable(workflow, plan, runtime, backend, device, options, guard)
         executable._closed = False
         try:
@@ -215,7 +216,7 @@ class Executable:
             with suppress(HipError):  # what went wrong first says more
                 executable.close()
             raise
-        executable.stats.plan_us = (planned - started) * 1e6
+        executable.stats.plan_us = (after_plan - started) * 1e6
         _living.add(executable)
         return executable
 
@@ -224,6 +225,8 @@ class Executable:
         self._shared.peers = grant_access(workflow, self.runtime, self.device, self.plan.devices)
         self._in_flight.open()
         self._shared.load(modules_of(workflow))
+        if isinstance(self.plan, WatchedPlan):
+            self._shared.load({MODULE: (list(MODULE.kernels), [])})
         fill(self._scope, workflow, self._memory, self._parameters, {})
         self._arrangement.open()
 
@@ -517,7 +520,7 @@ class Executable:
             self._require_open("profile")
             self._prepare(params)
             self.synchronize()
-            plan, disabled = self._arrangement.planned(inline=True, pack=False)
+            plan, disabled = self._arrangement.planned(inline=True, pack=False, watch=False)
             return profile(plan, self._scope, disabled, self._home, self.stream, self._finish)
 
     def _finish(self) -> None:

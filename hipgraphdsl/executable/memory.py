@@ -21,6 +21,7 @@ from ..errors import DeclarationError, HipError
 from ..nodes import ChildGraphNode, ConditionalNode
 from ..runtimes.base import MemcpyKind, Runtime
 from ..temporaries import Packing
+from ..watch import WatchedPlan
 from ..workflow import Workflow
 from .devices import Home
 from .stats import Stats
@@ -134,6 +135,8 @@ class Memory:
         self._stats = stats
         self._packed: dict[int, Block] = {}
         """Where arrays of alloc nodes lie that share memory, by device."""
+        self._words: list[Block] = []
+        """Of watched plans; the last one is the largest."""
 
     def find(self, name: str) -> Block:
         """Return what stands behind a name.
@@ -275,13 +278,24 @@ class Memory:
         with self._home.returning(block.device):
             self._runtime.free(block.pointer)
 
+    # -- marks of watched plans ----------------------------------------------------------------------------------------
+
+    def words(self, plan: WatchedPlan) -> int:
+        """Return where the words of a watched plan are, all of them 1; nothing may be in flight."""
+        if not self._words or self._words[-1].array.nbytes < plan.words.nbytes:
+            start = self._runtime.host_malloc(plan.words.nbytes)
+            self._words.append(Block(plan.words, start, self._runtime.host_free, device=self._home.device))
+        start = self._words[-1].pointer
+        memory_view(start, plan.words.nbytes, plan.words.shape, plan.words.dtype)[...] = 1
+        return start
+
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def return_into(self, stack: ExitStack) -> None:
         """Let a stack return everything."""
         packed = [replace(block, release=self._runtime.free) for block in self._packed.values()]
-        blocks = [*self.arrays.values(), *packed]
-        self.arrays, self._packed = {}, {}
+        blocks = [*self.arrays.values(), *packed, *self._words]
+        self.arrays, self._packed, self._words = {}, {}, []
         for block in blocks:
             stack.callback(block.give_back, self._home)
 

@@ -160,6 +160,22 @@ def test_every_launch_gives_the_bytes_of_numpy(run: Run) -> None:
         run.agree()
 
 
+def test_watching_changes_no_result(case: Case, name: str, device: Runtime, backend: Any) -> None:
+    require(name, device, backend)
+    with case.graph.compile(runtime=device, backend=backend, watch=True) as exe:
+        run = Run(case, exe)
+        for given in case.launches:
+            run.launch(given)
+        run.agree()
+        assert exe._built.unfinished() == ()
+        for node in tuple(case.ops if case.toggles is None else case.toggles)[:1]:
+            exe.disable(node)
+            run.launch({}, off=(node,))
+            exe.enable(node)
+            run.launch({})
+            run.agree()
+
+
 def test_launches_in_a_row_follow_each_other(run: Run) -> None:
     for given in (*run.case.launches, {}, {}):
         run.launch(given)

@@ -353,6 +353,8 @@ def test_dry_run_prints_the_calls(run: Any, program: str) -> None:
     assert done.status == 0
     assert "hipGraphAddKernelNode(" in done.out
     assert done.out.count("hipGraphLaunch(") == 2
+    watched = run("run", program, "--dry-run", "--watch").out
+    assert watched.count("hipGraphAddKernelNode(") > done.out.count("hipGraphAddKernelNode(")
     data = json.loads(run("run", program, "--dry-run", "--backend", "capture", "--json").out)
     assert "hipStreamBeginCapture" in {call["api"] for call in data["compile"]}
 
