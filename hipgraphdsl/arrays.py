@@ -8,10 +8,11 @@ the unit of dependency.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import operator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, Optional, SupportsIndex, Union
+from typing import Any, Literal, Optional, Union
 
 import numpy as np
 
@@ -59,9 +60,9 @@ def as_device(device: Any, what: str) -> Optional[int]:
     """
     if device is None:
         return None
-    if isinstance(device, (bool, np.bool_)) or not isinstance(device, SupportsIndex):
+    number = as_int(device)
+    if number is None:
         raise DeclarationError(f"{what}: device is the number of a device, or None for that of compile (got {device!r})")
-    number = device.__index__()
     if not 0 <= number < _MAX_DEVICES:
         raise DeclarationError(f"{what}: device is the number of a device, from 0 (got {number})")
     return number
@@ -76,10 +77,33 @@ def as_devices(devices: Any, what: str) -> tuple[int, ...]:
         If it is no list of devices.
     """
     given = tuple(devices) if isinstance(devices, (tuple, list, set, frozenset, range)) else (devices,)
-    numbers = [as_device(device, what) for device in given]
+    numbers = [as_device(device, f"{what}: access") for device in given]
     if None in numbers:
         raise DeclarationError(f"{what}: access lists the numbers of devices (got {devices!r})")
     return tuple(sorted({number for number in numbers if number is not None}))
+
+
+def as_int(value: Any) -> Optional[int]:
+    """Return an integer of any type as an int, and None for anything else; a bool is none."""
+    if isinstance(value, (bool, np.bool_)):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:  # an array of floats has an `__index__` too
+        return None
+
+
+def as_dict(value: Any, what: str, of: str = "") -> dict[Any, Any]:
+    """Return a mapping as a dict; None is an empty one.
+
+    Raises
+    ------
+    DeclarationError
+        If it is no mapping.
+    """
+    if value is not None and not isinstance(value, Mapping):
+        raise DeclarationError(f"{what} is a dict{of} (got {value!r})")
+    return dict(value or {})
 
 
 def as_dtype(dtype: Any) -> np.dtype[Any]:
@@ -804,8 +828,8 @@ class ArrayView(_Sliceable):
 
     def _index(self, key: Any, wanted: Any) -> int:
         # Asked of an int too, isinstance of a protocol would cost more than the rest of taking a view.
-        if isinstance(wanted, SupportsIndex) and not isinstance(wanted, (bool, np.bool_, np.ndarray)):
-            return wanted.__index__()
+        if (index := as_int(wanted)) is not None and not isinstance(wanted, np.ndarray):
+            return index
         raise self._refuse(key, f"{wanted!r} is neither an index nor a slice")
 
     def _slice(self, key: Any, wanted: slice, extent: int) -> tuple[int, int, int]:

@@ -244,7 +244,7 @@ def _parser() -> argparse.ArgumentParser:
         "--backend", choices=("explicit", "capture"), help="of a .hip program: whether it builds the graph or records it"
     )
     show.add_argument("--plan", action="store_true", help="show the plan: reduced edges, order and lanes")
-    show.add_argument("--target", type=_target, default="cpu", metavar="NAME", help="target of the plan (default: cpu)")
+    show.add_argument("--target", type=_target, metavar="NAME", help="target of the plan (default: the device that run takes)")
     show.add_argument(
         "--lanes",
         type=_lanes,
@@ -285,6 +285,7 @@ def _parser() -> argparse.ArgumentParser:
         help="value of a parameter; of an array parameter @FILE.npy",
     )
     add_supplies(run)
+    run.add_argument("--watch", action="store_true", help="let a timeout, Ctrl-C or a fault name the nodes that had not finished")
     run.add_argument("--repeat", type=int, default=1, metavar="N", help="launch N times (default: 1)")
     run.add_argument(
         "--read",
@@ -1104,6 +1105,7 @@ def _run(options: argparse.Namespace) -> int:
         lanes=options.lanes,
         device=options.device,
         check=not options.no_check,
+        watch=options.watch,
     ) as exe:
         for name, values in given.items():
             exe.write(name, values)
@@ -1236,7 +1238,8 @@ def _dry_run(graph: Graph, params: Mapping[str, Any], options: argparse.Namespac
     runtime = recorder_module.RecorderRuntime(options.device, target=target)
     sections: list[tuple[str, list[Any]]] = []
     with graph.compile(
-        runtime=runtime, backend=options.backend, lanes=options.lanes, device=options.device, check=not options.no_check
+        runtime=runtime, backend=options.backend, lanes=options.lanes, device=options.device, check=not options.no_check,
+        watch=options.watch,
     ) as exe:
         sections.append(("compile", list(runtime.calls)))
         runtime.calls.clear()

@@ -17,7 +17,9 @@ A call that creates something and raises has created nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from difflib import get_close_matches
 from types import GetSetDescriptorType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -35,6 +37,7 @@ __all__ = [
     "RuntimeUnavailable",
     "UpdateError",
     "WaitTimeout",
+    "unknown_name",
 ]
 
 
@@ -57,6 +60,36 @@ class DeclarationError(HipGraphError, ValueError):
         super().__init__(message)
         self.node = node
         self.array = array
+
+
+def unknown_name(
+    what: str, given: Any, known: Iterable[str], called: Mapping[str, str] | None = None, *, source: str = "", others: str = ""
+) -> DeclarationError:
+    """Return the error of a name that is none of `known`, with the one that was probably meant.
+
+    Parameters
+    ----------
+    what : str
+        What it names: ``"runtime"``, ``"backend"``, ...
+    given : object
+    known : iterable of str
+    called : mapping of str to str, optional
+        Names that it has elsewhere, in lower case, to the names that it has here.
+    source : str
+        Where the name comes from, if not from the call.
+    others : str
+        What is said after the known names.
+    """
+    names = list(known)
+    listed = f"{what}s are {', '.join(map(repr, names))}{others}"
+    if not isinstance(given, str):
+        return DeclarationError(f"{what} is a name (got {given!r}){source}; {listed}")
+    meant = (called or {}).get(given.lower())
+    if meant is not None:
+        return DeclarationError(f"{what} {given!r} is called {meant!r} here{source}; {listed}")
+    close = get_close_matches(given.lower(), names, 1)
+    asked = f" (did you mean {close[0]!r}?)" if close else ""
+    return DeclarationError(f"there is no {what} {given!r}{asked}{source}; {listed}")
 
 
 class CheckError(HipGraphError):
@@ -126,6 +159,10 @@ class HipError(HipGraphError):
     def at(self, node: str, hint: str | None = None) -> HipError:
         """Return the same error with the node's name in it."""
         return HipError(self.api, self.code, self.name, self.text, node=node, hint=hint or self.hint)
+
+    def hinted(self, hint: str) -> HipError:
+        """Return the same error with a hint at its end."""
+        return HipError(self.api, self.code, self.name, self.text, node=self.node, hint=hint)
 
 
 class UpdateError(HipGraphError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from operator import is_
@@ -23,6 +23,7 @@ from .arrays import (
     Viewable,
     as_device,
     as_devices,
+    as_dict,
     as_dtype,
     as_shape,
     converted,
@@ -61,7 +62,7 @@ from .nodes import (
 )
 from .nodes.base import check_name
 from .plan import Lanes, Plan, make_plan
-from .runtimes import opened_runtime
+from .runtimes import opened_runtime, target_of
 from .target import Target
 from .timeline import Timeline, simulate
 from .workflow import Workflow
@@ -128,9 +129,9 @@ class Graph:
         self,
         name: str,
         initial: Optional[ArrayLike] = None,
-        *,
         shape: Optional[Shape] = None,
         dtype: Optional[DTypeLike] = None,
+        *,
         pinned: bool = True,
         device: Optional[int] = None,
     ) -> HostArray:
@@ -155,16 +156,16 @@ class Graph:
         DeclarationError
             If the name is taken, or shape and dtype are missing or impossible.
         """
-        values, shape, dtype = self._values(name, initial, shape, dtype)
+        values, shape, dtype = self._named_values(name, initial, shape, dtype)
         return self._add_array(HostArray(name, shape, dtype, pinned, values, device=as_device(device, f"array {name!r}")))
 
     def device_array(
         self,
         name: str,
         initial: Optional[ArrayLike] = None,
-        *,
         shape: Optional[Shape] = None,
         dtype: Optional[DTypeLike] = None,
+        *,
         device: Optional[int] = None,
         access: Devices = (),
     ) -> DeviceArray:
@@ -179,7 +180,7 @@ class Graph:
         access : int or sequence of int, optional
             Other devices whose kernels may reach it. Copies between devices need none.
         """
-        values, shape, dtype = self._values(name, initial, shape, dtype)
+        values, shape, dtype = self._named_values(name, initial, shape, dtype)
         where = f"array {name!r}"
         return self._add_array(
             DeviceArray(name, shape, dtype, values, device=as_device(device, where), access=as_devices(access, where))
@@ -221,7 +222,7 @@ class Graph:
             raise DeclarationError(
                 f"parameter {name!r} {why}, and parameters are launch keywords; choose another name", array=name
             )
-        dtype, shape = as_dtype(dtype), as_shape(shape) if shape != () else ()
+        dtype, shape = as_dtype(dtype), () if isinstance(shape, tuple) and not shape else as_shape(shape)
         if default is not None and not shape:
             element_bytes(default, dtype, f"parameter {name!r}: default")
         elif isinstance(default, (int, float, complex, np.generic)):
@@ -235,10 +236,24 @@ class Graph:
         self._snapshot = None
         return parameter
 
+    def _named_values(self, name: str, *given: Any) -> tuple[Optional[np.ndarray[Any, Any]], tuple[int, ...], np.dtype[Any]]:
+        self._new_name(name, "array", self.arrays)
+        try:
+            return self._values(name, *given)
+        except DeclarationError as error:
+            if error.array is not None:
+                raise
+            raise DeclarationError(f"array {name!r}: {error}", array=name) from None
+
     def _values(
         self, name: str, initial: Any, shape: Any, dtype: Any
     ) -> tuple[Optional[np.ndarray[Any, Any]], tuple[int, ...], np.dtype[Any]]:
-        self._new_name(name, "array", self.arrays)
+        if isinstance(shape, (str, type, np.dtype)):
+            raise DeclarationError(
+                f"array {name!r}: a shape is an integer or a tuple of integers (got {shape!r}); the arguments are name, initial"
+                " values, shape, dtype, so say shape= and dtype=",
+                array=name,
+            )
         if initial is None:
             if shape is None or dtype is None:
                 raise DeclarationError(
@@ -502,7 +517,7 @@ class Graph:
             The child's arrays and parameters, by name, to this graph's arrays, views, parameters or values.
         """
         name = self._default_name(getattr(graph, "name", "child")) if name is None else name
-        return self._new(ChildGraphNode, name=name, workflow=graph, bind=dict(bind or {}), **self._common(after, ignore))
+        return self._new(ChildGraphNode, name=name, workflow=graph, bind=bind, **self._common(after, ignore))
 
     def signal_semaphore(
         self,
@@ -576,7 +591,7 @@ class Graph:
             mode=mode,
             condition=condition,
             bodies=bodies,
-            bind=dict(bind or {}),
+            bind=bind,
             **self._common(after, ignore),
         )
 
@@ -612,12 +627,10 @@ class Graph:
 
     def _common(self, after: After, ignore: Optional[Mapping[str, str]]) -> dict[str, Any]:
         fields: dict[str, Any] = {"source": _caller()}
-        if after:
+        if after is not None and (type(after) is not tuple or after):
             fields["after"] = self._after_names(after)
-        if ignore:
-            if not isinstance(ignore, Mapping):
-                raise DeclarationError(f"graph {self.name!r}: ignore is a dict from codes to reasons (got {ignore!r})")
-            fields["ignore"] = dict(ignore)
+        if ignore is not None:
+            fields["ignore"] = as_dict(ignore, f"graph {self.name!r}: ignore", " from codes to reasons") or None
         return fields
 
     def _after_names(self, after: After) -> tuple[str, ...]:
@@ -634,9 +647,9 @@ class Graph:
             names.append(name)
         return tuple(names)  # type: ignore[arg-type]  # every name was found among the nodes
 
-    def _no_node(self, name: str) -> DeclarationError:
+    def _no_node(self, name: Any) -> DeclarationError:
         names = list(self.dag)
-        if name in self.arrays or name in self.parameters:
+        if isinstance(name, str) and (name in self.arrays or name in self.parameters):
             where = "arrays" if name in self.arrays else "parameters"
             return DeclarationError(f"graph {self.name!r} has no node {name!r}; that is g.{where}[{name!r}]", node=name)
         shown = ", ".join(map(repr, names[:10])) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
@@ -719,13 +732,18 @@ class Graph:
         return len(self.dag)
 
     def __getitem__(self, name: str) -> Node:
-        if name not in self:
+        if not isinstance(name, str) or name not in self:
             raise self._no_node(name)
         node: Node = self.dag.nodes[name]["node"]
         return node
 
-    def __contains__(self, name: object) -> bool:
-        return name in self.dag and name in self._names
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.nodes)
+
+    def __contains__(self, node: object) -> bool:
+        if isinstance(node, Node):
+            return any(known is node for known in self)
+        return isinstance(node, str) and node in self.dag and node in self._names
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -793,9 +811,24 @@ class Graph:
         """
         return check_workflow(self.workflow(), None if target is None else Target.named(target))
 
-    def plan(self, *, target: Union[str, Target] = "cpu", lanes: Lanes = "auto", join: bool = True, pack: bool = True) -> Plan:
-        """Return what would be lowered: reduced edges, order, lanes, and where temporaries lie."""
-        return make_plan(self.workflow(), Target.named(target), lanes=lanes, join=join, pack=pack)
+    def plan(
+        self, *, target: Union[str, Target, None] = None, lanes: Lanes = "auto", join: bool = True, pack: bool = True
+    ) -> Plan:
+        """Return what would be lowered: reduced edges, order, lanes, and where temporaries lie.
+
+        Parameters
+        ----------
+        target : str or Target, optional
+            A device by name, as for `check`; by default the one that `compile` takes.
+        lanes, join, pack
+            As for `compile`.
+
+        Raises
+        ------
+        RuntimeUnavailable
+            If no target is given and no runtime is there.
+        """
+        return make_plan(self.workflow(), target_of(target), lanes=lanes, join=join, pack=pack)
 
     def compile(
         self,
@@ -807,6 +840,7 @@ class Graph:
         device: int = 0,
         check: bool = True,
         pack: bool = True,
+        watch: bool = False,
     ) -> Executable:
         """Build a relaunchable Executable from a snapshot of this graph.
 
@@ -828,6 +862,10 @@ class Graph:
             Let arrays of alloc nodes share memory where the plan's order keeps all of their uses apart; the Executable then holds
             them, and their nodes are left out. False makes and returns each by its own nodes, as backend ``"streams"`` always
             does, because its launches may run beside each other.
+        watch : bool
+            Let each node leave a mark in page-locked memory when it has finished, so that a timeout, Ctrl-C or a device's fault
+            names the nodes that had not, on every runtime. A kernel of one thread follows each node, and the nodes of children
+            stand in their place; `stats.nodes` counts these kernels.
 
         Raises
         ------
@@ -840,9 +878,11 @@ class Graph:
             if any(d.code not in OF_GRAPHS or backend in ("explicit", "capture") for d in report.errors):
                 raise CheckError(report)
         note = ""
-        if lanes == "measure":
+        if isinstance(lanes, str) and lanes == "measure":
             lanes, note = fastest_lanes(workflow, opened, backend, join=join, device=device)
-        return Executable.build(workflow, opened, backend, lanes=lanes, join=join, device=device, pack=pack, note=note)
+        return Executable.build(
+            workflow, opened, backend, lanes=lanes, join=join, device=device, pack=pack, note=note, watch=watch
+        )
 
     def simulate(
         self, durations: Union[Mapping[str, float], Callable[[Node], float]], engines: Optional[Mapping[str, int]] = None
@@ -886,7 +926,7 @@ class Graph:
         DeclarationError
             If the text is no workflow, of a newer version, truncated or beyond the limits.
         """
-        return json_format.loads(text, Graph, arrays or {}, callbacks or {})
+        return json_format.loads(text, Graph, arrays, callbacks)
 
     @staticmethod
     def from_networkx(dag: nx.DiGraph[Any], *, name: Optional[str] = None, infer: bool = True) -> Graph:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Optional, Union
 
 import numpy as np
 
-from .arrays import AllocArray, Array, ArrayView, DeviceArray, ExternalArray, Region
+from .arrays import AllocArray, Array, ArrayView, DeviceArray, ExternalArray, Region, as_int
 from .backends.callbacks import CapturedStream
 from .backends.capturing import capturing
 from .errors import DeclarationError, HipError
@@ -69,6 +69,8 @@ def import_capture(
     source: Optional[tuple[str, int]],
 ) -> Graph:
     """Return what a function issues on a stream, as a graph; see `Graph.from_capture`."""
+    if not callable(fn):
+        raise DeclarationError(f"from_capture: fn is a callable that takes a stream (got {fn!r})")
     opened = opened_runtime(runtime)
     with opened.using_device(opened.get_device()):  # the runtime's, where the thread has none yet
         stream = opened.stream_create()
@@ -88,10 +90,13 @@ def import_handle(
     source: Optional[tuple[str, int]],
 ) -> Graph:
     """Return a graph that exists in a runtime; see `Graph.from_handle`."""
+    number = as_int(handle)
+    if number is None:
+        raise DeclarationError(f"from_handle: handle is a hipGraph_t or CUgraph as a number (got {handle!r})")
     opened = opened_runtime(runtime)
     known = _known(arrays)
     with opened.using_device(opened.get_device()):  # functions are told for it
-        raw = _RawGraph.read(handle, opened, name)
+        raw = _RawGraph.read(number, opened, name)
         return _Builder(raw, _Memory(opened, known, raw), known, opened, graph_type, name, source).build()
 
 

@@ -36,7 +36,7 @@ __all__ = ["fastest_lanes"]
 
 _log = logging.getLogger(__name__)
 
-_CANDIDATES: Final[tuple[Lanes, ...]] = ("auto", None, 8, 32)
+_CANDIDATES: Final[tuple[Lanes, ...]] = ("auto", 1, None, 8, 32)
 _WARM_LAUNCHES: Final = 3
 _LAUNCHES: Final = 50
 _BUDGET_S: Final = 0.2  # time that the launches of one trial may take

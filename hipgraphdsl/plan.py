@@ -21,7 +21,7 @@ from .target import Target
 from .temporaries import Packing, pack_temporaries
 from .workflow import Workflow
 
-__all__ = ["Lanes", "Plan", "Step", "make_plan", "suits_copy_kernel"]
+__all__ = ["Lanes", "Plan", "Step", "make_plan", "narrowed", "suits_copy_kernel"]
 
 Lanes = Union[int, None, Literal["auto", "measure"]]
 
@@ -337,7 +337,7 @@ def _plan(
         steps, lanes = _with_one_root(steps, lanes)
         notes.append(f"An empty node goes first, because on {target.name} only one root would wait for what precedes the launch.")
     if "fan_out_4" in target.quirks:
-        steps, lanes, inserted = _narrowed(steps, lanes)
+        steps, lanes, inserted = narrowed(steps, lanes)
         if inserted:
             notes.append(
                 f"{inserted} empty nodes keep every node at {_FAN_OUT} direct followers or fewer, because {target.name} loses"
@@ -364,7 +364,7 @@ def _unused_name(name: str, steps: Sequence[Step]) -> str:
     return name
 
 
-def _narrowed(steps: list[Step], lanes: tuple[tuple[int, ...], ...]) -> tuple[list[Step], tuple[tuple[int, ...], ...], int]:
+def narrowed(steps: list[Step], lanes: tuple[tuple[int, ...], ...]) -> tuple[list[Step], tuple[tuple[int, ...], ...], int]:
     """Put empty nodes behind steps that more than `_FAN_OUT` others wait for, as a tree."""
     followers: list[list[int]] = [[] for _ in steps]
     for step in steps:
@@ -497,7 +497,7 @@ def _lane_bound(workflow: Workflow, target: Target, lanes: Lanes) -> Optional[in
         if lanes < 1:
             raise DeclarationError(f"lanes is at least 1 (got {lanes})")
         return lanes
-    if lanes not in ("auto", "measure"):
+    if not isinstance(lanes, str) or lanes not in ("auto", "measure"):
         raise DeclarationError(f"lanes is 'auto', 'measure', a number or None (got {lanes!r})")
     if target.platform == "cpu":
         return None  # a branch costs nothing there that gathering would save

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
 from .cache import private_folder, wanted_folder, write_whole
-from .errors import DeclarationError
+from .errors import unknown_name
 
 __all__ = ["CostModel", "Target", "calibrated", "costs_path", "store_costs"]
 
@@ -118,18 +118,28 @@ class Target:
     def named(name: str | Target) -> Target:
         """Return the target of that name, without a device.
 
+        Parameters
+        ----------
+        name : str or Target
+            ``"cpu"``, ``"amd:gfx942"`` or ``"nvidia:sm_90"`` and their kind, with ``@version`` of the runtime or without;
+            the platform may be left out, and a product's name such as ``"mi300x"`` or ``"h100"`` stands for its architecture.
+
         Raises
         ------
         DeclarationError
-            If the name is none of ``cpu``, ``amd:gfx...[@version]``, ``nvidia:sm_...``.
+            If it is no such name.
         """
         if isinstance(name, Target):
             return name
-        match = re.fullmatch(r"(cpu|amd:gfx[0-9a-f]+|nvidia:sm_\d+[a-z]?)(?:@(\d+(?:\.\d+){0,2}))?", name)
-        if match is None:
-            known = ", ".join(repr(n) for n in _KNOWN)
-            raise DeclarationError(f"there is no target {name!r}; targets are {known} and others of their kind")
-        base, version = match.group(1), match.group(2)
+        given, at, version = name.partition("@") if isinstance(name, str) else ("", "", "")
+        match = re.fullmatch("(?:(amd|nvidia):)?([^:]+)", given.lower())
+        platform, chip = match.groups() if match else ("", "")
+        chip = _PRODUCTS.get(chip, chip)
+        maker = next((maker for maker, form in _ARCHITECTURES.items() if re.fullmatch(form, chip)), "")
+        if not maker or maker != (platform or maker) or (at and not re.fullmatch(r"\d+(\.\d+){0,2}", version)):
+            raise unknown_name("target", name, _KNOWN, others=" and others of their kind")
+        base = f"{maker}:{chip}" if maker != chip else chip
+        name = base + at + version
         if base in _KNOWN:
             target = _KNOWN[base]
         elif base.startswith("amd:gfx9"):
@@ -143,6 +153,20 @@ class Target:
             target = replace(target, name=name, version=tuple(int(part) for part in version.split(".")))
         return target
 
+
+_ARCHITECTURES = {"cpu": "cpu", "amd": r"gfx[0-9a-f]+", "nvidia": r"sm_\d+[a-z]?"}
+
+_PRODUCTS = {
+    **dict.fromkeys(("mi210", "mi250", "mi250x"), "gfx90a"),
+    **dict.fromkeys(("mi300", "mi300a", "mi300x", "mi325x"), "gfx942"),
+    **dict.fromkeys(("mi350x", "mi355x"), "gfx950"),
+    "v100": "sm_70",
+    "t4": "sm_75",
+    "a100": "sm_80",
+    **dict.fromkeys(("l4", "l40", "l40s"), "sm_89"),
+    **dict.fromkeys(("h100", "h200", "gh200"), "sm_90"),
+    **dict.fromkeys(("b200", "gb200"), "sm_100"),
+}
 
 # Sources: AMD's "Hardware features" and accelerator specification tables (LDS 64 KiB, CU counts), the CUDA programming
 # guide's table of technical specifications (sm_90: 227 KiB a block by opt-in), HIP's rule grid * block <= 2^32 - 1.

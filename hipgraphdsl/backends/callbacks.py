@@ -6,7 +6,7 @@ import ctypes
 import itertools
 import threading
 from collections.abc import Callable
-from typing import Any, Final, Optional
+from typing import TYPE_CHECKING, Any, Final, Optional
 
 import numpy as np
 
@@ -14,9 +14,11 @@ from ..arrays import Access, Array, ArrayView, Parameter
 from ..errors import CallbackError, DeclarationError, HipError, HipGraphError
 from ..nodes import CapturedNode, ForeignFunction, HostNode, UnboundCallback
 from ..runtimes.base import Runtime
-from ..runtimes.native import Launcher
 from .dlpack import capsule
 from .operations import Scope
+
+if TYPE_CHECKING:
+    from ..runtimes.native import Launcher
 
 __all__ = ["NO_CALL", "CapturedArray", "CapturedStream", "HostCalls", "captured_call", "memory_view", "refuse_inside", "running"]
 

@@ -159,9 +159,13 @@ class WaitSemaphore:
 
 @dataclass(frozen=True, slots=True)
 class WriteAndWait:
-    """Batch memory operations."""
+    """Batch memory operations, done in order."""
 
     ops: tuple[MemOp, ...]
+
+    def batches(self, quirks: frozenset[str]) -> Sequence[tuple[MemOp, ...]]:
+        """Return what each node or call does, one after the other."""
+        return [(op,) for op in self.ops] if "batch_unordered" in quirks else [self.ops]
 
 
 @dataclass(frozen=True, slots=True)
@@ -635,6 +639,12 @@ def _launch(node: KernelNode, scope: Scope, device: int) -> Launch:
         block = tuple(_axis(axis, scope, node.name, f"block.{i}") for i, axis in enumerate(block))
         if block[0] * block[1] * block[2] > 1024:
             raise DeclarationError(f"node {node.name!r}: a block has at most 1024 threads (got {block})", node=node.name)
+    if node.kernel.dynamic_shared and not node.shared_bytes:
+        raise HipError(
+            f"launch of kernel {node.kernel.name!r}", 1, "hipErrorInvalidValue",
+            "it uses dynamic shared memory (extern __shared__) and gets 0 bytes of it",
+            node=node.name, hint="give kernel(..., shared_bytes=)",
+        )  # fmt: skip
     cluster = node.cluster if scope.runtime.target.clusters else None
     if cluster is not None:
         require_clusters(grid, cluster, node.name)

@@ -11,8 +11,9 @@ from ..arrays import ArrayView, Parameter
 from ..backends import Scope, SharedHandles
 from ..errors import HipError, UpdateError
 from ..nodes import ChildGraphNode, KernelNode, Node
-from ..plan import Plan, Step, make_plan, suits_copy_kernel
+from ..plan import Plan, Step, suits_copy_kernel
 from ..temporaries import alloc_roots
+from ..watch import planned
 from ..workflow import Workflow
 from .built import Built
 from .changes import (
@@ -28,6 +29,7 @@ from .changes import (
 )
 from .compiled import CompiledPath
 from .devices import Home
+from .locking import Locking
 from .parameters import Parameters, same
 from .stats import Stats
 
@@ -49,12 +51,12 @@ class Arrangement:
     disabled : set of int
         Steps that only order.
     options : dict
-        Of `make_plan`.
+        Of `watch.planned`.
     """
 
     def __init__(
         self, workflow: Workflow, plan: Plan, options: Mapping[str, Any], home: Home, shared: SharedHandles,
-        parameters: Parameters, built: Built, compiled: CompiledPath, stats: Stats,
+        parameters: Parameters, locking: Locking, built: Built, compiled: CompiledPath, stats: Stats,
     ) -> None:
         self.workflow = workflow
         self.plan = plan
@@ -65,6 +67,7 @@ class Arrangement:
         self._target = home.runtime.target
         self._shared = shared
         self._parameters = parameters
+        self._locking = locking
         self._built = built
         self._compiled = compiled
         self._stats = stats
@@ -75,6 +78,7 @@ class Arrangement:
         """Build for the first time, unless the first launch must give something."""
         self._parameters.reach(self.steps, self._built.scope)
         self._watch()
+        self._locking.require(self.workflow, self._built.scope)
         if not self._parameters.missing:
             self.rebuild()
 
@@ -85,7 +89,7 @@ class Arrangement:
 
     def planned(self, **options: Any) -> tuple[Plan, frozenset[int]]:
         """Return the workflow's plan with other options than its own, and which of its steps are off."""
-        plan = make_plan(self.workflow, self._target, **{**self.options, **options}, device=self._home.device)
+        plan = planned(self.workflow, self._target, **{**self.options, **options}, device=self._home.device)
         off = self.names_off()
         return plan, frozenset(step.index for step in plan.steps if is_in(step.name, off))
 
@@ -136,6 +140,8 @@ class Arrangement:
                 parameters.bind(name, values[name])
                 if name not in done:
                     self._compiled.note_value(name)
+            if any(parameters.table[name][1].shape for name in changed):
+                self._locking.require(self.workflow, built.scope)
             if built.sound:
                 self.apply(changed, done)
             else:
@@ -183,6 +189,7 @@ class Arrangement:
         """Build what parameters that have been bound and steps that are off ask for, in an Executable that is new."""
         self.disabled = {step.index for step in self.steps if step.name in off}
         self._watch()
+        self._locking.require(self.workflow, self._built.scope)
         if self._built.program is None:
             if not self._parameters.missing:
                 self.rebuild()
@@ -293,6 +300,7 @@ class Arrangement:
                 parameters.reach(self.steps, scope)
             self.workflow = with_nodes(workflow, {**names, **{step.name: step.node for step in changes.values()}})
             self._watch()
+            self._locking.require(self.workflow, scope)
             program = self._built.program
             if program is not None:
                 self._load_kernels([step.node for step in changes.values()])

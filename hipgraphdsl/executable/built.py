@@ -8,9 +8,11 @@ from itertools import chain
 from typing import Any, Final, Optional
 
 from ..backends import Program, Scope
+from ..backends.callbacks import memory_view
 from ..backends.operations import CallHost, Launch, Operation, RunChild, RunConditional
 from ..plan import Plan
 from ..runtimes.base import Fill2D
+from ..watch import WatchedPlan
 from .compiled import CompiledPath
 from .devices import Home
 from .in_flight import InFlight
@@ -82,6 +84,10 @@ class Built:
             self.wait()
         allocates = plan.has_allocs or plan.packing is not None
         made = [(scope, dict(scope.addresses)) for scope in self.scope.all_inside()] if allocates else []
+        if isinstance(plan, WatchedPlan):
+            words = self._memory.words(plan)
+            for scope in self.scope.all_inside():
+                scope.addresses[plan.words] = words
         blocks = self._memory.make_packed(plan.packing)
         try:
             self._place_packed(plan, blocks)
@@ -148,7 +154,17 @@ class Built:
 
     def wait(self, timeout_s: Optional[float] = None) -> None:
         """Wait until nothing is in flight; an error names the nodes that have not finished."""
-        self._in_flight.wait(timeout_s, lambda: self.program.unfinished() if self.program is not None else ())
+        self._in_flight.wait(timeout_s, self.unfinished)
+
+    def unfinished(self) -> tuple[str, ...]:
+        """Return the names of nodes that a launch in flight has not finished, where that is known."""
+        program = self.program
+        if program is None or not isinstance(program.plan, WatchedPlan):
+            return () if program is None else program.unfinished()
+        plan = program.plan
+        words = memory_view(self.scope.addresses[plan.words], plan.words.nbytes, plan.words.shape, plan.words.dtype)
+        # A launch that has not begun yet has no mark of its own.
+        return plan.unfinished(words.tolist()) or (() if self._in_flight.done() else plan.all())
 
     # -- changing ------------------------------------------------------------------------------------------------------
 

@@ -12,11 +12,11 @@ import weakref
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from typing import Any, Final, NoReturn, Optional, SupportsIndex, Union
+from typing import Any, Final, NoReturn, Optional, Union
 
 import numpy as np
 
-from ..arrays import Array, ExternalArray
+from ..arrays import Array, ExternalArray, as_int
 from ..backends import Program, Scope, SharedHandles, backend_named
 from ..backends.callbacks import CapturedArray, HostCalls, captured_call, refuse_inside, running
 from ..backends.program import GraphProgram
@@ -24,10 +24,11 @@ from ..errors import CallbackError, DeclarationError, HipError, HipGraphError, U
 from ..graph_memory import GraphMemory
 from ..nodes import Node
 from ..placement import devices_of
-from ..plan import Lanes, Plan, make_plan
+from ..plan import Lanes, Plan
 from ..runtimes.base import Runtime
 from ..timeline import Timeline
 from ..update import HasWorkflow
+from ..watch import MODULE, WatchedPlan, planned
 from ..workflow import Workflow
 from .arrangement import Arrangement
 from .built import Built
@@ -35,6 +36,7 @@ from .compiled import CompiledPath
 from .devices import Home, grant_access
 from .in_flight import InFlight, unfinished_text
 from .known import Known
+from .locking import Locking
 from .memory import Block, Memory
 from .parameters import Parameters
 from .profiling import profile
@@ -172,13 +174,14 @@ class Executable:
         self._in_flight = InFlight(workflow.name, home, compiled)
         self._built = Built(build, self._scope, home, self._memory, self._in_flight, compiled, stats)
         self._arrangement = Arrangement(
-            workflow, plan, options, home, self._shared, self._parameters, self._built, compiled, stats
+            workflow, plan, options, home, self._shared, self._parameters, Locking(home, self._memory, self._parameters),
+            self._built, compiled, stats,
         )
 
     @staticmethod
     def build(
         workflow: Workflow, runtime: Runtime, backend: str, *, lanes: Lanes = "auto", join: bool = True, inline: bool = False,
-        device: int = 0, pack: bool = False, guard: int = 0, note: str = "",
+        device: int = 0, pack: bool = False, guard: int = 0, note: str = "", watch: bool = False,
     ) -> Executable:
         """Plan, allocate, load, lower and instantiate; on failure everything is returned.
 
@@ -191,11 +194,11 @@ class Executable:
         asked = backend
         if "several_devices_crash" in runtime.target.quirks and len(devices_of(workflow, device)) > 1 and backend != "serial":
             backend = "streams"
-        inline = inline or backend != "explicit" or "child_order" in runtime.target.quirks
+        inline = inline or watch or backend != "explicit" or "child_order" in runtime.target.quirks
         # A graph never runs beside itself, but what is issued on streams may: each launch then needs memory of its own.
         pack = pack and backend != "streams"
-        options: dict[str, Any] = {"lanes": lanes, "join": join, "inline": inline, "pack": pack}
-        plan = make_plan(workflow, runtime.target, **options, device=device)
+        options: dict[str, Any] = {"lanes": lanes, "join": join, "inline": inline, "pack": pack, "watch": watch}
+        plan = planned(workflow, runtime.target, **options, device=device)
         notes = [note] if note else []
         if backend != asked:
             why = f"{runtime.target.name} runs kernels of a graph over several devices on the wrong one"
@@ -203,7 +206,7 @@ class Executable:
             notes.insert(0, f'backend="{asked}" became "streams", because {why}.')
         if notes:
             plan = replace(plan, notes=(*plan.notes, *notes))
-        planned = time.perf_counter()
+        after_plan = time.perf_counter()
         executable = Executable(workflow, plan, runtime, backend, device, options, guard)
         executable._closed = False
         try:
@@ -213,7 +216,7 @@ class Executable:
             with suppress(HipError):  # what went wrong first says more
                 executable.close()
             raise
-        executable.stats.plan_us = (planned - started) * 1e6
+        executable.stats.plan_us = (after_plan - started) * 1e6
         _living.add(executable)
         return executable
 
@@ -222,6 +225,8 @@ class Executable:
         self._shared.peers = grant_access(workflow, self.runtime, self.device, self.plan.devices)
         self._in_flight.open()
         self._shared.load(modules_of(workflow))
+        if isinstance(self.plan, WatchedPlan):
+            self._shared.load({MODULE: (list(MODULE.kernels), [])})
         fill(self._scope, workflow, self._memory, self._parameters, {})
         self._arrangement.open()
 
@@ -295,6 +300,7 @@ class Executable:
             If the device failed.
         """
         self._require_open("synchronize")
+        _require_seconds(timeout_s)
         try:
             self._wait(timeout_s)
         except HipError as error:
@@ -420,19 +426,19 @@ class Executable:
         """
         with self._changing("set"):
             self._require_open("set")
-            self._arrangement.set(node if isinstance(node, str) else node.name, fields)
+            self._arrangement.set(_name_of(node, "set"), fields)
 
     def enable(self, node: Union[str, Node]) -> None:
         """Let a disabled node run again, from the next launch on."""
         with self._changing("enable"):
             self._require_open("enable")
-            self._arrangement.enable(node if isinstance(node, str) else node.name, True)
+            self._arrangement.enable(_name_of(node, "enable"), True)
 
     def disable(self, node: Union[str, Node]) -> None:
         """Let a node do nothing, from the next launch on; what it orders stays ordered."""
         with self._changing("disable"):
             self._require_open("disable")
-            self._arrangement.enable(node if isinstance(node, str) else node.name, False)
+            self._arrangement.enable(_name_of(node, "disable"), False)
 
     def update(self, graph: HasWorkflow, *, rebuild: bool = False) -> None:
         """Take over what another graph of the same shape does.
@@ -514,7 +520,7 @@ class Executable:
             self._require_open("profile")
             self._prepare(params)
             self.synchronize()
-            plan, disabled = self._arrangement.planned(inline=True, pack=False)
+            plan, disabled = self._arrangement.planned(inline=True, pack=False, watch=False)
             return profile(plan, self._scope, disabled, self._home, self.stream, self._finish)
 
     def _finish(self) -> None:
@@ -528,7 +534,7 @@ class Executable:
         handles = []
         for event in (start, stop):
             name = getattr(event, "name", event)
-            handle = self._shared.event_named(name)
+            handle = self._shared.event_named(name) if isinstance(name, str) else None
             if handle is None:
                 raise DeclarationError(f"graph {self.workflow.name!r} records no event {name!r}")
             handles.append(handle)
@@ -622,6 +628,7 @@ class Executable:
         CallbackError
             If a host callback raised and nobody has waited for it.
         """
+        _require_seconds(timeout_s)
         with self._changing("close", returning=True):
             if self._closed:
                 return
@@ -727,9 +734,22 @@ class Executable:
         raise HipGraphError(f"{action}: the Executable of graph {self.workflow.name!r} is closed; compile it again")
 
 
+def _name_of(node: Any, action: str) -> str:
+    if isinstance(node, Node):
+        return node.name
+    if not isinstance(node, str):
+        raise DeclarationError(f"{action}: node is the name of a node, or the declared node itself (got {node!r})")
+    return node
+
+
+def _require_seconds(timeout_s: Any) -> None:
+    if timeout_s is not None and not (isinstance(timeout_s, (int, float, np.number)) and timeout_s >= 0):
+        raise DeclarationError(f"timeout_s is a number of seconds from 0, or None (got {timeout_s!r})")
+
+
 def _stream_handle(stream: Any) -> int:
     """Return the raw handle of a stream of whatever library."""
-    if isinstance(stream, int):
+    if type(stream) is int and 0 <= stream < 2**64:
         return stream
     if hasattr(stream, "__cuda_stream__"):
         return int(stream.__cuda_stream__()[1])
@@ -737,6 +757,7 @@ def _stream_handle(stream: Any) -> int:
         handle = getattr(stream, attribute, None)
         if isinstance(handle, int):
             return handle
-    if isinstance(stream, SupportsIndex):
-        return stream.__index__()
+    number = as_int(stream)
+    if number is not None and 0 <= number < 2**64:
+        return number
     raise DeclarationError(f"stream is a raw handle or a stream object (got {stream!r})")

@@ -97,7 +97,8 @@ class InFlight:
             raise KeyboardInterrupt(f"while waiting for graph {self._name!r}" + unfinished_text(unfinished())) from None
         failed, self._failed = self._failed, None
         if failed is not None:
-            raise failed
+            names = unfinished()
+            raise failed.hinted(unfinished_text(names)[2:]) if names else failed
 
     def done(self) -> bool:
         """Return whether all launches have finished."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import ctypes
+import mmap
 import os
 import weakref
 from collections.abc import Callable
@@ -16,10 +17,11 @@ import numpy as np
 from ..arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, UnboundValues, converted
 from ..backends.callbacks import memory_view
 from ..backends.operations import bind_external
-from ..errors import DeclarationError
+from ..errors import DeclarationError, HipError
 from ..nodes import ChildGraphNode, ConditionalNode
-from ..runtimes.base import MemcpyKind
+from ..runtimes.base import MemcpyKind, Runtime
 from ..temporaries import Packing
+from ..watch import WatchedPlan
 from ..workflow import Workflow
 from .devices import Home
 from .stats import Stats
@@ -39,6 +41,10 @@ class Block:
         The owner of memory that `release` does not free.
     guard : int
         Bytes of the allocation before `pointer`, and as many behind the array.
+    pageable : bool
+        Host memory that is not page-locked.
+    refused : HipError, optional
+        Why it could not be page-locked.
     """
 
     array: Array
@@ -47,6 +53,8 @@ class Block:
     keep: Any = None
     device: int = 0
     guard: int = 0
+    pageable: bool = False
+    refused: Optional[HipError] = None
     lent: Optional[weakref.ref[Any]] = None
     """The buffer of the views that callbacks have got, while there are any."""
 
@@ -84,6 +92,20 @@ class Block:
             with suppress(RuntimeError):  # the interpreter is ending, and the process returns everything
                 _thread.start_new_thread(give_back, ())
 
+    def lock(self, runtime: Runtime) -> None:
+        """Page-lock host memory until it is given back; `pageable` and `refused` say if it could not be."""
+        nbytes = self.array.nbytes
+        if isinstance(self.array, HostArray):  # memory of its own, in pages that nobody else has
+            nbytes = _pages(nbytes + 2 * self.guard)
+        try:
+            pieces = runtime.host_register(self.pointer - self.guard, nbytes)
+        except HipError as error:
+            self.refused = error
+            return
+        self.pageable = False
+        if pieces:
+            self.release = lambda _: runtime.host_unregister(pieces)
+
 
 class Memory:
     """Allocates, fills, copies and returns.
@@ -113,6 +135,8 @@ class Memory:
         self._stats = stats
         self._packed: dict[int, Block] = {}
         """Where arrays of alloc nodes lie that share memory, by device."""
+        self._words: list[Block] = []
+        """Of watched plans; the last one is the largest."""
 
     def find(self, name: str) -> Block:
         """Return what stands behind a name.
@@ -163,15 +187,13 @@ class Memory:
                     start = runtime.host_malloc(nbytes)
                     block = Block(array, start + guard, runtime.host_free, guard=guard)
                 else:
-                    pages = np.empty(nbytes + 64, np.uint8)
-                    start = -(-pages.ctypes.data // 64) * 64
-                    block = Block(array, start + guard, None, pages, guard=guard)
+                    pages = np.empty(_pages(nbytes) + mmap.PAGESIZE, np.uint8)
+                    start = _pages(pages.ctypes.data)
+                    block = Block(array, start + guard, None, pages, guard=guard, pageable=True)
                 self._stats.host_bytes += nbytes
                 memory_view(start, nbytes, values.shape, values.dtype)[...] = values
             case ExternalArray():
-                pointer = bind_external(array, prefix)
-                registered = array.location == "host" and array.lock and runtime.host_register(pointer, array.nbytes)
-                block = Block(array, pointer, runtime.host_unregister if registered else None, array.obj)
+                block = hold(array, bind_external(array, prefix), self._home)
             case _:
                 raise DeclarationError(f"array {name!r} is of an unknown kind {array.kind!r}", array=name)
         return block
@@ -256,21 +278,39 @@ class Memory:
         with self._home.returning(block.device):
             self._runtime.free(block.pointer)
 
+    # -- marks of watched plans ----------------------------------------------------------------------------------------
+
+    def words(self, plan: WatchedPlan) -> int:
+        """Return where the words of a watched plan are, all of them 1; nothing may be in flight."""
+        if not self._words or self._words[-1].array.nbytes < plan.words.nbytes:
+            start = self._runtime.host_malloc(plan.words.nbytes)
+            self._words.append(Block(plan.words, start, self._runtime.host_free, device=self._home.device))
+        start = self._words[-1].pointer
+        memory_view(start, plan.words.nbytes, plan.words.shape, plan.words.dtype)[...] = 1
+        return start
+
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def return_into(self, stack: ExitStack) -> None:
         """Let a stack return everything."""
         packed = [replace(block, release=self._runtime.free) for block in self._packed.values()]
-        blocks = [*self.arrays.values(), *packed]
-        self.arrays, self._packed = {}, {}
+        blocks = [*self.arrays.values(), *packed, *self._words]
+        self.arrays, self._packed, self._words = {}, {}, []
         for block in blocks:
             stack.callback(block.give_back, self._home)
 
 
 def hold(array: ExternalArray, pointer: int, home: Home) -> Block:
-    """Keep memory that a parameter is bound to, page-locked where it is the host's."""
-    registered = array.location == "host" and home.runtime.host_register(pointer, array.nbytes)
-    return Block(array, pointer, home.runtime.host_unregister if registered else None, array.obj)
+    """Keep somebody else's memory, page-locked where it is the host's and can be."""
+    block = Block(array, pointer, keep=array.obj, pageable=array.on_host)
+    if block.pageable and array.lock:
+        block.lock(home.runtime)
+    return block
+
+
+def _pages(nbytes: int) -> int:
+    """Return a size or address rounded up to whole pages."""
+    return -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 def _initial(name: str, array: Union[DeviceArray, HostArray]) -> np.ndarray[Any, Any]:

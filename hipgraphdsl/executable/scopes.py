@@ -66,7 +66,7 @@ def modules_of(workflow: Workflow) -> dict[Module, tuple[list[str], list[str]]]:
                     visit(body)
             for access in node.accesses:
                 root = access.view.root
-                if isinstance(root, Symbol):
+                if isinstance(root, Symbol) and not root.hidden:
                     _, symbols = found.setdefault(root.module, ([], []))
                     if root.name not in symbols:
                         symbols.append(root.name)

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, Optional, Union
 from ..errors import DeclarationError
 from ..workflow import Workflow
 
-__all__ = ["FORMATS", "Format", "export_graph", "formats", "is_known", "made", "need", "render", "write_file"]
+__all__ = ["FORMATS", "Format", "as_path", "export_graph", "formats", "is_known", "made", "need", "render", "write_file"]
 
 
 class Format(NamedTuple):
@@ -136,7 +136,7 @@ def export_graph(workflow: Workflow, path: Union[str, os.PathLike[str]], **optio
     DeclarationError
         If there is no such format or option, or the file cannot be written.
     """
-    target = Path(path)
+    target = as_path(path)
     module = _module_of(target.suffix)
     if hasattr(module, "companions"):
         options.setdefault("stem", target.stem)
@@ -151,6 +151,19 @@ def export_graph(workflow: Workflow, path: Union[str, os.PathLike[str]], **optio
 def _module_of(extension: str) -> Any:
     entry = FORMATS.get(_SAME.get(extension.lower(), extension.lower()))
     return importlib.import_module(f"{__name__}.{entry.module}") if entry is not None else None
+
+
+def as_path(path: Any) -> Path:
+    """Return the path of a file.
+
+    Raises
+    ------
+    DeclarationError
+        If it is neither a str nor a path.
+    """
+    if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
+        raise DeclarationError(f"path is a str or a pathlib.Path (got {path!r})")
+    return Path(path)
 
 
 def write_file(path: Union[str, os.PathLike[str]], content: Union[str, bytes]) -> None:

@@ -22,6 +22,7 @@ from ..arrays import (
     HostArray,
     Parameter,
     UnboundValues,
+    as_dict,
     as_dtype,
     as_shape,
     converted,
@@ -30,6 +31,7 @@ from ..errors import DeclarationError
 from ..kernels import Kernel, Module
 from ..nodes import KINDS, Event, Semaphore, UnboundCallback, wait_value, write_value
 from ..nodes.base import check_name
+from ..source import Budget
 from ..workflow import Workflow
 from .document import MAX_CHILD_DEPTH, VERSION, Data, sha256_of, shown
 from .json_text import MAX_NODES, Fault, Item, Section
@@ -94,13 +96,13 @@ class Builder:
         self,
         root: Section,
         graph_type: type[Graph],
-        arrays: Mapping[str, Any],
-        callbacks: Mapping[str, Callable[..., Any]],
+        arrays: Mapping[str, Any] | None,
+        callbacks: Mapping[str, Callable[..., Any]] | None,
     ) -> None:
         self.root = root
         self.graph_type = graph_type
-        self.supplied = arrays
-        self.callbacks = callbacks
+        self.supplied = arrays = as_dict(arrays, "arrays")
+        self.callbacks = callbacks = as_dict(callbacks, "callbacks")
         self.used_arrays: set[str] = set()
         self.used_callbacks: set[str] = set()
         self.known_arrays: list[str] = []
@@ -131,9 +133,10 @@ class Builder:
                 " hipgraphdsl"
             )
         del root.scalars["hipgraphdsl"]
+        budget = Budget()  # of all modules together, so that many small ones cost no more than one
         for key, item in root.maps.get("modules", {}).items():
             with _Where(item):
-                self.modules[key] = _module(item.value, key)
+                self.modules[key] = _module(item.value, key, budget)
         for key, section in root.children.items():
             with _Where(section.item):
                 check_name(key, "workflow")
@@ -768,7 +771,7 @@ def _supplied(name: str, value: Any, stored: Any, shape: tuple[int, ...], dtype:
     return found
 
 
-def _module(data: Data, key: str) -> Module:
+def _module(data: Data, key: str, budget: Budget) -> Module:
     if not key or ":" in key or len(key) > 200 or not key.isprintable():
         raise Fault(f"{key[:60]!r} cannot name a module: a name has 1 to 200 printable characters, and no ':'")
     fields = _Fields(data, "a module")
@@ -781,10 +784,13 @@ def _module(data: Data, key: str) -> Module:
         source = fields.take("source", list, str)
         lines = source if isinstance(source, list) else [source]
         options = fields.take("options", list, default=[])
+        headers = fields.take("headers", dict, default={})
         if not all(type(line) is str for line in (*lines, *options)):
             raise Fault("'source' and 'options' are lists of text", "source")
+        if not all(type(text) is str for text in headers.values()):
+            raise Fault("'headers' is an object of texts", "headers")
         fields.done("a module")
-        return Module("\n".join(lines), name=spec["name"], options=options, structs=layouts)
+        return Module.stored("\n".join(lines), spec["name"], options, layouts, headers, budget)
     spec["file"], spec["sha256"] = fields.take("file", str), fields.take("sha256", str)
     signatures = fields.take("signatures", dict, default={})
     if not all(type(text) is str for text in signatures.values()):

@@ -123,7 +123,7 @@ def from_networkx(
     if "hipgraphdsl" in dag.graph:
         graph = _from_attributes(dag, graph_type, arrays, callbacks)
     else:
-        graph = graph_type(name or dag.graph.get("name") or "graph", infer=infer)
+        graph = graph_type(dag.graph.get("name") or "graph" if name is None else name, infer=infer)
         for key, attributes in dag.nodes(data=True):
             node = attributes.get("node")
             if not isinstance(node, Node):

@@ -31,6 +31,7 @@ from ..nodes.base import Dim3
 from ..order import longest_path, reduced
 from ..placement import device_of
 from ..plan import Plan, Step, make_plan
+from ..runtimes import target_of
 from ..target import Target
 from ..timeline import Timeline
 from ..workflow import Workflow
@@ -223,7 +224,7 @@ def draw(
     lanes: bool | int | Plan = False,
     critical: Critical = False,
     faults: bool | Report = True,
-    target: str | Target = "cpu",
+    target: str | Target | None = None,
 ) -> Picture:
     """Return what a drawing of a workflow shows.
 
@@ -239,8 +240,8 @@ def draw(
         Mark the longest path: by nodes, as a timeline has it, or by durations of node names or kinds.
     faults : bool or Report
         Mark what `check` finds.
-    target : str or Target
-        For `lanes`.
+    target : str or Target, optional
+        For `lanes`; by default the device that `compile` takes.
 
     Raises
     ------
@@ -256,7 +257,7 @@ def draw(
     if isinstance(lanes, Plan):
         plan = lanes
     elif lanes is not False and workflow.order:
-        plan = make_plan(workflow, Target.named(target), lanes="auto" if lanes is True else lanes)
+        plan = make_plan(workflow, target_of(target), lanes="auto" if lanes is True else lanes, pack=True)
     return _Artist(workflow, fold, edges, plan, critical_path(workflow, critical), report).picture
 
 

@@ -199,6 +199,11 @@ def schema() -> dict[str, Any]:
                             "name": text,
                             "source": list_of(text, description="HIP C++, a line each."),
                             "options": list_of(text),
+                            "headers": {
+                                "type": "object",
+                                "additionalProperties": text,
+                                "description": "Headers of the project's own that the source includes: path to text.",
+                            },
                             "structs": {"type": "object", "additionalProperties": ref("dtype")},
                         },
                         "source",

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Optional
 
 from ..arrays import Access, ArrayView, Parameter, Viewable, as_device
 from ..errors import DeclarationError
-from .base import Node, as_accesses, lazy
+from .base import Node, argument_text, as_accesses, lazy
 
 __all__ = ["CapturedNode", "ForeignFunction", "HostNode", "callable_name"]
 
@@ -90,7 +90,7 @@ class _UserCode(Node):
         return tuple(found)
 
     def describe(self) -> str:
-        return f"{callable_name(self.fn)}({', '.join(_argument_text(a) for a in self.args)})"
+        return f"{callable_name(self.fn)}({', '.join(argument_text(a) for a in self.args)})"
 
 
 def _suspended(fn: Any) -> str:
@@ -105,15 +105,6 @@ def _suspended(fn: Any) -> str:
         if inspect.isasyncgenfunction(code):
             return "an asynchronous generator"
     return ""
-
-
-def _argument_text(arg: Any) -> str:
-    if isinstance(arg, (ArrayView, Parameter)):
-        return arg.name
-    if isinstance(arg, Access):
-        return arg.view.name
-    text = repr(arg)
-    return text if len(text) <= 20 else text[:17] + "..."
 
 
 class UnboundCallback:

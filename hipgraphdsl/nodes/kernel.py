@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Optional, SupportsIndex
+from typing import Any, ClassVar, Optional
 
 import numpy as np
 
-from ..arrays import Access, ArrayView, Parameter, Viewable, as_device, no_array
+from ..arrays import Access, ArrayView, Parameter, Viewable, as_device, as_int, no_array
 from ..errors import DeclarationError
 from ..kernels import ForeignModule, Kernel, KernelParameter, Signature, check_argument
-from .base import Dim3, Node, as_dim3, lazy
+from .base import Dim3, Node, argument_text, as_dim3, lazy
 
 __all__ = ["KernelNode", "require_clusters"]
 
@@ -89,9 +89,7 @@ class KernelNode(Node):
                 node=name,
             )
         shared = data.get("shared_bytes", 0)
-        if type(shared) is int and 0 <= shared < 2**31:
-            pass
-        elif not isinstance(shared, SupportsIndex) or isinstance(shared, bool) or not 0 <= shared.__index__() < 2**31:
+        if (nbytes := as_int(shared)) is None or not 0 <= nbytes < 2**31:
             raise DeclarationError(f"node {name!r}: shared_bytes is a number of bytes from 0 (got {shared!r})", node=name)
         if data.get("cluster") is not None:
             data["cluster"] = _as_cluster(data["cluster"], data["grid"], name)
@@ -189,6 +187,13 @@ class KernelNode(Node):
     def describe(self) -> str:
         return f"{self.kernel.name}<<<{_dim_text(self.grid)}, {_dim_text(self.block)}>>>"
 
+    def in_full(self) -> str:
+        args = []
+        for parameter, arg in zip(self.signature.parameters, self.args):
+            text = argument_text(arg)
+            args.append(text if isinstance(arg, (ArrayView, Access, Parameter)) else f"{parameter.name}={text}")
+        return f"{self.describe()}({', '.join(args)})"
+
 
 def _as_cluster(given: Any, grid: Dim3, node: str) -> tuple[int, int, int]:
     x, y, z = as_dim3(given, "cluster", node)
@@ -262,6 +267,8 @@ def _argument(parameter: KernelParameter, arg: Any, node: str, kernel: str) -> A
             node=node,
         )
     value = check_argument(parameter, arg, f"node {node!r}: kernel {kernel!r}")
+    if isinstance(value, bytes) and isinstance(arg, (int, float)):  # by value bfloat16 or complex
+        return complex(arg) if parameter.dtype is not None and parameter.dtype.kind == "c" else np.float32(arg)
     return arg if isinstance(value, bytes) else value
 
 
@@ -318,10 +325,10 @@ def _check_pointer(parameter: KernelParameter, view: ArrayView, given: Any, node
                 node=node,
                 array=root.name,
             )
-        if view.offset_bytes % parameter.align:
+        if view.offset_bytes % parameter.target_align:
             raise DeclarationError(
                 f"{where} is {parameter.ctype}: {view.name!r} begins at byte {view.offset_bytes}, not at a multiple of"
-                f" {parameter.align}",
+                f" {parameter.target_align}",
                 node=node,
                 array=root.name,
             )

@@ -140,6 +140,10 @@ class MemcpyNode(Node):
     def describe(self) -> str:
         return f"{self.dst.name} <- {self.src.name}"
 
+    def in_full(self) -> str:
+        sides = [{"H": "host", "D": "device"}[side] for side in (_side(self.src), _side(self.dst))]
+        return f"{self.describe()}, {self.nbytes} bytes, {' to '.join(sides)}"
+
 
 def _side(view: ArrayView) -> str:
     root = view.root
@@ -258,6 +262,9 @@ class MemsetNode(Node):
     def describe(self) -> str:
         value = self.value.name if isinstance(self.value, Parameter) else self.value
         return f"{self.dst.name} = {value}"
+
+    def in_full(self) -> str:
+        return f"{self.describe()}, {self.dst.nbytes} bytes"
 
 
 class AllocNode(Node, Viewable):

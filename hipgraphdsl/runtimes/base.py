@@ -312,16 +312,21 @@ class Runtime(ABC):
 
     @abstractmethod
     def host_free(self, pointer: int) -> None: ...
-    def host_register(self, pointer: int, nbytes: int) -> bool:
+    def host_register(self, pointer: int, nbytes: int) -> tuple[int, ...]:
         """Page-lock memory that is there already, so that kernels and asynchronous copies reach it.
 
-        Returns whether `host_unregister` must follow; memory that is registered already, or that the device reaches anyway,
-        is left alone.
-        """
-        return False
+        Returns what `host_unregister` takes. What others have registered, or the device reaches anyway, is left alone; what this
+        process has registered through this method, for whatever device, is shared and counted.
 
-    def host_unregister(self, pointer: int) -> None:
-        """Undo `host_register`."""
+        Raises
+        ------
+        HipError
+            If the memory cannot be page-locked; nothing of it is then.
+        """
+        return ()
+
+    def host_unregister(self, pieces: tuple[int, ...]) -> None:
+        """Undo a `host_register`."""
 
     @abstractmethod
     def memcpy(self, dst: int, src: int, nbytes: int, kind: MemcpyKind) -> None: ...

@@ -15,6 +15,7 @@ import ctypes
 import struct
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from ctypes import (
     byref,
     c_char_p,
@@ -28,6 +29,7 @@ from ctypes import (
     c_ulonglong,
     c_void_p,
 )
+from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
 from ..errors import HipError
@@ -338,6 +340,17 @@ class HipCalls:
 def address_of(call: _Call) -> int:
     """Return where a function of a library, or a callback, begins."""
     return ctypes.cast(cast(Any, call), c_void_p).value or 0
+@dataclass(slots=True)
+class _Registered:
+    """A piece of foreign memory that this process has page-locked: where it ends, and how many calls asked for it."""
+
+    stop: int
+    users: int = 1
+
+
+_registrations: dict[type, dict[int, _Registered]] = {}
+"""By platform and first byte: runtimes of several devices, and Executables whose arrays overlap, share them."""
+_registering = threading.Lock()
 
 
 class _Packers(dict[int, Callable[..., bytes]]):
@@ -425,9 +438,7 @@ class HipAbiRuntime(Runtime):
     def __init__(self, library: ctypes.CDLL, label: str) -> None:
         self._hip = HipCalls(library, label)
         self._images: dict[int, bytes] = {}
-        self._registered: dict[int, int] = {}
-        """How often each page-locked piece of foreign memory is in use; several executables may share one."""
-        self._registering = threading.Lock()
+        self._registered = _registrations.setdefault(type(self), {})
         self._mem_op_arrays: dict[bytes, ctypes.Array[ctypes.c_char]] = {}
         self._error_name = self._text_function(library, "hipGetErrorName")
         self._error_string = self._text_function(library, "hipGetErrorString")
@@ -613,28 +624,52 @@ class HipAbiRuntime(Runtime):
     def host_free(self, pointer: int) -> None:
         self._call("hipHostFree", pointer)
 
-    def host_register(self, pointer: int, nbytes: int) -> bool:
+    def host_register(self, pointer: int, nbytes: int) -> tuple[int, ...]:
         if not self._hip.exports("hipHostRegister"):
-            return False
-        with self._registering:
-            if pointer not in self._registered:
-                # AMD registers its own page-locked memory anew, and then cannot free it.
-                if self.mem_get_address_range(pointer) is not None:
-                    return False
-                code = self._hip.hipHostRegister(pointer, nbytes, _HOST_REGISTER_MAPPED)
-                if code == ERROR_HOST_MEMORY_ALREADY_REGISTERED:  # by somebody else, who will also undo it
-                    self._clear_last_error()
-                    return False
-                self._check("hipHostRegister", code)
-            self._registered[pointer] = self._registered.get(pointer, 0) + 1
-        return True
+            return ()
+        pieces: list[int] = []
+        at, end = pointer, pointer + nbytes
+        with _registering:
+            known = self._registered
+            try:
+                while at < end:
+                    own = next((start for start, piece in known.items() if start <= at < piece.stop), None)
+                    if own is not None:
+                        known[own].users += 1
+                        pieces.append(own)
+                        at = known[own].stop
+                        continue
+                    # AMD registers its own page-locked memory anew, and then cannot free it.
+                    others = self.mem_get_address_range(at)
+                    if others is not None:
+                        at = max(at + 1, others.pointer + others.nbytes)
+                        continue
+                    stop = min([end, *(start for start in known if start > at)])
+                    code = self._hip.hipHostRegister(at, stop - at, _HOST_REGISTER_MAPPED)
+                    if code == ERROR_HOST_MEMORY_ALREADY_REGISTERED:  # by somebody else, who will also undo it
+                        self._clear_last_error()
+                    else:
+                        self._check("hipHostRegister", code)
+                        known[at] = _Registered(stop)
+                        pieces.append(at)
+                    at = stop
+            except BaseException:
+                self._unregister(pieces)
+                raise
+        return tuple(pieces)
 
-    def host_unregister(self, pointer: int) -> None:
-        with self._registering:
-            self._registered[pointer] -= 1
-            if not self._registered[pointer]:
-                del self._registered[pointer]
-                self._call("hipHostUnregister", pointer)
+    def host_unregister(self, pieces: tuple[int, ...]) -> None:
+        with _registering:
+            self._unregister(pieces)
+
+    def _unregister(self, pieces: Sequence[int]) -> None:
+        with ExitStack() as returned:  # all of them, even if one call fails
+            for start in pieces:
+                piece = self._registered[start]
+                piece.users -= 1
+                if not piece.users:
+                    del self._registered[start]
+                    returned.callback(self._call, "hipHostUnregister", start)
 
     def memcpy(self, dst: int, src: int, nbytes: int, kind: MemcpyKind) -> None:
         # With host memory on one side, of whatever kind, AMD's call waits until the bytes are there (clr, ihipMemcpy), so that

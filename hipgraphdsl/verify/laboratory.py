@@ -183,7 +183,7 @@ class Laboratory:
         for step in self.steps:
             for access in step.node.accesses:
                 root = access.view.root
-                if isinstance(root, Symbol):
+                if isinstance(root, Symbol) and not root.hidden:
                     name = f"{root.module.name}:{root.name}"
                     if name not in self.cells:
                         for device in top.shared.devices:
@@ -330,6 +330,7 @@ class Laboratory:
         return [
             (access.mode, access.bytes.shifted(scope.address(access.view, device) - access.view.offset_bytes))
             for access in step.node.accesses
+            if not getattr(access.view.root, "hidden", False)
         ]
 
 

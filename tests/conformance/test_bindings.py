@@ -334,7 +334,8 @@ def test_launch_compares_memory_inside_children_and_bodies(runtime: Runtime, bac
             array = "x" if name == "one/p" else f"{node}/a"
             with pytest.raises(hg.DeclarationError, match=f"{name!r} is .* {array!r} too: '{node}/set_a' .* '{node}/set_p'"):
                 exe.run(**{**own, name: array})
-        with pytest.raises(hg.DeclarationError, match=r"'one/p' is .* 'two/a' too: 'one/set_p' .* 'two/set_a' .* after=\['one'\]"):
+        text = r"'one/p' is .* 'two/a' too: 'one/set_p' .* 'two/set_a' .* after=\['one'\]"
+        with pytest.raises(hg.DeclarationError, match=text):
             exe.run(**{**own, "one/p": "two/a"})
         exe.run(**own)
         assert all(values.tolist() == [2] * 4 for values in own.values())

@@ -66,9 +66,9 @@ def test_impossible_names_are_refused(g: hg.Graph, name: Any) -> None:
     ],
 )
 def test_impossible_shapes_are_refused(g: hg.Graph, shape: Any, text: str) -> None:
-    refused(lambda: g.device_array("x", shape=shape, dtype="int32"), text)
+    refused(lambda: g.device_array("x", shape=shape, dtype="int32"), text, array="x")
     refused(lambda: g.alloc("x", shape, "int32"), text)
-    refused(lambda: g.host_array("x", shape=shape, dtype="int32"), text)
+    refused(lambda: g.host_array("x", shape=shape, dtype="int32"), text, array="x")
     assert list(g.arrays) == ["u"]
     g.device_array("x", shape=3, dtype="int32")
 
@@ -90,7 +90,7 @@ def test_impossible_shapes_are_refused(g: hg.Graph, shape: Any, text: str) -> No
     ],
 )
 def test_dtypes_that_no_device_has_are_refused(g: hg.Graph, dtype: Any) -> None:
-    refused(lambda: g.device_array("x", shape=3, dtype=dtype), "dtype")
+    refused(lambda: g.device_array("x", shape=3, dtype=dtype), "dtype", array="x")
     refused(lambda: g.alloc("x", 3, dtype), "dtype")
     refused(lambda: g.param("x", dtype), "dtype")
     assert list(g.arrays) == ["u"]

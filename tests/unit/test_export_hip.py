@@ -22,7 +22,7 @@ import hipgraphdsl as hg
 from hipgraphdsl.cli import main
 from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.export import hip_text, render
-from hipgraphdsl.nodes import UnboundCallback
+from hipgraphdsl.nodes import KINDS, UnboundCallback
 from hipgraphdsl.runtimes.cpu.compiler import find_compiler
 from hipgraphdsl.runtimes.cpu.program import build_program
 
@@ -427,6 +427,107 @@ def test_program_says_what_is_wrong_with_its_options(tmp_path: Path) -> None:
     assert "takes a number" in said("--repeat", "1x")
     helped = subprocess.run([tmp_path / "program", "--help"], capture_output=True, text=True, check=True).stdout
     assert "  h: float32[50, 20]" in helped
+
+
+# -- fields ----------------------------------------------------------------------------------------------------------------
+
+
+def field_of(kind: str, name: str, other: bool) -> hg.Graph:
+    """Return a graph with a node 'it' of a kind, whose field has one value or another; beside it stands what the field needs."""
+    g, m = hg.Graph("g"), module()
+    x, y = g.device_array("x", shape=16, dtype="f4"), g.device_array("y", shape=16, dtype="f4")
+    words = g.device_array("words", shape=4, dtype="u4")
+    g.memset(g.device_array("apart", shape=4, dtype="f4"), 0, name="first")
+    given: dict[str, Any] = {"name": "it"}
+    if name in ("name", "after"):
+        given[name] = ("other" if name == "name" else ["first"]) if other else given.get(name, [])
+    if name == "device" and other:
+        given["device"] = 1
+
+    def pick(field: str, one: Any, two: Any) -> Any:
+        return two if other and name == field else one
+
+    match kind:
+        case "kernel":
+            for field, two in (("shared_bytes", 64), ("cooperative", True), ("priority", -1), ("cluster", 2)):
+                if name == field and other:
+                    given[field] = two
+            kernel = m[pick("kernel", "fill<float>", "fill<int>")]
+            target = x if kernel.name == "fill<float>" else g.device_array("ints", shape=16, dtype="i4")
+            g.kernel(kernel, pick("grid", 2, 4), pick("block", 8, 4), (target, pick("args", 1, 2)), **given)
+        case "memcpy":
+            g.memcpy(pick("dst", x[:8], x[8:]), pick("src", y[:8], y[8:]), **given)
+        case "memset":
+            g.memset(pick("dst", y[:8], y[8:]), pick("value", 0, 1), **given)
+        case "alloc":
+            g.alloc("tmp", shape=pick("array", 4, 8), dtype="f4", **given)
+        case "free":
+            tmp, more = g.alloc("tmp", shape=4, dtype="f4"), g.alloc("more", shape=4, dtype="f4")
+            g.free(pick("array", tmp, more), **given)
+        case "host":
+            access = {"writes" if pick("access", False, True) else "reads": [x]}
+            g.memset(x, 0, name="fill")
+            g.host(pick("fn", report, print), args=(pick("args", 1, 2),), **access, **given)
+            g.kernel(m["fill<float>"], 1, 8, (y, 1.0), name="reader", after=[])
+            g.memcpy(y, x, name="last")
+        case "captured":
+            g.memset(x, 0, name="fill")
+            g.captured(pick("fn", report, print), args=(pick("access", hg.reads, hg.writes)(pick("args", x, y)),), **given)
+            g.memcpy(y, x, name="last")
+        case "record":
+            g.record(hg.Event(pick("event", "e", "f")), **given)
+            if name == "after":
+                g.wait("e")
+        case "wait":
+            g.record("e", name="e1")
+            g.record("f", name="f1")
+            g.wait(pick("event", "e", "f"), **given)
+        case "empty":
+            g.empty(**given)
+        case "child":
+            inner = hg.Graph("inner")
+            z = inner.device_array("z", shape=16, dtype="f4")
+            inner.memset(z, pick("workflow", 0, 1), name="fill")
+            g.child(inner, bind={"z": pick("bind", x, y)}, **given)
+        case "memory_ops":
+            op = hg.wait_value(words[1:2], 1, "geq") if pick("ops", False, True) else hg.wait_value(words[1:2], 1, "eq")
+            g.memory_ops([hg.write_value(words[0:1], 1), op], **given)
+        case "signal" | "wait_semaphore":
+            put = g.signal_semaphore if kind == "signal" else g.wait_semaphore
+            put(pick("semaphore", "s", "t"), pick("value", 1, 2), **given)
+        case _:
+            body = hg.Graph("body")
+            body.memset(body.device_array("z", shape=16, dtype="f4"), 0)
+            g.conditional("if", words[0:1], body, bind={"z": x}, **given)
+    return g
+
+
+OF_PYTHON = ("ignore", "source")
+"""Fields that mean nothing to a program: what `check` leaves out, and where a node was declared."""
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture"])
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind, model in KINDS.items() for name in model.model_fields if name not in OF_PYTHON]
+)
+def test_every_field_of_a_node_is_in_the_program_or_refused_by_name(kind: str, name: str, backend: str) -> None:
+    def said(other: bool) -> str:
+        try:
+            return text_of(field_of(kind, name, other), backend=backend).partition("\nnamespace program {")[2]
+        except DeclarationError as error:
+            return f"refused: {error}"
+
+    before, after = said(False), said(True)
+    if after.startswith("refused: "):
+        assert "'it'" in after or "'other'" in after
+    else:
+        assert after != before
+
+
+def test_a_cluster_is_set_on_cuda() -> None:
+    text = text_of(field_of("kernel", "cluster", True))
+    assert re.search(r"with_cluster\(add_kernel\(.*\), dim3\(2\), \"it\"\);", text)
+    assert "cudaKernelNodeAttributeClusterDimension" in text
 
 
 # -- compilers -------------------------------------------------------------------------------------------------------------

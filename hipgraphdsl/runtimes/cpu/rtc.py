@@ -20,7 +20,9 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import re
+import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -128,7 +130,7 @@ def compile_kernels(
     """
     if compiler is None:
         compiler = find_compiler()
-    predefined = _predefined(compiler)
+    predefined = _predefined(compiler, asked_for=_ASKS_FOR_MACROS.search(source) is not None)
     translation = translate(source, name, options, predefined, improve=improve)
     for symbol in symbols:
         if symbol.removeprefix("::") not in translation.variables:
@@ -199,11 +201,24 @@ def _compile(
         unchecked = unchecked or rounds
 
 
-def _predefined(compiler: Compiler) -> dict[str, str]:
-    macros = {"HGCPU_CPU": "1", "__GNUC__": "4", "__LP64__": "1", "__linux__": "1", "__HIP_CPU_RT__": "1"}
+#: A condition that asks for what a compiler defines, or a header that may hold one.
+_ASKS_FOR_MACROS: Final = re.compile(r'^[ \t]*#[ \t]*(?:(?:el)?if.*\b_[_A-Z]|include[ \t]*")', re.MULTILINE)
+
+
+@functools.cache
+def _predefined(compiler: Compiler, *, asked_for: bool) -> dict[str, str]:
+    macros = _host_macros(compiler) if asked_for else {}
+    macros |= {"HGCPU_CPU": "1", "__GNUC__": "4", "__LP64__": "1", "__linux__": "1", "__HIP_CPU_RT__": "1"}
     if compiler.is_clang:
         macros["__clang__"] = "1"
     return macros
+
+
+def _host_macros(compiler: Compiler) -> dict[str, str]:
+    """Return the macros that the compiler defines by itself."""
+    command = [*compiler.command, "-std=c++17", "-dM", "-E", "-x", "c++", os.devnull]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return dict(re.findall(r"^#define (\w+) ?(.*)$", done.stdout, re.MULTILINE))
 
 
 def _find(translation: Translation, asked: str, name: str) -> tuple[KernelText, str]:

@@ -23,6 +23,7 @@ from ...source import (
     closing_angle,
     closing_index,
     expand_macros,
+    include_folders,
     option_macros,
     scan,
     spell,
@@ -224,7 +225,8 @@ def _resolve(source: str, name: str, macros: dict[str, Macro], folders: Sequence
             if not was_reading:
                 edits.blank(token.start, token.end)
             continue
-        word = conditionals.directive(token.text)
+        word = conditionals.directive(token.text, token.line)
+        conditionals.headers = conditionals.headers or word == "include"
         if not was_reading or word in ("if", "ifdef", "ifndef", "elif", "else", "endif"):
             edits.blank(token.start, token.end)
         elif word == "include":
@@ -351,17 +353,6 @@ def _refuse(text: str, tokens: Sequence[Token]) -> None:
         if reason is not None:
             file, line = _line_at(text, token.start)
             raise DeclarationError(f"{file}:{line}: runtime 'cpu' does not support {reason} ({token.text})")
-
-
-def include_folders(options: Sequence[str]) -> list[Path]:
-    """Return the folders of ``-Ifolder`` and ``-I folder``."""
-    folders = []
-    for n, option in enumerate(options):
-        if option == "-I" and n + 1 < len(options):
-            folders.append(Path(options[n + 1]))
-        elif option.startswith("-I"):
-            folders.append(Path(option[2:]))
-    return folders
 
 
 def translate(
