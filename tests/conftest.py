@@ -45,8 +45,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Start what keeps the GPU busy, once: not in each worker of xdist."""
     if config.getoption("--load") and not hasattr(config, "workerinput"):
-        command = [sys.executable, str(Path(__file__).with_name("gpu_load.py"))]
-        load = config.stash[_LOAD] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        path = Path(__file__)
+        found = os.pathsep.join(filter(None, (str(path.parents[1]), os.environ.get("PYTHONPATH"))))
+        load = config.stash[_LOAD] = subprocess.Popen(
+            [sys.executable, str(path.with_name("gpu_load.py"))], env={**os.environ, "PYTHONPATH": found}, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
         assert load.stdout is not None
         print(f"load: {load.stdout.readline().strip() or 'none, because it has failed'}")
 
