@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from typing import Any, Final, Optional
 
 import numpy as np
 
@@ -84,27 +84,29 @@ def _count(plan: Plan) -> int:
     return sum(bool(step.origin) + sum(map(_count, step.bodies)) for step in plan.steps)
 
 
-def _marked(plan: Plan, target: Target, words: HostArray, names: list[tuple[str, ...]], prefix: str) -> Plan:
-    """Mark one plan; its words are neighbours, and those of its bodies follow."""
+def _marked(
+    plan: Plan, target: Target, words: HostArray, names: list[tuple[str, ...]], prefix: str, device: Optional[int] = None
+) -> Plan:
+    """Mark one plan; its words are neighbours, and those of its bodies follow. A body's marks run on its node's device."""
     if not plan.steps:
         return plan
     word = len(names)
     own = sum(bool(step.origin) for step in plan.steps)
     names += [tuple(prefix + name for name in step.origin) for step in plan.steps if step.origin]
-    first = plan.steps[0]
-    device = plan.lane_devices[0] if len(plan.devices) > 1 else None
-    steps = [Step(0, "~watch", _mark(words, word, _count(plan), own), (), (), first.lane, device=device)]
+    lane = plan.steps[0].lane
+    places = plan.lane_devices if len(plan.devices) > 1 else (device,) * len(plan.lanes)
+    steps = [Step(0, "~watch", _mark(words, word, _count(plan), own), (), (), lane, device=places[lane])]
     place: list[int] = []  # of what stands for each old step
     for step in plan.steps:
         index = len(steps)
         bodies = tuple(
-            _marked(body, target, words, names, f"{prefix}{step.name}/{n}/") for n, body in enumerate(step.bodies)
+            _marked(body, target, words, names, f"{prefix}{step.name}/{n}/", step.device) for n, body in enumerate(step.bodies)
         )
         deps, added = (tuple(place[d] for d in sources) for sources in (step.deps, step.added))
         steps.append(step._replace(index=index, deps=deps or (0,), added=added, bodies=bodies))
         if step.origin:
-            where = plan.lane_devices[step.lane] if len(plan.devices) > 1 else None
-            steps.append(Step(index + 1, f"{step.name}~", _mark(words, word, 1, 0), (), (index,), step.lane, device=where))
+            mark = _mark(words, word, 1, 0)
+            steps.append(Step(index + 1, f"{step.name}~", mark, (), (index,), step.lane, device=places[step.lane]))
             word += 1
         place.append(len(steps) - 1)
     if "fan_out_4" in target.quirks:

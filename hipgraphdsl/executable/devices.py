@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Optional
 
 from ..errors import DeclarationError
-from ..nodes import AllocNode, ChildGraphNode, ConditionalNode, Node
-from ..placement import Memory, bound_root, device_of, memories, runs_code
+from ..nodes import AllocNode, ChildGraphNode, Node
+from ..placement import Memory, bound_root, device_of, memories, runs_code, walk
 from ..runtimes.base import Runtime
 from ..workflow import Workflow
 
@@ -88,21 +88,9 @@ def grant_access(workflow: Workflow, runtime: Runtime, device: int, devices: Seq
     return granted
 
 
-def _walk(workflow: Workflow, path: tuple[ChildGraphNode, ...] = ()) -> Iterator[tuple[Node, tuple[ChildGraphNode, ...]]]:
-    """Yield every node with the children, and bodies of conditional nodes, that it stands in, outermost first."""
-    for node in workflow.nodes:
-        if isinstance(node, ChildGraphNode):
-            yield from _walk(node.workflow, (*path, node))
-        else:
-            yield node, path
-            if isinstance(node, ConditionalNode):
-                for body in node.children:
-                    yield from _walk(body.workflow, (*path, body))
-
-
 def _reaching(workflow: Workflow, default: int) -> Iterator[tuple[str, Node, int, Memory]]:
     """Yield each node with its device and memory of another device that it touches."""
-    for node, path in _walk(workflow):
+    for node, path in walk(workflow):
 
         def resolve(root: Any, path: tuple[ChildGraphNode, ...] = path) -> Any:
             return bound_root(root, path)
@@ -129,7 +117,7 @@ def _peers(workflow: Workflow, default: int, devices: Sequence[int]) -> dict[int
 
 def _alloc_devices(workflow: Workflow, default: int) -> set[int]:
     """Return the devices on which alloc nodes make memory."""
-    arrays = (node.array for node, _ in _walk(workflow) if isinstance(node, AllocNode))
+    arrays = (node.array for node, _ in walk(workflow) if isinstance(node, AllocNode))
     return {default if array.device is None else array.device for array in arrays}
 
 

@@ -33,7 +33,7 @@ from ..nodes import (
     element_bytes,
 )
 from ..order import find_cycle
-from ..placement import devices_of
+from ..placement import devices_of, rewritten
 from ..plan import Lanes, Plan, make_plan
 from ..source import is_bfloat16
 from ..target import Target
@@ -554,6 +554,14 @@ class Program:
             lines += ["", f"It reads {', '.join(files)} from the current folder, or from --data-dir."]
         return [*comment("\n".join(lines)), ""]
 
+    @cached_property
+    def _rewritten(self) -> set[Array]:
+        return rewritten(self.workflow)
+
+    def _locked(self, array: Array) -> bool:
+        """Return whether host memory is page-locked: drivers may read pageable memory before nodes have written it."""
+        return getattr(array, "pinned", True) or array in self._rewritten
+
     def _declarations(self) -> list[str]:
         lines = [*section("Arrays"), "enum Place { DEVICE, PINNED, PAGEABLE };", ""]
         width = max((len(self._type(s.array.dtype)) + len(s.identifier) for s in (*self.storage, *self.temporaries)), default=0)
@@ -564,7 +572,7 @@ class Program:
             if isinstance(array, AllocArray):
                 place = "made and freed inside the graph"
             elif array.on_host:
-                place = "page-locked host memory" if getattr(array, "pinned", True) else "host memory"
+                place = "page-locked host memory" if self._locked(array) else "host memory"
             named = f"{storage.name}: " if storage.name != storage.identifier else ""
             said = comment(f"{named}{dtype_name(array.dtype)}{list(array.shape)}, {human_bytes(array.nbytes)}, {place}")[0]
             gap = " " * (width - len(ctype) - len(storage.identifier))
@@ -588,7 +596,7 @@ class Program:
         ]
         for storage in self.storage:
             array = storage.array
-            place = "DEVICE" if not array.on_host else "PINNED" if getattr(array, "pinned", True) else "PAGEABLE"
+            place = "DEVICE" if not array.on_host else "PINNED" if self._locked(array) else "PAGEABLE"
             file = quoted(self._file(storage)) if self._from_file(storage) else "nullptr"
             lines.append(
                 f"    {{{quoted(storage.name)}, (void**)&{storage.identifier}, {bytes_of(array)}, {place},"

@@ -359,6 +359,20 @@ def test_external_arrays_that_half_overlap_are_refused() -> None:
     assert refused(g).array == "second"
 
 
+def test_pageable_memory_that_nodes_copy_and_write_is_page_locked_in_the_program() -> None:
+    g = hg.Graph("pageable")
+    w, left, out = (g.host_array(name, np.zeros(4, "i4"), pinned=False) for name in ("w", "left", "out"))
+    inner = hg.Graph("inner")
+    inner.host(lambda v: None, args=(inner.host_array("v", shape=4, dtype="i4", pinned=False),), name="write")
+    d = g.device_array("d", shape=4, dtype="i4")
+    g.child(inner, bind={"v": w})
+    for source in (w, left):
+        g.memcpy(d, source)
+    g.memcpy(out, d)
+    places = dict(re.findall(r'^    \{"(\w+)", .*?, (PINNED|PAGEABLE),', text_of(g), re.MULTILINE))
+    assert places == {"w": "PINNED", "left": "PAGEABLE", "out": "PAGEABLE"}
+
+
 def test_unknown_backend_is_refused() -> None:
     assert "'explicit' or 'capture'" in str(refused(hg.Graph("g"), backend="streams"))
 
