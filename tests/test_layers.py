@@ -17,6 +17,13 @@ PACKAGE = Path(__file__).parent.parent / "hipgraphdsl"
 ORDER = (
     "errors",
     "arrays",
+    "source.tokens",
+    "source.expressions",
+    "source.macros",
+    "source.preprocessor",
+    "source.unit",
+    "source.types",
+    "source.declarations",
     "source",
     "kernels",
     "target",
