@@ -206,7 +206,7 @@ def _parameter(scope: Scope, tokens: list[Token], n: int, kernel: str, where: st
     try:
         for token in tokens:
             if token.doubt is not None and not token.doubt.branch and token.text not in IGNORED_WORDS:
-                raise ValueError(f"what it is cannot be told: {token.doubt.reason}; say which holds with options=['-D...']")
+                raise ValueError(f"what it is cannot be told: {token.doubt.reason}")
         found = scope.declarators(tokens)
     except ValueError as error:
         names = [t.text for n, t in enumerate(tokens) if t.kind == "name" and (n == 0 or tokens[n - 1].text != "(")]

@@ -121,7 +121,7 @@ def _kernel_adder(
     scope = program.scope
 
     def describe(node: KernelNode) -> Optional[tuple[int, ArgumentPacker, int, int, int, bytes]]:
-        if node.kernel.signature is None:
+        if node.kernel.signature is None or node.kernel.dynamic_shared:  # which `resolve` judges
             return None
         function, packer = scope.shared.function(node.kernel, node, device)
         return function, packer, packer.memory, packer.address, packer.signature.nbytes, packer.signature.places

@@ -21,7 +21,7 @@ from .tokens import (
     without_attributes,
 )
 from .types import IGNORED_WORDS, CType, Declarator, Scope, bfloat16_dtype, is_bfloat16, natural_alignment
-from .unit import Headers, include_folders, names_in
+from .unit import Headers, include_folders, names_in, space_words
 
 __all__ = [
     "IGNORED_WORDS",
@@ -52,6 +52,7 @@ __all__ = [
     "option_macros",
     "parse_define",
     "scan",
+    "space_words",
     "spell",
     "split_commas",
     "tokenize",

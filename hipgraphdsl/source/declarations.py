@@ -128,12 +128,20 @@ class _Source:
         """Take all tokens before the next of these texts that stands outside of brackets."""
         found: list[Token] = []
         open_: list[Token] = []
-        while (token := self.peek()) is not None and (open_ or token.text not in stops):
-            if token.text in OPENING:
+        ahead = self._ahead
+        while True:
+            token = ahead.pop(0) if ahead else next(self._rest, None)
+            if token is None:
+                break
+            text = token.text
+            if not open_ and text in stops:
+                ahead.insert(0, token)
+                break
+            if text in OPENING:
                 open_.append(token)
-            elif token.text in CLOSING and open_:
+            elif text in CLOSING and open_:
                 open_.pop()
-            found.append(self.take())
+            found.append(token)
         if open_:
             raise DeclarationError(f"{self.where}, line {open_[-1].line}: {open_[-1].text!r} is not closed")
         return found
@@ -458,7 +466,7 @@ class Declarations:
         decisive = [t for t in plain[: closed + 1] if t.text not in IGNORED_WORDS and t.kind != "string"]
         if _doubt(decisive) == _MIXED:
             reason = next(t.doubt.reason for t in decisive if t.doubt is not None)
-            fault = f"what its parameters are cannot be told: {reason}; say which holds with options=['-D...']"
+            fault = f"what its parameters are cannot be told: {reason}"
         made = KernelDeclaration(
             name, parameters, tuple(item.body or ()), item.body is not None, line, templates, bounds, fault, _doubt(decisive)
         )
@@ -506,6 +514,8 @@ _STATIC: Final = re.compile(
 
 def _doubt(tokens: Sequence[Token]) -> str:
     """Return why it is not known whether a declaration is compiled; `_MIXED` where that is so of some of its tokens only."""
+    if all(t.doubt is None for t in tokens):
+        return ""
     doubts = {t.doubt for t in tokens if t.kind != "block"}
     if len(doubts) > 1 or any(doubt is not None and not doubt.branch for doubt in doubts):
         return _MIXED

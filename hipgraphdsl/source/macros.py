@@ -202,6 +202,8 @@ def _macro_arguments(tokens: Sequence[Token], i: int) -> tuple[list[list[Token]]
 
 def _substitute(macro: Macro, arguments: list[list[Token]], expand_argument: Callable[[list[Token]], list[Token]]) -> list[Token]:
     parameters = macro.parameters or ()
+    if macro.variadic and len(arguments) == len(parameters) - 1:
+        arguments = [*arguments, []]
     if macro.variadic and len(arguments) >= len(parameters):
         last = len(parameters) - 1
         joined: list[Token] = []

@@ -144,7 +144,7 @@ class Conditionals:
             holds = f"line {line}: {written if len(written) <= 80 else written[:77] + '...'!r} depends on {holds}"
             if self.decided or not isinstance(self.macros, MacroTable):
                 raise DeclarationError(f"{self.where}, {holds}; put what it decides into the source, or give options=['-D...']")
-            holds = branch.doubt.reason if branch.doubt else holds
+            holds = branch.doubt.reason if branch.doubt else f"{holds} (options=['-D...'] may say what holds)"
             branch.reading = True
         self._numbered += 1
         self.doubt = branch.doubt = Doubt(holds, self._numbered)
@@ -191,6 +191,8 @@ class Conditionals:
             return evaluate_condition(self._resolved(rest, line), lambda name: self._value(name, line))
         except Undecided as error:
             return f"{error}, which only the compiler knows"
+        except DeclarationError:
+            raise
         except ValueError as error:
             return f"what is not understood ({error})"
 

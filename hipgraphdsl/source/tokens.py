@@ -23,7 +23,7 @@ __all__ = [
     "without_attributes",
 ]
 
-MOST_TOKENS: Final = 1_000_000
+MOST_TOKENS: Final = 250_000
 """Tokens outside of function bodies that one module may have."""
 
 
@@ -61,7 +61,7 @@ class Token(NamedTuple):
 
 _TOKEN = re.compile(
     r"""
-    (?P<space>[ \t\f\v\r\n]+|\\[ \t]*\r?\n)
+    [ \t]*(?:(?P<space>[\f\v\r\n][ \t\f\v\r\n]*|\\[ \t]*\r?\n|(?<=[ \t])\Z)
   | (?P<comment>//[^\\\n]*(?:\\(?:[ \t]*\r?\n|.)?[^\\\n]*)*|/\*.*?\*/)
   | (?P<raw>(?:u8|[uUL])?R"(?P<delimiter>[^()\\\s]{0,16})\(.*?\)(?P=delimiter)")
   | (?P<string>(?:u8|[uUL])?"[^"\\\n]*(?:\\.[^"\\\n]*)*")
@@ -69,7 +69,7 @@ _TOKEN = re.compile(
   | (?P<number>\.?[0-9][0-9A-DF-OQ-Za-df-oq-z_.]*(?:(?:[eEpP][+-]?|'[0-9A-Za-z_])[0-9A-DF-OQ-Za-df-oq-z_.]*)*)
   | (?P<name>[^\W\d][\w$]*)
   | (?P<punct><<=|<=>|\.\.\.|->\*|::|->|\+\+|--|<<|<=|>=|==|!=|&&|\|\||[-+*/%&|^]=|\#\#
-    |[{}()\[\];,<>=+\-*/%&|^!~?:.\#@])
+    |[{}()\[\];,<>=+\-*/%&|^!~?:.\#@]))
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -89,37 +89,42 @@ class Lexer:
         self.line_start = True  # whether only blanks and comments precede on this line
 
     def __iter__(self) -> Iterator[Token]:
-        return self
-
-    def __next__(self) -> Token:
-        text, length = self.text, len(self.text)
-        while self.position < length:
-            position, line = self.position, self.line
+        text, length, match, new = self.text, len(self.text), _TOKEN.match, tuple.__new__
+        while (position := self.position) < length:
             if self.line_start and text[position] == "#":
-                found = _DIRECTIVE.match(text, position)
-                assert found is not None
-                self.position = found.end()
-                self.line += found.group().count("\n")
-                return Token("directive", found.group(), position, found.end(), line)
-            match = _TOKEN.match(text, position)
-            if match is None or (match.lastgroup == "punct" and text.startswith("/*", position)):
-                raise DeclarationError(f"{self.where}, line {line}: {_fault(text, position)}")
-            kind = match.lastgroup or "punct"
-            end = self.position = match.end()
+                yield self.directive()
+                continue
+            found = match(text, position)
+            kind = found.lastgroup if found is not None else None
+            if found is None or kind is None or (kind == "punct" and text.startswith("/*", found.start(kind))):
+                while text[position] in " \t":
+                    position += 1
+                raise DeclarationError(f"{self.where}, line {self.line}: {_fault(text, position)}")
+            end = self.position = found.end()
             if kind == "space":
-                breaks = text.count("\n", position, end)
+                breaks = found.group().count("\n")
                 self.line += breaks
                 self.line_start = self.line_start or breaks > 0
                 continue
             if kind == "comment":
-                self.line += text.count("\n", position, end)
+                self.line += found.group().count("\n")
                 continue
-            self.line_start = False
-            if kind in ("raw", "delimiter"):
+            line, self.line_start = self.line, False
+            if kind == "raw" or kind == "delimiter":
                 kind = "string"
-                self.line += text.count("\n", position, end)
-            return Token(kind, match.group(), position, end, line)
-        raise StopIteration
+                self.line += found.group().count("\n")
+                yield Token(kind, found.group("raw"), found.start("raw"), end, line)
+                continue
+            yield new(Token, (kind, found[kind], found.start(kind), end, line, None))
+
+    def directive(self) -> Token:
+        """Take the preprocessor line that begins at `position`."""
+        found = _DIRECTIVE.match(self.text, self.position)
+        assert found is not None
+        start, line = self.position, self.line
+        self.position = found.end()
+        self.line += found.group().count("\n")
+        return Token("directive", found.group(), start, found.end(), line)
 
 
 def _fault(text: str, position: int) -> str:

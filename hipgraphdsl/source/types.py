@@ -396,7 +396,11 @@ class Scope:
 
     def _declarator(self, kind: CType, tokens: list[Token]) -> Declarator:
         initializer: list[Token] = []
+        depth = 0
         for n, token in enumerate(tokens):
+            depth += (token.text in ("(", "[")) - (token.text in (")", "]"))
+            if depth:
+                continue
             if token.text == "=" or token.text == "{":
                 initializer = tokens[n + 1 :] if token.text == "=" else tokens[n:]
                 tokens = tokens[:n]

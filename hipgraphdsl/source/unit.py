@@ -12,9 +12,9 @@ from .macros import NAME, Budget, expand_macros, option_macros
 from .preprocessor import Conditionals
 from .tokens import MOST_TOKENS, Doubt, Lexer, Token, tokenize
 
-__all__ = ["UNDECIDED_TEXT", "Headers", "Unit", "include_folders", "names_in", "without_literals"]
+__all__ = ["UNDECIDED_TEXT", "Headers", "Unit", "include_folders", "names_in", "space_words", "without_literals"]
 
-_MOST_DIRECTIVES: Final = 100_000
+_MOST_DIRECTIVES: Final = 50_000
 _MOST_INCLUDED: Final = 16_000_000  # characters of all headers
 
 _GUARD: Final = re.compile(
@@ -122,19 +122,18 @@ class Unit:
         for token in self._raw(self.source, self.where, (), 0):
             if token is not None:
                 pending.append(token)
+                self._count += 1
+                if self._count > MOST_TOKENS:
+                    raise DeclarationError(
+                        f"{self.where}: more than {MOST_TOKENS} tokens stand outside of function bodies; split the source"
+                    )
                 if token.text == "(":
                     depth += 1
                 elif token.text == ")":
                     depth -= 1
-                if depth > 0 or token.text not in (";", "}"):
+                if depth > 0 or token.text not in (";", "{", "}"):
                     continue
-            made = expand_macros(pending, self.macros, budget=self.budget) if pending else pending
-            self._count += len(made)
-            if self._count > MOST_TOKENS:
-                raise DeclarationError(
-                    f"{self.where}: more than {MOST_TOKENS} tokens stand outside of function bodies; split the source"
-                )
-            yield from made
+            yield from expand_macros(pending, self.macros, budget=self.budget)
             pending.clear()
             depth = max(depth, 0) if token is None else 0
         yield from expand_macros(pending, self.macros, budget=self.budget)
@@ -239,13 +238,13 @@ class Unit:
                 keep(found.start())
                 line += text.count("\n", counted, found.start())
                 lexer.position, lexer.line, lexer.line_start = found.start(), line, True
-                token = next(lexer)
+                token = lexer.directive()
                 word = re.match(r"#\s*(\w*)", token.text)
                 ends = word is not None and word.group(1) in ("elif", "elifdef", "elifndef", "else", "endif")
                 if ends and conditionals.doubtful and conditionals.doubt is not None and depth != (depths or [0])[-1]:
                     raise DeclarationError(
                         f"{lexer.where}, line {token.line}: {conditionals.doubt.reason}, and this branch does not close the"
-                        " braces that it opens; let each branch close its own, or say by options=['-D...'] which holds"
+                        " braces that it opens; let each branch close its own"
                     )
                 followed = self._follow(token, lexer)
                 if word is not None and word.group(1) in ("if", "ifdef", "ifndef"):
@@ -321,7 +320,14 @@ def names_in(body: Sequence[Token]) -> set[str]:
     found: set[str] = set()
     for token in body:
         if token.kind == "block":
-            found.update(match.group() for match in NAME.finditer(without_literals(token.text)))
+            text = without_literals(token.text)
+            at = 0
+            while at < len(text):  # piece by piece, because a list of all of them would be larger than the text
+                stop = min(at + 100_000, len(text))
+                while stop < len(text) and (text[stop].isalnum() or text[stop] == "_"):
+                    stop += 1
+                found.update(NAME.findall(text, at, stop))
+                at = stop
         elif token.kind == "name":
             found.add(token.text)
     return found
@@ -329,10 +335,9 @@ def names_in(body: Sequence[Token]) -> set[str]:
 
 def without_literals(text: str) -> str:
     """Return the text with a blank for each comment and string."""
-    return _NOISE.sub(" ", text)
-
-
-_NOISE: Final = re.compile(_LITERAL.pattern.replace("|'", "|(?<![0-9a-fA-F])'"), re.DOTALL)
+    if "'" in text:
+        text = re.sub(r"(?<=[0-9a-fA-F])'(?=[0-9a-fA-F])", "", text)  # between digits
+    return _LITERAL.sub(" ", text)
 
 
 def _begins_line(text: str, at: int) -> bool:
@@ -369,4 +374,9 @@ def _plain(text: str) -> str:
         text = "".join(out)
     if re.search(r"<%|%>|<:|:>|%:", text):
         text = _DIGRAPH.sub(lambda m: _DIGRAPHS.get(m.group(), m.group()), text)
+    return space_words(text)
+
+
+def space_words(text: str) -> str:
+    """Write ``__attribute__((device))`` and its like as ``__device__``; every line break stays."""
     return _SPACE_ATTRIBUTE.sub(lambda m: f"__{m.group(1)}__" + "\n" * m.group().count("\n"), text)

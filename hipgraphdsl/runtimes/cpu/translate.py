@@ -26,6 +26,7 @@ from ...source import (
     include_folders,
     option_macros,
     scan,
+    space_words,
     spell,
     split_commas,
     tokenize,
@@ -390,7 +391,7 @@ def translate(
     name = re.sub(r'["\\\n]', "_", name)
     macros = option_macros([*(f"-D{key}={value}" for key, value in (predefined or {}).items()), *options])
     headers = {"real headers"} if real_headers else set()
-    text = f'#line 1 "{name}"\n' + _resolve(source, name, macros, include_folders(options), headers) + "\n"
+    text = f'#line 1 "{name}"\n' + _resolve(space_words(source), name, macros, include_folders(options), headers) + "\n"
     text = _expand(text)
     defined, tokens = _directive_macros(tokenize(text, f"kernel source {name!r}"))
     _refuse(text, tokens)
@@ -681,6 +682,8 @@ def _wrap(text: str, items: Sequence[Item], constants: frozenset[str], improve: 
                 variables |= {item.space + t.text for t in item.tokens if t.kind == "name"}
             _drop_linkage(edits, item.head)
         elif item.kind == "record":
+            if words & {"__device__", "__constant__", "__managed__"}:
+                variables |= {item.space + t.text for t in item.trailing if t.kind == "name"}
             _check_record(text, item, context)
         elif item.kind == "instantiation":
             if words_of_instantiation(item) & context.keys():
