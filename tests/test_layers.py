@@ -38,6 +38,7 @@ ORDER = (
     "executable.memory",
     "executable.compiled",
     "executable.in_flight",
+    "executable.overlaps",
     "executable.parameters",
     "executable.scopes",
     "executable.built",

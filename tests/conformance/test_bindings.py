@@ -373,7 +373,7 @@ def test_set_compares_with_what_parameters_are_bound_to(runtime: Runtime, backen
     v = g.device_array("v", np.zeros(64, "i4"))
     with g.compile(runtime, backend) as exe:
         exe.run(p="v")
-        with pytest.raises(hg.DeclarationError, match="'p' is .* array 'v' too: 'put' writes 'v' .* 'next' reads 'p'"):
+        with pytest.raises(hg.DeclarationError, match=r"'p' is .* array 'v' too: 'put' writes 'v' .* 'next' reads 'p'"):
             exe.set("put", x=hg.writes(v))
         exe.run()
         assert exe.read("y").tolist() == [1] * 64
@@ -381,6 +381,6 @@ def test_set_compares_with_what_parameters_are_bound_to(runtime: Runtime, backen
         exe.set("put", x=hg.writes(v))
         exe.run()
         assert exe.read("v").tolist() == [7] * 64
-        with pytest.raises(hg.DeclarationError, match="'p' is .* array 'v' too"):
+        with pytest.raises(hg.DeclarationError, match=r"'p' is .* array 'v' too"):
             exe.run(p="v")
         exe.run(p="x")  # which no node writes any more
