@@ -30,6 +30,7 @@ __all__ = [
     "Region",
     "UnboundValues",
     "Viewable",
+    "array_values",
     "as_device",
     "as_devices",
     "as_dtype",
@@ -173,6 +174,26 @@ def converted(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     if dtype.kind not in "biu" and (np.isfinite(given) & ~np.isfinite(result)).any():
         raise OverflowError(f"overflow: {dtype} cannot hold values so large")
     return result
+
+
+def array_values(
+    what: str, values: Any, dtype: np.dtype[Any], shape: tuple[int, ...], name: str
+) -> np.ndarray[Any, Any]:
+    """Return values as an array of a dtype and a shape has them; `what` takes them, called `name`.
+
+    Raises
+    ------
+    DeclarationError
+        If they have another shape or cannot be converted.
+    """
+    try:
+        return np.ascontiguousarray(np.broadcast_to(converted(values, dtype), shape))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DeclarationError(
+            f"{what} takes values of shape {shape} and dtype {dtype} (got {getattr(values, 'shape', type(values).__name__)}):"
+            f" {str(error).partition(' with remapped')[0]}",
+            array=name,
+        ) from None
 
 
 def as_shape(shape: Any) -> tuple[int, ...]:
@@ -663,12 +684,15 @@ class Parameter(_Sliceable):
         The value of the first launch; None where it must be given then.
     shape : tuple of int
         Empty for a scalar.
+    copy : bool
+        Whether a launch copies values into page-locked memory of the Executable's own, instead of using memory in place.
     """
 
     name: str
     dtype: np.dtype[Any]
     default: Any = None
     shape: tuple[int, ...] = ()
+    copy: bool = False
 
     kind = "parameter"
     device = None
@@ -704,7 +728,7 @@ class Parameter(_Sliceable):
     def __repr__(self) -> str:
         shape = f", shape={self.shape}" if self.shape else ""
         default = f", default={self.default!r}" if self.default is not None else ""
-        return f"Parameter({self.name!r}, {self.dtype}{default}{shape})"
+        return f"Parameter({self.name!r}, {self.dtype}{default}{shape}{', copy=True' * self.copy})"
 
 
 Root = Union[Array, Parameter]

@@ -21,6 +21,7 @@ from .arrays import (
     HostArray,
     Parameter,
     Viewable,
+    array_values,
     as_device,
     as_devices,
     as_dict,
@@ -198,7 +199,9 @@ class Graph:
             ExternalArray.wrap(name, obj, device=as_device(device, where), access=as_devices(access, where))
         )
 
-    def param(self, name: str, dtype: DTypeLike, default: Any = None, shape: Shape = ()) -> Parameter:
+    def param(
+        self, name: str, dtype: DTypeLike, default: Any = None, shape: Shape = (), *, copy: bool = False
+    ) -> Parameter:
         """Declare a value that is bound at launch.
 
         Parameters
@@ -209,7 +212,10 @@ class Graph:
         default : optional
             Value of the first launch; without one that launch must give it.
         shape : optional
-            Makes it stand where an array may; it is then bound to an array of that shape and dtype.
+            Makes it stand where an array may; it is then bound to an array of that shape and dtype, which is used in place.
+        copy : bool
+            With a shape: launches give values, which are copied into page-locked memory of the Executable's own, and so is
+            `default`. A launch that gives them waits for those before it, which may still read the values of theirs.
 
         Raises
         ------
@@ -223,7 +229,14 @@ class Graph:
                 f"parameter {name!r} {why}, and parameters are launch keywords; choose another name", array=name
             )
         dtype, shape = as_dtype(dtype), () if isinstance(shape, tuple) and not shape else as_shape(shape)
-        if default is not None and not shape:
+        if copy and not shape:
+            raise DeclarationError(
+                f"parameter {name!r}: copy=True is for parameters with a shape; scalars are always copied", array=name
+            )
+        if copy and default is not None:
+            default = np.array(array_values(f"parameter {name!r}: default", default, dtype, shape, name))
+            default.flags.writeable = False
+        elif default is not None and not shape:
             element_bytes(default, dtype, f"parameter {name!r}: default")
         elif isinstance(default, (int, float, complex, np.generic)):
             raise DeclarationError(
@@ -231,7 +244,7 @@ class Graph:
                 f" of the graph, or an object with memory (got {default!r})",
                 array=name,
             )
-        parameter = Parameter(name, dtype, default, shape)
+        parameter = Parameter(name, dtype, default, shape, copy)
         self.parameters[name] = parameter
         self._snapshot = None
         return parameter

@@ -48,6 +48,7 @@ ORDER = (
     "executable.memory",
     "executable.compiled",
     "executable.in_flight",
+    "executable.overlaps",
     "executable.parameters",
     "executable.locking",
     "executable.scopes",

@@ -130,6 +130,9 @@ class Arrangement:
         """Bind parameters and build or mend what a launch needs; all or nothing."""
         parameters, built = self._parameters, self._built
         values = parameters.checked(params)
+        copied = {name: values.pop(name) for name in [*values] if name in parameters.own}
+        if copied:
+            built.wait()  # launches in flight read what they were given
         parameters.require_safe({name: value for name, value in values.items() if parameters.table[name][1].shape})
         before = {name: parameters.current(name) for name in values}
         changed = [name for name, value in values.items() if not same(before[name], value)]
@@ -159,6 +162,7 @@ class Arrangement:
             else:
                 self._restore(lambda: self.apply(changed))
             raise
+        parameters.copy(copied)
 
     def apply(self, names: Sequence[str], done: Mapping[str, frozenset[int]] = MappingProxyType({})) -> None:
         """Set the nodes that depend on changed parameters, except those that each has been set in already."""

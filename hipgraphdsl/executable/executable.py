@@ -247,12 +247,15 @@ class Executable:
             A raw handle, or an object of torch, cupy or another library that has one; by default the Executable's own.
         **params
             Values of parameters, by name (inside children ``**{"child/a": 1}``); a parameter that is not given keeps its last
-            value.
+            value. One with a shape takes the name of an array, a declared array, or an object with memory (NumPy, torch, ...) of
+            its size and dtype. That memory is used in place, and kept alive, by this launch and those after it: change it only
+            when they have finished. Of a parameter with ``copy=True`` the values are copied.
 
         Raises
         ------
         DeclarationError
-            If a parameter is missing, unknown or of the wrong kind; the graph is then as before.
+            If a parameter is missing, unknown or of the wrong kind, if it is bound to read-only memory that a node writes, or to
+            memory that other nodes touch without an order, one of them writing; the graph is then as before.
         HipGraphError
             After `close`, or in a forked process.
         """
@@ -495,6 +498,8 @@ class Executable:
         """Return an Executable of a workflow that has this one's values of arrays and parameters wherever names are alike."""
         twin = Executable.build(workflow, self.runtime, self.backend, device=self.device, **self._arrangement.options)
         try:
+            if self._parameters.own:
+                self.synchronize()
             for name, block in self._memory.arrays.items():
                 other = twin._memory.arrays.get(name)
                 if other is None or isinstance(block.array, ExternalArray) or isinstance(other.array, ExternalArray):

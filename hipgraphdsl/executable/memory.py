@@ -14,7 +14,7 @@ from typing import Any, Optional, Union
 
 import numpy as np
 
-from ..arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, UnboundValues, converted
+from ..arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, Parameter, UnboundValues, array_values
 from ..backends.callbacks import memory_view
 from ..backends.operations import bind_external
 from ..errors import DeclarationError, HipError
@@ -198,6 +198,11 @@ class Memory:
                 raise DeclarationError(f"array {name!r} is of an unknown kind {array.kind!r}", array=name)
         return block
 
+    def make_own(self, name: str, parameter: Parameter) -> Block:
+        """Return page-locked memory for the values of a parameter that copies them; whoever holds it returns it."""
+        array = HostArray(name, parameter.shape, parameter.dtype, initial=parameter.default)
+        return self._allocate_here(name, array, "")
+
     def read(self, block: Block) -> np.ndarray[Any, Any]:
         """Return a copy of an array's values; nothing may be in flight."""
         array = block.array
@@ -228,14 +233,7 @@ class Memory:
         """
         if isinstance(array, ExternalArray) and not array.writeable:
             raise DeclarationError(f"external array {name!r} is read-only", array=name)
-        try:
-            return np.ascontiguousarray(np.broadcast_to(converted(values, array.dtype), array.shape))
-        except (TypeError, ValueError, OverflowError) as error:
-            raise DeclarationError(
-                f"array {name!r} takes values of shape {array.shape} and dtype {array.dtype} (got"
-                f" {getattr(values, 'shape', type(values).__name__)}): {str(error).partition(' with remapped')[0]}",
-                array=name,
-            ) from None
+        return array_values(f"array {name!r}", values, array.dtype, array.shape, name)
 
     # -- packed arrays -------------------------------------------------------------------------------------------------
 

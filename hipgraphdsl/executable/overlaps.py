@@ -45,6 +45,19 @@ class _Level:
         self.uses.setdefault(root, {}).setdefault(node, []).extend(uses)
 
 
+class _Places:
+    """Where arrays lie, so that those that meet an interval of addresses are found at once."""
+
+    def __init__(self, places: Mapping[Root, int]) -> None:
+        self._roots = list(places)
+        self._starts = np.fromiter(places.values(), np.uint64, len(places))
+        self._stops = self._starts + np.fromiter((root.nbytes for _, root in places), np.uint64, len(places))
+
+    def meeting(self, start: int, stop: int) -> dict[Root, int]:
+        met = np.flatnonzero((self._starts < stop) & (self._stops > start))
+        return {self._roots[k]: int(self._starts[k]) for k in met}
+
+
 class Overlaps:
     """What the nodes of a workflow touch, by address, as one Executable has it.
 
@@ -58,13 +71,14 @@ class Overlaps:
     def __init__(self, workflow: Workflow, scope: Scope) -> None:
         self._workflow = workflow
         self._scope = scope
-        # A launch makes the memory of alloc nodes.
-        self._places: dict[Root, int] = {
-            (inner, root): address
-            for inner in scope.all_inside()
-            for root, address in inner.addresses.items()
-            if isinstance(root, Array) and not isinstance(root, AllocArray)
-        }
+        self._arrays = _Places(
+            {
+                (inner, root): address
+                for inner in scope.all_inside()
+                for root, address in inner.addresses.items()
+                if isinstance(root, Array) and not isinstance(root, AllocArray)  # a launch makes the memory of these
+            }
+        )
 
     @cached_property
     def _levels(self) -> list[_Level]:
@@ -109,13 +123,10 @@ class Overlaps:
         DeclarationError
             Names both nodes, the parameter and what else the memory is.
         """
-        places = {**self._places, **bound}
-        roots = list(places)
-        starts = np.fromiter(places.values(), np.uint64, len(roots))
-        stops = starts + np.fromiter((root.nbytes for _, root in roots), np.uint64, len(roots))
+        parameters = _Places(bound)
         for root in given:
             start, stop = bound[root], bound[root] + root[1].nbytes
-            met = {roots[k]: int(starts[k]) for k in np.flatnonzero((starts < stop) & (stops > start))}
+            met = {**self._arrays.meeting(start, stop), **parameters.meeting(start, stop)}
             if len(met) > 1:
                 for level in self._levels:
                     self._judge(level, root, met)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, ArrayView, ExternalArray, Parameter, Viewable
+from ..arrays import Array, ArrayView, ExternalArray, Parameter, Viewable, array_values, no_array
 from ..backends import Scope
 from ..backends.operations import bind_external
 from ..errors import DeclarationError
@@ -39,7 +39,9 @@ class Parameters:
     keeps_replaced : bool
         Whether some of it is no longer what a parameter is bound to.
     defaults : dict of str to int
-        Addresses of array parameters whose default is an array of the graph.
+        Addresses of array parameters whose default is an array of the graph, or that have memory of their own.
+    own : dict of str to Block
+        The memory of parameters that copy their values.
     """
 
     def __init__(self, name: str, home: Home, memory: Memory) -> None:
@@ -49,6 +51,7 @@ class Parameters:
         self.kept: dict[str, dict[int, Block]] = {}
         self.keeps_replaced = False
         self.defaults: dict[str, int] = {}
+        self.own: dict[str, Block] = {}
         self._name = name
         self._home = home
         self._memory = memory
@@ -86,6 +89,10 @@ class Parameters:
             names = ", ".join(map(repr, self.table)) or "none"
             raise DeclarationError(f"graph {self._name!r} has no parameter {name!r}; its parameters are {names}", array=name)
         _, parameter = found
+        if name in self.own:
+            if isinstance(value, (str, Viewable)):
+                raise DeclarationError(f"parameter {name!r} copies values (copy=True); {no_array(value)}", array=name)
+            return array_values(f"parameter {name!r}", value, parameter.dtype, parameter.shape, name)
         if parameter.shape:
             return self.address_for(name, parameter, value)
         element_bytes(value, parameter.dtype, f"parameter {name!r}")
@@ -177,6 +184,16 @@ class Parameters:
         scope, parameter = self.table[name]
         return scope.addresses.get(parameter) if parameter.shape else scope.values.get(parameter)
 
+    def make_own(self, name: str, scope: Scope, parameter: Parameter) -> None:
+        """Make the memory of a parameter that copies its values."""
+        block = self.own[name] = self._memory.make_own(name, parameter)
+        self.defaults[name] = scope.addresses[parameter] = block.pointer
+
+    def copy(self, values: Mapping[str, Any]) -> None:
+        """Copy values into the memory of parameters; no launch may be in flight."""
+        for name, given in values.items():
+            self._memory.write(self.own[name], given)
+
     def bind(self, name: str, value: Any) -> None:
         """Give a parameter a value or an address; None takes it away."""
         scope, parameter = self.table[name]
@@ -199,6 +216,11 @@ class Parameters:
             value = self.current(name)
             _, twin = other.table.get(name, (None, None))
             if value is None or twin is None or (twin.shape, twin.dtype) != (parameter.shape, parameter.dtype):
+                continue
+            if parameter.copy or twin.copy:
+                if name in self.own and name in other.own and name not in self.missing:
+                    other._memory.write(other.own[name], self._memory.read(self.own[name]))
+                    other.missing.discard(name)
                 continue
             if parameter.shape and value in owners:
                 if owners[value] not in others:
@@ -240,8 +262,8 @@ class Parameters:
 
     def return_into(self, stack: ExitStack) -> None:
         """Let a stack return everything that is kept."""
-        blocks = [block for kept in self.kept.values() for block in kept.values()]
-        self.kept = {}
+        blocks = [block for kept in self.kept.values() for block in kept.values()] + [*self.own.values()]
+        self.kept, self.own = {}, {}
         for block in blocks:
             stack.callback(block.give_back, self._home)
 

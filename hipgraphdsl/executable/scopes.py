@@ -29,7 +29,11 @@ def fill(scope: Scope, workflow: Workflow, memory: Memory, parameters: Parameter
             scope.bound_from[parameter] = bind[name]
             continue
         parameters.table[prefix + name] = (scope, parameter)
-        if parameter.shape and parameter.default is not None:
+        if parameter.copy:
+            parameters.make_own(prefix + name, scope, parameter)
+            if parameter.default is None:
+                parameters.missing.add(prefix + name)
+        elif parameter.shape and parameter.default is not None:
             default = parameter.default
             wanted = default.name if isinstance(default, Array) else default
             named = workflow.arrays.get(wanted) if isinstance(wanted, str) else None

@@ -289,8 +289,9 @@ class _Workflow:
         dtype = as_dtype(dtype_of(fields.take("dtype")))
         shape = _shape(fields.take("shape", list, default=[]))
         default = self._value(fields.take("default", default=None))
+        copy = fields.take("copy", bool, default=False)
         fields.done(f"parameter {name[:60]!r}")
-        self.graph.param(name, dtype, default, shape)
+        self.graph.param(name, dtype, default, shape, copy=copy)
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
 

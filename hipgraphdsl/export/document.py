@@ -168,6 +168,8 @@ class _Writer:
         out: dict[str, Data] = {"name": parameter.name, "dtype": dtype_data(parameter.dtype)}
         if parameter.shape:
             out["shape"] = list(parameter.shape)
+        if parameter.copy:
+            out["copy"] = True
         if parameter.default is not None:
             try:
                 out["default"] = self._value(parameter.default)

@@ -167,6 +167,12 @@ class Program:
         for parameter in workflow.parameters.values():
             if parameter.name in bound:
                 continue
+            if parameter.copy:
+                raise DeclarationError(
+                    f"parameter {prefix + parameter.name!r} copies the values of each launch (copy=True), and no option of a"
+                    " program gives values of an array; use a host array",
+                    array=parameter.name,
+                )
             identifier = self.names.new(prefix + parameter.name, "parameter")
             self.parameters.append((prefix + parameter.name, identifier, parameter))
             if parameter.shape:

@@ -227,6 +227,7 @@ class _Body:
         for parameter in workflow.parameters.values():
             extra = f", default={self._value(parameter.default)}" if parameter.default is not None else ""
             extra += f", shape={parameter.shape!r}" if parameter.shape else ""
+            extra += ", copy=True" if parameter.copy else ""
             lines.append(
                 f"{self._variable(parameter)} = g.param({_quoted(parameter.name)},"
                 f" dtype={_dtype(parameter.dtype)}{extra})"

@@ -244,7 +244,14 @@ def schema() -> dict[str, Any]:
                 )
             },
             "parameter": record(
-                {"name": ref("name"), "dtype": ref("dtype"), "shape": shape, "default": ref("value")}, "name dtype"
+                {
+                    "name": ref("name"),
+                    "dtype": ref("dtype"),
+                    "shape": shape,
+                    "copy": {"type": "boolean"},
+                    "default": ref("value"),
+                },
+                "name dtype",
             ),
             "node": {"oneOf": [{"$ref": f"#/$defs/node_{kind}"} for kind in nodes]},
             **{f"node_{kind}": form for kind, form in nodes.items()},

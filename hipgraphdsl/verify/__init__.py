@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, Optional, Protocol, Union
 
 import numpy as np
@@ -102,11 +103,12 @@ def verify(
     if any(d.code == "HG101" or (d.code.startswith("HG5") and d.code not in OF_GRAPHS) for d in report.errors):
         raise CheckError(report)
     found = Found(tolerance)
+    given = {**_copied(workflow), **(params or {})}
     with _bar(progress) as advance, _outside_memory(workflow), opened.using_device(device):
         laboratory = Laboratory(workflow, opened, device)
         try:
             advance("serial run")
-            reference = laboratory.reference(dict(params or {}))
+            reference = laboratory.reference(given)
             try_fresh_memory(laboratory, reference, found)
             try_orders(laboratory, reference, orders, seed, found, advance)
             if audit:
@@ -120,13 +122,24 @@ def verify(
             backends = ()
         for backend in backends:
             advance(f"backend {backend}")
-            try_backend(
-                workflow, opened, backend, device, values, reference, repeats, orders, seed, dict(params or {}), found
-            )
+            try_backend(workflow, opened, backend, device, values, reference, repeats, orders, seed, given, found)
     seconds = time.perf_counter() - started
     return VerifyReport(
         workflow.name, opened.target.name, tuple(found.findings), tuple(found.done), tuple(found.left_out), seconds
     )
+
+
+def _copied(workflow: Workflow, prefix: str = "", bind: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+    """Return the defaults of parameters that copy values: each launch begins with them, whatever nodes have written there."""
+    found = {
+        prefix + name: parameter.default
+        for name, parameter in workflow.parameters.items()
+        if parameter.copy and parameter.default is not None and name not in bind
+    }
+    for node in workflow.nodes:
+        for inner, document, bound in held(node):
+            found.update(_copied(document, f"{prefix}{inner}/", bound))
+    return found
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Any, Optional, Union
 
 import numpy as np
 
-from ..arrays import AllocArray, Array, ExternalArray, Mode, Region
+from ..arrays import AllocArray, Array, ExternalArray, Mode, Parameter, Region
 from ..backends import Scope
 from ..backends.callbacks import memory_view
 from ..backends.operations import at_node
@@ -175,6 +175,10 @@ class Laboratory:
                     continue
                 guard = 0 if isinstance(array, ExternalArray) else _GUARD_BYTES
                 self.cells[prefix + name] = cell_of(prefix + name, array, scope.addresses[array], guard)
+            for name, parameter in workflow.parameters.items():
+                if parameter.copy and name not in bind:
+                    cell = cell_of(prefix + name, parameter, scope.addresses[parameter], _GUARD_BYTES)
+                    self.cells[f"parameter {prefix + name}"] = replace(cell, visible=False)
             for node in workflow.nodes:
                 for inner, document, bound in held(node):
                     visit(document, scope.children[inner], f"{prefix}{inner}/", bound)
@@ -339,7 +343,7 @@ def full_name(program: EagerProgram, step: Step) -> str:
     return program.scope.prefix + step.name
 
 
-def cell_of(name: str, array: Array, pointer: int, guard: int = 0) -> Cell:
+def cell_of(name: str, array: Array | Parameter, pointer: int, guard: int = 0) -> Cell:
     """Return the cell of an array."""
     writeable = bool(getattr(array, "writeable", True))
     visible = not isinstance(array, AllocArray)
