@@ -25,7 +25,7 @@ _LARGE_BYTES = 1 << 30  # what auditing every node would have to move for a work
 _AUDIT_BYTES = 4 << 30  # bytes that an audit may move altogether; what is left out is noted
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 _SIDES = {"before": "before the begin", "behind": "beyond the end"}
-_RUNS_ALIKE = 3  # runs of a step from the same memory that must agree for it to be stable
+_RUNS_ALIKE = 5  # runs of a step from the same memory that must agree for it to be stable
 _AUDITED = (KernelNode, MemcpyNode, MemsetNode, HostNode, CapturedNode, MemoryOpsNode)
 
 
