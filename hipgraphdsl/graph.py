@@ -60,6 +60,7 @@ from .nodes import (
 )
 from .nodes.base import check_name
 from .plan import Lanes, Plan, make_plan
+from .progress import progress_bar
 from .runtimes import opened_runtime
 from .target import Target
 from .timeline import Timeline, simulate
@@ -792,6 +793,7 @@ class Graph:
         device: int = 0,
         check: bool = True,
         pack: bool = True,
+        progress: Optional[bool] = None,
     ) -> Executable:
         """Build a relaunchable Executable from a snapshot of this graph.
 
@@ -813,6 +815,9 @@ class Graph:
             Let arrays of alloc nodes share memory where the plan's order keeps all of their uses apart; the Executable then holds
             them, and their nodes are left out. False makes and returns each by its own nodes, as backend ``"streams"`` always
             does, because its launches may run beside each other.
+        progress : bool, optional
+            Show a bar with what is being done. By default it appears after a second, on a terminal or in a notebook only. Logger
+            ``hipgraphdsl`` says what was compiled and how long it took (INFO), and each stage's time (DEBUG).
 
         Raises
         ------
@@ -825,9 +830,14 @@ class Graph:
             if any(d.code not in OF_GRAPHS or backend in ("explicit", "capture") for d in report.errors):
                 raise CheckError(report)
         note = ""
-        if isinstance(lanes, str) and lanes == "measure":
-            lanes, note = fastest_lanes(workflow, opened, backend, join=join, device=device)
-        return Executable.build(workflow, opened, backend, lanes=lanes, join=join, device=device, pack=pack, note=note)
+        stages = 3 + len({node.kernel.module for node in workflow.nodes if isinstance(node, KernelNode)})
+        with progress_bar(f"compile {self.name}", progress, stages) as advance:
+            if isinstance(lanes, str) and lanes == "measure":
+                advance("measure lanes")
+                lanes, note = fastest_lanes(workflow, opened, backend, join=join, device=device)
+            return Executable.build(
+                workflow, opened, backend, lanes=lanes, join=join, device=device, pack=pack, note=note, report=advance
+            )
 
     def simulate(
         self, durations: Union[Mapping[str, float], Callable[[Node], float]], engines: Optional[Mapping[str, int]] = None

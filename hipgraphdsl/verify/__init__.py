@@ -10,7 +10,7 @@ reference byte for byte.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Optional, Protocol, Union
 
@@ -22,6 +22,7 @@ from ..backends.callbacks import memory_view
 from ..checks import OF_GRAPHS, check_workflow
 from ..errors import CheckError, DeclarationError
 from ..nodes import held
+from ..progress import progress_bar
 from ..runtimes import opened_runtime
 from ..runtimes.base import Runtime
 from ..workflow import Workflow
@@ -79,7 +80,7 @@ def verify(
         Run each node alone, compare what it touches with what it declares, and find what it does beyond arrays.
     device : int
     progress : bool
-        Show a bar on the terminal.
+        Show what is being run, on the terminal or in the notebook.
 
     Raises
     ------
@@ -102,7 +103,7 @@ def verify(
     if any(d.code == "HG101" or (d.code.startswith("HG5") and d.code not in OF_GRAPHS) for d in report.errors):
         raise CheckError(report)
     found = Found(tolerance)
-    with _bar(progress) as advance, _outside_memory(workflow):
+    with progress_bar("verify", progress) as advance, _outside_memory(workflow):
         laboratory = Laboratory(workflow, opened, device)
         try:
             advance("serial run")
@@ -127,18 +128,6 @@ def verify(
     return VerifyReport(
         workflow.name, opened.target.name, tuple(found.findings), tuple(found.done), tuple(found.left_out), seconds
     )
-
-
-@contextmanager
-def _bar(progress: bool) -> Iterator[Callable[[str], None]]:
-    if not progress:
-        yield lambda _: None
-        return
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    with Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), transient=True) as shown:
-        task = shown.add_task("verify")
-        yield lambda text: shown.update(task, description=f"verify: {text}")
 
 
 @contextmanager
