@@ -854,7 +854,31 @@ class Graph:
         return simulate(self.workflow(), durations, engines)
 
     def export(self, path: Union[str, os.PathLike[str]], **options: Any) -> None:
-        """Write the workflow as a file; the extension names the format."""
+        """Write the workflow as a file, whole or not at all; the extension names the format.
+
+        ======================  ============================================================================================
+        ``.json``, ``.yaml``    the workflow itself, versioned; `from_json` loads it again
+        ``.graphml``            for graph tools; loads again
+        ``.hip``                a HIP C++ program that builds and launches the graph; options `backend`, `target`, `lanes`
+        ``.py``                 a Python program that declares the workflow
+        ``.svg``, ``.png``      a drawing, by Graphviz; options `direction` (``"TB"``, ``"LR"``), `timeout_s`, for PNG `dpi`
+        ``.dot``, ``.mmd``      the same drawing for Graphviz and Mermaid
+        ``.html``               one page to look around in, which needs no network
+        ======================  ============================================================================================
+
+        Parameters
+        ----------
+        path : str or path
+        **options
+            Those of the format. Drawings also take `fold` (equal parts become one box), `edges` (which are drawn), `lanes`
+            (True, a number or a Plan), `critical` (durations: marks the longest path), `faults` (what `check` finds), `target`.
+
+        Raises
+        ------
+        DeclarationError
+            If there is no such format or option (it names those that are there), a package is missing, or the file cannot be
+            written.
+        """
         export_graph(self.workflow(), path, **options)
 
     def to_json(self) -> str:

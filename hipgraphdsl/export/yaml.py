@@ -36,7 +36,7 @@ def render(workflow: Workflow) -> str:
     DeclarationError
         As for the JSON form; or if PyYAML is not there.
     """
-    yaml = need("yaml", "yaml")
+    yaml = need("yaml", "pyyaml")
 
     class Dumper(yaml.SafeDumper):  # type: ignore[misc,name-defined]  # of a package that is loaded when needed
         def ignore_aliases(self, data: Any) -> bool:
@@ -76,7 +76,7 @@ def loads(
     DeclarationError
         If the text is no workflow, or PyYAML is not there.
     """
-    yaml = need("yaml", "yaml")
+    yaml = need("yaml", "pyyaml")
     if len(text) > MAX_BYTES:
         raise DeclarationError(f"a workflow file has at most {MAX_BYTES // 2**20} MB (got {len(text) / 2**20:.1f} MB)")
     depth = 0

@@ -127,7 +127,7 @@ def try_orders(
                 )
             )  # fmt: skip
             deps[pair[1]].append(pair[0])
-    found.done.append(f"{tried} topological orders, one node at a time, seeds {seed} to {seed + count - 1}")
+    found.done.append(f"{tried} topological order{'s' * (tried != 1)}, one node at a time, seeds {seed} to {seed + count - 1}")
 
 
 def waits_inside(node: Node) -> bool:
