@@ -814,6 +814,7 @@ def _check(options: argparse.Namespace) -> int:
     if options.format == "text":
         if options.output:
             write_file(options.output, f"{report}\n")
+            _say_written(options.output)
         else:
             _console().print(report)
     else:
@@ -825,6 +826,7 @@ def _check(options: argparse.Namespace) -> int:
 def _put(text: str, output: Optional[str]) -> None:
     if output:
         write_file(output, text)
+        _say_written(output)
     else:
         sys.stdout.write(text)
 
@@ -839,6 +841,7 @@ def _show(options: argparse.Namespace) -> int:
         if options.backend:
             given["backend"] = options.backend
         export_graph(graph.workflow(), options.output, **given)
+        _say_written(options.output)
         return GOOD
     if options.option or options.backend:
         raise _Misuse(f"--{'option' if options.option else 'backend'} belongs to -o FILE")
@@ -848,6 +851,13 @@ def _show(options: argparse.Namespace) -> int:
     for part in _pictured(graph.workflow(), options.rows or sys.maxsize):
         _print_part(part)
     return GOOD
+
+
+def _say_written(path: str) -> None:
+    """Say on standard error which file has been written, and how large it is."""
+    with suppress(OSError):  # a pipe or a device has no size
+        if Path(path).is_file():
+            print(f"wrote {path} ({human_bytes(Path(path).stat().st_size)})", file=sys.stderr)
 
 
 def _unknown_format(path: str, known: Iterable[str]) -> _Misuse:
@@ -863,6 +873,7 @@ def _build(options: argparse.Namespace) -> int:
         raise _Misuse(f"{options.program!r} has no extension, so the executable needs a name: -o FILE")
     _require_place(str(output))
     build_program(source, output, options.cxx_option)
+    _say_written(str(output))
     return GOOD
 
 
@@ -1297,6 +1308,7 @@ def _timeline(options: argparse.Namespace) -> int:
             found = exe.profile()
     if options.output:
         export_timeline(found, options.output, **given)
+        _say_written(options.output)
     else:
         print(found.text(_columns()))
     return GOOD

@@ -63,6 +63,7 @@ from .nodes import (
 )
 from .nodes.base import check_name
 from .plan import Lanes, Plan, make_plan
+from .progress import progress_bar
 from .runtimes import opened_runtime, target_of
 from .target import Target
 from .timeline import Timeline, simulate
@@ -854,6 +855,7 @@ class Graph:
         check: bool = True,
         pack: bool = True,
         watch: bool = False,
+        progress: Optional[bool] = None,
     ) -> Executable:
         """Build a relaunchable Executable from a snapshot of this graph.
 
@@ -879,6 +881,9 @@ class Graph:
             Let each node leave a mark in page-locked memory when it has finished, so that a timeout, Ctrl-C or a device's fault
             names the nodes that had not, on every runtime. A kernel of one thread follows each node, and the nodes of children
             stand in their place; `stats.nodes` counts these kernels.
+        progress : bool, optional
+            Show a bar with what is being done. By default it appears after a second, on a terminal or in a notebook only. Logger
+            ``hipgraphdsl`` says what was compiled and how long it took (INFO), and each stage's time (DEBUG).
 
         Raises
         ------
@@ -891,11 +896,15 @@ class Graph:
             if any(d.code not in OF_GRAPHS or backend in ("explicit", "capture") for d in report.errors):
                 raise CheckError(report)
         note = ""
-        if isinstance(lanes, str) and lanes == "measure":
-            lanes, note = fastest_lanes(workflow, opened, backend, join=join, device=device)
-        return Executable.build(
-            workflow, opened, backend, lanes=lanes, join=join, device=device, pack=pack, note=note, watch=watch
-        )
+        stages = 3 + len({node.kernel.module for node in workflow.nodes if isinstance(node, KernelNode)})
+        with progress_bar(f"compile {self.name}", progress, stages) as advance:
+            if isinstance(lanes, str) and lanes == "measure":
+                advance("measure lanes")
+                lanes, note = fastest_lanes(workflow, opened, backend, join=join, device=device)
+            return Executable.build(
+                workflow, opened, backend, lanes=lanes, join=join, device=device, pack=pack, note=note, watch=watch,
+                report=advance,
+            )  # fmt: skip
 
     def simulate(
         self, durations: Union[Mapping[str, float], Callable[[Node], float]], engines: Optional[Mapping[str, int]] = None
@@ -912,7 +921,31 @@ class Graph:
         return simulate(self.workflow(), durations, engines)
 
     def export(self, path: Union[str, os.PathLike[str]], **options: Any) -> None:
-        """Write the workflow as a file; the extension names the format."""
+        """Write the workflow as a file, whole or not at all; the extension names the format.
+
+        ======================  ============================================================================================
+        ``.json``, ``.yaml``    the workflow itself, versioned; `from_json` loads it again
+        ``.graphml``            for graph tools; loads again
+        ``.hip``                a HIP C++ program that builds and launches the graph; options `backend`, `target`, `lanes`
+        ``.py``                 a Python program that declares the workflow
+        ``.svg``, ``.png``      a drawing, by Graphviz; options `direction` (``"TB"``, ``"LR"``), `timeout_s`, for PNG `dpi`
+        ``.dot``, ``.mmd``      the same drawing for Graphviz and Mermaid
+        ``.html``               one page to look around in, which needs no network
+        ======================  ============================================================================================
+
+        Parameters
+        ----------
+        path : str or path
+        **options
+            Those of the format. Drawings also take `fold` (equal parts become one box), `edges` (which are drawn), `lanes`
+            (True, a number or a Plan), `critical` (durations: marks the longest path), `faults` (what `check` finds), `target`.
+
+        Raises
+        ------
+        DeclarationError
+            If there is no such format or option (it names those that are there), a package is missing, or the file cannot be
+            written.
+        """
         export_graph(self.workflow(), path, **options)
 
     def to_json(self) -> str:

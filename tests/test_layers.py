@@ -17,6 +17,7 @@ PACKAGE = Path(__file__).parent.parent / "hipgraphdsl"
 ORDER = (
     "errors",
     "cache",
+    "progress",
     "arrays",
     "source.tokens",
     "source.expressions",

@@ -6,6 +6,8 @@ integers -> the backends, which know how to make a graph or a stream do it and n
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
@@ -40,6 +42,7 @@ from ..nodes import (
 )
 from ..placement import device_of
 from ..plan import Plan, Step
+from ..progress import no_progress
 from ..runtimes.base import ConditionalMode, Copy3D, Dim3, Fill2D, MemcpyKind, MemOp, Runtime
 
 __all__ = [
@@ -65,6 +68,8 @@ __all__ = [
     "repeated_bytes",
     "resolve",
 ]
+
+_log = logging.getLogger(__name__)
 
 
 class Launch(NamedTuple):
@@ -391,9 +396,10 @@ class SharedHandles:
         self.register_captured: Callable[[str, CapturedNode, Scope], Callable[[int], None]]
         self.host_failed: Callable[[], bool]
 
-    def load(self, kernels: Mapping[Module, tuple[list[str], list[str]]]) -> None:
-        """Compile and load modules, each with the kernels and symbols that will be asked for."""
-        for module, (names, symbols) in kernels.items():
+    def load(self, kernels: Mapping[Module, tuple[list[str], list[str]]], report: Callable[[str], None] = no_progress) -> None:
+        """Compile and load modules, each with the kernels and symbols that will be asked for; report each one first."""
+        for number, (module, (names, symbols)) in enumerate(kernels.items(), 1):
+            report(f"kernels, module {number} of {len(kernels)}")
             if isinstance(module, ForeignModule):
                 continue
             if (module, self.device) in self._modules:
@@ -401,7 +407,10 @@ class SharedHandles:
                 continue
             image, lowered = module.image, {}
             if image is None:
+                started = time.perf_counter()
                 code = self.runtime.rtc_compile(module.source, names, symbols, module.options, name=module.name)
+                took_s = time.perf_counter() - started
+                _log.debug("module %r: compiled %s in %.3f s", module.name, ", ".join(names), took_s)
                 image, lowered = code.image, dict(code.lowered)
                 self._names.setdefault(module, set()).update(names)
             for device, handle in self._loaded(image):

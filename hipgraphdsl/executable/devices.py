@@ -63,7 +63,7 @@ def grant_access(workflow: Workflow, runtime: Runtime, device: int, devices: Seq
     if missing:
         raise DeclarationError(
             f"graph {workflow.name!r} uses device {missing[0]}; runtime {runtime.name!r} has"
-            f" {count} device{'s' * (count != 1)}, from 0" + _more_devices(runtime)
+            f" {count} device{'s' * (count != 1)}, from 0" + runtime.more_devices()
         )
     granted: dict[int, list[int]] = {}
     wanted = _peers(workflow, device, devices)
@@ -127,7 +127,3 @@ def _code_that_reaches(workflow: Workflow, device: int, owner: int, default: int
         if (here, memory.owner) == (device, owner) and runs_code(node):
             return name, memory.root.name
     return None
-
-
-def _more_devices(runtime: Runtime) -> str:
-    return "; HIPGRAPHDSL_CPU_DEVICES says how many it has" if runtime.name == "cpu" else ""

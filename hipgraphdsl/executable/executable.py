@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, Final, NoReturn, Optional, Union
 
 import numpy as np
@@ -25,6 +26,7 @@ from ..graph_memory import GraphMemory
 from ..nodes import Node
 from ..placement import devices_of
 from ..plan import Lanes, Plan
+from ..progress import no_progress
 from ..runtimes.base import Runtime
 from ..timeline import Timeline
 from ..update import HasWorkflow
@@ -182,11 +184,12 @@ class Executable:
     def build(
         workflow: Workflow, runtime: Runtime, backend: str, *, lanes: Lanes = "auto", join: bool = True, inline: bool = False,
         device: int = 0, pack: bool = False, guard: int = 0, note: str = "", watch: bool = False,
+        report: Callable[[str], None] = no_progress,
     ) -> Executable:
         """Plan, allocate, load, lower and instantiate; on failure everything is returned.
 
         Each array that it allocates has `guard` bytes of zeros before it and behind it, a multiple of 256. The plan is given a
-        note on how it came about.
+        note on how it came about. `report` is called with the name of each stage that begins.
         """
         backend_named(backend)
         refuse_inside("compile", workflow.name)
@@ -198,6 +201,7 @@ class Executable:
         # A graph never runs beside itself, but what is issued on streams may: each launch then needs memory of its own.
         pack = pack and backend != "streams"
         options: dict[str, Any] = {"lanes": lanes, "join": join, "inline": inline, "pack": pack, "watch": watch}
+        report("plan")
         plan = planned(workflow, runtime.target, **options, device=device)
         notes = [note] if note else []
         if backend != asked:
@@ -211,24 +215,39 @@ class Executable:
         executable._closed = False
         try:
             with executable._home.there():
-                executable._open()
+                executable._open(report)
         except BaseException:
             with suppress(HipError):  # what went wrong first says more
                 executable.close()
             raise
         executable.stats.plan_us = (after_plan - started) * 1e6
         _living.add(executable)
+        _log.info(
+            "graph %r: compiled for %s by backend %s in %.3f s: %r, %d bytes on the device",
+            workflow.name, runtime.target.name, backend, time.perf_counter() - started, plan, executable.stats.device_bytes,
+        )  # fmt: skip
         return executable
 
-    def _open(self) -> None:
+    def _open(self, report: Callable[[str], None]) -> None:
         workflow = self.workflow
         self._shared.peers = grant_access(workflow, self.runtime, self.device, self.plan.devices)
         self._in_flight.open()
-        self._shared.load(modules_of(workflow))
+        times = [time.perf_counter()]
+        modules = modules_of(workflow)
         if isinstance(self.plan, WatchedPlan):
-            self._shared.load({MODULE: (list(MODULE.kernels), [])})
+            modules[MODULE] = (list(MODULE.kernels), [])
+        self._shared.load(modules, report)
+        times.append(time.perf_counter())
+        report("allocate")
         fill(self._scope, workflow, self._memory, self._parameters, {})
+        times.append(time.perf_counter())
+        report("lower and instantiate")
         self._arrangement.open()
+        times.append(time.perf_counter())
+        _log.debug(
+            "graph %r: %d modules loaded in %.3f s, memory allocated in %.3f s, graph built in %.3f s",
+            workflow.name, len(modules), *(stop - start for start, stop in pairwise(times)),
+        )  # fmt: skip
 
     def _changing(self, action: str, *, returning: bool = False) -> _Changing:
         if running:  # before the lock, which who waits for the callback may hold

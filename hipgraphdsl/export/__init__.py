@@ -8,7 +8,7 @@ A format whose file needs others beside it also has ``companions(workflow, *, st
 
 Options are keyword-only, with defaults. `FORMATS` below says which module and function serve an extension; it is
 imported when it is first asked for, so that `import hipgraphdsl` loads no drawing library. A function that needs a
-package of an extra asks for it with `need("matplotlib", "viz")`, which says what to install.
+package of an extra asks for it with `need("yaml", "pyyaml")`, which says what to install.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from typing import Any, NamedTuple, Optional, Union
 from ..errors import DeclarationError
 from ..workflow import Workflow
 
-__all__ = ["FORMATS", "Format", "as_path", "export_graph", "formats", "is_known", "made", "need", "render", "write_file"]
+__all__ = ["FORMATS", "Format", "as_path", "export_graph", "fitting", "formats", "is_known", "made", "need", "render",
+           "write_file"]  # fmt: skip
 
 
 class Format(NamedTuple):
@@ -197,7 +198,12 @@ def write_file(path: Union[str, os.PathLike[str]], content: Union[str, bytes]) -
                 beside.unlink()
 
 
-def need(package: str, extra: str) -> Any:
+def fitting(svg: str) -> str:
+    """Return a drawing without what precedes it, no wider than the page or notebook cell that it stands in."""
+    return svg[svg.index("<svg") :].replace("<svg ", '<svg style="max-width:100%;height:auto" ', 1)
+
+
+def need(package: str, distribution: str) -> Any:
     """Return a package of an extra.
 
     Raises
@@ -208,4 +214,4 @@ def need(package: str, extra: str) -> Any:
     try:
         return importlib.import_module(package)
     except ImportError as error:
-        raise DeclarationError(f'{package} is not installed ({error}); pip install "hipgraphdsl[{extra}]"') from None
+        raise DeclarationError(f"{package} is not installed ({error}): pip install {distribution}") from None

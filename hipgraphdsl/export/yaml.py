@@ -39,7 +39,7 @@ def render(workflow: Workflow) -> str:
     DeclarationError
         As for the JSON form; or if PyYAML is not there.
     """
-    yaml = need("yaml", "yaml")
+    yaml = need("yaml", "pyyaml")
 
     class Dumper(yaml.SafeDumper):  # type: ignore[misc,name-defined]  # of a package that is loaded when needed
         def ignore_aliases(self, data: Any) -> bool:
@@ -80,7 +80,7 @@ def loads(
     DeclarationError
         If the text is no workflow, or PyYAML is not there.
     """
-    yaml = need("yaml", "yaml")
+    yaml = need("yaml", "pyyaml")
     fast = getattr(yaml, "CSafeLoader", None)
     most = _MAX_BYTES if fast else _MAX_BYTES_SLOW
     if len(text) > most:

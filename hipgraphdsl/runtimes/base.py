@@ -297,6 +297,10 @@ class Runtime(ABC):
     def device_enable_peer_access(self, peer: int) -> None:
         """Let the current device reach `peer`'s memory; already enabled is not an error."""
 
+    def more_devices(self) -> str:
+        """Return the end of a message that says how to get more devices, if the user can (not a HIP call)."""
+        return ""
+
     def describe(self) -> dict[str, Any]:
         """Return what `hipgraphdsl info` prints: versions, paths, switches (not a HIP call)."""
         return {}

@@ -347,7 +347,7 @@ class NvidiaRuntime(HipAbiRuntime):
             from cuda.bindings import nvrtc
         except ImportError:
             raise RuntimeUnavailable(
-                "runtime 'nvidia' needs cuda-bindings: pip install \"hipgraphdsl[nvidia]\"",
+                "runtime 'nvidia' needs cuda-bindings: pip install cuda-bindings",
                 runtime="nvidia",
                 missing="binding",
             ) from None

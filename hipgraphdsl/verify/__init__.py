@@ -10,10 +10,9 @@ reference byte for byte. All of this is done on the CPU; the backends of another
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from functools import cache
-from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any, Optional, Protocol, Union
 
@@ -25,6 +24,7 @@ from ..backends.callbacks import memory_view
 from ..checks import OF_GRAPHS, check_workflow
 from ..errors import CheckError, DeclarationError, HipGraphError
 from ..nodes import held
+from ..progress import progress_bar
 from ..runtimes import opened_runtime
 from ..runtimes.base import Runtime
 from ..workflow import Workflow
@@ -85,8 +85,7 @@ def verify(
     device : int
         Of `runtime`.
     progress : bool
-        Show what is being run, with the time since the start, on one line that disappears at the end: in a terminal, and in a
-        notebook where ipywidgets is installed.
+        Show what is being run, with the time since the start, on the terminal or in a notebook that has ipywidgets.
 
     Raises
     ------
@@ -108,7 +107,7 @@ def verify(
     _require_runs(workflow, opened, device)
     given = {**_copied(workflow), **(params or {})}
     found = Found(tolerance)
-    with _bar(progress) as advance, _outside_memory(workflow), opened.using_device(device):
+    with progress_bar("verify", progress) as advance, _outside_memory(workflow), opened.using_device(device):
         advance("serial run")
         laboratory, reference, prover = _proving(workflow, opened, device, given, found)
         where = laboratory.executable.device
@@ -189,22 +188,6 @@ def _copied(workflow: Workflow, prefix: str = "", bind: Mapping[str, Any] = Mapp
         for inner, document, bound in held(node):
             found.update(_copied(document, f"{prefix}{inner}/", bound))
     return found
-
-
-@contextmanager
-def _bar(progress: bool) -> Iterator[Callable[[str], None]]:
-    if not progress:
-        yield lambda _: None
-        return
-    from rich import get_console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    if get_console().is_jupyter and find_spec("ipywidgets") is None:  # rich would only warn that it is not there
-        yield lambda _: None
-        return
-    with Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), transient=True) as shown:
-        task = shown.add_task("verify")
-        yield lambda text: shown.update(task, description=f"verify: {text}")
 
 
 @contextmanager

@@ -92,7 +92,7 @@ def runtime_library() -> Path:
     except BuildFailed as error:
         raise RuntimeUnavailable(
             f"runtime 'cpu' could not build its library with {' '.join(compiler.command)}: {error.log.strip()[:2000]}; "
-            'choose another compiler by HIPGRAPHDSL_CXX, or `pip install "hipgraphdsl[cpu]"`',
+            'choose another compiler by HIPGRAPHDSL_CXX, or `pip install ziglang`',
             runtime="cpu",
             missing="compiler",
         ) from error
@@ -148,8 +148,8 @@ class CpuRuntime(HipAbiRuntime):
         count = self.get_device_count()
         if not 0 <= device < count:
             raise RuntimeUnavailable(
-                f"runtime 'cpu' has {count} device{'s' * (count != 1)}, from number 0 (got {device});"
-                " HIPGRAPHDSL_CPU_DEVICES says how many",
+                f"runtime 'cpu' has {count} device{'s' * (count != 1)}, from number 0 (got {device})"
+                + self.more_devices(),
                 runtime="cpu", missing="device",
             )
         self.name = "cpu"
@@ -167,6 +167,11 @@ class CpuRuntime(HipAbiRuntime):
         code = getattr(self._ext, api)(*args)
         if code:
             self._fail(api, code)
+
+    def more_devices(self) -> str:
+        now = os.environ.get("HIPGRAPHDSL_CPU_DEVICES") or "1"
+        late = f"; it is {now!r} now, and was read when the runtime was opened: set it before that"
+        return "; HIPGRAPHDSL_CPU_DEVICES says how many" + (late if now != str(self.get_device_count()) else "")
 
     def describe(self) -> dict[str, Any]:
         """Return the compiler, the library's path, the cache and the number of workers."""

@@ -171,7 +171,7 @@ def _find(chosen: str | None, path: str | None) -> Compiler:
             return found
     raise RuntimeUnavailable(
         "runtime 'cpu' compiles kernels and found no C++ compiler: "
-        'install a C++ compiler, or `pip install "hipgraphdsl[cpu]"`',
+        'install a C++ compiler, or `pip install ziglang`',
         runtime="cpu",
         missing="compiler",
     )
@@ -296,7 +296,7 @@ def _run(command: list[str], folder: Path, what: str) -> str:
     except OSError as error:
         raise RuntimeUnavailable(
             f"runtime 'cpu' cannot start its compiler {command[0]!r}: {error.strerror}; "
-            'install a C++ compiler, or `pip install "hipgraphdsl[cpu]"`',
+            'install a C++ compiler, or `pip install ziglang`',
             runtime="cpu",
             missing="compiler",
         ) from error
