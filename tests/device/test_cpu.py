@@ -1368,6 +1368,20 @@ def resident_bytes() -> int:
         pytest.skip("no /proc/self/statm to read the resident size from")
 
 
+def test_freed_memory_of_a_stream_leaves_the_process_with_it(rt: CpuRuntime) -> None:
+    stream, nbytes = rt.stream_create(), 8 << 20
+    before = resident_bytes()
+    blocks = [rt.malloc_async(nbytes, stream) for _ in range(16)]
+    for block in blocks:
+        rt.memset_async(Fill2D(block, 4, 1, nbytes // 4), stream)
+    for block in blocks:
+        rt.free_async(block, stream)
+    rt.stream_synchronize(stream)
+    assert resident_bytes() > before + 15 * nbytes  # kept for the next launch on the stream
+    rt.stream_destroy(stream)
+    assert resident_bytes() < before + nbytes
+
+
 def test_nothing_leaks_in_a_thousand_lives_of_a_graph(bench: Bench) -> None:
     rt = bench.rt
     at, _ = bench.words(64)

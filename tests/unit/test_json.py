@@ -403,6 +403,7 @@ def test_too_many_nodes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         ('"workflows": {' + ",".join(f'"{n}":{{}}' for n in range(2**18)) + "}", "at most 10000 child graphs"),
         (",".join(f'"{n}":0' for n in range(2**18)), "has no 100 fields"),
     ],
+    ids=["arrays", "nodes", "order", "modules", "workflows", "fields"],
 )
 def test_hostile_text_is_refused_before_it_costs_memory(text: str, said: str) -> None:
     tracemalloc.start()
