@@ -143,6 +143,27 @@ def test_alloc_bound_to_a_child_of_a_child_has_memory_where_it_is_used(runtime: 
             exe.write("out", 0)
 
 
+def test_alloc_bound_to_a_child_in_a_body_has_memory_where_it_is_used(backend: Any) -> None:
+    inner = hg.Graph("inner")
+    inner.memset(inner.device_array("a", shape=8, dtype="i4"), 7)
+    body = hg.Graph("body")
+    m = body.device_array("m", shape=8, dtype="i4")
+    body.child(inner, bind={"a": m}, name="inner")
+    g = hg.Graph("outer")
+    flag = g.device_array("flag", np.ones(1, "u4"))
+    y = g.alloc("y", 8, "i4")
+    g.memset(y, 0)
+    out = g.host_array("out", shape=8, dtype="i4")
+    g.conditional("if", flag, body, bind={"m": y}, name="maybe")
+    g.memcpy(out, y)
+    g.free(y)
+    with g.compile("cpu", backend) as exe:
+        for _ in range(2):
+            exe.run()
+            assert exe.read("out").tolist() == [7] * 8
+            exe.write("out", 0)
+
+
 # -- views with gaps -------------------------------------------------------------------------------------------------------
 
 TILES = r"""
