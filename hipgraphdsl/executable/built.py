@@ -9,6 +9,7 @@ from typing import Any, Final, Optional
 
 from ..backends import Program, Scope
 from ..backends.operations import CallHost, Launch, Operation, RunChild, RunConditional
+from ..errors import HipError
 from ..plan import Plan
 from .compiled import CompiledPath
 from .devices import Home
@@ -150,8 +151,14 @@ class Built:
             self._runtime.event_destroy(event)
 
     def wait(self, timeout_s: Optional[float] = None) -> None:
-        """Wait until nothing is in flight; an error names the nodes that have not finished."""
-        self._in_flight.wait(timeout_s, lambda: self.program.unfinished() if self.program is not None else ())
+        """Wait until nothing is in flight; an error names the nodes that have not finished, or the one that failed."""
+        try:
+            self._in_flight.wait(timeout_s, lambda: self.program.unfinished() if self.program is not None else ())
+        except HipError as error:
+            name = self.program.failed() if self.program is not None and error.node is None else ""
+            if not name:
+                raise
+            raise error.at(name) from error.__cause__
 
     # -- changing ------------------------------------------------------------------------------------------------------
 
