@@ -82,6 +82,10 @@ class Program(ABC):
         """Return the names of nodes that a running launch has not finished, where the runtime can tell."""
         return ()
 
+    def failed(self) -> str:
+        """Return the name of the node that failed a launch, empty where the runtime cannot tell."""
+        return ""
+
     def abort(self) -> bool:
         """Start no more nodes of launches in flight; return False where the platform cannot."""
         return False
@@ -208,8 +212,14 @@ class GraphProgram(Program):
         return isinstance(operation, Launch) and operation.cooperative and "cooperative_ignored" in self.runtime.target.quirks
 
     def unfinished(self) -> tuple[str, ...]:
-        names = {node: step.name for node, step in zip(self.nodes, self.steps)}
+        names = self._names()
         return tuple(names[node] for node in self.runtime.graph_exec_unfinished(self.handle) if node in names)
+
+    def failed(self) -> str:
+        return self._names().get(self.runtime.graph_exec_failed(self.handle), "")
+
+    def _names(self) -> dict[int, str]:
+        return {node: step.name for node, step in zip(self.nodes, self.steps)}
 
     def abort(self) -> bool:
         return self.runtime.graph_exec_abort(self.handle)

@@ -10,6 +10,7 @@ from typing import Any, Final, Optional
 from ..backends import Program, Scope
 from ..backends.callbacks import memory_view
 from ..backends.operations import CallHost, Launch, Operation, RunChild, RunConditional
+from ..errors import HipError
 from ..plan import Plan
 from ..runtimes.base import Fill2D
 from ..watch import WatchedPlan
@@ -153,8 +154,14 @@ class Built:
             self._runtime.event_destroy(event)
 
     def wait(self, timeout_s: Optional[float] = None) -> None:
-        """Wait until nothing is in flight; an error names the nodes that have not finished."""
-        self._in_flight.wait(timeout_s, self.unfinished)
+        """Wait until nothing is in flight; an error names the nodes that have not finished, or the one that failed."""
+        try:
+            self._in_flight.wait(timeout_s, self.unfinished)
+        except HipError as error:
+            name = self.program.failed() if self.program is not None and error.node is None else ""
+            if not name:
+                raise
+            raise error.at(name) from error.__cause__
 
     def unfinished(self) -> tuple[str, ...]:
         """Return the names of nodes that a launch in flight has not finished, where that is known."""

@@ -734,6 +734,10 @@ class Runtime(ABC):
         """Return the nodes (of the graph that was instantiated) that a running launch has not finished, if known."""
         return ()
 
+    def graph_exec_failed(self, graph_exec: int) -> int:
+        """Return, once, the node (of the graph that was instantiated) that failed last, 0 where that is not known."""
+        return 0
+
     def graph_exec_abort(self, graph_exec: int) -> bool:
         """Start no more nodes of what is in flight; return False where the platform cannot."""
         return False

@@ -67,3 +67,29 @@ def test_a_number_of_cpu_devices_that_is_set_too_late_says_so(monkeypatch: pytes
     with pytest.raises(hg.DeclarationError) as caught:
         g.compile(runtime)
     assert "now" not in str(caught.value)
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture", "serial"])
+@pytest.mark.parametrize("inside", ["nothing", "a conditional"])
+def test_a_failed_assertion_on_the_cpu_names_its_node(backend: Any, inside: str) -> None:
+    module = hg.Module(
+        'extern "C" __global__ void fine(int* x) { x[0] = 1; }\n'
+        'extern "C" __global__ void strict(int* x) { assert(x[0] == 2); }'
+    )
+    g = hg.Graph("g")
+    x = g.device_array("x", [1], dtype="int32")
+    g.kernel(module["fine"], 1, 1, (x,))
+    if inside == "nothing":
+        g.kernel(module["strict"], 1, 1, (x,), name="audit")
+    else:
+        body = hg.Graph("body")
+        body.kernel(module["strict"], 1, 1, (body.device_array("y", [1], dtype="int32"),))
+        g.conditional("if", x, body, name="audit")
+    g.kernel(module["fine"], 1, 1, (x,))
+    with g.compile("cpu", backend) as exe:
+        for _ in range(2):
+            with pytest.raises(hg.HipError) as caught:
+                exe.run()
+            assert caught.value.code == 710
+            # Backend "serial" lets the host run the body, node by node.
+            assert caught.value.node == ("strict" if inside != "nothing" and backend == "serial" else "audit")

@@ -37,6 +37,7 @@ _MAX_DEVICES = 16  # kMaxDevices of memory.h
 _EXTENSIONS: dict[str, tuple[Any, ...]] = {
     "hgcpuStreamWait": (c_void_p, c_uint64),
     "hgcpuGraphExecUnfinished": (c_void_p, c_void_p, c_void_p),
+    "hgcpuGraphExecFailed": (c_void_p, c_void_p),
     "hgcpuGraphExecAbort": (c_void_p,),
     "hgcpuSetDeviceCount": (c_int,),
     "hgcpuSetSchedule": (c_uint64, c_int),
@@ -259,6 +260,11 @@ class CpuRuntime(HipAbiRuntime):
         nodes = (c_void_p * count.value)()
         self._extension("hgcpuGraphExecUnfinished", graph_exec, nodes, byref(count))
         return tuple(node for node in nodes[: count.value] if node)
+
+    def graph_exec_failed(self, graph_exec: int) -> int:
+        node = c_void_p()
+        self._extension("hgcpuGraphExecFailed", graph_exec, byref(node))
+        return node.value or 0
 
     def graph_exec_abort(self, graph_exec: int) -> bool:
         """Start no more nodes of what is in flight; the stream's next synchronize raises hipErrorLaunchFailure."""

@@ -42,6 +42,7 @@ struct Exec {
   uint32_t* successors = nullptr;
   Atomic<uint32_t>* left = nullptr;      // predecessors that this launch has not finished
   Atomic<uint32_t>* finished = nullptr;  // number of the last launch that finished the node
+  Atomic<uint32_t> failed;               // 1 + the node that failed last, until somebody asks for it
   Vec<uint32_t> roots, event_nodes;
   Vec<Exec*> bodies;  // of conditional nodes; one runs at a time, as part of this executable's launch
   Map index_of;                 // node handle -> index; for a child node its exit
@@ -427,7 +428,10 @@ inline Exec* condition_body(const ConditionRun* r) {
 }
 // Lets go of a body's launch that is over; returns whether the word is to be asked again.
 inline bool condition_again(ConditionRun* r) {
-  if (Failure* f = launch_failure(r->body)) launch_fail_with(r->launch, f);
+  if (Failure* f = launch_failure(r->body)) {
+    launch_fail_with(r->launch, f);
+    r->launch->exec->failed.set(r->node + 1);
+  }
   launch_discard(r->body);
   return r->launch->program->entries[r->node].action->condition.mode == kWhile && !r->launch->stop.get();
 }
@@ -491,7 +495,10 @@ inline Progress node_start(Launch* l, uint32_t i, const Task& done, int* code) {
 }
 
 inline void node_mark(Launch* l, uint32_t i, int code) {
-  if (code) launch_fail(l, code);
+  if (code) {
+    launch_fail(l, code);
+    l->exec->failed.set(i + 1);
+  }
   if (l->profile) node_time(l, i, true);
   l->exec->finished[i].set_relaxed(l->epoch);
 }
