@@ -31,6 +31,7 @@ class Value(NamedTuple):
 
     @property
     def fits(self) -> bool:
+        """Whether the number is one of its type."""
         return self.wrapped().number == self.number
 
 
