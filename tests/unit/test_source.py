@@ -62,24 +62,24 @@ def test_constant_keeps_the_type_of_its_declaration() -> None:
     assert [module.symbol(name).shape for name in "abcd"] == [(2,), (1,), (1,), (9,)]
 
 
+_LITERALS = """
+0 1 2 3 7 0x10 017 0b101 5u 0u 18446744073709551615u 9223372036854775807 0xFFFFFFFFFFFFFFFF 9007199254740993 'a' '\\n' '\\x41'
+'\\377' '\\0' true false NAME 1'000 3ull 0x7fffffffL
+"""
+_OPERATORS = "+ - * / % << >> < <= > >= == != & | ^ && || and or"
+
+
 def _condition(rng: random.Random, depth: int) -> str:
-    literals = [
-        "0", "1", "2", "3", "7", "0x10", "017", "0b101", "5u", "0u", "18446744073709551615u", "9223372036854775807",
-        "0xFFFFFFFFFFFFFFFF", "9007199254740993", "'a'", "'\\n'", "'\\x41'", "'\\377'", "'\\0'", "true", "false", "NAME",
-        "1'000", "3ull", "0x7fffffffL",
-    ]
     kind = rng.random()
     if depth == 0 or kind < 0.15:
-        return rng.choice(literals)
+        return rng.choice(_LITERALS.split())
     if kind < 0.25:
         return f"{rng.choice('-+!~')} {_condition(rng, depth - 1)}"
     if kind < 0.35:
         return f"{_condition(rng, depth - 1)} ? {_condition(rng, depth - 1)} : {_condition(rng, depth - 1)}"
     if kind < 0.5:
         return f"({_condition(rng, depth - 1)})"
-    operator = rng.choice([
-        "+", "-", "*", "/", "%", "<<", ">>", "<", "<=", ">", ">=", "==", "!=", "&", "|", "^", "&&", "||", "and", "or",
-    ])
+    operator = rng.choice(_OPERATORS.split())
     return f"{_condition(rng, depth - 1)} {operator} {_condition(rng, depth - 1)}"
 
 
