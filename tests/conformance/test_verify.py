@@ -332,6 +332,7 @@ def audit_of(runtime: Runtime, make: Any) -> VerifyReport:
 def test_write_declared_as_read_is_named(runtime: Runtime, kernels: hg.Module) -> None:
     report = audit_of(runtime, lambda g, x, y: g.kernel(kernels["add"], 1, N, (x, hg.reads(y)), name="add"))
     assert [(f.kind, f.nodes, f.arrays) for f in report.findings] == [("undeclared write", ("add",), ("y",))]
+    assert report.findings[0].hint == "declare the write: hg.writes(y) or hg.updates(y) in args"
 
 
 def test_read_declared_as_write_is_named(runtime: Runtime, kernels: hg.Module) -> None:
@@ -360,6 +361,7 @@ def test_callback_that_reads_more_than_it_says_is_named(runtime: Runtime) -> Non
     g.host(sum_up, args=(total, values), writes=[total], name="sum_up")
     (finding,) = verify(g, runtime, (), orders=0).findings
     assert (finding.kind, finding.nodes, finding.arrays) == ("undeclared read", ("sum_up",), ("values",))
+    assert finding.hint == "declare the read: reads=[values]"
 
 
 def test_captured_function_is_audited(runtime: Runtime) -> None:
