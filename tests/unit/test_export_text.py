@@ -112,7 +112,7 @@ def test_device_is_written_to_and_not_replaced() -> None:
 
 
 def test_missing_package_says_what_to_install() -> None:
-    with pytest.raises(DeclarationError, match="pip install the-distribution$"):
+    with pytest.raises(DeclarationError, match=r"pip install the-distribution$"):
         need("no_such_package_anywhere", "the-distribution")
 
 
