@@ -64,7 +64,7 @@ from .nodes import (
 from .nodes.base import check_name
 from .plan import Lanes, Plan, make_plan
 from .progress import progress_bar
-from .runtimes import opened_runtime, target_of
+from .runtimes import RuntimeName, opened_runtime, target_of
 from .target import Target
 from .timeline import Timeline, simulate
 from .workflow import Workflow
@@ -846,7 +846,7 @@ class Graph:
 
     def compile(
         self,
-        runtime: Union[str, Runtime] = "auto",
+        runtime: Union[RuntimeName, Runtime] = "auto",
         backend: Backend = "explicit",
         *,
         lanes: Lanes = "auto",
@@ -991,7 +991,7 @@ class Graph:
 
     @staticmethod
     def from_capture(
-        fn: Callable[..., Any], runtime: Union[str, Runtime] = "auto", *, name: str = "captured", arrays: Arrays = None
+        fn: Callable[..., Any], runtime: Union[RuntimeName, Runtime] = "auto", *, name: str = "captured", arrays: Arrays = None
     ) -> Graph:
         """Capture what ``fn(stream)`` issues, and read it back as models.
 
@@ -1011,7 +1011,7 @@ class Graph:
 
     @staticmethod
     def from_handle(
-        handle: int, runtime: Union[str, Runtime] = "auto", *, name: str = "imported", arrays: Arrays = None
+        handle: int, runtime: Union[RuntimeName, Runtime] = "auto", *, name: str = "imported", arrays: Arrays = None
     ) -> Graph:
         """Read a graph that exists in a runtime back into models; names follow from its nodes and are the same each time.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import threading
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from ..arrays import as_int
 from ..errors import DeclarationError, HipGraphError, RuntimeUnavailable, unknown_name
@@ -13,7 +13,10 @@ from ..graph_memory import GraphMemory
 from ..target import Target, calibrated
 from .base import Runtime
 
-__all__ = ["RUNTIMES", "GraphMemory", "Runtime", "explain_auto", "graph_memory", "open_runtime", "opened_runtime", "target_of"]
+__all__ = [
+    "RUNTIMES", "GraphMemory", "Runtime", "RuntimeName", "explain_auto", "graph_memory", "open_runtime", "opened_runtime",
+    "target_of",
+]  # fmt: skip
 
 # Each module has one class, which is called with the number of the device.
 RUNTIMES = {
@@ -22,6 +25,9 @@ RUNTIMES = {
     "cpu": "CpuRuntime",
     "recorder": "RecorderRuntime",
 }
+RuntimeName = Literal["auto", "amd", "nvidia", "cpu", "recorder"]
+"""What type checkers accept; at run time any str is looked up."""
+
 _AUTO = ("amd", "nvidia", "cpu")
 _CALLED = {  # elsewhere
     **dict.fromkeys(("hip", "rocm"), "amd"),
@@ -87,7 +93,7 @@ def target_of(target: str | Target | None) -> Target:
     return open_runtime("auto").target if target is None else Target.named(target)
 
 
-def graph_memory(runtime: str | Runtime = "auto", device: int = 0) -> GraphMemory:
+def graph_memory(runtime: RuntimeName | Runtime = "auto", device: int = 0) -> GraphMemory:
     """Return the memory that a device keeps for alloc nodes: used, reserved, their highest values, and `trim()`.
 
     Parameters
