@@ -53,7 +53,7 @@ _RESIDENT_THREADS: Final = 39  # CUdevice_attribute: of a multiprocessor
 # cuGraphNodeSetEnabled on a memset node fails launches of that graph in flight: error 719 (observed on driver 580.159, CUDA 13.0;
 # tests/device/enable_memset_in_flight.cu shows it in one process). Kernel and memcpy nodes do not.
 _QUIRKS: Final = frozenset(
-    {"only_flat_updates", "disabled_overlaps_launches", "memset_enable_in_flight", "pageable_read_at_launch"}
+    {"only_flat_updates", "disabled_overlaps_launches", "memset_enable_fails", "pageable_read_at_launch"}
 )
 _NOT_FOUND: Final = 500
 
@@ -294,7 +294,10 @@ _EMPTY_HEADERS: Final = (
     "math.h",
     "cmath",
 )
-_HALF_HEADERS: Final = {"hip/hip_fp16.h": "cuda_fp16.h", "hip/hip_bf16.h": "cuda_bf16.h"}
+_HALF_HEADERS: Final = {
+    "hip/hip_fp16.h": "#include <cuda_fp16.h>\n",
+    "hip/hip_bf16.h": "#include <cuda_bf16.h>\ntypedef __nv_bfloat16 __hip_bfloat16;\ntypedef __nv_bfloat162 __hip_bfloat162;\n",
+}
 
 
 class _Driver:
@@ -613,8 +616,7 @@ class NvidiaRuntime(HipAbiRuntime):
         nvrtc = self._nvrtc
         headers = {"hipgraphdsl_prelude.h": _PRELUDE, **dict.fromkeys(_EMPTY_HEADERS, "#pragma once\n")}
         flags = [f"--gpu-architecture={self.architecture}", "--pre-include=hipgraphdsl_prelude.h", *options]
-        for hip_name, cuda_name in _HALF_HEADERS.items():
-            headers[hip_name] = f"#include <{cuda_name}>\n"
+        headers.update(_HALF_HEADERS)
         if re.search(r"__half|half2|bfloat16|hip_fp16|hip_bf16", source):
             flags += [f"--include-path={folder}" for folder in _cuda_include_folders()]
         error, program = nvrtc.nvrtcCreateProgram(
