@@ -3,6 +3,7 @@
 #   make demo       run examples 01 and 04 on the CPU and write the pictures to build/demo
 #   make test       all tests except the slow ones; tests that need a GPU skip where there is none
 #   make test-slow  the slow tests
+#   make test-gpu   all tests on this machine's GPU, with PYTHON as it is: no .venv, no network (tests/README.md)
 #   make test-amd   all tests of runtime "amd" on AMD's own HIP library without a GPU, with hip-python 7.2 and 10.0 (root on Debian)
 #   make lint       ruff and mypy
 #   make bench      benchmarks of the CPU runtime and of declaring, planning and lowering
@@ -25,7 +26,15 @@ PYTEST := $(BIN)/python -m pytest
 # Two workers: the slowest tests wait for compilers and for each other, and more would not fit a small machine.
 WORKERS ?= 2
 
-.PHONY: demo test test-slow test-amd lint bench docs clean setup
+# Of the GPU suite, whose processes share the GPU.
+GPU_WORKERS ?= 12
+# Plugins that happen to be installed stay out: pytest-benchmark, say, refuses workers. A worker that crashes is one failed test.
+GPU_PYTEST = PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(PYTHON) -m pytest -p xdist.plugin -p pytest_timeout -p _hypothesis_pytestplugin \
+	-q -m gpu -n $(GPU_WORKERS) --dist worksteal --max-worker-restart 100
+# What runs again while another process keeps the GPU busy.
+UNDER_LOAD := $(addprefix tests/conformance/test_,conformance.py disabled_ends.py shared_events.py threads.py) tests/device/test_interop.py
+
+.PHONY: demo test test-slow test-gpu test-amd lint bench docs clean setup
 .DEFAULT_GOAL := test
 
 setup: $(READY)
@@ -55,6 +64,14 @@ test: $(READY)
 
 test-slow: $(READY)
 	$(PYTEST) -q -n $(WORKERS) -m slow
+
+test-gpu:
+	@$(PYTHON) tests/needed.py
+	@failed=0; \
+	$(GPU_PYTEST) --examples 200 --ignore tests/unit --ignore tests/error_checks || failed=1; \
+	echo "Again, while another process keeps the GPU busy:"; \
+	$(GPU_PYTEST) --load $(UNDER_LOAD) || failed=1; \
+	exit $$failed
 
 # AMD's unmodified libamdhip64 runs over a stand-in device; tests/amd_on_cpu/README.md says what is real there and what is not.
 test-amd:

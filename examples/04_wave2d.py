@@ -291,7 +291,7 @@ def main(argv: list[str] | None = None) -> int:
             animate(wave, options.animate)
             print(f"Animation: {options.animate}")
     except ModuleNotFoundError as missing:
-        print(f'No picture, because {missing.name} is not installed: pip install "hipgraphdsl[viz]"', file=sys.stderr)
+        print(f"No picture, because {missing.name} is not installed: pip install matplotlib pygraphviz", file=sys.stderr)
         return 1
     return 0
 

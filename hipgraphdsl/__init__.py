@@ -105,3 +105,7 @@ __all__ = [
     "write_value",
     "writes",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__  # not the modules

@@ -8,10 +8,11 @@ the unit of dependency.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import operator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, Optional, SupportsIndex, Union
+from typing import Any, Literal, Optional, Union
 
 import numpy as np
 
@@ -29,11 +30,13 @@ __all__ = [
     "Region",
     "UnboundValues",
     "Viewable",
+    "array_values",
     "as_device",
     "as_devices",
     "as_dtype",
     "as_shape",
     "as_view",
+    "converted",
     "no_array",
     "reads",
     "updates",
@@ -58,9 +61,9 @@ def as_device(device: Any, what: str) -> Optional[int]:
     """
     if device is None:
         return None
-    if isinstance(device, (bool, np.bool_)) or not isinstance(device, SupportsIndex):
+    number = as_int(device)
+    if number is None:
         raise DeclarationError(f"{what}: device is the number of a device, or None for that of compile (got {device!r})")
-    number = device.__index__()
     if not 0 <= number < _MAX_DEVICES:
         raise DeclarationError(f"{what}: device is the number of a device, from 0 (got {number})")
     return number
@@ -75,10 +78,33 @@ def as_devices(devices: Any, what: str) -> tuple[int, ...]:
         If it is no list of devices.
     """
     given = tuple(devices) if isinstance(devices, (tuple, list, set, frozenset, range)) else (devices,)
-    numbers = [as_device(device, what) for device in given]
+    numbers = [as_device(device, f"{what}: access") for device in given]
     if None in numbers:
         raise DeclarationError(f"{what}: access lists the numbers of devices (got {devices!r})")
     return tuple(sorted({number for number in numbers if number is not None}))
+
+
+def as_int(value: Any) -> Optional[int]:
+    """Return an integer of any type as an int, and None for anything else; a bool is none."""
+    if isinstance(value, (bool, np.bool_)):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:  # an array of floats has an `__index__` too
+        return None
+
+
+def as_dict(value: Any, what: str, of: str = "") -> dict[Any, Any]:
+    """Return a mapping as a dict; None is an empty one.
+
+    Raises
+    ------
+    DeclarationError
+        If it is no mapping.
+    """
+    if value is not None and not isinstance(value, Mapping):
+        raise DeclarationError(f"{what} is a dict{of} (got {value!r})")
+    return dict(value or {})
 
 
 def as_dtype(dtype: Any) -> np.dtype[Any]:
@@ -111,6 +137,63 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
     if result.itemsize == 0:
         raise DeclarationError(f"dtype {dtype!r} has elements of 0 bytes; give its size")
     return result.newbyteorder("=") if result.kind != "V" else result
+
+
+def converted(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Return values in a dtype, for arrays that are declared and written alike; rounding of floats is all that may change them.
+
+    Raises
+    ------
+    TypeError, ValueError, OverflowError
+        If the dtype cannot hold a value: out of range, no whole number, complex, neither true nor false, masked.
+    """
+    if np.ma.is_masked(values):
+        raise ValueError("some are masked; fill them first, as with values.filled(0)")
+    if dtype.kind == "V" and dtype.name != "bfloat16":  # structs, and bytes whose meaning is not known
+        return np.asarray(values, dtype)
+    given = np.asarray(values)
+    if given.dtype == dtype:
+        return given
+    if given.dtype.kind == "O":  # such as integers beyond 64 bits
+        return np.asarray(values, dtype)
+    if given.dtype.kind not in "biufc" and given.dtype.name != "bfloat16":
+        raise TypeError(f"{given.reshape(-1)[:1].tolist()} of dtype {given.dtype} are no numbers")
+    if given.dtype.kind == "c" and dtype.kind != "c":
+        raise TypeError(f"they are complex, and the dtype is {dtype}; give their real parts")
+    if dtype.kind == "b" and not np.isin(given, (0, 1)).all():
+        raise ValueError("they are neither true nor false")
+    if dtype.kind in "iu" and given.size:
+        if given.dtype.kind not in "biu" and not (np.isfinite(given) & (np.trunc(given) == given)).all():
+            raise ValueError(f"they are no whole numbers, and the dtype is {dtype}; round them first")
+        info = np.iinfo(dtype)
+        for extreme in (given.min(), given.max()):
+            if not info.min <= int(extreme) <= info.max:
+                raise OverflowError(f"{extreme} is out of the range {info.min}..{info.max} of {dtype}")
+    with np.errstate(over="ignore"):
+        result = given.astype(dtype)
+    if dtype.kind not in "biu" and (np.isfinite(given) & ~np.isfinite(result)).any():
+        raise OverflowError(f"overflow: {dtype} cannot hold values so large")
+    return result
+
+
+def array_values(
+    what: str, values: Any, dtype: np.dtype[Any], shape: tuple[int, ...], name: str
+) -> np.ndarray[Any, Any]:
+    """Return values as an array of a dtype and a shape has them; `what` takes them, called `name`.
+
+    Raises
+    ------
+    DeclarationError
+        If they have another shape or cannot be converted.
+    """
+    try:
+        return np.ascontiguousarray(np.broadcast_to(converted(values, dtype), shape))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DeclarationError(
+            f"{what} takes values of shape {shape} and dtype {dtype} (got {getattr(values, 'shape', type(values).__name__)}):"
+            f" {str(error).partition(' with remapped')[0]}",
+            array=name,
+        ) from None
 
 
 def as_shape(shape: Any) -> tuple[int, ...]:
@@ -193,6 +276,15 @@ class Region:
             return False
         if not self.dims and not other.dims:
             return True
+        if len(self.dims) < 2 and len(other.dims) < 2:
+            rows, pitch = self.dims[0] if self.dims else (1, 0)
+            other_rows, other_pitch = other.dims[0] if other.dims else (1, 0)
+            if pitch == other_pitch or not pitch or not other_pitch:
+                # Rows i here and i + m there, of which one is -rows < m < other_rows, meet where
+                # -other.run < ahead + m * pitch < run.
+                pitch, ahead = pitch or other_pitch, other.start - self.start
+                least = max((-other.run - ahead) // pitch + 1, 1 - rows)
+                return least < other_rows and ahead + least * pitch < self.run
         return _strided_overlap(self, other)
 
     def contains(self, other: Region) -> bool:
@@ -497,7 +589,7 @@ class ExternalArray(Array):
         Raises
         ------
         DeclarationError
-            If the object offers none of them, is not C-contiguous, or has a dtype that a device cannot hold.
+            If the object offers none of them, is not C-contiguous, has masked elements, or a dtype that a device cannot hold.
         """
         interface = getattr(obj, "__cuda_array_interface__", None)
         if isinstance(interface, dict):
@@ -533,6 +625,12 @@ class ExternalArray(Array):
                 " array, or an object with __cuda_array_interface__, __dlpack__ or the buffer protocol",
                 array=name,
             ) from None
+        if isinstance(host, np.ma.MaskedArray) and np.ma.is_masked(host):
+            raise DeclarationError(
+                f"external array {name!r} has {np.ma.getmaskarray(host).sum()} masked elements, and a device knows no mask; give"
+                " x.data, or x.filled(value), which copies",
+                array=name,
+            )
         dtype = as_dtype(host.dtype)
         _require_contiguous(name, host.shape, host.strides, dtype.itemsize)
         if host.dtype != dtype:
@@ -586,12 +684,15 @@ class Parameter(_Sliceable):
         The value of the first launch; None where it must be given then.
     shape : tuple of int
         Empty for a scalar.
+    copy : bool
+        Whether a launch copies values into page-locked memory of the Executable's own, instead of using memory in place.
     """
 
     name: str
     dtype: np.dtype[Any]
     default: Any = None
     shape: tuple[int, ...] = ()
+    copy: bool = False
 
     kind = "parameter"
     device = None
@@ -627,7 +728,7 @@ class Parameter(_Sliceable):
     def __repr__(self) -> str:
         shape = f", shape={self.shape}" if self.shape else ""
         default = f", default={self.default!r}" if self.default is not None else ""
-        return f"Parameter({self.name!r}, {self.dtype}{default}{shape})"
+        return f"Parameter({self.name!r}, {self.dtype}{default}{shape}{', copy=True' * self.copy})"
 
 
 Root = Union[Array, Parameter]
@@ -751,8 +852,8 @@ class ArrayView(_Sliceable):
 
     def _index(self, key: Any, wanted: Any) -> int:
         # Asked of an int too, isinstance of a protocol would cost more than the rest of taking a view.
-        if isinstance(wanted, SupportsIndex) and not isinstance(wanted, (bool, np.bool_, np.ndarray)):
-            return wanted.__index__()
+        if (index := as_int(wanted)) is not None and not isinstance(wanted, np.ndarray):
+            return index
         raise self._refuse(key, f"{wanted!r} is neither an index nor a slice")
 
     def _slice(self, key: Any, wanted: slice, extent: int) -> tuple[int, int, int]:

@@ -244,7 +244,7 @@ def _parser() -> argparse.ArgumentParser:
         "--backend", choices=("explicit", "capture"), help="of a .hip program: whether it builds the graph or records it"
     )
     show.add_argument("--plan", action="store_true", help="show the plan: reduced edges, order and lanes")
-    show.add_argument("--target", type=_target, default="cpu", metavar="NAME", help="target of the plan (default: cpu)")
+    show.add_argument("--target", type=_target, metavar="NAME", help="target of the plan (default: the device that run takes)")
     show.add_argument(
         "--lanes",
         type=_lanes,
@@ -285,6 +285,7 @@ def _parser() -> argparse.ArgumentParser:
         help="value of a parameter; of an array parameter @FILE.npy",
     )
     add_supplies(run)
+    run.add_argument("--watch", action="store_true", help="let a timeout, Ctrl-C or a fault name the nodes that had not finished")
     run.add_argument("--repeat", type=int, default=1, metavar="N", help="launch N times (default: 1)")
     run.add_argument(
         "--read",
@@ -813,6 +814,7 @@ def _check(options: argparse.Namespace) -> int:
     if options.format == "text":
         if options.output:
             write_file(options.output, f"{report}\n")
+            _say_written(options.output)
         else:
             _console().print(report)
     else:
@@ -824,6 +826,7 @@ def _check(options: argparse.Namespace) -> int:
 def _put(text: str, output: Optional[str]) -> None:
     if output:
         write_file(output, text)
+        _say_written(output)
     else:
         sys.stdout.write(text)
 
@@ -838,6 +841,7 @@ def _show(options: argparse.Namespace) -> int:
         if options.backend:
             given["backend"] = options.backend
         export_graph(graph.workflow(), options.output, **given)
+        _say_written(options.output)
         return GOOD
     if options.option or options.backend:
         raise _Misuse(f"--{'option' if options.option else 'backend'} belongs to -o FILE")
@@ -847,6 +851,13 @@ def _show(options: argparse.Namespace) -> int:
     for part in _pictured(graph.workflow(), options.rows or sys.maxsize):
         _print_part(part)
     return GOOD
+
+
+def _say_written(path: str) -> None:
+    """Say on standard error which file has been written, and how large it is."""
+    with suppress(OSError):  # a pipe or a device has no size
+        if Path(path).is_file():
+            print(f"wrote {path} ({human_bytes(Path(path).stat().st_size)})", file=sys.stderr)
 
 
 def _unknown_format(path: str, known: Iterable[str]) -> _Misuse:
@@ -862,6 +873,7 @@ def _build(options: argparse.Namespace) -> int:
         raise _Misuse(f"{options.program!r} has no extension, so the executable needs a name: -o FILE")
     _require_place(str(output))
     build_program(source, output, options.cxx_option)
+    _say_written(str(output))
     return GOOD
 
 
@@ -1104,6 +1116,7 @@ def _run(options: argparse.Namespace) -> int:
         lanes=options.lanes,
         device=options.device,
         check=not options.no_check,
+        watch=options.watch,
     ) as exe:
         for name, values in given.items():
             exe.write(name, values)
@@ -1236,7 +1249,8 @@ def _dry_run(graph: Graph, params: Mapping[str, Any], options: argparse.Namespac
     runtime = recorder_module.RecorderRuntime(options.device, target=target)
     sections: list[tuple[str, list[Any]]] = []
     with graph.compile(
-        runtime=runtime, backend=options.backend, lanes=options.lanes, device=options.device, check=not options.no_check
+        runtime=runtime, backend=options.backend, lanes=options.lanes, device=options.device, check=not options.no_check,
+        watch=options.watch,
     ) as exe:
         sections.append(("compile", list(runtime.calls)))
         runtime.calls.clear()
@@ -1294,6 +1308,7 @@ def _timeline(options: argparse.Namespace) -> int:
             found = exe.profile()
     if options.output:
         export_timeline(found, options.output, **given)
+        _say_written(options.output)
     else:
         print(found.text(_columns()))
     return GOOD
@@ -1311,11 +1326,13 @@ def _numbers(items: Sequence[str], option: str, kind: Callable[[str], Any]) -> d
 
 def _verify_arguments(parser: argparse.ArgumentParser) -> None:
     backends = ("explicit", "capture", "streams")
-    parser.add_argument("--runtime", default="auto", choices=_RUNTIMES, help="(default: auto)")
+    parser.add_argument(
+        "--runtime", default="auto", choices=_RUNTIMES, help="compare its backends with the proof on the CPU too (default: auto)"
+    )
     parser.add_argument(
         "--backend", action="append", choices=backends, help="compare this one with the serial run (default: all three)"
     )
-    parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the device (default: 0)")
+    parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the runtime's device (default: 0)")
     parser.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="value of a parameter")
     parser.add_argument("--orders", type=_count_from(0), default=20, metavar="N", help="orders that are tried (default: 20)")
     parser.add_argument("--repeats", type=_count_from(1), default=5, metavar="N", help="launches of each backend (default: 5)")
@@ -1352,26 +1369,28 @@ def _verify(options: argparse.Namespace) -> int:
 # -- bench -------------------------------------------------------------------------------------------------------------
 
 
-def _benchmarks() -> dict[str, str]:
-    """Return the benchmarks with the first line of each one's docstring; none is imported."""
-    folder = Path(__file__).parent / "bench"
+def _benchmarks() -> dict[str, tuple[str, str]]:
+    """Return the benchmarks: name -> module and first line of its docstring; none is imported."""
+    package = Path(__file__).parent
+    folders = {f"{__package__}.bench": package / "bench"}
+    if (package.parent / "pyproject.toml").exists():  # a checkout, which has the developers' own beside the package
+        folders["benchmarks"] = package.parent / "benchmarks"
     found = {}
-    for module in pkgutil.iter_modules([str(folder)]):
-        path = folder / f"{module.name}.py"
-        if module.name.startswith("_") or not path.exists():
-            continue
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        if any(isinstance(item, ast.FunctionDef) and item.name == "main" for item in tree.body):
-            title = (ast.get_docstring(tree) or "").replace("``", "").partition("\n")[0]
-            title = re.sub(r"^hipgraphdsl bench [^:]*: ", "", title)
-            found[module.name] = title[:1].upper() + title[1:]
-    return found
+    for parent, folder in folders.items():
+        for module in pkgutil.iter_modules([str(folder)]):
+            path = folder / f"{module.name}.py"
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            if any(isinstance(item, ast.FunctionDef) and item.name == "main" for item in tree.body):
+                title = (ast.get_docstring(tree) or "").replace("``", "").partition("\n")[0]
+                title = re.sub(r"^hipgraphdsl bench [^:]*: ", "", title)
+                found[module.name] = (f"{parent}.{module.name}", title[:1].upper() + title[1:])
+    return dict(sorted(found.items()))
 
 
 def _benchmark_list() -> str:
     known = _benchmarks()
     width = max(map(len, known), default=0)
-    return "\n".join(f"  {name:<{width}}  {title}" for name, title in known.items()) or "  none is installed"
+    return "\n".join(f"  {name:<{width}}  {title}" for name, (_, title) in known.items()) or "  none is installed"
 
 
 def _bench(options: argparse.Namespace) -> int:
@@ -1381,8 +1400,8 @@ def _bench(options: argparse.Namespace) -> int:
     status = GOOD
     for name in [options.name] if options.name else list(known):
         if not options.name:
-            print(f"== {name}: {known[name]}", flush=True)
-        module = importlib.import_module(f".bench.{name}", __package__)
+            print(f"== {name}: {known[name][1]}", flush=True)
+        module = importlib.import_module(known[name][0])
         parser = argparse.ArgumentParser(
             prog=f"hipgraphdsl bench {name}", description=(module.__doc__ or "").replace("``", ""), formatter_class=_Help
         )

@@ -262,6 +262,13 @@ DEFECTS: tuple[Defect, ...] = (
         quirk="host_copy_blocks",
     ),
     Defect(
+        "pageable-read-at-launch",
+        "a copy from pageable memory may read it when the graph is launched, and miss what other nodes write",
+        "pageable memory that is both copied and written by nodes is page-locked, or refused",
+        f"{_SYSTEMS}/pull/10639: small copies are staged by memcpy when they are submitted; not measured",
+        quirk="pageable_read_at_launch",
+    ),
+    Defect(
         "interior-host-pointer",
         "an asynchronous copy to or from the inside of a page-locked allocation may copy wrongly",
         "such copies are made as 3-D copies with a position from the allocation's first byte",
@@ -296,6 +303,14 @@ DEFECTS: tuple[Defect, ...] = (
         "the operations are issued one by one",
         f"{_CLR}/hip_stream_ops.cpp: ihipBatchMemOperation (HIP 7.2)",
         until=(7, 15),
+    ),
+    Defect(
+        "batch-unordered",
+        "the operations of one batch of memory operations run at once, not in order",
+        "each operation is a node, or a call, of its own",
+        f"{_SYSTEMS}/pull/8911 and /pull/9334",
+        until=(7, 15),
+        quirk="batch_unordered",
     ),
     Defect(
         "batch-node-borrows",

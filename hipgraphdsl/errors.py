@@ -17,10 +17,16 @@ A call that creates something and raises has created nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from difflib import get_close_matches
+from types import GetSetDescriptorType, MemberDescriptorType
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
     from .checks import Report
+
+_HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class made by a class statement
 
 __all__ = [
     "CallbackError",
@@ -31,6 +37,7 @@ __all__ = [
     "RuntimeUnavailable",
     "UpdateError",
     "WaitTimeout",
+    "unknown_name",
 ]
 
 
@@ -53,6 +60,36 @@ class DeclarationError(HipGraphError, ValueError):
         super().__init__(message)
         self.node = node
         self.array = array
+
+
+def unknown_name(
+    what: str, given: Any, known: Iterable[str], called: Mapping[str, str] | None = None, *, source: str = "", others: str = ""
+) -> DeclarationError:
+    """Return the error of a name that is none of `known`, with the one that was probably meant.
+
+    Parameters
+    ----------
+    what : str
+        What it names: ``"runtime"``, ``"backend"``, ...
+    given : object
+    known : iterable of str
+    called : mapping of str to str, optional
+        Names that it has elsewhere, in lower case, to the names that it has here.
+    source : str
+        Where the name comes from, if not from the call.
+    others : str
+        What is said after the known names.
+    """
+    names = list(known)
+    listed = f"{what}s are {', '.join(map(repr, names))}{others}"
+    if not isinstance(given, str):
+        return DeclarationError(f"{what} is a name (got {given!r}){source}; {listed}")
+    meant = (called or {}).get(given.lower())
+    if meant is not None:
+        return DeclarationError(f"{what} {given!r} is called {meant!r} here{source}; {listed}")
+    close = get_close_matches(given.lower(), names, 1)
+    asked = f" (did you mean {close[0]!r}?)" if close else ""
+    return DeclarationError(f"there is no {what} {given!r}{asked}{source}; {listed}")
 
 
 class CheckError(HipGraphError):
@@ -123,6 +160,10 @@ class HipError(HipGraphError):
         """Return the same error with the node's name in it."""
         return HipError(self.api, self.code, self.name, self.text, node=node, hint=hint or self.hint)
 
+    def hinted(self, hint: str) -> HipError:
+        """Return the same error with a hint at its end."""
+        return HipError(self.api, self.code, self.name, self.text, node=self.node, hint=hint)
+
 
 class UpdateError(HipGraphError):
     """An Executable cannot take a change in place.
@@ -144,8 +185,8 @@ class UpdateError(HipGraphError):
 class CallbackError(HipGraphError):
     """The user's function of a host or captured node raised an exception.
 
-    What is raised is also an instance of the original exception's class wherever Python allows that, so ``except ValueError``
-    catches a ValueError of a callback; the original is its ``__cause__``.
+    What is raised is also an instance of the original exception's class, with its fields (``errno``, ``returncode``), wherever
+    Python allows that, so ``except ValueError`` catches a ValueError of a callback; the original is its ``__cause__``.
 
     Attributes
     ----------
@@ -155,24 +196,48 @@ class CallbackError(HipGraphError):
 
     node: str
 
+    # Before those of the original's class in the method resolution order, which may want what only its own constructor sets.
+    def __str__(self) -> str:
+        return Exception.__str__(self)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        Exception.__setattr__(self, name, value)
+
     @staticmethod
     def of(node: str, original: BaseException, kind_of_node: str = "host") -> CallbackError:
         """Return the error to raise for what the function of `node` raised."""
-        message = f"{kind_of_node} node {node!r}: {type(original).__name__}: {original}"
-        error = CallbackError(message)
         kind = type(original)
-        if isinstance(original, Exception) and not isinstance(original, HipGraphError):
-            try:
-                combined: Any = type(kind.__name__, (CallbackError, kind), {"__module__": kind.__module__})
-                candidate = combined.__new__(combined, message)
-                candidate.args = (message,)
-                str(candidate)
-                error = candidate
-            except TypeError:  # the class cannot be inherited from together with another, or wants other arguments
-                pass
-        error.node = node
-        error.__cause__ = original
-        return error
+        try:
+            said = str(original)
+        except Exception as error:
+            said = f"(its text cannot be had: __str__ raises {type(error).__name__})"
+        message = f"{kind_of_node} node {node!r}: {kind.__name__}: {said}"
+        raised = CallbackError(message)
+        with suppress(Exception):  # the class may refuse to be inherited from
+            bases = (kind,) if issubclass(kind, CallbackError) else (CallbackError, kind)
+            combined: Any = type(kind.__name__, bases, {"__module__": kind.__module__})
+            made_by = combined
+            while made_by.__flags__ & _HEAP_TYPE:  # no constructor written in Python, which may want other arguments
+                made_by = made_by.__base__
+            candidate = made_by.__new__(combined, *original.args)
+            _copy_fields(original, candidate)
+            candidate.args = (message,)
+            if str(candidate) == message:
+                raised = candidate
+        raised.node = node
+        raised.__cause__ = original
+        return raised
+
+
+def _copy_fields(original: BaseException, other: BaseException) -> None:
+    """Give an exception of a derived class what the original holds, without its constructor."""
+    for kind in type(original).__mro__:
+        if kind not in (BaseException, object):
+            for name, member in vars(kind).items():
+                if isinstance(member, (MemberDescriptorType, GetSetDescriptorType)) and name != "__dict__":
+                    with suppress(AttributeError, TypeError):  # not set, or read-only
+                        setattr(other, name, getattr(original, name))
+    other.__dict__.update(original.__dict__)
 
 
 class WaitTimeout(HipGraphError, TimeoutError):

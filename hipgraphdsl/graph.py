@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, Optional, SupportsIndex, TypeVar, Union
+from operator import is_
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Optional, SupportsIndex, TypeVar, Union
 
 import networkx as nx
 import numpy as np
@@ -20,10 +21,13 @@ from .arrays import (
     HostArray,
     Parameter,
     Viewable,
+    array_values,
     as_device,
     as_devices,
+    as_dict,
     as_dtype,
     as_shape,
+    converted,
 )
 from .checks import OF_GRAPHS, Report, check_workflow
 from .errors import CheckError, DeclarationError, HipGraphError
@@ -59,7 +63,8 @@ from .nodes import (
 )
 from .nodes.base import check_name
 from .plan import Lanes, Plan, make_plan
-from .runtimes import opened_runtime
+from .progress import progress_bar
+from .runtimes import RuntimeName, opened_runtime, target_of
 from .target import Target
 from .timeline import Timeline, simulate
 from .workflow import Workflow
@@ -73,6 +78,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Graph"]
 
+_RESERVED = ("stream", "after", "timeout_s")  # keywords of launch that are no parameters
 _DRAWN_NODES = 80  # more are a table in a notebook
 
 N = TypeVar("N", bound=Node)
@@ -102,9 +108,15 @@ class Graph:
         self.name = check_name(name, "graph")
         self.infer = infer
         self.dag: nx.DiGraph[str] = nx.DiGraph(name=name)
-        """Node attribute `node`: the model; edge attribute `reason`: ``"RAW x"``, ``"after"``, ``"event e"``, ..."""
+        """Node attribute `node`: the model; edge attribute `reason`: ``"RAW x"``, ``"after"``, ``"event e"``, ...
+
+        Edges that are put in or taken out by hand count from then on; nodes are declared by the methods only.
+        """
         self.arrays: dict[str, Array] = {}
         self.parameters: dict[str, Parameter] = {}
+        self._names: set[str] = set()
+        self._inferred = 0
+        """Nodes that were declared, and edges that their accesses have given."""
         self._hazards = HazardTracker()
         self._recorded: dict[str, str] = {}
         self._counts: dict[str, int] = {}
@@ -119,9 +131,9 @@ class Graph:
         self,
         name: str,
         initial: Optional[ArrayLike] = None,
-        *,
         shape: Optional[Shape] = None,
         dtype: Optional[DTypeLike] = None,
+        *,
         pinned: bool = True,
         device: Optional[int] = None,
     ) -> HostArray:
@@ -146,16 +158,16 @@ class Graph:
         DeclarationError
             If the name is taken, or shape and dtype are missing or impossible.
         """
-        values, shape, dtype = self._values(name, initial, shape, dtype)
+        values, shape, dtype = self._named_values(name, initial, shape, dtype)
         return self._add_array(HostArray(name, shape, dtype, pinned, values, device=as_device(device, f"array {name!r}")))
 
     def device_array(
         self,
         name: str,
         initial: Optional[ArrayLike] = None,
-        *,
         shape: Optional[Shape] = None,
         dtype: Optional[DTypeLike] = None,
+        *,
         device: Optional[int] = None,
         access: Devices = (),
     ) -> DeviceArray:
@@ -170,7 +182,7 @@ class Graph:
         access : int or sequence of int, optional
             Other devices whose kernels may reach it. Copies between devices need none.
         """
-        values, shape, dtype = self._values(name, initial, shape, dtype)
+        values, shape, dtype = self._named_values(name, initial, shape, dtype)
         where = f"array {name!r}"
         return self._add_array(
             DeviceArray(name, shape, dtype, values, device=as_device(device, where), access=as_devices(access, where))
@@ -188,18 +200,23 @@ class Graph:
             ExternalArray.wrap(name, obj, device=as_device(device, where), access=as_devices(access, where))
         )
 
-    def param(self, name: str, dtype: DTypeLike, default: Any = None, shape: Shape = ()) -> Parameter:
+    def param(
+        self, name: str, dtype: DTypeLike, default: Any = None, shape: Shape = (), *, copy: bool = False
+    ) -> Parameter:
         """Declare a value that is bound at launch.
 
         Parameters
         ----------
         name : str
-            The keyword of `Executable.launch`; an identifier other than ``stream``.
+            The keyword of `Executable.launch`; an identifier other than ``stream``, ``after`` and ``timeout_s``.
         dtype : dtype
         default : optional
             Value of the first launch; without one that launch must give it.
         shape : optional
-            Makes it stand where an array may; it is then bound to an array of that shape and dtype.
+            Makes it stand where an array may; it is then bound to an array of that shape and dtype, which is used in place.
+        copy : bool
+            With a shape: launches give values, which are copied into page-locked memory of the Executable's own, and so is
+            `default`. A launch that gives them waits for those before it, which may still read the values of theirs.
 
         Raises
         ------
@@ -207,13 +224,20 @@ class Graph:
             If the name is taken, reserved or no identifier, or the default is no value of the dtype.
         """
         self._new_name(name, "parameter", self.parameters)
-        if not name.isidentifier() or name == "stream":
-            why = "is reserved for the stream" if name == "stream" else "is no Python identifier"
+        if not name.isidentifier() or name in _RESERVED:
+            why = "is reserved for an option of launch" if name in _RESERVED else "is no Python identifier"
             raise DeclarationError(
                 f"parameter {name!r} {why}, and parameters are launch keywords; choose another name", array=name
             )
-        dtype, shape = as_dtype(dtype), as_shape(shape) if shape != () else ()
-        if default is not None and not shape:
+        dtype, shape = as_dtype(dtype), () if isinstance(shape, tuple) and not shape else as_shape(shape)
+        if copy and not shape:
+            raise DeclarationError(
+                f"parameter {name!r}: copy=True is for parameters with a shape; scalars are always copied", array=name
+            )
+        if copy and default is not None:
+            default = np.array(array_values(f"parameter {name!r}: default", default, dtype, shape, name))
+            default.flags.writeable = False
+        elif default is not None and not shape:
             element_bytes(default, dtype, f"parameter {name!r}: default")
         elif isinstance(default, (int, float, complex, np.generic)):
             raise DeclarationError(
@@ -221,15 +245,29 @@ class Graph:
                 f" of the graph, or an object with memory (got {default!r})",
                 array=name,
             )
-        parameter = Parameter(name, dtype, default, shape)
+        parameter = Parameter(name, dtype, default, shape, copy)
         self.parameters[name] = parameter
         self._snapshot = None
         return parameter
 
+    def _named_values(self, name: str, *given: Any) -> tuple[Optional[np.ndarray[Any, Any]], tuple[int, ...], np.dtype[Any]]:
+        self._new_name(name, "array", self.arrays)
+        try:
+            return self._values(name, *given)
+        except DeclarationError as error:
+            if error.array is not None:
+                raise
+            raise DeclarationError(f"array {name!r}: {error}", array=name) from None
+
     def _values(
         self, name: str, initial: Any, shape: Any, dtype: Any
     ) -> tuple[Optional[np.ndarray[Any, Any]], tuple[int, ...], np.dtype[Any]]:
-        self._new_name(name, "array", self.arrays)
+        if isinstance(shape, (str, type, np.dtype)):
+            raise DeclarationError(
+                f"array {name!r}: a shape is an integer or a tuple of integers (got {shape!r}); the arguments are name, initial"
+                " values, shape, dtype, so say shape= and dtype=",
+                array=name,
+            )
         if initial is None:
             if shape is None or dtype is None:
                 raise DeclarationError(
@@ -245,18 +283,13 @@ class Graph:
                 f" shape={initial!r}, or give the values as a list or a NumPy array",
                 array=name,
             )
+        wanted_dtype = None if dtype is None else as_dtype(dtype)
         try:
-            with np.errstate(over="raise", invalid="ignore"):  # what is no whole number is refused below
-                values = np.array(initial, dtype=None if dtype is None else as_dtype(dtype), order="C")
-        except (TypeError, ValueError, OverflowError, FloatingPointError) as error:
+            given = np.asarray(initial)
+            values = np.array(converted(initial, given.dtype if wanted_dtype is None else wanted_dtype), order="C")
+        except (TypeError, ValueError, OverflowError) as error:
             raise DeclarationError(f"array {name!r}: the initial values cannot be taken: {error}", array=name) from None
         values = values.astype(as_dtype(values.dtype), copy=False)
-        given = np.asarray(initial)
-        if given.dtype.kind in "fc" and values.dtype.kind in "iu" and not np.array_equal(values, given):
-            raise DeclarationError(
-                f"array {name!r}: the initial values are no whole numbers, and dtype= is {values.dtype}; round them first",
-                array=name,
-            )
         wanted = values.shape if shape is None else as_shape(shape)
         if wanted != values.shape:
             raise DeclarationError(
@@ -304,7 +337,8 @@ class Graph:
             Blocks of the grid, threads of a block.
         args : sequence
             One for each parameter of the kernel. ``const T*`` is read, ``T*`` is read and written, unless wrapped in
-            `hg.reads`, `hg.writes` or `hg.updates`.
+            `hg.reads`, `hg.writes` or `hg.updates`. So wrapped, a view may have gaps (a tile of a matrix): the kernel gets the
+            address of its first element, and edges follow from the exact bytes of its elements.
         shared_bytes : int
             Dynamic shared memory of a block, in bytes.
         cooperative : bool
@@ -497,7 +531,7 @@ class Graph:
             The child's arrays and parameters, by name, to this graph's arrays, views, parameters or values.
         """
         name = self._default_name(getattr(graph, "name", "child")) if name is None else name
-        return self._new(ChildGraphNode, name=name, workflow=graph, bind=dict(bind or {}), **self._common(after, ignore))
+        return self._new(ChildGraphNode, name=name, workflow=graph, bind=bind, **self._common(after, ignore))
 
     def signal_semaphore(
         self,
@@ -571,7 +605,7 @@ class Graph:
             mode=mode,
             condition=condition,
             bodies=bodies,
-            bind=dict(bind or {}),
+            bind=bind,
             **self._common(after, ignore),
         )
 
@@ -586,7 +620,7 @@ class Graph:
         if not isinstance(node, Node):
             raise DeclarationError(f"graph {self.name!r} takes node models (got {type(node).__name__})")
         extra = self._after_names(after)
-        unknown = [name for name in node.after if name not in self.dag]
+        unknown = [name for name in node.after if name not in self._names]
         if unknown:
             raise self._no_node(unknown[0])
         if extra or node.source is None:
@@ -602,18 +636,15 @@ class Graph:
             if not self.dag.has_edge(source, target):
                 self.dag.add_edge(source, target, reason="after")
             self._ordered.append((source, target))
-        self._snapshot = None
 
     # -- how nodes are added -------------------------------------------------------------------------------------------
 
     def _common(self, after: After, ignore: Optional[Mapping[str, str]]) -> dict[str, Any]:
         fields: dict[str, Any] = {"source": _caller()}
-        if after:
+        if after is not None and (type(after) is not tuple or after):
             fields["after"] = self._after_names(after)
-        if ignore:
-            if not isinstance(ignore, Mapping):
-                raise DeclarationError(f"graph {self.name!r}: ignore is a dict from codes to reasons (got {ignore!r})")
-            fields["ignore"] = dict(ignore)
+        if ignore is not None:
+            fields["ignore"] = as_dict(ignore, f"graph {self.name!r}: ignore", " from codes to reasons") or None
         return fields
 
     def _after_names(self, after: After) -> tuple[str, ...]:
@@ -624,15 +655,15 @@ class Graph:
         names = []
         for item in after:
             name = item if isinstance(item, str) else getattr(item, "name", None)
-            known = self.dag._node.get(name) if isinstance(name, str) else None
+            known = self.dag._node.get(name) if isinstance(name, str) and name in self._names else None
             if known is None or (isinstance(item, Node) and known["node"] is not item and type(known["node"]) is not type(item)):
                 raise self._no_node(str(name if name is not None else item))
             names.append(name)
         return tuple(names)  # type: ignore[arg-type]  # every name was found among the nodes
 
-    def _no_node(self, name: str) -> DeclarationError:
+    def _no_node(self, name: Any) -> DeclarationError:
         names = list(self.dag)
-        if name in self.arrays or name in self.parameters:
+        if isinstance(name, str) and (name in self.arrays or name in self.parameters):
             where = "arrays" if name in self.arrays else "parameters"
             return DeclarationError(f"graph {self.name!r} has no node {name!r}; that is g.{where}[{name!r}]", node=name)
         shown = ", ".join(map(repr, names[:10])) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
@@ -674,6 +705,7 @@ class Graph:
                 )
             arrays[made.name] = made
         edges = self._hazards.edges(accesses) if self.infer else {}
+        self._inferred += len(edges)
         if isinstance(node, EventWaitNode) and node.event.name in self._recorded:
             edges.setdefault(self._recorded[node.event.name], f"event {node.event.name}")
         for source in node.after:
@@ -683,11 +715,11 @@ class Graph:
         if isinstance(node, EventRecordNode):
             self._recorded[node.event.name] = name
         dag.add_node(name, node=node)
+        self._names.add(name)
         if self._proposed[0] == name:
             self._counts[self._proposed[1]] = self._proposed[2]
         if edges:
             dag.add_edges_from([(source, name, {"reason": reason}) for source, reason in edges.items()])
-        self._snapshot = None
         return node
 
     def _require_known(self, root: Any, node: str) -> None:
@@ -714,14 +746,18 @@ class Graph:
         return len(self.dag)
 
     def __getitem__(self, name: str) -> Node:
-        known = self.dag.nodes.get(name)
-        if known is None:
+        if not isinstance(name, str) or name not in self:
             raise self._no_node(name)
-        node: Node = known["node"]
+        node: Node = self.dag.nodes[name]["node"]
         return node
 
-    def __contains__(self, name: object) -> bool:
-        return name in self.dag
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.nodes)
+
+    def __contains__(self, node: object) -> bool:
+        if isinstance(node, Node):
+            return any(known is node for known in self)
+        return isinstance(node, str) and node in self.dag and node in self._names
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -729,25 +765,54 @@ class Graph:
         return tuple([data["node"] for data in self.dag._node.values()])
 
     def workflow(self) -> Workflow:
-        """Return the frozen document as it stands now."""
-        if self._snapshot is None:
-            dag = self.dag
-            index = {name: i for i, name in enumerate(dag)}
-            predecessors, reasons = [], []
-            for sources in dag._pred.values():  # the dicts themselves: networkx's views cost five times as much
-                predecessors.append(tuple([index[source] for source in sources]))
-                reasons.append(tuple([data["reason"] for data in sources.values()]))
-            self._snapshot = Workflow(
-                self.name,
-                dict(self.arrays),
-                dict(self.parameters),
-                self.nodes,
-                tuple(predecessors),
-                tuple(reasons),
-                self.infer,
-                tuple(self._ordered),
-            )
+        """Return the frozen document as it stands now; the same one until something has changed.
+
+        Raises
+        ------
+        DeclarationError
+            If a node was put into `dag`, or taken out of it, by hand.
+        """
+        dag = self.dag
+        if dag._node.keys() != self._names:
+            self._refuse_nodes_by_hand()
+        index = {name: i for i, name in enumerate(dag)}
+        predecessors, reasons = [], []
+        for data, sources in zip(dag._node.values(), dag._pred.values()):  # networkx's views cost five times as much
+            node = data["node"]
+            if not all(map(sources.__contains__, node.after)):  # the model follows what was taken out
+                data["node"] = node.changed(after=tuple(filter(sources.__contains__, node.after)))
+            predecessors.append(tuple([index[source] for source in sources]))
+            reasons.append(tuple([data.get("reason", "after") for data in sources.values()]))
+        nodes, edges = self.nodes, (tuple(predecessors), tuple(reasons))
+        known = self._snapshot
+        if (
+            known is None
+            or (known.predecessors, known.reasons) != edges
+            or len(known.nodes) != len(nodes)
+            or not all(map(is_, known.nodes, nodes))
+        ):
+            inferred = sum(reason.startswith(("RAW ", "WAR ", "WAW ")) for found in reasons for reason in found)
+            ordered = tuple(pair for pair in self._ordered if dag.has_edge(*pair))
+            # A file of a graph whose inferred edges were taken out by hand must not infer them again.
+            infer = self.infer and inferred >= self._inferred
+            self._snapshot = Workflow(self.name, dict(self.arrays), dict(self.parameters), nodes, *edges, infer, ordered)
+        assert self._snapshot is not None
         return self._snapshot
+
+    def _refuse_nodes_by_hand(self) -> NoReturn:
+        added = [name for name in self.dag if name not in self._names]
+        if added:
+            raise DeclarationError(
+                f"graph {self.name!r}: node {added[0]!r} was put into g.dag by hand, where no model or accesses of it are known;"
+                " declare it by a method, such as g.empty, or by g.add",
+                node=str(added[0]),
+            )
+        missing = min(self._names.difference(self.dag))
+        raise DeclarationError(
+            f"graph {self.name!r}: node {missing!r} was taken out of g.dag by hand, and other nodes' edges were inferred with it;"
+            " declare the graph without it",
+            node=missing,
+        )
 
     def check(self, target: Union[str, Target, None] = None) -> Report:
         """Look for faults in the description; no device is needed.
@@ -760,13 +825,28 @@ class Graph:
         """
         return check_workflow(self.workflow(), None if target is None else Target.named(target))
 
-    def plan(self, *, target: Union[str, Target] = "cpu", lanes: Lanes = "auto", join: bool = True, pack: bool = True) -> Plan:
-        """Return what would be lowered: reduced edges, order, lanes, and where temporaries lie."""
-        return make_plan(self.workflow(), Target.named(target), lanes=lanes, join=join, pack=pack)
+    def plan(
+        self, *, target: Union[str, Target, None] = None, lanes: Lanes = "auto", join: bool = True, pack: bool = True
+    ) -> Plan:
+        """Return what would be lowered: reduced edges, order, lanes, and where temporaries lie.
+
+        Parameters
+        ----------
+        target : str or Target, optional
+            A device by name, as for `check`; by default the one that `compile` takes.
+        lanes, join, pack
+            As for `compile`.
+
+        Raises
+        ------
+        RuntimeUnavailable
+            If no target is given and no runtime is there.
+        """
+        return make_plan(self.workflow(), target_of(target), lanes=lanes, join=join, pack=pack)
 
     def compile(
         self,
-        runtime: Union[str, Runtime] = "auto",
+        runtime: Union[RuntimeName, Runtime] = "auto",
         backend: Backend = "explicit",
         *,
         lanes: Lanes = "auto",
@@ -774,6 +854,8 @@ class Graph:
         device: int = 0,
         check: bool = True,
         pack: bool = True,
+        watch: bool = False,
+        progress: Optional[bool] = None,
     ) -> Executable:
         """Build a relaunchable Executable from a snapshot of this graph.
 
@@ -795,6 +877,13 @@ class Graph:
             Let arrays of alloc nodes share memory where the plan's order keeps all of their uses apart; the Executable then holds
             them, and their nodes are left out. False makes and returns each by its own nodes, as backend ``"streams"`` always
             does, because its launches may run beside each other.
+        watch : bool
+            Let each node leave a mark in page-locked memory when it has finished, so that a timeout, Ctrl-C or a device's fault
+            names the nodes that had not, on every runtime. A kernel of one thread follows each node, and the nodes of children
+            stand in their place; `stats.nodes` counts these kernels.
+        progress : bool, optional
+            Show a bar with what is being done. By default it appears after a second, on a terminal or in a notebook only. Logger
+            ``hipgraphdsl`` says what was compiled and how long it took (INFO), and each stage's time (DEBUG).
 
         Raises
         ------
@@ -807,9 +896,15 @@ class Graph:
             if any(d.code not in OF_GRAPHS or backend in ("explicit", "capture") for d in report.errors):
                 raise CheckError(report)
         note = ""
-        if lanes == "measure":
-            lanes, note = fastest_lanes(workflow, opened, backend, join=join, device=device)
-        return Executable.build(workflow, opened, backend, lanes=lanes, join=join, device=device, pack=pack, note=note)
+        stages = 3 + len({node.kernel.module for node in workflow.nodes if isinstance(node, KernelNode)})
+        with progress_bar(f"compile {self.name}", progress, stages) as advance:
+            if isinstance(lanes, str) and lanes == "measure":
+                advance("measure lanes")
+                lanes, note = fastest_lanes(workflow, opened, backend, join=join, device=device)
+            return Executable.build(
+                workflow, opened, backend, lanes=lanes, join=join, device=device, pack=pack, note=note, watch=watch,
+                report=advance,
+            )  # fmt: skip
 
     def simulate(
         self, durations: Union[Mapping[str, float], Callable[[Node], float]], engines: Optional[Mapping[str, int]] = None
@@ -826,7 +921,31 @@ class Graph:
         return simulate(self.workflow(), durations, engines)
 
     def export(self, path: Union[str, os.PathLike[str]], **options: Any) -> None:
-        """Write the workflow as a file; the extension names the format."""
+        """Write the workflow as a file, whole or not at all; the extension names the format.
+
+        ======================  ============================================================================================
+        ``.json``, ``.yaml``    the workflow itself, versioned; `from_json` loads it again
+        ``.graphml``            for graph tools; loads again
+        ``.hip``                a HIP C++ program that builds and launches the graph; options `backend`, `target`, `lanes`
+        ``.py``                 a Python program that declares the workflow
+        ``.svg``, ``.png``      a drawing, by Graphviz; options `direction` (``"TB"``, ``"LR"``), `timeout_s`, for PNG `dpi`
+        ``.dot``, ``.mmd``      the same drawing for Graphviz and Mermaid
+        ``.html``               one page to look around in, which needs no network
+        ======================  ============================================================================================
+
+        Parameters
+        ----------
+        path : str or path
+        **options
+            Those of the format. Drawings also take `fold` (equal parts become one box), `edges` (which are drawn), `lanes`
+            (True, a number or a Plan), `critical` (durations: marks the longest path), `faults` (what `check` finds), `target`.
+
+        Raises
+        ------
+        DeclarationError
+            If there is no such format or option (it names those that are there), a package is missing, or the file cannot be
+            written.
+        """
         export_graph(self.workflow(), path, **options)
 
     def to_json(self) -> str:
@@ -853,7 +972,7 @@ class Graph:
         DeclarationError
             If the text is no workflow, of a newer version, truncated or beyond the limits.
         """
-        return json_format.loads(text, Graph, arrays or {}, callbacks or {})
+        return json_format.loads(text, Graph, arrays, callbacks)
 
     @staticmethod
     def from_networkx(dag: nx.DiGraph[Any], *, name: Optional[str] = None, infer: bool = True) -> Graph:
@@ -872,7 +991,7 @@ class Graph:
 
     @staticmethod
     def from_capture(
-        fn: Callable[..., Any], runtime: Union[str, Runtime] = "auto", *, name: str = "captured", arrays: Arrays = None
+        fn: Callable[..., Any], runtime: Union[RuntimeName, Runtime] = "auto", *, name: str = "captured", arrays: Arrays = None
     ) -> Graph:
         """Capture what ``fn(stream)`` issues, and read it back as models.
 
@@ -892,7 +1011,7 @@ class Graph:
 
     @staticmethod
     def from_handle(
-        handle: int, runtime: Union[str, Runtime] = "auto", *, name: str = "imported", arrays: Arrays = None
+        handle: int, runtime: Union[RuntimeName, Runtime] = "auto", *, name: str = "imported", arrays: Arrays = None
     ) -> Graph:
         """Read a graph that exists in a runtime back into models; names follow from its nodes and are the same each time.
 

@@ -23,32 +23,38 @@ class GraphMemory:
     @property
     def used(self) -> int:
         """Bytes that alloc nodes have made and nothing has freed yet; CUDA adds what executables keep between launches."""
-        return self._runtime.device_get_graph_mem_attribute(self.device, GraphMemAttribute.USED)
+        return self._ask(GraphMemAttribute.USED)
 
     @property
     def used_high(self) -> int:
         """The highest `used` since the start or the last `reset_high`, in bytes."""
         # AMD's mark begins again from 0, not from what is used.
-        return max(self.used, self._runtime.device_get_graph_mem_attribute(self.device, GraphMemAttribute.USED_HIGH))
+        return max(self.used, self._ask(GraphMemAttribute.USED_HIGH))
 
     @property
     def reserved(self) -> int:
         """Bytes that are held for graphs, used or not."""
-        return self._runtime.device_get_graph_mem_attribute(self.device, GraphMemAttribute.RESERVED)
+        return self._ask(GraphMemAttribute.RESERVED)
 
     @property
     def reserved_high(self) -> int:
         """The highest `reserved` since the start or the last `reset_high`, in bytes."""
-        return max(self.reserved, self._runtime.device_get_graph_mem_attribute(self.device, GraphMemAttribute.RESERVED_HIGH))
+        return max(self.reserved, self._ask(GraphMemAttribute.RESERVED_HIGH))
 
     def reset_high(self) -> None:
         """Let `used_high` and `reserved_high` begin again from what is used and reserved now."""
-        for attribute in (GraphMemAttribute.USED_HIGH, GraphMemAttribute.RESERVED_HIGH):
-            self._runtime.device_set_graph_mem_attribute(self.device, attribute)
+        with self._runtime.using_device(self.device):
+            for attribute in (GraphMemAttribute.USED_HIGH, GraphMemAttribute.RESERVED_HIGH):
+                self._runtime.device_set_graph_mem_attribute(self.device, attribute)
 
     def trim(self) -> None:
         """Give back what is held and not used; the next launch of a graph that allocates takes it anew."""
-        self._runtime.device_graph_mem_trim(self.device)
+        with self._runtime.using_device(self.device):
+            self._runtime.device_graph_mem_trim(self.device)
+
+    def _ask(self, attribute: GraphMemAttribute) -> int:
+        with self._runtime.using_device(self.device):
+            return self._runtime.device_get_graph_mem_attribute(self.device, attribute)
 
     def __repr__(self) -> str:
         return (

@@ -7,14 +7,13 @@ in a Graph without inferred edges. What a kernel reads and writes no runtime tel
 from __future__ import annotations
 
 import ctypes
-import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Optional, Union
 
 import numpy as np
 
-from .arrays import AllocArray, Array, ArrayView, DeviceArray, ExternalArray, Region
+from .arrays import AllocArray, Array, ArrayView, DeviceArray, ExternalArray, Region, as_int
 from .backends.callbacks import CapturedStream
 from .backends.capturing import capturing
 from .errors import DeclarationError, HipError
@@ -42,6 +41,7 @@ from .nodes import (
     copy_geometry,
     element_bytes,
 )
+from .order import positions, topological_order
 from .runtimes import opened_runtime
 from .runtimes.base import Copy3D, Fill2D, FunctionInfo, KernelParams, MemcpyKind, MemOp, NodeType, Runtime
 
@@ -69,17 +69,20 @@ def import_capture(
     source: Optional[tuple[str, int]],
 ) -> Graph:
     """Return what a function issues on a stream, as a graph; see `Graph.from_capture`."""
+    if not callable(fn):
+        raise DeclarationError(f"from_capture: fn is a callable that takes a stream (got {fn!r})")
     opened = opened_runtime(runtime)
-    stream = opened.stream_create()
-    try:
-        with capturing(opened, stream, join=lambda: None) as capture:
-            fn(CapturedStream(stream, opened))
-    finally:
-        opened.stream_destroy(stream)
-    try:
-        return import_handle(capture.graph, opened, graph_type, name, arrays, source)
-    finally:
-        opened.graph_destroy(capture.graph)
+    with opened.using_device(opened.get_device()):  # the runtime's, where the thread has none yet
+        stream = opened.stream_create()
+        try:
+            with capturing(opened, stream, join=lambda: None) as capture:
+                fn(CapturedStream(stream, opened))
+        finally:
+            opened.stream_destroy(stream)
+        try:
+            return import_handle(capture.graph, opened, graph_type, name, arrays, source)
+        finally:
+            opened.graph_destroy(capture.graph)
 
 
 def import_handle(
@@ -87,10 +90,14 @@ def import_handle(
     source: Optional[tuple[str, int]],
 ) -> Graph:
     """Return a graph that exists in a runtime; see `Graph.from_handle`."""
+    number = as_int(handle)
+    if number is None:
+        raise DeclarationError(f"from_handle: handle is a hipGraph_t or CUgraph as a number (got {handle!r})")
     opened = opened_runtime(runtime)
     known = _known(arrays)
-    raw = _RawGraph.read(handle, opened, name)
-    return _Builder(raw, _Memory(opened, known, raw), known, opened, graph_type, name, source).build()
+    with opened.using_device(opened.get_device()):  # functions are told for it
+        raw = _RawGraph.read(number, opened, name)
+        return _Builder(raw, _Memory(opened, known, raw), known, opened, graph_type, name, source).build()
 
 
 def _known(arrays: Arrays) -> Known:
@@ -153,23 +160,12 @@ class _RawGraph:
         handles = runtime.graph_get_nodes(handle)
         place = {node: i for i, node in enumerate(handles)}
         sources: list[list[int]] = [[] for _ in handles]
-        targets: list[list[int]] = [[] for _ in handles]
         for source, target in runtime.graph_get_edges(handle):
             sources[place[target]].append(place[source])
-            targets[place[source]].append(place[target])
-        missing = [len(found) for found in sources]
-        ready = [i for i, count in enumerate(missing) if not count]
-        order: list[int] = []
-        while ready:
-            i = heapq.heappop(ready)
-            order.append(i)
-            for target in targets[i]:
-                missing[target] -= 1
-                if not missing[target]:
-                    heapq.heappush(ready, target)
+        order = topological_order(sources)
         if len(order) != len(handles):
             raise DeclarationError(f"graph {name!r}: the graph of handle {handle:#x} has a cycle")
-        position = {i: n for n, i in enumerate(order)}
+        position = positions(order)
         nodes = []
         for i in order:
             type_ = runtime.graph_node_get_type(handles[i])

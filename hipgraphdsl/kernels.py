@@ -10,6 +10,7 @@ import ctypes
 import hashlib
 import math
 import re
+import stat
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,12 +22,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from .arrays import Array, as_dtype
+from .arrays import Array, Viewable, as_dtype
 from .errors import DeclarationError
 from .source import (
+    IGNORED_WORDS,
     OPENING,
+    Budget,
     CType,
     Declarations,
+    Headers,
     KernelDeclaration,
     Scope,
     Token,
@@ -49,6 +53,7 @@ __all__ = [
     "Signature",
     "Symbol",
     "check_argument",
+    "struct_fields",
 ]
 
 PackedValue = int | float | bytes
@@ -78,6 +83,8 @@ class KernelParameter:
         Elements of a vector type: ``float4`` has dtype float32 and 4 lanes; else 1.
     size, align : int
         Bytes of the argument itself, in C's natural layout on 64 bits.
+    target_align : int
+        Alignment of what a pointer points at, in bytes: 16 for ``float4*``; 1 where it is not known.
     """
 
     name: str
@@ -88,6 +95,7 @@ class KernelParameter:
     lanes: int
     size: int
     align: int
+    target_align: int = 1
 
     def __str__(self) -> str:
         return f"{self.ctype} {self.name}"
@@ -196,6 +204,9 @@ def _parameter(scope: Scope, tokens: list[Token], n: int, kernel: str, where: st
         return DeclarationError(f"kernel {kernel!r} of {where}: {which}: {reason}", array=kernel)
 
     try:
+        for token in tokens:
+            if token.doubt is not None and not token.doubt.branch and token.text not in IGNORED_WORDS:
+                raise ValueError(f"what it is cannot be told: {token.doubt.reason}")
         found = scope.declarators(tokens)
     except ValueError as error:
         names = [t.text for n, t in enumerate(tokens) if t.kind == "name" and (n == 0 or tokens[n - 1].text != "(")]
@@ -214,7 +225,7 @@ def _parameter(scope: Scope, tokens: list[Token], n: int, kernel: str, where: st
     if pointers > 1:
         raise refuse(f"{ctype} is a pointer to a pointer; declare it as void* and cast inside the kernel", name)
     if pointers == 1:
-        return KernelParameter(name, ctype, True, kind.const, kind.dtype, kind.lanes, 8, 8)
+        return KernelParameter(name, ctype, True, kind.const, kind.dtype, kind.lanes, 8, 8, kind.align)
     if kind.opaque == "void":
         raise refuse("void has no value; did you mean void*?", name)
     if kind.opaque == "enum":
@@ -329,11 +340,32 @@ def _number(dtype: np.dtype[Any], value: object, param: KernelParameter, where: 
     return number
 
 
+def struct_fields(dtype: np.dtype[Any], value: object, where: str) -> object:
+    """Return a struct that is given by its fields' names as a tuple in their order; anything else is as it was.
+
+    Raises
+    ------
+    DeclarationError
+        If an array or a parameter stands in a field.
+    """
+    names = dtype.names or ()
+    if isinstance(value, Mapping) and set(value) == set(names):
+        value = tuple(value[name] for name in names)
+    if not isinstance(value, tuple) or len(value) != len(names):
+        return value
+    for name, part in zip(names, value):
+        if isinstance(part, Viewable):
+            raise DeclarationError(
+                f"{where}: field {name!r} is an array, and a struct with pointers takes none: no edge would follow from it; pass"
+                " the array as an argument of its own"
+            )
+    return tuple(struct_fields(dtype[name], part, where) for name, part in zip(names, value))
+
+
 def _struct_bytes(dtype: np.dtype[Any], value: object, param: KernelParameter, where: str) -> bytes:
     if isinstance(value, np.void) and value.dtype == dtype:
         return value.tobytes()
-    if isinstance(value, Mapping) and set(value) == set(dtype.names or ()):
-        value = tuple(value[name] for name in dtype.names or ())
+    value = struct_fields(dtype, value, f"{where}: parameter '{param}'")
     if isinstance(value, tuple) and len(value) == len(dtype.names or ()):
         try:
             return np.array(value, dtype).tobytes()
@@ -418,6 +450,10 @@ class Kernel:
         Bytes of the ``__shared__`` variables of fixed size; None where the source does not tell.
     symbols : tuple of (Symbol, bool)
         Variables of the module that it may touch, each with whether it can only read it.
+    dynamic_shared : bool
+        Whether its own body uses an array of dynamic shared memory (``extern __shared__``), so that it needs `shared_bytes`.
+    unread : str
+        Why it counts as touching every variable of the module; empty where those it touches are known.
     """
 
     module: Module
@@ -427,6 +463,8 @@ class Kernel:
     launch_bounds: int | None = None
     static_shared_bytes: int | None = None
     symbols: tuple[tuple[Symbol, bool], ...] = ()
+    dynamic_shared: bool = False
+    unread: str = ""
 
     def with_reference(self, fn: Callable[..., object]) -> Kernel:
         """Return the same kernel with a NumPy reference.
@@ -471,10 +509,14 @@ class Symbol(Array):
         As declared; a vector type adds one axis of its lanes.
     constant : bool
         Whether kernels can only read it (``__constant__``).
+    hidden : bool
+        Whether it stands for variables that have no name of their own, such as a function's static ones: kernels are ordered by
+        it, and nothing can copy it.
     """
 
     module: Module = field(kw_only=True)
     constant: bool = field(default=False, kw_only=True)
+    hidden: bool = field(default=False, kw_only=True)
 
     kind = "symbol"
 
@@ -485,6 +527,24 @@ class Symbol(Array):
 
     def __repr__(self) -> str:
         return f"<Symbol {self.dtype.name} {self.name}{list(self.shape)} of {self.module.name!r}>"
+
+
+_MAX_FILE: Final = 2**30  # bytes of a module; libraries with code for many architectures have some hundred MB
+
+
+def _content(path: Path) -> bytes:
+    """Return the bytes of a module's file; what is no regular file, such as a pipe, may have no end and is not opened."""
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(0, "it is no regular file")
+        if found.st_size > _MAX_FILE:
+            raise OSError(0, f"it has {found.st_size} bytes; at most {_MAX_FILE} are read")
+        with path.open("rb") as file:
+            return file.read(found.st_size)
+    except (OSError, ValueError) as error:  # ValueError: a NUL or half a surrogate pair in the path
+        why = getattr(error, "strerror", None) or error
+        raise DeclarationError(f"module file {str(path)!r} cannot be read: {why}") from None
 
 
 class Module:
@@ -522,12 +582,26 @@ class Module:
             raise DeclarationError(f"a module's source is a str of HIP C++ (got {_said(source)}); for files use Module.from_file")
         if isinstance(options, str):
             raise DeclarationError(f"a module's options are a list of strings: options=[{options!r}] (got one string)")
+        self._read(source, name, options, structs, Headers(options), None)
+
+    def _read(
+        self,
+        source: str,
+        name: str | None,
+        options: Sequence[str],
+        structs: Mapping[str, Any] | None,
+        headers: Headers,
+        budget: Budget | None,
+    ) -> None:
         self._source = source
         self._options = tuple(options)
-        self._structs = {key: as_dtype(value) for key, value in (structs or {}).items()}
+        self._name = name or "kernels"
+        self._structs = _layouts(structs, self._name)
         self._path: Path | None = None
         self._image: bytes | None = None
         self._signatures: dict[str, tuple[str, ...]] = {}
+        self._made: dict[str, Kernel] = {}
+        self._symbols: dict[str, Symbol] = {}
         hashed = hashlib.sha256()
         try:
             for part in (source, *self._options):
@@ -536,17 +610,18 @@ class Module:
                 hashed.update(f"{key}={self._structs[key]!r}\0".encode())
         except UnicodeEncodeError as error:
             raise DeclarationError(
-                f"module {name or 'kernels'!r}: {error.object[error.start]!r} in source, options or structs is no character of"
+                f"module {self._name!r}: {error.object[error.start]!r} in source, options or structs is no character of"
                 " any text; take it out"
             ) from None
-        self._digest = hashed.hexdigest()
-        self._name = name or f"kernels_{self._digest[:8]}"
-        self._made: dict[str, Kernel] = {}
-        self._symbols: dict[str, Symbol] = {}
+        self._name = name or f"kernels_{hashed.hexdigest()[:8]}"
         try:
-            self._declared = Declarations(source, f"module {self._name!r}", self._options, self._structs)
+            self._declared = Declarations(source, f"module {self._name!r}", self._options, self._structs, headers, budget)
         except RecursionError:
             raise DeclarationError(f"module {self._name!r}: the source is nested too deeply to be read") from None
+        for text in headers.texts.values():
+            hashed.update(text.encode(errors="replace") + b"\0")
+        self._digest = hashed.hexdigest()
+        self._headers = headers.texts
         if not self._declared.kernels and not self._declared.symbols:
             raise DeclarationError(
                 f"module {self._name!r} has no __global__ function and no __device__ or __constant__ variable"
@@ -582,10 +657,7 @@ class Module:
             If the file cannot be read, its ending is unknown, or a signature cannot be parsed.
         """
         path = Path(path)
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise DeclarationError(f"module file {str(path)!r} cannot be read: {error.strerror}") from None
+        data = _content(path)
         if path.suffix in (".hip", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".cc", ".cxx"):
             if signatures:
                 raise DeclarationError(f"module file {str(path)!r} is source: its signatures are read from it, give none")
@@ -611,7 +683,7 @@ class Module:
         module = cls.__new__(cls)
         module._source = ""
         module._options = ()
-        module._structs = {key: np.dtype(value) for key, value in (structs or {}).items()}
+        module._structs = _layouts(structs, name)
         module._path = path
         module._image = image
         module._digest = digest
@@ -670,10 +742,7 @@ class Module:
         A module loaded from JSON reads its file here, and refuses one whose contents have changed.
         """
         if self._path is not None and self._image is None:
-            try:
-                data = self._path.read_bytes()
-            except OSError as error:
-                raise DeclarationError(f"module file {str(self._path)!r} cannot be read: {error.strerror}") from None
+            data = _content(self._path)
             if hashlib.sha256(data).hexdigest() != self._digest:
                 raise DeclarationError(
                     f"module file {str(self._path)!r} is not the file that the workflow was made with (SHA-256 differs)"
@@ -776,33 +845,59 @@ class Module:
                 bounds = scope.evaluate(declared.bounds)
             except ValueError:
                 bounds = None
+        reached, pasted = self._declared.kernel_reaches(declared)
+        shared = self._declared.dynamic | {"__shared__", "HIP_DYNAMIC_SHARED"}
+        body: list[Token] | None = []
+        if reached & shared:
+            short = sum(len(token.text) for token in declared.body) <= _LONGEST_BODY
+            body = self._declared.unit.tokens_of(declared.body) if short else None
+        symbols, unread = self._touched(declared, reached, pasted)
         return Kernel(
             self,
             full,
             signature,
             launch_bounds=bounds,
-            static_shared_bytes=_static_shared_bytes(declared, scope),
-            symbols=self._touched(declared),
+            static_shared_bytes=_static_shared_bytes(body, scope) if body is not None else None,
+            symbols=symbols,
+            dynamic_shared=body is not None and _uses_dynamic_shared(body, self._declared.dynamic),
+            unread=unread,
         )
 
-    def _touched(self, declared: KernelDeclaration) -> tuple[tuple[Symbol, bool], ...]:
-        """Return the variables that a kernel names, and those that any function names, since it may call it."""
+    def _touched(
+        self, kernel: KernelDeclaration, names: set[str], pasted: bool
+    ) -> tuple[tuple[tuple[Symbol, bool], ...], str]:
+        """Return the variables that a kernel names, and those that any function names, since it may call it.
+
+        Where that cannot be told these are all variables, and why is said.
+        """
+        declared = self._declared
+        outside, outside_pasted = self._outside
+        unread = f"header {declared.unread[0]!r} is in no folder of -I" if declared.unread else ""
+        if (pasted or outside_pasted) and (declared.symbols or declared.hidden):
+            unread = unread or "a macro puts names together with ##"
         found = []
-        body = {token.text for token in declared.body}
-        for name, symbol in self._declared.symbols.items():
+        for name, symbol in declared.symbols.items():
             plain = name.rpartition("::")[2]
-            if plain in body or self._function_names[plain] > 1:
+            if unread or plain in names or plain in outside:
                 found.append((self._symbol_of_any_layout(name), symbol.space == "__constant__"))
-        return tuple(found)
+        hidden = [name for name, word in declared.hidden.items() if unread or word in names or word in outside]
+        hidden += self._static_locals
+        hidden += [f"static {name} of {kernel.name}" for name in declared.static_locals(kernel.body)]
+        if declared.unread:
+            hidden.append(f"variables of {declared.unread[0]}")
+        for name in hidden:
+            made = self._symbols.setdefault(f" {name}", Symbol(name, (), np.dtype("u1"), module=self, hidden=True))
+            found.append((made, False))
+        return tuple(found), unread
 
     @cached_property
-    def _function_names(self) -> Counter[str]:
-        """How often each name stands outside the bodies of kernels."""
-        names = Counter(token.text for token in tokenize(self._source, self._name))
-        for overloads in self._declared.kernels.values():
-            for kernel in overloads:
-                names.subtract(token.text for token in kernel.body)
-        return names
+    def _outside(self) -> tuple[set[str], bool]:
+        """Names that stand outside of kernels, and whether macros there put names together."""
+        return self._declared.functions_reach() if self._declared.symbols or self._declared.hidden else (set(), False)
+
+    @cached_property
+    def _static_locals(self) -> list[str]:
+        return [f"static {name}" for name in dict.fromkeys(self._declared.static_locals())]
 
     def _symbol_of_any_layout(self, name: str) -> Symbol:
         try:
@@ -845,7 +940,10 @@ class Module:
                     # Resolved now, because an argument may have the name of a parameter: k<T> inside another template.
                     scope.aliases[parameter.name] = value
                 else:
-                    scope.constants[parameter.name] = [value[0]._replace(kind="number", text=str(scope.evaluate(value)))]
+                    number = value[0]._replace(kind="number", text=str(scope.evaluate(value)))
+                    words = tokenize(parameter.spelling)[:-1]
+                    scope.define_constants([*words, value[0]._replace(kind="name", text=parameter.name),
+                                            number._replace(kind="punct", text="="), number])  # fmt: skip
             except ValueError as error:
                 if parameter.type or not value:
                     raise DeclarationError(
@@ -877,7 +975,9 @@ class Module:
             raise DeclarationError(f"module {self._name!r} has no variable {name!r}; its variables are {names}", array=name)
         scope = self._declared.scope
         try:
-            declarators = scope.declarators(declared.tokens)
+            if f"variable {name}" in scope.doubts:
+                raise ValueError(scope.doubts[f"variable {name}"])
+            declarators = scope.declarators(self._declared.unit.tokens_of(declared.tokens))
             found = next(d for d in declarators if d.name == name.rpartition("::")[2])
             kind = found.type
             if kind.pointers:
@@ -905,6 +1005,24 @@ class Module:
         symbol = Symbol(name, tuple(shape), kind.dtype, module=self, constant=declared.space == "__constant__")
         return self._symbols.setdefault(name, symbol)
 
+    @classmethod
+    def stored(
+        cls,
+        source: str,
+        name: str,
+        options: Sequence[str],
+        structs: Mapping[str, Any],
+        headers: Mapping[str, str],
+        budget: Budget | None = None,
+    ) -> Module:
+        """Return the module of a file, which holds the headers' texts by path: no other header is looked for.
+
+        `budget` bounds what the macros of several modules become together.
+        """
+        module = cls.__new__(cls)
+        module._read(source, name, options, structs, Headers(options, headers), budget)
+        return module
+
     # -- JSON ------------------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
@@ -917,6 +1035,8 @@ class Module:
             out["source"] = self._source
             if self._options:
                 out["options"] = list(self._options)
+            if self._headers:
+                out["headers"] = dict(self._headers)
         if self._structs:
             out["structs"] = {key: _dtype_to_json(dtype) for key, dtype in self._structs.items()}
         return out
@@ -935,7 +1055,10 @@ class Module:
             name = str(data["name"])
             if "source" in data:
                 options = [str(option) for option in data.get("options", [])]
-                return cls(data["source"], name=name, options=options, structs=structs)
+                texts = {str(path): str(text) for path, text in data.get("headers", {}).items()}
+                if not isinstance(data["source"], str):
+                    raise ValueError("'source' is no text")
+                return cls.stored(data["source"], name, options, structs, texts)
             signatures = {str(key): str(value) for key, value in data.get("signatures", {}).items()}
             digest = str(data["sha256"])
             if not re.fullmatch("[0-9a-f]{64}", digest):
@@ -1017,40 +1140,86 @@ def _initializer_length(tokens: Sequence[Token]) -> int:
     raise ValueError("an array bound is missing")
 
 
-def _static_shared_bytes(declared: KernelDeclaration, scope: Scope) -> int | None:
-    """Add up the ``__shared__`` variables of fixed size of a kernel's own body; None where one cannot be told."""
-    scope = scope.inner()
-    body = declared.body
-    at = 0
+#: Bodies beyond this many characters are not searched for shared memory.
+_LONGEST_BODY: Final = 200_000
+
+
+def _statements(body: Sequence[Token], words: frozenset[str]) -> Iterator[list[Token]]:
+    """Yield the statements that hold one of the words, from that word or a specifier before it to the semicolon."""
     i = 0
     while i < len(body):
-        text = body[i].text
-        if text in ("__shared__", "const", "constexpr") or (text in ("static", "extern") and i + 1 < len(body)):
+        if body[i].text in words or (body[i].text in ("static", "extern") and i + 1 < len(body)):
             end = i
             while end < len(body) and body[end].text != ";":
                 end = closing_index(body, end) if body[end].text in OPENING else end
                 end += 1
-            statement = list(body[i:end])
-            words = [t.text for t in statement]
-            if "__shared__" in words and "extern" not in words:
-                try:
-                    for found in scope.declarators(statement):
-                        size = 8 if found.type.pointers else found.type.size
-                        align = 8 if found.type.pointers else found.type.align
-                        if not size:
-                            return None
-                        count = math.prod(scope.evaluate(bound) for bound in found.bounds)
-                        at = -(-at // align) * align + size * count
-                except ValueError:
-                    return None
-            elif "__shared__" not in words:
-                for n, token in enumerate(statement):
-                    if token.text == "=" and n and statement[n - 1].kind == "name":
-                        scope.constants[statement[n - 1].text] = statement[n + 1 :]
-                        break
+            yield list(body[i:end])
             i = end
         i += 1
+
+
+def _static_shared_bytes(body: Sequence[Token], scope: Scope) -> int | None:
+    """Add up the ``__shared__`` variables of fixed size of a kernel's own body; None where one cannot be told."""
+    scope = scope.inner()
+    at = 0
+    for statement in _statements(body, frozenset({"__shared__", "const", "constexpr"})):
+        words = [t.text for t in statement]
+        if "__shared__" in words and "extern" not in words:
+            try:
+                if any(t.doubt is not None for t in statement):
+                    return None
+                for found in scope.declarators(statement):
+                    size = 8 if found.type.pointers else found.type.size
+                    align = 8 if found.type.pointers else found.type.align
+                    if not size:
+                        return None
+                    count = math.prod(scope.evaluate(bound) for bound in found.bounds)
+                    at = -(-at // align) * align + size * count
+            except ValueError:
+                return None
+        elif "__shared__" not in words:
+            scope.define_constants(statement, next((t.doubt.reason for t in statement if t.doubt is not None), ""))
     return at
+
+
+def _uses_dynamic_shared(body: Sequence[Token], outside: set[str]) -> bool:
+    """Return whether a body uses an array of dynamic shared memory, one of its own or one of those declared outside."""
+    uses = Counter(t.text for t in body if t.kind == "name" and t.doubt is None)
+    own = set()
+    for statement in _statements(body, frozenset({"__shared__"})):
+        if {"extern", "__shared__"} <= {t.text for t in statement}:
+            bracket = next((n for n, t in enumerate(statement) if t.text == "["), len(statement))
+            own.add(statement[bracket - 1].text)
+    for n, token in enumerate(body):
+        if token.text == "HIP_DYNAMIC_SHARED":
+            parts = split_commas(body[n + 2 : closing_index(body, n + 1)])
+            own.update(part[-1].text for part in parts[1:2] if part)
+    return any(uses[name] > 1 for name in own) or any(uses[name] for name in outside - own)
+
+
+def _layouts(structs: Mapping[str, Any] | None, module: str) -> dict[str, np.dtype[Any]]:
+    """Return the layouts of structs as dtypes of this machine's byte order."""
+    found = {key: as_dtype(value) for key, value in (structs or {}).items()}
+    for key, dtype in found.items():
+        swapped = _swapped_field(dtype)
+        if swapped:
+            raise DeclarationError(
+                f"module {module!r}: struct {key!r}: field {swapped} has the byte order of another machine, which no device"
+                f" reads; give structs={{{key!r}: dtype.newbyteorder('=')}}",
+                array=key,
+            )
+    return found
+
+
+def _swapped_field(dtype: np.dtype[Any], name: str = "") -> str:
+    if dtype.subdtype is not None:
+        return _swapped_field(dtype.subdtype[0], name)
+    if dtype.names is not None:
+        assert dtype.fields is not None
+        fields = dtype.fields
+        inner = (_swapped_field(fields[key][0], f"{name}.{key}" if name else key) for key in dtype.names)
+        return next(filter(None, inner), "")
+    return "" if dtype.isnative else repr(name)
 
 
 def _dtype_to_json(dtype: np.dtype[Any]) -> Any:

@@ -36,7 +36,7 @@ __all__ = ["fastest_lanes"]
 
 _log = logging.getLogger(__name__)
 
-_CANDIDATES: Final[tuple[Lanes, ...]] = ("auto", None, 8, 32)
+_CANDIDATES: Final[tuple[Lanes, ...]] = ("auto", 1, None, 8, 32)
 _WARM_LAUNCHES: Final = 3
 _LAUNCHES: Final = 50
 _BUDGET_S: Final = 0.2  # time that the launches of one trial may take
@@ -126,7 +126,8 @@ def _without_default(workflow: Workflow, prefix: str, bound: frozenset[str] = fr
 
 def _trial_us(workflow: Workflow, runtime: Runtime, backend: str, lanes: Lanes, join: bool, device: int) -> float:
     """Return the median microseconds of a launch until done; other people's memory is put back."""
-    with Executable.build(workflow, runtime, backend, lanes=lanes, join=join, device=device) as executable:
+    build = Executable.build(workflow, runtime, backend, lanes=lanes, join=join, device=device)
+    with build as executable, runtime.using_device(device):
         saved = _foreign_memory(executable)
         try:
             for name, node, is_inner in _nodes(workflow):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Optional
 
-from .arrays import Access, AllocArray, Array, ArrayView
+from .arrays import Access, AllocArray, Array, ArrayView, Parameter
 from .kernels import Symbol
 from .nodes import (
     AllocNode,
@@ -28,7 +28,18 @@ from .nodes import (
 )
 from .workflow import Workflow
 
-__all__ = ["Memory", "Resolve", "bound_root", "candidates", "device_of", "devices_of", "memories", "runs_code"]
+__all__ = [
+    "Memory",
+    "Resolve",
+    "bound_root",
+    "candidates",
+    "device_of",
+    "devices_of",
+    "memories",
+    "rewritten",
+    "runs_code",
+    "walk",
+]
 
 Resolve = Callable[[Any], Any]
 """What a name inside a child finally stands for."""
@@ -154,3 +165,31 @@ def devices_of(workflow: Workflow, default: int) -> tuple[int, ...]:
 
     visit(workflow)
     return tuple(sorted(found))
+
+
+def walk(workflow: Workflow, path: tuple[ChildGraphNode, ...] = ()) -> Iterator[tuple[Node, tuple[ChildGraphNode, ...]]]:
+    """Yield every node with the children, and bodies of conditional nodes, that it stands in, outermost first."""
+    for node in workflow.nodes:
+        if isinstance(node, ChildGraphNode):
+            yield from walk(node.workflow, (*path, node))
+        else:
+            yield node, path
+            if isinstance(node, ConditionalNode):
+                for body in node.children:
+                    yield from walk(body.workflow, (*path, body))
+
+
+def rewritten(workflow: Workflow) -> set[Array]:
+    """Return the arrays that one node copies and one may write; a parameter may stand for any array."""
+    copied: set[Any] = set()
+    written: set[Any] = set()
+    for node, path in walk(workflow):
+        for access in node.accesses:
+            root = bound_root(access.view.root, path)
+            if access.mode != "write" and isinstance(node, (MemcpyNode, CapturedNode)):
+                copied.add(root)
+            if access.mode != "read":
+                written.add(root)
+    either = copied | written
+    copied, written = (either if any(isinstance(root, Parameter) for root in roots) else roots for roots in (copied, written))
+    return copied & written

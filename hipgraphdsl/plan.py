@@ -15,12 +15,13 @@ from typing import Any, Literal, NamedTuple, Optional, Union
 from .arrays import HostArray
 from .errors import DeclarationError
 from .nodes import AllocNode, ChildGraphNode, ConditionalNode, EmptyNode, FreeNode, KernelNode, MemcpyNode, Node
+from .order import find_cycle, levels, positions, topological_order
 from .placement import bound_root, device_of, devices_of
 from .target import Target
 from .temporaries import Packing, pack_temporaries
-from .workflow import Ancestors, Workflow, find_cycle, topological_order
+from .workflow import Workflow
 
-__all__ = ["Lanes", "Plan", "Step", "make_plan", "suits_copy_kernel"]
+__all__ = ["Lanes", "Plan", "Step", "make_plan", "narrowed", "suits_copy_kernel"]
 
 Lanes = Union[int, None, Literal["auto", "measure"]]
 
@@ -131,10 +132,7 @@ class Plan:
     @cached_property
     def depth(self) -> int:
         """Steps on the longest path."""
-        depths: list[int] = []
-        for step in self.steps:
-            depths.append(1 + max((depths[d] for d in step.deps), default=0))
-        return max(depths, default=0)
+        return max(levels(range(len(self.steps)), [step.deps for step in self.steps]), default=-1) + 1
 
     @cached_property
     def has_allocs(self) -> bool:
@@ -277,8 +275,8 @@ def _plan(
     if automatic and bound is not None and _gathers(declared_lanes, bound * len(devices), order, deps):
         found = _reduce_and_lanes(order, deps, bound, placed, device)
     reduced, lane_of, lane_steps, added, lane_devices = found
-    straight = all(map(int.__eq__, order, range(len(order))))
-    position = range(len(order)) if straight else Ancestors(order, deps).position
+    position = positions(order)
+    straight = isinstance(position, range)
     nodes = workflow.nodes
     steps = []
     for index, i in enumerate(order):
@@ -339,7 +337,7 @@ def _plan(
         steps, lanes = _with_one_root(steps, lanes)
         notes.append(f"An empty node goes first, because on {target.name} only one root would wait for what precedes the launch.")
     if "fan_out_4" in target.quirks:
-        steps, lanes, inserted = _narrowed(steps, lanes)
+        steps, lanes, inserted = narrowed(steps, lanes)
         if inserted:
             notes.append(
                 f"{inserted} empty nodes keep every node at {_FAN_OUT} direct followers or fewer, because {target.name} loses"
@@ -366,7 +364,7 @@ def _unused_name(name: str, steps: Sequence[Step]) -> str:
     return name
 
 
-def _narrowed(steps: list[Step], lanes: tuple[tuple[int, ...], ...]) -> tuple[list[Step], tuple[tuple[int, ...], ...], int]:
+def narrowed(steps: list[Step], lanes: tuple[tuple[int, ...], ...]) -> tuple[list[Step], tuple[tuple[int, ...], ...], int]:
     """Put empty nodes behind steps that more than `_FAN_OUT` others wait for, as a tree."""
     followers: list[list[int]] = [[] for _ in steps]
     for step in steps:
@@ -499,7 +497,7 @@ def _lane_bound(workflow: Workflow, target: Target, lanes: Lanes) -> Optional[in
         if lanes < 1:
             raise DeclarationError(f"lanes is at least 1 (got {lanes})")
         return lanes
-    if lanes not in ("auto", "measure"):
+    if not isinstance(lanes, str) or lanes not in ("auto", "measure"):
         raise DeclarationError(f"lanes is 'auto', 'measure', a number or None (got {lanes!r})")
     if target.platform == "cpu":
         return None  # a branch costs nothing there that gathering would save
@@ -532,10 +530,7 @@ def _expected(target: Target, before: int, after: int) -> str:
 
 def _width(order: Sequence[int], deps: Sequence[tuple[int, ...]]) -> int:
     """Return the most nodes of one depth, which is how many could run at once if all took the same time."""
-    depths = [0] * len(order)
-    for i in order:
-        depths[i] = max([depths[d] for d in deps[i]], default=-1) + 1
-    return max(Counter(depths).values(), default=0)
+    return max(Counter(levels(order, deps)).values(), default=0)
 
 
 def _threads(node: Node) -> Optional[int]:
@@ -564,12 +559,12 @@ def _reduce_and_lanes(
     lanes: list[list[int]] = []
     owners: list[int] = []  # device of each lane
     added: dict[int, tuple[int, ...]] = {}
-    position = range(n) if all(map(int.__eq__, order, range(n))) else Ancestors(order, deps).position
+    position = positions(order)
     left = [0] * n  # successors that have not been visited
     for sources in deps:
         for source in sources:
             left[source] += 1
-    levels = [0] * n
+    depths = [0] * n
     # What precedes a node, as the place of the last such node in each lane: lanes are totally ordered, so that says it all,
     # and it costs only as much as the graph is wide. The node itself is included; a clock is dropped, or taken over, by the
     # last successor.
@@ -583,7 +578,7 @@ def _reduce_and_lanes(
         elif len(sources) == 1:
             kept = sources
             source = sources[0]
-            level = levels[source]
+            level = depths[source]
             left[source] -= 1
             clock = clocks[source] if left[source] or bound else clocks.pop(source)
             if left[source] or bound:
@@ -595,7 +590,7 @@ def _reduce_and_lanes(
                 left[source] -= 1
                 if clock.get(lane_of[source], -1) < place[source]:
                     keep.append(source)
-                    level = max(level, levels[source])
+                    level = max(level, depths[source])
                     for lane, at in clocks[source].items():
                         if clock.get(lane, -1) < at:
                             clock[lane] = at
@@ -616,7 +611,7 @@ def _reduce_and_lanes(
             for mine, at in clock.items():
                 if device is not None and owners[mine] != device:
                     continue
-                if len(lanes[mine]) == at + 1 and (lane < 0 or levels[lanes[mine][-1]] > levels[lanes[lane][-1]]):
+                if len(lanes[mine]) == at + 1 and (lane < 0 or depths[lanes[mine][-1]] > depths[lanes[lane][-1]]):
                     lane = mine
         if lane < 0:
             owner = default if device is None else device
@@ -626,10 +621,10 @@ def _reduce_and_lanes(
                 owners.append(owner)
             else:
                 mine_only = [k for k in range(len(lanes)) if owners[k] == owner]
-                lane = min(mine_only, key=lambda k: (levels[lanes[k][-1]], k))
+                lane = min(mine_only, key=lambda k: (depths[lanes[k][-1]], k))
                 tail = lanes[lane][-1]
                 added[i] = (tail,)
-                level = max(level, levels[tail])
+                level = max(level, depths[tail])
                 for other, at in clocks[tail].items():
                     if clock.get(other, -1) < at:
                         clock[other] = at
@@ -639,7 +634,7 @@ def _reduce_and_lanes(
         line.append(i)
         lane_of[i] = lane
         reduced[i] = kept
-        levels[i] = level + 1
+        depths[i] = level + 1
         if left[i] or bound:
             clocks[i] = clock
     return reduced, lane_of, lanes, added, tuple(owners)

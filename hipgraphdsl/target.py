@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
-import tempfile
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
-import platformdirs
-
-from .errors import DeclarationError
+from .cache import private_folder, wanted_folder, write_whole
+from .errors import unknown_name
 
 __all__ = ["CostModel", "Target", "calibrated", "costs_path", "store_costs"]
 
@@ -121,18 +118,28 @@ class Target:
     def named(name: str | Target) -> Target:
         """Return the target of that name, without a device.
 
+        Parameters
+        ----------
+        name : str or Target
+            ``"cpu"``, ``"amd:gfx942"`` or ``"nvidia:sm_90"`` and their kind, with ``@version`` of the runtime or without;
+            the platform may be left out, and a product's name such as ``"mi300x"`` or ``"h100"`` stands for its architecture.
+
         Raises
         ------
         DeclarationError
-            If the name is none of ``cpu``, ``amd:gfx...[@version]``, ``nvidia:sm_...``.
+            If it is no such name.
         """
         if isinstance(name, Target):
             return name
-        match = re.fullmatch(r"(cpu|amd:gfx[0-9a-f]+|nvidia:sm_\d+[a-z]?)(?:@(\d+(?:\.\d+){0,2}))?", name)
-        if match is None:
-            known = ", ".join(repr(n) for n in _KNOWN)
-            raise DeclarationError(f"there is no target {name!r}; targets are {known} and others of their kind")
-        base, version = match.group(1), match.group(2)
+        given, at, version = name.partition("@") if isinstance(name, str) else ("", "", "")
+        match = re.fullmatch("(?:(amd|nvidia):)?([^:]+)", given.lower())
+        platform, chip = match.groups() if match else ("", "")
+        chip = _PRODUCTS.get(chip, chip)
+        maker = next((maker for maker, form in _ARCHITECTURES.items() if re.fullmatch(form, chip)), "")
+        if not maker or maker != (platform or maker) or (at and not re.fullmatch(r"\d+(\.\d+){0,2}", version)):
+            raise unknown_name("target", name, _KNOWN, others=" and others of their kind")
+        base = f"{maker}:{chip}" if maker != chip else chip
+        name = base + at + version
         if base in _KNOWN:
             target = _KNOWN[base]
         elif base.startswith("amd:gfx9"):
@@ -146,6 +153,20 @@ class Target:
             target = replace(target, name=name, version=tuple(int(part) for part in version.split(".")))
         return target
 
+
+_ARCHITECTURES = {"cpu": "cpu", "amd": r"gfx[0-9a-f]+", "nvidia": r"sm_\d+[a-z]?"}
+
+_PRODUCTS = {
+    **dict.fromkeys(("mi210", "mi250", "mi250x"), "gfx90a"),
+    **dict.fromkeys(("mi300", "mi300a", "mi300x", "mi325x"), "gfx942"),
+    **dict.fromkeys(("mi350x", "mi355x"), "gfx950"),
+    "v100": "sm_70",
+    "t4": "sm_75",
+    "a100": "sm_80",
+    **dict.fromkeys(("l4", "l40", "l40s"), "sm_89"),
+    **dict.fromkeys(("h100", "h200", "gh200"), "sm_90"),
+    **dict.fromkeys(("b200", "gb200"), "sm_100"),
+}
 
 # Sources: AMD's "Hardware features" and accelerator specification tables (LDS 64 KiB, CU counts), the CUDA programming
 # guide's table of technical specifications (sm_90: 227 KiB a block by opt-in), HIP's rule grid * block <= 2^32 - 1.
@@ -196,10 +217,8 @@ _KNOWN = {
 
 def costs_path(target: Target) -> Path:
     """Return the file that keeps what was measured on a device; targets differ by name and by their runtime's version."""
-    folder = os.environ.get("HIPGRAPHDSL_CACHE_DIR")
-    base = Path(folder).expanduser() if folder else platformdirs.user_cache_path("hipgraphdsl")
     name = target.name.partition("@")[0].replace(":", "-")
-    return base / "costs" / f"{name}-{'.'.join(map(str, target.version)) or 'any'}.json"
+    return wanted_folder("costs") / f"{name}-{'.'.join(map(str, target.version)) or 'any'}.json"
 
 
 def store_costs(target: Target, costs: CostModel) -> Path:
@@ -208,24 +227,19 @@ def store_costs(target: Target, costs: CostModel) -> Path:
     Raises
     ------
     OSError
-        If it cannot be written.
+        If it cannot be written, or its folder is not private.
     """
     path = costs_path(target)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".new")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump({"target": target.name, "version": list(target.version), "costs": asdict(costs)}, file, indent=1)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    private_folder("costs")
+    data = {"target": target.name, "version": list(target.version), "costs": asdict(costs)}
+    write_whole(path, json.dumps(data, indent=1).encode())
     return path
 
 
 def calibrated(target: Target) -> Target:
     """Return the target with the costs that ``hipgraphdsl bench calibrate`` measured on it; as it is where there are none."""
     try:
+        private_folder("costs", make=False)
         costs = json.loads(costs_path(target).read_text(encoding="utf-8"))["costs"]
         values = {item.name: float(costs[item.name]) for item in fields(CostModel)}
     except (OSError, ValueError, KeyError, TypeError):  # none, or a file of another version: the defaults serve

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Optional, Union
 
+from .arrays import as_dict
 from .errors import DeclarationError, HipGraphError
 from .nodes import ChildGraphNode, MemcpyNode, Node
 from .placement import bound_root, device_of, devices_of
@@ -561,7 +562,7 @@ def simulate(
 
 def _limits(engines: Optional[Mapping[str, int]]) -> dict[str, int]:
     limits = dict(_DEFAULT_ENGINES)
-    given = dict(engines or {})
+    given = as_dict(engines, "simulate: engines")
     if "copy" in given:
         for direction in ("H2D", "D2H"):
             del limits[direction]

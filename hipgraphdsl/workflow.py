@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Optional
@@ -21,8 +20,9 @@ from .nodes import (
     Node,
     UnboundCallback,
 )
+from .order import successors, topological_order
 
-__all__ = ["Ancestors", "Workflow", "find_cycle", "topological_order"]
+__all__ = ["Workflow"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,11 +68,7 @@ class Workflow:
     @cached_property
     def successors(self) -> tuple[tuple[int, ...], ...]:
         """For each node, the nodes that wait for it."""
-        found: list[list[int]] = [[] for _ in self.nodes]
-        for target, sources in enumerate(self.predecessors):
-            for source in sources:
-                found[source].append(target)
-        return tuple(map(tuple, found))
+        return tuple(map(tuple, successors(self.predecessors)))
 
     @cached_property
     def modules(self) -> tuple[Module, ...]:
@@ -149,95 +145,3 @@ class Workflow:
     def workflow(self) -> Workflow:
         """Return itself, so that a Workflow stands wherever a Graph may."""
         return self
-
-
-def topological_order(predecessors: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """Return a topological order that stays as near to 0, 1, 2, ... as edges allow; empty if there is a cycle."""
-    for target, sources in enumerate(predecessors):
-        if sources and max(sources) >= target:
-            break
-    else:
-        return tuple(range(len(predecessors)))
-    missing = [len(sources) for sources in predecessors]
-    successors: list[list[int]] = [[] for _ in predecessors]
-    for target, sources in enumerate(predecessors):
-        for source in sources:
-            successors[source].append(target)
-    ready = [i for i, count in enumerate(missing) if not count]
-    heapq.heapify(ready)
-    order = []
-    while ready:
-        i = heapq.heappop(ready)
-        order.append(i)
-        for target in successors[i]:
-            missing[target] -= 1
-            if not missing[target]:
-                heapq.heappush(ready, target)
-    return tuple(order) if len(order) == len(predecessors) else ()
-
-
-def find_cycle(predecessors: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """Return the nodes of one cycle in the order in which edges run, or nothing if there is none."""
-    missing = [len(sources) for sources in predecessors]
-    successors: list[list[int]] = [[] for _ in predecessors]
-    for target, sources in enumerate(predecessors):
-        for source in sources:
-            successors[source].append(target)
-    done = [i for i, count in enumerate(missing) if not count]
-    for i in done:
-        for target in successors[i]:
-            missing[target] -= 1
-            if not missing[target]:
-                done.append(target)
-    left = {i for i, count in enumerate(missing) if count}
-    if not left:
-        return ()
-    path: dict[int, None] = {}
-    at = min(left)
-    while at not in path:  # every node that is left has a predecessor that is left
-        path[at] = None
-        at = next(p for p in predecessors[at] if p in left)
-    cycle = list(path)[list(path).index(at) :]
-    cycle.reverse()
-    first = cycle.index(min(cycle))
-    return tuple(cycle[first:] + cycle[:first])
-
-
-class Ancestors:
-    """Walks a DAG in topological order and knows, at each node, everything that precedes it.
-
-    Sets of nodes are integers whose bit `k` stands for the node at position `k` of the order. The set of a node is dropped
-    as soon as all of its successors have been visited, so memory follows the width of the graph.
-
-    Parameters
-    ----------
-    order : sequence of int
-        A topological order.
-    predecessors : sequence of sequence of int
-    """
-
-    def __init__(self, order: Sequence[int], predecessors: Sequence[Sequence[int]]) -> None:
-        self.order = order
-        self.predecessors = predecessors
-        self.position = [0] * len(order)
-        for position, i in enumerate(order):
-            self.position[i] = position
-
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        """Yield (node, ancestors) in order; the ancestors do not hold the node itself."""
-        position, predecessors = self.position, self.predecessors
-        uses = [0] * len(self.order)
-        for sources in predecessors:
-            for source in sources:
-                uses[source] += 1
-        sets: dict[int, int] = {}
-        for i in self.order:
-            ancestors = 0
-            for source in predecessors[i]:
-                ancestors |= sets[source]
-                uses[source] -= 1
-                if not uses[source]:
-                    del sets[source]
-            if uses[i]:
-                sets[i] = ancestors | 1 << position[i]
-            yield i, ancestors

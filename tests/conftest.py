@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
-from importlib import import_module
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -27,25 +29,64 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HIPGRAPHDSL_RUNTIME", raising=False)
 
 
+_LOAD = pytest.StashKey["subprocess.Popen[str]"]()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--runtime", metavar="NAME", help="only the tests that are parametrised by this runtime, which must be there"
     )
+    parser.addoption(
+        "--examples", metavar="N", type=int, default=0, help="at least so many examples of each property test that runs on a GPU"
+    )
+    parser.addoption("--load", action="store_true", help="keep the GPU busy from another process meanwhile")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Load torch, where it is installed, before any runtime for NVIDIA: afterwards its import may fail."""
-    marks = str(config.option.markexpr)
-    if config.getoption("--runtime") == "nvidia" or ("gpu" in marks and "not gpu" not in marks):
-        with suppress(ImportError):
-            import_module("torch")
+    """Start what keeps the GPU busy, once: not in each worker of xdist."""
+    if config.getoption("--load") and not hasattr(config, "workerinput"):
+        path = Path(__file__)
+        found = os.pathsep.join(filter(None, (str(path.parents[1]), os.environ.get("PYTHONPATH"))))
+        load = config.stash[_LOAD] = subprocess.Popen(
+            [sys.executable, str(path.with_name("gpu_load.py"))], env={**os.environ, "PYTHONPATH": found}, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        assert load.stdout is not None
+        print(f"load: {load.stdout.readline().strip() or 'none, because it has failed'}")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    load = session.config.stash.get(_LOAD, None)
+    if load is not None:
+        load.communicate("", timeout=60)
+        if load.returncode:
+            print(f"load: it has ended with status {load.returncode}, so the GPU was not busy all the time")
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say once what tests on GPUs lack."""
+    if "gpu" in config.option.markexpr:
+        skipped = Counter(str(report.longrepr[2]).removeprefix("Skipped: ") for report in terminalreporter.getreports("skipped"))
+        for reason, count in skipped.most_common():
+            terminalreporter.write_line(f"{count} skipped: {reason}")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if _is_for_a_gpu(item):
             item.add_marker("gpu")
+            _ask_for_examples(item, config.getoption("--examples"))
     _select_runtime(config, items)
+
+
+def _ask_for_examples(item: pytest.Item, least: int) -> None:
+    """Let a property test try at least so many examples, whatever its own settings say."""
+    function = getattr(item, "function", None)
+    known = getattr(function, "_hypothesis_internal_use_settings", None)
+    if known is not None and known.max_examples < least:
+        function._hypothesis_internal_use_settings = settings(known, max_examples=least)  # type: ignore[union-attr]
 
 
 def _is_for_a_gpu(item: pytest.Item) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import ml_dtypes  # noqa: F401  # NumPy knows bfloat16 through it
 import numpy as np
 from conformance import spec
 
@@ -70,6 +71,10 @@ _BODIES = {
     "child_with_host_node": {
         "_tripled": "for (int i = 0; i < 4; ++i) x[i] = by * x[i] + 1;",
     },
+    "pageable_rewritten": {
+        "_advance": "++k[0]; for (int i = 0; i < 32; ++i) w[i] += k[0];",
+        "advance_function": "++k[0]; for (int i = 0; i < 3; ++i) for (int j = 0; j < 3; ++j) w[6 * i + j] += k[0];",
+    },
     "external_arrays": {"_tripled": "for (int i = 0; i < 8; ++i) x[i] = 3 * x[i] + 1;"},
     "captured": {"_issue": 'CHECK(hipMemcpyAsync(dst, src, 64, hipMemcpyDefault, stream), "captured");'},
 }
@@ -97,6 +102,41 @@ def cooperative() -> Written:
     return Written(g)
 
 
+NARROW = r"""
+#include <hip/hip_fp16.h>
+#include <hip/hip_bf16.h>
+template <typename T, int N> __global__ void scale(T* x, T a, int n) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) x[i] = x[i] * a * T(float(N));
+}"""
+COMPLEX = r"""
+#include <hip/hip_complex.h>
+__global__ void turn(hipFloatComplex* x, hipFloatComplex a) { x[threadIdx.x] = hipCmulf(x[threadIdx.x], a); }
+__global__ void widen(hipDoubleComplex* y, const hipFloatComplex* x) {
+  y[threadIdx.x] = make_hipDoubleComplex(hipCrealf(x[threadIdx.x]), hipCimagf(x[threadIdx.x]));
+}"""
+
+
+def template_arguments() -> Written:
+    """A template of several arguments, for types of two bytes too, which the host knows by their bits."""
+    g = hg.Graph("template arguments")
+    brain = np.dtype("bfloat16")
+    scale = hg.Module(NARROW)
+    for name, dtype, element in (("f", np.dtype("f4"), "float"), ("h", np.dtype("f2"), "__half"), ("b", brain, "__hip_bfloat16")):
+        x = g.device_array(name, np.arange(24).astype(dtype))
+        g.kernel(scale[f"scale<{element}, 4>"], 3, 8, (x, dtype.type(1.5), 24), name=f"scale_{name}")
+    return Written(g)
+
+
+def complex_numbers() -> Written:
+    g = hg.Graph("complex numbers")
+    module = hg.Module(COMPLEX)
+    x, y = g.device_array("x", (np.arange(8) * (1 + 2j)).astype("c8")), g.device_array("y", shape=8, dtype="complex128")
+    g.kernel(module["turn"], 1, 8, (x, np.complex64(1.5 - 1j)))
+    g.kernel(module["widen"], 1, 8, (y, x))
+    return Written(g)
+
+
 def large_values() -> Written:
     """Values that only files hold."""
     g = hg.Graph("large values")
@@ -112,7 +152,10 @@ MAKERS: dict[str, Callable[[], Written]] = {
     **{name: (lambda name=name: of_row(name)) for name in ROWS},  # type: ignore[misc]
     "cooperative": cooperative,
     "large_values": large_values,
+    "template_arguments": template_arguments,
 }
+ON_CPU = {**MAKERS, "complex_numbers": complex_numbers}
+"""Also what NVRTC, with which runtime nvidia compiles, has no header for."""
 
 
 def export(written: Written, folder: Path, backend: str) -> Path:

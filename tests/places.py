@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
+from typing import Any
+
+import pytest
+
 import hipgraphdsl as hg
 
 COMPUTING = ("cpu", "amd", "nvidia")
@@ -16,3 +21,10 @@ def _opens(name: str) -> bool:
 
 
 HERE = tuple(filter(_opens, COMPUTING))
+
+
+def other_library(name: str) -> Any:
+    """Return another library, or skip where it is not there; what it warns of when it is imported is its own."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pytest.importorskip(name, reason=f"the package {name} is not there")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..errors import DeclarationError
+from ..errors import unknown_name
 from . import capture, explicit, serial, streams
 from .operations import Scope, SharedHandles
 from .program import Program
@@ -19,6 +19,13 @@ BACKENDS: dict[str, Callable[..., Program]] = {
 }
 """Builders by name: ``build(plan, scope, runtime) -> Program``."""
 
+_CALLED = {  # elsewhere
+    **dict.fromkeys(("graph", "graphs", "default", "auto"), "explicit"),
+    **dict.fromkeys(("captured", "record"), "capture"),
+    "stream": "streams",
+    **dict.fromkeys(("sequential", "reference", "debug"), "serial"),
+}
+
 
 def backend_named(name: str) -> Callable[..., Program]:
     """Return a backend's builder.
@@ -28,6 +35,6 @@ def backend_named(name: str) -> Callable[..., Program]:
     DeclarationError
         If there is no backend of that name.
     """
-    if name not in BACKENDS:
-        raise DeclarationError(f"there is no backend {name!r}; backends are {', '.join(map(repr, BACKENDS))}")
+    if not isinstance(name, str) or name not in BACKENDS:
+        raise unknown_name("backend", name, BACKENDS, _CALLED)
     return BACKENDS[name]

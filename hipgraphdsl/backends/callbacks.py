@@ -6,23 +6,45 @@ import ctypes
 import itertools
 import threading
 from collections.abc import Callable
-from typing import Any, Final, Optional
+from typing import TYPE_CHECKING, Any, Final, Optional
 
 import numpy as np
 
 from ..arrays import Access, Array, ArrayView, Parameter
-from ..errors import CallbackError, DeclarationError, HipError
+from ..errors import CallbackError, DeclarationError, HipError, HipGraphError
 from ..nodes import CapturedNode, ForeignFunction, HostNode, UnboundCallback
 from ..runtimes.base import Runtime
 from .dlpack import capsule
 from .operations import Scope
 
-__all__ = ["NO_CALL", "CapturedArray", "CapturedStream", "HostCalls", "captured_call", "host_view", "memory_view"]
+if TYPE_CHECKING:
+    from ..runtimes.native import Launcher
+
+__all__ = ["NO_CALL", "CapturedArray", "CapturedStream", "HostCalls", "captured_call", "memory_view", "refuse_inside", "running"]
 
 # One C function for all callbacks: the runtime hands back a number, and a table says what it stands for. The table keeps
 # what a launch may still call alive; the function itself lives as long as the process.
 _table: Final[dict[int, Callable[[], None]]] = {}
 _tokens = itertools.count(1)
+
+running: Final[dict[int, tuple[str, HostCalls]]] = {}
+"""The host nodes whose callbacks run now, by thread."""
+
+
+def refuse_inside(action: str, graph: str) -> None:
+    """Refuse what waits for the device, or calls it, in a thread that runs a host callback: HIP forbids both there.
+
+    Raises
+    ------
+    HipGraphError
+        If this thread runs one.
+    """
+    found = running.get(threading.get_ident())
+    if found is not None:
+        raise HipGraphError(
+            f"{action}: the callback of host node {found[0]!r} calls it for graph {graph!r}, and a callback may use only stats,"
+            f" plan and done of an Executable; let the callback return, and call {action} in a thread that launches"
+        )
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p)  # type: ignore[untyped-decorator]  # ctypes
@@ -45,16 +67,20 @@ def memory_view(address: int, nbytes: int, shape: tuple[int, ...], dtype: np.dty
     return np.ndarray(shape, dtype, buffer, 0, strides)
 
 
-def host_view(view: ArrayView, scope: Scope, writeable: bool) -> np.ndarray[Any, Any]:
-    """Return the NumPy view that a host callback gets."""
-    region = view.region
-    array = memory_view(scope.address(view), region.stop - region.start, view.shape, view.dtype, view.strides)
-    array.flags.writeable = writeable
-    return array
+Lend = Callable[[Scope, ArrayView], tuple[Any, int]]
+"""Returns the memory that a view leads to as a buffer that keeps it, and its address."""
 
 
 class HostCalls:
     """The host callbacks of one Executable and what they raised.
+
+    Parameters
+    ----------
+    runtime : Runtime
+    lend : callable
+        Gives them memory that lives for as long as they keep it.
+    launcher : Launcher or None
+        Told when a thread runs a callback, where its `launch` leaves every call to the Python method, which refuses it.
 
     Attributes
     ----------
@@ -62,8 +88,10 @@ class HostCalls:
         In the order in which they happened; taken by `take_failure`.
     """
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, lend: Lend, launcher: Optional[Launcher]) -> None:
         self._runtime = runtime
+        self._launcher = launcher
+        self._lend = lend
         self._lock = threading.Lock()
         self._tokens: dict[str, tuple[int, Any]] = {}
         self._stale: list[int] = []
@@ -87,25 +115,44 @@ class HostCalls:
             if known[1][0] is node and known[1][1:] == key[1:]:  # two nodes may hold arrays, which `==` cannot compare
                 return _TRAMPOLINE, known[0]
             self._stale.append(known[0])  # a launch in flight may still call it
-        args = tuple(_argument(arg, value, node, scope) for arg, value in zip(node.args, values))
+        args = tuple(self._argument(arg, value, node, scope) for arg, value in zip(node.args, values))
         token = next(_tokens)
         _table[token] = self._call(name, node.fn, args)
         self._tokens[name] = (token, key)
         return _TRAMPOLINE, token
 
     def _call(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...]) -> Callable[[], None]:
-        failures, runtime = self.failures, self._runtime
+        failures, runtime, launcher = self.failures, self._runtime, self._launcher
 
         def call() -> None:
             if failures:  # on a GPU the graph goes on after a failure; nothing more of the user's runs
                 return
+            thread = threading.get_ident()
+            running[thread] = (name, self)
+            if launcher is not None:
+                launcher.callback(True)
             try:
                 fn(*args)
             except BaseException as error:  # never into C: kept, and raised by the next synchronize
                 failures.append((name, error))
                 runtime.host_func_failed()
+            finally:
+                if launcher is not None:
+                    launcher.callback(False)
+                del running[thread]
 
         return call
+
+    def _argument(self, arg: Any, value: Any, node: HostNode, scope: Scope) -> Any:
+        if not isinstance(arg, (ArrayView, Access)):
+            return value if isinstance(arg, Parameter) else arg
+        view = _view(arg)
+        buffer, start = self._lend(scope, view)
+        array: Any = np.ndarray(view.shape, view.dtype, buffer, scope.address(view) - start, view.strides)
+        array.flags.writeable = any(
+            a.is_write and a.view.root is view.root and a.bytes.overlaps(view.region) for a in node.access
+        )
+        return array
 
     def names(self) -> dict[int, str]:
         """Return the names of the nodes by the argument that the C function is called with."""
@@ -138,14 +185,6 @@ class HostCalls:
 
 def _view(arg: Any) -> ArrayView:
     return arg.view if isinstance(arg, Access) else arg
-
-
-def _argument(arg: Any, value: Any, node: HostNode, scope: Scope) -> Any:
-    if isinstance(arg, (ArrayView, Access)):
-        view = _view(arg)
-        writeable = any(a.is_write and a.view.root is view.root and a.bytes.overlaps(view.region) for a in node.access)
-        return host_view(view, scope, writeable)
-    return value if isinstance(arg, Parameter) else arg
 
 
 class CapturedStream:

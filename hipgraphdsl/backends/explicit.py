@@ -121,7 +121,7 @@ def _kernel_adder(
     scope = program.scope
 
     def describe(node: KernelNode) -> Optional[tuple[int, ArgumentPacker, int, int, int, bytes]]:
-        if node.kernel.signature is None:
+        if node.kernel.signature is None or node.kernel.dynamic_shared:  # which `resolve` judges
             return None
         function, packer = scope.shared.function(node.kernel, node, device)
         return function, packer, packer.memory, packer.address, packer.signature.nbytes, packer.signature.places
@@ -170,8 +170,10 @@ def add_node(graph: int, deps: list[int], operation: Operation, runtime: Runtime
             return runtime.graph_add_external_semaphores_signal_node(graph, deps, semaphore, value)
         case WaitSemaphore(semaphore, value):
             return runtime.graph_add_external_semaphores_wait_node(graph, deps, semaphore, value)
-        case WriteAndWait(ops):
-            return runtime.graph_add_batch_mem_op_node(graph, deps, ops)
+        case WriteAndWait():
+            for ops in operation.batches(runtime.target.quirks):
+                deps = [runtime.graph_add_batch_mem_op_node(graph, deps, ops)]
+            return deps[0]
         case RunChild():
             child = _child_graph(runtime, operation)
             try:

@@ -55,8 +55,9 @@ def issue(operation: Operation, stream: int, runtime: Runtime, scope: Scope) -> 
             runtime.signal_external_semaphore_async(semaphore, value, stream)
         case WaitSemaphore(semaphore, value):
             runtime.wait_external_semaphore_async(semaphore, value, stream)
-        case WriteAndWait(ops):
-            runtime.stream_batch_mem_op(stream, ops)
+        case WriteAndWait():
+            for ops in operation.batches(runtime.target.quirks):
+                runtime.stream_batch_mem_op(stream, ops)
         case Nothing():
             pass
         case RunChild():

@@ -6,6 +6,8 @@ integers -> the backends, which know how to make a graph or a stream do it and n
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
@@ -40,6 +42,7 @@ from ..nodes import (
 )
 from ..placement import device_of
 from ..plan import Plan, Step
+from ..progress import no_progress
 from ..runtimes.base import ConditionalMode, Copy3D, Dim3, Fill2D, MemcpyKind, MemOp, Runtime
 
 __all__ = [
@@ -65,6 +68,8 @@ __all__ = [
     "repeated_bytes",
     "resolve",
 ]
+
+_log = logging.getLogger(__name__)
 
 
 class Launch(NamedTuple):
@@ -159,9 +164,13 @@ class WaitSemaphore:
 
 @dataclass(frozen=True, slots=True)
 class WriteAndWait:
-    """Batch memory operations."""
+    """Batch memory operations, done in order."""
 
     ops: tuple[MemOp, ...]
+
+    def batches(self, quirks: frozenset[str]) -> Sequence[tuple[MemOp, ...]]:
+        """Return what each node or call does, one after the other."""
+        return [(op,) for op in self.ops] if "batch_unordered" in quirks else [self.ops]
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +287,13 @@ class Scope:
             scope = scope.children[child.name]
         return scope
 
+    def all_inside(self) -> Iterator[Scope]:
+        """Yield this scope and all inside it, outermost first."""
+        waiting = [self]
+        for found in waiting:
+            waiting += found.children.values()
+            yield found
+
     def bodies(self, node: ConditionalNode) -> tuple[Scope, ...]:
         """Return the scopes of a conditional node's bodies."""
         return tuple(self.children[f"{node.name}/{n}"] for n in range(len(node.bodies)))
@@ -380,9 +396,10 @@ class SharedHandles:
         self.register_captured: Callable[[str, CapturedNode, Scope], Callable[[int], None]]
         self.host_failed: Callable[[], bool]
 
-    def load(self, kernels: Mapping[Module, tuple[list[str], list[str]]]) -> None:
-        """Compile and load modules, each with the kernels and symbols that will be asked for."""
-        for module, (names, symbols) in kernels.items():
+    def load(self, kernels: Mapping[Module, tuple[list[str], list[str]]], report: Callable[[str], None] = no_progress) -> None:
+        """Compile and load modules, each with the kernels and symbols that will be asked for; report each one first."""
+        for number, (module, (names, symbols)) in enumerate(kernels.items(), 1):
+            report(f"kernels, module {number} of {len(kernels)}")
             if isinstance(module, ForeignModule):
                 continue
             if (module, self.device) in self._modules:
@@ -390,7 +407,10 @@ class SharedHandles:
                 continue
             image, lowered = module.image, {}
             if image is None:
+                started = time.perf_counter()
                 code = self.runtime.rtc_compile(module.source, names, symbols, module.options, name=module.name)
+                took_s = time.perf_counter() - started
+                _log.debug("module %r: compiled %s in %.3f s", module.name, ", ".join(names), took_s)
                 image, lowered = code.image, dict(code.lowered)
                 self._names.setdefault(module, set()).update(names)
             for device, handle in self._loaded(image):
@@ -628,6 +648,12 @@ def _launch(node: KernelNode, scope: Scope, device: int) -> Launch:
         block = tuple(_axis(axis, scope, node.name, f"block.{i}") for i, axis in enumerate(block))
         if block[0] * block[1] * block[2] > 1024:
             raise DeclarationError(f"node {node.name!r}: a block has at most 1024 threads (got {block})", node=node.name)
+    if node.kernel.dynamic_shared and not node.shared_bytes:
+        raise HipError(
+            f"launch of kernel {node.kernel.name!r}", 1, "hipErrorInvalidValue",
+            "it uses dynamic shared memory (extern __shared__) and gets 0 bytes of it",
+            node=node.name, hint="give kernel(..., shared_bytes=)",
+        )  # fmt: skip
     cluster = node.cluster if scope.runtime.target.clusters else None
     if cluster is not None:
         require_clusters(grid, cluster, node.name)

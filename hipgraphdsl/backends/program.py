@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
 from ..errors import HipError
 from ..nodes import HostNode
@@ -82,9 +82,9 @@ class Program(ABC):
         """Return the names of nodes that a running launch has not finished, where the runtime can tell."""
         return ()
 
-    def failed(self) -> str | None:
-        """Return the name of the step that failed since this was asked last, if known."""
-        return None
+    def failed(self) -> str:
+        """Return the name of the node that failed a launch, empty where the runtime cannot tell."""
+        return ""
 
     def abort(self) -> bool:
         """Start no more nodes of launches in flight; return False where the platform cannot."""
@@ -98,10 +98,10 @@ class Program(ABC):
         """Return the scope that a step's names belong to."""
         return self.scope.inside(step.path)
 
-    def go_to(self, step: Step) -> None:
-        """Make the device of a step current, where there are several; who launches or builds restores the thread's own."""
-        if len(self.scope.shared.devices) > 1:
-            self.runtime.set_device(self.scope_of(step).place_of(step))
+    def on_device_of(self, step: Step) -> AbstractContextManager[None]:
+        """Make the device of a step current for a while, where there are several."""
+        several = len(self.scope.shared.devices) > 1
+        return self.runtime.using_device(self.scope_of(step).place_of(step)) if several else nullcontext()
 
     def resolve(self, step: Step) -> Operation:
         """Return what a step does now; a disabled one does nothing."""
@@ -141,8 +141,7 @@ class GraphProgram(Program):
             return False
         if getattr(operation, "kind", None) != getattr(self.operations[index], "kind", None):
             return False  # HIP fixes the direction of a copy when the node is added
-        with naming(self.steps[index].name):
-            self.go_to(self.steps[index])
+        with naming(self.steps[index].name), self.on_device_of(self.steps[index]):
             match operation:
                 case Launch():
                     before = self.operations[index]
@@ -196,7 +195,7 @@ class GraphProgram(Program):
             return True
         quirks = self.runtime.target.quirks
         in_place = isinstance(operation, (Launch, Copy1D, Copy3D, Fill2D)) and bool(self.nodes[index])
-        if "only_flat_updates" in quirks and isinstance(operation, Fill2D) and operation.height > 1:
+        if "memset_enable_fails" in quirks and isinstance(operation, Fill2D):
             in_place = False
         if self._is_stand_in(operation):
             in_place = False
@@ -213,12 +212,14 @@ class GraphProgram(Program):
         return isinstance(operation, Launch) and operation.cooperative and "cooperative_ignored" in self.runtime.target.quirks
 
     def unfinished(self) -> tuple[str, ...]:
-        names = {node: step.name for node, step in zip(self.nodes, self.steps)}
+        names = self._names()
         return tuple(names[node] for node in self.runtime.graph_exec_unfinished(self.handle) if node in names)
 
-    def failed(self) -> str | None:
-        names = {node: step.name for node, step in zip(self.nodes, self.steps)}
-        return names.get(self.runtime.graph_exec_failed(self.handle))
+    def failed(self) -> str:
+        return self._names().get(self.runtime.graph_exec_failed(self.handle), "")
+
+    def _names(self) -> dict[int, str]:
+        return {node: step.name for node, step in zip(self.nodes, self.steps)}
 
     def abort(self) -> bool:
         return self.runtime.graph_exec_abort(self.handle)

@@ -35,8 +35,11 @@ class SerialProgram(EagerProgram):
 
     def stream_of(self, step: Step, stream: int) -> int:
         """Return the stream of a step's device, which is made current; `stream` is that of the launch."""
-        self.go_to(step)
-        return self._streams.get(self.scope_of(step).place_of(step), stream) if self._streams else stream
+        if len(self.scope.shared.devices) == 1:
+            return stream
+        place = self.scope_of(step).place_of(step)
+        self.runtime.set_device(place)  # who launches restores the thread's own
+        return self._streams.get(place, stream)
 
     def launch(self, stream: int) -> None:
         failed = self.scope.shared.host_failed

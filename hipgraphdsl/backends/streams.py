@@ -164,7 +164,7 @@ class EagerProgram(Program):
         self.device = plan.device if device is None else device
         """Of the stream that it is launched on: for a body, that of the conditional node."""
         self.disabled.update(disabled)
-        self._late = [_is_late(step) for step in plan.steps]
+        self._late = [self._is_late(step) for step in plan.steps]
         self._bodies: dict[Scope, EagerProgram] = {}
         """What the bodies of conditional nodes do, made when one is first chosen."""
         self._made: dict[tuple[Scope, Any], int] = {}
@@ -186,9 +186,18 @@ class EagerProgram(Program):
         except HipError as error:
             raise at_node(error, step.name) from error.__cause__
 
+    def _is_late(self, step: Step) -> bool:
+        """Return whether a step touches memory that a launch makes, under whatever name; user code is called at each launch."""
+        if isinstance(step.node, CapturedNode):
+            return True
+        scope = self.scope_of(step)
+        arguments = step.node.args if isinstance(step.node, KernelNode) else ()  # a foreign kernel's are no accesses
+        views = [access.view for access in step.node.accesses] + [arg for arg in arguments if isinstance(arg, ArrayView)]
+        return any(isinstance(scope.root(view.root)[1], AllocArray) for view in views)
+
     def resolve(self, step: Step) -> Operation:
         """Return what a step does now, or that only a launch tells, because it makes the memory."""
-        return _AT_LAUNCH if step.index not in self.disabled and _is_late(step) else super().resolve(step)
+        return _AT_LAUNCH if step.index not in self.disabled and self._is_late(step) else super().resolve(step)
 
     def issue(self, step: Step, stream: int) -> None:
         """Issue one step of `steps` on a stream."""
@@ -314,14 +323,6 @@ def _placed(plan: Plan, scope: Scope) -> Plan:
     return replace(
         plan, steps=steps, lanes=lanes, device=shared.device, devices=tuple(sorted(shared.devices)), lane_devices=owners
     )
-
-
-def _is_late(step: Step) -> bool:
-    if isinstance(step.node, CapturedNode):
-        return True
-    arguments = step.node.args if isinstance(step.node, KernelNode) else ()  # a foreign kernel's are no accesses
-    views = [access.view for access in step.node.accesses] + [arg for arg in arguments if isinstance(arg, ArrayView)]
-    return any(isinstance(view.root, AllocArray) for view in views)
 
 
 class _Issuer(EagerProgram):

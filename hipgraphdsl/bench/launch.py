@@ -493,5 +493,5 @@ def main(args: argparse.Namespace) -> int:
             try:
                 plot(sheet, path, key)
             except ImportError as error:
-                print(f'no plot: {error}; pip install "hipgraphdsl[viz]"', file=sys.stderr)
+                print(f"no plot: {error}; pip install matplotlib", file=sys.stderr)
     return 0

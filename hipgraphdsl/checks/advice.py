@@ -6,6 +6,7 @@ from typing import Optional
 
 from ..arrays import AllocArray, DeviceArray, HostArray
 from ..nodes import CapturedNode, ChildGraphNode, ConditionalNode, HostNode, KernelNode, MemcpyNode, MemsetNode
+from ..order import levels
 from ..target import Target
 from .reach import Reach
 from .scope import Findings, Scope
@@ -143,13 +144,8 @@ def check_shape(scope: Scope, target: Optional[Target], findings: Findings) -> N
         return
     nodes = workflow.nodes
     work = sum(isinstance(node, _WORK) for node in nodes)
-    levels = [0] * len(nodes)
-    for i in workflow.order:
-        sources = workflow.predecessors[i]
-        if sources:
-            levels[i] = 1 + max([levels[s] for s in sources])
     widths: dict[int, int] = {}
-    for node, level in zip(nodes, levels):
+    for node, level in zip(nodes, levels(workflow.order, workflow.predecessors)):
         if isinstance(node, (KernelNode, MemcpyNode, MemsetNode, CapturedNode, ChildGraphNode)):
             widths[level] = widths.get(level, 0) + 1
     width = max(widths.values(), default=0)

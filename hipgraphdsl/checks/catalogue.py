@@ -39,7 +39,7 @@ CATALOGUE: dict[str, Entry] = {
                                                         " silenced."),
     "HG103": Entry("ignore without a reason", "warning", "A node silences a code and does not say why."),
     "HG104": Entry("empty graph", "info", "The graph, or a child graph, has no nodes: launching it does nothing."),
-    "HG105": Entry("unused array", "info", "An array is declared, takes memory, and no node touches it."),
+    "HG105": Entry("unused array", "info", "An array takes memory, no node touches it, and it is no parameter's default."),
     "HG106": Entry("unused parameter", "info", "A parameter is declared and no node uses it, so its value changes"
                                                " nothing."),
     "HG107": Entry(
@@ -143,6 +143,11 @@ CATALOGUE: dict[str, Entry] = {
         "no clusters on this target", "warning",
         "The target has no thread block clusters, so the kernel is launched without them.",
     ),
+    "HG510": Entry(
+        "no dynamic shared memory", "error",
+        "A kernel uses an array of dynamic shared memory and is launched with 0 bytes of it, so it reaches memory that is not its"
+        " own.",
+    ),
     # HG6xx: capture and copies
     "HG601": Entry(
         "pageable memory in a copy", "warning",
@@ -156,6 +161,11 @@ CATALOGUE: dict[str, Entry] = {
         "foreign kernel with unknown accesses", "info",
         "A kernel of a graph that was read back is known by its handle alone, so only declared edges order it and its memory"
         " is not checked.",
+    ),
+    "HG605": Entry(
+        "kernel with unknown variables", "info",
+        "Which variables of its module a kernel uses cannot be read, so it counts as using all of them, and kernels of the module"
+        " wait for each other.",
     ),
     # HG7xx: performance advice
     "HG701": Entry("redundant edge", "info", "A declared edge is implied by other edges."),

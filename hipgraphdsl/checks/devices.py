@@ -39,7 +39,7 @@ def check_devices(scope: Scope, device: int, findings: Findings) -> None:
             continue
         for access in node.accesses:
             root = access.view.root
-            if isinstance(root, Symbol):
+            if isinstance(root, Symbol) and not root.hidden:
                 if access.is_write:
                     written.setdefault(root, {}).setdefault(here, node)
                 if access.is_read:

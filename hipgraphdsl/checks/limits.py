@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Optional
 
 from ..arrays import Array, ArrayView, HostArray
-from ..kernels import ForeignModule
-from ..nodes import CapturedNode, ChildGraphNode, ConditionalNode, EmptyNode, KernelNode, MemcpyNode, MemsetNode
+from ..kernels import ForeignModule, Module
+from ..nodes import CapturedNode, ChildGraphNode, ConditionalNode, EmptyNode, KernelNode, MemcpyNode, MemsetNode, Node
 from ..target import Target
 from .scope import Findings, Scope
 
@@ -140,6 +140,15 @@ def _faults(scope: Scope, node: KernelNode, target: Optional[Target]) -> list[tu
                     "use smaller tiles",
                 )
             )
+    if node.kernel.dynamic_shared and not node.shared_bytes:
+        found.append(
+            (
+                "HG510",
+                f"kernel {node.kernel.name!r} uses an array of dynamic shared memory (extern __shared__), and the launch gives it"
+                " 0 bytes",
+                "give kernel(..., shared_bytes=) the bytes that a block needs",
+            )
+        )
     blocks = _product(grid)
     if node.cooperative and target and (target.multiprocessors or target.platform == "cpu") and blocks and threads:
         resident = _RESIDENT_ON_CPU
@@ -172,7 +181,8 @@ def _text(extents: list[Optional[int]]) -> str:
 
 
 def check_capture(scope: Scope, target: Optional[Target], findings: Findings) -> None:
-    """Report what stream capture cannot take, or takes only in part."""
+    """Report what stream capture cannot take, or takes only in part, and kernels of which not everything is known."""
+    unread: dict[tuple[Module, str], list[Node]] = {}
     for node in scope.workflow.nodes:
         kind = type(node)
         if kind is MemcpyNode:
@@ -187,6 +197,8 @@ def check_capture(scope: Scope, target: Optional[Target], findings: Findings) ->
                 nodes=[node],
                 hint="give args=, or reads=[...] and writes=[...]",
             )
+        elif isinstance(node, KernelNode) and node.kernel.unread:
+            unread.setdefault((node.kernel.module, node.kernel.unread), []).append(node)
         elif isinstance(node, KernelNode) and isinstance(node.kernel.module, ForeignModule) and not node.accesses:
             findings.add(
                 "HG604",
@@ -196,6 +208,17 @@ def check_capture(scope: Scope, target: Optional[Target], findings: Findings) ->
                 nodes=[node],
                 hint="wrap its arguments in hg.reads, hg.writes or hg.updates",
             )
+
+
+    for (module, why), nodes in unread.items():
+        findings.add(
+            "HG605",
+            f"{scope.name(nodes[0])!r} counts as using every variable of module {module.name!r}, because {why}; kernels of the"
+            " module are ordered by that",
+            scope=scope,
+            nodes=nodes,
+            hint="add the folder with options=['-I/folder'], or write the names out",
+        )
 
 
 def _check_pageable(scope: Scope, node: Any, findings: Findings) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Optional
 
@@ -15,6 +16,9 @@ from .reach import Reach
 from .scope import Findings, Scope
 
 __all__ = ["check_events", "check_races", "edges_cover_accesses", "racing_pairs"]
+
+Touch = tuple[str, Any, Region]
+"""How a node touches memory: mode, address space, bytes."""
 
 _MOST_PAIRS = 5000  # reported of one address space; the rest is counted
 
@@ -87,30 +91,42 @@ class _Space:
             entries.append(entry)
 
 
-def racing_pairs(scope: Scope, reach: Reach) -> tuple[list[tuple[int, int]], dict[Any, int]]:
+def racing_pairs(
+    scope: Scope, reach: Reach, touched: Optional[Mapping[int, Sequence[Touch]]] = None
+) -> tuple[list[tuple[int, int]], dict[Any, int]]:
     """Return all racing pairs of nodes in topological order, and the hits that were left out of the list.
 
     Beyond 5000 pairs in one address space, hits are only counted, by address space. Alloc and free nodes take no part:
     their order is a matter of lifetimes.
+
+    Parameters
+    ----------
+    touched : mapping, optional
+        What some nodes touch, by their index, to be looked at in place of the accesses of all.
     """
     nodes = scope.workflow.nodes
+    within = None if touched is None else Counter(reach.segment_start[reach.position[i]] for i in touched)
     pairs: dict[tuple[int, int], None] = {}
     left_out: dict[Any, int] = {}
     for start, stop in reach.segments:
-        if stop - start < 2:
+        if stop - start < 2 or (within is not None and within[start] < 2):
             continue
         spaces: dict[Any, _Space] = {}
         for position, (i, ancestors) in enumerate(reach.walk(start, stop)):
             node = nodes[i]
             if type(node) is AllocNode or type(node) is FreeNode:
                 continue
-            placed = [(access, *scope.placed(access)) for access in node.accesses]
-            for access, key, region in placed:
+            placed: Sequence[Touch]
+            if touched is None:
+                placed = [(access.mode, *scope.placed(access)) for access in node.accesses]
+            else:
+                placed = touched.get(i, ())
+            for mode, key, region in placed:
                 space = spaces.get(key)
                 if space is None:
                     continue
                 for entry in space.meeting(region):
-                    conflicting = entry.writers | entry.readers if access.mode != "read" else entry.writers
+                    conflicting = entry.writers | entry.readers if mode != "read" else entry.writers
                     ordered = conflicting & (ancestors >> entry.base)
                     if ordered == conflicting:
                         continue
@@ -123,13 +139,13 @@ def racing_pairs(scope: Scope, reach: Reach) -> tuple[list[tuple[int, int]], dic
                             pairs[pair] = None
                             space.pairs += 1
                     space.more += racing.bit_count()
-            for access, key, region in placed:
+            for mode, key, region in placed:
                 space = spaces.get(key)
                 if space is None:
                     space = spaces[key] = _Space()
                 entry = space.entry(region, position)
                 bit = 1 << (position - entry.base)
-                if access.mode == "read":
+                if mode == "read":
                     entry.readers |= bit
                 else:
                     entry.writers |= bit

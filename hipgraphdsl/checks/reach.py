@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..order import ancestors, positions
 from ..workflow import Workflow
 
 __all__ = ["Reach"]
@@ -25,10 +26,7 @@ class Reach:
     def __init__(self, workflow: Workflow) -> None:
         self.order = workflow.order
         self.predecessors = workflow.predecessors
-        position = [0] * len(self.order)
-        for p, i in enumerate(self.order):
-            position[i] = p
-        self.position = position
+        self.position = positions(self.order)
 
     @cached_property
     def starts(self) -> list[int]:
@@ -76,26 +74,7 @@ class Reach:
 
         Ancestors before the segment are not in the sets: they are all of the positions before it.
         """
-        position, predecessors, order = self.position, self.predecessors, self.order
-        uses = [0] * (stop - start)
-        for i in order[start:stop]:
-            for source in predecessors[i]:
-                p = position[source] - start
-                if p >= 0:
-                    uses[p] += 1
-        sets: dict[int, int] = {}
-        for k, i in enumerate(order[start:stop]):
-            ancestors = 0
-            for source in predecessors[i]:
-                p = position[source] - start
-                if p >= 0:
-                    ancestors |= sets[p]
-                    uses[p] -= 1
-                    if not uses[p]:
-                        del sets[p]
-            if uses[k]:
-                sets[k] = ancestors | 1 << k
-            yield i, ancestors
+        return ancestors(self.order, self.predecessors, self.position, start, stop)
 
     def preceding(self, pairs: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
         """Return those of the pairs of nodes (u, v) in which a path leads from u to v."""
@@ -123,11 +102,11 @@ class Reach:
             if wanted is None:
                 continue
             left = len(wanted)
-            for v, ancestors in self.walk(start, stop):
+            for v, before in self.walk(start, stop):
                 earlier = wanted.get(v)
                 if earlier is None:
                     continue
-                found.update((u, v) for u in earlier if ancestors >> (position[u] - start) & 1)
+                found.update((u, v) for u in earlier if before >> (position[u] - start) & 1)
                 left -= 1
                 if not left:
                     break

@@ -15,7 +15,7 @@ from ..nodes import (
     SemaphoreWaitNode,
     UnboundCallback,
 )
-from ..workflow import find_cycle
+from ..order import find_cycle
 from .catalogue import CATALOGUE
 from .scope import Findings, Scope
 
@@ -71,7 +71,8 @@ def check_use(scope: Scope, findings: Findings) -> None:
         findings.add(
             "HG104", f"graph {scope.prefix + workflow.name!r} has no nodes, so a launch does nothing", scope=scope
         )
-    used: set[object] = set()
+    defaults = (workflow.default_view(parameter) for parameter in workflow.parameters.values())
+    used: set[object] = {view.root for view in defaults if view is not None}
     parameters = bool(workflow.parameters)
     for node in workflow.nodes:
         for access in node.accesses:
@@ -118,10 +119,10 @@ def check_use(scope: Scope, findings: Findings) -> None:
         if array not in used and not isinstance(array, AllocArray):
             findings.add(
                 "HG105",
-                f"{array.kind} array {name!r} ({array.nbytes} bytes) is used by no node",
+                f"{array.kind} array {name!r} ({array.nbytes} bytes) is used by no node and is no parameter's default",
                 scope=scope,
                 arrays=[name],
-                hint="remove it",
+                hint="remove it, unless launches bind a parameter to it, or set and update give it to a node",
             )
     for name, parameter in workflow.parameters.items():
         if parameter not in used:

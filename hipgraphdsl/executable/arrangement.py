@@ -11,8 +11,9 @@ from ..arrays import ArrayView, Parameter
 from ..backends import Scope, SharedHandles
 from ..errors import HipError, UpdateError
 from ..nodes import ChildGraphNode, KernelNode, Node
-from ..plan import Plan, Step, make_plan, suits_copy_kernel
+from ..plan import Plan, Step, suits_copy_kernel
 from ..temporaries import alloc_roots
+from ..watch import planned
 from ..workflow import Workflow
 from .built import Built
 from .changes import (
@@ -28,6 +29,7 @@ from .changes import (
 )
 from .compiled import CompiledPath
 from .devices import Home
+from .locking import Locking
 from .parameters import Parameters, same
 from .stats import Stats
 
@@ -49,12 +51,12 @@ class Arrangement:
     disabled : set of int
         Steps that only order.
     options : dict
-        Of `make_plan`.
+        Of `watch.planned`.
     """
 
     def __init__(
         self, workflow: Workflow, plan: Plan, options: Mapping[str, Any], home: Home, shared: SharedHandles,
-        parameters: Parameters, built: Built, compiled: CompiledPath, stats: Stats,
+        parameters: Parameters, locking: Locking, built: Built, compiled: CompiledPath, stats: Stats,
     ) -> None:
         self.workflow = workflow
         self.plan = plan
@@ -65,6 +67,7 @@ class Arrangement:
         self._target = home.runtime.target
         self._shared = shared
         self._parameters = parameters
+        self._locking = locking
         self._built = built
         self._compiled = compiled
         self._stats = stats
@@ -74,12 +77,19 @@ class Arrangement:
     def open(self) -> None:
         """Build for the first time, unless the first launch must give something."""
         self._parameters.reach(self.steps, self._built.scope)
+        self._watch()
+        self._locking.require(self.workflow, self._built.scope)
         if not self._parameters.missing:
             self.rebuild()
 
+    def _watch(self) -> None:
+        """Have parameters compare what they are bound to with what the nodes touch, and what they are bound to now."""
+        self._parameters.watch(self.workflow, self._built.scope)
+        self._parameters.require_safe(self._parameters.given())
+
     def planned(self, **options: Any) -> tuple[Plan, frozenset[int]]:
         """Return the workflow's plan with other options than its own, and which of its steps are off."""
-        plan = make_plan(self.workflow, self._target, **{**self.options, **options}, device=self._home.device)
+        plan = planned(self.workflow, self._target, **{**self.options, **options}, device=self._home.device)
         off = self.names_off()
         return plan, frozenset(step.index for step in plan.steps if is_in(step.name, off))
 
@@ -120,6 +130,10 @@ class Arrangement:
         """Bind parameters and build or mend what a launch needs; all or nothing."""
         parameters, built = self._parameters, self._built
         values = parameters.checked(params)
+        copied = {name: values.pop(name) for name in [*values] if name in parameters.own}
+        if copied:
+            built.wait()  # launches in flight read what they were given
+        parameters.require_safe({name: value for name, value in values.items() if parameters.table[name][1].shape})
         before = {name: parameters.current(name) for name in values}
         changed = [name for name, value in values.items() if not same(before[name], value)]
         first = built.program is None
@@ -129,6 +143,8 @@ class Arrangement:
                 parameters.bind(name, values[name])
                 if name not in done:
                     self._compiled.note_value(name)
+            if any(parameters.table[name][1].shape for name in changed):
+                self._locking.require(self.workflow, built.scope)
             if built.sound:
                 self.apply(changed, done)
             else:
@@ -146,6 +162,7 @@ class Arrangement:
             else:
                 self._restore(lambda: self.apply(changed))
             raise
+        parameters.copy(copied)
 
     def apply(self, names: Sequence[str], done: Mapping[str, frozenset[int]] = MappingProxyType({})) -> None:
         """Set the nodes that depend on changed parameters, except those that each has been set in already."""
@@ -175,6 +192,8 @@ class Arrangement:
     def follow(self, given: Sequence[str], off: Sequence[str]) -> None:
         """Build what parameters that have been bound and steps that are off ask for, in an Executable that is new."""
         self.disabled = {step.index for step in self.steps if step.name in off}
+        self._watch()
+        self._locking.require(self.workflow, self._built.scope)
         if self._built.program is None:
             if not self._parameters.missing:
                 self.rebuild()
@@ -284,6 +303,8 @@ class Arrangement:
             if uses_others or children:
                 parameters.reach(self.steps, scope)
             self.workflow = with_nodes(workflow, {**names, **{step.name: step.node for step in changes.values()}})
+            self._watch()
+            self._locking.require(self.workflow, scope)
             program = self._built.program
             if program is not None:
                 self._load_kernels([step.node for step in changes.values()])
@@ -302,6 +323,7 @@ class Arrangement:
             self.steps, self.workflow, parameters.users = steps, workflow, users
             for (inner, _), outer in zip(scopes, bound):
                 inner.bound_from = outer
+            parameters.watch(workflow, scope)
             if begun:
                 self._restore()
             raise

@@ -8,14 +8,15 @@ from itertools import chain
 from typing import Any, Final, Optional
 
 from ..backends import Program, Scope
+from ..backends.callbacks import memory_view
 from ..backends.operations import CallHost, Launch, Operation, RunChild, RunConditional
 from ..errors import HipError
 from ..plan import Plan
+from ..watch import WatchedPlan
 from .compiled import CompiledPath
 from .devices import Home
 from .in_flight import InFlight
 from .memory import Block, Memory
-from .scopes import under
 from .stats import Stats
 
 __all__ = ["UPDATES_BEFORE_AFRESH", "Built"]
@@ -75,7 +76,6 @@ class Built:
     def build(self, plan: Plan, disabled: frozenset[int]) -> None:
         """Build and instantiate, and only then return what was there before."""
         with self._home.there():
-            self._runtime.set_device(self._home.device)  # the thread may be new to the runtime
             self._build_here(plan, disabled)
 
     def _build_here(self, plan: Plan, disabled: frozenset[int]) -> None:
@@ -83,7 +83,11 @@ class Built:
         if self.program is not None:
             self.wait()
         allocates = plan.has_allocs or plan.packing is not None
-        made = [(scope, dict(scope.addresses)) for scope in under(self.scope)] if allocates else []
+        made = [(scope, dict(scope.addresses)) for scope in self.scope.all_inside()] if allocates else []
+        if isinstance(plan, WatchedPlan):
+            words = self._memory.words(plan)
+            for scope in self.scope.all_inside():
+                scope.addresses[plan.words] = words
         blocks = self._memory.make_packed(plan.packing)
         try:
             self._place_packed(plan, blocks)
@@ -99,8 +103,8 @@ class Built:
         self._since = 0
         self._outdated = set()
         self.torn = False
-        there = self._home.several and (not program.handle or "other_device_crash" in self._runtime.target.quirks)
-        self.launch = self._launch_there if there else program.launch
+        follows = self._home.several and "other_device_crash" in self._runtime.target.quirks
+        self.launch = self._launch_following if follows else program.launch
         self.bind_compiled()
         if before is not None:
             before.close()
@@ -126,19 +130,17 @@ class Built:
 
     # -- running -------------------------------------------------------------------------------------------------------
 
-    def _launch_there(self, stream: int) -> None:
-        """Launch where the device must be the thread's current one, or that of the stream."""
+    def _launch_following(self, stream: int) -> None:
+        """Launch on the own stream instead of one of another device, which waits for it, and it for that one before."""
         assert self.program is not None
-        runtime, home, own = self._runtime, self._home.device, self._in_flight.stream
-        where = home
-        if stream != own and "other_device_crash" in runtime.target.quirks:
-            where = runtime.stream_get_device(stream)
-        if where != home:
-            self._follow(own, stream, where)
-        with runtime.using_device(home):
-            self.program.launch(stream if where == home else own)
-        if where != home:
-            self._follow(stream, own, home)
+        home, own = self._home.device, self._in_flight.stream
+        where = home if stream == own else self._runtime.stream_get_device(stream)
+        if where == home:
+            self.program.launch(stream)
+            return
+        self._follow(own, stream, where)
+        self.program.launch(own)
+        self._follow(stream, own, home)
 
     def _follow(self, stream: int, other: int, device: int) -> None:
         """Let a stream wait for what is on a stream of another device."""
@@ -151,12 +153,24 @@ class Built:
             self._runtime.event_destroy(event)
 
     def wait(self, timeout_s: Optional[float] = None) -> None:
-        """Wait until nothing is in flight; an error names the nodes that have not finished."""
+        """Wait until nothing is in flight; an error names the nodes that have not finished, or the one that failed."""
         try:
-            self._in_flight.wait(timeout_s, lambda: self.program.unfinished() if self.program is not None else ())
+            self._in_flight.wait(timeout_s, self.unfinished)
         except HipError as error:
-            node = self.program.failed() if self.program is not None and error.node is None else None
-            raise error.at(node) if node else error from None
+            name = self.program.failed() if self.program is not None and error.node is None else ""
+            if not name:
+                raise
+            raise error.at(name) from error.__cause__
+
+    def unfinished(self) -> tuple[str, ...]:
+        """Return the names of nodes that a launch in flight has not finished, where that is known."""
+        program = self.program
+        if program is None or not isinstance(program.plan, WatchedPlan):
+            return () if program is None else program.unfinished()
+        plan = program.plan
+        words = memory_view(self.scope.addresses[plan.words], plan.words.nbytes, plan.words.shape, plan.words.dtype)
+        # A launch that has not begun yet has no mark of its own.
+        return plan.unfinished(words.tolist()) or (() if self._in_flight.done() else plan.all())
 
     # -- changing ------------------------------------------------------------------------------------------------------
 
@@ -169,9 +183,8 @@ class Built:
         if self._leaks and self._since >= UPDATES_BEFORE_AFRESH:
             return False
         self._let_host_calls_finish(operation)
-        with self._home.there():
-            if not program.change(index, operation):
-                return False
+        if not program.change(index, operation):
+            return False
         self._outdated.discard(index)
         self._compiled.note_step(index, operation)
         self._stats.updates += 1

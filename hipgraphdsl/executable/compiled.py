@@ -20,6 +20,7 @@ from ..backends.program import GraphProgram
 from ..kernels import ArgumentPacker
 from ..nodes import KernelNode
 from ..runtimes.base import Runtime
+from .devices import Home
 
 __all__ = ["CompiledPath", "LongWay"]
 
@@ -78,10 +79,11 @@ class CompiledPath:
         Whether launches give values, so that being told how to set parameters is worth its time.
     """
 
-    def __init__(self, runtime: Runtime, long_way: LongWay) -> None:
-        self._runtime = runtime
+    def __init__(self, home: Home, long_way: LongWay) -> None:
+        self._home = home
+        self._runtime = home.runtime
         self._long_way = long_way
-        self.launcher: Any = runtime.launcher(long_way)
+        self.launcher: Any = home.runtime.launcher(long_way)
         self.bound = False
         self.wanted = False
         self._stale = True
@@ -106,7 +108,9 @@ class CompiledPath:
         self._stale = True
         self.bound = isinstance(program, GraphProgram) and bool(program.handle)
         if program is not None and self.bound:
-            self.launcher.bind(*self._runtime.launch_addresses(), program.handle, stream)
+            runtime = self._runtime
+            current = runtime.current_addresses(self._home.device)
+            self.launcher.bind(*runtime.launch_addresses(), program.handle, stream, *current)
         self._long_way.stand_aside(self.launcher.launch if self.bound else None)
 
     def refuse(self) -> None:

@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Optional
 
 from ..errors import DeclarationError
-from ..nodes import AllocNode, ChildGraphNode, ConditionalNode, Node
-from ..placement import Memory, bound_root, device_of, memories, runs_code
+from ..nodes import AllocNode, ChildGraphNode, Node
+from ..placement import Memory, bound_root, device_of, memories, runs_code, walk
 from ..runtimes.base import Runtime
 from ..workflow import Workflow
 
@@ -18,28 +18,34 @@ __all__ = ["Home", "grant_access"]
 class Home:
     """The device that an Executable was compiled for, and how a thread gets there and back.
 
+    Every call that reaches the driver is made between: a thread may be new, and other libraries may change or take away its
+    current device or context between two calls.
+
     Attributes
     ----------
     runtime : Runtime
     device : int
     several : bool
         Whether the thread's current device may be another one.
+    switches : bool
+        Whether the thread may have to be brought there: with several devices, and where it may have no current context.
     """
 
     def __init__(self, runtime: Runtime, device: int) -> None:
         self.runtime = runtime
         self.device = device
         self.several = runtime.get_device_count() > 1
+        self.switches = self.several or runtime.needs_context
 
     def there(self, device: Optional[int] = None) -> AbstractContextManager[None]:
-        """Make a device (by default the Executable's) the thread's current one for a while, where there are several."""
-        if self.several:
+        """Make a device (by default the Executable's) the thread's current one for a while, where that makes a difference."""
+        if self.switches:
             return self.runtime.using_device(self.device if device is None else device)
         return nullcontext()
 
     def returning(self, device: Optional[int] = None) -> AbstractContextManager[None]:
         """Do the same for what returns handles, which it does even where the device cannot be made current."""
-        if self.several:
+        if self.switches:
             return self.runtime.returning_on(self.device if device is None else device)
         return nullcontext()
 
@@ -57,7 +63,7 @@ def grant_access(workflow: Workflow, runtime: Runtime, device: int, devices: Seq
     if missing:
         raise DeclarationError(
             f"graph {workflow.name!r} uses device {missing[0]}; runtime {runtime.name!r} has"
-            f" {count} device{'s' * (count != 1)}, from 0" + _more_devices(runtime)
+            f" {count} device{'s' * (count != 1)}, from 0" + runtime.more_devices()
         )
     granted: dict[int, list[int]] = {}
     wanted = _peers(workflow, device, devices)
@@ -82,21 +88,9 @@ def grant_access(workflow: Workflow, runtime: Runtime, device: int, devices: Seq
     return granted
 
 
-def _walk(workflow: Workflow, path: tuple[ChildGraphNode, ...] = ()) -> Iterator[tuple[Node, tuple[ChildGraphNode, ...]]]:
-    """Yield every node with the children, and bodies of conditional nodes, that it stands in, outermost first."""
-    for node in workflow.nodes:
-        if isinstance(node, ChildGraphNode):
-            yield from _walk(node.workflow, (*path, node))
-        else:
-            yield node, path
-            if isinstance(node, ConditionalNode):
-                for body in node.children:
-                    yield from _walk(body.workflow, (*path, body))
-
-
 def _reaching(workflow: Workflow, default: int) -> Iterator[tuple[str, Node, int, Memory]]:
     """Yield each node with its device and memory of another device that it touches."""
-    for node, path in _walk(workflow):
+    for node, path in walk(workflow):
 
         def resolve(root: Any, path: tuple[ChildGraphNode, ...] = path) -> Any:
             return bound_root(root, path)
@@ -123,7 +117,7 @@ def _peers(workflow: Workflow, default: int, devices: Sequence[int]) -> dict[int
 
 def _alloc_devices(workflow: Workflow, default: int) -> set[int]:
     """Return the devices on which alloc nodes make memory."""
-    arrays = (node.array for node, _ in _walk(workflow) if isinstance(node, AllocNode))
+    arrays = (node.array for node, _ in walk(workflow) if isinstance(node, AllocNode))
     return {default if array.device is None else array.device for array in arrays}
 
 
@@ -133,7 +127,3 @@ def _code_that_reaches(workflow: Workflow, device: int, owner: int, default: int
         if (here, memory.owner) == (device, owner) and runs_code(node):
             return name, memory.root.name
     return None
-
-
-def _more_devices(runtime: Runtime) -> str:
-    return "; HIPGRAPHDSL_CPU_DEVICES says how many it has" if runtime.name == "cpu" else ""

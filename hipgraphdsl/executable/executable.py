@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import logging
 import os
 import threading
@@ -11,22 +12,25 @@ import weakref
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from typing import Any, Final, NoReturn, Optional, SupportsIndex, Union
+from itertools import pairwise
+from typing import Any, Final, NoReturn, Optional, Union
 
 import numpy as np
 
-from ..arrays import Array, ExternalArray
+from ..arrays import Array, ExternalArray, as_int
 from ..backends import Program, Scope, SharedHandles, backend_named
-from ..backends.callbacks import CapturedArray, HostCalls, captured_call
+from ..backends.callbacks import CapturedArray, HostCalls, captured_call, refuse_inside, running
 from ..backends.program import GraphProgram
-from ..errors import DeclarationError, HipError, HipGraphError, UpdateError, WaitTimeout
+from ..errors import CallbackError, DeclarationError, HipError, HipGraphError, UpdateError, WaitTimeout
 from ..graph_memory import GraphMemory
 from ..nodes import Node
 from ..placement import devices_of
-from ..plan import Lanes, Plan, make_plan
+from ..plan import Lanes, Plan
+from ..progress import no_progress
 from ..runtimes.base import Runtime
 from ..timeline import Timeline
 from ..update import HasWorkflow
+from ..watch import MODULE, WatchedPlan, planned
 from ..workflow import Workflow
 from .arrangement import Arrangement
 from .built import Built
@@ -34,6 +38,7 @@ from .compiled import CompiledPath
 from .devices import Home, grant_access
 from .in_flight import InFlight, unfinished_text
 from .known import Known
+from .locking import Locking
 from .memory import Block, Memory
 from .parameters import Parameters
 from .profiling import profile
@@ -77,19 +82,30 @@ class _LongWay:
 
 
 class _Changing:
-    """The section in which one thread changes or launches an Executable the long way."""
+    """The section in which one thread changes, launches or returns an Executable the long way, with its device current."""
 
-    __slots__ = ("_executable",)
+    __slots__ = ("_executable", "_there")
 
-    def __init__(self, executable: Executable) -> None:
+    def __init__(self, executable: Executable, *, returning: bool = False) -> None:
         self._executable = executable
+        home = executable._home
+        self._there = home.returning() if returning else home.there() if home.switches else None
 
     def __enter__(self) -> None:
         executable = self._executable
         executable._lock.acquire()
         executable._depth += 1
-        if executable._depth == 1 and executable._compiled.pause():
-            executable._arrangement.take_back()
+        there, self._there = self._there, None
+        try:
+            if executable._depth == 1:
+                if executable._compiled.pause():
+                    executable._arrangement.take_back()
+                if there is not None and not executable._closed and not executable._forked:
+                    there.__enter__()
+                    self._there = there
+        except BaseException:
+            self.__exit__()
+            raise
 
     def __exit__(self, *_: object) -> None:
         executable = self._executable
@@ -99,6 +115,8 @@ class _Changing:
         finally:
             executable._depth -= 1
             executable._lock.release()
+            if self._there is not None:
+                self._there.__exit__(None, None, None)
 
 
 _living: weakref.WeakSet[Executable] = weakref.WeakSet()
@@ -145,42 +163,46 @@ class Executable:
         self._depth = 0
         """How often the thread that changes it has entered that section."""
         self._stats = stats = Stats(len(plan.steps), plan.edges, len(plan.lanes))
-        self._hosts = HostCalls(runtime)
+        self._home = home = Home(runtime, device)
+        self._memory = Memory(workflow, home, guard, stats)
+        self._parameters = Parameters(workflow.name, home, self._memory)
+        self._compiled = compiled = CompiledPath(home, _LongWay(self))
+        self._hosts = HostCalls(runtime, self._parameters.lend, compiled.launcher)
         self._shared = SharedHandles(runtime, device, plan.devices)
         self._shared.register_host = self._hosts.register
         self._shared.register_captured = captured_call
         self._shared.host_failed = self._hosts.has_failed
         self._scope = Scope(runtime, self._shared)
-        self._home = home = Home(runtime, device)
-        self._compiled = compiled = CompiledPath(runtime, _LongWay(self))
-        self._in_flight = InFlight(workflow.name, runtime, compiled)
-        self._memory = Memory(workflow, home, guard, stats)
-        self._parameters = Parameters(workflow.name, home, self._memory)
+        self._in_flight = InFlight(workflow.name, home, compiled)
         self._built = Built(build, self._scope, home, self._memory, self._in_flight, compiled, stats)
         self._arrangement = Arrangement(
-            workflow, plan, options, home, self._shared, self._parameters, self._built, compiled, stats
+            workflow, plan, options, home, self._shared, self._parameters, Locking(home, self._memory, self._parameters),
+            self._built, compiled, stats,
         )
 
     @staticmethod
     def build(
         workflow: Workflow, runtime: Runtime, backend: str, *, lanes: Lanes = "auto", join: bool = True, inline: bool = False,
-        device: int = 0, pack: bool = False, guard: int = 0, note: str = "",
+        device: int = 0, pack: bool = False, guard: int = 0, note: str = "", watch: bool = False,
+        report: Callable[[str], None] = no_progress,
     ) -> Executable:
         """Plan, allocate, load, lower and instantiate; on failure everything is returned.
 
         Each array that it allocates has `guard` bytes of zeros before it and behind it, a multiple of 256. The plan is given a
-        note on how it came about.
+        note on how it came about. `report` is called with the name of each stage that begins.
         """
         backend_named(backend)
+        refuse_inside("compile", workflow.name)
         started = time.perf_counter()
         asked = backend
         if "several_devices_crash" in runtime.target.quirks and len(devices_of(workflow, device)) > 1 and backend != "serial":
             backend = "streams"
-        inline = inline or backend != "explicit" or "child_order" in runtime.target.quirks
+        inline = inline or watch or backend != "explicit" or "child_order" in runtime.target.quirks
         # A graph never runs beside itself, but what is issued on streams may: each launch then needs memory of its own.
         pack = pack and backend != "streams"
-        options: dict[str, Any] = {"lanes": lanes, "join": join, "inline": inline, "pack": pack}
-        plan = make_plan(workflow, runtime.target, **options, device=device)
+        options: dict[str, Any] = {"lanes": lanes, "join": join, "inline": inline, "pack": pack, "watch": watch}
+        report("plan")
+        plan = planned(workflow, runtime.target, **options, device=device)
         notes = [note] if note else []
         if backend != asked:
             why = f"{runtime.target.name} runs kernels of a graph over several devices on the wrong one"
@@ -188,33 +210,50 @@ class Executable:
             notes.insert(0, f'backend="{asked}" became "streams", because {why}.')
         if notes:
             plan = replace(plan, notes=(*plan.notes, *notes))
-        planned = time.perf_counter()
+        after_plan = time.perf_counter()
         executable = Executable(workflow, plan, runtime, backend, device, options, guard)
         executable._closed = False
         try:
             with executable._home.there():
-                runtime.set_device(device)
-                executable._open()
+                executable._open(report)
         except BaseException:
             with suppress(HipError):  # what went wrong first says more
                 executable.close()
             raise
-        executable.stats.plan_us = (planned - started) * 1e6
+        executable.stats.plan_us = (after_plan - started) * 1e6
         _living.add(executable)
+        _log.info(
+            "graph %r: compiled for %s by backend %s in %.3f s: %r, %d bytes on the device",
+            workflow.name, runtime.target.name, backend, time.perf_counter() - started, plan, executable.stats.device_bytes,
+        )  # fmt: skip
         return executable
 
-    def _open(self) -> None:
+    def _open(self, report: Callable[[str], None]) -> None:
         workflow = self.workflow
         self._shared.peers = grant_access(workflow, self.runtime, self.device, self.plan.devices)
         self._in_flight.open()
-        self._shared.load(modules_of(workflow))
+        times = [time.perf_counter()]
+        modules = modules_of(workflow)
+        if isinstance(self.plan, WatchedPlan):
+            modules[MODULE] = (list(MODULE.kernels), [])
+        self._shared.load(modules, report)
+        times.append(time.perf_counter())
+        report("allocate")
         fill(self._scope, workflow, self._memory, self._parameters, {})
+        times.append(time.perf_counter())
+        report("lower and instantiate")
         self._arrangement.open()
+        times.append(time.perf_counter())
+        _log.debug(
+            "graph %r: %d modules loaded in %.3f s, memory allocated in %.3f s, graph built in %.3f s",
+            workflow.name, len(modules), *(stop - start for start, stop in pairwise(times)),
+        )  # fmt: skip
 
-    @property
-    def _changing(self) -> _Changing:
+    def _changing(self, action: str, *, returning: bool = False) -> _Changing:
+        if running:  # before the lock, which who waits for the callback may hold
+            refuse_inside(action, self.workflow.name)
         # Made anew each time: kept, it would hold the Executable in a cycle, or nothing when that is collected.
-        return _Changing(self)
+        return _Changing(self, returning=returning)
 
     # -- running -------------------------------------------------------------------------------------------------------
 
@@ -227,16 +266,19 @@ class Executable:
             A raw handle, or an object of torch, cupy or another library that has one; by default the Executable's own.
         **params
             Values of parameters, by name (inside children ``**{"child/a": 1}``); a parameter that is not given keeps its last
-            value.
+            value. One with a shape takes the name of an array, a declared array, or an object with memory (NumPy, torch, ...) of
+            its size and dtype. That memory is used in place, and kept alive, by this launch and those after it: change it only
+            when they have finished. Of a parameter with ``copy=True`` the values are copied.
 
         Raises
         ------
         DeclarationError
-            If a parameter is missing, unknown or of the wrong kind; the graph is then as before.
+            If a parameter is missing, unknown or of the wrong kind, if it is bound to read-only memory that a node writes, or to
+            memory that other nodes touch without an order, one of them writing; the graph is then as before.
         HipGraphError
             After `close`, or in a forked process.
         """
-        with self._changing:  # a launch with other values must not come between, and issuing on streams is no single call
+        with self._changing("launch"):  # no launch with other values may come between; issuing on streams is no single call
             if params or self._closed or self._forked or not self._built.sound:
                 self._prepare(params)
             self._compiled.wanted = bool(params)
@@ -258,7 +300,7 @@ class Executable:
 
     def prepared(self, /, **params: Any) -> Program:
         """Bind parameters and build, as `launch` does, and return what would be launched; `verify` runs its steps one by one."""
-        with self._changing:
+        with self._changing("prepared"):
             self._prepare(params)
             return self._built.refreshed()
 
@@ -280,6 +322,7 @@ class Executable:
             If the device failed.
         """
         self._require_open("synchronize")
+        _require_seconds(timeout_s)
         try:
             self._wait(timeout_s)
         except HipError as error:
@@ -299,8 +342,15 @@ class Executable:
                 self._parameters.forget_replaced()
 
     def done(self) -> bool:
-        """Return whether all launches have finished; errors are kept for `synchronize`."""
-        self._require_open("done")
+        """Return whether all launches have finished; errors are kept for `synchronize`.
+
+        Inside a host callback, which must not ask the device: whether all of them have been waited for.
+        """
+        if self._closed or self._forked:
+            self._refuse_closed("done")
+        inside = running.get(threading.get_ident())
+        if inside is not None:
+            return inside[1] is not self._hosts and not self._in_flight.any
         return self._in_flight.done()
 
     # -- data ----------------------------------------------------------------------------------------------------------
@@ -379,14 +429,15 @@ class Executable:
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
-    def set(self, node: Union[str, Node], **fields: Any) -> None:
+    def set(self, node: Union[str, Node], /, **fields: Any) -> None:
         """Give a node other fields, from the next launch on.
 
         Parameters
         ----------
         node : str or Node
         **fields
-            Fields of its model: ``grid=``, ``args=``, ``src=``, ``value=``, ``fn=``, ...
+            Fields of its model: ``grid=``, ``args=``, ``src=``, ``value=``, ``fn=``, ... ``args={"a": 2.0}`` of a kernel sets
+            single arguments by the kernel's parameter names, and so does ``a=2.0`` where no field has that name.
 
         Raises
         ------
@@ -395,21 +446,21 @@ class Executable:
         DeclarationError
             If a field is unknown or its value is impossible.
         """
-        with self._changing:
+        with self._changing("set"):
             self._require_open("set")
-            self._arrangement.set(node if isinstance(node, str) else node.name, fields)
+            self._arrangement.set(_name_of(node, "set"), fields)
 
     def enable(self, node: Union[str, Node]) -> None:
         """Let a disabled node run again, from the next launch on."""
-        with self._changing:
+        with self._changing("enable"):
             self._require_open("enable")
-            self._arrangement.enable(node if isinstance(node, str) else node.name, True)
+            self._arrangement.enable(_name_of(node, "enable"), True)
 
     def disable(self, node: Union[str, Node]) -> None:
         """Let a node do nothing, from the next launch on; what it orders stays ordered."""
-        with self._changing:
+        with self._changing("disable"):
             self._require_open("disable")
-            self._arrangement.enable(node if isinstance(node, str) else node.name, False)
+            self._arrangement.enable(_name_of(node, "disable"), False)
 
     def update(self, graph: HasWorkflow, *, rebuild: bool = False) -> None:
         """Take over what another graph of the same shape does.
@@ -426,7 +477,7 @@ class Executable:
         UpdateError
             Names the first node and field that cannot change in place; nothing has changed then.
         """
-        with self._changing:
+        with self._changing("update"):
             self._require_open("update")
             if not callable(getattr(graph, "workflow", None)):
                 raise DeclarationError(f"update takes a Graph or a Workflow (got {graph!r})")
@@ -441,6 +492,7 @@ class Executable:
 
     def _become(self, workflow: Workflow) -> None:
         """Take over another workflow wholly; values of arrays that keep name, shape and dtype are kept."""
+        self.synchronize()  # what a callback has raised is raised while nothing has changed
         other = self._twin(workflow)
         before, total = self.stats, other.stats
         self.close()
@@ -458,13 +510,15 @@ class Executable:
     def clone(self) -> Executable:
         """Return a second Executable of the same workflow with its own memory, holding the same values."""
         self._require_open("clone")
-        with self._changing:
+        with self._changing("clone"):
             return self._twin(self.workflow)
 
     def _twin(self, workflow: Workflow) -> Executable:
         """Return an Executable of a workflow that has this one's values of arrays and parameters wherever names are alike."""
         twin = Executable.build(workflow, self.runtime, self.backend, device=self.device, **self._arrangement.options)
         try:
+            if self._parameters.own:
+                self.synchronize()
             for name, block in self._memory.arrays.items():
                 other = twin._memory.arrays.get(name)
                 if other is None or isinstance(block.array, ExternalArray) or isinstance(other.array, ExternalArray):
@@ -486,14 +540,12 @@ class Executable:
         and each span bears its node's name; the events cost some time themselves. Times are in microseconds; those of different
         devices are aligned to a few microseconds.
         """
-        with self._changing:
+        with self._changing("profile"):
             self._require_open("profile")
             self._prepare(params)
             self.synchronize()
-            with self._home.there():
-                self.runtime.set_device(self.device)
-                plan, disabled = self._arrangement.planned(inline=True, pack=False)
-                return profile(plan, self._scope, disabled, self._home, self.stream, self._finish)
+            plan, disabled = self._arrangement.planned(inline=True, pack=False, watch=False)
+            return profile(plan, self._scope, disabled, self._home, self.stream, self._finish)
 
     def _finish(self) -> None:
         self._in_flight.launched(self.stream)
@@ -506,12 +558,13 @@ class Executable:
         handles = []
         for event in (start, stop):
             name = getattr(event, "name", event)
-            handle = self._shared.event_named(name)
+            handle = self._shared.event_named(name) if isinstance(name, str) else None
             if handle is None:
                 raise DeclarationError(f"graph {self.workflow.name!r} records no event {name!r}")
             handles.append(handle)
         try:
-            return self.runtime.event_elapsed_time(*handles) * 1e3
+            with self._home.there():
+                return self.runtime.event_elapsed_time(*handles) * 1e3
         except HipError as error:
             if error.code != _INVALID_HANDLE:
                 raise
@@ -568,7 +621,7 @@ class Executable:
     @property
     def parameters(self) -> dict[str, Any]:
         """Current values of the scalar parameters by launch keyword; None where none has been given."""
-        with self._changing:
+        with self._changing("parameters"):
             pass  # takes over what the compiled call path has set
         return self._parameters.scalars()
 
@@ -584,6 +637,8 @@ class Executable:
     def close(self, timeout_s: Optional[float] = None) -> None:
         """Wait for the device and return everything; a second call does nothing.
 
+        What a callback has raised since the last `synchronize` is raised when everything has been returned.
+
         Parameters
         ----------
         timeout_s : float, optional
@@ -594,8 +649,11 @@ class Executable:
         ------
         WaitTimeout
             When `timeout_s` has passed; says what was not finished, and what stays allocated.
+        CallbackError
+            If a host callback raised and nobody has waited for it.
         """
-        with self._changing:
+        _require_seconds(timeout_s)
+        with self._changing("close", returning=True):
             if self._closed:
                 return
             if self._forked:  # the handles belong to the parent
@@ -603,8 +661,11 @@ class Executable:
                 return
             cut = self._wait_to_close(timeout_s)
             self._return_everything()
+            failure = self._hosts.take_failure()
             if cut is not None:
-                raise cut
+                raise cut from failure
+            if failure is not None:
+                raise failure from failure.__cause__
 
     def _wait_to_close(self, timeout_s: Optional[float]) -> Optional[WaitTimeout]:
         """Wait until nothing runs; return the error of a wait after which the work was ended, and raise it if it could not be."""
@@ -637,7 +698,7 @@ class Executable:
     def _return_everything(self) -> None:
         self._closed = True
         program = self._built.take_out()
-        with self._home.returning(), ExitStack() as returned:  # in reverse, and all of them, even if one call fails
+        with ExitStack() as returned:  # in reverse, and all of them, even if one call fails
             if self.stream:
                 returned.callback(self.runtime.stream_destroy, self.stream)
             self._memory.return_into(returned)
@@ -651,6 +712,8 @@ class Executable:
         """Close where nobody could end an endless wait: what does not end is kept with all that it uses, and a warning logged."""
         try:
             self.close(timeout_s=_LEAVE_S)
+        except CallbackError:
+            raise
         except WaitTimeout as error:
             if not self._closed:
                 self._closed = True
@@ -664,17 +727,25 @@ class Executable:
         if kind is None:
             self.close()
         else:  # an exception is on its way, and whoever waits for it must get it
-            self._leave()
+            try:
+                self._leave()
+            except CallbackError as error:
+                _log.warning("graph %r: nobody has waited for what a callback raised: %s", self.workflow.name, error)
 
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):
             warnings.warn(f"{self!r} was never closed; use it as a context manager", ResourceWarning, stacklevel=2)
-            self._leave()
+            if threading.get_ident() in running:  # where nothing can be waited for
+                _thread.start_new_thread(self._leave, ())
+            else:
+                self._leave()  # what it raises, Python reports by sys.unraisablehook
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an Executable holds device handles and cannot be pickled; pickle graph.to_json() and compile again")
 
     def _require_open(self, action: str) -> None:
+        if running:
+            refuse_inside(action, self.workflow.name)
         if self._closed or self._forked:
             self._refuse_closed(action)
 
@@ -687,9 +758,22 @@ class Executable:
         raise HipGraphError(f"{action}: the Executable of graph {self.workflow.name!r} is closed; compile it again")
 
 
+def _name_of(node: Any, action: str) -> str:
+    if isinstance(node, Node):
+        return node.name
+    if not isinstance(node, str):
+        raise DeclarationError(f"{action}: node is the name of a node, or the declared node itself (got {node!r})")
+    return node
+
+
+def _require_seconds(timeout_s: Any) -> None:
+    if timeout_s is not None and not (isinstance(timeout_s, (int, float, np.number)) and timeout_s >= 0):
+        raise DeclarationError(f"timeout_s is a number of seconds from 0, or None (got {timeout_s!r})")
+
+
 def _stream_handle(stream: Any) -> int:
     """Return the raw handle of a stream of whatever library."""
-    if isinstance(stream, int):
+    if type(stream) is int and 0 <= stream < 2**64:
         return stream
     if hasattr(stream, "__cuda_stream__"):
         return int(stream.__cuda_stream__()[1])
@@ -697,6 +781,7 @@ def _stream_handle(stream: Any) -> int:
         handle = getattr(stream, attribute, None)
         if isinstance(handle, int):
             return handle
-    if isinstance(stream, SupportsIndex):
-        return stream.__index__()
+    number = as_int(stream)
+    if number is not None and 0 <= number < 2**64:
+        return number
     raise DeclarationError(f"stream is a raw handle or a stream object (got {stream!r})")

@@ -10,8 +10,8 @@ from contextlib import suppress
 from typing import Final, Optional
 
 from ..errors import HipError, WaitTimeout
-from ..runtimes.base import Runtime
 from .compiled import CompiledPath
+from .devices import Home
 
 __all__ = ["InFlight", "unfinished_text"]
 
@@ -27,10 +27,11 @@ class InFlight:
         The Executable's own; 0 before `open`.
     """
 
-    def __init__(self, name: str, runtime: Runtime, compiled: CompiledPath) -> None:
+    def __init__(self, name: str, home: Home, compiled: CompiledPath) -> None:
         self.stream = 0
         self._name = name
-        self._runtime = runtime
+        self._home = home
+        self._runtime = home.runtime
         self._compiled = compiled
         self._pending: dict[int, int] = {}
         """Streams with launches that nobody has waited for yet, each with the number of the last one."""
@@ -76,7 +77,8 @@ class InFlight:
                 stream, ticket = waiting[0]
                 left = _WAIT_SLICE_S if deadline is None else min(_WAIT_SLICE_S, max(0.0, deadline - time.monotonic()))
                 try:
-                    done = wait(stream, left)
+                    with self._home.there():
+                        done = wait(stream, left)
                 except HipError as error:
                     # The question may have failed and not the work, which must not outlive its modules and memory.
                     with suppress(HipError):
@@ -95,19 +97,22 @@ class InFlight:
             raise KeyboardInterrupt(f"while waiting for graph {self._name!r}" + unfinished_text(unfinished())) from None
         failed, self._failed = self._failed, None
         if failed is not None:
-            raise failed
+            names = unfinished()
+            raise failed.hinted(unfinished_text(names)[2:]) if names else failed
 
     def done(self) -> bool:
         """Return whether all launches have finished."""
         self.note_compiled()
         try:
-            return all(self._runtime.stream_query(stream) for stream in tuple(self._pending))
+            with self._home.there():
+                return all(self._runtime.stream_query(stream) for stream in tuple(self._pending))
         except HipError:
             return True
 
     @property
     def any(self) -> bool:
         """Whether something has not been waited for."""
+        self.note_compiled()
         return bool(self._pending)
 
     def forget(self) -> None:

@@ -11,7 +11,6 @@ from ..backends import Scope
 from ..kernels import Kernel
 from ..nodes import Event
 from .memory import Block
-from .scopes import under
 
 __all__ = ["Known"]
 
@@ -49,7 +48,7 @@ class Known:
                 pointer=block.pointer, location=location,
                 writeable=getattr(array, "writeable", True), lock=False,
             )
-        for inner in under(scope):
+        for inner in scope.all_inside():
             for root, pointer in inner.addresses.items():
                 if isinstance(root, AllocArray):
                     self.allocs[pointer] = root

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import _thread
+import ctypes
+import mmap
+import os
+import weakref
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
-from typing import Any, Optional, Union
+from typing import Any, Final, Optional, Union
 
 import numpy as np
 
-from ..arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, UnboundValues
+from ..arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, Parameter, UnboundValues, array_values
 from ..backends.callbacks import memory_view
 from ..backends.operations import bind_external
-from ..errors import DeclarationError
+from ..errors import DeclarationError, HipError
 from ..nodes import ChildGraphNode, ConditionalNode
-from ..runtimes.base import MemcpyKind
+from ..runtimes.base import ERROR_HOST_MEMORY_ALREADY_REGISTERED, MemcpyKind, Runtime
 from ..temporaries import Packing
+from ..watch import WatchedPlan
 from ..workflow import Workflow
 from .devices import Home
 from .stats import Stats
 
 __all__ = ["Block", "Memory", "hold"]
+
+
+_MOST_LOCKED: Final = 64 << 20  # bytes of an array that are page-locked because a view of it is used
 
 
 @dataclass(slots=True)
@@ -32,9 +41,13 @@ class Block:
     release : callable, optional
         Returns the allocation, which begins `guard` bytes before `pointer`.
     keep : object
-        The owner of memory that came from elsewhere.
+        The owner of memory that `release` does not free.
     guard : int
         Bytes of the allocation before `pointer`, and as many behind the array.
+    pageable : bool
+        Host memory that is not page-locked.
+    refused : HipError, optional
+        Why it could not be page-locked.
     """
 
     array: Array
@@ -43,12 +56,85 @@ class Block:
     keep: Any = None
     device: int = 0
     guard: int = 0
+    pageable: bool = False
+    refused: Optional[HipError] = None
+    lent: Optional[weakref.ref[Any]] = None
+    """The buffer of the views that callbacks have got, while there are any."""
+
+    def lend(self) -> Any:
+        """Return host memory as a buffer, which keeps it beyond `give_back`."""
+        buffer: Any = None if self.lent is None else self.lent()
+        if buffer is None:
+            buffer = (ctypes.c_char * self.array.nbytes).from_address(self.pointer)
+            buffer.owner = self.keep
+            self.lent = weakref.ref(buffer)
+        return buffer
 
     def give_back(self, home: Home) -> None:
-        """Return the allocation on its device, if it is the Executable's to return."""
-        if self.release is not None:
-            with nullcontext() if self.device == home.device else home.returning(self.device):
-                self.release(self.pointer - self.guard)
+        """Return the allocation on its device, if it is the Executable's to return; what is lent, with its last view."""
+        if self.release is None:
+            return
+        views = None if self.keep is not None or self.lent is None else self.lent()
+        if views is not None:
+            weakref.finalize(views, self._returned_later, home, os.getpid()).atexit = False
+            return
+        with nullcontext() if self.device == home.device else home.returning(self.device):
+            self.release(self.pointer - self.guard)
+
+    def _returned_later(self, home: Home, process: int) -> None:
+        """Return the allocation from a thread of its own: the last view may die where no call of HIP is allowed.
+
+        That is so inside a host callback, and in a thread that captures. Locks of `threading` may be held there as well.
+        """
+
+        def give_back() -> None:
+            with home.returning(self.device):
+                self.give_back(home)
+
+        if os.getpid() == process:  # in a forked one the allocation is the parent's
+            with suppress(RuntimeError):  # the interpreter is ending, and the process returns everything
+                _thread.start_new_thread(give_back, ())
+
+    def lock(self, runtime: Runtime) -> None:
+        """Page-lock host memory until it is given back; `pageable` and `refused` say if it could not be.
+
+        Of an array of NumPy the memory of its base is locked, up to 64 MiB, because parts of it may be shared with other
+        Executables: no copy reaches across the end of a registration.
+
+        Raises
+        ------
+        DeclarationError
+            If a part of it is page-locked already.
+        """
+        start, nbytes = self.pointer - self.guard, self.array.nbytes
+        if isinstance(self.array, HostArray):  # memory of its own, in pages that nobody else has
+            nbytes = _pages(nbytes + 2 * self.guard)
+        else:
+            start, nbytes = _base(self.keep, start, nbytes)
+        try:
+            registered = runtime.host_register(start, nbytes)
+        except HipError as error:
+            if error.code == ERROR_HOST_MEMORY_ALREADY_REGISTERED:
+                raise DeclarationError(
+                    f"array {self.array.name!r} lies partly in memory that an Executable has page-locked, and no copy reaches"
+                    " across the end of that part; give both the same array, or memory that does not overlap",
+                    array=self.array.name,
+                ) from error
+            self.refused = error
+            return
+        self.pageable = False
+        if registered:
+            self.release = lambda _: runtime.host_unregister(registered)
+
+
+def _base(owner: Any, start: int, nbytes: int) -> tuple[int, int]:
+    """Return the memory of the array that others are views of, unless it is large; else what is given."""
+    while isinstance(getattr(owner, "base", None), np.ndarray):
+        owner = owner.base
+    if not isinstance(owner, np.ndarray) or owner.nbytes > _MOST_LOCKED or not owner.flags.forc:
+        return start, nbytes
+    first = owner.ctypes.data
+    return (first, owner.nbytes) if first <= start and start + nbytes <= first + owner.nbytes else (start, nbytes)
 
 
 class Memory:
@@ -79,6 +165,8 @@ class Memory:
         self._stats = stats
         self._packed: dict[int, Block] = {}
         """Where arrays of alloc nodes lie that share memory, by device."""
+        self._words: list[Block] = []
+        """Of watched plans; the last one is the largest."""
 
     def find(self, name: str) -> Block:
         """Return what stands behind a name.
@@ -129,18 +217,21 @@ class Memory:
                     start = runtime.host_malloc(nbytes)
                     block = Block(array, start + guard, runtime.host_free, guard=guard)
                 else:
-                    pages = np.empty(nbytes + 64, np.uint8)
-                    start = -(-pages.ctypes.data // 64) * 64
-                    block = Block(array, start + guard, None, pages, guard=guard)
+                    pages = np.empty(_pages(nbytes) + mmap.PAGESIZE, np.uint8)
+                    start = _pages(pages.ctypes.data)
+                    block = Block(array, start + guard, None, pages, guard=guard, pageable=True)
                 self._stats.host_bytes += nbytes
                 memory_view(start, nbytes, values.shape, values.dtype)[...] = values
             case ExternalArray():
-                pointer = bind_external(array, prefix)
-                registered = array.location == "host" and array.lock and runtime.host_register(pointer, array.nbytes)
-                block = Block(array, pointer, runtime.host_unregister if registered else None, array.obj)
+                block = hold(array, bind_external(array, prefix), self._home)
             case _:
                 raise DeclarationError(f"array {name!r} is of an unknown kind {array.kind!r}", array=name)
         return block
+
+    def make_own(self, name: str, parameter: Parameter) -> Block:
+        """Return page-locked memory for the values of a parameter that copies them; whoever holds it returns it."""
+        array = HostArray(name, parameter.shape, parameter.dtype, initial=parameter.default)
+        return self._allocate_here(name, array, "")
 
     def read(self, block: Block) -> np.ndarray[Any, Any]:
         """Return a copy of an array's values; nothing may be in flight."""
@@ -172,14 +263,7 @@ class Memory:
         """
         if isinstance(array, ExternalArray) and not array.writeable:
             raise DeclarationError(f"external array {name!r} is read-only", array=name)
-        try:
-            return np.ascontiguousarray(np.broadcast_to(_converted(values, array.dtype), array.shape))
-        except (TypeError, ValueError, OverflowError) as error:
-            raise DeclarationError(
-                f"array {name!r} takes values of shape {array.shape} and dtype {array.dtype} (got"
-                f" {getattr(values, 'shape', type(values).__name__)}): {str(error).partition(' with remapped')[0]}",
-                array=name,
-            ) from None
+        return array_values(f"array {name!r}", values, array.dtype, array.shape, name)
 
     # -- packed arrays -------------------------------------------------------------------------------------------------
 
@@ -222,21 +306,39 @@ class Memory:
         with self._home.returning(block.device):
             self._runtime.free(block.pointer)
 
+    # -- marks of watched plans ----------------------------------------------------------------------------------------
+
+    def words(self, plan: WatchedPlan) -> int:
+        """Return where the words of a watched plan are, all of them 1; nothing may be in flight."""
+        if not self._words or self._words[-1].array.nbytes < plan.words.nbytes:
+            start = self._runtime.host_malloc(plan.words.nbytes)
+            self._words.append(Block(plan.words, start, self._runtime.host_free, device=self._home.device))
+        start = self._words[-1].pointer
+        memory_view(start, plan.words.nbytes, plan.words.shape, plan.words.dtype)[...] = 1
+        return start
+
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def return_into(self, stack: ExitStack) -> None:
         """Let a stack return everything."""
         packed = [replace(block, release=self._runtime.free) for block in self._packed.values()]
-        blocks = [*self.arrays.values(), *packed]
-        self.arrays, self._packed = {}, {}
+        blocks = [*self.arrays.values(), *packed, *self._words]
+        self.arrays, self._packed, self._words = {}, {}, []
         for block in blocks:
             stack.callback(block.give_back, self._home)
 
 
 def hold(array: ExternalArray, pointer: int, home: Home) -> Block:
-    """Keep memory that a parameter is bound to, page-locked where it is the host's."""
-    registered = array.location == "host" and home.runtime.host_register(pointer, array.nbytes)
-    return Block(array, pointer, home.runtime.host_unregister if registered else None)
+    """Keep somebody else's memory, page-locked where it is the host's and can be."""
+    block = Block(array, pointer, keep=array.obj, pageable=array.on_host)
+    if block.pageable and array.lock:
+        block.lock(home.runtime)
+    return block
+
+
+def _pages(nbytes: int) -> int:
+    """Return a size or address rounded up to whole pages."""
+    return -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 def _initial(name: str, array: Union[DeviceArray, HostArray]) -> np.ndarray[Any, Any]:
@@ -252,6 +354,11 @@ def _initial(name: str, array: Union[DeviceArray, HostArray]) -> np.ndarray[Any,
         return np.zeros(array.shape, array.dtype)  # pages that nobody has touched take no memory
     except MemoryError as error:
         raise MemoryError(f"array {name!r}: {error}") from None
+    except ValueError:
+        raise DeclarationError(
+            f"array {name!r} of {array.dtype}{list(array.shape)} takes {array.nbytes} bytes, more than an address space has",
+            array=array.name,
+        ) from None
 
 
 def _guarded(values: np.ndarray[Any, Any], guard: int) -> np.ndarray[Any, Any]:
@@ -273,15 +380,3 @@ def _array_at(workflow: Workflow, name: str) -> Optional[Array]:
         inside = number.isdecimal() and int(number) < len(child.bodies) and rest
         return _array_at(child.bodies[int(number)], rest) if inside else None
     return _array_at(child.workflow, rest) if isinstance(child, ChildGraphNode) else None
-
-
-def _converted(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Return values in a dtype; integers are taken if they fit, other kinds as NumPy's casting "same_kind" allows."""
-    given = np.asarray(values)
-    if dtype.kind in "iu" and given.dtype.kind in "iu" and given.size:
-        info = np.iinfo(dtype)
-        for extreme in (given.min(), given.max()):
-            if not info.min <= int(extreme) <= info.max:
-                raise OverflowError(f"{extreme} is out of the range {info.min}..{info.max}")
-        return given.astype(dtype)
-    return given.astype(dtype, casting="same_kind")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, ExternalArray, Parameter
+from ..arrays import Array, ArrayView, ExternalArray, Parameter, Viewable, array_values, no_array
 from ..backends import Scope
 from ..backends.operations import bind_external
 from ..errors import DeclarationError
@@ -17,8 +17,11 @@ from ..plan import Step
 from ..workflow import Workflow
 from .devices import Home
 from .memory import Block, Memory, hold
+from .overlaps import Overlaps
 
 __all__ = ["Parameters", "require_alike", "same"]
+
+_MOST_APART = 256  # combinations of addresses that are remembered
 
 
 class Parameters:
@@ -35,6 +38,10 @@ class Parameters:
         Owners of the memory that array parameters are or were bound to, by address, while a launch may use it.
     keeps_replaced : bool
         Whether some of it is no longer what a parameter is bound to.
+    defaults : dict of str to int
+        Addresses of array parameters whose default is an array of the graph, or that have memory of their own.
+    own : dict of str to Block
+        The memory of parameters that copy their values.
     """
 
     def __init__(self, name: str, home: Home, memory: Memory) -> None:
@@ -43,9 +50,17 @@ class Parameters:
         self.users: dict[tuple[int, Parameter], list[int]] = {}
         self.kept: dict[str, dict[int, Block]] = {}
         self.keeps_replaced = False
+        self.defaults: dict[str, int] = {}
+        self.own: dict[str, Block] = {}
         self._name = name
         self._home = home
         self._memory = memory
+        self._compared: Callable[[], Overlaps]
+        self._overlaps: Overlaps | None = None
+        """Made when it is first needed, because only launches that bind arrays need it."""
+        self._apart: set[tuple[int, ...]] = set()
+        """Addresses of all array parameters that were found to be right together."""
+        self._read_only: set[tuple[str, int]] = set()
 
     # -- values --------------------------------------------------------------------------------------------------------
 
@@ -74,6 +89,10 @@ class Parameters:
             names = ", ".join(map(repr, self.table)) or "none"
             raise DeclarationError(f"graph {self._name!r} has no parameter {name!r}; its parameters are {names}", array=name)
         _, parameter = found
+        if name in self.own:
+            if isinstance(value, (str, Viewable)):
+                raise DeclarationError(f"parameter {name!r} copies values (copy=True); {no_array(value)}", array=name)
+            return array_values(f"parameter {name!r}", value, parameter.dtype, parameter.shape, name)
         if parameter.shape:
             return self.address_for(name, parameter, value)
         element_bytes(value, parameter.dtype, f"parameter {name!r}")
@@ -84,6 +103,13 @@ class Parameters:
     def address_for(self, name: str, parameter: Parameter, value: Any) -> int:
         """Return the address of what an array parameter is bound to; the object is kept alive until it is replaced."""
         device = self._home.device
+        if isinstance(value, Viewable) and not isinstance(value, Array):
+            view = value.as_view()
+            raise DeclarationError(
+                f"parameter {name!r} stands for a whole array of the graph, by its name, or for an object with memory; got"
+                f" {view.name!r}, a view of {view.root.kind} {view.root.name!r}",
+                array=name,
+            )
         if isinstance(value, Array) and not isinstance(value, ExternalArray):
             value = value.name
         if isinstance(value, str):
@@ -100,16 +126,73 @@ class Parameters:
                 array=name,
             )
         if isinstance(array, ExternalArray):
+            (self._read_only.discard if array.writeable else self._read_only.add)((name, pointer))
             kept = self.kept.setdefault(name, {})
             if pointer not in kept:
                 kept[pointer] = hold(array, pointer, self._home)
                 self.keeps_replaced |= len(kept) > 1
         return pointer
 
+    def watch(self, workflow: Workflow, scope: Scope) -> None:
+        """Compare what array parameters are bound to with what the nodes of this workflow touch from now on."""
+        self._compared = lambda: Overlaps(workflow, scope)
+        self._overlaps = None
+        self._apart = set()
+
+    def given(self) -> dict[str, int]:
+        """Return the addresses of array parameters that stand for something else than an array that is their default."""
+        arrays = ((name, scope.addresses.get(parameter)) for name, (scope, parameter) in self.table.items() if parameter.shape)
+        return {name: at for name, at in arrays if at is not None and at != self.defaults.get(name)}
+
+    def require_safe(self, given: Mapping[str, int]) -> None:
+        """Refuse addresses of array parameters: of read-only memory that a node writes, or that the graph touches unordered.
+
+        Raises
+        ------
+        DeclarationError
+            Names the nodes, the parameter and the array.
+        """
+        if not given:
+            return
+        bound: dict[tuple[Scope, Parameter], int] = {}
+        for name, root in self.table.items():
+            address = (given.get(name) or root[0].addresses.get(root[1])) if root[1].shape else None
+            if address is not None:
+                bound[root] = address
+        read_only = [name for name, address in given.items() if (name, address) in self._read_only]
+        together = tuple(bound.values())
+        if together in self._apart and not read_only:
+            return
+        if self._overlaps is None:
+            self._overlaps = self._compared()
+        for name in read_only:
+            writer = self._overlaps.writer(self.table[name])
+            if writer is not None:
+                raise DeclarationError(
+                    f"parameter {name!r} is bound to read-only memory, and {writer!r} writes it; give memory that may be written,"
+                    " or declare that the node only reads it",
+                    node=writer,
+                    array=name,
+                )
+        self._overlaps.require_ordered([self.table[name] for name in given], bound)
+        if len(self._apart) >= _MOST_APART:
+            self._apart.clear()
+        self._apart.add(together)
+
     def current(self, name: str) -> Any:
         """Return the value, or the address, that a parameter has; None if none has been given."""
         scope, parameter = self.table[name]
         return scope.addresses.get(parameter) if parameter.shape else scope.values.get(parameter)
+
+    def make_own(self, name: str, scope: Scope, parameter: Parameter) -> None:
+        """Make the memory of a parameter that copies its values."""
+        block = self.own[name] = self._memory.make_own(name, parameter)
+        self.defaults[name] = scope.addresses[parameter] = block.pointer
+
+    def copy(self, values: Mapping[str, Any]) -> None:
+        """Copy values into the memory of parameters; no launch may be in flight."""
+        for name, given in values.items():
+            self._memory.write(self.own[name], given)
 
     def bind(self, name: str, value: Any) -> None:
         """Give a parameter a value or an address; None takes it away."""
@@ -134,6 +217,11 @@ class Parameters:
             _, twin = other.table.get(name, (None, None))
             if value is None or twin is None or (twin.shape, twin.dtype) != (parameter.shape, parameter.dtype):
                 continue
+            if parameter.copy or twin.copy:
+                if name in self.own and name in other.own and name not in self.missing:
+                    other._memory.write(other.own[name], self._memory.read(self.own[name]))
+                    other.missing.discard(name)
+                continue
             if parameter.shape and value in owners:
                 if owners[value] not in others:
                     continue
@@ -145,6 +233,18 @@ class Parameters:
             given.append(name)
         return given
 
+    def lend(self, scope: Scope, view: ArrayView) -> tuple[Any, int]:
+        """Return the host memory that a view leads to as a buffer that keeps it, and the buffer's address."""
+        owner, root = scope.root(view.root)
+        name = owner.prefix + root.name
+        if isinstance(root, Parameter):
+            at = owner.addresses[root]
+            known = [*self.kept.get(name, {}).values(), *self._memory.arrays.values()]
+            block = next(block for block in known if block.pointer <= at < block.pointer + block.array.nbytes)
+        else:
+            block = self._memory.arrays[name]
+        return block.lend(), block.pointer
+
     # -- the memory of others --------------------------------------------------------------------------------------------
 
     def forget_replaced(self) -> None:
@@ -153,15 +253,17 @@ class Parameters:
             if len(kept) > 1:
                 current = self.current(name)
                 self.kept[name] = {pointer: block for pointer, block in kept.items() if pointer == current}
-                for pointer, block in kept.items():
-                    if pointer != current and block.release is not None:
-                        block.release(pointer)
+                with self._home.there():
+                    for pointer, block in kept.items():
+                        if pointer != current and block.release is not None:
+                            block.release(pointer)
         self.keeps_replaced = False
+        self._read_only = {(name, pointer) for name, pointer in self._read_only if self.current(name) == pointer}
 
     def return_into(self, stack: ExitStack) -> None:
         """Let a stack return everything that is kept."""
-        blocks = [block for kept in self.kept.values() for block in kept.values()]
-        self.kept = {}
+        blocks = [block for kept in self.kept.values() for block in kept.values()] + [*self.own.values()]
+        self.kept, self.own = {}, {}
         for block in blocks:
             stack.callback(block.give_back, self._home)
 

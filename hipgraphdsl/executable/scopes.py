@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ..arrays import AllocArray, Array
@@ -13,7 +13,7 @@ from ..workflow import Workflow
 from .memory import Memory
 from .parameters import Parameters, require_alike
 
-__all__ = ["fill", "modules_of", "under"]
+__all__ = ["fill", "modules_of"]
 
 
 def fill(scope: Scope, workflow: Workflow, memory: Memory, parameters: Parameters, bind: Mapping[str, Any]) -> None:
@@ -29,7 +29,11 @@ def fill(scope: Scope, workflow: Workflow, memory: Memory, parameters: Parameter
             scope.bound_from[parameter] = bind[name]
             continue
         parameters.table[prefix + name] = (scope, parameter)
-        if parameter.shape and parameter.default is not None:
+        if parameter.copy:
+            parameters.make_own(prefix + name, scope, parameter)
+            if parameter.default is None:
+                parameters.missing.add(prefix + name)
+        elif parameter.shape and parameter.default is not None:
             default = parameter.default
             wanted = default.name if isinstance(default, Array) else default
             named = workflow.arrays.get(wanted) if isinstance(wanted, str) else None
@@ -37,7 +41,7 @@ def fill(scope: Scope, workflow: Workflow, memory: Memory, parameters: Parameter
                 scope.addresses[parameter] = parameters.address_for(prefix + name, parameter, default)
             else:  # of this very workflow, which may be a child with the array bound
                 require_alike(prefix + name, parameter, named)
-                scope.addresses[parameter] = scope.address(named.as_view())
+                parameters.defaults[prefix + name] = scope.addresses[parameter] = scope.address(named.as_view())
         elif parameter.default is None:
             parameters.missing.add(prefix + name)
         else:
@@ -46,14 +50,6 @@ def fill(scope: Scope, workflow: Workflow, memory: Memory, parameters: Parameter
         for inner, document, bound in held(node):
             child = scope.children[inner] = Scope(scope.runtime, scope.shared, f"{prefix}{inner}/", scope)
             fill(child, document, memory, parameters, bound)
-
-
-def under(scope: Scope) -> Iterator[Scope]:
-    """Yield a scope and all inside it, outermost first."""
-    waiting = [scope]
-    for found in waiting:
-        waiting += found.children.values()
-        yield found
 
 
 def modules_of(workflow: Workflow) -> dict[Module, tuple[list[str], list[str]]]:
@@ -74,7 +70,7 @@ def modules_of(workflow: Workflow) -> dict[Module, tuple[list[str], list[str]]]:
                     visit(body)
             for access in node.accesses:
                 root = access.view.root
-                if isinstance(root, Symbol):
+                if isinstance(root, Symbol) and not root.hidden:
                     _, symbols = found.setdefault(root.module, ([], []))
                     if root.name not in symbols:
                         symbols.append(root.name)

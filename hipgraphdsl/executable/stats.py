@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 __all__ = ["Stats"]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Stats:
     """Counts and times of one Executable.
 
@@ -37,3 +37,8 @@ class Stats:
     build_us: float = 0.0
     device_bytes: int = 0
     host_bytes: int = 0
+
+    def __repr__(self) -> str:
+        values = ((item.name, getattr(self, item.name)) for item in fields(self))
+        shown = (f"{name}={value:.1f}" if isinstance(value, float) else f"{name}={value}" for name, value in values)
+        return f"Stats({', '.join(shown)})"

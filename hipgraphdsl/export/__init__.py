@@ -8,7 +8,7 @@ A format whose file needs others beside it also has ``companions(workflow, *, st
 
 Options are keyword-only, with defaults. `FORMATS` below says which module and function serve an extension; it is
 imported when it is first asked for, so that `import hipgraphdsl` loads no drawing library. A function that needs a
-package of an extra asks for it with `need("matplotlib", "viz")`, which says what to install.
+package of an extra asks for it with `need("yaml", "pyyaml")`, which says what to install.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from typing import Any, NamedTuple, Optional, Union
 from ..errors import DeclarationError
 from ..workflow import Workflow
 
-__all__ = ["FORMATS", "Format", "export_graph", "formats", "is_known", "made", "need", "render", "write_file"]
+__all__ = ["FORMATS", "Format", "as_path", "export_graph", "fitting", "formats", "is_known", "made", "need", "render",
+           "write_file"]  # fmt: skip
 
 
 class Format(NamedTuple):
@@ -136,7 +137,7 @@ def export_graph(workflow: Workflow, path: Union[str, os.PathLike[str]], **optio
     DeclarationError
         If there is no such format or option, or the file cannot be written.
     """
-    target = Path(path)
+    target = as_path(path)
     module = _module_of(target.suffix)
     if hasattr(module, "companions"):
         options.setdefault("stem", target.stem)
@@ -151,6 +152,19 @@ def export_graph(workflow: Workflow, path: Union[str, os.PathLike[str]], **optio
 def _module_of(extension: str) -> Any:
     entry = FORMATS.get(_SAME.get(extension.lower(), extension.lower()))
     return importlib.import_module(f"{__name__}.{entry.module}") if entry is not None else None
+
+
+def as_path(path: Any) -> Path:
+    """Return the path of a file.
+
+    Raises
+    ------
+    DeclarationError
+        If it is neither a str nor a path.
+    """
+    if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
+        raise DeclarationError(f"path is a str or a pathlib.Path (got {path!r})")
+    return Path(path)
 
 
 def write_file(path: Union[str, os.PathLike[str]], content: Union[str, bytes]) -> None:
@@ -184,7 +198,12 @@ def write_file(path: Union[str, os.PathLike[str]], content: Union[str, bytes]) -
                 beside.unlink()
 
 
-def need(package: str, extra: str) -> Any:
+def fitting(svg: str) -> str:
+    """Return a drawing without what precedes it, no wider than the page or notebook cell that it stands in."""
+    return svg[svg.index("<svg") :].replace("<svg ", '<svg style="max-width:100%;height:auto" ', 1)
+
+
+def need(package: str, distribution: str) -> Any:
     """Return a package of an extra.
 
     Raises
@@ -195,4 +214,4 @@ def need(package: str, extra: str) -> Any:
     try:
         return importlib.import_module(package)
     except ImportError as error:
-        raise DeclarationError(f'{package} is not installed ({error}); pip install "hipgraphdsl[{extra}]"') from None
+        raise DeclarationError(f"{package} is not installed ({error}): pip install {distribution}") from None

@@ -7,7 +7,7 @@ import binascii
 import logging
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -22,13 +22,16 @@ from ..arrays import (
     HostArray,
     Parameter,
     UnboundValues,
+    as_dict,
     as_dtype,
     as_shape,
+    converted,
 )
 from ..errors import DeclarationError
 from ..kernels import Kernel, Module
 from ..nodes import KINDS, Event, Semaphore, UnboundCallback, wait_value, write_value
 from ..nodes.base import check_name
+from ..source import Budget
 from ..workflow import Workflow
 from .document import MAX_CHILD_DEPTH, VERSION, Data, sha256_of, shown
 from .json_text import MAX_NODES, Fault, Item, Section
@@ -93,13 +96,13 @@ class Builder:
         self,
         root: Section,
         graph_type: type[Graph],
-        arrays: Mapping[str, Any],
-        callbacks: Mapping[str, Callable[..., Any]],
+        arrays: Mapping[str, Any] | None,
+        callbacks: Mapping[str, Callable[..., Any]] | None,
     ) -> None:
         self.root = root
         self.graph_type = graph_type
-        self.supplied = arrays
-        self.callbacks = callbacks
+        self.supplied = arrays = as_dict(arrays, "arrays")
+        self.callbacks = callbacks = as_dict(callbacks, "callbacks")
         self.used_arrays: set[str] = set()
         self.used_callbacks: set[str] = set()
         self.known_arrays: list[str] = []
@@ -130,14 +133,11 @@ class Builder:
                 " hipgraphdsl"
             )
         del root.scalars["hipgraphdsl"]
+        budget = Budget()  # of all modules together, so that many small ones cost no more than one
         for key, item in root.maps.get("modules", {}).items():
             with _Where(item):
-                self.modules[key] = _module(item.value, key)
+                self.modules[key] = _module(item.value, key, budget)
         for key, section in root.children.items():
-            if section.maps:
-                next(iter(section.maps["modules"].values()), section.item).refuse(
-                    "modules stand at the top of the file"
-                )
             with _Where(section.item):
                 check_name(key, "workflow")
             self.children[key] = _Workflow(self, section, key, f"{key}/").build().workflow()
@@ -188,6 +188,14 @@ class _Where:
             self.item.refuse("it is nested too deeply")
 
 
+def _taken(lists: dict[str, list[Item]], key: str) -> Iterator[Item]:
+    """Yield the elements of a list and let go of each: the text's data and the graph need not exist beside each other."""
+    items = lists.pop(key, [])
+    items.reverse()
+    while items:
+        yield items.pop()
+
+
 class _Workflow:
     """Builds one graph of a document."""
 
@@ -212,19 +220,16 @@ class _Workflow:
 
     def build(self) -> Graph:
         lists = self.section.lists
-        for item in lists.get("arrays", ()):
+        for item in _taken(lists, "arrays"):
             with _Where(item):
                 self._array(item.value)
-        for item in lists.get("parameters", ()):
+        for item in _taken(lists, "parameters"):
             with _Where(item):
                 self._parameter(item.value)
-        for item in lists.get("nodes", ()):
-            name = item.value.get("name") if isinstance(item.value, dict) else None
-            if isinstance(name, str):
-                item.place += f" ({name[:60]!r})"
+        for item in _taken(lists, "nodes"):
             with _Where(item):
                 self._node(item)
-        for item in lists.get("order", ()):
+        for item in _taken(lists, "order"):
             with _Where(item):
                 pair = item.value
                 if not (isinstance(pair, list) and len(pair) == 2 and all(type(name) is str for name in pair)):
@@ -284,8 +289,9 @@ class _Workflow:
         dtype = as_dtype(dtype_of(fields.take("dtype")))
         shape = _shape(fields.take("shape", list, default=[]))
         default = self._value(fields.take("default", default=None))
+        copy = fields.take("copy", bool, default=False)
         fields.done(f"parameter {name[:60]!r}")
-        self.graph.param(name, dtype, default, shape)
+        self.graph.param(name, dtype, default, shape, copy=copy)
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
@@ -565,8 +571,9 @@ def _tagged_ndarray(where: _Workflow, fields: _Fields) -> Any:
     shape = fields.take("shape", list)
     data = _bytes(fields.take("base64", str))
     fields.done("an array value")
-    if len(shape) > 32 or not all(type(n) is int and n >= 0 for n in shape):
-        raise Fault(f"'shape' is a list of integers from 0 (got {shown(shape)})")
+    sizes = all(type(n) is int and n >= 0 for n in shape)
+    if len(shape) > 32 or not sizes or math.prod(filter(None, shape)) > 2**40:  # NumPy counts each extent
+        raise Fault(f"'shape' is a list of integers from 0, with at most 2**40 elements (got {shown(shape)})")
     if len(data) != math.prod(shape) * dtype.itemsize:
         raise Fault(f"an array of shape {shape} and {dtype.itemsize} bytes each has {len(data)} bytes in 'base64'")
     return np.frombuffer(data, dtype).reshape(shape).copy()
@@ -749,11 +756,10 @@ def _require_same(
 
 def _supplied(name: str, value: Any, stored: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     try:
-        found = np.array(value, order="C")
-    except (TypeError, ValueError) as error:
-        raise DeclarationError(f"array {name!r}: what arrays supplies is no array: {error}", array=name) from None
-    if not isinstance(value, np.ndarray) and found.dtype != dtype and np.can_cast(found.dtype, dtype, "same_kind"):
-        found = found.astype(dtype)  # a list has no dtype of its own
+        # A list has no dtype of its own.
+        found = np.array(value if isinstance(value, np.ndarray) else converted(value, dtype), order="C")
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DeclarationError(f"array {name!r}: what arrays supplies cannot be taken: {error}", array=name) from None
     _require_same(name, found.shape, found.dtype, shape, dtype)
     if isinstance(stored, UnboundValues) and sha256_of(found) != stored.sha256:
         _log.warning(
@@ -763,7 +769,7 @@ def _supplied(name: str, value: Any, stored: Any, shape: tuple[int, ...], dtype:
     return found
 
 
-def _module(data: Data, key: str) -> Module:
+def _module(data: Data, key: str, budget: Budget) -> Module:
     if not key or ":" in key or len(key) > 200 or not key.isprintable():
         raise Fault(f"{key[:60]!r} cannot name a module: a name has 1 to 200 printable characters, and no ':'")
     fields = _Fields(data, "a module")
@@ -776,10 +782,13 @@ def _module(data: Data, key: str) -> Module:
         source = fields.take("source", list, str)
         lines = source if isinstance(source, list) else [source]
         options = fields.take("options", list, default=[])
+        headers = fields.take("headers", dict, default={})
         if not all(type(line) is str for line in (*lines, *options)):
             raise Fault("'source' and 'options' are lists of text", "source")
+        if not all(type(text) is str for text in headers.values()):
+            raise Fault("'headers' is an object of texts", "headers")
         fields.done("a module")
-        return Module("\n".join(lines), name=spec["name"], options=options, structs=layouts)
+        return Module.stored("\n".join(lines), spec["name"], options, layouts, headers, budget)
     spec["file"], spec["sha256"] = fields.take("file", str), fields.take("sha256", str)
     signatures = fields.take("signatures", dict, default={})
     if not all(type(text) is str for text in signatures.values()):

@@ -168,6 +168,8 @@ class _Writer:
         out: dict[str, Data] = {"name": parameter.name, "dtype": dtype_data(parameter.dtype)}
         if parameter.shape:
             out["shape"] = list(parameter.shape)
+        if parameter.copy:
+            out["copy"] = True
         if parameter.default is not None:
             try:
                 out["default"] = self._value(parameter.default)
@@ -364,7 +366,7 @@ def ordered_edges(workflow: Workflow) -> list[tuple[str, str]]:
     found = dict.fromkeys(workflow.ordered)
     for node, sources, reasons in zip(workflow.nodes, workflow.predecessors, workflow.reasons):
         for source, reason in zip(sources, reasons):
-            if not reason.startswith(("RAW ", "WAR ", "WAW ", "event ")):
+            if not reason.startswith(("RAW ", "WAR ", "WAW ", "event ")[3 * (not workflow.infer) :]):
                 name = workflow.nodes[source].name
                 if name not in node.after:
                     found[(name, node.name)] = None

@@ -12,7 +12,7 @@ import warnings
 from typing import Any, Final, Optional
 
 from ..timeline import By, Timeline
-from . import need
+from . import fitting, need
 from .style import BACKGROUND, CRITICAL, EDGE, INK, MUTED, engine_style, human_count, shortened
 
 __all__ = ["png", "summary", "svg"]
@@ -46,13 +46,13 @@ def svg(timeline: Timeline, *, by: By = "engine", critical: bool = True, title: 
     DeclarationError
         Without matplotlib; says what to install.
     """
-    need("matplotlib", "viz")
+    need("matplotlib", "matplotlib")
     import matplotlib
 
     # A fixed salt gives the same file for the same timeline.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "hipgraphdsl"}):
         text = _drawn(timeline, by, critical, title, format="svg", metadata={"Date": None, "Creator": None}).decode()
-    text = text[text.index("<svg") :]
+    text = fitting(text)
     # One drawing inside a page must not answer to the ids of another; those of clip paths and marks are hashes.
     return re.sub(r' id="(?!p[0-9a-f]{10}|m[0-9a-f]{10})[^"]*"', "", text)
 
@@ -74,7 +74,7 @@ def png(
     DeclarationError
         Without matplotlib; says what to install.
     """
-    need("matplotlib", "viz")
+    need("matplotlib", "matplotlib")
     return _drawn(timeline, by, critical, title, format="png", dpi=dpi)
 
 

@@ -8,10 +8,9 @@ is exact. An edge that a tool adds becomes one of `order`.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
-from xml.etree import ElementTree
+from typing import TYPE_CHECKING, Any, NoReturn
+from xml.parsers import expat
 
 import networkx as nx
 
@@ -69,23 +68,78 @@ def loads(
     """
     if len(text) > MAX_BYTES:
         raise DeclarationError(f"a GraphML file has at most {MAX_BYTES // 2**20} MB (got {len(text) / 2**20:.1f} MB)")
-    if re.search(r"<!(?:DOCTYPE|ENTITY)", text, re.IGNORECASE):
-        raise DeclarationError("a GraphML file with a document type or entities is not read")
-    try:
-        dag = nx.parse_graphml(text)
-    except (
-        ElementTree.ParseError,
-        nx.NetworkXError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-    ) as error:
-        raise DeclarationError(f"this is no GraphML of a workflow: {error}") from None
-    if dag.is_multigraph() or not dag.is_directed():
-        raise DeclarationError("this is no GraphML of a workflow: its edges are undirected or stand twice")
-    return from_networkx(dag, graph_type, arrays=arrays, callbacks=callbacks)
+    return from_networkx(_Reader().read(text), graph_type, arrays=arrays, callbacks=callbacks)
+
+
+class _Reader:
+    """GraphML that `render` wrote, and that a tool may have written again, element by element.
+
+    A node without data is refused where it stands, so that a hostile file does not become a graph first.
+    """
+
+    def __init__(self) -> None:
+        self.dag: nx.DiGraph[str] = nx.DiGraph()
+        self.names: dict[str, str] = {}  # of attributes, by key
+        self.owner: dict[str, Any] = self.dag.graph  # whose attributes come
+        self.node = ""
+        self.key: str | None = None
+        self.parts: list[str] = []
+        self.edges: list[tuple[str, str]] = []
+        self.parser = parser = expat.ParserCreate("utf-8", "}")
+        parser.buffer_text = True
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.CharacterDataHandler = self._text
+        parser.StartDoctypeDeclHandler = lambda *_: self._refuse("a document type or entities are not read")
+
+    def _refuse(self, why: str) -> NoReturn:
+        raise DeclarationError(f"this is no GraphML of a workflow: line {self.parser.CurrentLineNumber}: {why}")
+
+    def read(self, text: str) -> nx.DiGraph[str]:
+        """Return the graph, each node with its attribute `data`."""
+        try:
+            self.parser.Parse(text.encode(), True)
+        except (expat.ExpatError, UnicodeEncodeError) as error:
+            raise DeclarationError(f"this is no GraphML of a workflow: {error}") from None
+        except KeyError as error:
+            self._refuse(f"an element lacks {error}")
+        if "hipgraphdsl" not in self.dag.graph:
+            self._refuse("the graph has no attribute 'hipgraphdsl'")
+        self.dag.add_edges_from(self.edges)
+        return self.dag
+
+    def _start(self, tag: str, attributes: dict[str, str]) -> None:
+        match tag.rpartition("}")[2]:
+            case "graph" if attributes.get("edgedefault") != "directed":
+                self._refuse("its edges are undirected")
+            case "key":
+                self.names[attributes["id"]] = attributes.get("attr.name", "")
+            case "node":
+                self.node, self.owner = attributes["id"], {}
+            case "edge":
+                if attributes.get("directed") == "false":
+                    self._refuse("an edge is undirected")
+                self.edges.append((attributes["source"], attributes["target"]))
+                self.owner = {}
+            case "data":
+                self.key = self.names.get(attributes["key"], "")
+                self.parts = []
+
+    def _text(self, text: str) -> None:
+        if self.key in ("data", "hipgraphdsl"):
+            self.parts.append(text)
+
+    def _end(self, tag: str) -> None:
+        match tag.rpartition("}")[2]:
+            case "data" if self.key is not None:
+                self.owner[self.key], self.key = "".join(self.parts), None
+            case "node":
+                if "data" not in self.owner:
+                    self._refuse(f"node {self.node!r} has no attribute 'data'; nodes cannot be added in another tool")
+                self.dag.add_node(self.node, data=self.owner["data"])
+                self.owner = self.dag.graph
+            case "edge":
+                self.owner = self.dag.graph
 
 
 def from_networkx(
@@ -123,7 +177,7 @@ def from_networkx(
     if "hipgraphdsl" in dag.graph:
         graph = _from_attributes(dag, graph_type, arrays, callbacks)
     else:
-        graph = graph_type(name or dag.graph.get("name") or "graph", infer=infer)
+        graph = graph_type(dag.graph.get("name") or "graph" if name is None else name, infer=infer)
         for key, attributes in dag.nodes(data=True):
             node = attributes.get("node")
             if not isinstance(node, Node):

@@ -32,7 +32,8 @@ from ..nodes import (
     callable_name,
     element_bytes,
 )
-from ..placement import devices_of
+from ..order import find_cycle
+from ..placement import devices_of, rewritten
 from ..plan import Lanes, Plan, make_plan
 from ..source import is_bfloat16
 from ..target import Target
@@ -166,6 +167,12 @@ class Program:
         for parameter in workflow.parameters.values():
             if parameter.name in bound:
                 continue
+            if parameter.copy:
+                raise DeclarationError(
+                    f"parameter {prefix + parameter.name!r} copies the values of each launch (copy=True), and no option of a"
+                    " program gives values of an array; use a host array",
+                    array=parameter.name,
+                )
             identifier = self.names.new(prefix + parameter.name, "parameter")
             self.parameters.append((prefix + parameter.name, identifier, parameter))
             if parameter.shape:
@@ -553,6 +560,14 @@ class Program:
             lines += ["", f"It reads {', '.join(files)} from the current folder, or from --data-dir."]
         return [*comment("\n".join(lines)), ""]
 
+    @cached_property
+    def _rewritten(self) -> set[Array]:
+        return rewritten(self.workflow)
+
+    def _locked(self, array: Array) -> bool:
+        """Return whether host memory is page-locked: drivers may read pageable memory before nodes have written it."""
+        return getattr(array, "pinned", True) or array in self._rewritten
+
     def _declarations(self) -> list[str]:
         lines = [*section("Arrays"), "enum Place { DEVICE, PINNED, PAGEABLE };", ""]
         width = max((len(self._type(s.array.dtype)) + len(s.identifier) for s in (*self.storage, *self.temporaries)), default=0)
@@ -563,7 +578,7 @@ class Program:
             if isinstance(array, AllocArray):
                 place = "made and freed inside the graph"
             elif array.on_host:
-                place = "page-locked host memory" if getattr(array, "pinned", True) else "host memory"
+                place = "page-locked host memory" if self._locked(array) else "host memory"
             named = f"{storage.name}: " if storage.name != storage.identifier else ""
             said = comment(f"{named}{dtype_name(array.dtype)}{list(array.shape)}, {human_bytes(array.nbytes)}, {place}")[0]
             gap = " " * (width - len(ctype) - len(storage.identifier))
@@ -587,7 +602,7 @@ class Program:
         ]
         for storage in self.storage:
             array = storage.array
-            place = "DEVICE" if not array.on_host else "PINNED" if getattr(array, "pinned", True) else "PAGEABLE"
+            place = "DEVICE" if not array.on_host else "PINNED" if self._locked(array) else "PAGEABLE"
             file = quoted(self._file(storage)) if self._from_file(storage) else "nullptr"
             lines.append(
                 f"    {{{quoted(storage.name)}, (void**)&{storage.identifier}, {bytes_of(array)}, {place},"
@@ -905,7 +920,7 @@ def _includes(shim: list[str], driver: bool, headers: list[str]) -> list[str]:
         *shim,
         "#else",
         "#include <hip/hip_runtime.h>",
-        *(f"#include <{name}>" for name in headers),
+        *(["#if !defined(HIP_CPU)", *(f"#include <{name}>" for name in headers), "#endif"] if headers else []),
         "#endif",
         "",
         *(f"#include <{name}>" for name in standard.split()),
@@ -963,17 +978,10 @@ def _period(data: np.ndarray[Any, Any]) -> int:
 def _has_ring(plan: Plan) -> bool:
     """Return whether streams other than the first wait for each other in a ring."""
     lane_of = [step.lane for step in plan.steps]
-    waits: dict[int, set[int]] = {}
+    waits: list[set[int]] = [set() for _ in plan.lanes]
     for step in plan.steps:
-        for d in step.deps:
-            if lane_of[d] != step.lane and lane_of[d] and step.lane:
-                waits.setdefault(step.lane, set()).add(lane_of[d])
-    left = {lane: set(others) for lane, others in waits.items()}
-    while True:
-        free = {lane for lane, others in left.items() if not others & left.keys()}
-        if not free:
-            return bool(left)
-        left = {lane: others for lane, others in left.items() if lane not in free}
+        waits[step.lane].update(lane_of[d] for d in step.deps if lane_of[d] and step.lane and lane_of[d] != step.lane)
+    return bool(find_cycle(list(map(sorted, waits))))
 
 
 def _is_option(parameter: Parameter) -> bool:

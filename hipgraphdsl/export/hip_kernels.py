@@ -41,7 +41,8 @@ class Kernels:
         space = Names(FIXED_NAMES | self.names | set(KEYWORDS))
         self.spaces = {m: space.new(m.name) if len(self.modules) > 1 else "" for m in self.modules}
         self.names |= set(self.spaces.values())
-        self.flags = list(dict.fromkeys(o for m in self.modules for o in m.options if not o.startswith("-D")))
+        given = dict.fromkeys(tuple(o for o in m.options if not o.startswith("-D")) for m in self.modules)
+        self.flags = list(itertools.chain.from_iterable(given))  # an option may repeat: -Xclang -a -Xclang -b
         words = "\n".join(m.source for m in self.modules)
         self.headers = [name for name, (_, word) in HEADERS.items() if word.search(words)]
 

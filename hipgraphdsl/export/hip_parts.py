@@ -154,6 +154,22 @@ hipGraphNode_t with_priority(hipGraphNode_t node, int priority, const char* name
   return node;
 }
 """,
+    "with_cluster": r"""
+// Blocks that run at the same time and reach each other's shared memory: on CUDA, where the device has clusters. HIP and the CPU
+// have none, and launch the kernel without.
+hipGraphNode_t with_cluster(hipGraphNode_t node, dim3 cluster, const char* name) {
+#if defined(__CUDACC__)
+  int clusters = 0;
+  CHECK(cudaDeviceGetAttribute(&clusters, cudaDevAttrClusterLaunch, device), name);
+  cudaKernelNodeAttrValue value = {};
+  value.clusterDim.x = cluster.x, value.clusterDim.y = cluster.y, value.clusterDim.z = cluster.z;
+  if (clusters) CHECK(cudaGraphKernelNodeSetAttribute(node, cudaKernelNodeAttributeClusterDimension, &value), name);
+#else
+  (void)cluster, (void)name;
+#endif
+  return node;
+}
+""",
     "add_copy": r"""
 hipGraphNode_t add_copy(hipGraph_t graph, const char* name, Nodes after, void* to, const void* from, size_t bytes,
                         hipMemcpyKind kind) {
@@ -349,15 +365,20 @@ hipGraphNode_t add_memory_ops(hipGraph_t graph, const char* name, Nodes after,
   kept.emplace_back(ops);
   hipGraphNode_t node = nullptr;
   hipBatchMemOpNodeParams params = {};
+#if defined(__CUDACC__)
   params.count = unsigned(ops.size());
   params.paramArray = kept.back().data();
-#if defined(__CUDACC__)
   cuCtxGetCurrent(&params.ctx);
   if (cuGraphAddBatchMemOpNode(&node, graph, after.begin(), after.size(), &params))
     CHECK(cudaErrorInvalidValue, name);
 #else
   CHECK(hipDevicePrimaryCtxRetain(&params.ctx, 0), name);
-  CHECK(hipGraphAddBatchMemOpNode(&node, graph, after.begin(), after.size(), &params), name);
+  params.count = 1;
+  for (hipStreamBatchMemOpParams& op : kept.back()) {  // before HIP 7.15, AMD runs the operations of one node at once
+    const hipGraphNode_t before = node;
+    params.paramArray = &op;
+    CHECK(hipGraphAddBatchMemOpNode(&node, graph, before ? &before : after.begin(), before ? 1 : after.size(), &params), name);
+  }
 #endif
   return node;
 }
@@ -670,6 +691,9 @@ _DEVICE: Final = {
     "hip_bfloat16": "__nv_bfloat16",
     "__hip_bfloat16": "__nv_bfloat16",
 }
+_COMPLEX: Final = re.compile(
+    r"^(make_)?hip((?:Float|Double)?Complex|C(?:add|sub|mul|div|fma|abs|real|imag|onj)f?|Complex(?:FloatToDouble|DoubleToFloat))$"
+)
 _WORD: Final = re.compile(r"\b(?:make_)?hip[A-Z]\w*")
 
 
@@ -686,9 +710,12 @@ def cuda_names(program: str, kernels: str, captured: bool) -> list[str]:
     """
     code = re.sub(r"//[^\n]*|\"(?:\\.|[^\"\\\n])*\"", "", program)
     words = sorted({*_WORD.findall(code), *(_USERS if captured else ())})
+    names = set(re.findall(r"\w+", kernels))
     lines = []
     for word in words:
-        cuda = _SPECIAL.get(word, f"cuda{word[3:]}")
+        if word in _DEVICE and word in names:
+            continue
+        cuda = _SPECIAL[word] if word in _SPECIAL else _COMPLEX.sub(r"\1cu\2", word).replace("hip", "cuda", 1)
         if cuda:
             lines.append(f"#define {word} {cuda}")
     if "hipGetSymbolAddress" in words:
@@ -696,7 +723,6 @@ def cuda_names(program: str, kernels: str, captured: bool) -> list[str]:
     for word in words:
         if word in _BY_VERSION:
             lines += _BY_VERSION[word].rstrip("\n").split("\n")
-    names = set(re.findall(r"\w+", kernels))
     lines += [f"#define {left} {right}" for left, right in _DEVICE.items() if left.partition("(")[0] in names]
     return lines
 

@@ -220,6 +220,8 @@ class Body:
                     call = ["cooperative(", *call, ", ", label, ")"]
                 if node.priority is not None:
                     call = ["with_priority(", *call, f", {int(node.priority)}, ", label, ")"]
+                if node.cluster is not None:
+                    call = ["with_cluster(", *call, ", ", *self._dim3(node.cluster, scope), ", ", label, ")"]
                 return call
             case MemcpyNode() if step.by_kernel:
                 return ["add_kernel(", *head, ", ", *self._copy_kernel(node, scope), ")"]
@@ -297,6 +299,9 @@ class Body:
                 call: list[Piece] = [function, *on, ", ", *self._launched(node, scope), ");"]
                 if node.priority is not None:
                     call += ["\nwith_priority(captured_nodes(", *on, f")[0], {int(node.priority)}, ", label, ");"]
+                if node.cluster is not None:
+                    dims = self._dim3(node.cluster, scope)
+                    call += ["\nwith_cluster(captured_nodes(", *on, ")[0], ", *dims, ", ", label, ");"]
                 return call
             case MemcpyNode() if step.by_kernel:
                 return ["launch(", *on, ", ", *self._copy_kernel(node, scope), ");"]

@@ -23,6 +23,7 @@ from ..errors import DeclarationError, HipGraphError
 from ..kernels import Kernel
 from ..nodes import ChildGraphNode, ConditionalNode, KernelNode, Node, callable_name
 from ..plan import Plan, make_plan
+from ..runtimes import target_of
 from ..target import Target
 from ..workflow import Workflow
 from .layout import engine, lay_out
@@ -49,7 +50,7 @@ def render(
     lanes: bool | int | Plan = False,
     critical: Critical = False,
     faults: bool | Report = True,
-    target: str | Target = "cpu",
+    target: str | Target | None = None,
     layout: Layout = "auto",
     timeout_s: float = 4.0,
 ) -> str:
@@ -65,8 +66,8 @@ def render(
         Show the longest path from the start: by nodes, as a timeline has it, or by durations of node names or kinds.
     faults : bool or Report
         Mark what `check` finds.
-    target : str or Target
-        For `lanes`.
+    target : str or Target, optional
+        For `lanes`; by default the device that `compile` takes.
     layout : {"auto", "graphviz", "layered"}
         ``"auto"`` is Graphviz for up to 400 nodes where it is installed, and else the project's own.
     timeout_s : float
@@ -104,15 +105,15 @@ def filled(page: str, title: str, data: str) -> str:
     return re.sub(r"@(TITLE|STYLE|DATA)@", lambda mark: parts[mark[1]], text)
 
 
-def _plan(workflow: Workflow, lanes: bool | int | Plan, target: str | Target) -> Plan | None:
+def _plan(workflow: Workflow, lanes: bool | int | Plan, target: str | Target | None) -> Plan | None:
     if isinstance(lanes, Plan):
         return lanes
     if not workflow.order:
         return None
     if lanes is not False:
-        return make_plan(workflow, Target.named(target), lanes="auto" if lanes is True else lanes)
+        return make_plan(workflow, target_of(target), lanes="auto" if lanes is True else lanes, pack=True)
     with suppress(HipGraphError):  # nobody has asked for lanes: the page then has none to show
-        return make_plan(workflow, Target.named(target))
+        return make_plan(workflow, target_of(target), pack=True)
     return None
 
 

@@ -162,7 +162,7 @@ def loads(
     guard(text)
     if not text.strip():
         raise DeclarationError("the workflow file is empty")
-    return Builder(Reader(text).document(), graph_type, arrays or {}, callbacks or {}).graph()
+    return Builder(Reader(text).document(), graph_type, arrays, callbacks).graph()
 
 
 def from_document(
@@ -177,4 +177,4 @@ def from_document(
     except (TypeError, ValueError, RecursionError) as error:
         raise DeclarationError(f"this is no workflow: {error}") from None
     guard(text)
-    return Builder(Reader(text, numbered=False).document(), graph_type, arrays or {}, callbacks or {}).graph()
+    return Builder(Reader(text, numbered=False).document(), graph_type, arrays, callbacks).graph()

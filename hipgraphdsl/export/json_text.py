@@ -18,7 +18,9 @@ __all__ = ["MAX_BYTES", "MAX_NESTING", "MAX_NODES", "Fault", "Item", "Reader", "
 MAX_BYTES = 64 * 2**20
 MAX_NODES = 1_000_000
 MAX_NESTING = 64
-_MAX_BRACKETS = 8_000_000  # each becomes a Python object of some 60 bytes or more before it is judged
+_MAX_BRACKETS = 4_000_000  # each becomes a Python object of some 60 bytes or more before it is judged
+_MAX_CHILDREN = 10_000  # distinct child graphs of a file
+_MAX_FIELDS = 100  # of a workflow, which has three; those that it has not are named when the version is known
 
 
 class Fault(Exception):
@@ -30,18 +32,23 @@ class Fault(Exception):
 
 
 class Item:
-    """One element of a document with its place."""
+    """One element of a document with its place; of a list, also its index."""
 
-    __slots__ = ("line", "place", "value")
+    __slots__ = ("index", "line", "place", "value")
 
-    def __init__(self, value: Data, place: str, line: int = 0) -> None:
+    def __init__(self, value: Data, place: str, line: int = 0, index: int | None = None) -> None:
         self.value = value
         self.place = place
         self.line = line
+        self.index = index
 
     def refuse(self, message: str, *, node: str | None = None, array: str | None = None) -> NoReturn:
         """Raise DeclarationError with the place."""
-        where = f"line {self.line}, {self.place}" if self.line else self.place
+        where = self.place if self.index is None else f"{self.place}[{self.index}]"
+        name = self.value.get("name") if isinstance(self.value, dict) else None
+        if isinstance(name, str) and self.place.endswith("nodes"):
+            where += f" ({name[:60]!r})"
+        where = f"line {self.line}, {where}" if self.line else where
         raise DeclarationError(f"workflow file, {where}: {message}", node=node, array=array)
 
 
@@ -56,7 +63,12 @@ class Section:
         self.children: dict[str, Section] = {}
 
 
-_LISTS = ("arrays", "parameters", "nodes", "order")
+_LISTS = {
+    "arrays": "an array is an object {...}",
+    "parameters": "a parameter is an object {...}",
+    "nodes": "a node is an object {...}",
+    "order": "an edge is a pair [earlier node, later node]",
+}
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
@@ -216,26 +228,40 @@ class Reader:
             self.peek()
             if key in _LISTS:
                 found = section.lists[key] = []
-                for index in self.elements(f"{prefix}{key}"):
-                    self.peek()
+                place = f"{prefix}{key}"
+                for index in self.elements(place):
+                    # Judged here, so that a million of what is no element is never kept.
+                    if self.peek() != ("[" if key == "order" else "{"):
+                        self.refuse(f"{place}[{index}]: {_LISTS[key]} (got {self.text[self.at : self.at + 20]!r})")
                     line = self.line
-                    found.append(Item(self.value(), f"{prefix}{key}[{index}]", line))
+                    item = Item(self.value(), place, line, index)
+                    if not item.value:
+                        item.refuse(f"{_LISTS[key]} (got an empty one)")
+                    found.append(item)
                     if key == "nodes":
                         self.nodes += 1
                         if self.nodes > MAX_NODES:
                             self.refuse(f"a file holds at most {MAX_NODES} nodes")
             elif key == "modules":
+                if prefix:
+                    self.refuse("modules stand at the top of the file")
                 modules = section.maps[key] = {}
-                for name in self.members(f"{prefix}modules"):
+                for name in self.members("modules"):
                     self.peek()
                     line = self.line
-                    modules[name] = Item(self.value(), f"{prefix}modules[{name[:60]!r}]", line)
+                    item = modules[name] = Item(self.value(), f"modules[{name[:60]!r}]", line)
+                    if not isinstance(item.value, dict) or not item.value:
+                        item.refuse("a module is an object {...} with its source or its file")
             elif key == "workflows" and not prefix:
                 for name in self.members("workflows"):
+                    if len(section.children) == _MAX_CHILDREN:
+                        self.refuse(f"a file holds at most {_MAX_CHILDREN} child graphs, each of which may be used many times")
                     where = f"workflows[{name[:60]!r}]"
                     section.children[name] = self.section(where, f"{where}.", where)
             else:
                 line = self.line
+                if len(section.scalars) == _MAX_FIELDS:
+                    self.refuse(f"a workflow has no {_MAX_FIELDS} fields")
                 section.scalars[key] = Item(self.value(), f"{prefix}{key[:60]}", line)
         return section
 
@@ -252,7 +278,7 @@ def guard(text: str) -> None:
         data = data.replace(b"\\\\", b"  ").replace(b'\\"', b"  ")
     at, level, inside, brackets = 0, 0, 0, 0
     while at < len(data):
-        chunk = np.frombuffer(data, np.uint8, min(2**22, len(data) - at), at)
+        chunk = np.frombuffer(data, np.uint8, min(2**20, len(data) - at), at)
         quotes = np.cumsum(chunk == ord('"'), dtype=np.uint8)  # only its parity is used, so it may wrap
         outside = ((quotes + np.uint8(inside)) & 1) == 0
         opened = ((chunk == ord("[")) | (chunk == ord("{"))) & outside

@@ -10,7 +10,9 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["Placement", "arrange", "levels"]
+from ..order import levels, successors
+
+__all__ = ["Placement", "arrange"]
 
 GAP_X = 26.0  # between nodes of one row, in pixels
 GAP_Y = 44.0  # between rows
@@ -36,18 +38,6 @@ class Placement(NamedTuple):
     curves: dict[tuple[int, int], list[float]]
 
 
-def levels(predecessors: Sequence[Sequence[int]], order: Sequence[int]) -> list[int]:
-    """Return the length of the longest path to each node; edges against the order of a cyclic graph do not count."""
-    level = [0] * len(predecessors)
-    if order:
-        for i in order:
-            level[i] = 1 + max((level[p] for p in predecessors[i]), default=-1)
-    else:
-        for i, sources in enumerate(predecessors):
-            level[i] = 1 + max((level[p] for p in sources if p < i), default=-1)
-    return level
-
-
 def arrange(sizes: Sequence[tuple[float, float]], predecessors: Sequence[Sequence[int]], order: Sequence[int]) -> Placement:
     """Return a layered layout.
 
@@ -62,23 +52,22 @@ def arrange(sizes: Sequence[tuple[float, float]], predecessors: Sequence[Sequenc
     """
     if not sizes:
         return Placement(0.0, 0.0, [], {})
-    successors: list[list[int]] = [[] for _ in sizes]
-    for target, sources in enumerate(predecessors):
-        for source in sources:
-            successors[source].append(target)
-    rows = _rows(levels(predecessors, order), len(sizes))
+    followers = successors(predecessors)
+    if not order:  # edges against the order of declaration do not count in a cyclic graph
+        order, predecessors = range(len(sizes)), [[p for p in sources if p < i] for i, sources in enumerate(predecessors)]
+    rows = _rows(levels(order, predecessors), len(sizes))
     place = [0.0] * len(sizes)  # within the row, 0 to 1; later the centre in pixels
     for row in rows:
         _number(row, place)
     for sweep in range(_SWEEPS):
-        near = successors if sweep % 2 else predecessors
+        near = followers if sweep % 2 else predecessors
         for row in reversed(rows) if sweep % 2 else rows:
             wanted = {i: sum(place[j] for j in near[i]) / len(near[i]) if near[i] else place[i] for i in row}
             row.sort(key=wanted.__getitem__)
             _number(row, place)
     for row in rows:
         _spread(row, sizes, [0.0] * len(row), place)
-    for near, turn in ((predecessors, rows), (successors, rows[::-1]), (predecessors, rows)):
+    for near, turn in ((predecessors, rows), (followers, rows[::-1]), (predecessors, rows)):
         for row in turn:
             _spread(row, sizes, [sum(place[j] for j in near[i]) / len(near[i]) if near[i] else place[i] for i in row], place)
     left = min(x - w / 2 for x, (w, _) in zip(place, sizes))

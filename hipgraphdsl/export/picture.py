@@ -28,8 +28,10 @@ from ..nodes import (
     Node,
 )
 from ..nodes.base import Dim3
+from ..order import longest_path, reduced
 from ..placement import device_of
 from ..plan import Plan, Step, make_plan
+from ..runtimes import target_of
 from ..target import Target
 from ..timeline import Timeline
 from ..workflow import Workflow
@@ -222,7 +224,7 @@ def draw(
     lanes: bool | int | Plan = False,
     critical: Critical = False,
     faults: bool | Report = True,
-    target: str | Target = "cpu",
+    target: str | Target | None = None,
 ) -> Picture:
     """Return what a drawing of a workflow shows.
 
@@ -238,8 +240,8 @@ def draw(
         Mark the longest path: by nodes, as a timeline has it, or by durations of node names or kinds.
     faults : bool or Report
         Mark what `check` finds.
-    target : str or Target
-        For `lanes`.
+    target : str or Target, optional
+        For `lanes`; by default the device that `compile` takes.
 
     Raises
     ------
@@ -255,7 +257,7 @@ def draw(
     if isinstance(lanes, Plan):
         plan = lanes
     elif lanes is not False and workflow.order:
-        plan = make_plan(workflow, Target.named(target), lanes="auto" if lanes is True else lanes)
+        plan = make_plan(workflow, target_of(target), lanes="auto" if lanes is True else lanes, pack=True)
     return _Artist(workflow, fold, edges, plan, critical_path(workflow, critical), report).picture
 
 
@@ -264,30 +266,11 @@ def needed_edges(workflow: Workflow) -> list[list[tuple[int, str]]]:
     order = workflow.order
     if len(order) != len(workflow.nodes):
         return [list(zip(s, r)) for s, r in zip(workflow.predecessors, workflow.reasons)]
-    position = [0] * len(order)
-    for p, i in enumerate(order):
-        position[i] = p
-    uses = [len(targets) for targets in workflow.successors]
-    sets: dict[int, int] = {}
-    kept: list[list[tuple[int, str]]] = [[] for _ in order]
-    for p, i in enumerate(order):
-        covered = 0
-        sources = workflow.predecessors[i]
-        if len(sources) > 1:
-            for source, reason in sorted(zip(sources, workflow.reasons[i]), key=lambda e: -position[e[0]]):
-                if not covered >> position[source] & 1:
-                    kept[i].append((source, reason))
-                    covered |= sets[source]
-        elif sources:
-            kept[i].append((sources[0], workflow.reasons[i][0]))
-            covered = sets[sources[0]]
-        for source in sources:
-            uses[source] -= 1
-            if not uses[source]:
-                del sets[source]
-        if uses[i]:
-            sets[i] = covered | 1 << p
-    return kept
+    kept = reduced(order, workflow.predecessors)
+    return [
+        [(source, dict(zip(sources, reasons))[source]) for source in left]
+        for left, sources, reasons in zip(kept, workflow.predecessors, workflow.reasons)
+    ]
 
 
 def weigh(workflow: Workflow, durations: Mapping[str, float] | None) -> list[float]:
@@ -308,22 +291,7 @@ def critical_path(workflow: Workflow, critical: Critical) -> list[str]:
     if isinstance(critical, Timeline):
         return [span.name for span in critical.critical_path]
     weights = weigh(workflow, None if critical is True else critical)
-    order = workflow.order
-    if not order:
-        return []
-    best = [0.0] * len(order)
-    via = [-1] * len(order)
-    for i in order:
-        for source in workflow.predecessors[i]:
-            if best[source] > best[i] or via[i] < 0:
-                best[i], via[i] = best[source], source
-        best[i] += weights[i]
-    at = max(order, key=lambda i: best[i])
-    path = []
-    while at >= 0:
-        path.append(workflow.nodes[at].name)
-        at = via[at]
-    return path[::-1]
+    return [workflow.nodes[i].name for i in longest_path(workflow.order, workflow.predecessors, weights)]
 
 
 def details(node: Node) -> tuple[str, ...]:

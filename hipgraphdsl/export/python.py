@@ -6,6 +6,7 @@ import base64
 import keyword
 import math
 import re
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -94,6 +95,7 @@ class _Program:
         modules = [line for module, variable in self.modules.items() for line in (*self._module(module, variable), "")]
         head = [
             _quoted(f"Workflow {self.root.name}, as hipgraphdsl wrote it."),
+            *self._warning(),
             "",
             "from __future__ import annotations",
             "",
@@ -128,6 +130,16 @@ class _Program:
             "",
         ]
         return "\n".join([*head, "", body, *tail])
+
+    def _warning(self) -> list[str]:
+        """Return the comment that names the code of others that the program runs: it may have been made from anybody's file."""
+        if not self.callbacks:
+            return []
+        text = (
+            "Importing this file imports, and so runs, what the workflow names as callbacks; running it calls them:"
+            f" {', '.join(map(ascii, self.callbacks))}. Where the workflow comes from somebody else, look at them first."
+        )
+        return textwrap.wrap(text, 120, initial_indent="# ", subsequent_indent="# ", break_long_words=False)
 
     # -- modules and functions -----------------------------------------------------------------------------------------
 
@@ -215,6 +227,7 @@ class _Body:
         for parameter in workflow.parameters.values():
             extra = f", default={self._value(parameter.default)}" if parameter.default is not None else ""
             extra += f", shape={parameter.shape!r}" if parameter.shape else ""
+            extra += ", copy=True" if parameter.copy else ""
             lines.append(
                 f"{self._variable(parameter)} = g.param({_quoted(parameter.name)},"
                 f" dtype={_dtype(parameter.dtype)}{extra})"

@@ -199,6 +199,11 @@ def schema() -> dict[str, Any]:
                             "name": text,
                             "source": list_of(text, description="HIP C++, a line each."),
                             "options": list_of(text),
+                            "headers": {
+                                "type": "object",
+                                "additionalProperties": text,
+                                "description": "Headers of the project's own that the source includes: path to text.",
+                            },
                             "structs": {"type": "object", "additionalProperties": ref("dtype")},
                         },
                         "source",
@@ -239,7 +244,14 @@ def schema() -> dict[str, Any]:
                 )
             },
             "parameter": record(
-                {"name": ref("name"), "dtype": ref("dtype"), "shape": shape, "default": ref("value")}, "name dtype"
+                {
+                    "name": ref("name"),
+                    "dtype": ref("dtype"),
+                    "shape": shape,
+                    "copy": {"type": "boolean"},
+                    "default": ref("value"),
+                },
+                "name dtype",
             ),
             "node": {"oneOf": [{"$ref": f"#/$defs/node_{kind}"} for kind in nodes]},
             **{f"node_{kind}": form for kind, form in nodes.items()},

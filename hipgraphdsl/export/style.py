@@ -36,7 +36,7 @@ FAULT: Final = "#c3181f"
 FAULT_FILL: Final = "#fdeaea"
 CRITICAL: Final = "#111111"
 REPEAT: Final = "#1f5f99"
-FONT: Final = "Helvetica,Arial,DejaVu Sans,sans-serif"
+FONT = "Helvetica,Arial,Liberation Sans,Arimo,Nimbus Sans,DejaVu Sans Condensed,sans-serif"
 
 LANES: Final = ("#eef4fb", "#fdf4e7", "#ecf7f1", "#fbeff6", "#f4f2e4", "#eef0f4", "#f9efe9", "#e9f6f7")
 """Backgrounds of lanes, in turn."""

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from ..workflow import Workflow
+from . import fitting
 from .dot import dot_text
 from .layout import lay_out
 from .picture import draw
@@ -35,6 +36,6 @@ def render(workflow: Workflow, *, direction: str = "TB", timeout_s: float = 120.
 def svg_text(dot: str, *, timeout_s: float = 120.0) -> str:
     """Return DOT text laid out, as SVG without the document type, so that it can stand inside a page."""
     text = lay_out(dot, "svg", what="an .svg file", timeout_s=timeout_s).decode()
-    text = text[text.index("<svg") :]
+    text = fitting(text)
     # One drawing inside a page must not answer to the ids of another.
     return re.sub(r' id="(?:graph|node|edge|clust)\d+"', "", text)

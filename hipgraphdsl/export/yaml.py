@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import DeclarationError
 from ..workflow import Workflow
 from . import need
 from .document import document
 from .json import from_document
-from .json_text import MAX_BYTES, MAX_NESTING
+from .json_text import MAX_NESTING
 
 if TYPE_CHECKING:
     from ..graph import Graph
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["loads", "render"]
 
 _LINES = ("arrays", "parameters", "nodes", "order")
+_MAX_BYTES = 16 * 2**20
+_MAX_BYTES_SLOW = 2**20  # without libyaml, which is 20 times as fast as Python
+_MAX_VALUES = 2_000_000  # some 2 us and 100 bytes each
 
 
 class _Line(dict[str, Any]):
@@ -36,7 +39,7 @@ def render(workflow: Workflow) -> str:
     DeclarationError
         As for the JSON form; or if PyYAML is not there.
     """
-    yaml = need("yaml", "yaml")
+    yaml = need("yaml", "pyyaml")
 
     class Dumper(yaml.SafeDumper):  # type: ignore[misc,name-defined]  # of a package that is loaded when needed
         def ignore_aliases(self, data: Any) -> bool:
@@ -66,34 +69,27 @@ def loads(
     arrays: Mapping[str, Any] | None = None,
     callbacks: Mapping[str, Callable[..., Any]] | None = None,
 ) -> Graph:
-    """Return the graph that a YAML text from `render` describes; parameters and limits as for `json.loads`.
+    """Return the graph that a YAML text from `render` describes; parameters as for `json.loads`.
 
     Scalars are read as JSON reads them, so that ``no`` and ``12:30`` are text. Anchors, aliases and tags are refused:
-    a file that comes from anywhere must not be able to grow.
+    a file that comes from anywhere must not be able to grow. Beside the limits of JSON, a file has at most 16 MB (1 MB where
+    PyYAML is built without libyaml) and two million values.
 
     Raises
     ------
     DeclarationError
         If the text is no workflow, or PyYAML is not there.
     """
-    yaml = need("yaml", "yaml")
-    if len(text) > MAX_BYTES:
-        raise DeclarationError(f"a workflow file has at most {MAX_BYTES // 2**20} MB (got {len(text) / 2**20:.1f} MB)")
-    depth = 0
+    yaml = need("yaml", "pyyaml")
+    fast = getattr(yaml, "CSafeLoader", None)
+    most = _MAX_BYTES if fast else _MAX_BYTES_SLOW
+    if len(text) > most:
+        why = "" if fast else "; PyYAML is built without libyaml here"
+        raise DeclarationError(
+            f"a YAML file has at most {most // 2**20} MB (got {len(text) / 2**20:.1f} MB){why}; write the workflow as .json"
+        )
     try:
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            line = event.start_mark.line + 1
-            if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-                raise DeclarationError(f"workflow file, line {line}: anchors and aliases are not read")
-            if getattr(event, "tag", None):
-                raise DeclarationError(f"workflow file, line {line}: tags are not read (got {event.tag})")
-            if isinstance(event, yaml.CollectionStartEvent):
-                depth += 1
-                if depth > MAX_NESTING:
-                    raise DeclarationError(f"workflow file, line {line}: it is nested deeper than {MAX_NESTING}")
-            elif isinstance(event, yaml.CollectionEndEvent):
-                depth -= 1
-        data = _plain(yaml, yaml.compose(text, Loader=yaml.SafeLoader))
+        data = _data(yaml, yaml.parse(text, Loader=fast or yaml.SafeLoader))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
@@ -101,23 +97,56 @@ def loads(
     return from_document(data, graph_type, arrays, callbacks)
 
 
-def _plain(yaml: Any, node: Any) -> Any:
-    """Return a composed YAML node as JSON data."""
-    if node is None:
-        return None
-    if isinstance(node, yaml.MappingNode):
-        found: dict[str, Any] = {}
-        for key, value in node.value:
-            name = key.value
-            if not isinstance(name, str) or name in found:
-                raise DeclarationError(
-                    f"workflow file, line {key.start_mark.line + 1}: key {str(name)[:60]!r} stands twice or is no text"
-                )
-            found[name] = _plain(yaml, value)
-        return found
-    if isinstance(node, yaml.SequenceNode):
-        return [_plain(yaml, item) for item in node.value]
-    return _scalar(node.value) if node.style is None else node.value
+def _refuse(event: Any, message: str) -> NoReturn:
+    raise DeclarationError(f"workflow file, line {event.start_mark.line + 1}: {message}")
+
+
+def _data(yaml: Any, events: Iterator[Any]) -> Any:
+    """Return the events of one document as JSON data."""
+    root: list[Any] = []
+    open_: list[Any] = [root]  # the list or mapping that an event belongs to, and those around it
+    keys: list[str | None] = [None]  # for each, the key whose value comes next
+    documents = 0
+    for count, event in enumerate(events):
+        kind = type(event)
+        inside = open_[-1]
+        if kind is yaml.SequenceEndEvent or kind is yaml.MappingEndEvent:
+            open_.pop()
+            keys.pop()
+            continue
+        if kind is yaml.DocumentStartEvent:
+            documents += 1
+        if kind not in (yaml.ScalarEvent, yaml.SequenceStartEvent, yaml.MappingStartEvent, yaml.AliasEvent) and documents < 2:
+            continue
+        if documents > 1:
+            _refuse(event, "a second document begins; a file holds one workflow")
+        if kind is yaml.AliasEvent or event.anchor:
+            _refuse(event, "anchors and aliases are not read")
+        if event.tag:
+            _refuse(event, f"tags are not read (got {event.tag})")
+        if count > _MAX_VALUES:
+            _refuse(event, f"a YAML file has at most {_MAX_VALUES} values; write the workflow as .json")
+        value: Any
+        if kind is yaml.ScalarEvent:
+            value = event.value if event.style else _scalar(event.value)
+        else:
+            value = [] if kind is yaml.SequenceStartEvent else {}
+        if type(inside) is list:
+            inside.append(value)
+        elif keys[-1] is None:
+            if kind is not yaml.ScalarEvent or event.value in inside:
+                _refuse(event, f"key {str(event.value)[:60] if kind is yaml.ScalarEvent else value!r} stands twice or is no text")
+            keys[-1] = event.value
+            continue
+        else:
+            inside[keys[-1]] = value
+            keys[-1] = None
+        if kind is not yaml.ScalarEvent:
+            if len(open_) > MAX_NESTING:
+                _refuse(event, f"it is nested deeper than {MAX_NESTING}")
+            open_.append(value)
+            keys.append(None)
+    return root[0] if root else None
 
 
 def _scalar(text: str) -> Any:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Generic, Optional, SupportsIndex, TypeVar, Union, overload
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, Generic, Optional, TypeVar, Union, overload
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ..arrays import Access, Array, ArrayView, Parameter, as_view
+from ..arrays import Access, Array, ArrayView, Parameter, as_int, as_view
 from ..errors import DeclarationError
 
-__all__ = ["Axis", "Dim3", "Node", "as_accesses", "as_dim3", "check_name", "lazy"]
+__all__ = ["Axis", "Dim3", "Node", "argument_text", "as_accesses", "as_dim3", "check_name", "lazy"]
 
 T = TypeVar("T")
 Axis = Union[int, Parameter]
@@ -73,7 +72,7 @@ class Node(BaseModel):
         try:
             super().__init__(**data)
         except ValidationError as error:
-            raise _as_declaration_error(data["name"], error) from None
+            raise _as_declaration_error(data["name"], error, type(self).model_fields) from None
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
@@ -123,6 +122,19 @@ class Node(BaseModel):
     def describe(self) -> str:
         """Return what the node does in a few words, without its name."""
         return self.kind
+
+    def in_full(self) -> str:
+        """Return what the node does in one line, without its name."""
+        return self.describe()
+
+    def __repr__(self) -> str:
+        said = self.in_full()
+        return f"{type(self).__name__}({self.name!r}{'' if said == self.kind else ': ' + said})"
+
+    __str__ = __repr__
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name.startswith("_") or not hasattr(BaseModel, name)]
 
 
 def _translate(value: Any, arrays: Mapping[str, Any], parameters: Mapping[str, Any], node: str) -> Any:
@@ -191,9 +203,9 @@ def as_dim3(value: Any, field: str, node: str) -> Dim3:
                 )
             result.append(axis)
             continue
-        if isinstance(axis, (bool, np.bool_)) or not isinstance(axis, SupportsIndex):
+        extent = as_int(axis)
+        if extent is None:
             raise DeclarationError(f"node {node!r}: {field}.{i} is an integer (got {axis!r})", node=node)
-        extent = axis.__index__()
         if extent < 1:
             raise DeclarationError(f"node {node!r}: {field}.{i} must be at least 1 (got {extent})", node=node)
         if extent >= 2**32:
@@ -230,12 +242,22 @@ def _listed(value: Any, field: str, node: str) -> tuple[Any, ...]:
     raise DeclarationError(f"node {node!r}: {field} is a list of arrays (got {value!r}); write {field}=[...]", node=node)
 
 
-def _as_declaration_error(node: str, error: ValidationError) -> DeclarationError:
+def argument_text(arg: Any) -> str:
+    """Return an argument in a few characters: a name, or a value."""
+    if isinstance(arg, (ArrayView, Parameter)):
+        return arg.name
+    if isinstance(arg, Access):
+        return arg.view.name
+    text = repr(arg)
+    return text if len(text) <= 20 else text[:17] + "..."
+
+
+def _as_declaration_error(node: str, error: ValidationError, fields: Iterable[str]) -> DeclarationError:
     parts = []
     for item in error.errors():
         where = ".".join(str(part) for part in item["loc"])
         if item["type"] == "extra_forbidden":
-            parts.append(f"there is no field {where!r}")
+            parts.append(f"there is no field {where!r}; its fields are {', '.join(fields)}")
         elif item["type"] == "missing":
             parts.append(f"field {where!r} is missing")
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Optional, Union
 
-from ..arrays import Access, AllocArray, Array, ArrayView, ExternalArray, HostArray, Parameter, Region, as_view
+from ..arrays import Access, AllocArray, Array, ArrayView, ExternalArray, HostArray, Parameter, Region, as_dict, as_view
 from ..errors import DeclarationError
 from ..kernels import Symbol
 from .base import Node, lazy
@@ -42,9 +42,7 @@ class ChildGraphNode(Node):
     def _prepare(cls, data: dict[str, Any]) -> None:
         name = data["name"]
         workflow = data["workflow"] = _as_workflow(data.get("workflow"), name)
-        bind = data.get("bind") or {}
-        if not isinstance(bind, Mapping):
-            raise DeclarationError(f"node {name!r}: bind is a dict from the child's names (got {bind!r})", node=name)
+        bind = as_dict(data.get("bind"), f"node {name!r}: bind", " from the child's names")
         bound: dict[str, Bound] = {}
         for inner, value in bind.items():
             if inner in workflow.arrays:
@@ -170,7 +168,7 @@ class ConditionalNode(Node):
     def _prepare(cls, data: dict[str, Any]) -> None:
         name = data["name"]
         mode = data.get("mode")
-        if mode not in ("if", "while", "switch"):
+        if not isinstance(mode, str) or mode not in ("if", "while", "switch"):
             raise DeclarationError(f"node {name!r}: mode is 'if', 'while' or 'switch' (got {mode!r})", node=name)
         condition = data["condition"] = as_view(data.get("condition"), f"node {name!r}: condition: an array")
         if condition.size != 1 or condition.dtype.kind not in "iu" or condition.dtype.itemsize != 4:
@@ -191,7 +189,7 @@ class ConditionalNode(Node):
         if not bodies or (most is not None and len(bodies) > most):
             wanted = {"if": "one or two bodies", "while": "one body", "switch": "one or more bodies"}[mode]
             raise DeclarationError(f"node {name!r}: mode {mode!r} takes {wanted} (got {len(bodies)})", node=name)
-        bind = dict(data.get("bind") or {})
+        bind = as_dict(data.get("bind"), f"node {name!r}: bind", " from the bodies' names")
         children = [
             ChildGraphNode(name=name, workflow=body, bind={k: v for k, v in bind.items() if _has(body, k)})
             for body in data["bodies"]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar, Optional
 
 from ..arrays import Access, ArrayView, Parameter, Viewable, as_device
 from ..errors import DeclarationError
-from .base import Node, as_accesses, lazy
+from .base import Node, argument_text, as_accesses, lazy
 
 __all__ = ["CapturedNode", "ForeignFunction", "HostNode", "callable_name"]
 
@@ -33,6 +35,13 @@ class _UserCode(Node):
         fn = data.get("fn")
         if not isinstance(fn, (Callable, UnboundCallback)):  # type: ignore[arg-type]  # collections.abc.Callable is a class
             raise DeclarationError(f"node {name!r}: fn is a Python callable (got {fn!r})", node=name)
+        kind = _suspended(fn)
+        if kind:
+            raise DeclarationError(
+                f"node {name!r}: fn is {kind} function, and calling it runs nothing of its body (got {fn!r}); give a plain"
+                " function that runs it to its end",
+                node=name,
+            )
         args = data.get("args", ())
         if not isinstance(args, (tuple, list)):
             raise DeclarationError(f"node {name!r}: args is a tuple (got {args!r}); write args=(...,)", node=name)
@@ -81,16 +90,21 @@ class _UserCode(Node):
         return tuple(found)
 
     def describe(self) -> str:
-        return f"{callable_name(self.fn)}({', '.join(_argument_text(a) for a in self.args)})"
+        return f"{callable_name(self.fn)}({', '.join(argument_text(a) for a in self.args)})"
 
 
-def _argument_text(arg: Any) -> str:
-    if isinstance(arg, (ArrayView, Parameter)):
-        return arg.name
-    if isinstance(arg, Access):
-        return arg.view.name
-    text = repr(arg)
-    return text if len(text) <= 20 else text[:17] + "..."
+def _suspended(fn: Any) -> str:
+    """Return what kind of function it is whose call only makes an object that would run it, else nothing."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    for code in (fn, getattr(type(fn), "__call__", None)):  # noqa: B004  # its code is asked for, not whether it is callable
+        if inspect.iscoroutinefunction(code):
+            return "a coroutine"
+        if inspect.isgeneratorfunction(code):
+            return "a generator"
+        if inspect.isasyncgenfunction(code):
+            return "an asynchronous generator"
+    return ""
 
 
 class UnboundCallback:
@@ -161,7 +175,8 @@ class HostNode(_UserCode):
     """A Python callable that the runtime calls on the host (hipGraphAddHostNode).
 
     It is called with one NumPy view for each array or view in `args`, the current value of each parameter, and other
-    arguments as they are; what it returns is ignored. Views that are only read are not writeable.
+    arguments as they are; what it returns is ignored. Views that are only read are not writeable. A view that is kept stays
+    valid: page-locked memory is then returned with its last view, at the earliest when the Executable is closed.
 
     Attributes
     ----------

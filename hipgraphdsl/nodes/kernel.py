@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Optional, SupportsIndex
+from collections.abc import Mapping
+from typing import Any, ClassVar, Optional
 
 import numpy as np
 
-from ..arrays import Access, ArrayView, Parameter, Viewable, as_device, no_array
+from ..arrays import Access, ArrayView, Parameter, Viewable, as_device, as_int, no_array
 from ..errors import DeclarationError
 from ..kernels import ForeignModule, Kernel, KernelParameter, Signature, check_argument
-from .base import Dim3, Node, as_dim3, lazy
+from .base import Dim3, Node, argument_text, as_dim3, lazy
 
 __all__ = ["KernelNode", "require_clusters"]
 
@@ -35,7 +36,8 @@ class KernelNode(Node):
         Threads of a block along x, y, z; at most 1024 in all.
     args : tuple
         One entry for each parameter of the kernel: a view for a pointer (or `hg.reads`, `hg.writes`, `hg.updates` of one), a
-        value or a parameter for a value.
+        value or a parameter for a value. A view with gaps needs one of these words: the kernel gets the address of its first
+        element and keeps to the view's elements.
     shared_bytes : int
         Dynamic shared memory of a block, in bytes.
     cooperative : bool
@@ -87,9 +89,7 @@ class KernelNode(Node):
                 node=name,
             )
         shared = data.get("shared_bytes", 0)
-        if type(shared) is int and 0 <= shared < 2**31:
-            pass
-        elif not isinstance(shared, SupportsIndex) or isinstance(shared, bool) or not 0 <= shared.__index__() < 2**31:
+        if (nbytes := as_int(shared)) is None or not 0 <= nbytes < 2**31:
             raise DeclarationError(f"node {name!r}: shared_bytes is a number of bytes from 0 (got {shared!r})", node=name)
         if data.get("cluster") is not None:
             data["cluster"] = _as_cluster(data["cluster"], data["grid"], name)
@@ -134,6 +134,31 @@ class KernelNode(Node):
             found.append(Access(symbol.as_view(), "read" if constant else "update"))
         return tuple(found)
 
+    def changed(self, **fields: Any) -> Node:
+        """As for every node; `args` may be a dict by the kernel's parameter names, and so may be what no field is called."""
+        known = type(self).model_fields
+        args = fields.get("args", {})
+        others = {name: fields.pop(name) for name in [*fields] if name not in known}
+        if not isinstance(args, Mapping):
+            if others:
+                raise DeclarationError(
+                    f"node {self.name!r}: args= gives all arguments, so {next(iter(others))}= cannot be given too", node=self.name
+                )
+            return super().changed(**fields)
+        named = {**args, **others}
+        place = {parameter.name: i for i, parameter in enumerate(self.signature.parameters)}
+        for name in named:
+            if name not in place:
+                raise DeclarationError(
+                    f"node {self.name!r}: there is no field {name!r} and no argument of that name; its fields are"
+                    f" {', '.join(known)}, and the arguments of kernel {self.kernel.name!r} are {', '.join(place) or 'none'}",
+                    node=self.name,
+                )
+        values = list(self.args)
+        for name, value in named.items():
+            values[place[name]] = value
+        return super().changed(**{**fields, **({"args": values} if named else {})})
+
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         found: dict[Parameter, None] = {}
@@ -161,6 +186,13 @@ class KernelNode(Node):
 
     def describe(self) -> str:
         return f"{self.kernel.name}<<<{_dim_text(self.grid)}, {_dim_text(self.block)}>>>"
+
+    def in_full(self) -> str:
+        args = []
+        for parameter, arg in zip(self.signature.parameters, self.args):
+            text = argument_text(arg)
+            args.append(text if isinstance(arg, (ArrayView, Access, Parameter)) else f"{parameter.name}={text}")
+        return f"{self.describe()}({', '.join(args)})"
 
 
 def _as_cluster(given: Any, grid: Dim3, node: str) -> tuple[int, int, int]:
@@ -235,6 +267,8 @@ def _argument(parameter: KernelParameter, arg: Any, node: str, kernel: str) -> A
             node=node,
         )
     value = check_argument(parameter, arg, f"node {node!r}: kernel {kernel!r}")
+    if isinstance(value, bytes) and isinstance(arg, (int, float)):  # by value bfloat16 or complex
+        return complex(arg) if parameter.dtype is not None and parameter.dtype.kind == "c" else np.float32(arg)
     return arg if isinstance(value, bytes) else value
 
 
@@ -274,24 +308,27 @@ def _check_pointer(parameter: KernelParameter, view: ArrayView, given: Any, node
             node=node,
             array=root.name,
         )
-    if not view.contiguous:
+    if not view.contiguous and not isinstance(given, Access):
         raise DeclarationError(
             f"{where}: the view {view.name!r} is not contiguous, and a kernel gets only the address of its first element; pass"
-            " the array and its strides, or copy the view",
+            f" the array and its strides, copy the view, or say what the kernel does with it: hg.reads({view.name}), hg.writes or"
+            " hg.updates",
             node=node,
             array=root.name,
         )
     if parameter.lanes > 1:
-        if view.size % parameter.lanes:
+        elements = view.region.run // view.dtype.itemsize
+        if elements % parameter.lanes:
             raise DeclarationError(
-                f"{where} is {parameter.ctype}: {view.name!r} has {view.size} elements, not a multiple of {parameter.lanes}",
+                f"{where} is {parameter.ctype}: {view.name!r} has {elements} elements{' in a row' * (not view.contiguous)}, not a"
+                f" multiple of {parameter.lanes}",
                 node=node,
                 array=root.name,
             )
-        if view.offset_bytes % parameter.align:
+        if view.offset_bytes % parameter.target_align:
             raise DeclarationError(
                 f"{where} is {parameter.ctype}: {view.name!r} begins at byte {view.offset_bytes}, not at a multiple of"
-                f" {parameter.align}",
+                f" {parameter.target_align}",
                 node=node,
                 array=root.name,
             )

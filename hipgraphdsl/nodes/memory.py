@@ -9,6 +9,7 @@ import numpy as np
 
 from ..arrays import Access, AllocArray, Array, ArrayView, HostArray, Parameter, Viewable, as_device, as_view
 from ..errors import DeclarationError
+from ..kernels import struct_fields
 from .base import Node, lazy
 
 __all__ = ["AllocNode", "CopyGeometry", "FreeNode", "MemcpyNode", "MemsetNode", "copy_geometry", "element_bytes"]
@@ -139,6 +140,10 @@ class MemcpyNode(Node):
     def describe(self) -> str:
         return f"{self.dst.name} <- {self.src.name}"
 
+    def in_full(self) -> str:
+        sides = [{"H": "host", "D": "device"}[side] for side in (_side(self.src), _side(self.dst))]
+        return f"{self.describe()}, {self.nbytes} bytes, {' to '.join(sides)}"
+
 
 def _side(view: ArrayView) -> str:
     root = view.root
@@ -170,11 +175,15 @@ def element_bytes(value: Any, dtype: np.dtype[Any], where: str) -> bytes:
             raise ValueError("it is complex")
         element = np.zeros((), dtype)
         with np.errstate(over="raise"):
-            element[()] = value
+            element[()] = struct_fields(dtype, value, where)
+    except DeclarationError:
+        raise
     except (TypeError, ValueError, OverflowError, FloatingPointError) as error:
         if dtype.names:
             wanted = f"a struct ({', '.join(dtype.names)})"
-            raise DeclarationError(f"{where} is {wanted}: give a tuple or a numpy.void of its dtype (got {value!r})") from None
+            raise DeclarationError(
+                f"{where} is {wanted}: give a tuple or dict of its fields, or a numpy.void of its dtype (got {value!r})"
+            ) from None
         raise DeclarationError(f"{where}: {value!r} is no value of dtype {dtype}: {error}") from None
     return element.tobytes()
 
@@ -253,6 +262,9 @@ class MemsetNode(Node):
     def describe(self) -> str:
         value = self.value.name if isinstance(self.value, Parameter) else self.value
         return f"{self.dst.name} = {value}"
+
+    def in_full(self) -> str:
+        return f"{self.describe()}, {self.dst.nbytes} bytes"
 
 
 class AllocNode(Node, Viewable):

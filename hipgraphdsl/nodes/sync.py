@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Optional, SupportsIndex
+from typing import Any, ClassVar, Literal, Optional
 
-from ..arrays import Access, ArrayView, as_view
+from ..arrays import Access, ArrayView, as_int, as_view
 from ..errors import DeclarationError
 from .base import Node, check_name, lazy
 
@@ -115,7 +115,8 @@ class _SemaphoreNode(Node):
             data["semaphore"] = Semaphore(check_name(semaphore, "semaphore"))
         elif not isinstance(semaphore, Semaphore):
             raise DeclarationError(f"node {name!r}: semaphore is a name or a Semaphore (got {semaphore!r})", node=name)
-        if not isinstance(value, SupportsIndex) or isinstance(value, bool) or not 0 <= value.__index__() < 2**64:
+        number = as_int(value)
+        if number is None or not 0 <= number < 2**64:
             raise DeclarationError(f"node {name!r}: value is an unsigned 64-bit integer (got {value!r})", node=name)
 
     def describe(self) -> str:
@@ -176,11 +177,12 @@ def _memory_op(op: Literal["write", "wait"], view: Any, value: Any, condition: A
             array=element.root.name,
         )
     bits = 8 * element.dtype.itemsize
-    if not isinstance(value, SupportsIndex) or not -(2 ** (bits - 1)) <= value.__index__() < 2**bits:
+    number = int(value) if isinstance(value, bool) else as_int(value)
+    if number is None or not -(2 ** (bits - 1)) <= number < 2**bits:
         raise DeclarationError(f"hg.{op}_value: value is an integer of {bits} bits (got {value!r})", array=element.root.name)
     if condition not in ("eq", "geq", "and", "nor"):
         raise DeclarationError(f"hg.wait_value: op is one of 'eq', 'geq', 'and', 'nor' (got {condition!r})")
-    return MemoryOp(op, element, value.__index__() % 2**bits, condition)
+    return MemoryOp(op, element, number % 2**bits, condition)
 
 
 def write_value(view: Any, value: int) -> MemoryOp:
@@ -210,7 +212,7 @@ class MemoryOpsNode(Node):
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
         name, ops = data["name"], data.get("ops")
-        ops = (ops,) if isinstance(ops, MemoryOp) else tuple(ops or ())
+        ops = tuple(ops) if isinstance(ops, (tuple, list)) else (ops,)
         if not 1 <= len(ops) <= 256 or not all(isinstance(op, MemoryOp) for op in ops):
             raise DeclarationError(
                 f"node {name!r}: ops is a list of 1 to 256 operations made by hg.write_value and hg.wait_value", node=name

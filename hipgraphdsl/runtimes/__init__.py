@@ -5,14 +5,18 @@ from __future__ import annotations
 import importlib
 import os
 import threading
-from typing import cast
+from typing import Any, Literal, cast
 
-from ..errors import DeclarationError, HipGraphError, RuntimeUnavailable
+from ..arrays import as_int
+from ..errors import DeclarationError, HipGraphError, RuntimeUnavailable, unknown_name
 from ..graph_memory import GraphMemory
-from ..target import calibrated
+from ..target import Target, calibrated
 from .base import Runtime
 
-__all__ = ["RUNTIMES", "GraphMemory", "Runtime", "explain_auto", "graph_memory", "open_runtime", "opened_runtime"]
+__all__ = [
+    "RUNTIMES", "GraphMemory", "Runtime", "RuntimeName", "explain_auto", "graph_memory", "open_runtime", "opened_runtime",
+    "target_of",
+]  # fmt: skip
 
 # Each module has one class, which is called with the number of the device.
 RUNTIMES = {
@@ -21,7 +25,16 @@ RUNTIMES = {
     "cpu": "CpuRuntime",
     "recorder": "RecorderRuntime",
 }
+RuntimeName = Literal["auto", "amd", "nvidia", "cpu", "recorder"]
+"""What type checkers accept; at run time any str is looked up."""
+
 _AUTO = ("amd", "nvidia", "cpu")
+_CALLED = {  # elsewhere
+    **dict.fromkeys(("hip", "rocm"), "amd"),
+    "cuda": "nvidia",
+    **dict.fromkeys(("host", "cpus"), "cpu"),
+    **dict.fromkeys(("gpu", "gpus", "default"), "auto"),
+}
 
 _opened: dict[tuple[str, int], tuple[int, Runtime]] = {}
 _lock = threading.RLock()
@@ -48,6 +61,7 @@ def open_runtime(name: str = "auto", device: int = 0) -> Runtime:
         After a fork: device contexts and threads do not cross it.
     """
     wanted = _wanted(name)
+    _require_number(device)
     if wanted != "auto":
         return _open(wanted, device)
     for candidate in _AUTO[:-1]:
@@ -70,10 +84,16 @@ def opened_runtime(runtime: str | Runtime, device: int = 0) -> Runtime:
         return open_runtime(runtime, device)
     if not isinstance(runtime, Runtime):
         raise DeclarationError(f"runtime is a name such as 'auto', or what hg.open_runtime returns (got {runtime!r})")
+    _require_number(device)
     return runtime
 
 
-def graph_memory(runtime: str | Runtime = "auto", device: int = 0) -> GraphMemory:
+def target_of(target: str | Target | None) -> Target:
+    """Return a target that is given or named; without one, that of the device that ``"auto"`` takes."""
+    return open_runtime("auto").target if target is None else Target.named(target)
+
+
+def graph_memory(runtime: RuntimeName | Runtime = "auto", device: int = 0) -> GraphMemory:
     """Return the memory that a device keeps for alloc nodes: used, reserved, their highest values, and `trim()`.
 
     Parameters
@@ -114,12 +134,16 @@ def explain_auto(device: int = 0) -> list[tuple[str, str]]:
     return lines
 
 
+def _require_number(device: Any) -> None:
+    if as_int(device) is None:
+        raise DeclarationError(f"device is the number of a device, from 0 (got {device!r}); what runs it is chosen by runtime=")
+
+
 def _wanted(name: str) -> str:
     wanted = os.environ.get("HIPGRAPHDSL_RUNTIME") or "auto" if name == "auto" else name
     if wanted != "auto" and wanted not in RUNTIMES:
         source = " (from HIPGRAPHDSL_RUNTIME)" if name == "auto" else ""
-        known = ", ".join(repr(known) for known in ("auto", *RUNTIMES))
-        raise DeclarationError(f"there is no runtime {wanted!r}{source}; runtimes are {known}")
+        raise unknown_name("runtime", wanted, ("auto", *RUNTIMES), _CALLED, source=source)
     return wanted
 
 

@@ -16,13 +16,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..cache import wanted_folder
 from ..defects import defects_for, with_quirks
 from ..errors import HipError, RuntimeUnavailable
 from ..target import Target
 from .base import CodeObject, FunctionInfo, MemOp
 from .code_object import read_code_object
 from .hip_abi import MEM_CONDITIONS, HipAbiRuntime
-from .hiprtc import HipRtc, cache_directory
+from .hiprtc import HipRtc
 
 __all__ = ["AmdRuntime", "load_hiprtc"]
 
@@ -226,7 +227,7 @@ class AmdRuntime(HipAbiRuntime):
             "memory_bytes": total,
             "free_bytes": free,
             "executor": self.executor(),
-            "kernel cache": str(cache_directory("hiprtc")),
+            "kernel cache": str(wanted_folder("hiprtc")),
             "switches": {name: os.environ[name] for name in SWITCHES if name in os.environ},
             "defects": [
                 {"id": defect.id, "title": defect.title, "handling": defect.handling, "source": defect.source}

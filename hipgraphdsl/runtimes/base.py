@@ -10,15 +10,16 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, NoReturn, Optional, Protocol
+from typing import Any, ClassVar, NoReturn, Optional, Protocol
 
 from ..errors import HipError
 from ..target import Target
 
 __all__ = [
+    "ERROR_HOST_MEMORY_ALREADY_REGISTERED",
     "CaptureInfo",
     "CaptureMode",
     "CaptureStatus",
@@ -41,6 +42,7 @@ __all__ = [
 
 Dim3 = tuple[int, int, int]
 
+ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712
 _SPIN_S = 300e-6
 
 
@@ -245,6 +247,8 @@ class Runtime(ABC):
 
     name: str
     target: Target
+    needs_context: ClassVar[bool] = False
+    """Whether a thread begins without a current context, and must not call without one (CUDA); HIP's begin on device 0."""
 
     # -- device ----------------------------------------------------------------------------------------------------
     @abstractmethod
@@ -255,9 +259,12 @@ class Runtime(ABC):
     def set_device(self, device: int) -> None: ...
     @abstractmethod
     def get_device(self) -> int: ...
+    def using_device(self, device: int) -> AbstractContextManager[None]:
+        """Make a device the thread's current one, and afterwards what was current before (not a HIP call)."""
+        return self._using_device(device)
+
     @contextmanager
-    def using_device(self, device: int) -> Iterator[None]:
-        """Make a device the thread's current one, and afterwards the one that it was before (not a HIP call)."""
+    def _using_device(self, device: int) -> Iterator[None]:
         before = self.get_device()
         self.set_device(device)
         try:
@@ -292,6 +299,10 @@ class Runtime(ABC):
     def device_enable_peer_access(self, peer: int) -> None:
         """Let the current device reach `peer`'s memory; already enabled is not an error."""
 
+    def more_devices(self) -> str:
+        """Return the end of a message that says how to get more devices, if the user can (not a HIP call)."""
+        return ""
+
     def describe(self) -> dict[str, Any]:
         """Return what `hipgraphdsl info` prints: versions, paths, switches (not a HIP call)."""
         return {}
@@ -307,16 +318,22 @@ class Runtime(ABC):
 
     @abstractmethod
     def host_free(self, pointer: int) -> None: ...
-    def host_register(self, pointer: int, nbytes: int) -> bool:
+    def host_register(self, pointer: int, nbytes: int) -> int:
         """Page-lock memory that is there already, so that kernels and asynchronous copies reach it.
 
-        Returns whether `host_unregister` must follow; memory that is registered already, or that the device reaches anyway,
-        is left alone.
-        """
-        return False
+        Returns what `host_unregister` takes; 0 where others have registered it, or the device reaches it anyway. Memory inside
+        what this process has registered through this method, for whatever device, shares that registration, which is counted.
 
-    def host_unregister(self, pointer: int) -> None:
-        """Undo `host_register`."""
+        Raises
+        ------
+        HipError
+            If the memory cannot be page-locked, or lies partly in what this method has registered: CUDA refuses copies from
+            memory that is registered in parts.
+        """
+        return 0
+
+    def host_unregister(self, registered: int) -> None:
+        """Undo a `host_register`."""
 
     @abstractmethod
     def memcpy(self, dst: int, src: int, nbytes: int, kind: MemcpyKind) -> None: ...
@@ -691,6 +708,13 @@ class Runtime(ABC):
         """Return the addresses of hipGraphLaunch and hipGraphExecKernelNodeSetParams, for `launcher`."""
         return (0, 0)
 
+    def current_addresses(self, device: int) -> tuple[int, int, int]:
+        """Return the addresses of what tells and sets a thread's current device, and what it is set to, for `launcher`.
+
+        CUDA's are those of contexts. Zeros where the thread's current device makes no difference.
+        """
+        return (0, 0, 0)
+
     def launch_failed(self, code: int) -> NoReturn:
         """Raise for a code that hipGraphLaunch returned to the compiled call path."""
         raise HipError("hipGraphLaunch", code, f"hipError {code}")
@@ -714,7 +738,7 @@ class Runtime(ABC):
         return ()
 
     def graph_exec_failed(self, graph_exec: int) -> int:
-        """Return the node (of the graph that was instantiated) that failed since this was asked last; 0 if not known."""
+        """Return, once, the node (of the graph that was instantiated) that failed last, 0 where that is not known."""
         return 0
 
     def graph_exec_abort(self, graph_exec: int) -> bool:

@@ -28,10 +28,12 @@ from ctypes import (
     c_ulonglong,
     c_void_p,
 )
+from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
 from ..errors import HipError
 from .base import (
+    ERROR_HOST_MEMORY_ALREADY_REGISTERED,
     CaptureInfo,
     CaptureMode,
     CaptureStatus,
@@ -58,13 +60,13 @@ __all__ = [
     "STRUCT_LAYOUTS",
     "HipAbiRuntime",
     "HipCalls",
+    "address_of",
 ]
 
 ERROR_NO_DEVICE = 100
 ERROR_NOT_READY = 600
 _FUNCTION = ctypes.CFUNCTYPE(None).__mro__[1]  # what every function of a library is
 ERROR_PEER_ACCESS_ALREADY_ENABLED = 704
-ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712
 ERROR_NOT_SUPPORTED = 801
 ERROR_GRAPH_EXEC_UPDATE_FAILURE = 910
 
@@ -334,6 +336,22 @@ class HipCalls:
         return hasattr(self._library, api)
 
 
+def address_of(call: _Call) -> int:
+    """Return where a function of a library, or a callback, begins."""
+    return ctypes.cast(cast(Any, call), c_void_p).value or 0
+@dataclass(slots=True)
+class _Registered:
+    """A piece of foreign memory that this process has page-locked: where it ends, and how many calls asked for it."""
+
+    stop: int
+    users: int = 1
+
+
+_registrations: dict[type, dict[int, _Registered]] = {}
+"""By platform and first byte: runtimes of several devices, and Executables whose arrays overlap, share them."""
+_registering = threading.Lock()
+
+
 class _Packers(dict[int, Callable[..., bytes]]):
     """For n handles, the function that packs them into bytes."""
 
@@ -419,9 +437,7 @@ class HipAbiRuntime(Runtime):
     def __init__(self, library: ctypes.CDLL, label: str) -> None:
         self._hip = HipCalls(library, label)
         self._images: dict[int, bytes] = {}
-        self._registered: dict[int, int] = {}
-        """How often each page-locked piece of foreign memory is in use; several executables may share one."""
-        self._registering = threading.Lock()
+        self._registered = _registrations.setdefault(type(self), {})
         self._mem_op_arrays: dict[bytes, ctypes.Array[ctypes.c_char]] = {}
         self._error_name = self._text_function(library, "hipGetErrorName")
         self._error_string = self._text_function(library, "hipGetErrorString")
@@ -456,13 +472,16 @@ class HipAbiRuntime(Runtime):
         return HipAbiRuntime.graph_add_kernel_node
 
     def _kernel_node_layout(self) -> bytes:
-        add = ctypes.cast(cast(Any, self._hip.hipGraphAddKernelNode), c_void_p).value or 0
+        add = address_of(self._hip.hipGraphAddKernelNode)
         return KERNEL_NODE_LAYOUT.pack(add, _KERNEL_NODE_PARAMS.size, 24, 32, 0, 56, 48, 2**32 - 1)
 
     def launch_addresses(self) -> tuple[int, int]:
-        calls = (self._hip.hipGraphLaunch, self._hip.hipGraphExecKernelNodeSetParams)
-        launch, set_params = (ctypes.cast(cast(Any, call), c_void_p).value or 0 for call in calls)
-        return launch, set_params
+        return address_of(self._hip.hipGraphLaunch), address_of(self._hip.hipGraphExecKernelNodeSetParams)
+
+    def current_addresses(self, device: int) -> tuple[int, int, int]:
+        if self.get_device_count() < 2:
+            return (0, 0, 0)
+        return address_of(self._hip.hipGetDevice), address_of(self._hip.hipSetDevice), device
 
     def kernel_params(self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int) -> bytes:
         return _PACK_KERNEL(*block, 0, function, *grid, args, shared_bytes)
@@ -604,30 +623,43 @@ class HipAbiRuntime(Runtime):
     def host_free(self, pointer: int) -> None:
         self._call("hipHostFree", pointer)
 
-    def host_register(self, pointer: int, nbytes: int) -> bool:
+    def host_register(self, pointer: int, nbytes: int) -> int:
         if not self._hip.exports("hipHostRegister"):
-            return False
-        with self._registering:
-            if pointer not in self._registered:
-                # AMD registers its own page-locked memory anew, and then cannot free it.
-                if self.mem_get_address_range(pointer) is not None:
-                    return False
-                code = self._hip.hipHostRegister(pointer, nbytes, _HOST_REGISTER_MAPPED)
-                if code == ERROR_HOST_MEMORY_ALREADY_REGISTERED:  # by somebody else, who will also undo it
-                    self._clear_last_error()
-                    return False
-                self._check("hipHostRegister", code)
-            self._registered[pointer] = self._registered.get(pointer, 0) + 1
-        return True
+            return 0
+        stop = pointer + nbytes
+        with _registering:
+            known = self._registered
+            for start, piece in known.items():
+                if start <= pointer and stop <= piece.stop:
+                    piece.users += 1
+                    return start
+                if start < stop and pointer < piece.stop:
+                    raise HipError(
+                        "hipHostRegister", ERROR_HOST_MEMORY_ALREADY_REGISTERED, "hipErrorHostMemoryAlreadyRegistered",
+                        "a part of it is page-locked already, and no copy reaches across the end of that part",
+                    )
+            # AMD registers its own page-locked memory anew, and then cannot free it.
+            if self.mem_get_address_range(pointer) is not None:
+                return 0
+            code = self._hip.hipHostRegister(pointer, nbytes, _HOST_REGISTER_MAPPED)
+            if code == ERROR_HOST_MEMORY_ALREADY_REGISTERED:  # by somebody else, who will also undo it
+                self._clear_last_error()
+                return 0
+            self._check("hipHostRegister", code)
+            known[pointer] = _Registered(stop)
+        return pointer
 
-    def host_unregister(self, pointer: int) -> None:
-        with self._registering:
-            self._registered[pointer] -= 1
-            if not self._registered[pointer]:
-                del self._registered[pointer]
-                self._call("hipHostUnregister", pointer)
+    def host_unregister(self, registered: int) -> None:
+        with _registering:
+            piece = self._registered[registered]
+            piece.users -= 1
+            if not piece.users:
+                del self._registered[registered]
+                self._call("hipHostUnregister", registered)
 
     def memcpy(self, dst: int, src: int, nbytes: int, kind: MemcpyKind) -> None:
+        # With host memory on one side, of whatever kind, AMD's call waits until the bytes are there (clr, ihipMemcpy), so that
+        # streams that do not wait for the null stream see them. Only a copy within one device may return before it has ended.
         code = self._hip.hipMemcpy(dst, src, nbytes, kind)
         if code:
             self._fail("hipMemcpy", code)
@@ -735,7 +767,7 @@ class HipAbiRuntime(Runtime):
         if module is None or not isinstance(query, _FUNCTION) or "stream_query" in vars(self):
             return super().stream_wait(stream, timeout_s)
         if self._query is None or self._query[0] is not query:
-            self._query = query, ctypes.cast(cast(Any, query), c_void_p).value or 0
+            self._query = query, address_of(query)
         code = module.wait(self._query[1], ERROR_NOT_READY, stream, timeout_s)
         self._clear_last_error()
         if code not in (0, ERROR_NOT_READY):

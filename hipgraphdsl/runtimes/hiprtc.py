@@ -12,18 +12,16 @@ import json
 import logging
 import os
 import re
-import tempfile
 from collections.abc import Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
 from pathlib import Path
 from typing import Any, cast
 
-import platformdirs
-
+from ..cache import cache_folder, write_whole
 from ..errors import DeclarationError, HipError
 from .base import CodeObject
 
-__all__ = ["HipRtc", "cache_directory"]
+__all__ = ["HipRtc"]
 
 _log = logging.getLogger(__name__)
 
@@ -51,12 +49,6 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "hiprtcGetLoweredName": (c_void_p, c_char_p, c_void_p),
     "hiprtcDestroyProgram": (c_void_p,),
 }
-
-
-def cache_directory(kind: str) -> Path:
-    """Return where compiled things of a kind are kept: in HIPGRAPHDSL_CACHE_DIR, else in the user's cache directory."""
-    root = os.environ.get("HIPGRAPHDSL_CACHE_DIR") or platformdirs.user_cache_dir("hipgraphdsl")
-    return Path(root) / kind
 
 
 class HipRtc:
@@ -135,7 +127,7 @@ class HipRtc:
 
     def _cache_path(self, wanted: tuple[Any, ...]) -> Path:
         key = json.dumps([_CACHE_FORMAT, self._identity, *wanted])
-        return cache_directory("hiprtc") / f"{hashlib.sha256(key.encode()).hexdigest()}.co"
+        return cache_folder("hiprtc") / f"{hashlib.sha256(key.encode()).hexdigest()}.co"
 
     def _check(self, api: str, code: int) -> None:
         if code:
@@ -247,15 +239,6 @@ def _load(path: Path) -> CodeObject | None:
 def _store(path: Path, compiled: CodeObject) -> None:
     header = {"lowered": compiled.lowered, "log": compiled.log, "sha256": hashlib.sha256(compiled.image).hexdigest()}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Written beside and renamed: another process sees all of it or nothing.
-        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".part")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(json.dumps(header).encode() + b"\n" + compiled.image)
-            os.replace(beside, path)
-        except OSError:
-            os.unlink(beside)
-            raise
+        write_whole(path, json.dumps(header).encode() + b"\n" + compiled.image)
     except OSError as error:
         _log.warning("compiled kernels cannot be kept in %s: %s", path.parent, error)

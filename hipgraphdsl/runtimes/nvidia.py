@@ -13,17 +13,14 @@ import hashlib
 import os
 import re
 import struct
-import tempfile
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint64, c_void_p
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-import platformdirs
-
+from ..cache import cache_folder, write_whole
 from ..errors import DeclarationError, HipError, RuntimeUnavailable
 from ..target import Target
 from .base import (
@@ -39,7 +36,7 @@ from .base import (
     MemoryRange,
     NodeType,
 )
-from .hip_abi import BATCH_MEM_OP_NODE_PARAMS, KERNEL_NODE_LAYOUT, PROTOTYPES, HipAbiRuntime, pack_mem_ops
+from .hip_abi import BATCH_MEM_OP_NODE_PARAMS, KERNEL_NODE_LAYOUT, PROTOTYPES, HipAbiRuntime, address_of, pack_mem_ops
 
 __all__ = ["NvidiaRuntime"]
 
@@ -53,7 +50,11 @@ _RESIDENT_THREADS: Final = 39  # CUdevice_attribute: of a multiprocessor
 # memset that was disabled does not come back when it is enabled (observed on driver 580, tests/conformance).
 # Where a graph has host nodes, a first or last node that is disabled loses the order between two launches: the second starts
 # before host nodes of the first have run (observed on driver 580, CUDA 13.0, tests/property/test_changes.py; 15 of 15 times).
-_QUIRKS: Final = frozenset({"only_flat_updates", "disabled_overlaps_launches"})
+# cuGraphNodeSetEnabled on a memset node fails launches of that graph in flight: error 719 (observed on driver 580.159, CUDA 13.0;
+# tests/device/enable_memset_in_flight.cu shows it in one process). Kernel and memcpy nodes do not.
+_QUIRKS: Final = frozenset(
+    {"only_flat_updates", "disabled_overlaps_launches", "memset_enable_fails", "pageable_read_at_launch"}
+)
 _NOT_FOUND: Final = 500
 
 _COMPUTE_MAJOR, _COMPUTE_MINOR, _MULTIPROCESSORS, _SHARED_OPTIN, _COPY_ENGINES = (
@@ -293,7 +294,10 @@ _EMPTY_HEADERS: Final = (
     "math.h",
     "cmath",
 )
-_HALF_HEADERS: Final = {"hip/hip_fp16.h": "cuda_fp16.h", "hip/hip_bf16.h": "cuda_bf16.h"}
+_HALF_HEADERS: Final = {
+    "hip/hip_fp16.h": "#include <cuda_fp16.h>\n",
+    "hip/hip_bf16.h": "#include <cuda_bf16.h>\ntypedef __nv_bfloat16 __hip_bfloat16;\ntypedef __nv_bfloat162 __hip_bfloat162;\n",
+}
 
 
 class _Driver:
@@ -338,13 +342,15 @@ class NvidiaRuntime(HipAbiRuntime):
         If cuda-bindings, the driver's library or the device is not there.
     """
 
+    needs_context = True
+
     def __init__(self, device: int = 0) -> None:
         self.name = "nvidia"
         try:
             from cuda.bindings import nvrtc
         except ImportError:
             raise RuntimeUnavailable(
-                "runtime 'nvidia' needs cuda-bindings: pip install \"hipgraphdsl[nvidia]\"",
+                "runtime 'nvidia' needs cuda-bindings: pip install cuda-bindings",
                 runtime="nvidia",
                 missing="binding",
             ) from None
@@ -369,11 +375,12 @@ class NvidiaRuntime(HipAbiRuntime):
                 runtime="nvidia",
                 missing="device",
             )
+        self._several = count.value > 1
         self._contexts: dict[int, int] = {}
-        self._current = threading.local()
         self._device = device
-        with self.using_device(device):
-            self.target = self._describe_target(device)
+        if not self._current_context():  # as HIP's threads, which have a current device from the start
+            self.set_device(device)
+        self.target = self._describe_target(device)
         self._wide: set[int] = set()
         self._setters: dict[int, int] = {}
         """For each device the kernel that sets conditions."""
@@ -401,13 +408,11 @@ class NvidiaRuntime(HipAbiRuntime):
         return NvidiaRuntime.graph_add_kernel_node
 
     def _kernel_node_layout(self) -> bytes:
-        add = ctypes.cast(self._hip.hipGraphAddKernelNode, ctypes.c_void_p).value or 0
+        add = address_of(self._hip.hipGraphAddKernelNode)
         return KERNEL_NODE_LAYOUT.pack(add, _KERNEL_NODE_PARAMS.size, 0, 8, 20, 32, 40, _ORDINARY_SHARED_BYTES)
 
-    def launch_failed(self, code: int) -> NoReturn:
-        if code == _INVALID_CONTEXT:
-            self.set_device(self._device)
-        self._fail("hipGraphLaunch", code)
+    def current_addresses(self, device: int) -> tuple[int, int, int]:
+        return address_of(self._hip.cuCtxGetCurrent), address_of(self._hip.cuCtxSetCurrent), self._context_of(device)
 
     # -- errors ----------------------------------------------------------------------------------------------------
     def _names(self, code: int) -> tuple[str, str]:
@@ -424,9 +429,7 @@ class NvidiaRuntime(HipAbiRuntime):
 
     def _call(self, api: str, *args: Any) -> None:
         code = getattr(self._hip, api)(*args)
-        if (
-            code == _INVALID_CONTEXT
-        ):  # a thread that has not called the runtime before: HIP's device belongs to the process
+        if code == _INVALID_CONTEXT:  # a thread without one calls the runtime itself: those of HIP begin with a device
             self.set_device(self._device)
             code = getattr(self._hip, api)(*args)
         if code:
@@ -448,16 +451,28 @@ class NvidiaRuntime(HipAbiRuntime):
     def _attribute(self, attribute: int, device: int) -> int:
         return self._integer("cuDeviceGetAttribute", attribute, self._integer("cuDeviceGet", device))
 
-    def set_device(self, device: int) -> None:
+    def _context_of(self, device: int) -> int:
+        """Return a device's primary context, which is kept from the first time on."""
         context = self._contexts.get(device)
         if context is None:
-            context = self._contexts[device] = self._new(
-                "cuDevicePrimaryCtxRetain", self._integer("cuDeviceGet", device)
-            )
+            context = self._contexts[device] = self._new("cuDevicePrimaryCtxRetain", self._integer("cuDeviceGet", device))
+        return context
+
+    def _current_context(self) -> int:
+        """Return the thread's current context, 0 if it has none; other libraries of the thread change it too."""
+        context = c_void_p()
+        code = self._hip.cuCtxGetCurrent(byref(context))
+        if code:
+            self._fail("hipGetDevice", code)
+        return context.value or 0
+
+    def _set_context(self, context: int) -> None:
         code = self._hip.cuCtxSetCurrent(context)
         if code:
             self._fail("hipSetDevice", code)
-        self._current.device = device
+
+    def set_device(self, device: int) -> None:
+        self._set_context(self._context_of(device))
 
     def get_device(self) -> int:
         device = c_int()
@@ -466,22 +481,13 @@ class NvidiaRuntime(HipAbiRuntime):
             return self._device
         return device.value
 
-    @contextmanager
-    def using_device(self, device: int) -> Iterator[None]:
-        context, known = c_void_p(), getattr(self._current, "device", self._device)
-        self._check("cuCtxGetCurrent", self._hip.cuCtxGetCurrent(byref(context)))
-        self.set_device(device)
-        try:
-            yield
-        finally:
-            if context.value:  # a thread that had none keeps the one that it has now
-                self._check("hipSetDevice", self._hip.cuCtxSetCurrent(context))
-                self._current.device = known
+    def using_device(self, device: int) -> AbstractContextManager[None]:
+        return _UsingContext(self, self._context_of(device))
 
     @property
     def _context(self) -> int:
-        """The context in which nodes without one of their own run: of the device that this thread has set last."""
-        return self._contexts[getattr(self._current, "device", self._device)]
+        """The context in which nodes without one of their own run: the thread's current one."""
+        return self._current_context() or self._context_of(self._device)
 
     def get_device_name(self, device: int) -> str:
         buffer = ctypes.create_string_buffer(256)
@@ -496,10 +502,7 @@ class NvidiaRuntime(HipAbiRuntime):
         )
 
     def device_enable_peer_access(self, peer: int) -> None:
-        here = self.get_device()
-        self.set_device(peer)  # makes sure that its context is there
-        self.set_device(here)
-        code = self._hip.cuCtxEnablePeerAccess(self._contexts[peer], 0)
+        code = self._hip.cuCtxEnablePeerAccess(self._context_of(peer), 0)
         if code != _PEER_ACCESS_ALREADY_ENABLED:
             self._check("hipDeviceEnablePeerAccess", code)
 
@@ -594,7 +597,7 @@ class NvidiaRuntime(HipAbiRuntime):
                 )
             ).encode()
         ).hexdigest()
-        cached = _cache_folder() / f"{key}.cubin"
+        cached = cache_folder("nvidia") / f"{key}.cubin"
         lowered_file = cached.with_suffix(".names")
         try:
             pairs = [line.split("\t") for line in lowered_file.read_text().splitlines()]
@@ -602,8 +605,9 @@ class NvidiaRuntime(HipAbiRuntime):
         except (OSError, ValueError):
             pass
         code = self._compile(source, names, symbols, options, name)
-        _write_whole(cached, code.image)
-        _write_whole(lowered_file, "".join(f"{asked}\t{found}\n" for asked, found in code.lowered.items()).encode())
+        with suppress(OSError):  # a cache that cannot be written only costs time
+            write_whole(cached, code.image)
+            write_whole(lowered_file, "".join(f"{asked}\t{found}\n" for asked, found in code.lowered.items()).encode())
         return code
 
     def _compile(
@@ -612,8 +616,7 @@ class NvidiaRuntime(HipAbiRuntime):
         nvrtc = self._nvrtc
         headers = {"hipgraphdsl_prelude.h": _PRELUDE, **dict.fromkeys(_EMPTY_HEADERS, "#pragma once\n")}
         flags = [f"--gpu-architecture={self.architecture}", "--pre-include=hipgraphdsl_prelude.h", *options]
-        for hip_name, cuda_name in _HALF_HEADERS.items():
-            headers[hip_name] = f"#include <{cuda_name}>\n"
+        headers.update(_HALF_HEADERS)
         if re.search(r"__half|half2|bfloat16|hip_fp16|hip_bf16", source):
             flags += [f"--include-path={folder}" for folder in _cuda_include_folders()]
         error, program = nvrtc.nvrtcCreateProgram(
@@ -815,7 +818,7 @@ class NvidiaRuntime(HipAbiRuntime):
                 "cuGraphAddNode", 801, "hipErrorNotSupported",
                 f"switch, and if with an else, need a driver of CUDA 12.8 (this one is of {'.'.join(map(str, version))})",
             )
-        handle, context = c_uint64(), self._contexts[self._device]
+        handle, context = c_uint64(), self._context
         self._call("cuGraphConditionalHandleCreate", byref(handle), graph, context, 0, 0)
         before = self._add_setter(graph, deps, handle.value, condition)
         params = ctypes.create_string_buffer(
@@ -833,7 +836,7 @@ class NvidiaRuntime(HipAbiRuntime):
 
     def _add_setter(self, graph: int, deps: Sequence[int], handle: int, condition: int) -> int:
         """Add a kernel node that hands the word at `condition` to a conditional node."""
-        device = self._device
+        device = self.get_device()
         if device not in self._setters:
             # A capture of this thread forbids to load modules; this one has nothing to do with what it records.
             mode = c_int(CaptureMode.RELAXED)
@@ -875,12 +878,24 @@ class NvidiaRuntime(HipAbiRuntime):
         if code:
             self._fail("hipGraphExecUpdate", code, f"result {struct.unpack_from('=i', result)[0]}")
 
-    def graph_launch(self, graph_exec: int, stream: int) -> None:
-        code = self._hip.hipGraphLaunch(graph_exec, stream)
-        if code:
-            if code != _INVALID_CONTEXT:
-                self._fail("hipGraphLaunch", code)
-            self._call("hipGraphLaunch", graph_exec, stream)
+
+class _UsingContext:
+    """Makes a context the thread's current one for a while, and afterwards the one that was, or none, current again."""
+
+    __slots__ = ("_before", "_context", "_runtime")
+
+    def __init__(self, runtime: NvidiaRuntime, context: int) -> None:
+        self._runtime = runtime
+        self._context = context
+
+    def __enter__(self) -> None:
+        self._before = self._runtime._current_context()
+        if self._before != self._context:
+            self._runtime._set_context(self._context)
+
+    def __exit__(self, *_: object) -> None:
+        if self._before != self._context or self._runtime._several:  # what ran meanwhile may have gone to other devices
+            self._runtime._set_context(self._before)
 
 
 def _pack_kernel(function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int) -> bytes:
@@ -970,20 +985,3 @@ def _cuda_include_folders() -> list[str]:
     except (ImportError, AttributeError):
         pass
     return [folder for folder in (*found, "/usr/local/cuda/include") if Path(folder, "cuda_fp16.h").exists()]
-
-
-def _cache_folder() -> Path:
-    base = os.environ.get("HIPGRAPHDSL_CACHE_DIR")
-    return Path(base or platformdirs.user_cache_path("hipgraphdsl")) / "nvidia"
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all; a cache that cannot be written only costs time."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.replace(name, path)
-    except OSError:
-        return

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
 from ..errors import HipError
+from ..order import find_cycle
 from ..target import Target
 from .base import (
     CaptureInfo,
@@ -88,13 +89,11 @@ class _Graph:
         return found
 
     def has_cycle(self) -> bool:
-        left = set(self.nodes)
-        while left:
-            ready = {node for node in left if not any(s in left for s, t in self.edges if t == node)}
-            if not ready:
-                return True
-            left -= ready
-        return False
+        place = {node: i for i, node in enumerate(self.nodes)}
+        sources: list[list[int]] = [[] for _ in place]
+        for source, target in self.edges:
+            sources[place[target]].append(place[source])
+        return bool(find_cycle(sources))
 
 
 @dataclass

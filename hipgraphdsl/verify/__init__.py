@@ -4,14 +4,16 @@ A laboratory holds one Executable of the serial backend and runs its steps one a
 read and set between them. It gives the serial reference, tries other topological orders and names the pair of nodes
 whose order matters, and runs each node alone to compare what it touches with what it declares, and with where its
 arrays begin and end. Then the graph is compiled by each backend, launched again and again, and compared with the
-reference byte for byte.
+reference byte for byte. All of this is done on the CPU; the backends of another runtime are compared with the CPU's reference.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, suppress
+from functools import cache
+from types import MappingProxyType
 from typing import Any, Optional, Protocol, Union
 
 import numpy as np
@@ -20,13 +22,14 @@ from ..arrays import ExternalArray
 from ..backends import backend_named
 from ..backends.callbacks import memory_view
 from ..checks import OF_GRAPHS, check_workflow
-from ..errors import CheckError, DeclarationError
+from ..errors import CheckError, DeclarationError, HipGraphError
 from ..nodes import held
+from ..progress import progress_bar
 from ..runtimes import opened_runtime
 from ..runtimes.base import Runtime
 from ..workflow import Workflow
-from .audit import audit_accesses
-from .laboratory import Found, Laboratory, Tolerance
+from .audit import audit_accesses, unstable_steps
+from .laboratory import Found, Laboratory, State, Tolerance
 from .launches import try_backend
 from .orders import topological_order, try_fresh_memory, try_orders
 from .report import Finding, VerifyReport
@@ -42,7 +45,7 @@ class HasWorkflow(Protocol):
 
 def verify(
     graph: HasWorkflow,
-    runtime: Union[str, Runtime] = "cpu",
+    runtime: Union[str, Runtime] = "auto",
     backends: Sequence[str] = ("explicit", "capture", "streams"),
     *,
     orders: int = 20,
@@ -54,7 +57,7 @@ def verify(
     device: int = 0,
     progress: bool = False,
 ) -> VerifyReport:
-    """Run a workflow in many ways and report where results differ, with the node at fault.
+    """Run a workflow in many ways on the CPU, and by every backend of a runtime, and report where results differ.
 
     Host callbacks are called many times. External arrays are used in place and hold their values of before at the end.
 
@@ -62,8 +65,10 @@ def verify(
     ----------
     graph : Graph or Workflow
     runtime : str or Runtime
+        Its backends are compared too; by default those of the runtime that `compile` takes. What the CPU cannot run at all is
+        proved on this runtime instead, and `left_out` says why.
     backends : sequence of str
-        Compared with the serial run.
+        Compared with the serial run on the CPU.
     orders : int
         Topological orders that are tried one node at a time, and, where the runtime can, seeded schedules.
     repeats : int
@@ -78,8 +83,9 @@ def verify(
     audit : bool
         Run each node alone, compare what it touches with what it declares, and find what it does beyond arrays.
     device : int
+        Of `runtime`.
     progress : bool
-        Show a bar on the terminal.
+        Show what is being run, with the time since the start, on the terminal or in a notebook that has ipywidgets.
 
     Raises
     ------
@@ -98,15 +104,15 @@ def verify(
         backend_named(backend)
     workflow = graph.workflow()
     opened = opened_runtime(runtime, device)
-    report = check_workflow(workflow, opened.target, device)
-    if any(d.code == "HG101" or (d.code.startswith("HG5") and d.code not in OF_GRAPHS) for d in report.errors):
-        raise CheckError(report)
+    _require_runs(workflow, opened, device)
+    given = {**_copied(workflow), **(params or {})}
     found = Found(tolerance)
-    with _bar(progress) as advance, _outside_memory(workflow):
-        laboratory = Laboratory(workflow, opened, device)
+    with progress_bar("verify", progress) as advance, _outside_memory(workflow), opened.using_device(device):
+        advance("serial run")
+        laboratory, reference, prover = _proving(workflow, opened, device, given, found)
+        where = laboratory.executable.device
+        found.unstable = cache(lambda: _unstable(workflow, prover, where, given))
         try:
-            advance("serial run")
-            reference = laboratory.reference(dict(params or {}))
             try_fresh_memory(laboratory, reference, found)
             try_orders(laboratory, reference, orders, seed, found, advance)
             if audit:
@@ -118,27 +124,70 @@ def verify(
         if beyond is not None and backends:
             found.left_out.append(f"backends: {beyond.nodes[0]!r} goes beyond its arrays, where other memory may lie then")
             backends = ()
-        for backend in backends:
-            advance(f"backend {backend}")
-            try_backend(
-                workflow, opened, backend, device, values, reference, repeats, orders, seed, dict(params or {}), found
-            )
+        contestants = [(prover, where)] + [(opened, device)] * (opened is not prover)
+        for contestant, place in contestants:
+            for backend in backends:
+                advance(f"backend {backend} on {contestant.name}")
+                try_backend(
+                    workflow, prover, contestant, backend, place, values, reference, repeats, orders, seed, given, found
+                )
     seconds = time.perf_counter() - started
-    return VerifyReport(
-        workflow.name, opened.target.name, tuple(found.findings), tuple(found.done), tuple(found.left_out), seconds
-    )
+    targets = " and ".join(dict.fromkeys(contestant.target.name for contestant, _ in contestants))
+    return VerifyReport(workflow.name, targets, tuple(found.findings), tuple(found.done), tuple(found.left_out), seconds)
 
 
-@contextmanager
-def _bar(progress: bool) -> Iterator[Callable[[str], None]]:
-    if not progress:
-        yield lambda _: None
-        return
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+def _require_runs(workflow: Workflow, runtime: Runtime, device: int) -> None:
+    """Refuse a workflow that cannot be run at all: it has a cycle, or breaks a limit of the device."""
+    report = check_workflow(workflow, runtime.target, device)
+    if any(d.code == "HG101" or (d.code.startswith("HG5") and d.code not in OF_GRAPHS) for d in report.errors):
+        raise CheckError(report)
 
-    with Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), transient=True) as shown:
-        task = shown.add_task("verify")
-        yield lambda text: shown.update(task, description=f"verify: {text}")
+
+def _proving(
+    workflow: Workflow, opened: Runtime, device: int, params: dict[str, Any], found: Found
+) -> tuple[Laboratory, State, Runtime]:
+    """Return a laboratory with its reference and runtime: the CPU, or where it cannot run the workflow the one that is asked."""
+    if opened.name != "cpu":
+        try:
+            cpu = opened_runtime("cpu")
+            _require_runs(workflow, cpu, 0)
+            return (*_laboratory(workflow, cpu, 0, params), cpu)
+        except HipGraphError as error:
+            found.left_out.append(f"the proof on the CPU, so that it was done on {opened.name}: {error}")
+    return (*_laboratory(workflow, opened, device, params), opened)
+
+
+def _laboratory(workflow: Workflow, runtime: Runtime, device: int, params: dict[str, Any]) -> tuple[Laboratory, State]:
+    laboratory = Laboratory(workflow, runtime, device)
+    try:
+        return laboratory, laboratory.reference(params)
+    except BaseException:
+        laboratory.close()
+        raise
+
+
+def _unstable(workflow: Workflow, runtime: Runtime, device: int, params: dict[str, Any]) -> Mapping[str, Set[str]]:
+    """Return the steps that write other values each time, in a laboratory of its own; nothing where that fails."""
+    with suppress(HipGraphError):
+        laboratory, _ = _laboratory(workflow, runtime, device, params)
+        try:
+            return unstable_steps(laboratory)
+        finally:
+            laboratory.close()
+    return {}
+
+
+def _copied(workflow: Workflow, prefix: str = "", bind: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+    """Return the defaults of parameters that copy values: each launch begins with them, whatever nodes have written there."""
+    found = {
+        prefix + name: parameter.default
+        for name, parameter in workflow.parameters.items()
+        if parameter.copy and parameter.default is not None and name not in bind
+    }
+    for node in workflow.nodes:
+        for inner, document, bound in held(node):
+            found.update(_copied(document, f"{prefix}{inner}/", bound))
+    return found
 
 
 @contextmanager

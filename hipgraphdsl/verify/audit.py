@@ -12,19 +12,20 @@ import numpy as np
 from ..arrays import Access, ArrayView, Parameter, Region
 from ..backends.serial import SerialProgram
 from ..errors import HipGraphError
-from ..nodes import CapturedNode, HostNode, KernelNode, MemcpyNode, MemoryOpsNode, MemsetNode
+from ..nodes import AllocNode, CapturedNode, FreeNode, HostNode, KernelNode, MemcpyNode, MemoryOpsNode, MemsetNode
 from ..plan import Step
 from .laboratory import Bytes, Cell, Found, Laboratory, State, full_name, near
 from .orders import waits_inside
 from .report import Finding
 
-__all__ = ["audit_accesses"]
+__all__ = ["audit_accesses", "unstable_steps"]
 
 _AUDITS_ALIKE = 3  # nodes of the same kernel or callback and the same arrays that are audited in a large workflow
 _LARGE_BYTES = 1 << 30  # what auditing every node would have to move for a workflow to be large
 _AUDIT_BYTES = 4 << 30  # bytes that an audit may move altogether; what is left out is noted
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 _SIDES = {"before": "before the begin", "behind": "beyond the end"}
+_RUNS_ALIKE = 5  # runs of a step from the same memory that must agree for it to be stable
 _AUDITED = (KernelNode, MemcpyNode, MemsetNode, HostNode, CapturedNode, MemoryOpsNode)
 
 
@@ -58,6 +59,43 @@ def audit_accesses(laboratory: Laboratory, found: Found, advance: Callable[[str]
             again[name] = _AUDITS_ALIKE  # once is enough
     laboratory.end()
     found.done.append(f"an access audit of {audited} nodes alone" + (f" ({left} alike were left out)" if left else ""))
+
+
+def unstable_steps(laboratory: Laboratory) -> dict[str, set[str]]:
+    """Run each step several times from the same memory; return those that differ, each with the arrays that depend on it."""
+    tainted: dict[str, set[str]] = {}
+    """The unstable steps that the values of an array come from."""
+    laboratory.begin()
+    for program, step in laboratory.walk(laboratory.program):
+        if isinstance(step.node, (AllocNode, FreeNode)) or waits_inside(step.node):
+            laboratory.do_step(program, step)
+            continue
+        cells = {**laboratory.cells, **laboratory.fresh}
+        met = {
+            name: {mode for mode, region in laboratory.reached(program, step) if cell.meets(region)}
+            for name, cell in cells.items()
+        }
+        written = [name for name, modes in met.items() if modes - {"read"} and cells[name].writeable]
+        sources = {source for name, modes in met.items() if modes - {"write"} for source in tainted.get(name, ())}
+        before = {name: laboratory.get(cells[name]) for name in written}
+        laboratory.do_step(program, step)
+        if isinstance(step.node, (KernelNode, HostNode, CapturedNode)):
+            first = {name: laboratory.get(cells[name]) for name in written}
+            for _ in range(_RUNS_ALIKE - 1):
+                for name, data in before.items():
+                    laboratory.put(cells[name], data)
+                laboratory.do_step(program, step)
+                if any(not np.array_equal(laboratory.get(cells[name]), first[name]) for name in written):
+                    sources.add(full_name(program, step))
+                    break
+        for name in written:
+            tainted.setdefault(name, set()).update(sources)
+    laboratory.end()
+    found: dict[str, set[str]] = {}
+    for array, steps in tainted.items():
+        for name in steps:
+            found.setdefault(name, set()).add(array)
+    return found
 
 
 def _likeness(step: Step) -> Any:
@@ -125,7 +163,7 @@ class _Audit:
                         "undeclared write",
                         f"{self.name!r} writes {name!r} {_extent(inside, cell.dtype.itemsize)} and does not declare it",
                         (self.name,), (name,),
-                        hint=f"declare the write: hg.writes({name}) or hg.updates({name}), or writes=[{name}]",
+                        hint="declare the write: " + self._said("writes", name),
                     )
                 )  # fmt: skip
             for part in _guards(cell):
@@ -143,13 +181,19 @@ class _Audit:
             found.add(
                 Finding(
                     "undeclared read", f"{self.name!r} reads {shown} and does not declare it", (self.name,), undeclared,
-                    hint="declare the read: hg.reads or hg.updates, const in the kernel's signature, or reads=[...]",
+                    hint="declare the read: " + ", ".join(self._said("reads", name) for name in undeclared or ("...",)),
                 )
             )  # fmt: skip
         for name, part in guilty:
             if part != "inside":
                 said = f"{self.name!r} reads {_SIDES[part]} of {name!r}, and what it writes depends on that"
                 found.add(Finding("out of bounds", said, (self.name,), (name,), hint=self._bounds_hint(self.cells[name])))
+
+    def _said(self, mode: str, name: str) -> str:
+        """Return how a node of this kind declares an access."""
+        if isinstance(self.step.node, KernelNode):
+            return f"hg.{mode}({name}) or hg.updates({name}) in args"
+        return f"{mode}=[{name}]"
 
     def _bounds_hint(self, cell: Cell) -> str:
         node, length = self.step.node, f"the {cell.nbytes // cell.dtype.itemsize} elements of {cell.name!r}"

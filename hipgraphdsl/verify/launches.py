@@ -22,6 +22,7 @@ __all__ = ["try_backend"]
 
 def try_backend(
     workflow: Workflow,
+    prover: Runtime,
     runtime: Runtime,
     backend: str,
     device: int,
@@ -33,7 +34,8 @@ def try_backend(
     params: dict[str, Any],
     found: Found,
 ) -> None:
-    """Launch by one backend, again and again and by seeded schedules, and compare with the reference."""
+    """Launch by one backend, again and again and by seeded schedules, and compare with the reference of `prover`."""
+    named = f"backend {backend!r}" + (f" on {runtime.name}" if runtime is not prover else "")
     cells = _visible_cells(workflow)
     wanted = {name: data for name, data in reference.items() if name in cells}
     set_schedule: Optional[Callable[[int, int], None]] = getattr(runtime, "set_schedule", None)
@@ -44,7 +46,7 @@ def try_backend(
     try:
         executable = Executable.build(workflow, runtime, backend, lanes=None, join=False, device=device, pack=True)
     except HipGraphError as error:
-        found.left_out.append(f"backend {backend!r}: {error}")
+        found.left_out.append(f"{named}: {error}")
         return
     try:
         for how, chosen, mode in schedules:
@@ -54,13 +56,13 @@ def try_backend(
                 ours = _launch(executable, cells, values, params)
             except HipGraphError as error:
                 kind: Kind = "schedule" if mode else "failure"
-                found.add(Finding(kind, f"backend {backend!r} fails: {error}", backend=backend, seed=chosen))
+                found.add(Finding(kind, f"{named} fails: {error}", backend=backend, seed=chosen))
                 return
             names = found.differing(cells, ours, wanted)
             if not names:
                 continue
             said = describe(cells[names[0]], ours[names[0]], wanted[names[0]])
-            node = _first_wrong_node(workflow, runtime, backend, device, values, params, (chosen, mode), found)
+            node = _first_wrong_node(workflow, prover, runtime, backend, device, values, params, (chosen, mode), found)
             nodes = (node,) if node else ()
             where = f"; the first node whose output differs is {node!r}" if node else ""
             if mode:
@@ -71,15 +73,19 @@ def try_backend(
                     )
                 )  # fmt: skip
             else:
-                found.add(Finding("backend", f"backend {backend!r}: {said}{where}", nodes, tuple(names), backend))
+                hint = ""
+                if runtime is not prover and any(cells[name].dtype.kind in "fc" for name in names):
+                    hint = "devices round floating-point functions differently; say how far results may differ: tolerance=1e-6"
+                found.add(Finding("backend", f"{named}: {said}{where}", nodes, tuple(names), backend, hint=hint))
             break
     finally:
         if set_schedule is not None:
             set_schedule(0, 0)
         executable.close()
+    seeded = len(schedules) - repeats
     found.done.append(
-        f"backend {backend!r} {repeats} time{'s' * (repeats != 1)}"
-        + (f" and {len(schedules) - repeats} seeded schedules" * (len(schedules) > repeats))
+        f"{named} {repeats} time{'s' * (repeats != 1)}"
+        + (f" and {seeded} seeded schedule{'s' * (seeded != 1)}" * (seeded > 0))
     )
 
 
@@ -109,6 +115,7 @@ def _launch(executable: Executable, cells: Mapping[str, Cell], values: State, pa
 
 def _first_wrong_node(
     workflow: Workflow,
+    prover: Runtime,
     runtime: Runtime,
     backend: str,
     device: int,
@@ -129,10 +136,11 @@ def _first_wrong_node(
         part = _beginning(workflow, order[:count])
         used = {name: value for name, value in params.items() if "/" in name or name in part.parameters}
         results = []
-        for how in ("serial", backend):
+        for how, where in (("serial", prover), (backend, runtime)):
             if set_schedule is not None:
                 set_schedule(schedule[0] or 0, schedule[1] if how == backend else 0)
-            executable = Executable.build(part, runtime, how, lanes=None, join=False, device=device)
+            place = device if where is runtime else 0
+            executable = Executable.build(part, where, how, lanes=None, join=False, device=place)
             try:
                 results.append([_launch(executable, cells, values, used) for _ in range(1 if how == "serial" else 3)])
             finally:

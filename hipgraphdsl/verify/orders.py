@@ -8,6 +8,7 @@ from typing import Optional
 
 from ..errors import HipGraphError
 from ..nodes import AllocNode, MemoryOpsNode, Node, SemaphoreWaitNode
+from ..order import successors
 from .laboratory import POISONS, Found, Laboratory, State, describe
 from .report import Finding
 
@@ -69,10 +70,7 @@ def topological_order(deps: Sequence[Sequence[int]], seed: int) -> tuple[int, ..
     draw = random.Random(seed)
     n = len(deps)
     missing = [len(sources) for sources in deps]
-    successors: list[list[int]] = [[] for _ in deps]
-    for target, sources in enumerate(deps):
-        for source in sources:
-            successors[source].append(target)
+    followers = successors(deps)
     rank = list(range(n)) if seed == 0 else draw.sample(range(n), n)
     ranked = seed == 0 or seed % 2 == 1
     ready = [i for i in range(n) if not missing[i]]
@@ -83,7 +81,7 @@ def topological_order(deps: Sequence[Sequence[int]], seed: int) -> tuple[int, ..
         ready[at] = ready[-1]
         ready.pop()
         order.append(node)
-        for target in successors[node]:
+        for target in followers[node]:
             missing[target] -= 1
             if not missing[target]:
                 ready.append(target)
@@ -127,7 +125,8 @@ def try_orders(
                 )
             )  # fmt: skip
             deps[pair[1]].append(pair[0])
-    found.done.append(f"{tried} topological orders, one node at a time, seeds {seed} to {seed + count - 1}")
+    seeds = f"seed {seed}" if count == 1 else f"seeds {seed} to {seed + count - 1}"
+    found.done.append(f"{tried} topological order{'s' * (tried != 1)}, one node at a time, {seeds}")
 
 
 def waits_inside(node: Node) -> bool:

@@ -11,7 +11,7 @@ __all__ = ["Finding", "Kind", "VerifyReport"]
 
 Kind = Literal[
     "backend", "order", "schedule", "uninitialised", "undeclared write", "undeclared read", "out of bounds", "reference",
-    "failure",
+    "failure", "unstable",
 ]
 
 
@@ -27,6 +27,7 @@ class Finding:
         graph memory. ``"undeclared write"``, ``"undeclared read"``: a node touches what it does not declare.
         ``"out of bounds"``: a node writes before or behind an array, or what it writes depends on what is there.
         ``"reference"``: a kernel differs from its NumPy reference. ``"failure"``: a run failed.
+        ``"unstable"``: a node writes other values each time, so that results differ by more than the tolerance in any order.
     message : str
     nodes, arrays : tuple of str
     backend : str

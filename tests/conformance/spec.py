@@ -38,6 +38,7 @@ extern "C" __global__ void fold(int* y, const int* a, const int* b, const int* c
   if (i < n) y[i] = (int)(31u * (unsigned)y[i] + 3u * (unsigned)a[i] + 5u * (unsigned)b[i] + 7u * (unsigned)c[i]
                           + 11u * (unsigned)d[i] + (unsigned)k);
 }
+extern "C" __global__ void tile(int* y, int pitch, int k) { y[threadIdx.y * pitch + threadIdx.x] += k; }
 extern "C" __global__ void place(int* y, int n) {
   int x = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y * blockDim.y + threadIdx.y;
   int z = blockIdx.z * blockDim.z + threadIdx.z;
@@ -85,8 +86,8 @@ class Case:
         Values that `read` cannot reach, such as a module's variables.
     toggles : sequence of str or None
         Nodes that may be disabled one by one; None where all may. Others would leave memory of the graph unset.
-    expands : bool
-        Whether a node may become several, so that nodes do not match steps one to one.
+    expands : sequence of str
+        Backends with which a node may become several, so that nodes do not match steps one to one.
     finish : callable
         Returns what the row made, after the Executable has been closed.
     """
@@ -98,7 +99,7 @@ class Case:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     hidden: Values = field(default_factory=dict)
     toggles: Sequence[str] | None = None
-    expands: bool = False
+    expands: Sequence[str] = ()
     finish: Callable[[], None] = lambda: None
 
     def initial(self) -> Values:
@@ -286,6 +287,24 @@ def kernel_3d(g: hg.Graph, _: Any) -> Case:
         v["y"][...] = 3 * v["y"] + (100 * z + 10 * r + x).reshape(-1).astype("i4")
 
     return Case(g, {"place": place})
+
+
+@row("kernel_views_with_gaps")
+def kernel_views_with_gaps(g: hg.Graph, _: Any) -> Case:
+    """Tiles of a matrix, whose access is said: the first two are independent."""
+    y = g.device_array("y", numbers(1, 48).reshape(6, 8))
+    parts = {"left": (slice(1, 5), slice(0, 3)), "right": (slice(1, 5), slice(3, 6)), "both": (slice(3, 6), slice(2, 5))}
+    for k, (name, part) in enumerate(parts.items()):
+        g.kernel(module()["tile"], 1, (3, part[0].stop - part[0].start), args=(hg.updates(y[part]), 8, k + 1), name=name)
+    assert set(g.dag.edges) == {("left", "both"), ("right", "both")}
+
+    def op(name: str, k: int) -> Op:
+        def add(v: Values, _: Mapping[str, Any]) -> None:
+            v["y"][parts[name]] += k
+
+        return add
+
+    return Case(g, {name: op(name, k + 1) for k, name in enumerate(parts)})
 
 
 @row("kernel_argument_types")
@@ -571,6 +590,11 @@ def _tripled(x: npt.NDArray[Any], by: int = 3) -> None:
 def _added(out: npt.NDArray[Any], x: npt.NDArray[Any]) -> None:
     assert not x.flags.writeable
     out += 2 * x
+
+
+def _advance(w: npt.NDArray[Any], k: npt.NDArray[Any]) -> None:
+    k[0] += 1
+    w[...] += k[0]
 
 
 @row("host")
@@ -899,7 +923,7 @@ def semaphores(g: hg.Graph, runtime: Any) -> Case:
 
 
 @row("memory_ops")
-def memory_ops(g: hg.Graph, _: Any) -> Case:
+def memory_ops(g: hg.Graph, runtime: Any) -> Case:
     x, y = g.device_array("x", numbers(1, 4, "u4")), g.device_array("y", numbers(2, 4, "i8"))
     g.memory_ops([hg.write_value(x[1], 2**31 + 5), hg.write_value(y[2], -7)], name="write")
     g.memory_ops([hg.wait_value(x[1], 2**31, "geq"), hg.wait_value(y[2], -7)], name="wait")
@@ -908,7 +932,9 @@ def memory_ops(g: hg.Graph, _: Any) -> Case:
     def write(v: Values, _: Mapping[str, Any]) -> None:
         v["x"][1], v["y"][2] = 2**31 + 5, -7
 
-    return Case(g, {"write": write, "copy": copy_into("x", "x", 3, 1)})
+    apart = runtime is not None and "batch_unordered" in runtime.target.quirks
+    expands = ("explicit", "capture") if apart else ()
+    return Case(g, {"write": write, "copy": copy_into("x", "x", 3, 1)}, expands=expands)
 
 
 def _issue(stream: Any, dst: Any, src: Any) -> None:
@@ -950,7 +976,7 @@ def _captures(g: hg.Graph, issue: Callable[..., None]) -> Case:
     g.captured(issue, args=(y, x), reads=[x], writes=[y], name="captured")
     g.memcpy(z, y, name="after")
     ops = {"before": _set_to("x", 6, np.s_[:5]), "captured": copy_into("y", "x"), "after": copy_into("z", "y")}
-    return Case(g, ops, expands=True)
+    return Case(g, ops, expands=("capture",))
 
 
 @row("external_arrays")
@@ -972,6 +998,38 @@ def external(g: hg.Graph, _: Any) -> Case:
         v["y"][...] = v["d"]
 
     ops = {"in": copy_into("d", "x", ..., 0), "triple": triple, "out": out, "seen": copy_into("d", "x", ..., 1)}
+    return Case(g, ops)
+
+
+@row("pageable_rewritten")
+def pageable_rewritten(g: hg.Graph, _: Any) -> Case:
+    memory = numbers(4, (4, 6))
+    x, e = g.host_array("x", numbers(1, (2, N)), pinned=False), g.external_array("e", memory)
+    d, f, k = g.device_array("d", numbers(2, (3, N))), g.device_array("f", numbers(3, (4, 6))), g.host_array("k", numbers(5, 1))
+    g.memcpy(d[0], x[0], name="before")
+    g.host(_advance, args=(x, k), name="fill")
+    g.memcpy(d[1], x[1], name="flat")
+    g.host(_advance, args=(e[1:, :3], k), name="fill_external")
+    g.memcpy(f[1:3, :2], e[1:3, :2], name="strided")
+    g.memcpy(x[0], d[2], name="out")
+    g.memcpy(d[2], x[0], name="back")
+    g.kernel(module()["mix"], 1, N, (d[2], d[1], 3, N), name="mix")
+
+    def fill(v: Values, _: Mapping[str, Any]) -> None:
+        _advance(v["x"], v["k"])
+
+    def fill_external(v: Values, _: Mapping[str, Any]) -> None:
+        _advance(v["e"][1:, :3], v["k"])
+
+    def mix(v: Values, _: Mapping[str, Any]) -> None:
+        mixed(v["d"][2], v["d"][1], 3)
+
+    part = np.s_[1:3, :2]
+    ops = {
+        "before": copy_into("d", "x", 0, 0), "fill": fill, "flat": copy_into("d", "x", 1, 1), "fill_external": fill_external,
+        "strided": copy_into("f", "e", part, part), "out": copy_into("x", "d", 0, 2), "back": copy_into("d", "x", 2, 0),
+        "mix": mix,
+    }  # fmt: skip
     return Case(g, ops)
 
 

@@ -12,7 +12,7 @@ import pytest
 from places import HERE
 
 import hipgraphdsl as hg
-from hipgraphdsl.bench import checks as corpus_of_checks
+from benchmarks import checks as corpus_of_checks
 from hipgraphdsl.executable import Executable
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime

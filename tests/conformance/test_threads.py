@@ -1,17 +1,22 @@
-"""Clones in flight at once, launches from several threads and into users' own streams."""
+"""Clones in flight at once, launches from several threads and into users' own streams, and every call from any thread."""
 
 from __future__ import annotations
 
+import asyncio
+import ctypes
+import gc
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-from places import HERE
+from places import HERE, other_library
 
 import hipgraphdsl as hg
-from hipgraphdsl.runtimes.base import Runtime
+from hipgraphdsl.runtimes.base import Fill2D, Runtime
 
 SOURCE = r"""
 extern "C" __global__ void mix(int* y, const int* x, int k, int n) {
@@ -94,7 +99,8 @@ def test_clones_in_threads_and_streams_of_their_own_keep_their_values_apart(runt
                 for k in given:
                     exe.launch(stream, k=k)
                 if turn % 2:
-                    runtime.stream_synchronize(streams[number])
+                    with runtime.using_device(0):  # a call of the runtime itself, in a thread that may have no context
+                        runtime.stream_synchronize(streams[number])
                 else:
                     exe.synchronize()
 
@@ -158,3 +164,256 @@ def test_clones_run_at_the_same_time(runtime: Runtime) -> None:
             waits.synchronize(timeout_s=60)
             twin.synchronize(timeout_s=60)
             assert writes.read("flag").tolist() == [1]
+
+
+# -- every call from any thread, whatever its current device or context is -------------------------------------------------
+
+Call = Callable[[Callable[[], Any]], Any]
+
+
+def in_thread(work: Callable[[], Any]) -> Any:
+    """Run a function in a thread of its own and return what it returns."""
+    results: list[Any] = []
+    at_once(lambda: results.append(work()))
+    return results[0]
+
+
+@pytest.fixture(params=["thread", "pool", "asyncio"])
+def elsewhere(request: pytest.FixtureRequest) -> Iterator[Call]:
+    """What calls a function in another thread: a new one each time, one of a pool, or one of asyncio's."""
+    if request.param == "thread":
+        yield in_thread
+    elif request.param == "pool":
+        with ThreadPoolExecutor(2) as pool:
+            yield lambda work: pool.submit(work).result()
+    else:
+        yield lambda work: asyncio.run(asyncio.to_thread(work))
+
+
+class Chain:
+    """What `chain` computes, with the values that its nodes have now."""
+
+    def __init__(self) -> None:
+        self.x, self.y = np.arange(N, dtype="i4"), np.zeros(N, "i4")
+        self.down = True
+
+    def step(self, up: int, down: int | None = None) -> None:
+        x, y = self.x.view(np.uint32), self.y.view(np.uint32)
+        y[:] = 31 * y + 7 * x + np.uint32(up)
+        if self.down:
+            x[:] = 31 * x + 7 * y + np.uint32(up if down is None else down)
+
+
+def test_every_call_works_in_another_thread(runtime: Runtime, backend: Any, elsewhere: Call) -> None:
+    g, wanted, heard = chain(), Chain(), []
+    g.host(lambda h: heard.append(int(h[0])), args=(g.arrays["h"],), name="hear")
+    start, stop = hg.Event("start"), hg.Event("stop")
+    g.record(start, name="begin")
+    g.record(stop, name="end", after=["begin"])
+    seen = np.zeros(N, "i4")
+
+    def equal(exe: hg.Executable) -> None:
+        assert elsewhere(lambda: exe.read("y")).tolist() == wanted.y.tolist()
+        assert elsewhere(lambda: exe.read("x")).tolist() == wanted.x.tolist()
+
+    exe = elsewhere(lambda: g.compile(runtime=runtime, backend=backend))
+    for k in (3, 3, 4):
+        elsewhere(partial(exe.launch, k=k))
+        wanted.step(k)
+    elsewhere(exe.launch)
+    wanted.step(4)
+    elsewhere(exe.synchronize)
+    assert elsewhere(exe.done)
+    equal(exe)
+    assert elsewhere(lambda: exe.elapsed_us("start", "stop")) >= 0
+    elsewhere(lambda: exe.set("up", args=(g.arrays["y"], g.arrays["x"], 11, N)))
+    elsewhere(lambda: exe.run(k=5))
+    wanted.step(11, 5)
+    elsewhere(lambda: exe.disable("down"))
+    elsewhere(lambda: exe.run(k=6))
+    wanted.down = False
+    wanted.step(11, 6)
+    elsewhere(lambda: exe.enable("down"))
+    wanted.down = True
+    elsewhere(lambda: exe.write("y", seen))
+    wanted.y[:] = 0
+    assert len(elsewhere(lambda: exe.profile(k=7)).spans) == len(g.nodes)
+    wanted.step(11, 7)
+    equal(exe)
+    twin = elsewhere(exe.clone)
+    elsewhere(lambda: twin.run(k=8))
+    wanted.step(11, 8)
+    equal(twin)
+    elsewhere(twin.close)
+    assert elsewhere(lambda: exe.graph_memory.used) >= 0
+    if exe.graph_handle:
+        assert len(elsewhere(lambda: hg.Graph.from_handle(exe.graph_handle, runtime, arrays=exe)).nodes) >= 4
+    other = chain()
+    elsewhere(lambda: exe.update(other, rebuild=True))
+    elsewhere(lambda: exe.run(k=9))
+    assert len(heard) == 8
+    elsewhere(exe.close)
+
+
+def test_verify_works_in_another_thread(runtime: Runtime) -> None:
+    assert in_thread(lambda: hg.verify(chain(), runtime=runtime, orders=2, repeats=1)).ok
+
+
+def test_graphs_are_captured_in_another_thread(runtime: Runtime) -> None:
+    with chain().compile(runtime=runtime) as exe:
+        memory = exe.array("y").ptr
+
+        def fill(stream: Any) -> None:
+            runtime.memset_async(Fill2D(memory, 4, 7, N), int(stream))
+
+        g = in_thread(lambda: hg.Graph.from_capture(fill, runtime, arrays=exe))
+        with in_thread(lambda: g.compile(runtime=runtime)) as filling:
+            in_thread(filling.run)
+        assert exe.read("y").tolist() == [7] * N
+
+
+@pytest.mark.filterwarnings("ignore:.*was never closed:ResourceWarning")
+def test_finalizer_runs_in_another_thread(runtime: Runtime, backend: Any) -> None:
+    left = [chain().compile(runtime=runtime, backend=backend)]
+    left[0].launch(k=2)
+
+    def drop() -> None:
+        left.clear()
+        gc.collect()
+
+    in_thread(drop)
+    with chain().compile(runtime=runtime, backend=backend) as exe:
+        exe.run(k=2)
+
+
+def test_host_callbacks_run_while_threads_launch(runtime: Runtime, backend: Any) -> None:
+    g, heard = chain(), []
+    g.host(lambda h: heard.append(int(h[0])), args=(g.arrays["h"],), name="hear")
+    with g.compile(runtime=runtime, backend=backend) as exe:
+        at_once(*[lambda: [exe.run(k=1) for _ in range(10)]] * 4)
+        exe.synchronize()
+    wanted, firsts = Chain(), []
+    for _ in range(40):
+        wanted.step(1)
+        firsts.append(int(wanted.y[0]))
+    assert heard == firsts
+
+
+# -- contexts that other libraries change, which are CUDA's -----------------------------------------------------------------
+
+
+@pytest.fixture
+def cuda(runtime: Runtime) -> Any:
+    if runtime.name != "nvidia":
+        pytest.skip(f"runtime {runtime.name!r} has no contexts")
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def current(cuda: Any) -> int:
+    """Return the thread's current context."""
+    context = ctypes.c_void_p()
+    assert cuda.cuCtxGetCurrent(ctypes.byref(context)) == 0
+    return context.value or 0
+
+
+def used_with(exe: hg.Executable, disturb: Callable[[], None]) -> None:
+    """Use an Executable, with something that changes what is current before each call."""
+    wanted = Chain()
+    for k in (1, 2, 2):
+        disturb()
+        exe.launch(k=k)
+        wanted.step(k)
+    disturb()
+    exe.launch()
+    wanted.step(2)
+    disturb()
+    exe.set("down", block=N)
+    disturb()
+    exe.run(k=4)
+    wanted.step(4)
+    disturb()
+    exe.disable("down")
+    disturb()
+    exe.enable("down")
+    disturb()
+    assert exe.read("y").tolist() == wanted.y.tolist()
+    disturb()
+    exe.write("y", 0)
+    disturb()
+    assert exe.profile(k=1).spans
+    disturb()
+    exe.clone().close()
+    disturb()
+    exe.close()
+
+
+def test_context_may_be_popped_before_each_call(runtime: Runtime, backend: Any, cuda: Any) -> None:
+    def pop() -> None:
+        assert cuda.cuCtxSetCurrent(None) == 0
+
+    def work() -> None:
+        used_with(chain().compile(runtime=runtime, backend=backend), pop)
+        assert current(cuda) == 0
+
+    in_thread(work)
+    before = ctypes.c_void_p(current(cuda))
+    try:
+        work()
+    finally:
+        cuda.cuCtxSetCurrent(before)
+
+
+def test_context_of_somebody_else_stays_current(runtime: Runtime, backend: Any, cuda: Any) -> None:
+    theirs = ctypes.c_void_p()
+
+    def work() -> None:
+        assert cuda.cuCtxCreate_v2(ctypes.byref(theirs), 0, 0) == 0
+        exe = chain().compile(runtime=runtime, backend=backend)
+        assert current(cuda) == theirs.value
+        used_with(exe, lambda: None)
+        assert current(cuda) == theirs.value
+        assert cuda.cuCtxDestroy_v2(theirs) == 0
+
+    in_thread(work)
+
+
+def test_torch_works_between_launches(runtime: Runtime, backend: Any, cuda: Any) -> None:
+    torch = other_library("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("torch sees no GPU")
+    last = torch.cuda.device_count() - 1
+
+    def disturb() -> None:
+        torch.cuda.set_device(last)
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            assert float(torch.ones(100, device="cuda").sum()) == 100
+        stream.synchronize()
+
+    def work() -> None:
+        used_with(chain().compile(runtime=runtime, backend=backend), disturb)
+        assert torch.cuda.current_device() == last
+        torch.cuda.set_device(0)
+
+    in_thread(work)
+    work()
+
+
+def test_cupy_works_between_launches(runtime: Runtime, backend: Any, cuda: Any) -> None:
+    cupy = other_library("cupy")
+    last = cupy.cuda.runtime.getDeviceCount() - 1
+
+    def disturb() -> None:
+        cupy.cuda.runtime.setDevice(last)
+        stream = cupy.cuda.Stream(non_blocking=True)
+        with stream:
+            assert int(cupy.arange(100).sum()) == 4950
+        stream.synchronize()
+
+    def work() -> None:
+        used_with(chain().compile(runtime=runtime, backend=backend), disturb)
+        assert cupy.cuda.runtime.getDevice() == last
+        cupy.cuda.runtime.setDevice(0)
+
+    in_thread(work)
+    work()

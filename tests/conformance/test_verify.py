@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +16,7 @@ import pytest
 from conformance.spec import NODE_KINDS
 
 import hipgraphdsl as hg
-from hipgraphdsl.bench import checks as corpus_of_checks
+from benchmarks import checks as corpus_of_checks
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime
 from hipgraphdsl.verify import VerifyReport, topological_order, verify
@@ -139,6 +141,101 @@ def _fill(values: Any) -> None:
     values[...] = 1
 
 
+def test_a_node_that_differs_each_time_is_named_as_the_cause(runtime: Runtime, kernels: hg.Module) -> None:
+    calls = iter(range(10**6))
+
+    def noise(values: Any) -> None:
+        values[0] = 1000.0 + next(calls) / 1024
+
+    g = steps(kernels, edge=False)  # with a race beside it
+    h, out = (g.host_array(name, shape=N, dtype="float32") for name in ("noisy", "copied"))
+    d = g.device_array("d", shape=N, dtype="float32")
+    g.host(noise, args=(h,), writes=[h], name="noise")
+    g.memcpy(d, h, name="up", after=["noise"])
+    g.kernel(kernels["scale"], 1, N, (d, 2.0), name="twice", after=["up"])
+    g.memcpy(out, d, name="down", after=["twice"])
+    for audit in (False, True):
+        report = verify(g, runtime, audit=audit)
+        (unstable,) = (finding for finding in report.findings if finding.kind == "unstable")
+        assert unstable.nodes == ("noise",)
+        assert set(unstable.arrays) <= {"noisy", "copied", "d"}
+        assert "'noise' writes other values each time" in unstable.message
+        assert "tolerance=" in unstable.hint
+        others = {finding.kind: finding for finding in report.findings if finding is not unstable}
+        assert set(others) <= {"order", "backend", "schedule"}
+        assert others["order"].nodes == ("scale", "add")
+        assert all(not {"noisy", "copied", "d"}.intersection(finding.arrays) for finding in others.values())
+
+
+@pytest.mark.timeout(120)
+def test_float_atomics_are_named_as_the_cause(runtime: Runtime) -> None:
+    source = r"""
+    extern "C" __global__ void total(float* sum, const float* x, int n) {
+      int i = blockIdx.x * blockDim.x + threadIdx.x;
+      if (i < n) atomicAdd(sum, x[i]);
+    }
+    extern "C" __global__ void minus(float* out, const float* sum) { out[threadIdx.x] = 1.0f - sum[0]; }
+    """
+    module = hg.Module(source)
+    n = 1 << 18
+    g = hg.Graph("dot")
+    x = g.device_array("x", np.random.default_rng(1).random(n, dtype="float32"))
+    total, out = g.device_array("total", shape=1, dtype="float32"), g.device_array("out", shape=64, dtype="float32")
+    g.kernel(module["total"], n // 256, 256, (total, x, n), name="dot")
+    g.kernel(module["minus"], 1, 64, (hg.writes(out), total), name="minus")
+    report = verify(g, runtime, orders=3, repeats=3)
+    if not any(finding.kind == "unstable" for finding in report.findings):
+        pytest.skip("the blocks have nearly always added in the same order")
+    assert {(finding.kind, finding.nodes) for finding in report.findings} == {("unstable", ("dot",))}
+    assert verify(g, runtime, orders=3, repeats=3, tolerance=1e-2).ok
+
+
+def _other() -> Runtime:
+    """The CPU runtime under another name."""
+    other = copy.copy(open_runtime("cpu"))
+    other.name = "other"
+    return other
+
+
+def test_backends_of_another_runtime_are_compared_with_the_cpu(kernels: hg.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = verify(steps(kernels), _other())
+    assert report.ok, str(report)
+    assert [line for line in report.done if "on other" in line] == [
+        f"backend {name!r} on other 5 times" + (" and 25 seeded schedules" if name == "explicit" else "")
+        for name in ("explicit", "capture", "streams")
+    ]
+
+    monkeypatch.setenv("HIPGRAPHDSL_RUNTIME", "recorder")  # computes nothing, so that everything differs from the CPU
+    report = verify(steps(kernels), orders=2, repeats=1)
+    assert {finding.kind for finding in report.findings} == {"backend"}
+    assert all("on recorder" in finding.message and "tolerance=" in finding.hint for finding in report.findings)
+    assert report.findings[0].nodes == ("in",)
+    assert report.target.startswith("cpu")
+
+
+def test_what_the_cpu_cannot_run_is_proved_on_the_runtime_itself(
+    runtime: Runtime, kernels: hg.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unavailable = hg.RuntimeUnavailable("runtime 'cpu' needs a compiler", runtime="cpu", missing="compiler")
+
+    def opened(name: Any, device: int = 0) -> Any:
+        if name == "cpu":
+            raise unavailable
+        return name
+
+    monkeypatch.setattr(sys.modules["hipgraphdsl.verify"], "opened_runtime", opened)
+    report = verify(steps(kernels), _other(), orders=2, repeats=1)
+    assert report.ok, str(report)
+    assert report.left_out == (f"the proof on the CPU, so that it was done on other: {unavailable}",)
+    assert any("topological orders" in line for line in report.done)
+
+
+def test_counts_are_singular_where_there_is_one(runtime: Runtime, kernels: hg.Module) -> None:
+    report = verify(steps(kernels), runtime, ("explicit",), orders=1, repeats=1, seed=3)
+    assert "1 topological order, one node at a time, seed 3" in report.done
+    assert "backend 'explicit' 1 time and 2 seeded schedules" in report.done
+
+
 # -- missing edges -----------------------------------------------------------------------------------------------------
 
 
@@ -222,6 +319,7 @@ def audit_of(runtime: Runtime, make: Any) -> VerifyReport:
 def test_write_declared_as_read_is_named(runtime: Runtime, kernels: hg.Module) -> None:
     report = audit_of(runtime, lambda g, x, y: g.kernel(kernels["add"], 1, N, (x, hg.reads(y)), name="add"))
     assert [(f.kind, f.nodes, f.arrays) for f in report.findings] == [("undeclared write", ("add",), ("y",))]
+    assert report.findings[0].hint == "declare the write: hg.writes(y) or hg.updates(y) in args"
 
 
 def test_read_declared_as_write_is_named(runtime: Runtime, kernels: hg.Module) -> None:
@@ -250,6 +348,7 @@ def test_callback_that_reads_more_than_it_says_is_named(runtime: Runtime) -> Non
     g.host(sum_up, args=(total, values), writes=[total], name="sum_up")
     (finding,) = verify(g, runtime, (), orders=0).findings
     assert (finding.kind, finding.nodes, finding.arrays) == ("undeclared read", ("sum_up",), ("values",))
+    assert finding.hint == "declare the read: reads=[values]"
 
 
 def test_captured_function_is_audited(runtime: Runtime) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -251,7 +252,8 @@ def test_captured_code_finds_its_device_current(runtime: Runtime, backend: Backe
         assert np.array_equal(exe.read("b"), 5 * RAMP)
 
 
-def test_one_child_runs_on_two_devices(runtime: Runtime, backend: Backend) -> None:
+@pytest.mark.parametrize("watch", [False, True])
+def test_one_child_runs_on_two_devices(runtime: Runtime, backend: Backend, watch: bool) -> None:
     child = hg.Graph("child")
     c = child.device_array("c", shape=N, dtype="float32")
     a = child.param("a", "float32", 2.0)
@@ -260,10 +262,11 @@ def test_one_child_runs_on_two_devices(runtime: Runtime, backend: Backend) -> No
     x = [g.device_array(f"x{d}", RAMP, device=d) for d in (0, 1)]
     for d in (0, 1):
         g.child(child, bind={"c": x[d], "a": 2.0 + d})
-    with g.compile(runtime=runtime, backend=backend) as exe:
+    with g.compile(runtime=runtime, backend=backend, watch=watch) as exe:
         exe.run()
         for d in (0, 1):
             assert np.array_equal(exe.read(f"x{d}"), RAMP * (2 + d))
+        assert exe._built.unfinished() == ()
 
 
 def test_workflow_that_names_no_device_moves_as_a_whole(runtime: Runtime, backend: Backend) -> None:
@@ -442,6 +445,34 @@ def test_thread_keeps_its_device(runtime: Runtime, backend: Backend) -> None:
             assert runtime.get_device() == current
     finally:
         runtime.set_device(before)
+
+
+def test_thread_that_is_new_uses_an_executable_of_another_device(runtime: Runtime, backend: Backend) -> None:
+    g = hg.Graph("new")
+    scale(g, g.device_array("x", RAMP), g.param("a", "float32", 2.0), name="scale")
+    found: list[Any] = []
+
+    def use() -> None:
+        before = runtime.get_device()
+        exe = g.compile(runtime=runtime, backend=backend, device=1)
+        exe.launch()
+        exe.launch(a=4.0)
+        exe.launch(a=0.5)
+        found.append(exe.read("x"))
+        exe.set("scale", args=(g.arrays["x"], 1.0, N))
+        exe.write("x", RAMP)
+        exe.profile()
+        with exe.clone() as twin:
+            found.append(twin.read("x"))
+        exe.close()
+        found.append((before, runtime.get_device()))
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+    assert np.array_equal(found[0], 4 * RAMP)
+    assert np.array_equal(found[1], RAMP)
+    assert found[2] == (0, 0)
 
 
 def test_launches_follow_the_user_s_stream(runtime: Runtime, backend: Backend) -> None:
@@ -837,8 +868,9 @@ def test_external_memory_belongs_to_the_device_that_is_named(cpu: CpuRuntime) ->
     cpu.free(pointer)
 
 
+@pytest.mark.parametrize("watch", [False, True])
 @pytest.mark.parametrize("home", [0, 1, 2])
-def test_body_of_a_conditional_node_runs_on_several_devices(cpu: CpuRuntime, backend: Backend, home: int) -> None:
+def test_body_of_a_conditional_node_runs_on_several_devices(cpu: CpuRuntime, backend: Backend, home: int, watch: bool) -> None:
     source = 'extern "C" __global__ void count_down(int* n) { if (n[0] > 0) n[0] -= 1; }'
     g = hg.Graph("loops")
     count = g.device_array("count", np.full(1, 3, "int32"), device=0)
@@ -853,10 +885,11 @@ def test_body_of_a_conditional_node_runs_on_several_devices(cpu: CpuRuntime, bac
     g.conditional("while", count, body, {"n": count, "x": x, "y": y}, name="loop")
     for array, name in ((x, "last_x"), (y, "last_y")):
         scale(g, array, 0.5, name=name)
-    with g.compile(runtime=cpu, backend=backend, device=home) as exe:
+    with g.compile(runtime=cpu, backend=backend, device=home, watch=watch) as exe:
         exe.run()
         np.testing.assert_array_equal(exe.read("x"), RAMP * 4)
         np.testing.assert_array_equal(exe.read("y"), RAMP * 27 / 2)
+        assert exe._built.unfinished() == ()
     assert hg.verify(g, runtime=cpu, backends=(backend,)).findings == ()
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
+import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from places import other_library
 
 import hipgraphdsl as hg
 from hipgraphdsl.runtimes import open_runtime
@@ -36,9 +37,7 @@ def runtime() -> Runtime:
 
 @pytest.fixture(scope="module")
 def torch(runtime: Runtime) -> Any:
-    if "torch" not in sys.modules and importlib.util.find_spec("torch") is not None:
-        pytest.skip("torch must be loaded before the runtime: run these tests by -m gpu")
-    found = pytest.importorskip("torch", reason="the package torch is not there")
+    found = other_library("torch")
     if not found.cuda.is_available():
         pytest.skip("torch sees no GPU")
     return found
@@ -46,7 +45,7 @@ def torch(runtime: Runtime) -> Any:
 
 @pytest.fixture(scope="module")
 def cupy(runtime: Runtime) -> Any:
-    return pytest.importorskip("cupy", reason="the package cupy is not there")
+    return other_library("cupy")
 
 
 @pytest.fixture
@@ -68,6 +67,22 @@ def cupy_stream(cupy: Any, stream: Any) -> Any:
     if hasattr(cupy.cuda.Stream, "from_external"):
         return cupy.cuda.Stream.from_external(stream)
     return cupy.cuda.ExternalStream(int(stream))
+
+
+def test_torch_is_imported_after_kernels_were_compiled(torch: Any) -> None:
+    """Libraries that are loaded later find the interpreter and NVRTC as they would be without us."""
+    code = f"""
+import numpy as np, hipgraphdsl as hg
+g = hg.Graph("first")
+x = g.device_array("x", np.ones({N}, "f4"))
+g.kernel(hg.Module({SOURCE!r})["axpy"], {N} // 256, 256, (x, x, 1.0, {N}))
+exe = g.compile("nvidia")
+exe.run()
+import torch
+assert torch.as_tensor(exe.array("x"), device="cuda").sum().item() == 2 * {N}
+exe.close()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=200)
 
 
 # -- captured ------------------------------------------------------------------------------------------------------------

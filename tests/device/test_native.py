@@ -1,4 +1,4 @@
-"""Compiled code adds kernel nodes as Python does: same graphs, same operations, same errors, and no leaks."""
+"""Compiled code does as Python does: it adds the same kernel nodes, waits, and launches in the right context."""
 
 from __future__ import annotations
 
@@ -205,3 +205,124 @@ def test_waiting_ends_when_its_time_is_up_and_other_threads_run_meanwhile() -> N
     assert module.wait(address, 600, 0, 0.01) == 600
     threading.Timer(0.02, lambda: ran.append(1)).start()
     assert module.wait(address, 600, 0, 60.0) == 0
+
+
+# -- the launcher, and what is current -------------------------------------------------------------------------------------
+
+
+class Driver:
+    """A driver of C functions, which says what was called; `codes` are what calls answer, by name, one after the other."""
+
+    def __init__(self, current: int, wide: bool = True) -> None:
+        self.current = current
+        self.calls: list[Any] = []
+        self.codes: dict[str, list[int]] = {}
+        word = ctypes.c_uint64 if wide else ctypes.c_int
+
+        def get(address: int) -> int:
+            word.from_address(address).value = self.current
+            return self._answer("get", "get")
+
+        def set_(wanted: int) -> int:
+            code = self._answer("set", ("set", wanted))
+            self.current = self.current if code else wanted
+            return code
+
+        def there(name: str) -> Any:
+            return lambda *_: self._answer(name, (name, self.current))
+
+        code, pointer = ctypes.c_int, ctypes.c_void_p
+        self.functions = {
+            "launch": ctypes.CFUNCTYPE(code, pointer, pointer)(there("launch")),
+            "give": ctypes.CFUNCTYPE(code, pointer, pointer, pointer)(there("give")),
+            "get": ctypes.CFUNCTYPE(code, pointer)(get),
+            "set": ctypes.CFUNCTYPE(code, word)(set_),
+        }
+
+    def _answer(self, name: str, call: Any) -> int:
+        self.calls.append(call)
+        waiting = self.codes.get(name, [])
+        return waiting.pop(0) if waiting else 0
+
+    def launcher(self, home: int, asks: bool = True) -> Any:
+        """Return a launcher of an executable whose context is `home`, with a parameter ``k``."""
+
+        class Slow:
+            def __call__(_, *args: Any, **kwargs: Any) -> None:  # noqa: N805
+                self.calls.append("slow")
+
+            def failed(_, code: int) -> None:  # noqa: N805
+                raise ValueError(code)
+
+        module: Any = native()
+        made = module.Launcher(Slow())
+        address = {name: ctypes.cast(function, ctypes.c_void_p).value for name, function in self.functions.items()}
+        current = (address["get"], address["set"], home) if asks else (0, 0, 0)
+        made.bind(address["launch"], address["give"], 16, 32, *current)
+        self.value = ctypes.create_string_buffer(4)
+        made.slots([("k", "i", 4, bytes(4), [(ctypes.addressof(self.value), 48, 64)], True)], self.value)
+        made.ready = True
+        return made
+
+
+def test_launch_changes_nothing_where_its_context_is_current() -> None:
+    driver = Driver(current=7)
+    launcher = driver.launcher(home=7)
+    launcher.launch()
+    launcher.launch(k=5)
+    assert driver.calls == ["get", ("launch", 7), "get", ("give", 7), ("launch", 7)]
+    assert (launcher.launches, launcher.updates, driver.value.raw) == (2, 1, (5).to_bytes(4, sys.byteorder))
+
+
+@pytest.mark.parametrize("before", [0, 9, 2**63 + 8])
+def test_launch_makes_its_context_current_and_then_what_was_current(before: int) -> None:
+    driver = Driver(current=before)
+    launcher = driver.launcher(home=7)
+    launcher.launch(k=5)
+    assert driver.calls == ["get", ("set", 7), ("give", 7), ("launch", 7), ("set", before)]
+    assert (driver.current, launcher.inside, launcher.launches) == (before, 0, 1)
+
+
+def test_launch_goes_to_its_device_where_the_driver_counts_devices() -> None:
+    driver = Driver(current=2, wide=False)
+    driver.launcher(home=1).launch()
+    assert driver.calls == ["get", ("set", 1), ("launch", 1), ("set", 2)]
+
+
+def test_launch_asks_nothing_where_nothing_depends_on_it() -> None:
+    driver = Driver(current=9)
+    driver.launcher(home=7, asks=False).launch()
+    assert driver.calls == [("launch", 9)]
+
+
+@pytest.mark.parametrize("name", ["get", "set"])
+def test_launch_goes_the_long_way_where_its_context_cannot_be_made_current(name: str) -> None:
+    driver = Driver(current=9)
+    launcher = driver.launcher(home=7)
+    driver.codes[name] = [709]
+    launcher.launch()
+    assert driver.calls[-1] == "slow"
+    assert not any(call[0] == "launch" for call in driver.calls)
+    assert (driver.current, launcher.launches) == (9, 0)
+
+
+def test_launch_restores_what_was_current_where_a_call_fails() -> None:
+    driver = Driver(current=9)
+    launcher = driver.launcher(home=7)
+    driver.codes["launch"] = [719]
+    with pytest.raises(ValueError, match="719"):
+        launcher.launch()
+    assert driver.current == 9
+    driver.codes["give"] = [1]
+    launcher.launch(k=5)  # the long way meets the same failure, and reports it
+    assert driver.calls[-2:] == [("set", 9), "slow"]
+    assert driver.current == 9
+
+
+@pytest.mark.parametrize("values", [{}, {"k": "no number"}])
+def test_launch_says_where_what_was_current_cannot_be_restored(values: dict[str, Any]) -> None:
+    driver = Driver(current=9)
+    launcher = driver.launcher(home=7)
+    driver.codes["set"] = [0, 709]
+    with pytest.raises(ValueError, match="709"):
+        launcher.launch(**values)

@@ -66,9 +66,9 @@ def test_impossible_names_are_refused(g: hg.Graph, name: Any) -> None:
     ],
 )
 def test_impossible_shapes_are_refused(g: hg.Graph, shape: Any, text: str) -> None:
-    refused(lambda: g.device_array("x", shape=shape, dtype="int32"), text)
+    refused(lambda: g.device_array("x", shape=shape, dtype="int32"), text, array="x")
     refused(lambda: g.alloc("x", shape, "int32"), text)
-    refused(lambda: g.host_array("x", shape=shape, dtype="int32"), text)
+    refused(lambda: g.host_array("x", shape=shape, dtype="int32"), text, array="x")
     assert list(g.arrays) == ["u"]
     g.device_array("x", shape=3, dtype="int32")
 
@@ -90,7 +90,7 @@ def test_impossible_shapes_are_refused(g: hg.Graph, shape: Any, text: str) -> No
     ],
 )
 def test_dtypes_that_no_device_has_are_refused(g: hg.Graph, dtype: Any) -> None:
-    refused(lambda: g.device_array("x", shape=3, dtype=dtype), "dtype")
+    refused(lambda: g.device_array("x", shape=3, dtype=dtype), "dtype", array="x")
     refused(lambda: g.alloc("x", 3, dtype), "dtype")
     refused(lambda: g.param("x", dtype), "dtype")
     assert list(g.arrays) == ["u"]
@@ -114,10 +114,53 @@ def test_what_looks_like_a_shape_is_not_taken_for_values(g: hg.Graph, shape: Any
 
 
 def test_initial_values_are_not_cut_to_whole_numbers(g: hg.Graph) -> None:
-    refused(lambda: g.device_array("x", [1.5, 2.0], dtype="int32"), "no whole numbers, and dtype= is int32", array="x")
+    refused(lambda: g.device_array("x", [1.5, 2.0], dtype="int32"), "no whole numbers, and the dtype is int32", array="x")
     refused(lambda: g.host_array("x", [1e300], dtype="float32"), "overflow", array="x")
     refused(lambda: g.host_array("x", np.array([np.nan]), dtype="uint8"), "no whole numbers", array="x")
     assert g.device_array("x", np.ones(3), dtype="int32").initial.tolist() == [1, 1, 1]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "text"),
+    [
+        (np.array([300, -1]), "u1", "-1 is out of the range 0..255"),
+        ([300], "u1", "300 is out of the range 0..255"),
+        (np.array([2**40]), "i4", "out of the range"),
+        (np.array([2**63], "u8"), "i8", "out of the range"),
+        ([2**70], "i8", "int"),
+        (np.array([2.0**64]), "u8", "out of the range"),
+        (np.array([1.5]), "i4", "no whole numbers"),
+        (np.array([1 + 2j]), "f8", "they are complex"),
+        (np.array([2.5, 0.5]), "bool", "neither true nor false"),
+        ([2], "bool", "neither true nor false"),
+        (np.array([1e300]), "f4", "overflow"),
+        ([70000], "f2", "overflow"),
+        ([1e300], "bfloat16", "overflow"),
+        (np.ma.masked, "f4", "masked"),
+        (np.ma.array([1, 2], mask=[0, 1]), "i4", "masked"),
+    ],
+)
+def test_initial_values_and_written_values_are_refused_alike(values: Any, dtype: str, text: str) -> None:
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+    g = hg.Graph("wave")
+    refused(lambda: g.device_array("x", values, dtype=dtype), text, array="x")
+    g.device_array("x", shape=np.shape(values) or 1, dtype=dtype)
+    with g.compile(runtime="recorder") as exe:
+        refused(lambda: exe.write("x", values), text, array="x")
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "held"),
+    [([1.0, 2.0], "i4", [1, 2]), ([0.0, 1], "bool", [False, True]), ([1, 2], "c8", [1, 2]), ([True, False], "f4", [1, 0])],
+)
+def test_written_values_are_taken_as_initial_values_are(values: Any, dtype: str, held: list[Any]) -> None:
+    g = hg.Graph("wave")
+    assert g.host_array("x", values, dtype=dtype).initial.tolist() == held  # type: ignore[union-attr]
+    g.host_array("y", shape=2, dtype=dtype)
+    with g.compile(runtime="recorder") as exe:
+        exe.write("y", values)
+        assert exe.read("y").tolist() == held
 
 
 def test_numpy_does_not_take_a_declared_array_for_values(g: hg.Graph) -> None:
@@ -137,7 +180,7 @@ def test_what_came_instead_of_an_array_is_said_with_the_way_to_one(g: hg.Graph) 
     ("initial", "options", "text"),
     [
         ([[1], [2, 3]], {}, "cannot be taken"),
-        ([300], {"dtype": "int8"}, "out of bounds for int8"),
+        ([300], {"dtype": "int8"}, "300 is out of the range -128..127 of int8"),
         ([], {}, "at least 1"),
         ([1, 2], {"shape": 3}, "shape (3,), its initial values (2,)"),
         (["a"], {"dtype": "float32"}, "'a'"),
@@ -196,6 +239,12 @@ def test_memory_with_gaps_is_no_external_array(g: hg.Graph) -> None:
     refused(lambda: g.external_array("x", np.zeros(3, ">i4")), "byte order", array="x")
 
 
+def test_masked_elements_are_not_dropped(g: hg.Graph) -> None:
+    values = np.ma.array(np.arange(4.0), mask=[0, 1, 0, 0])
+    refused(lambda: g.external_array("x", values), "external array 'x' has 1 masked elements", "x.filled(value)", array="x")
+    g.external_array("x", np.ma.array(np.arange(4.0)))
+
+
 def test_read_only_memory_cannot_be_written(g: hg.Graph) -> None:
     values = np.zeros((6, 8), "float32")
     values.flags.writeable = False
@@ -209,7 +258,12 @@ def test_read_only_memory_cannot_be_written(g: hg.Graph) -> None:
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("stream", "is reserved"), ("a b", "is no Python identifier"), ("1a", "is no Python identifier"), ("", "name")],
+    [
+        *((name, "is reserved for an option of launch") for name in ("stream", "after", "timeout_s")),
+        ("a b", "is no Python identifier"),
+        ("1a", "is no Python identifier"),
+        ("", "name"),
+    ],
 )
 def test_parameters_are_launch_keywords(g: hg.Graph, name: str, text: str) -> None:
     with pytest.raises(hg.DeclarationError, match=text):

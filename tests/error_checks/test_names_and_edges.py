@@ -76,7 +76,7 @@ def test_a_cycle_is_named_node_by_node(g: hg.Graph, use: str) -> None:
         assert set(found[0].nodes) == {"a", "b", "c"}
     elif use == "plan":
         with pytest.raises(hg.DeclarationError, match=ring):
-            g.plan()
+            g.plan(target="cpu")
     elif use == "compile":
         with pytest.raises(hg.CheckError, match="a -> b -> c -> a"):
             g.compile(runtime="recorder")
@@ -149,7 +149,11 @@ def test_ignore_is_a_dict_from_codes_to_reasons(g: hg.Graph) -> None:
     ("options", "text"),
     [
         ({"backend": "magic"}, "no backend 'magic'; backends are 'explicit'"),
+        ({"backend": "stream"}, "backend 'stream' is called 'streams' here"),
+        ({"backend": "explict"}, "did you mean 'explicit'"),
+        ({"backend": None}, r"backend is a name \(got None\)"),
         ({"runtime": "magic"}, "no runtime 'magic'; runtimes are"),
+        ({"device": "cpu"}, r"device is the number of a device, from 0 \(got 'cpu'\)"),
         ({"lanes": 0}, "lanes is at least 1"),
         ({"lanes": "some"}, "lanes is 'auto'"),
         ({"lanes": 1.5}, "lanes is 'auto'"),
@@ -161,7 +165,7 @@ def test_compile_options_that_do_not_exist_are_named(g: hg.Graph, options: Any, 
         g.compile(**{"runtime": "recorder", **options})
 
 
-@pytest.mark.parametrize("target", ["gpu", "amd:", "amd:x", "nvidia:gfx942", "", "cpu:"])
+@pytest.mark.parametrize("target", ["gpu", "amd:", "amd:x", "nvidia:gfx942", "amd:h100", "", "cpu:", "cpu:cpu", "gfx942@x"])
 def test_unknown_targets_name_those_that_are_there(g: hg.Graph, target: str) -> None:
     with pytest.raises(hg.DeclarationError, match=r"no target .*; targets are 'cpu'"):
         g.check(target)

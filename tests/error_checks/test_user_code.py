@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
+import functools
+import subprocess
+import sys
+import urllib.error
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -30,6 +36,45 @@ def test_only_callables_are_called(g: hg.Graph, method: str, fn: Any) -> None:
     with pytest.raises(hg.DeclarationError, match="node 'n': fn is a Python callable"):
         getattr(g, method)(fn, name="n")
     assert len(g) == 0
+
+
+def _generator(*args: Any) -> Iterator[None]:
+    yield
+
+
+async def _coroutine(*args: Any) -> None:
+    """Never run."""
+
+
+async def _stream(*args: Any) -> AsyncIterator[None]:
+    yield
+
+
+class _Suspended:
+    async def __call__(self, *args: Any) -> None:
+        """Never run."""
+
+    def method(self, *args: Any) -> Iterator[None]:
+        yield
+
+
+@pytest.mark.parametrize("method", ["host", "captured"])
+@pytest.mark.parametrize(
+    ("fn", "kind"),
+    [
+        (_generator, "a generator"), (_coroutine, "a coroutine"), (_stream, "an asynchronous generator"),
+        (functools.partial(_coroutine, 1), "a coroutine"), (_Suspended(), "a coroutine"),
+        (functools.partial(_Suspended(), 1), "a coroutine"), (_Suspended().method, "a generator"),
+    ],
+)  # fmt: skip
+def test_functions_whose_call_runs_nothing_are_refused(g: hg.Graph, method: str, fn: Any, kind: str) -> None:
+    with pytest.raises(hg.DeclarationError, match=f"node 'n': fn is {kind} function, and calling it runs nothing") as caught:
+        getattr(g, method)(fn, name="n")
+    assert caught.value.node == "n"
+    assert len(g) == 0
+    g.host(call, name="plain")
+    with g.compile("cpu") as exe, pytest.raises(hg.DeclarationError, match=kind):
+        exe.set("plain", fn=fn)
 
 
 @pytest.mark.parametrize(
@@ -135,3 +180,73 @@ def test_a_function_that_fails_at_launch_leaves_the_executable_usable(g: hg.Grap
         fail[0] = False
         exe.run()
         assert exe.read("d").tolist() == [4] * 4
+
+
+class _Texts(Exception):
+    def __str__(self) -> str:
+        raise KeyError("no text")
+
+
+class _Frozen(Exception):
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise RuntimeError("frozen")
+
+
+class _Keywords(Exception):
+    def __new__(cls, *, code: int) -> _Keywords:
+        return super().__new__(cls)
+
+    def __init__(self, *, code: int) -> None:
+        self.code = code
+
+
+class _Final(Exception):
+    def __init_subclass__(cls) -> None:
+        raise TypeError("final")
+
+
+def _raised(call: Callable[[], Any]) -> BaseException:
+    try:
+        call()
+    except Exception as error:
+        return error
+    raise AssertionError("it raises nothing")
+
+
+_EXCEPTIONS: list[tuple[BaseException, str]] = [
+    (_raised(lambda: np.zeros((2, 2)).sum(axis=7)), "AxisError: axis 7 is out of bounds"),
+    (subprocess.CalledProcessError(3, "false"), "CalledProcessError: Command 'false' returned non-zero exit status 3"),
+    (subprocess.TimeoutExpired("cmd", 3), "TimeoutExpired: Command 'cmd' timed out after 3 seconds"),
+    (urllib.error.HTTPError("http://u", 404, "not found", {}, None), "HTTPError: HTTP Error 404: not found"),  # type: ignore[arg-type]  # a dict serves
+    (_raised(lambda: b"\xff".decode()), "UnicodeDecodeError: 'utf-8' codec can't decode byte 0xff in position 0"),
+    (_raised(lambda: "\udc80".encode()), "UnicodeEncodeError: 'utf-8' codec can't encode character"),
+    (_raised(lambda: compile("1+", "f", "exec")), "SyntaxError: invalid syntax"),
+    (_raised(lambda: open("/no/such/file")), "FileNotFoundError: [Errno 2]"),  # noqa: SIM115  # it is not opened
+    (MemoryError("no memory"), "MemoryError: no memory"),
+    (StopIteration(4), "StopIteration: 4"),
+    (hg.DeclarationError("declared", array="a"), "DeclarationError: declared"),
+    (hg.CallbackError.of("inner", ValueError("v")), "ValueError: host node 'inner': ValueError: v"),
+    (_Texts(), "_Texts: (its text cannot be had: __str__ raises KeyError)"),
+    (_Frozen("f"), "_Frozen: f"),
+    (_Keywords(code=5), "_Keywords: "),
+    (_Final("f"), "_Final: f"),
+]
+if sys.version_info >= (3, 11):
+    _EXCEPTIONS.append((builtins.ExceptionGroup("several", [ValueError("v")]), "ExceptionGroup: several (1 sub-exception)"))
+
+
+@pytest.mark.parametrize(("error", "text"), _EXCEPTIONS, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("kind", ["host", "captured"])
+def test_whatever_a_function_raises_arrives_with_the_node(g: hg.Graph, kind: str, error: BaseException, text: str) -> None:
+    def fails(*_: Any) -> None:
+        raise error
+
+    getattr(g, kind)(fails, name="wrong")
+    with pytest.raises(hg.CallbackError) as caught, g.compile("cpu", backend="serial") as exe:
+        exe.run()
+    assert str(caught.value).startswith(f"{kind} node 'wrong': {text}")
+    assert caught.value.node == "wrong"
+    assert caught.value.__cause__ is error
+    assert isinstance(caught.value, type(error)) or isinstance(error, _Final)
+    for field in ("errno", "filename", "returncode", "code", "lineno", "start", "value", "array"):
+        assert getattr(caught.value, field, None) == getattr(error, field, None)

@@ -31,7 +31,7 @@ def test_every_conflict_is_ordered_and_every_edge_is_a_conflict(program: list[St
 @settings(max_examples=100)
 @given(programs(16))
 def test_no_edge_of_the_plan_can_be_left_out(program: list[Step]) -> None:
-    plan = built(program).plan(lanes=None)
+    plan = built(program).plan(target="cpu", lanes=None)
     dag = nx.DiGraph()
     dag.add_nodes_from(range(len(plan.steps)))
     dag.add_edges_from((d, step.index) for step in plan.steps for d in step.deps)

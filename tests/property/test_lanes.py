@@ -74,18 +74,18 @@ def layered_dag(count: int, seed: int) -> list[list[int]]:
 @settings(max_examples=200)
 @given(dags())
 def test_lanes_cover_every_node_once_and_each_is_a_sequence(predecessors: list[list[int]]) -> None:
-    check_lanes(graph_of(predecessors).plan(lanes=None))
+    check_lanes(graph_of(predecessors).plan(target="cpu", lanes=None))
 
 
 @settings(max_examples=200)
 @given(dags(), st.integers(1, 6))
 def test_a_bound_on_lanes_holds_and_its_edges_close_no_ring(predecessors: list[list[int]], bound: int) -> None:
-    plan = graph_of(predecessors).plan(lanes=bound)
+    plan = graph_of(predecessors).plan(target="cpu", lanes=bound)
     check_lanes(plan)
     assert len(plan.lanes) <= bound
     assert nx.is_directed_acyclic_graph(as_dag(plan))
     declared = nx.transitive_closure_dag(as_dag(plan, added=False))
-    free = nx.transitive_closure_dag(as_dag(graph_of(predecessors).plan(lanes=None)))
+    free = nx.transitive_closure_dag(as_dag(graph_of(predecessors).plan(target="cpu", lanes=None)))
     assert set(declared.edges) | set(nx.transitive_closure_dag(as_dag(plan)).edges) >= set(free.edges)
     assert all(not free.has_edge(d, step.index) for step in plan.steps for d in step.added)
 
@@ -94,7 +94,7 @@ def test_a_bound_on_lanes_holds_and_its_edges_close_no_ring(predecessors: list[l
 @given(dags())
 def test_the_reduction_is_that_of_networkx(predecessors: list[list[int]]) -> None:
     g = graph_of(predecessors)
-    plan = g.plan(lanes=None)
+    plan = g.plan(target="cpu", lanes=None)
     reduced = nx.transitive_reduction(g.dag)
     got = {(plan.steps[a].name, plan.steps[b].name) for a, b in as_dag(plan).edges}
     assert got == set(reduced.edges)
@@ -112,7 +112,7 @@ def test_declaring_nodes_in_another_order_gives_a_valid_plan(predecessors: list[
     for i, sources in enumerate(predecessors):
         for source in sources:
             g.order(f"n{source}", f"n{i}")
-    plan = g.plan(lanes=None)
+    plan = g.plan(target="cpu", lanes=None)
     check_lanes(plan)
     assert {(plan.steps[a].name, plan.steps[b].name) for a, b in as_dag(plan).edges} == set(nx.transitive_reduction(g.dag).edges)
 
@@ -120,7 +120,7 @@ def test_declaring_nodes_in_another_order_gives_a_valid_plan(predecessors: list[
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("make", [random_dag, layered_dag])
 def test_random_dags_of_200_nodes_need_at_most_half_more_lanes_than_their_width(make: Any, seed: int) -> None:
-    plan = graph_of(make(200, seed)).plan(lanes=None)
+    plan = graph_of(make(200, seed)).plan(target="cpu", lanes=None)
     check_lanes(plan)
     assert len(plan.lanes) <= 1.5 * width(as_dag(plan))
 
@@ -129,7 +129,7 @@ def test_random_dags_of_200_nodes_need_at_most_half_more_lanes_than_their_width(
 @pytest.mark.parametrize("make", [random_dag, layered_dag])
 def test_hundreds_of_random_dags_need_at_most_half_more_lanes_than_their_width(make: Any) -> None:
     for seed in range(100, 300):
-        plan = graph_of(make(200, seed)).plan(lanes=None)
+        plan = graph_of(make(200, seed)).plan(target="cpu", lanes=None)
         assert len(plan.lanes) <= 1.5 * width(as_dag(plan)), seed
 
 
@@ -146,7 +146,7 @@ def test_hundreds_of_random_dags_need_at_most_half_more_lanes_than_their_width(m
     ids=["chain", "parallel_chains", "tree", "apart", "tree_of_joins", "diamonds"],
 )
 def test_lanes_are_the_fewest_on_chains_trees_and_parallel_chains(predecessors: list[list[int]], lanes: int) -> None:
-    plan = graph_of(predecessors).plan(lanes=None)
+    plan = graph_of(predecessors).plan(target="cpu", lanes=None)
     assert len(plan.lanes) == lanes == width(as_dag(plan))
 
 
@@ -154,13 +154,13 @@ def test_lanes_are_the_fewest_on_chains_trees_and_parallel_chains(predecessors: 
 @given(st.integers(1, 40), st.data())
 def test_lanes_of_any_tree_are_its_leaves(count: int, data: st.DataObject) -> None:
     predecessors = [[data.draw(st.integers(0, i - 1))] if i else [] for i in range(count)]
-    plan = graph_of(predecessors).plan(lanes=None)
+    plan = graph_of(predecessors).plan(target="cpu", lanes=None)
     assert len(plan.lanes) == count - len({source for sources in predecessors for source in sources})
 
 
 @settings(max_examples=60)
 @given(dags(12), st.integers(1, 3))
 def test_a_plan_prints_every_step(predecessors: list[list[int]], bound: int) -> None:
-    plan = graph_of(predecessors).plan(lanes=bound)
+    plan = graph_of(predecessors).plan(target="cpu", lanes=bound)
     text = str(plan)
     assert all(step.name in text for step in plan.steps)

@@ -94,7 +94,7 @@ SIZES = st.lists(st.sampled_from([N, 64, 65, 300, 1000]), min_size=1, max_size=4
 @settings(max_examples=150)
 @given(program=programs(), sizes=SIZES, lanes=st.sampled_from(["auto", None, 1, 2]))
 def test_arrays_that_meet_are_never_alive_at_once(program: list[tuple[int, int, int]], sizes: list[int], lanes: Any) -> None:
-    check_sound(declared(program, sizes).plan(lanes=lanes))
+    check_sound(declared(program, sizes).plan(target="cpu", lanes=lanes))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -148,11 +148,11 @@ def chain(length: int, n: int = 64) -> hg.Graph:
 
 
 def test_a_chain_of_temporaries_takes_two_of_them() -> None:
-    plan = chain(10, 256).plan()
+    plan = chain(10, 256).plan(target="cpu")
     assert plan.packing is not None
     assert (plan.packing.nbytes, plan.packing.apart_nbytes, plan.packing.saved_nbytes) == (2048, 10240, 8192)
     assert "10 arrays of alloc nodes share 2048 bytes, 8192 fewer than apart" in plan.explain()
-    assert chain(10).plan(pack=False).packing is None
+    assert chain(10).plan(target="cpu", pack=False).packing is None
 
 
 def test_what_saves_nothing_stays_memory_of_the_graph() -> None:
@@ -162,7 +162,7 @@ def test_what_saves_nothing_stays_memory_of_the_graph() -> None:
     g.memcpy(b, a)
     g.free(a)
     g.free(b)
-    plan = g.plan()
+    plan = g.plan(target="cpu")
     assert plan.packing is None
     assert len(plan.steps) == len(g)
 
@@ -177,7 +177,7 @@ def test_an_array_without_an_end_shares_with_none(left: str) -> None:
         before = (use,)
         if left == "used after its free":
             before = (g.memset(array, 5, after=[g.free(array, after=[use])]),)
-    assert g.plan().packing is None
+    assert g.plan(target="cpu").packing is None
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -234,7 +234,7 @@ def test_order_through_a_node_that_is_left_out_stays() -> None:
         array = g.alloc(f"t{i}", N, "i4", after=[last])
         last = g.free(array, after=[g.memset(array, i, after=[array])])
     g.memset(out, 2, name="second", after=[last])
-    plan = g.plan()
+    plan = g.plan(target="cpu")
     assert [(step.name, step.deps) for step in plan.steps] == [
         ("first", ()), ("memset_t0", (0,)), ("memset_t1", (1,)), ("second", (2,))
     ]
@@ -256,7 +256,7 @@ def test_children_that_allocate_share_among_themselves() -> None:
     y = g.device_array("y", np.arange(N, dtype="i4"))
     for i in range(3):
         g.child(child, bind={"x": y}, name=f"c{i}")
-    plan = g.plan()
+    plan = g.plan(target="cpu")
     assert plan.packing is not None
     assert ([array.name for array in plan.packing.arrays], plan.packing.nbytes) == (["c0/t", "c1/t", "c2/t"], 256)
     values = np.arange(N, dtype="i8")

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import hipgraphdsl as hg
+from benchmarks import checks
 from hipgraphdsl import measuring
-from hipgraphdsl.bench import advise, calibrate, checks, lanes, launch, measure, overlap, peers
+from hipgraphdsl.bench import advise, calibrate, lanes, launch, measure, overlap, peers
 from hipgraphdsl.bench.shapes import chain, decode, wave
 from hipgraphdsl.cli import main
 from hipgraphdsl.target import CostModel, Target, calibrated, store_costs

@@ -16,7 +16,7 @@ from specimens import SOURCE, chain, everything, module, pipeline
 from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.export import render
 from hipgraphdsl.export.layout import engine
-from hipgraphdsl.export.levels import arrange, levels
+from hipgraphdsl.export.levels import arrange
 from hipgraphdsl.export.picture import draw
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.kernels import Module
@@ -212,6 +212,29 @@ def test_lanes_are_framed_on_demand_also_those_of_children(extension: str) -> No
     assert drawn.count("lane 0") == drawn.count("lane 1") == 3  # of the graph and of each call of the child
 
 
+@pytest.mark.parametrize("runtime", ["cpu", "recorder"])
+def test_lanes_of_drawings_are_those_that_run(monkeypatch: pytest.MonkeyPatch, runtime: str) -> None:
+    g = Graph("lanes")
+    x = g.device_array("x", shape=64, dtype="float32")
+    for i in range(40):
+        t = g.alloc(f"t{i}", 64, "float32")
+        g.memset(t, i, name=f"set{i}")
+        g.memcpy(x, t, name=f"get{i}")
+        g.free(t)
+        g.memset(g.device_array(f"y{i}", shape=64, dtype="float32"), 1, name=f"y{i}")
+    monkeypatch.setenv("HIPGRAPHDSL_RUNTIME", runtime)
+    with g.compile() as exe:
+        wanted = {name: step.lane for step in exe.plan.steps for name in step.origin}
+        assert len(exe.plan.lanes) > 1
+        assert [step.name for step in g.plan().steps] == [step.name for step in exe.plan.steps]
+    picture = draw(g.workflow(), lanes=True, fold=False)
+    framed = {box.members[0]: int(box.cluster.removeprefix("lane")) for box in picture.boxes if box.cluster}
+    assert framed == wanted
+    for options in ({}, {"lanes": True}):
+        shown = page_data(text(g.workflow(), ".html", **options))["nodes"]
+        assert {node["name"]: node["lane"] for node in shown if node["lane"] is not None and node["lane"] >= 0} == wanted
+
+
 @needs_graphviz
 def test_edges_lead_down_between_lanes_that_wait_for_each_other() -> None:
     scale = module()["scale"]
@@ -306,7 +329,8 @@ def test_layered_layout_keeps_nodes_apart_and_edges_downwards() -> None:
 
 
 def test_layered_layout_takes_cycles_and_many_starts() -> None:
-    assert levels([(2,), (0,), (1,)], ()) == [0, 1, 2]
+    rows = [y for _, y in arrange([(50.0, 30.0)] * 3, [(2,), (0,), (1,)], ()).places]
+    assert rows == sorted(set(rows))  # the edge against the order of declaration does not count
     placement = arrange([(50.0, 30.0)] * 3000, [()] * 3000, range(3000))
     assert placement.width < 20_000
 

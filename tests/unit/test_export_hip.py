@@ -13,7 +13,7 @@ from typing import Any
 import hip_programs
 import numpy as np
 import pytest
-from hip_programs import MAKERS, Written, example, export
+from hip_programs import MAKERS, ON_CPU, Written, example, export
 from hypothesis import given
 from hypothesis import strategies as st
 from specimens import module, report
@@ -22,7 +22,7 @@ import hipgraphdsl as hg
 from hipgraphdsl.cli import main
 from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.export import hip_text, render
-from hipgraphdsl.nodes import UnboundCallback
+from hipgraphdsl.nodes import KINDS, UnboundCallback
 from hipgraphdsl.runtimes.cpu.compiler import find_compiler
 from hipgraphdsl.runtimes.cpu.program import build_program
 
@@ -359,6 +359,20 @@ def test_external_arrays_that_half_overlap_are_refused() -> None:
     assert refused(g).array == "second"
 
 
+def test_pageable_memory_that_nodes_copy_and_write_is_page_locked_in_the_program() -> None:
+    g = hg.Graph("pageable")
+    w, left, out = (g.host_array(name, np.zeros(4, "i4"), pinned=False) for name in ("w", "left", "out"))
+    inner = hg.Graph("inner")
+    inner.host(lambda v: None, args=(inner.host_array("v", shape=4, dtype="i4", pinned=False),), name="write")
+    d = g.device_array("d", shape=4, dtype="i4")
+    g.child(inner, bind={"v": w})
+    for source in (w, left):
+        g.memcpy(d, source)
+    g.memcpy(out, d)
+    places = dict(re.findall(r'^    \{"(\w+)", .*?, (PINNED|PAGEABLE),', text_of(g), re.MULTILINE))
+    assert places == {"w": "PINNED", "left": "PAGEABLE", "out": "PAGEABLE"}
+
+
 def test_unknown_backend_is_refused() -> None:
     assert "'explicit' or 'capture'" in str(refused(hg.Graph("g"), backend="streams"))
 
@@ -429,22 +443,123 @@ def test_program_says_what_is_wrong_with_its_options(tmp_path: Path) -> None:
     assert "  h: float32[50, 20]" in helped
 
 
-# -- compilers -------------------------------------------------------------------------------------------------------------
+# -- fields ----------------------------------------------------------------------------------------------------------------
 
-# Types of one size and kind are alike for what they test here.
-ALIKE = {f"memset_{name}" for name in ("int8", "uint8", "int16", "uint16", "uint32", "float32", "int64", "uint64", "complex64")}
-QUICK = {"01_hip_graph_tutorial", "04_wave2d", "memcpy_3d", "child_used_twice"}
+
+def field_of(kind: str, name: str, other: bool) -> hg.Graph:
+    """Return a graph with a node 'it' of a kind, whose field has one value or another; beside it stands what the field needs."""
+    g, m = hg.Graph("g"), module()
+    x, y = g.device_array("x", shape=16, dtype="f4"), g.device_array("y", shape=16, dtype="f4")
+    words = g.device_array("words", shape=4, dtype="u4")
+    g.memset(g.device_array("apart", shape=4, dtype="f4"), 0, name="first")
+    given: dict[str, Any] = {"name": "it"}
+    if name in ("name", "after"):
+        given[name] = ("other" if name == "name" else ["first"]) if other else given.get(name, [])
+    if name == "device" and other:
+        given["device"] = 1
+
+    def pick(field: str, one: Any, two: Any) -> Any:
+        return two if other and name == field else one
+
+    match kind:
+        case "kernel":
+            for field, two in (("shared_bytes", 64), ("cooperative", True), ("priority", -1), ("cluster", 2)):
+                if name == field and other:
+                    given[field] = two
+            kernel = m[pick("kernel", "fill<float>", "fill<int>")]
+            target = x if kernel.name == "fill<float>" else g.device_array("ints", shape=16, dtype="i4")
+            g.kernel(kernel, pick("grid", 2, 4), pick("block", 8, 4), (target, pick("args", 1, 2)), **given)
+        case "memcpy":
+            g.memcpy(pick("dst", x[:8], x[8:]), pick("src", y[:8], y[8:]), **given)
+        case "memset":
+            g.memset(pick("dst", y[:8], y[8:]), pick("value", 0, 1), **given)
+        case "alloc":
+            g.alloc("tmp", shape=pick("array", 4, 8), dtype="f4", **given)
+        case "free":
+            tmp, more = g.alloc("tmp", shape=4, dtype="f4"), g.alloc("more", shape=4, dtype="f4")
+            g.free(pick("array", tmp, more), **given)
+        case "host":
+            access = {"writes" if pick("access", False, True) else "reads": [x]}
+            g.memset(x, 0, name="fill")
+            g.host(pick("fn", report, print), args=(pick("args", 1, 2),), **access, **given)
+            g.kernel(m["fill<float>"], 1, 8, (y, 1.0), name="reader", after=[])
+            g.memcpy(y, x, name="last")
+        case "captured":
+            g.memset(x, 0, name="fill")
+            g.captured(pick("fn", report, print), args=(pick("access", hg.reads, hg.writes)(pick("args", x, y)),), **given)
+            g.memcpy(y, x, name="last")
+        case "record":
+            g.record(hg.Event(pick("event", "e", "f")), **given)
+            if name == "after":
+                g.wait("e")
+        case "wait":
+            g.record("e", name="e1")
+            g.record("f", name="f1")
+            g.wait(pick("event", "e", "f"), **given)
+        case "empty":
+            g.empty(**given)
+        case "child":
+            inner = hg.Graph("inner")
+            z = inner.device_array("z", shape=16, dtype="f4")
+            inner.memset(z, pick("workflow", 0, 1), name="fill")
+            g.child(inner, bind={"z": pick("bind", x, y)}, **given)
+        case "memory_ops":
+            op = hg.wait_value(words[1:2], 1, "geq") if pick("ops", False, True) else hg.wait_value(words[1:2], 1, "eq")
+            g.memory_ops([hg.write_value(words[0:1], 1), op], **given)
+        case "signal" | "wait_semaphore":
+            put = g.signal_semaphore if kind == "signal" else g.wait_semaphore
+            put(pick("semaphore", "s", "t"), pick("value", 1, 2), **given)
+        case _:
+            body = hg.Graph("body")
+            body.memset(body.device_array("z", shape=16, dtype="f4"), 0)
+            g.conditional("if", words[0:1], body, bind={"z": x}, **given)
+    return g
+
+
+OF_PYTHON = ("ignore", "source")
+"""Fields that mean nothing to a program: what `check` leaves out, and where a node was declared."""
 
 
 @pytest.mark.parametrize("backend", ["explicit", "capture"])
 @pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in MAKERS if name not in ALIKE]
+    ("kind", "name"), [(kind, name) for kind, model in KINDS.items() for name in model.model_fields if name not in OF_PYTHON]
+)
+def test_every_field_of_a_node_is_in_the_program_or_refused_by_name(kind: str, name: str, backend: str) -> None:
+    def said(other: bool) -> str:
+        try:
+            return text_of(field_of(kind, name, other), backend=backend).partition("\nnamespace program {")[2]
+        except DeclarationError as error:
+            return f"refused: {error}"
+
+    before, after = said(False), said(True)
+    if after.startswith("refused: "):
+        assert "'it'" in after or "'other'" in after
+    else:
+        assert after != before
+
+
+def test_a_cluster_is_set_on_cuda() -> None:
+    text = text_of(field_of("kernel", "cluster", True))
+    assert re.search(r"with_cluster\(add_kernel\(.*\), dim3\(2\), \"it\"\);", text)
+    assert "cudaKernelNodeAttributeClusterDimension" in text
+
+
+# -- compilers -------------------------------------------------------------------------------------------------------------
+
+# Types of one size and kind are alike for what they test here.
+ALIKE = {f"memset_{name}" for name in ("int8", "uint8", "int16", "uint16", "uint32", "float32", "int64", "uint64", "complex64")}
+QUICK = {"01_hip_graph_tutorial", "04_wave2d", "memcpy_3d", "child_used_twice", "template_arguments", "complex_numbers"}
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture"])
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in ON_CPU if name not in ALIKE]
 )
 def test_program_on_the_cpu_leaves_the_bytes_of_the_python_run(tmp_path: Path, name: str, backend: str) -> None:
-    path = export(MAKERS[name](), tmp_path, backend)
+    path = export(ON_CPU[name](), tmp_path, backend)
     build_program(path, tmp_path / "program", ["-Wall", "-Werror", "-O0"])
-    expected = hip_programs.outputs(MAKERS[name](), "cpu", backend)
-    hip_programs.run(MAKERS[name](), tmp_path / "program", expected)
+    expected = hip_programs.outputs(ON_CPU[name](), "cpu", backend)
+    hip_programs.run(ON_CPU[name](), tmp_path / "program", expected)
 
 
 def compiled(command: list[str]) -> None:
@@ -480,6 +595,34 @@ def test_compiler_of_the_cpu_runtime_is_the_one_that_builds(tmp_path: Path) -> N
         build_program(path, tmp_path / "broken")
     assert find_compiler().command[0] in str(caught.value)
     assert os.listdir(tmp_path) == ["broken.hip"]
+
+
+def test_a_header_that_is_not_found_names_the_option(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "sizes.h").write_text("#define FACTOR 3\n")
+    source = '#include "sizes.h"\n__global__ void k(int* x) { x[threadIdx.x] *= FACTOR; }'
+    option = f"-I{tmp_path / 'mine'}"
+    g = hg.Graph("g")
+    g.kernel(hg.Module(source, options=[option])["k"], 1, 4, (g.device_array("x", np.arange(4, dtype="i4")),))
+    g.export(tmp_path / "program.hip")
+    with pytest.raises(DeclarationError, match=r'#include "sizes.h" is found in none .*add --cxx-option=-I/folder'):
+        build_program(tmp_path / "program.hip", tmp_path / "program")
+    build_program(tmp_path / "program.hip", tmp_path / "program", [option])
+    assert f"--cxx-option={option}" in (tmp_path / "program.hip").read_text()
+
+
+def test_options_that_repeat_stay_in_the_command() -> None:
+    g = hg.Graph("g")
+    options = ["-Xclang", "-one", "-Xclang", "-two"]
+    g.kernel(hg.Module("__global__ void k(int* x) {}", options=options)["k"], 1, 1, (g.device_array("x", shape=1, dtype="i4"),))
+    assert "-Xclang -one -Xclang -two g.hip" in text_of(g)
+
+
+def test_complex_names_are_cudas_own_in_the_program() -> None:
+    text = text_of(ON_CPU["complex_numbers"]().graph)
+    for line in ("hipCmulf cuCmulf", "hipCrealf cuCrealf", "make_hipDoubleComplex make_cuDoubleComplex"):
+        assert f"#define {line}\n" in text
+    assert len(re.findall("#define hipFloatComplex ", text)) == 1
 
 
 def test_where_no_executable_can_be_written_is_said(tmp_path: Path) -> None:

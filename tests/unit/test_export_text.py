@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -112,8 +113,8 @@ def test_device_is_written_to_and_not_replaced() -> None:
 
 
 def test_missing_package_says_what_to_install() -> None:
-    with pytest.raises(DeclarationError, match=r'pip install "hipgraphdsl\[viz\]"'):
-        need("no_such_package_anywhere", "viz")
+    with pytest.raises(DeclarationError, match=r"pip install the-distribution$"):
+        need("no_such_package_anywhere", "the-distribution")
 
 
 def test_formats_load_nothing_before_they_are_asked_for() -> None:
@@ -185,6 +186,17 @@ def test_text_that_is_no_graphml_of_a_workflow_is_refused(text: str) -> None:
         graphml.loads(text, Graph)
 
 
+def test_hostile_graphml_is_refused_before_it_becomes_a_graph() -> None:
+    text = '<graphml xmlns="http://graphml.graphdrawing.org/xmlns"><graph edgedefault="directed">' + '<node id="1"/>' * 2**18
+    tracemalloc.start()
+    try:
+        with pytest.raises(DeclarationError, match="node '1' has no attribute 'data'"):
+            graphml.loads(text + "</graph></graphml>", Graph)
+        assert tracemalloc.get_traced_memory()[1] < 30 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
 def test_damaged_graphml_is_refused() -> None:
     text = graphml.render(pipeline().workflow())
     for old, new in (
@@ -236,6 +248,7 @@ def test_yaml_shows_kernel_source_as_text() -> None:
         ("a: 1\na: 2", "stands twice"),
         ("a: [1", "line"),
         ("", "begins with"),
+        ("a: 1\n---\nb: 2", "second document"),
         ("hipgraphdsl: 1\nname: g\nnodes: [{name: a, kind: nothing}]", "no kind 'nothing'"),
     ],
 )
@@ -246,6 +259,17 @@ def test_yaml_that_is_no_workflow_is_refused(text: str, said: str) -> None:
     with pytest.raises(DeclarationError) as caught:
         yaml.loads(text, Graph)
     assert said in str(caught.value)
+
+
+def test_yaml_beyond_its_limits_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("yaml")
+    from hipgraphdsl.export import yaml
+
+    monkeypatch.setattr(yaml, "_MAX_VALUES", 1000)
+    with pytest.raises(DeclarationError, match="at most 1000 values"):
+        yaml.loads("a: [" + "[]," * 600 + "]", Graph)
+    with pytest.raises(DeclarationError, match=r"at most \d+ MB \(got 16\.0 MB\)"):
+        yaml.loads("a: " + "x" * 2**24, Graph)
 
 
 # -- Python ------------------------------------------------------------------------------------------------------------
@@ -306,6 +330,15 @@ def test_python_program_knows_every_dtype(run_program: object) -> None:
     text = python.render(g.workflow())
     assert "import ml_dtypes" in text
     assert text_of(run_program(text)) == text_of(g)  # type: ignore[operator]  # the fixture
+
+
+def test_python_program_names_the_code_that_it_imports() -> None:
+    text = """{"hipgraphdsl": 1, "name": "g", "arrays": [], "parameters": [], "order": [],
+        "nodes": [{"name": "n", "kind": "host", "fn": "os:system", "args": ["x"]}]}""".replace('["x"]', '[{"str": "x"}]')
+    head = python.render(Graph.from_json(text).workflow()).partition("import hipgraphdsl")[0]
+    assert "# Importing this file imports, and so runs" in head
+    assert "'os:system'" in head
+    assert "Importing" not in python.render(chain(2).workflow())
 
 
 def test_lambda_cannot_be_written_as_python() -> None:

@@ -138,3 +138,74 @@ def test_zero_dimensional_arrays_work_like_others() -> None:
         assert exe.read("y").item() == 2.5
         assert exe.read("x").shape == ()
         assert exe.read("x").item() == 1.5
+
+
+# -- edits of the DAG by hand --------------------------------------------------------------------------------------------------
+
+
+def _by_hand() -> hg.Graph:
+    g = hg.Graph("hand")
+    x, y = (g.device_array(name, shape=4, dtype="i4") for name in "xy")
+    g.memset(x, 1, name="a")
+    g.memcpy(y, x, name="b")
+    g.memset(y, 2, name="c", after=["a"])
+    g.empty(name="d")
+    assert not g.check().errors
+    assert g.workflow() is g.workflow()
+    return g
+
+
+def _edges(workflow: Any) -> set[tuple[str, str]]:
+    return set(workflow.dag.edges)
+
+
+def test_dag_edges_put_in_by_hand_count_at_once() -> None:
+    g = _by_hand()
+    g.plan(target="cpu")
+    g.dag.add_edge("c", "d")
+    assert ("c", "d") in _edges(g.workflow())
+    plan = g.plan(target="cpu", join=False)
+    assert plan.steps[plan.index["d"]].deps == (plan.index["c"],)
+    assert _edges(hg.Graph.from_json(g.to_json()).workflow()) == _edges(g.workflow())
+    with g.compile("recorder") as exe:
+        assert _edges(exe.workflow) == _edges(g.workflow())
+    g.dag.add_edge("d", "a")
+    assert [d.code for d in g.check().errors] == ["HG101"]
+
+
+@pytest.mark.parametrize("edge", [("a", "b"), ("a", "c"), ("b", "c")])
+def test_dag_edges_taken_out_by_hand_count_at_once(edge: tuple[str, str]) -> None:
+    g = _by_hand()
+    g.dag.remove_edge(*edge)
+    workflow = g.workflow()
+    assert edge not in _edges(workflow)
+    assert workflow is g.workflow()
+    assert any(d.code in ("HG201", "HG202", "HG203") for d in g.check().errors) == (edge != ("a", "c"))
+    assert _edges(hg.Graph.from_json(g.to_json()).workflow()) == _edges(workflow)
+
+
+def test_dag_edges_of_order_taken_out_by_hand_are_not_exported() -> None:
+    g = _by_hand()
+    g.order("c", "d")
+    g.dag.remove_edge("c", "d")
+    assert _edges(hg.Graph.from_json(g.to_json()).workflow()) == _edges(g.workflow())
+
+
+@pytest.mark.parametrize("edit", [lambda dag: dag.add_node("typo"), lambda dag: dag.add_edge("a", "typo")])
+@pytest.mark.parametrize("call", ["check", "plan", "compile", "to_json", "workflow"])
+def test_dag_nodes_put_in_by_hand_are_refused(edit: Any, call: str) -> None:
+    g = _by_hand()
+    edit(g.dag)
+    with pytest.raises(hg.DeclarationError, match=r"graph 'hand': node 'typo' was put into g\.dag by hand") as caught:
+        getattr(g, call)()
+    assert caught.value.node == "typo"
+    assert "typo" not in g
+    with pytest.raises(hg.DeclarationError, match="has no node 'typo'"):
+        g.empty(after=["typo"])
+
+
+def test_dag_nodes_taken_out_by_hand_are_refused() -> None:
+    g = _by_hand()
+    g.dag.remove_node("b")
+    with pytest.raises(hg.DeclarationError, match=r"node 'b' was taken out of g\.dag by hand"):
+        g.check()

@@ -8,6 +8,7 @@ import json
 import logging
 import re
 import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -388,8 +389,37 @@ def test_brackets_inside_text_do_not_count_as_nesting() -> None:
 
 def test_too_many_nodes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_text, "MAX_NODES", 1000)
-    text = '{"hipgraphdsl": 1, "name": "g", "nodes": [' + "1," * 1000 + "1]}"
+    text = '{"hipgraphdsl": 1, "name": "g", "nodes": [' + '{"name": "n"},' * 1000 + '{"name": "n"}]}'
     assert "at most 1000 nodes" in refused(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('"arrays": [' + "[]," * 2**20 + "[]]", "arrays[0]: an array is an object"),
+        ('"nodes": [' + "{}," * 2**20 + "{}]", "nodes[0]: a node is an object {...} (got an empty one)"),
+        ('"order": [' + '"",' * 2**20 + '""]', "order[0]: an edge is a pair"),
+        ('"modules": {' + ",".join(f'"{n}":{{}}' for n in range(2**18)) + "}", "a module is an object"),
+        ('"workflows": {' + ",".join(f'"{n}":{{}}' for n in range(2**18)) + "}", "at most 10000 child graphs"),
+        (",".join(f'"{n}":0' for n in range(2**18)), "has no 100 fields"),
+    ],
+    ids=["arrays", "nodes", "order", "modules", "workflows", "fields"],
+)
+def test_hostile_text_is_refused_before_it_costs_memory(text: str, said: str) -> None:
+    tracemalloc.start()
+    try:
+        assert said in refused('{"hipgraphdsl": 1, ' + text + "}")
+        assert tracemalloc.get_traced_memory()[1] < 40 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_empty_array_of_a_shape_that_numpy_cannot_count_is_refused() -> None:
+    def argument(shape: list[int]) -> str:
+        value = {"ndarray": "float32", "shape": shape, "base64": ""}
+        return changed(lambda d: node(d, "report_2").update(args=[value]))
+
+    assert "at most 2**40 elements (got [0, 10000" in refused(argument([0, 10**18, 10**18]))
 
 
 def test_children_that_multiply_beyond_the_limit_are_refused() -> None:
@@ -458,6 +488,7 @@ def test_impossible_shape_is_refused(shape: Any) -> None:
         (lambda d: d["arrays"][0].update(kind="texture"), "'host', 'device' or 'external'"),
         (lambda d: d["arrays"][0].update(device=-1), "number of a device"),
         (lambda d: d["parameters"][0].update(name="stream"), "reserved"),
+        (lambda d: d["parameters"][0].update(name="after"), "reserved"),
         (lambda d: d["parameters"][0].update(default=[1]), "parameter 'a'"),
         (lambda d: d["order"].append(["first"]), "order[1]"),
         (lambda d: d["order"].append(["first", "zero"]), "no node 'zero'"),

@@ -105,3 +105,27 @@ def test_copies_are_one_pitched_box(dst: Any, src: Any, box: tuple[int, int, int
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - {"conditional"}))
 def test_specimens_hold_each_kind(g: hg.Graph, kind: str) -> None:
     assert kind in {node.kind for node in g.nodes}
+
+
+# -- how nodes print ----------------------------------------------------------------------------------------------------
+def test_a_node_prints_as_what_it_is() -> None:
+    g = hg.Graph("g")
+    hx = g.host_array("hx", shape=1024, dtype="float32")
+    x = g.device_array("x", shape=1024, dtype="float32")
+    n = g.param("n", "uint64", 1024)
+    scale = hg.Module('extern "C" __global__ void scale(float* x, float a, size_t n) { x[0] *= a; }')["scale"]
+    g.memcpy(x, hx, name="x_in")
+    g.kernel(scale, 4, 256, (x, 2.0, n))
+    g.memset(x[2:10], 3)
+    g.host(print, (hx, 3))
+    g.empty()
+    printed = [
+        "MemcpyNode('x_in': x <- hx, 4096 bytes, host to device)",
+        "KernelNode('scale': scale<<<4, 256>>>(x, a=2.0, n))",
+        "MemsetNode('memset_x': x[2:10] = 3, 32 bytes)",
+        "HostNode('print': print(hx, 3))",
+        "EmptyNode('empty')",
+    ]
+    assert [repr(node) for node in g] == [str(node) for node in g] == printed
+    assert "grid" in dir(g["scale"])
+    assert not [name for name in dir(g["scale"]) if name.startswith("model_")]

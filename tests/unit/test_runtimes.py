@@ -7,7 +7,7 @@ import multiprocessing
 import struct
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,7 +15,8 @@ from hipgraphdsl import runtimes
 from hipgraphdsl.defects import DEFECTS, defects_for, with_quirks
 from hipgraphdsl.errors import DeclarationError, HipError, HipGraphError, RuntimeUnavailable
 from hipgraphdsl.runtimes.code_object import read_code_object
-from hipgraphdsl.runtimes.hip_abi import PROTOTYPES, STRUCT_LAYOUTS, HipCalls
+from hipgraphdsl.runtimes.cpu import CpuRuntime
+from hipgraphdsl.runtimes.hip_abi import PROTOTYPES, STRUCT_LAYOUTS, HipAbiRuntime, HipCalls
 from hipgraphdsl.target import Target
 
 
@@ -26,8 +27,34 @@ def test_a_runtime_is_opened_once_per_device() -> None:
 
 
 def test_an_unknown_runtime_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(DeclarationError, match=r"no runtime 'cuda'; runtimes are 'auto', 'amd', 'nvidia', 'cpu'"):
-        runtimes.open_runtime("cuda")
+    with pytest.raises(DeclarationError, match=r"no runtime 'vulkan'; runtimes are 'auto', 'amd', 'nvidia', 'cpu'"):
+        runtimes.open_runtime("vulkan")
+
+
+@pytest.mark.parametrize(("given", "meant"), [("cuda", "nvidia"), ("ROCm", "amd"), ("gpu", "auto"), ("cpus", "cpu")])
+def test_a_runtimes_name_of_elsewhere_is_answered_with_the_one_that_is_meant(given: str, meant: str) -> None:
+    with pytest.raises(DeclarationError, match=f"runtime '{given}' is called '{meant}' here; runtimes are"):
+        runtimes.open_runtime(given)
+    with pytest.raises(DeclarationError, match=r"no runtime 'nvida' \(did you mean 'nvidia'\?\); runtimes are"):
+        runtimes.open_runtime("nvida")
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("gfx942", "amd:gfx942"),
+        ("gfx942@7.2", "amd:gfx942@7.2"),
+        ("MI300X", "amd:gfx942"),
+        ("amd:mi250x", "amd:gfx90a"),
+        ("sm_90", "nvidia:sm_90"),
+        ("h100", "nvidia:sm_90"),
+        ("nvidia:h200", "nvidia:sm_90"),
+        ("a100", "nvidia:sm_80"),
+    ],
+)
+def test_a_target_may_be_named_by_its_architecture_or_product(given: str, meant: str) -> None:
+    assert Target.named(given) == Target.named(meant)
+    assert Target.named(given).name == meant
 
 
 def test_the_environment_decides_what_auto_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,3 +246,70 @@ def test_a_bundle_is_searched_for_the_architecture() -> None:
 def test_what_is_no_code_object_is_refused(image: bytes, said: str) -> None:
     with pytest.raises(DeclarationError, match=said):
         read_code_object(image)
+
+
+class Registering:
+    """A library that page-locks: byte ranges that do not overlap, one of them somebody else's, none beyond `limit`."""
+
+    def __init__(self, others: tuple[int, int] = (0, 0), limit: int = 1 << 20) -> None:
+        held = {others[0]: others[1]} if others[1] else {}
+
+        def register(pointer: int, nbytes: int, flags: int) -> int:
+            if pointer + nbytes > limit:
+                return 1
+            if any(pointer < stop and start < pointer + nbytes for start, stop in held.items()):
+                return 712
+            held[pointer] = pointer + nbytes
+            return 0
+
+        def unregister(pointer: int) -> int:
+            return 0 if held.pop(pointer, 0) else 713
+
+        self.held, self.hipHostRegister, self.hipHostUnregister = held, register, unregister
+
+    def opened(self) -> CpuRuntime:
+        runtime = object.__new__(CpuRuntime)
+        HipAbiRuntime.__init__(runtime, cast(Any, self), "registering")
+        return runtime
+
+
+def test_host_register_counts_what_runtimes_of_several_devices_share() -> None:
+    library = Registering()
+    one, two = library.opened(), library.opened()
+    asked = [(one, 100, 50), (two, 100, 50), (two, 120, 10)]
+    registered = [runtime.host_register(pointer, nbytes) for runtime, pointer, nbytes in asked]
+    assert library.held == {100: 150}
+    for (runtime, *_), each in zip(asked[:-1], registered):
+        runtime.host_unregister(each)
+    assert library.held == {100: 150}
+    two.host_unregister(registered[-1])
+    assert not library.held
+
+
+@pytest.mark.parametrize(("pointer", "nbytes"), [(140, 20), (90, 20), (90, 200)])
+def test_host_register_refuses_what_is_registered_in_part(pointer: int, nbytes: int) -> None:
+    library = Registering()
+    runtime = library.opened()
+    registered = runtime.host_register(100, 50)
+    with pytest.raises(HipError, match="a part of it is page-locked already") as caught:
+        library.opened().host_register(pointer, nbytes)
+    assert caught.value.code == 712
+    runtime.host_unregister(registered)
+    assert not library.held
+
+
+def test_host_register_leaves_what_others_have_registered() -> None:
+    library = Registering(others=(100, 150))
+    assert library.opened().host_register(100, 50) == 0
+    assert library.held == {100: 150}
+
+
+def test_host_register_keeps_nothing_of_memory_that_is_refused() -> None:
+    library = Registering(limit=200)
+    runtime = library.opened()
+    kept = runtime.host_register(100, 50)
+    with pytest.raises(HipError):
+        runtime.host_register(150, 300)
+    assert library.held == {100: 150}
+    runtime.host_unregister(kept)
+    assert not library.held

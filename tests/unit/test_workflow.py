@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import networkx as nx
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hipgraphdsl as hg
-from hipgraphdsl.workflow import Ancestors, find_cycle, topological_order
+from hipgraphdsl.order import ancestors, find_cycle, levels, longest_path, positions, reduced, topological_order
 
 
 @st.composite
@@ -45,14 +46,24 @@ def test_orders_are_topological_and_the_smallest_and_cycles_are_found(predecesso
 
 
 @given(digraphs())
-def test_ancestors_are_everything_that_precedes(predecessors: list[list[int]]) -> None:
+def test_ancestors_reduction_levels_and_longest_path_are_those_of_networkx(predecessors: list[list[int]]) -> None:
     order = topological_order(predecessors)
     if len(order) != len(predecessors):
         return
-    dag = as_networkx(predecessors)
-    walk = Ancestors(order, predecessors)
-    for node, ancestors in walk:
-        assert {i for i in range(len(order)) if ancestors >> walk.position[i] & 1} == nx.ancestors(dag, node)
+    dag, position = as_networkx(predecessors), positions(order)
+    for node, found in ancestors(order, predecessors, position):
+        assert {i for i in range(len(order)) if found >> position[i] & 1} == nx.ancestors(dag, node)
+    for node, found in ancestors(order, predecessors, position, 2, 7):
+        inside = {order[k] for k in range(2, min(7, len(order)))}
+        assert {order[2 + k] for k in range(5) if found >> k & 1} == nx.ancestors(dag.subgraph(inside), node)
+    kept = nx.transitive_reduction(dag)
+    assert [sorted(sources) for sources in reduced(order, predecessors)] == [sorted(kept.predecessors(i)) for i in dag]
+    assert dict(enumerate(levels(order, predecessors))) == {
+        i: level for level, nodes in enumerate(nx.topological_generations(dag)) for i in nodes
+    }
+    path = longest_path(order, predecessors, [1.0] * len(order))
+    assert len(path) == len(nx.dag_longest_path(dag))
+    assert all(dag.has_edge(a, b) for a, b in pairwise(path))
 
 
 def test_a_workflow_gives_its_graph_back() -> None:

@@ -19,11 +19,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ...cache import wanted_folder
 from ...errors import HipGraphError, RuntimeUnavailable
 from ...target import Target
 from ..base import CodeObject, ConditionalMode, FunctionInfo
 from ..hip_abi import ERROR_NOT_READY, HipAbiRuntime
-from .compiler import ABI_VERSION, BuildFailed, build, cache_dir, find_compiler
+from .compiler import ABI_VERSION, BuildFailed, build, find_compiler
 
 __all__ = ["CpuRuntime", "NodeTimes", "open_runtime", "runtime_library"]
 
@@ -38,8 +39,8 @@ _MAX_DEVICES = 16  # kMaxDevices of memory.h
 _EXTENSIONS: dict[str, tuple[Any, ...]] = {
     "hgcpuStreamWait": (c_void_p, c_uint64),
     "hgcpuGraphExecUnfinished": (c_void_p, c_void_p, c_void_p),
-    "hgcpuGraphExecAbort": (c_void_p,),
     "hgcpuGraphExecFailed": (c_void_p, c_void_p),
+    "hgcpuGraphExecAbort": (c_void_p,),
     "hgcpuLastFault": (c_char_p, c_size_t),
     "hgcpuSetDeviceCount": (c_int,),
     "hgcpuSetSchedule": (c_uint64, c_int),
@@ -95,7 +96,7 @@ def runtime_library() -> Path:
     except BuildFailed as error:
         raise RuntimeUnavailable(
             f"runtime 'cpu' could not build its library with {' '.join(compiler.command)}: {error.log.strip()[:2000]}; "
-            'choose another compiler by HIPGRAPHDSL_CXX, or `pip install "hipgraphdsl[cpu]"`',
+            'choose another compiler by HIPGRAPHDSL_CXX, or `pip install ziglang`',
             runtime="cpu",
             missing="compiler",
         ) from error
@@ -151,8 +152,8 @@ class CpuRuntime(HipAbiRuntime):
         count = self.get_device_count()
         if not 0 <= device < count:
             raise RuntimeUnavailable(
-                f"runtime 'cpu' has {count} device{'s' * (count != 1)}, from number 0 (got {device});"
-                " HIPGRAPHDSL_CPU_DEVICES says how many",
+                f"runtime 'cpu' has {count} device{'s' * (count != 1)}, from number 0 (got {device})"
+                + self.more_devices(),
                 runtime="cpu", missing="device",
             )
         self.name = "cpu"
@@ -171,6 +172,11 @@ class CpuRuntime(HipAbiRuntime):
         if code:
             self._fail(api, code)
 
+    def more_devices(self) -> str:
+        now = os.environ.get("HIPGRAPHDSL_CPU_DEVICES") or "1"
+        late = f"; it is {now!r} now, and was read when the runtime was opened: set it before that"
+        return "; HIPGRAPHDSL_CPU_DEVICES says how many" + (late if now != str(self.get_device_count()) else "")
+
     def describe(self) -> dict[str, Any]:
         """Return the compiler, the library's path, the cache and the number of workers."""
         compiler = find_compiler()
@@ -181,7 +187,7 @@ class CpuRuntime(HipAbiRuntime):
             "compiler": " ".join(compiler.command),
             "compiler version": compiler.version,
             "library": str(self.path),
-            "cache": str(cache_dir()),
+            "cache": str(wanted_folder()),
             "abi": ABI_VERSION,
         }
 

@@ -729,12 +729,13 @@ API int hgcpuGraphExecUnfinished(Handle exec, Handle* out, size_t* count) {
   }
   return give([&](uint32_t i) { return open[i]; }, open.count, out, count);
 }
-// The node that has failed last, or 0, which is thereby told.
+// The node that failed last, as a handle of the graph that was instantiated, once; 0 where none has.
 API int hgcpuGraphExecFailed(Handle exec, Handle* out) {
   ENTER();
   EXEC(x, exec);
   REQUIRE(out, hipErrorInvalidValue);
-  *out = x->failed.swap(0);
+  uint32_t node = x->failed.swap(0);
+  *out = node ? x->nodes[node - 1].handle : 0;
   return hipSuccess;
 }
 // A wait was given up: nothing more starts, and the stream's next synchronize answers hipErrorLaunchFailure.

@@ -25,8 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import platformdirs
-
+from ...cache import cache_folder
 from ...errors import RuntimeUnavailable
 
 __all__ = [
@@ -36,7 +35,6 @@ __all__ = [
     "Reading",
     "build",
     "build_log",
-    "cache_dir",
     "cpu_features",
     "find_compiler",
     "forget_compiler",
@@ -117,36 +115,6 @@ def _march_native() -> bool:
     return platform.machine().lower() in {"x86_64", "amd64", "i686"}
 
 
-def cache_dir() -> Path:
-    """Return the directory that keeps built libraries: $HIPGRAPHDSL_CACHE_DIR, or the user's cache."""
-    chosen = os.environ.get("HIPGRAPHDSL_CACHE_DIR")
-    return Path(chosen).expanduser() if chosen else platformdirs.user_cache_path("hipgraphdsl")
-
-
-@functools.cache
-def _temporary_cache() -> Path:
-    return Path(tempfile.mkdtemp(prefix="hipgraphdsl-"))
-
-
-def _writable_cache() -> Path:
-    """Return the cache directory, or a temporary one, with a warning, where it cannot be written."""
-    wanted = cache_dir()
-    try:
-        wanted.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=wanted):
-            return wanted
-    except OSError as error:
-        fallback = _temporary_cache()
-        log.warning(
-            "the cache directory %s cannot be written (%s), so libraries are built anew in each process in %s; "
-            "set HIPGRAPHDSL_CACHE_DIR to a directory that can be written",
-            wanted,
-            error.strerror or error,
-            fallback,
-        )
-        return fallback
-
-
 @functools.cache
 def cpu_features() -> str:
     """Return what distinguishes this CPU for ``-march=native``; machines that share a cache may differ in it."""
@@ -165,7 +133,7 @@ def cpu_features() -> str:
 
 def _environment() -> dict[str, str]:
     environment = dict(os.environ, LC_ALL="C")
-    environment.setdefault("ZIG_GLOBAL_CACHE_DIR", str(_writable_cache() / "zig"))
+    environment.setdefault("ZIG_GLOBAL_CACHE_DIR", str(cache_folder("zig")))
     environment.setdefault("ZIG_LOCAL_CACHE_DIR", environment["ZIG_GLOBAL_CACHE_DIR"])
     return environment
 
@@ -210,7 +178,8 @@ def _find(chosen: str | None, path: str | None) -> Compiler:
         if (found := _probe(command)) is not None:
             return found
     raise RuntimeUnavailable(
-        "runtime 'cpu' compiles kernels and found no C++ compiler: install a C++ compiler, or `pip install \"hipgraphdsl[cpu]\"`",
+        "runtime 'cpu' compiles kernels and found no C++ compiler: "
+        'install a C++ compiler, or `pip install ziglang`',
         runtime="cpu",
         missing="compiler",
     )
@@ -314,7 +283,7 @@ def build(
     """
     texts = {f"{stem}.cpp": sources} if isinstance(sources, str) else dict(sources)
     flags = (*compiler.library_options(), *options)
-    cache = _writable_cache()
+    cache = cache_folder()
     said = ""
 
     def preprocess(folder: Path) -> None:
@@ -347,6 +316,9 @@ def build(
             if sys.platform != "darwin":
                 command += ["-lpthread", "-ldl"]
             said += _run(command, folder, what)
+            if not made.is_file():
+                advice = "no library was written; leave out the option that stops the compiler from it"
+                raise BuildFailed(command, f"{said}\n{advice}: {shlex.join(options)}")
             (folder / "log").write_text(said)
             os.replace(folder / "log", target.with_suffix(".log"))
             os.replace(made, target)
@@ -385,7 +357,7 @@ def _run(command: list[str], folder: Path, what: str) -> str:
     except OSError as error:
         raise RuntimeUnavailable(
             f"runtime 'cpu' cannot start its compiler {command[0]!r}: {error.strerror}; "
-            'install a C++ compiler, or `pip install "hipgraphdsl[cpu]"`',
+            'install a C++ compiler, or `pip install ziglang`',
             runtime="cpu",
             missing="compiler",
         ) from error

@@ -43,10 +43,10 @@ struct Exec {
   uint32_t* successors = nullptr;
   Atomic<uint32_t>* left = nullptr;      // predecessors that this launch has not finished
   Atomic<uint32_t>* finished = nullptr;  // number of the last launch that finished the node
+  Atomic<uint32_t> failed;               // 1 + the node that failed last, until somebody asks for it
   Vec<uint32_t> roots, event_nodes;
   Vec<Exec*> bodies;  // of conditional nodes; one runs at a time, as part of this executable's launch
   Map index_of;                 // node handle -> index; for a child node its exit
-  Atomic<Handle> failed;  // of the node that failed last
   Map entry_of;                 // child node handle -> index of its entry
   Vec<Block*> blocks, leftover;  // what its nodes allocate; of that, what none of them frees
   bool auto_free = false, has_memory = false;
@@ -430,7 +430,10 @@ inline Exec* condition_body(const ConditionRun* r) {
 }
 // Lets go of a body's launch that is over; returns whether the word is to be asked again.
 inline bool condition_again(ConditionRun* r) {
-  if (Failure* f = launch_failure(r->body)) launch_fail_with(r->launch, f);
+  if (Failure* f = launch_failure(r->body)) {
+    launch_fail_with(r->launch, f);
+    r->launch->exec->failed.set(r->node + 1);
+  }
   launch_discard(r->body);
   return r->launch->program->entries[r->node].action->condition.mode == kWhile && !r->launch->stop.get();
 }
@@ -499,8 +502,8 @@ inline Progress node_start(Launch* l, uint32_t i, const Task& done, int* code) {
 
 inline void node_mark(Launch* l, uint32_t i, int code) {
   if (code) {
-    l->exec->failed.set(l->exec->nodes[i].handle);
     launch_fail(l, code);
+    l->exec->failed.set(i + 1);
   }
   if (l->profile) node_time(l, i, true);
   l->exec->finished[i].set_relaxed(l->epoch);

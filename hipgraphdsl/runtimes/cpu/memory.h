@@ -2,12 +2,14 @@
 #pragma once
 #include "pool.h"
 
+#include <sys/mman.h>
 #ifdef __linux__
 #include <stdio.h>
 #endif
 
 constexpr size_t kAlign = 256;
 constexpr size_t kPoolKeeps = size_t(256) << 20;  // bytes of freed stream-ordered memory that stay for reuse
+constexpr size_t kMapped = size_t(1) << 20;  // bytes from which such memory is mapped by itself
 
 // ---- devices: the same threads and memory under several numbers, with HIP's rules of what belongs to which ----------------
 constexpr int kMaxDevices = 16;
@@ -37,6 +39,7 @@ struct Block {
   void* pointer;
   size_t bytes, room;
   Origin origin;
+  bool mapped;  // by itself, so that what is given back leaves the process; malloc keeps it
   int device;
   uint32_t access;    // pool and graph: bit p: device p may reach it too
   Atomic<int> refs;   // graph: one for each node that holds it
@@ -101,10 +104,17 @@ inline Block* memory_take(size_t bytes, Origin origin, int device, uint32_t acce
   } else {
     if (m.taken + room > m.total) return nullptr;
     void* p = nullptr;
-    if (posix_memalign(&p, kAlign, (room + kAlign - 1) / kAlign * kAlign)) return nullptr;
+    bool mapped = pooled && room >= kMapped;
+    if (mapped) {
+      p = mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (p == MAP_FAILED) return nullptr;
+    } else if (posix_memalign(&p, kAlign, (room + kAlign - 1) / kAlign * kAlign)) {
+      return nullptr;
+    }
     b = create<Block>();
     b->pointer = p;
     b->room = room;
+    b->mapped = mapped;
     m.taken += room;
   }
   b->bytes = bytes;
@@ -124,7 +134,8 @@ inline Block* memory_take(size_t bytes, Origin origin, int device, uint32_t acce
 
 inline void memory_drop_locked(Memory& m, Block* b) {
   m.taken -= b->room;
-  free(b->pointer);
+  if (b->mapped) munmap(b->pointer, b->room);
+  else free(b->pointer);
   discard(b);
 }
 // Gives back a block that is no longer in the table of blocks.

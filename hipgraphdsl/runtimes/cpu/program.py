@@ -12,14 +12,14 @@ from typing import Final
 from ...errors import DeclarationError
 from . import runtime_library
 from .compiler import find_compiler
-from .rtc import IMAGE_PREFIX, compile_kernels
+from .rtc import ADD_FOLDER, IMAGE_PREFIX, compile_kernels
 
 __all__ = ["build_program"]
 
 _KERNELS: Final = re.compile(
     r"^#if !defined\(HIP_CPU\)  // kernels begin[^\n]*\n(.*?)^#endif  // kernels end", re.MULTILINE | re.DOTALL
 )
-_USES: Final = re.compile(r"\b(KERNEL|SYMBOL)\(([^(),]*(?:<[^()]*?>)?)[,)]")
+_USES: Final = re.compile(r"\bKERNEL\(((?:[^()]|\([^()]*\))*)\)|\bSYMBOL\(([^(),]*),")
 
 
 def build_program(source: Path, output: Path, options: Sequence[str] = ()) -> None:
@@ -48,13 +48,15 @@ def build_program(source: Path, output: Path, options: Sequence[str] = ()) -> No
     found = _KERNELS.search(text)
     kernels = "\n" * text.count("\n", 0, found.start(1)) + found.group(1) if found else ""
     code = re.sub(r"^[ \t]*//[^\n]*|^#define[^\n]*", "", text[found.end() :] if found else text, flags=re.MULTILINE)
-    names: dict[str, dict[str, None]] = {"KERNEL": {}, "SYMBOL": {}}
-    for use, name in _USES.findall(code):
-        names[use][name.strip()] = None
+    uses = [(" ".join(kernel.split()), symbol.strip()) for kernel, symbol in _USES.findall(code)]  # as # spells arguments
+    used_kernels, used_symbols = (list(dict.fromkeys(filter(None, names))) for names in zip(("", ""), *uses))
     compiler = find_compiler()
     flags = ["-std=c++17", "-O2", "-DHIP_CPU", f"-I{Path(__file__).parent / 'include'}", *options]
-    if names["KERNEL"] or names["SYMBOL"]:
-        made = compile_kernels(kernels, list(names["KERNEL"]), list(names["SYMBOL"]), options, name=source.name)
+    if used_kernels or used_symbols:
+        try:
+            made = compile_kernels(kernels, used_kernels, used_symbols, options, name=source.name)
+        except DeclarationError as error:
+            raise DeclarationError(str(error).replace(ADD_FOLDER, "--cxx-option=-I/folder")) from None
         library = made.image.removeprefix(IMAGE_PREFIX).rstrip(b"\0").decode()
         quoted = library.replace("\\", "\\\\").replace('"', '\\"')
         flags.append(f'-DHIP_CPU_KERNELS="{quoted}"')

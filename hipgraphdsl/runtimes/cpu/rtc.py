@@ -21,10 +21,12 @@ from ..base import CodeObject
 from .compiler import BuildFailed, Compiler, Reading, build, build_log, find_compiler
 from .weave import read_tokens, weave
 
-__all__ = ["IMAGE_PREFIX", "compile_kernels"]
+__all__ = ["ADD_FOLDER", "IMAGE_PREFIX", "compile_kernels"]
 
 #: Begins a code object of this runtime; the path of the library and a zero byte follow.
 IMAGE_PREFIX: Final = b"HGCPU:"
+#: What makes a header be found; a program's compiler has another way to say it.
+ADD_FOLDER: Final = "options=['-I/folder'] to the module"
 
 _OPTIONS: Final = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fsigned-char", "-UNDEBUG")
 _CLANG_OPTIONS: Final = (
@@ -225,7 +227,7 @@ class _Compilation:
                 )
             else:
                 said = (f'{where} #include "{header}" is found in none of the folders given; '
-                        "add options=['-I/folder'] to the module, or put its text into the source")  # fmt: skip
+                        f"add {ADD_FOLDER}, or put its text into the source")  # fmt: skip
             return DeclarationError(said)
         symbol = re.search(r"^hgcpu symbol ([^:\n]*(?:::[^:\n]+)*):\d+:\d+: error", failed.log, re.MULTILINE)
         if symbol:

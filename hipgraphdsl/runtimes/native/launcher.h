@@ -4,6 +4,10 @@
  * returns; everything else goes to the Python function that it was given. A parameter that only kernel arguments use can be
  * declared to it: its value is then written into each kernel's argument memory and set by hipGraphExecKernelNodeSetParams,
  * before the launch, without a Python frame. Of a parameter that others use too it sets the kernel arguments when `set` asks.
+ *
+ * Where the driver goes by the thread's current context (CUDA) or device (HIP, with several), the Launcher compares it with the
+ * executable's before each call, because another library may have changed it since the last one, makes the executable's current
+ * if it differs, and what was current before, or none, afterwards.
  */
 #pragma once
 #include "values.h"
@@ -12,8 +16,15 @@ namespace launcher {
 
 enum { kMostKeywords = 16 }; /* calls with more go the long way */
 
+/* Whether this thread runs a host callback, in which the Python function refuses every launch, and how many threads do. */
+static thread_local bool in_callback;
+static int callbacks;
+
 typedef int (*launch_fn)(void *exec, void *stream);
 typedef int (*set_fn)(void *exec, void *node, const void *params);
+/* cuCtxGetCurrent and cuCtxSetCurrent, or hipGetDevice and hipSetDevice, whose int is the low half of what stands here. */
+typedef int (*get_current_fn)(uint64_t *current);
+typedef int (*set_current_fn)(uint64_t current);
 
 typedef struct {
   char *value;        /* where the argument's bytes stand */
@@ -35,11 +46,14 @@ typedef struct {
   PyObject_HEAD
   launch_fn launch; /* what every launch needs stands together: after the driver's work little is left in the caches */
   void *exec, *stream;
+  get_current_fn get_current; /* NULL where it makes no difference what is current */
+  uint64_t home;              /* what must be current */
   unsigned long long launches;
   int inside; /* calls on the short way that have not returned */
   char ready, pending;
   char torn; /* a value could be neither set nor set back */
   set_fn set;
+  set_current_fn set_current;
   PyObject *slow;
   PyObject *keep;
   unsigned long long updates;
@@ -115,26 +129,58 @@ static bool set_values(Launcher *self, PyObject *const *args, PyObject *kwnames,
   return true;
 }
 
+/* Make the executable's context or device current, and note what was; false if the driver refuses. */
+static bool enter(const Launcher *self, uint64_t *before) {
+  *before = self->home;
+  if (!self->get_current) return true;
+  *before = 0; /* hipGetDevice writes the low half */
+  if (self->get_current(before)) return false;
+  if (*before == self->home) return true;
+  int code;
+  Py_BEGIN_ALLOW_THREADS /* the driver may wait for a lock of its own, whose owner waits for a host function */
+  code = self->set_current(self->home);
+  Py_END_ALLOW_THREADS
+  return !code;
+}
+
+/* Make current again what was before `enter`. Returns the driver's code. */
+static int leave(const Launcher *self, uint64_t before) {
+  return before == self->home ? 0 : self->set_current(before);
+}
+
+/* Let the slow path raise for the driver's code. */
+static PyObject *report(Launcher *self, int code) {
+  PyObject *failed = PyObject_GetAttrString(self->slow, "failed");
+  if (!failed) return NULL;
+  PyObject *result = PyObject_CallFunction(failed, "i", code);
+  Py_DECREF(failed);
+  return result;
+}
+
 /* launch(stream=None, **params). A method, not the object itself: interpreters call built-in methods the shortest way. */
 static PyObject *call(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
   Launcher *self = (Launcher *)object;
   Py_ssize_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
   /* A call that sets values waits its turn on the slow path: between setting and launching no other may set. */
-  if (self->ready && !count && (!keywords || (!self->inside && set_values(self, args, kwnames, keywords)))) {
-    int code;
-    self->inside++;
-    Py_BEGIN_ALLOW_THREADS
-    code = self->launch(self->exec, self->stream);
-    Py_END_ALLOW_THREADS
+  if (self->ready && !(callbacks && in_callback) && !count && !(keywords && self->inside)) {
+    uint64_t before;
+    int code = 0, left = 0;
+    bool set = false;
+    self->inside++; /* whoever wants to change anything waits until it has come back */
+    if (enter(self, &before)) {
+      set = !keywords || set_values(self, args, kwnames, keywords);
+      Py_BEGIN_ALLOW_THREADS
+      if (set) code = self->launch(self->exec, self->stream);
+      left = leave(self, before);
+      Py_END_ALLOW_THREADS
+    }
     self->inside--;
-    self->launches++;
-    self->pending = 1;
-    if (!code) Py_RETURN_NONE;
-    PyObject *failed = PyObject_GetAttrString(self->slow, "failed");
-    if (!failed) return NULL;
-    PyObject *result = PyObject_CallFunction(failed, "i", code);
-    Py_DECREF(failed);
-    return result;
+    if (set) {
+      self->launches++;
+      self->pending = 1;
+    }
+    if (code || left) return report(self, code ? code : left);
+    if (set) Py_RETURN_NONE;
   }
   return PyObject_Vectorcall(self->slow, args, count, kwnames);
 }
@@ -169,17 +215,20 @@ static void dealloc(PyObject *object) {
   Py_DECREF(type);
 }
 
-/* bind(launch, set, exec, stream): what to call from now on. */
+/* bind(launch, set, exec, stream, get_current, set_current, home): what to call from now on, and where. */
 static PyObject *bind(PyObject *object, PyObject *args) {
   Launcher *self = (Launcher *)object;
-  unsigned long long launch, set, exec, stream;
-  if (!PyArg_ParseTuple(args, "KKKK", &launch, &set, &exec, &stream)) return NULL;
+  unsigned long long launch, set, exec, stream, get_current, set_current, home;
+  if (!PyArg_ParseTuple(args, "KKKKKKK", &launch, &set, &exec, &stream, &get_current, &set_current, &home)) return NULL;
   clear_slots(self);
   Py_CLEAR(self->keep);
   self->launch = (launch_fn)(uintptr_t)launch;
   self->set = (set_fn)(uintptr_t)set;
   self->exec = (void *)(uintptr_t)exec;
   self->stream = (void *)(uintptr_t)stream;
+  self->get_current = (get_current_fn)(uintptr_t)get_current;
+  self->set_current = (set_current_fn)(uintptr_t)set_current;
+  self->home = home;
   Py_RETURN_NONE;
 }
 
@@ -260,6 +309,13 @@ static PyObject *value(PyObject *object, PyObject *name) {
   Py_RETURN_NONE;
 }
 
+/* callback(runs): say whether this thread runs a host callback, for all Launchers. */
+static PyObject *callback(PyObject *object, PyObject *runs) {
+  in_callback = runs == Py_True;
+  __atomic_fetch_add(&callbacks, in_callback ? 1 : -1, __ATOMIC_RELAXED);
+  Py_RETURN_NONE;
+}
+
 static PyMemberDef members[] = {
     {"ready", T_BOOL, offsetof(Launcher, ready), 0, "whether a call may take the short way"},
     {"pending", T_BOOL, offsetof(Launcher, pending), 0, "whether the own stream has been launched on since this was reset"},
@@ -273,9 +329,10 @@ static PyMemberDef members[] = {
 static PyMethodDef methods[] = {
     {"launch", (PyCFunction)(void (*)(void))call, METH_FASTCALL | METH_KEYWORDS,
      "launch($self, /, stream=None, **params)\n--\n\nExecutable.launch, compiled: put one run of the workflow on a stream and return."},
-    {"bind", bind, METH_VARARGS, "bind(launch, set, exec, stream): addresses of what to call, and with what"},
+    {"bind", bind, METH_VARARGS, "bind(launch, set, exec, stream, get_current, set_current, home): what to call, with what, and where"},
     {"slots", set_slots, METH_VARARGS, "slots(list, keep): parameters of which kernel arguments can be set"},
     {"set", set_one, METH_VARARGS, "set(name, value): set the uses of one parameter; False if they are as before"},
+    {"callback", callback, METH_O, "callback(runs): say whether this thread runs a host callback, for all Launchers"},
     {"value", value, METH_O, "value(name): bytes that a slot holds now, or None"},
     {NULL, NULL, 0, NULL},
 };

@@ -13,12 +13,12 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
-from ..executable import Executable
-from ..graph import Graph
-from ..kernels import Module
-from ..runtimes import open_runtime
-from .measure import Result, add_output_arguments, finish, machine, percentile, repeat_us, without_gc
-from .shapes import chain, layers
+from hipgraphdsl.bench.measure import Result, add_output_arguments, finish, machine, percentile, repeat_us, without_gc
+from hipgraphdsl.bench.shapes import chain, layers
+from hipgraphdsl.executable import Executable
+from hipgraphdsl.graph import Graph
+from hipgraphdsl.kernels import Module
+from hipgraphdsl.runtimes import open_runtime
 
 __all__ = ["add_arguments", "main", "run"]
 
@@ -163,7 +163,7 @@ def _relaunch(result: Result, repeats: int) -> None:
 
 
 def _by_hand(source: str, name: str) -> Any:
-    from ..runtimes.cpu.compiler import build, find_compiler
+    from hipgraphdsl.runtimes.cpu.compiler import build, find_compiler
 
     # The options that kernels are compiled with; a barrier-free loop nest needs no others.
     options = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
@@ -245,7 +245,7 @@ class _Blocks:
         _fields_ = (("abi", ctypes.c_uint32), ("count", ctypes.c_uint32), ("kernels", ctypes.c_void_p))
 
     def __init__(self, exe: Executable, node: Any) -> None:
-        from ..runtimes.cpu import runtime_library
+        from hipgraphdsl.runtimes.cpu import runtime_library
 
         runtime = open_runtime("cpu")
         code = runtime.rtc_compile(node.kernel.module.source, [node.kernel.name], name=node.kernel.module.name)

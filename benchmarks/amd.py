@@ -16,18 +16,27 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
-from ..backends.explicit import add_steps
-from ..backends.operations import Launch
-from ..backends.program import GraphProgram
-from ..executable import UPDATES_BEFORE_AFRESH, Executable
-from ..graph import Graph
-from ..kernels import Module
-from ..plan import make_plan
-from ..runtimes import open_runtime
-from ..runtimes.amd import AmdRuntime
-from ..runtimes.base import Fill2D, MemcpyKind
-from ..runtimes.cpu.compiler import build, find_compiler
-from .measure import Result, add_output_arguments, finish, machine, percentile, repeat_us, resident_bytes, without_gc
+from hipgraphdsl.backends.explicit import add_steps
+from hipgraphdsl.backends.operations import Launch
+from hipgraphdsl.backends.program import GraphProgram
+from hipgraphdsl.bench.measure import (
+    Result,
+    add_output_arguments,
+    finish,
+    machine,
+    percentile,
+    repeat_us,
+    resident_bytes,
+    without_gc,
+)
+from hipgraphdsl.executable import UPDATES_BEFORE_AFRESH, Executable
+from hipgraphdsl.graph import Graph
+from hipgraphdsl.kernels import Module
+from hipgraphdsl.plan import make_plan
+from hipgraphdsl.runtimes import open_runtime
+from hipgraphdsl.runtimes.amd import AmdRuntime
+from hipgraphdsl.runtimes.base import Fill2D, MemcpyKind
+from hipgraphdsl.runtimes.cpu.compiler import build, find_compiler
 
 __all__ = ["add_arguments", "main", "run"]
 

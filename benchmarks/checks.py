@@ -19,18 +19,19 @@ from typing import Any, Final, Optional
 
 import numpy as np
 
-from ..arrays import Access, Array, ArrayView, ExternalArray, reads
-from ..checks import check_workflow
-from ..errors import HipGraphError
-from ..graph import Graph
-from ..hazards import HazardTracker
-from ..kernels import Module, Symbol
-from ..nodes import AllocNode, CapturedNode, FreeNode, HostNode, KernelNode, MemcpyNode, MemsetNode, Node
-from ..runtimes import open_runtime
-from ..runtimes.base import Runtime
-from ..verify import Laboratory, topological_order, verify
-from ..workflow import Ancestors, Workflow
-from .measure import Column, Sheet, add_output_arguments, finish, positive
+from hipgraphdsl.arrays import Access, Array, ArrayView, ExternalArray, reads
+from hipgraphdsl.bench.measure import Column, Sheet, add_output_arguments, finish, positive
+from hipgraphdsl.checks import check_workflow
+from hipgraphdsl.errors import HipGraphError
+from hipgraphdsl.graph import Graph
+from hipgraphdsl.hazards import HazardTracker
+from hipgraphdsl.kernels import Module, Symbol
+from hipgraphdsl.nodes import AllocNode, CapturedNode, FreeNode, HostNode, KernelNode, MemcpyNode, MemsetNode, Node
+from hipgraphdsl.order import reduced
+from hipgraphdsl.runtimes import open_runtime
+from hipgraphdsl.runtimes.base import Runtime
+from hipgraphdsl.verify import Laboratory, topological_order, verify
+from hipgraphdsl.workflow import Workflow
 
 __all__ = ["Mutant", "Result", "add_arguments", "corpus", "judge", "main", "mutants", "run"]
 
@@ -421,12 +422,8 @@ def _with(workflow: Workflow, nodes: Sequence[Node], predecessors: Sequence[Sequ
 
 def _edges_removed(workflow: Workflow) -> Iterator[Mutant]:
     """Remove each edge that no other path implies."""
-    sets = dict(Ancestors(workflow.order, workflow.predecessors))
-    position = Ancestors(workflow.order, workflow.predecessors).position
-    for i, sources in enumerate(workflow.predecessors):
+    for i, sources in enumerate(reduced(workflow.order, workflow.predecessors)):
         for source in sources:
-            if any(other != source and sets[other] >> position[source] & 1 for other in sources):
-                continue
             predecessors = [list(p) for p in workflow.predecessors]
             predecessors[i].remove(source)
             what = f"{workflow.nodes[source].name} -> {workflow.nodes[i].name}"

@@ -1,0 +1,88 @@
+"""The folder of compiled kernels, libraries and measured costs: private to its user, because what lies there is run.
+
+It is ``$HIPGRAPHDSL_CACHE_DIR``, or the user's cache folder of the platform. A folder in which another user can put files, or
+one that cannot be written, is not used: a temporary folder of this process replaces it, with a warning.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import stat
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import platformdirs
+
+__all__ = ["cache_folder", "private_folder", "wanted_folder", "write_whole"]
+
+_log = logging.getLogger("hipgraphdsl")
+
+
+def wanted_folder(kind: str = "") -> Path:
+    """Return the path of the cache, or of its folder for a kind of files; it is neither made nor looked at."""
+    chosen = os.environ.get("HIPGRAPHDSL_CACHE_DIR")
+    return (Path(chosen).expanduser() if chosen else platformdirs.user_cache_path("hipgraphdsl")) / kind
+
+
+def private_folder(kind: str = "", *, make: bool = True) -> Path:
+    """Return `wanted_folder`, made with mode 0700 where it is not there.
+
+    Raises
+    ------
+    OSError
+        If it cannot be made, belongs to another user than this one and root, or can be written by other users.
+    """
+    for folder in dict.fromkeys((wanted_folder(), wanted_folder(kind))):
+        if make:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.stat()
+        if os.name == "posix" and found.st_uid not in (os.geteuid(), 0):
+            raise PermissionError(f"{folder} belongs to user {found.st_uid}, who could put code there that you then run")
+        if os.name == "posix" and found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise PermissionError(f"{folder} can be written by other users (mode {stat.S_IMODE(found.st_mode):04o}); delete it")
+    return folder
+
+
+def cache_folder(kind: str = "") -> Path:
+    """Return the private folder for a kind of files, or a temporary one, with a warning, where there can be none."""
+    try:
+        folder = private_folder(kind)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError as error:
+        return _temporary(str(wanted_folder(kind)), kind, str(error.strerror or error))
+
+
+@functools.cache
+def _temporary(wanted: str, kind: str, reason: str) -> Path:
+    fallback = Path(tempfile.mkdtemp(prefix=f"hipgraphdsl-{kind}"))
+    _log.warning(
+        "the cache directory %s cannot be used (%s), so what is compiled is kept for this process only, in %s; "
+        "set HIPGRAPHDSL_CACHE_DIR to a directory that only you can write",
+        wanted,
+        reason,
+        fallback,
+    )
+    return fallback
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all: beside its place, then renamed.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written.
+    """
+    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f"{path.stem}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.replace(beside, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(beside)
+        raise

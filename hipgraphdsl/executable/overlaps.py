@@ -1,0 +1,178 @@
+"""Memory that array parameters are bound to, compared with all else that the graph touches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from itertools import chain, product
+from typing import Any, NamedTuple, Optional
+
+import numpy as np
+
+from ..arrays import Access, AllocArray, Array, ArrayView, Parameter, Region
+from ..backends import Scope
+from ..checks.races import racing_pairs
+from ..checks.reach import Reach
+from ..checks.scope import Scope as Checked
+from ..errors import DeclarationError
+from ..nodes import ConditionalNode, Node, held
+from ..workflow import Workflow
+
+__all__ = ["Overlaps"]
+
+Root = tuple[Scope, Any]
+"""An array or parameter, with the scope that owns it."""
+
+
+class _Use(NamedTuple):
+    """One access of one node, in bytes of the root."""
+
+    node: Node
+    name: str
+    mode: str
+    region: Region
+
+
+class _Level:
+    """One workflow as it stands in the Executable: which of its nodes reach each root, also by what they hold."""
+
+    def __init__(self, workflow: Workflow) -> None:
+        self.checked = Checked(workflow)
+        self.reach = Reach(workflow)
+        self.uses: dict[Root, dict[int, list[_Use]]] = {}
+
+    def note(self, root: Root, node: int, uses: Iterable[_Use]) -> None:
+        self.uses.setdefault(root, {}).setdefault(node, []).extend(uses)
+
+
+class _Places:
+    """Where arrays lie, so that those that meet an interval of addresses are found at once."""
+
+    def __init__(self, places: Mapping[Root, int]) -> None:
+        self._roots = list(places)
+        self._starts = np.fromiter(places.values(), np.uint64, len(places))
+        self._stops = self._starts + np.fromiter((root.nbytes for _, root in places), np.uint64, len(places))
+
+    def meeting(self, start: int, stop: int) -> dict[Root, int]:
+        met = np.flatnonzero((self._starts < stop) & (self._stops > start))
+        return {self._roots[k]: int(self._starts[k]) for k in met}
+
+
+class Overlaps:
+    """What the nodes of a workflow touch, by address, as one Executable has it.
+
+    Parameters
+    ----------
+    workflow : Workflow
+        Its edges say what is ordered: backends and lanes may order more, and need not.
+    scope : Scope
+    """
+
+    def __init__(self, workflow: Workflow, scope: Scope) -> None:
+        self._workflow = workflow
+        self._scope = scope
+        self._arrays = _Places(
+            {
+                (inner, root): address
+                for inner in scope.all_inside()
+                for root, address in inner.addresses.items()
+                if isinstance(root, Array) and not isinstance(root, AllocArray)  # a launch makes the memory of these
+            }
+        )
+
+    @cached_property
+    def _levels(self) -> list[_Level]:
+        """Every workflow, the outermost first; nodes are looked at only where memory is found to be shared."""
+        levels: list[_Level] = []
+        self._add(self._scope, self._workflow, levels)
+        return levels
+
+    def _add(self, scope: Scope, workflow: Workflow, levels: list[_Level]) -> _Level:
+        level = _Level(workflow)
+        levels.append(level)
+        for i, node in enumerate(workflow.nodes):
+            inner = held(node)
+            for name, document, _ in inner:
+                for root, users in self._add(scope.children[name], document, levels).uses.items():
+                    level.note(root, i, chain(*users.values()))
+            accesses = node.accesses if not inner else ()
+            if isinstance(node, ConditionalNode):
+                accesses = (Access(node.condition, "read"),)
+            for access in accesses:
+                owner, offset = _behind(scope, access.view.root)
+                level.note(owner, i, [_Use(node, scope.prefix + node.name, access.mode, access.bytes.shifted(offset))])
+        return level
+
+    def writer(self, root: Root) -> Optional[str]:
+        """Return the name of a node that writes what a root stands for."""
+        uses = chain(*self._levels[0].uses.get(root, {}).values())
+        return next((use.name for use in uses if use.mode != "read"), None)
+
+    def require_ordered(self, given: Iterable[Root], bound: Mapping[Root, int]) -> None:
+        """Refuse memory of parameters that nodes reach under another name too, one of them writing, in no order.
+
+        Parameters
+        ----------
+        given : iterable of Root
+            The parameters to judge.
+        bound : mapping of Root to int
+            The addresses of all parameters that stand for arrays, those included.
+
+        Raises
+        ------
+        DeclarationError
+            Names both nodes, the parameter and what else the memory is.
+        """
+        parameters = _Places(bound)
+        for root in given:
+            start, stop = bound[root], bound[root] + root[1].nbytes
+            met = {**self._arrays.meeting(start, stop), **parameters.meeting(start, stop)}
+            if len(met) > 1:
+                for level in self._levels:
+                    self._judge(level, root, met)
+
+    def _judge(self, level: _Level, root: Root, met: Mapping[Root, int]) -> None:
+        """Refuse unordered nodes of one workflow that reach bytes of a parameter by it and by another name."""
+        touched: dict[int, list[tuple[Root, _Use, Region]]] = {}
+        for other, start in met.items():
+            for i, uses in level.uses.get(other, {}).items():
+                touched.setdefault(i, []).extend((other, use, use.region.shifted(start)) for use in uses)
+        if root not in level.uses or len(touched) < 2:
+            return
+        given = {i: [(use.mode, None, region) for _, use, region in found] for i, found in touched.items()}
+        nodes = level.checked.workflow.nodes
+        for i, j in map(sorted, racing_pairs(level.checked, level.reach, given)[0]):
+            for (one, first, here), (two, second, there) in product(touched[i], touched[j]):
+                if one == two or root not in (one, two) or first.mode == second.mode == "read" or not here.overlaps(there):
+                    continue
+                if not any("HG203" in (use.node.ignore or ()) for use in (first, second)):
+                    other = two if one == root else one
+                    raise DeclarationError(
+                        f"parameter {_named(root)} is bound to memory that is {_kind(other)} {_named(other)} too: {first.name!r}"
+                        f" {_verb(first)} {_named(one)} {first.region} and {second.name!r} {_verb(second)} {_named(two)}"
+                        f" {second.region}, and no path orders them; bind other memory, or add after=[{nodes[i].name!r}] to"
+                        f" {nodes[j].name!r}",
+                        node=second.name,
+                        array=root[0].prefix + root[1].name,
+                    )
+
+
+def _behind(scope: Scope, root: Any) -> tuple[Root, int]:
+    """Return the root that a name inside a child finally stands for, and the byte at which it begins there."""
+    offset = 0
+    while isinstance(outer := scope.bound_from.get(root), ArrayView) and scope.parent is not None:
+        offset += outer.offset_bytes
+        scope, root = scope.parent, outer.root
+    return (scope, root), offset
+
+
+def _named(root: Root) -> str:
+    return repr(root[0].prefix + root[1].name)
+
+
+def _kind(root: Root) -> str:
+    return "parameter" if isinstance(root[1], Parameter) else "array"
+
+
+def _verb(use: _Use) -> str:
+    return "reads" if use.mode == "read" else "writes"

@@ -1,0 +1,65 @@
+"""A progress bar for what may take long: on a terminal and in a notebook, nowhere else."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+__all__ = ["no_progress", "progress_bar"]
+
+_PATIENCE_S = 1.0  # what takes no longer shows nothing
+
+
+def no_progress(stage: str) -> None:
+    """Take the name of a stage, and show nothing."""
+
+
+@contextmanager
+def progress_bar(title: str, wanted: bool | None, total: int | None = None) -> Iterator[Callable[[str], None]]:
+    """Show a bar on standard error, or in the notebook, that is gone at the end.
+
+    Parameters
+    ----------
+    title : str
+        What takes long.
+    wanted : bool or None
+        None shows it after a second, where somebody may see it; True at once.
+    total : int, optional
+        Stages that will come; without it the bar only moves.
+
+    Yields
+    ------
+    callable
+        Takes the name of the stage that begins.
+    """
+    notebook = "ipykernel" in sys.modules
+    if wanted is False or (wanted is None and not (notebook or (sys.stderr is not None and sys.stderr.isatty()))):
+        yield no_progress
+        return
+    from rich.console import Console  # not where nothing is drawn: importing it takes longer than most graphs
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    # rich warns where it cannot draw in a notebook; the plain console draws nothing there, because nobody could erase it.
+    widgets = notebook and importlib.util.find_spec("ipywidgets") is not None
+    columns = (SpinnerColumn(), BarColumn(24), TextColumn("{task.description}"), TimeElapsedColumn())
+    bar = Progress(*columns, console=Console(stderr=True, force_jupyter=widgets), transient=True)
+    task = bar.add_task(title, total=total)
+    stages = itertools.count()
+    later = threading.Timer(_PATIENCE_S, bar.start)
+    later.daemon = True
+    if wanted:
+        bar.start()
+    else:
+        later.start()
+    try:
+        yield lambda stage: bar.update(task, description=f"{title}: {stage}", completed=next(stages))
+    finally:
+        later.cancel()
+        if later.ident is not None:
+            later.join()
+        if bar.live.is_started:
+            bar.stop()

@@ -1,0 +1,60 @@
+"""HIP C++ source, read without compiling it.
+
+``tokens`` splits text, ``expressions`` evaluates integer constants, ``macros`` and ``preprocessor`` follow preprocessor lines,
+``unit`` puts headers in and leaves bodies unread, ``types`` knows C++ types, and ``declarations`` has what a translation unit
+declares: `Declarations` is what `kernels.Module` asks.
+What is not understood raises ValueError with the reason; the caller knows whose parameter or variable it is.
+"""
+
+from .declarations import Declarations, Item, KernelDeclaration, SymbolDeclaration, TemplateParameter, scan
+from .expressions import evaluate, evaluate_condition
+from .macros import Budget, Macro, expand_macros, option_macros, parse_define
+from .preprocessor import Conditionals
+from .tokens import (
+    OPENING,
+    Token,
+    closing_angle,
+    closing_index,
+    spell,
+    split_commas,
+    tokenize,
+    without_attributes,
+)
+from .types import IGNORED_WORDS, CType, Declarator, Scope, bfloat16_dtype, is_bfloat16, natural_alignment
+from .unit import Headers, include_folders, names_in, space_words
+
+__all__ = [
+    "IGNORED_WORDS",
+    "OPENING",
+    "Budget",
+    "CType",
+    "Conditionals",
+    "Declarations",
+    "Declarator",
+    "Headers",
+    "Item",
+    "KernelDeclaration",
+    "Macro",
+    "Scope",
+    "SymbolDeclaration",
+    "TemplateParameter",
+    "Token",
+    "bfloat16_dtype",
+    "closing_angle",
+    "closing_index",
+    "evaluate",
+    "evaluate_condition",
+    "expand_macros",
+    "include_folders",
+    "is_bfloat16",
+    "names_in",
+    "natural_alignment",
+    "option_macros",
+    "parse_define",
+    "scan",
+    "space_words",
+    "spell",
+    "split_commas",
+    "tokenize",
+    "without_attributes",
+]

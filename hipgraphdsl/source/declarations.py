@@ -1,0 +1,536 @@
+"""Declarations of a translation unit: kernels, variables, types and constants."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+
+from ..errors import DeclarationError
+from .macros import Budget
+from .tokens import CLOSING, OPENING, Token, closing_angle, closing_index, spell, split_commas, without_attributes
+from .types import BUILTIN_WORDS, IGNORED_WORDS, Constant, Scope
+from .unit import UNDECIDED_TEXT, Headers, Unit, names_in, without_literals
+
+__all__ = [
+    "Declarations",
+    "Item",
+    "KernelDeclaration",
+    "SymbolDeclaration",
+    "TemplateParameter",
+    "scan",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateParameter:
+    """A parameter of a kernel template; `type` says whether it stands for a type or a number."""
+
+    name: str
+    type: bool
+    spelling: str
+    default: tuple[Token, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KernelDeclaration:
+    """A `__global__` function as it stands in the source."""
+
+    name: str
+    parameters: tuple[Token, ...]
+    body: tuple[Token, ...]
+    defined: bool
+    line: int
+    templates: tuple[TemplateParameter, ...] | None
+    bounds: tuple[Token, ...] = ()
+    fault: str = ""
+    doubt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolDeclaration:
+    """A `__device__`, `__constant__` or `__managed__` variable as it stands in the source."""
+
+    name: str
+    tokens: tuple[Token, ...]
+    space: str
+    line: int
+
+
+VARIABLE_SPACES: Final = frozenset({"__constant__", "__device__", "__managed__"})
+
+
+@dataclass(slots=True)
+class Item:
+    """One declaration at namespace scope.
+
+    Attributes
+    ----------
+    kind : str
+        ``kernel``, ``function``, ``variable``, ``record``, ``typedef``, ``using``, ``instantiation`` (of a template),
+        or ``open`` and ``close``: the two ends of ``extern "C" { }``; namespaces are passed through, see `space`.
+    tokens : list of Token
+        All of it, from ``template`` or the first specifier to the brace or semicolon that ends it.
+    head : list of Token
+        From after the template parameters to before the body.
+    body : list of Token or None
+        Between the braces.
+    trailing : list of Token
+        Between a record's brace and its semicolon.
+    templates : tuple of TemplateParameter or None
+        None where it is no template.
+    record : str
+        ``struct``, ``class``, ``union``, ``enum``.
+    space : str
+        Namespaces around it: ``"a::b::"``.
+    """
+
+    kind: str
+    tokens: list[Token]
+    space: str
+    head: list[Token] = field(default_factory=list)
+    body: list[Token] | None = None
+    trailing: list[Token] = field(default_factory=list)
+    templates: tuple[TemplateParameter, ...] | None = None
+    record: str = ""
+
+
+class _Source:
+    """Tokens that are taken one by one, with the next in sight."""
+
+    def __init__(self, tokens: Iterable[Token], where: str) -> None:
+        self._rest = iter(tokens)
+        self._ahead: list[Token] = []
+        self.where = where
+
+    def peek(self, n: int = 0) -> Token | None:
+        while len(self._ahead) <= n:
+            token = next(self._rest, None)
+            if token is None:
+                return None
+            self._ahead.append(token)
+        return self._ahead[n]
+
+    def text(self, n: int = 0) -> str:
+        token = self.peek(n)
+        return "" if token is None else token.text
+
+    def take(self) -> Token:
+        token = self.peek()
+        assert token is not None
+        self._ahead.pop(0)
+        return token
+
+    def until(self, stops: tuple[str, ...]) -> list[Token]:
+        """Take all tokens before the next of these texts that stands outside of brackets."""
+        found: list[Token] = []
+        open_: list[Token] = []
+        ahead = self._ahead
+        while True:
+            token = ahead.pop(0) if ahead else next(self._rest, None)
+            if token is None:
+                break
+            text = token.text
+            if not open_ and text in stops:
+                ahead.insert(0, token)
+                break
+            if text in OPENING:
+                open_.append(token)
+            elif text in CLOSING and open_:
+                open_.pop()
+            found.append(token)
+        if open_:
+            raise DeclarationError(f"{self.where}, line {open_[-1].line}: {open_[-1].text!r} is not closed")
+        return found
+
+    def braces(self) -> list[Token]:
+        """Take what stands between two braces, the braces included."""
+        opening = self.take()
+        inside = self.until(("}",))
+        if self.peek() is None:
+            raise DeclarationError(f"{self.where}, line {opening.line}: {opening.text!r} is not closed")
+        return [opening, *inside, self.take()]
+
+    def statement(self) -> list[Token]:
+        """Take everything up to the next semicolon, and that."""
+        found = self.until((";",))
+        return [*found, self.take()] if self.peek() is not None else found
+
+
+_MOST_NAMESPACES: Final = 256  # clang takes as many
+
+
+def scan(tokens: Iterable[Token], where: str) -> Iterator[Item]:
+    """Split preprocessed source into its declarations.
+
+    Raises
+    ------
+    DeclarationError
+        If a bracket is not closed, or namespaces are nested more than 256 deep; the line is named.
+    """
+    source = _Source(tokens, where)
+    outer: list[tuple[str, Token, bool]] = []  # for each open brace the namespaces around it, and whether it is a linkage's
+    space = ""
+    while (token := source.peek()) is not None:
+        text = token.text
+        following = source.text(1)
+        if text == "}":
+            brace = source.take()
+            if outer:
+                space, _, linkage = outer.pop()
+                if linkage:
+                    yield Item("close", [brace], space)
+        elif text == ";" or (text == "inline" and following == "namespace"):
+            source.take()
+        elif text == "namespace":
+            head = source.until(("{", ";", "="))
+            if source.text() != "{":
+                source.statement()
+                continue
+            outer.append((space, source.take(), False))
+            names = [t.text for t in without_attributes(head) if t.kind == "name" and t.text not in ("inline", "namespace")]
+            space += "".join(f"{name}::" for name in names)
+        elif text == "extern" and (second := source.peek(1)) and second.kind == "string" and source.text(2) == "{":
+            begun = [source.take(), source.take(), source.take()]
+            outer.append((space, begun[-1], True))
+            yield Item("open", begun, space)
+        elif text in ("typedef", "using"):
+            yield Item(text, source.statement(), space)
+        else:
+            yield _item(source, space)
+        if len(outer) > _MOST_NAMESPACES:
+            raise DeclarationError(f"{where}, line {token.line}: namespaces are nested more than {_MOST_NAMESPACES} deep")
+    if outer:
+        raise DeclarationError(f"{where}, line {outer[-1][1].line}: '{{' is not closed")
+
+
+def _item(source: _Source, space: str) -> Item:
+    """Read the function, variable or record that comes next."""
+    templates: tuple[TemplateParameter, ...] | None = None
+    taken: list[Token] = []
+    while source.text() == "template":
+        taken.append(source.take())
+        if source.text() != "<":
+            return Item("instantiation", [*taken, *source.statement()], space)
+        listed = [source.take()]
+        depth = 1
+        while depth:
+            listed += source.until(("<", ">", ";"))
+            if source.text() in ("", ";"):
+                raise DeclarationError(f"{source.where}, line {taken[-1].line}: this template's '<' is not closed")
+            depth += 1 if source.text() == "<" else -1
+            listed.append(source.take())
+        taken += listed
+        templates = (templates or ()) + _template_parameters(listed[1:-1])
+    if source.text() == "using":
+        return Item("using", [*taken, *source.statement()], space, templates=templates)
+    # The head reaches to the body, or to the end of the declaration.
+    head = source.until((";", "{"))
+    taken += head
+    words = {t.text for t in head}
+    plain = without_attributes(head)
+    depth, assigned = 0, False
+    for t in plain:
+        depth += (t.text in OPENING) - (t.text in CLOSING)
+        assigned = assigned or (t.text == "=" and not depth)
+    plain_words = {t.text for t in plain}
+    record = next((t.text for t in head if t.text in ("struct", "class", "union", "enum")), "")
+    body: list[Token] | None = None
+    if source.text() == "{":
+        braces = source.braces()
+        taken += braces
+        body = braces[1:-1]
+    if "__global__" in words:
+        kind = "kernel"
+    elif record and not assigned and "(" not in plain_words:
+        kind = "record"
+    elif "(" in plain_words and (not assigned or "operator" in words):
+        kind = "function"
+    else:
+        kind = "variable"
+    trailing: list[Token] = []
+    if kind not in ("kernel", "function"):
+        trailing = source.statement()
+    elif body is None and source.peek() is not None:
+        trailing = [source.take()]
+    taken += trailing
+    found = Item(kind, taken, space, head, body, templates=templates)
+    if kind == "record":
+        found.record = record
+        found.trailing = trailing[:-1] if body is not None else []
+    return found
+
+
+def _template_parameters(tokens: list[Token]) -> tuple[TemplateParameter, ...]:
+    found = []
+    for part in split_commas(tokens):
+        default: tuple[Token, ...] = ()
+        for n, token in enumerate(part):
+            if token.text == "=":
+                default = tuple(part[n + 1 :])
+                part = part[:n]
+                break
+        is_type = bool(part) and part[0].text in ("typename", "class")
+        named = len(part) > 1 and part[-1].kind == "name"
+        found.append(TemplateParameter(part[-1].text if named else "", is_type, spell(part), default))
+    return tuple(found)
+
+
+class Declarations:
+    """Everything that a translation unit declares and a Module needs to know.
+
+    Parameters
+    ----------
+    source : str
+        HIP C++.
+    where : str
+        What error messages call it.
+    options : sequence of str
+        Compiler options; ``-D`` and ``-I`` are followed.
+    structs : mapping
+        Layouts of struct types by name.
+    headers : Headers, optional
+        Where the project's own headers are; by default the folders of ``-I``.
+    budget : Budget, optional
+        How many tokens macros may become.
+
+    Attributes
+    ----------
+    scope : Scope
+    kernels : dict of str to list of KernelDeclaration
+    symbols : dict of str to SymbolDeclaration
+    hidden : dict of str to str
+        Variables that have a place in device memory and no name to copy them by: variable templates, and static variables of
+        functions, as ``"function::name"``. Each with the word that leads to it; empty where any kernel may.
+    unread : list of str
+        Headers of the project's own that are not found.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        where: str,
+        options: Sequence[str] = (),
+        structs: Mapping[str, np.dtype[Any]] | None = None,
+        headers: Headers | None = None,
+        budget: Budget | None = None,
+    ) -> None:
+        self.where = where
+        self.scope = Scope(structs or {})
+        self.kernels: dict[str, list[KernelDeclaration]] = {}
+        self.symbols: dict[str, SymbolDeclaration] = {}
+        self.hidden: dict[str, str] = {}
+        self.dynamic: set[str] = set()  # arrays of dynamic shared memory that are declared outside of functions
+        self._types: dict[tuple[str, tuple[tuple[str, ...], ...]], int] = {}
+        self._outside: list[Token] = []  # blocks outside of kernels
+        self._names: set[str] = set()  # names outside of kernels and of blocks, but for those that variables declare
+        self.unit = Unit(source, where, options, headers, budget)
+        self.unread = self.unit.unread
+        for item in scan(self.unit, where):
+            self._read(item)
+
+    def _read(self, item: Item) -> None:
+        tokens = item.tokens
+        words = {t.text for t in item.head}
+        doubt = _doubt(tokens)
+        own: set[str] = set()
+        match item.kind:
+            case "typedef":
+                self._typedef(tokens, doubt)
+            case "using":
+                if len(tokens) > 3 and tokens[2].text == "=":
+                    self.scope.define(tokens[1].text, tokens[3:-1] if tokens[-1].text == ";" else tokens[3:], doubt)
+            case "kernel":
+                self._kernel(item)
+                return
+            case "record":
+                name = self._record(item.head, item.body or [], item.record, doubt)
+                if item.trailing and words & VARIABLE_SPACES:
+                    words_of_space = [t for t in item.head if t.text in VARIABLE_SPACES]
+                    kind = item.head[-1]._replace(kind="name", text=name or "an unnamed struct")
+                    own = self._symbols([*words_of_space, kind._replace(text=item.record), kind, *item.trailing], item.space)
+            case "variable":
+                whole = tokens[:-1] if tokens[-1].text == ";" else tokens
+                if {"extern", "__shared__"} <= words:
+                    self.dynamic.update(self._declared(item.head))
+                elif item.templates is not None:
+                    if words & VARIABLE_SPACES and not words & {"const", "constexpr"}:
+                        own = self._declared(item.head)
+                        self.hidden.update({name: name for name in own})
+                elif words & VARIABLE_SPACES:
+                    own = self._symbols(whole, item.space)
+                elif words & {"const", "constexpr"}:
+                    self.scope.define_constants(self.unit.tokens_of(whole), doubt)
+        self._outside += [t for t in tokens if t.kind == "block"]
+        self._names.update(t.text for t in tokens if t.kind == "name" and t.text not in own)
+
+    def functions_reach(self) -> tuple[set[str], bool]:
+        """Return every name outside of kernels, through macros too, and whether one of these puts names together."""
+        return self.unit.reach(self._names | names_in(self._outside))
+
+    def kernel_reaches(self, kernel: KernelDeclaration) -> tuple[set[str], bool]:
+        """Return the same of a kernel's own body."""
+        return self.unit.reach(names_in(kernel.body))
+
+    def static_locals(self, body: Sequence[Token] | None = None) -> list[str]:
+        """Return the static variables of a body, by default of everything outside of kernels."""
+        found = []
+        for token in self._outside if body is None else body:
+            if token.kind == "block" and "static" in token.text:
+                found += [match.group(1) for match in _STATIC.finditer(without_literals(token.text))]
+        return found
+
+    def _typedef(self, tokens: list[Token], doubt: str) -> None:
+        inside = tokens[1:-1]
+        record = next((t.text for t in inside if t.text in ("struct", "class", "union", "enum")), "")
+        brace = next((n for n, t in enumerate(inside) if t.text == "{"), None)
+        if brace is not None:
+            close = closing_index(inside, brace)
+            self._record(inside[:brace], inside[brace + 1 : close], record, doubt)
+            for name in (t.text for t in inside[close + 1 :] if t.kind == "name"):
+                self.scope.opaque.setdefault(name, "enum" if record == "enum" else "struct")
+            return
+        names = [n for n, t in enumerate(inside) if t.kind == "name"]
+        if names and "(" not in {t.text for t in inside} and "[" not in {t.text for t in inside}:
+            last = names[-1]
+            if inside[last].text not in BUILTIN_WORDS and inside[last].text != record:
+                self.scope.define(inside[last].text, inside[:last], doubt)
+
+    def _record(self, head: list[Token], body: list[Token], record: str, doubt: str) -> str:
+        """Take note of a struct or an enum, and return its name."""
+        plain = without_attributes(head)
+        at = next((n for n, t in enumerate(plain) if t.text == record), len(plain))
+        name = next((t.text for t in plain[at + 1 :] if t.kind == "name" and t.text not in ("class", "struct", "final")), "")
+        if name:
+            self.scope.define(name, "enum" if record == "enum" else "struct")
+        if record == "enum":
+            before: list[Token] = []  # the last value that is written, in parentheses
+            steps = 0
+            for part in split_commas(self.unit.tokens_of(body)):
+                if len(part) > 2 and part[1].text == "=":
+                    bracket = part[0]._replace(kind="punct", text="(")
+                    before, steps = [bracket, *part[2:], bracket._replace(text=")")], 0
+                if not part:
+                    continue
+                plus = [part[0]._replace(kind="punct", text="+"), part[0]._replace(kind="number", text=str(steps))]
+                doubted = doubt or next((t.doubt.reason for t in part if t.doubt is not None), "")
+                self.scope.define(part[0].text, Constant([*before, *plus]), doubted)
+                if doubted and not doubt:
+                    doubt = doubted  # those that follow count on from here
+                    self.scope.doubts[part[0].text] = doubted
+                elif doubt and body and UNDECIDED_TEXT.search(body[0].text):
+                    self.scope.doubts[part[0].text] = doubt
+                steps += 1
+        return name
+
+    def _kernel(self, item: Item) -> None:
+        head, space, templates = item.head, item.space, item.templates
+        bounds: tuple[Token, ...] = ()
+        for n, token in enumerate(head):
+            if token.text in ("__launch_bounds__", "amdgpu_flat_work_group_size") and n + 1 < len(head):
+                parts = split_commas(head[n + 2 : closing_index(head, n + 1)])
+                if parts:
+                    bounds = tuple(parts[0] if token.text == "__launch_bounds__" else parts[-1])
+        plain = without_attributes(head)
+        at = next(
+            (
+                n
+                for n, t in enumerate(plain)
+                if t.kind == "name"
+                and n + 1 < len(plain)
+                and (plain[n + 1].text == "(" or (plain[n + 1].text == "<" and templates == ()))
+            ),
+            None,
+        )
+        line = head[0].line
+        if at is None:
+            raise DeclarationError(f"{self.where}, line {line}: '__global__' stands before no function")
+        name = space + plain[at].text
+        fault = ""
+        returned = [t.text for t in plain[:at] if t.kind == "name" and t.text not in IGNORED_WORDS]
+        if returned not in (["void"], ["auto"]):
+            fault = f"it returns {spell(returned) or 'nothing named'}; a kernel returns void"
+        opening = at + 1
+        if plain[opening].text == "<":  # template <> void k<float>(...)
+            closed = closing_angle(plain, opening)
+            name += spell(plain[opening : closed + 1])
+            opening = closed + 1
+            templates = None
+        closed = closing_index(plain, opening)
+        parameters = tuple(plain[opening + 1 : closed])
+        if [t.text for t in parameters] == ["void"]:
+            parameters = ()
+        decisive = [t for t in plain[: closed + 1] if t.text not in IGNORED_WORDS and t.kind != "string"]
+        if _doubt(decisive) == _MIXED:
+            reason = next(t.doubt.reason for t in decisive if t.doubt is not None)
+            fault = f"what its parameters are cannot be told: {reason}"
+        made = KernelDeclaration(
+            name, parameters, tuple(item.body or ()), item.body is not None, line, templates, bounds, fault, _doubt(decisive)
+        )
+        known = self.kernels.setdefault(name, [])
+        key = (name, _types_of(made))
+        same = self._types.get(key)
+        if same is None:
+            self._types[key] = len(known)
+            known.append(made)
+        elif made.defined:
+            if known[same].defined and made.doubt:  # either may be the one
+                made = replace(made, body=(*known[same].body, *made.body), bounds=())
+            known[same] = made
+
+    def _declared(self, tokens: Sequence[Token]) -> set[str]:
+        """Return the names that a declaration declares."""
+        try:
+            return {d.name for d in self.scope.declarators(tokens) if d.name}
+        except ValueError:
+            # The name alone; the type is explained when the symbol is asked for.
+            ends = ("[", "=", "{", ",", ";")
+            last = len(tokens) - 1
+            found = (t.text for n, t in enumerate(tokens) if t.kind == "name" and (n == last or tokens[n + 1].text in ends))
+            return {name for name in (next(found, ""),) if name}
+
+    def _symbols(self, tokens: list[Token], space: str) -> set[str]:
+        words = [t.text for t in tokens]
+        names = self._declared(tokens)
+        if "extern" not in words or "=" in words:
+            kind = next(word for word in ("__constant__", "__managed__", "__device__") if word in words)
+            doubt = _doubt(tokens)
+            for name in sorted(names, key=lambda name: words.index(name) if name in words else 0):
+                if doubt and space + name in self.symbols:
+                    self.scope.doubts[f"variable {space + name}"] = tokens[0].doubt.reason if tokens[0].doubt else doubt
+                self.symbols[space + name] = SymbolDeclaration(space + name, tuple(tokens), kind, tokens[0].line)
+        return names
+
+
+_MIXED: Final = "a conditional that is not decided"
+#: A static variable of a function, which keeps its value: not a constant, a function or shared memory.
+_STATIC: Final = re.compile(
+    r"\bstatic\s+(?!(?:[\w:<>]+\s+)*(?:const|constexpr|inline|__shared__|__constant__)\b)(?:[\w:<>,*&\s]+?[\s*&])(\w+)\s*(?:\[[^;(]*)?[=;{,]"
+)
+
+
+def _doubt(tokens: Sequence[Token]) -> str:
+    """Return why it is not known whether a declaration is compiled; `_MIXED` where that is so of some of its tokens only."""
+    if all(t.doubt is None for t in tokens):
+        return ""
+    doubts = {t.doubt for t in tokens if t.kind != "block"}
+    if len(doubts) > 1 or any(doubt is not None and not doubt.branch for doubt in doubts):
+        return _MIXED
+    return next((doubt.reason for doubt in doubts if doubt is not None), "")
+
+
+def _types_of(kernel: KernelDeclaration) -> tuple[tuple[str, ...], ...]:
+    """Return the parameters' tokens without names and defaults, to tell a prototype from an overload."""
+    out = []
+    for part in split_commas(kernel.parameters):
+        texts = [t.text for t in part]
+        if "=" in texts:
+            texts = texts[: texts.index("=")]
+        names = [n for n, text in enumerate(texts) if re.match(r"[^\W\d]", text) and text not in IGNORED_WORDS]
+        if len(names) > 1 and texts[names[-1]] not in BUILTIN_WORDS and texts[names[-1]] != "const":
+            del texts[names[-1]]
+        out.append(tuple(text for text in texts if text not in IGNORED_WORDS))
+    return tuple(out)

@@ -1,0 +1,306 @@
+"""Macros: what names mean, when, and what they become."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Protocol
+
+from ..errors import DeclarationError
+from .tokens import Doubt, Token, tokenize, without_attributes
+
+__all__ = ["NAME", "Budget", "Lookup", "Macro", "MacroTable", "expand_macros", "option_macros", "parse_define", "strip_comments"]
+
+_MOST_EXPANDED: Final = 100_000
+
+
+@dataclass(eq=False)
+class Macro:
+    """A `#define`; `parameters` is None for one without parentheses.
+
+    Attributes
+    ----------
+    text : str
+        What stands behind the name and the parameters.
+    doubt : Doubt or None
+        Set where the meaning depends on a condition that is not decided.
+    """
+
+    text: str
+    parameters: tuple[str, ...] | None = None
+    variadic: bool = False
+    doubt: Doubt | None = None
+
+    @cached_property
+    def body(self) -> tuple[Token, ...]:
+        """The text's tokens."""
+        return tuple(tokenize(self.text, "macro"))
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """The names in the text."""
+        return frozenset(NAME.findall(self.text))
+
+    @property
+    def unbalanced(self) -> bool:
+        """Whether it opens or closes braces only."""
+        return self.text.count("{") != self.text.count("}")
+
+    def reads_as(self, other: Macro | None) -> bool:
+        """Return whether it means the same as another for those who read declarations."""
+        return (
+            other is not None
+            and self.doubt is other.doubt is None
+            and (self.parameters, self.variadic) == (other.parameters, other.variadic)
+            and (self.text.split() == other.text.split() or self._essence == other._essence)
+        )
+
+    @property
+    def _essence(self) -> list[str]:
+        return [t.text for t in without_attributes(self.body) if t.text not in _MEANINGLESS]
+
+
+NAME: Final = re.compile(r"[^\W\d]\w*")
+_MEANINGLESS: Final = frozenset(
+    {
+        "volatile", "__volatile__", "register", "__restrict__", "__restrict", "restrict", "inline", "__inline__", "__inline",
+        "__forceinline__", "__noinline__", "__extension__", "__host__", "__grid_constant__", "typename",
+    }
+)  # fmt: skip
+
+
+class MacroTable(dict[str, Macro]):
+    """The macros that hold, and for each name what it meant before.
+
+    `clock` counts the changes; `at(clock)` looks names up as they were then.
+    """
+
+    def __init__(self, given: Mapping[str, Macro] | None = None) -> None:
+        super().__init__()
+        self.clock = 0
+        self.history: dict[str, list[tuple[int, Macro | None]]] = {}
+        self.journal: dict[str, Macro | None] | None = None  # what names meant before the branch that is being read
+        for name, macro in (given or {}).items():
+            self[name] = macro
+
+    def _change(self, name: str, macro: Macro | None) -> None:
+        if self.journal is not None:
+            self.journal.setdefault(name, self.get(name))
+        self.clock += 1
+        self.history.setdefault(name, []).append((self.clock, macro))
+
+    def __setitem__(self, name: str, macro: Macro) -> None:
+        self._change(name, macro)
+        super().__setitem__(name, macro)
+
+    def set(self, name: str, macro: Macro | None) -> None:
+        """Define a macro, or with None undefine it."""
+        if macro is not None:
+            self[name] = macro
+        elif name in self:
+            self._change(name, None)
+            del self[name]
+
+    def at(self, clock: int) -> Lookup:
+        """Return the macros as they were at a time."""
+        return _Past(self.history, clock)
+
+    def meanings(self, name: str) -> list[Macro]:
+        """Return all macros of a name that there have been."""
+        return [macro for _, macro in self.history.get(name, ()) if macro is not None]
+
+
+class Lookup(Protocol):
+    """Where macros are looked up."""
+
+    def get(self, name: str, /) -> Macro | None:
+        """Return the macro of a name, or None."""
+        ...
+
+
+@dataclass
+class _Past:
+    history: dict[str, list[tuple[int, Macro | None]]]
+    clock: int
+
+    def get(self, name: str, /) -> Macro | None:
+        changes = self.history.get(name)
+        n = bisect_right(changes, self.clock, key=lambda change: change[0]) if changes else 0
+        return changes[n - 1][1] if changes and n else None
+
+
+PREDEFINED: Final = {
+    "__HIP__": "1",
+    "__HIPCC__": "1",
+    "__HIPCC_RTC__": "1",
+    "__HIP_DEVICE_COMPILE__": "1",
+    "__HIP_PLATFORM_AMD__": "1",
+    "__cplusplus": "201703L",
+}
+"""Macros that stand before the first line: AMD's meaning of HIP (warp size 64, its types)."""
+
+
+def option_macros(options: Sequence[str]) -> MacroTable:
+    """Return the macros that stand before the first line, those of ``-D`` among them."""
+    macros = MacroTable({name: Macro(value) for name, value in PREDEFINED.items()})
+    for n, option in enumerate(options):
+        if option.startswith("-D"):
+            name, _, value = (option[2:] or next(iter(options[n + 1 : n + 2]), "")).strip().partition("=")
+            macros[name] = Macro(value or "1")
+            tokenize(value or "1", f"option {option!r}")
+        elif option.startswith("-U"):
+            macros.set(option[2:].strip(), None)
+    return macros
+
+
+def strip_comments(text: str) -> str:
+    """Return a preprocessor line without comments, on one line."""
+    text = re.sub(r"\\[ \t]*\r?\n", " ", text)
+    return re.sub(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', lambda m: m.group(1) or " ", text, flags=re.DOTALL).strip()
+
+
+def parse_define(text: str, where: str) -> tuple[str, Macro] | None:
+    """Return the name and the meaning of the line ``#define ...``, or None where it is not one."""
+    match = re.match(r"#\s*define\s+([^\W\d]\w*)(\(([^()]*)\))?(.*)", strip_comments(text), re.DOTALL)
+    if match is None:
+        return None
+    body = match.group(4).strip()
+    if match.group(2) is None:
+        return match.group(1), Macro(body)
+    names = [name.strip() for name in match.group(3).split(",") if name.strip()]
+    variadic = bool(names) and names[-1].endswith("...")
+    if variadic:
+        names[-1] = names[-1][:-3].strip() or "__VA_ARGS__"
+    return match.group(1), Macro(body, tuple(names), variadic)
+
+
+def _macro_arguments(tokens: Sequence[Token], i: int) -> tuple[list[list[Token]], int] | None:
+    """Read ``( a, b )`` at `i`; return the arguments and the index after the closing parenthesis."""
+    if i >= len(tokens) or tokens[i].text != "(":
+        return None
+    arguments: list[list[Token]] = [[]]
+    depth = 0
+    for j in range(i, len(tokens)):
+        text = tokens[j].text
+        if text in "([{" and tokens[j].kind == "punct":
+            depth += 1
+            if depth == 1:
+                continue
+        elif text in ")]}" and tokens[j].kind == "punct":
+            depth -= 1
+            if depth == 0:
+                return arguments, j + 1
+        elif text == "," and depth == 1:
+            arguments.append([])
+            continue
+        arguments[-1].append(tokens[j])
+    return None
+
+
+def _substitute(macro: Macro, arguments: list[list[Token]], expand_argument: Callable[[list[Token]], list[Token]]) -> list[Token]:
+    parameters = macro.parameters or ()
+    if macro.variadic and len(arguments) == len(parameters) - 1:
+        arguments = [*arguments, []]
+    if macro.variadic and len(arguments) >= len(parameters):
+        last = len(parameters) - 1
+        joined: list[Token] = []
+        for n, part in enumerate(arguments[last:]):
+            if n:
+                joined.append(Token("punct", ",", 0, 0, 0))
+            joined += part
+        arguments = [*arguments[:last], joined]
+    bound = dict(zip(parameters, arguments, strict=False))
+    out: list[Token] = []
+    body = macro.body
+    i = 0
+    left: list[Token] | None = None  # what stands before a ##, possibly nothing
+    while i < len(body):
+        token = body[i]
+        pasted = i + 1 < len(body) and body[i + 1].text == "##"
+        if token.text == "#" and i + 1 < len(body) and body[i + 1].text in bound:
+            text = " ".join(t.text for t in bound[body[i + 1].text])
+            piece = [Token("string", '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"', 0, 0, 0)]
+            i += 1
+            pasted = i + 1 < len(body) and body[i + 1].text == "##"
+        elif token.kind == "name" and token.text in bound:
+            raw = left is not None or pasted
+            piece = list(bound[token.text]) if raw else expand_argument(bound[token.text])
+        else:
+            piece = [token]
+        if left is not None:
+            if [t.text for t in left] == [","] and macro.variadic and token.text == parameters[-1]:
+                piece = [*left, *piece] if piece else []  # GNU's comma, which goes with an empty argument list
+            elif left and piece:
+                piece = [*left[:-1], *tokenize(left[-1].text + piece[0].text), *piece[1:]]
+            else:
+                piece = left + piece
+        left = piece if pasted else None
+        if not pasted:
+            out += piece
+        i += 2 if pasted else 1
+    return out + (left or [])
+
+
+class Budget:
+    """How many more tokens macros may become; a few lines of them could stand for more than any memory holds."""
+
+    def __init__(self, most: int = _MOST_EXPANDED) -> None:
+        self.most = self.left = most
+
+    def spend(self, count: int, macro: Token) -> None:
+        """Count the tokens that a macro becomes."""
+        self.left -= count
+        if self.left < 0:
+            raise DeclarationError(
+                f"line {macro.line}: macro {macro.text!r} becomes more than {self.most} tokens; write it with fewer"
+            )
+
+
+def expand_macros(
+    tokens: Sequence[Token],
+    macros: Lookup,
+    hidden: frozenset[str] = frozenset(),
+    budget: Budget | None = None,
+) -> list[Token]:
+    """Expand object-like and function-like macros; every token made carries the position of the macro's use.
+
+    Raises
+    ------
+    DeclarationError
+        If they become more tokens than the budget has.
+    """
+    budget = budget or Budget()
+    out: list[Token] = []
+    i = 0
+    while i < len(tokens):
+        token = tokens[i]
+        macro = macros.get(token.text) if token.kind == "name" and token.text not in hidden else None
+        if macro is None:
+            out.append(token)
+            i += 1
+            continue
+        inner = hidden | {token.text}
+        end, after = token.end, i + 1
+        if macro.parameters is None:
+            made: list[Token] = list(macro.body)
+        else:
+            found = _macro_arguments(tokens, i + 1)
+            if found is None:
+                out.append(token)
+                i += 1
+                continue
+            arguments, after = found
+            budget.spend(after - i, token)
+            end = max(end, tokens[after - 1].end)
+            made = _substitute(macro, arguments, lambda part: expand_macros(part, macros, hidden, budget))
+        budget.spend(1 + len(made) + sum(len(t.text) for t in made if t.kind == "string") // 8, token)
+        doubt = macro.doubt or token.doubt
+        made = [
+            Token(t.kind, t.text, token.start, end, token.line, t.doubt or doubt) if t.kind != "block" else t for t in made
+        ]
+        out += expand_macros(made, macros, inner, budget)
+        i = after
+    return out

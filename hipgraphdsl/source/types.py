@@ -1,0 +1,474 @@
+"""C++ types as parameters and variables have them, and the declarators that name them."""
+
+from __future__ import annotations
+
+import importlib
+from collections import ChainMap
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from .expressions import Value, evaluate
+from .tokens import Token, closing_angle, closing_index, spell, split_commas, without_attributes
+
+__all__ = [
+    "BUILTIN_WORDS",
+    "IGNORED_WORDS",
+    "CType",
+    "Constant",
+    "Declarator",
+    "Scope",
+    "bfloat16_dtype",
+    "is_bfloat16",
+    "natural_alignment",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class CType:
+    """A C++ type as a kernel's parameter or a device variable has it.
+
+    Attributes
+    ----------
+    spelling : str
+        The base type as written, without const and pointers.
+    dtype : numpy.dtype or None
+        Type of one element; None for void and for types whose layout is unknown.
+    lanes : int
+        Elements of a vector type (float4: 4), else 1.
+    size, align : int
+        Bytes of the base type; 0 where the layout is unknown.
+    const : bool
+        Whether the base type is const.
+    pointers : int
+        Levels of indirection above the base type.
+    opaque : str
+        ``"void"``, ``"struct"`` or ``"enum"`` where dtype is None.
+    """
+
+    spelling: str
+    dtype: np.dtype[Any] | None = None
+    lanes: int = 1
+    size: int = 0
+    align: int = 1
+    const: bool = False
+    pointers: int = 0
+    opaque: str = ""
+
+
+def _scalar(spelling: str, dtype: str, align: int = 0) -> CType:
+    kind = np.dtype(dtype)
+    return CType(spelling, kind, 1, kind.itemsize, align or kind.alignment)
+
+
+def _make_types() -> dict[str, CType]:
+    scalars = {
+        "bool": "?",
+        "char": "i1",  # HIP's char is signed on every device
+        "signed char": "i1",
+        "unsigned char": "u1",
+        "short": "i2",
+        "unsigned short": "u2",
+        "int": "i4",
+        "unsigned int": "u4",
+        "long": "i8",
+        "unsigned long": "u8",
+        "long long": "i8",
+        "unsigned long long": "u8",
+        "float": "f4",
+        "double": "f8",
+        "size_t": "u8",
+        "ssize_t": "i8",
+        "ptrdiff_t": "i8",
+        "intptr_t": "i8",
+        "uintptr_t": "u8",
+        "intmax_t": "i8",
+        "uintmax_t": "u8",
+        "uchar": "u1",
+        "ushort": "u2",
+        "uint": "u4",
+        "ulong": "u8",
+        "longlong": "i8",
+        "ulonglong": "u8",
+        "half": "f2",
+        "__half": "f2",
+        "_Float16": "f2",
+        "__fp16": "f2",
+        "byte": "u1",
+    }
+    for bits in (8, 16, 32, 64):
+        for family in ("int{}_t", "int_least{}_t", "__int{}_t", "__int{}"):
+            scalars[family.format(bits)] = f"i{bits // 8}"
+        for family in ("uint{}_t", "uint_least{}_t", "__uint{}_t"):
+            scalars[family.format(bits)] = f"u{bits // 8}"
+    types = {name: _scalar(name, code) for name, code in scalars.items()}
+    for name, align in (("hipFloatComplex", 8), ("hipComplex", 8), ("cuFloatComplex", 8), ("cuComplex", 8)):
+        types[name] = _scalar(name, "c8", align)
+    for name in ("hipDoubleComplex", "cuDoubleComplex"):
+        types[name] = _scalar(name, "c16", 16)
+    for stem in ("complex", "std::complex", "thrust::complex"):
+        types[f"{stem}<float>"] = _scalar(f"{stem}<float>", "c8")
+        types[f"{stem}<double>"] = _scalar(f"{stem}<double>", "c16")
+    vectors = {
+        "char": "i1",
+        "uchar": "u1",
+        "short": "i2",
+        "ushort": "u2",
+        "int": "i4",
+        "uint": "u4",
+        "long": "i8",
+        "ulong": "u8",
+        "longlong": "i8",
+        "ulonglong": "u8",
+        "float": "f4",
+        "double": "f8",
+    }
+    for stem, code in vectors.items():
+        dtype = np.dtype(code)
+        for lanes in (1, 2, 3, 4):
+            # HIP aligns vectors of 2 and 4 to their size, and vectors of 3 to their element.
+            align = dtype.itemsize * (1 if lanes == 3 else lanes)
+            types[f"{stem}{lanes}"] = CType(f"{stem}{lanes}", dtype, lanes, dtype.itemsize * lanes, align)
+    for name in ("half2", "__half2"):
+        types[name] = CType(name, np.dtype("f2"), 2, 4, 4)
+    types["dim3"] = CType("dim3", np.dtype("u4"), 3, 12, 4)
+    types["void"] = CType("void", opaque="void")
+    types["hipDeviceptr_t"] = CType("void", opaque="void", pointers=1)
+    return types
+
+
+_TYPES: Final = _make_types()
+_BFLOAT16: Final = frozenset({"hip_bfloat16", "__hip_bfloat16", "__nv_bfloat16", "__bf16"})
+BUILTIN_WORDS: Final = frozenset(
+    {"void", "bool", "char", "short", "int", "long", "float", "double", "signed", "unsigned", "__int64", "_Bool"}
+)
+IGNORED_WORDS: Final = frozenset(
+    {
+        "volatile", "__volatile__", "register", "__restrict__", "__restrict", "restrict", "static", "inline",
+        "__inline__", "__inline", "__forceinline__", "__noinline__", "extern", "constexpr", "constinit", "thread_local",
+        "mutable", "typename", "__global__", "__device__", "__host__", "__constant__", "__shared__", "__managed__",
+        "__grid_constant__", "__extension__", "__maybe_unused__",
+    }
+)  # fmt: skip
+
+
+def bfloat16_dtype() -> np.dtype[Any] | None:
+    """Return ml_dtypes' bfloat16, or None where ml_dtypes is not installed."""
+    try:
+        found: np.dtype[Any] = np.dtype(importlib.import_module("ml_dtypes").bfloat16)
+    except ImportError:
+        return None
+    return found
+
+
+def is_bfloat16(dtype: np.dtype[Any]) -> bool:
+    """Return whether it is ml_dtypes' bfloat16, which NumPy itself does not know."""
+    return dtype.type.__name__ == "bfloat16"  # dtype.name is made anew each time it is asked for
+
+
+def natural_alignment(dtype: np.dtype[Any]) -> int:
+    """Return the alignment that C gives a struct with these fields (a NumPy dtype made without align=True says 1)."""
+    if dtype.subdtype is not None:
+        return natural_alignment(dtype.subdtype[0])
+    if dtype.names:
+        assert dtype.fields is not None
+        return max(natural_alignment(dtype.fields[name][0]) for name in dtype.names)
+    return dtype.alignment
+
+
+@dataclass(frozen=True, slots=True)
+class Declarator:
+    """What a declaration says of one name: its type, the name and the tokens of each array bound."""
+
+    type: CType
+    name: str
+    bounds: tuple[tuple[Token, ...], ...] = ()
+    reference: bool = False
+    initializer: tuple[Token, ...] = ()
+
+
+class Constant(NamedTuple):
+    """A named integer constant: its expression, and bits and sign of its type where that is written."""
+
+    tokens: Sequence[Token]
+    bits: int = 0
+    unsigned: bool = False
+
+
+class Scope:
+    """What names mean where a declaration stands: aliases, constants, structs and template arguments.
+
+    `doubts` has the names whose meaning depends on a condition that is not decided, each with the reason.
+    """
+
+    def __init__(self, structs: Mapping[str, np.dtype[Any]]) -> None:
+        self.aliases: MutableMapping[str, Sequence[Token]] = {}
+        self.constants: MutableMapping[str, Constant] = {}
+        self.opaque: MutableMapping[str, str] = {}
+        self.doubts: MutableMapping[str, str] = {}
+        self.structs = structs
+
+    def inner(self) -> Scope:
+        """Return a scope inside this one, to which template arguments or local names can be added."""
+        inside = Scope(self.structs)
+        inside.aliases = ChainMap({}, self.aliases)
+        inside.constants = ChainMap({}, self.constants)
+        inside.opaque = self.opaque
+        inside.doubts = self.doubts
+        return inside
+
+    def define(self, name: str, meaning: Sequence[Token] | Constant | str, doubt: str = "") -> None:
+        """Give a name a meaning: the tokens of a type, a constant, or ``"struct"`` or ``"enum"``.
+
+        With `doubt`, the compiler may not see this declaration; a name that has another meaning too is not used then.
+        """
+        if isinstance(meaning, str):
+            self.opaque[name] = meaning
+            return
+        tokens = meaning.tokens if isinstance(meaning, Constant) else meaning
+        own = next((t.doubt.reason for t in tokens if t.doubt is not None and not t.doubt.branch), "")
+        if own or (doubt and (name in self.aliases or name in self.constants or name in _TYPES)):
+            self.doubts[name] = own or doubt
+        elif not doubt:
+            self.doubts.pop(name, None)
+        if isinstance(meaning, Constant):
+            self.constants[name] = meaning
+        else:
+            self.aliases[name] = meaning
+
+    def define_constants(self, tokens: Sequence[Token], doubt: str = "") -> None:
+        """Take note of the constants that ``const int n = 4, m = n;`` declares."""
+        try:
+            for found in self.declarators(tokens):
+                bits, unsigned, _ = _integer(found.type)
+                if bits and found.initializer and not found.bounds:
+                    value = found.initializer
+                    if value[0].text == "{":
+                        value = value[1 : closing_index(value, 0)]
+                    self.define(found.name, Constant(value, bits, unsigned), doubt)
+        except ValueError:  # auto, or a type that is not known
+            for n, token in enumerate(tokens):
+                if token.text == "=" and n and tokens[n - 1].kind == "name":
+                    self.define(tokens[n - 1].text, Constant(tokens[n + 1 :]), doubt)
+                    return
+
+    def _lookup(self, busy: frozenset[str]) -> Callable[[str], Value | None]:
+        def value(name: str) -> Value | None:
+            if name in self.doubts:
+                raise ValueError(self.doubts[name])
+            constant = self.constants.get(name)
+            if constant is None or name in busy:
+                return None
+            number = evaluate(constant.tokens, self._lookup(busy | {name}), self._size)
+            if constant.bits:
+                bits, unsigned = constant.bits, constant.unsigned
+            else:
+                bits, unsigned = next(
+                    (kind for kind in ((32, False), (64, False)) if Value(number, *kind).fits), (64, True)
+                )
+            return Value(int(number != 0) if bits == 1 else number, bits, unsigned).wrapped()
+
+        return value
+
+    def evaluate(self, tokens: Sequence[Token]) -> int:
+        """Evaluate an integer constant expression; raises ValueError."""
+        doubt = next((t.doubt for t in tokens if t.doubt is not None), None)
+        if doubt is not None:
+            raise ValueError(doubt.reason)
+        return evaluate(tokens, self._lookup(frozenset()), self._size)
+
+    def _size(self, words: Sequence[Token]) -> tuple[int, bool, int] | None:
+        try:
+            kind, rest = self.specifiers(words)
+        except ValueError:
+            return None
+        return None if rest else _integer(kind)
+
+    def named_type(self, words: Sequence[Token], busy: frozenset[str] = frozenset()) -> CType:
+        """Return what the words of a base type mean, ``unsigned long``, ``std::complex<float>``; raises ValueError."""
+        spelling = spell(words)
+        texts = [w.text for w in words]
+        if texts and all(text in BUILTIN_WORDS for text in texts):
+            return replace(_TYPES[_builtin_name(texts)], spelling=spelling)
+        short = spelling
+        for prefix in ("::", "std::", "hip::", "cuda::std::"):
+            if short.startswith(prefix) and "complex" not in short:
+                short = short[len(prefix) :]
+        simple = short.rpartition("::")[2] if "<" not in short else short
+        for name in (short, simple):
+            if name in self.doubts:
+                raise ValueError(self.doubts[name])
+            if name in self.structs:
+                dtype = self.structs[name]
+                return CType(spelling, dtype, 1, dtype.itemsize, natural_alignment(dtype))
+            if name in self.aliases and name not in busy:
+                inner, _ = self.specifiers(self.aliases[name], busy | {name})
+                return inner if inner.pointers or inner.opaque else replace(inner, spelling=spelling)
+            if name in self.opaque:
+                return CType(spelling, opaque=self.opaque[name])
+            if name in _BFLOAT16:
+                dtype_or_none = bfloat16_dtype()
+                if dtype_or_none is None:
+                    raise ValueError(f"type {spelling!r} needs the package ml_dtypes: pip install ml_dtypes")
+                return CType(spelling, dtype_or_none, 1, 2, 2)
+            if name in _TYPES:
+                return replace(_TYPES[name], spelling=spelling)
+        raise ValueError(
+            f"type {spelling!r} is not known; define it in the source with typedef, using or #define, or give its "
+            f"layout with Module(structs={{{simple!r}: numpy dtype}})"
+        )
+
+    def specifiers(self, tokens: Sequence[Token], busy: frozenset[str] = frozenset()) -> tuple[CType, list[Token]]:
+        """Read the type at the head of a declaration; return it, pointers included, and what follows.
+
+        Raises ValueError.
+        """
+        tokens = without_attributes(tokens)
+        words: list[Token] = []
+        elaborated = ""
+        const = False
+        i = 0
+        while i < len(tokens):
+            token = tokens[i]
+            text = token.text
+            if text in ("const", "__const"):
+                const = True
+                i += 1
+            elif text in IGNORED_WORDS:
+                i += 1
+                if text == "extern" and i < len(tokens) and tokens[i].kind == "string":
+                    i += 1
+            elif text in ("struct", "class", "union", "enum") and not words:
+                elaborated = text
+                i += 1
+            elif token.kind == "name" and text in BUILTIN_WORDS and all(w.text in BUILTIN_WORDS for w in words):
+                words.append(token)
+                i += 1
+            elif (token.kind == "name" or text == "::") and not words:
+                words.append(token)
+                i += 1
+                while i < len(tokens):
+                    if tokens[i].text == "::" or (tokens[i].kind == "name" and words[-1].text == "::"):
+                        words.append(tokens[i])
+                        i += 1
+                    elif tokens[i].text == "<":
+                        closed = closing_angle(tokens, i)
+                        if closed == len(tokens):
+                            raise ValueError("a template argument list is not closed")
+                        words += tokens[i : closed + 1]
+                        i = closed + 1
+                    else:
+                        break
+            else:
+                break
+        if not words:
+            raise ValueError("no type stands there")
+        # Template arguments may be names that stand for other types: complex<T>.
+        words = [
+            part
+            for n, w in enumerate(words)
+            for part in (self.aliases[w.text] if n and w.text in self.aliases and words[n - 1].text != "::" else [w])
+        ]
+        try:
+            base = self.named_type(words, busy)
+        except ValueError:
+            if not elaborated:
+                raise
+            base = CType(spell(words), opaque="enum" if elaborated == "enum" else "struct")
+        if base.pointers == 0:
+            base = replace(base, const=base.const or const)
+        pointers = base.pointers
+        while i < len(tokens) and (tokens[i].text == "*" or tokens[i].text in IGNORED_WORDS or tokens[i].text == "const"):
+            pointers += tokens[i].text == "*"
+            i += 1
+        return replace(base, pointers=pointers), list(tokens[i:])
+
+    def declarators(self, tokens: Sequence[Token]) -> list[Declarator]:
+        """Read ``type a, *b[4] = {...}``; raises ValueError."""
+        base, rest = self.specifiers(tokens)
+        found = []
+        for n, part in enumerate(split_commas(rest)):
+            kind = base if n == 0 else replace(base, pointers=0)
+            found.append(self._declarator(kind, part))
+        return found or [Declarator(base, "")]
+
+    def _declarator(self, kind: CType, tokens: list[Token]) -> Declarator:
+        initializer: list[Token] = []
+        depth = 0
+        for n, token in enumerate(tokens):
+            depth += (token.text in ("(", "[")) - (token.text in (")", "]"))
+            if depth:
+                continue
+            if token.text == "=" or token.text == "{":
+                initializer = tokens[n + 1 :] if token.text == "=" else tokens[n:]
+                tokens = tokens[:n]
+                break
+            if token.text == ":":  # a bit field
+                tokens = tokens[:n]
+                break
+        pointers, name, reference = kind.pointers, "", False
+        bounds: list[tuple[Token, ...]] = []
+        i = 0
+        while i < len(tokens):
+            text = tokens[i].text
+            if text == "*":
+                pointers += 1
+            elif text in ("&", "&&"):
+                reference = True
+            elif text == "...":
+                raise ValueError("parameter packs are not supported; write the parameters out")
+            elif text == "[":
+                end = closing_index(tokens, i)
+                bounds.append(tuple(tokens[i + 1 : end]))
+                i = end
+            elif text == "(":
+                end = closing_index(tokens, i)
+                inside = tokens[i + 1 : end]
+                if name or (end + 1 < len(tokens) and tokens[end + 1].text == "("):
+                    raise ValueError("functions and pointers to functions cannot be kernel parameters")
+                nested = self._declarator(replace(kind, pointers=0), list(inside))
+                name = nested.name
+                pointers += nested.type.pointers
+                reference = reference or nested.reference
+                if nested.type.pointers:  # T (*p)[4]: the bound belongs to what p points at
+                    return Declarator(replace(kind, pointers=pointers), name, nested.bounds, reference)
+                bounds += nested.bounds
+                i = end
+            elif tokens[i].kind == "name" and text != "const" and text not in IGNORED_WORDS:
+                if name:
+                    raise ValueError(f"{text!r} is not understood after {name!r}")
+                name = text
+            elif text != "const" and text not in IGNORED_WORDS:
+                raise ValueError(f"{text!r} is not understood")
+            i += 1
+        return Declarator(replace(kind, pointers=pointers), name, tuple(bounds), reference, tuple(initializer))
+
+
+def _integer(kind: CType) -> tuple[int, bool, int]:
+    """Return bits and sign of an integer type, 0 bits for all others, and its size in bytes."""
+    if kind.pointers or kind.dtype is None or kind.lanes > 1 or kind.dtype.kind not in "biu":
+        return 0, False, 8 if kind.pointers else kind.size
+    return 1 if kind.dtype.kind == "b" else 8 * kind.size, kind.dtype.kind != "i", kind.size
+
+
+def _builtin_name(words: Sequence[str]) -> str:
+    counted = sorted(words)
+    if "_Bool" in counted:
+        return "bool"
+    if "__int64" in counted:
+        counted = [w for w in counted if w != "__int64"] + ["long", "long"]
+    unsigned = "unsigned" in counted
+    for base in ("void", "bool", "float", "double"):
+        if base in counted:
+            if base == "double" and "long" in counted:
+                raise ValueError("type 'long double' has no meaning on a device; use double")
+            return base
+    if "char" in counted:
+        return "unsigned char" if unsigned else "signed char" if "signed" in counted else "char"
+    if "short" in counted:
+        size = "short"
+    else:
+        size = {0: "int", 1: "long", 2: "long long"}.get(counted.count("long"), "int")
+    return f"unsigned {size}" if unsigned else size

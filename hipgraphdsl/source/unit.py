@@ -1,0 +1,382 @@
+"""A translation unit: its text as tokens, with headers put in, conditionals followed, macros expanded and bodies unread."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from ..errors import DeclarationError
+from .macros import NAME, Budget, expand_macros, option_macros
+from .preprocessor import Conditionals
+from .tokens import MOST_TOKENS, Doubt, Lexer, Token, tokenize
+
+__all__ = ["UNDECIDED_TEXT", "Headers", "Unit", "include_folders", "names_in", "space_words", "without_literals"]
+
+_MOST_DIRECTIVES: Final = 50_000
+_MOST_INCLUDED: Final = 16_000_000  # characters of all headers
+
+_GUARD: Final = re.compile(
+    r"#[ \t]*(?:ifndef[ \t]+|if[ \t]+![ \t]*defined[ \t]*\(?[ \t]*)(\w+)[^\n]*\n(?:\s|//[^\n]*|/\*.*?\*/)*"
+    r"#[ \t]*define[ \t]+\1[ \t]*(?:1[ \t]*)?(?=[\r\n]|/[/*])",
+    re.DOTALL,
+)
+_INCLUDE: Final = re.compile(r'#\s*(?:include|include_next|import)\s*(?:<([^>]+)>|"([^"]+)")')
+_SYSTEM: Final = re.compile(
+    r"(hip|hiprtc|cuda|cub|thrust|rocprim|rocwmma|hipcub|rocm|nv|cooperative_groups|mma|c?uda_\w+|crt|std\w+)/.*|[a-z_]+"
+    r"|c?(uda\w*|ooperative_groups|ub|urand\w*|uComplex)\.(h|hpp|cuh)|hip\w*\.h|device_(launch_parameters|functions)\.h"
+    r"|(assert|complex|ctype|errno|fenv|float|inttypes|iso646|limits|locale|math|math_constants|math_functions|mma|signal|stdalign"
+    r"|stdarg|stdatomic|stdbool|stddef|stdint|stdio|stdlib|string|tgmath|time|uchar|unistd|vector_types|wchar)\.h|(sys|bits)/.*"
+)
+#: In a function's body, only what may hide or be a brace is looked at.
+_EVENT: Final = re.compile(r"[{}\"'#]|/[/*]")
+_LITERAL: Final = re.compile(
+    r"//[^\n]*|/\*.*?\*/|\"[^\"\\\n]*(?:\\.[^\"\\\n]*)*\"|'[^'\\\n]*(?:\\.[^'\\\n]*)*'", re.DOTALL
+)
+_RAW: Final = re.compile(r"\"([^()\\\s]{0,16})\(.*?\)\1\"", re.DOTALL)
+_RAW_PREFIX: Final = re.compile(r"(?<![\w$])(?:u8|[uUL])?R\Z")
+_SEPARATED: Final = re.compile(r"(?<![\w$.])\.?[0-9][\w.']*\Z")
+_SKIPPED: Final = re.compile(r"/\*.*?\*/|//[^\n]*|\"[^\"\\\n]*(?:\\.[^\"\\\n]*)*\"|\n[ \t]*(?=#)", re.DOTALL)
+_DIGRAPH: Final = re.compile(_LITERAL.pattern + r"|<%|%>|<:(?!:[^:>])|:>|%:", re.DOTALL)
+_DIGRAPHS: Final = {"<%": "{ ", "%>": " }", "<:": "[ ", ":>": " ]", "%:": "# "}
+_SPACE_ATTRIBUTE: Final = re.compile(r"__attribute(?:__)?\s*\(\(\s*(?:__)?(device|constant|managed|global|shared)(?:__)?\s*\)\)")
+_SPLICE: Final = re.compile(r"\\[ \t]*\r?\n")
+
+UNDECIDED_TEXT: Final = re.compile("\x01[^\x02]*\x02")
+"""In the text of a block: what stands in branches of conditionals that are not decided."""
+
+
+def include_folders(options: Sequence[str]) -> list[Path]:
+    """Return the folders of ``-Ifolder`` and ``-I folder``."""
+    folders = []
+    for n, option in enumerate(options):
+        if option == "-I" and n + 1 < len(options):
+            folders.append(Path(options[n + 1]))
+        elif option.startswith("-I") and option != "-I":
+            folders.append(Path(option[2:]))
+    return folders
+
+
+class Headers:
+    """The project's own headers: those in folders of ``-I``.
+
+    Parameters
+    ----------
+    options : sequence of str
+        Compiler options.
+    texts : mapping of str to str, optional
+        Their texts by path, as a file stores them; the disk is then not looked at.
+    """
+
+    def __init__(self, options: Sequence[str] = (), texts: Mapping[str, str] | None = None) -> None:
+        self.folders = include_folders(options)
+        self.texts = dict(texts or {})
+        self._stored = texts is not None
+        self._left = _MOST_INCLUDED
+
+    def find(self, header: str, folders: Sequence[Path]) -> str | None:
+        """Return the path of a header, None where it is found nowhere; `texts` then has its text."""
+        for folder in (*folders, *self.folders):
+            path = str(folder / header)
+            if path not in self.texts and not self._stored and Path(path).is_file():
+                self.texts[path] = Path(path).read_text(errors="replace")
+            if path in self.texts:
+                self._left -= len(self.texts[path])
+                if self._left < 0:
+                    raise DeclarationError(f"header {header!r}: the headers have more than {_MOST_INCLUDED} characters")
+                return path
+        return None
+
+
+class Unit:
+    """The tokens of a translation unit: headers put in, conditionals followed, macros expanded, bodies unread.
+
+    Everything between the braces of a function, a struct or an initialiser is one token of kind ``block``: its text without
+    preprocessor lines and branches that are not compiled; `start` is the time of `macros` at its end. `tokens_of` reads it.
+
+    Attributes
+    ----------
+    macros : MacroTable
+    unread : list of str
+        Headers of the project's own that are not found.
+    """
+
+    def __init__(self, source: str, where: str, options: Sequence[str] = (), headers: Headers | None = None,
+                 budget: Budget | None = None) -> None:  # fmt: skip
+        self.where = where
+        self.source = source
+        self.macros = option_macros(options)
+        self.headers = headers or Headers(options)
+        self.budget = budget or Budget()
+        self.unread: list[str] = []
+        self.conditionals = Conditionals(self.macros, where, budget=self.budget, decided=False)
+        self._once: set[str] = set()
+        self._count = 0
+        self._directives = 0
+        self._flat = False  # whether a macro opens or closes braces, so that they cannot be matched in the text
+
+    def __iter__(self) -> Iterator[Token]:
+        pending: list[Token] = []
+        depth = 0
+        for token in self._raw(self.source, self.where, (), 0):
+            if token is not None:
+                pending.append(token)
+                self._count += 1
+                if self._count > MOST_TOKENS:
+                    raise DeclarationError(
+                        f"{self.where}: more than {MOST_TOKENS} tokens stand outside of function bodies; split the source"
+                    )
+                if token.text == "(":
+                    depth += 1
+                elif token.text == ")":
+                    depth -= 1
+                if depth > 0 or token.text not in (";", "{", "}"):
+                    continue
+            yield from expand_macros(pending, self.macros, budget=self.budget)
+            pending.clear()
+            depth = max(depth, 0) if token is None else 0
+        yield from expand_macros(pending, self.macros, budget=self.budget)
+
+    def _raw(self, text: str, where: str, folders: Sequence[Path], depth: int) -> Iterator[Token | None]:
+        """Yield the tokens of a file as they stand, and None before each preprocessor line."""
+        lexer = Lexer(_plain(text), where)
+        head: list[Token] = []  # how the declaration begins that is being read
+        for token in lexer:
+            if token.kind == "directive":
+                yield None
+                yield from self._line(token, lexer, folders, depth)
+                if not self.conditionals.reading:
+                    _skip(lexer)
+                continue
+            if self.conditionals.doubt is not None:
+                token = token._replace(doubt=self.conditionals.doubt)
+            yield token
+            if token.text in (";", "}"):
+                head.clear()
+            elif token.text != "{":
+                if len(head) < 8:
+                    head.append(token)
+            elif self._flat or self._opens_scope(head):
+                head.clear()
+            else:
+                yield self._block(lexer, token)
+
+    def _opens_scope(self, head: list[Token]) -> bool:
+        if any(token.text in self.macros for token in head):
+            head = expand_macros(head, self.macros, budget=self.budget)
+        texts = [token.text for token in head]
+        return "namespace" in texts[:2] or (texts[:1] == ["extern"] and len(head) == 2 and head[1].kind == "string")
+
+    def _line(self, token: Token, lexer: Lexer, folders: Sequence[Path], depth: int) -> Iterator[Token | None]:
+        """Follow a preprocessor line."""
+        reading = self._follow(token, lexer) == "include"
+        if reading:
+            path = self._included(token.text, folders)
+            if path is not None:
+                if depth >= 32:
+                    raise DeclarationError(f"{lexer.where}, line {token.line}: includes are nested more than 32 deep")
+                yield from self._raw(self.headers.texts[path], f"header {path!r}", [Path(path).parent], depth + 1)
+                yield None
+
+    def _follow(self, token: Token, lexer: Lexer) -> str:
+        self._directives += 1
+        if self._directives > _MOST_DIRECTIVES:
+            raise DeclarationError(f"{lexer.where}, line {token.line}: more than {_MOST_DIRECTIVES} preprocessor lines")
+        reading = self.conditionals.reading
+        guard = _GUARD.match(lexer.text, token.start)
+        self.conditionals.where = lexer.where
+        word = self.conditionals.directive(token.text, token.line, guard.group(1) if guard else "")
+        if word == "define" and reading and ("{" in token.text) | ("}" in token.text):
+            self._flat = self._flat or token.text.count("{") != token.text.count("}")
+        return word if reading else ""
+
+    def _included(self, text: str, folders: Sequence[Path]) -> str | None:
+        """Return the path of the header of an `#include` that is to be read."""
+        match = _INCLUDE.match(text)
+        header = (match.group(1) or match.group(2)).strip() if match else text.partition("include")[2].strip()
+        path = self.headers.find(header, folders) if match and not _SYSTEM.fullmatch(header) else None
+        if path is not None:
+            once = re.search(r"^[ \t]*#[ \t]*pragma[ \t]+once\b", self.headers.texts[path], re.MULTILINE) is not None
+            if once and path in self._once:
+                return None
+            self._once.add(path)
+        elif match and (match.group(1) or _SYSTEM.fullmatch(header)):
+            self.conditionals.headers = True
+        else:
+            self.conditionals.unread = True
+            self.unread.append(header)
+        return path
+
+    def _block(self, lexer: Lexer, opening: Token) -> Token:
+        """Pass over everything to the brace that closes `opening`; the lexer then stands before that brace."""
+        text, conditionals = lexer.text, self.conditionals
+        base = conditionals.doubt
+        begun = at = counted = lexer.position
+        depths: list[int] = []  # of the braces, where each conditional in it begins
+        parts: list[str] = []
+        depth, line = 1, opening.line
+
+        def keep(stop: int) -> None:
+            part = text[begun:stop]
+            parts.append(part if conditionals.doubt is base else f"\x01{part}\x02")
+
+        while True:
+            found = _EVENT.search(text, at)
+            if found is None:
+                raise DeclarationError(f"{lexer.where}, line {opening.line}: '{{' is not closed")
+            event, at = found.group(), found.end()
+            if event == "{":
+                depth += 1
+            elif event == "}":
+                depth -= 1
+                if depth == 0:
+                    break
+            elif event == "#":
+                if not _begins_line(text, found.start()):
+                    continue
+                keep(found.start())
+                line += text.count("\n", counted, found.start())
+                lexer.position, lexer.line, lexer.line_start = found.start(), line, True
+                token = lexer.directive()
+                word = re.match(r"#\s*(\w*)", token.text)
+                ends = word is not None and word.group(1) in ("elif", "elifdef", "elifndef", "else", "endif")
+                if ends and conditionals.doubtful and conditionals.doubt is not None and depth != (depths or [0])[-1]:
+                    raise DeclarationError(
+                        f"{lexer.where}, line {token.line}: {conditionals.doubt.reason}, and this branch does not close the"
+                        " braces that it opens; let each branch close its own"
+                    )
+                followed = self._follow(token, lexer)
+                if word is not None and word.group(1) in ("if", "ifdef", "ifndef"):
+                    depths.append(depth)
+                elif word is not None and word.group(1) == "endif" and depths:
+                    depths.pop()
+                if followed == "include" and self._included(token.text, ()) is not None:
+                    self.unread.append(token.text.partition("include")[2].strip())
+                if not conditionals.reading:
+                    _skip(lexer)
+                begun = at = lexer.position
+                line, counted = lexer.line, lexer.position
+            else:
+                at = self._literal_end(lexer, found, opening)
+        keep(at - 1)
+        lexer.position, lexer.line, lexer.line_start = at - 1, line + text.count("\n", counted, at - 1), False
+        return Token("block", " " + "".join(parts), self.macros.clock, at - 1, opening.line, conditionals.doubt)
+
+    def _literal_end(self, lexer: Lexer, found: re.Match[str], opening: Token) -> int:
+        """Return where a comment, a string or a character ends."""
+        text, at = lexer.text, found.start()
+        before = text[max(0, at - 48) : at]
+        if text[at] == "'" and _SEPARATED.search(before) and not before.endswith("u8"):
+            return at + 1
+        match = _RAW.match(text, at) if text[at] == '"' and _RAW_PREFIX.search(before) else None
+        match = match or _LITERAL.match(text, at)
+        if match is None:
+            line = opening.line + text.count("\n", opening.end, at)
+            what = "comment" if text[at] == "/" else "string or character"
+            raise DeclarationError(f"{lexer.where}, line {line}: unterminated {what}")
+        return match.end()
+
+    # -- what blocks hold ------------------------------------------------------------------------------------------
+
+    def tokens_of(self, body: Sequence[Token]) -> list[Token]:
+        """Return the tokens of what stands between braces, with macros expanded as they were there.
+
+        Tokens in branches that are not decided carry a doubt.
+        """
+        out: list[Token] = []
+        for token in body:
+            if token.kind != "block":
+                out.append(token)
+                continue
+            at, tokens = 0, []
+            doubt = token.doubt or Doubt("a conditional inside it", 0)
+            for part in UNDECIDED_TEXT.finditer(token.text):
+                tokens += tokenize(token.text[at : part.start()], self.where)
+                tokens += [t._replace(doubt=doubt) for t in tokenize(part.group()[1:-1], self.where)]
+                at = part.end()
+            tokens += tokenize(token.text[at:], self.where)
+            tokens = [t._replace(line=token.line) for t in tokens if t.kind != "directive"]
+            out += expand_macros(tokens, self.macros.at(token.start), budget=self.budget)
+        return out
+
+    def reach(self, names: set[str]) -> tuple[set[str], bool]:
+        """Return the names and those that macros among them stand for, and whether one of these puts names together (##)."""
+        found: set[str] = set()
+        waiting, pasted = list(names), False
+        while waiting:
+            name = waiting.pop()
+            if name in found:
+                continue
+            found.add(name)
+            for macro in self.macros.meanings(name):
+                pasted = pasted or "##" in macro.text
+                waiting += macro.words - found
+        return found, pasted
+
+
+def names_in(body: Sequence[Token]) -> set[str]:
+    """Return every name in a body, comments and strings left out."""
+    found: set[str] = set()
+    for token in body:
+        if token.kind == "block":
+            text = without_literals(token.text)
+            at = 0
+            while at < len(text):  # piece by piece, because a list of all of them would be larger than the text
+                stop = min(at + 100_000, len(text))
+                while stop < len(text) and (text[stop].isalnum() or text[stop] == "_"):
+                    stop += 1
+                found.update(NAME.findall(text, at, stop))
+                at = stop
+        elif token.kind == "name":
+            found.add(token.text)
+    return found
+
+
+def without_literals(text: str) -> str:
+    """Return the text with a blank for each comment and string."""
+    if "'" in text:
+        text = re.sub(r"(?<=[0-9a-fA-F])'(?=[0-9a-fA-F])", "", text)  # between digits
+    return _LITERAL.sub(" ", text)
+
+
+def _begins_line(text: str, at: int) -> bool:
+    at -= 1
+    while at >= 0 and text[at] in " \t":
+        at -= 1
+    return at < 0 or text[at] == "\n"
+
+
+def _skip(lexer: Lexer) -> None:
+    """Move on to the next preprocessor line."""
+    stop = len(lexer.text)
+    for match in _SKIPPED.finditer(lexer.text, lexer.position):
+        if match.group()[0] == "\n":
+            stop = match.end()
+            break
+    lexer.line += lexer.text.count("\n", lexer.position, stop)
+    lexer.position, lexer.line_start = stop, True
+
+
+def _plain(text: str) -> str:
+    """Join spliced lines, and write digraphs and the attributes behind ``__device__`` and its like as HIP's own words.
+
+    Every line break stays, so that lines count as before.
+    """
+    if _SPLICE.search(text):
+        out: list[str] = []
+        breaks = 0
+        for n, part in enumerate(_SPLICE.split(text)):
+            breaks += n > 0
+            line, end, rest = part.partition("\n")
+            out += [line, end * (breaks + 1), rest] if end else [line]
+            breaks = 0 if end else breaks
+        text = "".join(out)
+    if re.search(r"<%|%>|<:|:>|%:", text):
+        text = _DIGRAPH.sub(lambda m: _DIGRAPHS.get(m.group(), m.group()), text)
+    return space_words(text)
+
+
+def space_words(text: str) -> str:
+    """Write ``__attribute__((device))`` and its like as ``__device__``; every line break stays."""
+    return _SPACE_ATTRIBUTE.sub(lambda m: f"__{m.group(1)}__" + "\n" * m.group().count("\n"), text)

@@ -1,0 +1,488 @@
+"""What names stand for: arrays bound to children, memory bound to array parameters at launch, and views given to kernels."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from places import HERE
+
+import hipgraphdsl as hg
+from hipgraphdsl.export.schema import schema
+from hipgraphdsl.runtimes import open_runtime
+from hipgraphdsl.runtimes.base import Runtime
+from hipgraphdsl.verify import verify
+
+
+@pytest.fixture(scope="module", params=HERE)
+def runtime(request: pytest.FixtureRequest) -> Runtime:
+    return open_runtime(request.param)
+
+
+@pytest.fixture(params=["explicit", "capture", "streams", "serial"])
+def backend(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+SOURCE = r"""
+#define INDEX int i = blockIdx.x * blockDim.x + threadIdx.x
+extern "C" __global__ void axpy(float a, const float* x, float* y, int block) { INDEX; if (i < block) y[i] += a * x[i]; }
+extern "C" __global__ void put(int* x, int v, int n) { INDEX; if (i < n) x[i] = v; }
+extern "C" __global__ void next(const int* p, int* y, int n) { INDEX; if (i < n) y[i] = p[i] + 1; }
+"""
+
+
+@pytest.fixture(scope="module")
+def kernels() -> hg.Module:
+    return hg.Module(SOURCE, name="bindings")
+
+
+# -- arguments by name -----------------------------------------------------------------------------------------------------
+
+
+def test_set_takes_single_arguments_by_their_names(runtime: Runtime, backend: Any, kernels: hg.Module) -> None:
+    g = hg.Graph("demo")
+    x, z = (g.device_array(name, np.full(64, k, "f4")) for name, k in (("x", 1), ("z", 10)))
+    y = g.device_array("y", shape=64, dtype="f4")
+    g.memset(y, 0)
+    g.kernel(kernels["axpy"], 1, 64, (2.0, x, y, 64), name="k")
+    with g.compile(runtime, backend) as exe:
+        for change, value in (({"a": 3.0}, 3), ({"args": {"a": 4.0, "x": z}}, 40), ({"args": {"x": x}, "a": 5.0}, 5)):
+            exe.set("k", **change)
+            exe.run()
+            assert exe.read("y").tolist() == [value] * 64
+        exe.set("k", args={"block": 32})
+        exe.run()
+        assert exe.read("y").tolist() == [5] * 32 + [0] * 32
+        exe.set("k", block=(16,))  # the field, not the argument of that name
+        assert exe.workflow.nodes[1].block == (16, 1, 1)
+        with pytest.raises(hg.DeclarationError, match=r"no field 'b' and no argument of that name; its fields are name, "):
+            exe.set("k", b=1)
+        with pytest.raises(hg.DeclarationError, match=r"of kernel 'axpy' are a, x, y, block"):
+            exe.set("k", args={"b": 1})
+        with pytest.raises(hg.DeclarationError, match=r"args= gives all arguments, so a= cannot be given too"):
+            exe.set("k", a=1.0, args=(1.0, x, y, 64))
+        with pytest.raises(hg.DeclarationError, match=r"no field 'colour'; its fields are name, after, .*dst, value"):
+            exe.set("memset_y", colour=1)
+
+
+# -- values ----------------------------------------------------------------------------------------------------------------
+
+
+def test_struct_parameter_takes_the_dict_that_an_argument_takes(runtime: Runtime, backend: Any) -> None:
+    pair = np.dtype([("a", "f4"), ("b", [("c", "i4"), ("d", "i4")])])
+    module = hg.Module(
+        """struct In { int c, d; }; struct Pair { float a; In b; };
+        extern "C" __global__ void total(Pair p, float* y) { y[0] = p.a + p.b.c * p.b.d; }""",
+        structs={"Pair": pair},
+    )
+    g = hg.Graph("demo")
+    y = g.device_array("y", shape=1, dtype="f4")
+    p = g.param("p", pair, default={"a": 1.0, "b": {"c": 2, "d": 3}})
+    g.kernel(module["total"], 1, 1, (p, hg.writes(y)))
+    with hg.Graph.from_json(g.to_json()).compile(runtime, backend) as exe:
+        for value, total in ((None, 7), ({"a": 4.0, "b": {"d": 2, "c": 1}}, 6), ((4.0, {"c": 3, "d": 1}), 7)):
+            exe.run(**({} if value is None else {"p": value}))
+            assert exe.read("y").tolist() == [total]
+        with pytest.raises(hg.DeclarationError, match=r"'p' is a struct \(a, b\): give a tuple or dict of its fields"):
+            exe.run(p={"a": 1.0})
+
+
+def test_struct_with_an_array_inside_is_refused_by_the_field() -> None:
+    block = np.dtype([("p", "u8"), ("n", "i4")], align=True)
+    module = hg.Module(
+        'struct Block { float* p; int n; }; extern "C" __global__ void k(Block b) {}', structs={"Block": block}
+    )
+    g = hg.Graph("demo")
+    y = g.device_array("y", shape=4, dtype="f4")
+    for value in ((y, 4), {"p": y[1:], "n": 3}):
+        with pytest.raises(hg.DeclarationError, match="'Block b': field 'p' is an array, and a struct with pointers takes none"):
+            g.kernel(module["k"], 1, 1, (value,))
+    with pytest.raises(hg.DeclarationError, match="'b': default: field 'p' is an array"):
+        g.param("b", block, default=(y, 4))
+
+
+def test_only_whole_arrays_stand_for_a_parameter() -> None:
+    g = hg.Graph("demo")
+    table = g.device_array("table", shape=(4, 4), dtype="f4")
+    row = g.param("row", "f4", shape=4)
+    g.memset(row, 1)
+    with g.compile("recorder") as exe:
+        for given in (table[2], row):
+            with pytest.raises(hg.DeclarationError, match=r"'row' stands for a whole array .*; got .*, a view of") as caught:
+                exe.run(row=given)
+            assert caught.value.array == "row"
+
+
+# -- children ------------------------------------------------------------------------------------------------------------
+
+
+def test_alloc_bound_to_a_child_of_a_child_has_memory_where_it_is_used(runtime: Runtime, backend: Any) -> None:
+    inner = hg.Graph("inner")
+    a, b = (inner.device_array(name, shape=8, dtype="i4") for name in "ab")
+    inner.memset(a, 7)
+    inner.memcpy(b, a)
+    middle = hg.Graph("middle")
+    m = middle.device_array("m", shape=8, dtype="i4")
+    middle.child(inner, bind={"a": m}, name="inner")
+    g = hg.Graph("outer")
+    y = g.alloc("y", 8, "i4")
+    out = g.host_array("out", shape=8, dtype="i4")
+    g.child(middle, bind={"m": y}, name="middle")
+    g.memcpy(out, y)
+    g.free(y)
+    with g.compile(runtime, backend) as exe:
+        for _ in range(2):
+            exe.run()
+            assert exe.read("out").tolist() == [7] * 8
+            assert exe.read("middle/inner/b").tolist() == [7] * 8
+            exe.write("out", 0)
+
+
+def test_alloc_bound_to_a_child_in_a_body_has_memory_where_it_is_used(backend: Any) -> None:
+    inner = hg.Graph("inner")
+    inner.memset(inner.device_array("a", shape=8, dtype="i4"), 7)
+    body = hg.Graph("body")
+    m = body.device_array("m", shape=8, dtype="i4")
+    body.child(inner, bind={"a": m}, name="inner")
+    g = hg.Graph("outer")
+    flag = g.device_array("flag", np.ones(1, "u4"))
+    y = g.alloc("y", 8, "i4")
+    g.memset(y, 0)
+    out = g.host_array("out", shape=8, dtype="i4")
+    g.conditional("if", flag, body, bind={"m": y}, name="maybe")
+    g.memcpy(out, y)
+    g.free(y)
+    with g.compile("cpu", backend) as exe:
+        for _ in range(2):
+            exe.run()
+            assert exe.read("out").tolist() == [7] * 8
+            exe.write("out", 0)
+
+
+# -- views with gaps -------------------------------------------------------------------------------------------------------
+
+TILES = r"""
+// Tiles of b x b elements, rows ld apart; one block of b threads, thread j has row or column j.
+extern "C" __global__ void factor(double* a, int ld, int b) {
+  if (threadIdx.x) return;
+  for (int k = 0; k < b; ++k) {
+    a[k * ld + k] = sqrt(a[k * ld + k]);
+    for (int i = k + 1; i < b; ++i) a[i * ld + k] /= a[k * ld + k];
+    for (int j = k + 1; j < b; ++j)
+      for (int i = j; i < b; ++i) a[i * ld + j] -= a[i * ld + k] * a[j * ld + k];
+  }
+}
+extern "C" __global__ void solve(const double* l, double* a, int ld, int b) {
+  double* row = a + threadIdx.x * ld;
+  for (int k = 0; k < b; ++k) {
+    for (int j = 0; j < k; ++j) row[k] -= row[j] * l[k * ld + j];
+    row[k] /= l[k * ld + k];
+  }
+}
+extern "C" __global__ void subtract(const double* l, const double* r, double* a, int ld, int b) {
+  for (int j = 0; j < b; ++j)
+    for (int k = 0; k < b; ++k) a[threadIdx.x * ld + j] -= l[threadIdx.x * ld + k] * r[j * ld + k];
+}
+extern "C" __global__ void beside(double* a, int ld, int b) { a[threadIdx.x * ld + b] = 1; }
+"""
+B, T = 4, 5  # elements along a tile, tiles along the matrix
+
+
+@pytest.fixture(scope="module")
+def tiles() -> hg.Module:
+    return hg.Module(TILES, name="tiles")
+
+
+def cholesky(g: hg.Graph, module: hg.Module, tile: dict[tuple[int, int], Any], ld: int) -> None:
+    def add(name: str, *args: Any, at: tuple[int, ...]) -> None:
+        g.kernel(module[name], 1, B, (*args, ld, B), name=f"{name} {at}")
+
+    for k in range(T):
+        add("factor", hg.updates(tile[k, k]), at=(k,))
+        for i in range(k + 1, T):
+            add("solve", hg.reads(tile[k, k]), hg.updates(tile[i, k]), at=(i, k))
+        for j in range(k + 1, T):
+            for i in range(j, T):
+                add("subtract", hg.reads(tile[i, k]), hg.reads(tile[j, k]), hg.updates(tile[i, j]), at=(i, j, k))
+
+
+def tiled(module: hg.Module) -> tuple[hg.Graph, Any]:
+    root = np.tril(np.random.default_rng(7).random((B * T, B * T))) + B * T * np.eye(B * T)
+    g = hg.Graph("cholesky")
+    a = g.device_array("a", root @ root.T)
+    places = [(i, j) for i in range(T) for j in range(i + 1)]
+    cholesky(g, module, {(i, j): a[i * B : i * B + B, j * B : j * B + B] for i, j in places}, B * T)
+    return g, root
+
+
+def test_tiles_of_a_matrix_have_the_edges_of_tiles_stored_apart(tiles: hg.Module) -> None:
+    g, _ = tiled(tiles)
+    apart = hg.Graph("apart")
+    places = [(i, j) for i in range(T) for j in range(i + 1)]
+    cholesky(apart, tiles, {p: apart.device_array(f"a {p}", shape=(B, B), dtype="f8") for p in places}, B)
+    edges = [
+        {(u, v, reason.split()[0]) for u, v, reason in graph.dag.edges(data="reason")} for graph in (g, apart)
+    ]
+    assert edges[0] == edges[1]
+    assert not g.check().errors
+
+
+def test_kernels_take_tiles_of_a_matrix(runtime: Runtime, backend: Any, tiles: hg.Module) -> None:
+    g, root = tiled(tiles)
+    for made in (g, hg.Graph.from_json(g.to_json())):
+        with made.compile(runtime, backend) as exe:
+            exe.run()
+            np.testing.assert_allclose(np.tril(exe.read("a")), root, rtol=1e-12)
+
+
+def test_tiles_are_written_in_python_again(tiles: hg.Module, tmp_path: Path) -> None:
+    g, _ = tiled(tiles)
+    g.export(tmp_path / "tiles.py")
+    known: dict[str, Any] = {"__name__": "tiles"}
+    exec((tmp_path / "tiles.py").read_text(), known)
+    assert known["build"]().to_json() == g.to_json()
+
+
+def test_verify_judges_a_view_with_gaps_by_its_footprint(runtime: Runtime, tiles: hg.Module) -> None:
+    g, _ = tiled(tiles)
+    assert not verify(g, runtime, backends=(), orders=3).findings
+    g = hg.Graph("beside")
+    a = g.device_array("a", 1 + np.arange(64.0).reshape(8, 8))
+    g.kernel(tiles["beside"], 1, 4, (hg.updates(a[2:6, 0:4]), 8, 4), name="k")
+    g.kernel(tiles["solve"], 1, 4, (hg.reads(a[0:4, 4:8]), hg.updates(a[4:8, 4:8]), 8, 3), name="s")
+    g.kernel(tiles["solve"], 1, 4, (hg.reads(a[0:2, 4:8]), hg.updates(a[4:8, 4:8]), 8, 4), name="r")
+    found = [(finding.kind, finding.nodes, finding.arrays) for finding in verify(g, runtime, backends=(), orders=1).findings]
+    assert ("undeclared write", ("k",), ("a",)) in found
+    assert ("undeclared read", ("r",), ("a",)) in found
+    assert not [kind for kind, nodes, _ in found if nodes == ("s",)]
+
+
+def test_view_with_gaps_is_refused_without_a_word_and_names_the_way_out(tiles: hg.Module) -> None:
+    g = hg.Graph("demo")
+    a = g.device_array("a", np.zeros((8, 8)))
+    with pytest.raises(hg.DeclarationError, match=r"not contiguous.* hg.reads\(a\[0:4, 0:4\]\), hg.writes or hg.updates"):
+        g.kernel(tiles["factor"], 1, 4, (a[0:4, 0:4], 8, 4))
+    wide = hg.Module('extern "C" __global__ void k(double2* a) {}')
+    with pytest.raises(hg.DeclarationError, match=r"'a\[0:4, 0:3\]' has 3 elements in a row, not a multiple of 2"):
+        g.kernel(wide["k"], 1, 4, (hg.updates(a[0:4, 0:3]),))
+
+
+# -- memory bound at launch ------------------------------------------------------------------------------------------------
+
+
+def reader(kernels: hg.Module) -> hg.Graph:
+    """`put` writes x; `next` reads p and writes y; nothing orders the two."""
+    g = hg.Graph("demo")
+    x, y, z = (g.device_array(name, np.zeros(64, "i4")) for name in "xyz")
+    g.kernel(kernels["put"], 1, 64, (hg.writes(x), 7, 64), name="put")
+    g.kernel(kernels["next"], 1, 64, (g.param("p", "i4", default=z, shape=64), hg.writes(y), 64), name="next")
+    return g
+
+
+def test_launch_refuses_memory_that_the_graph_touches_in_no_order(
+    runtime: Runtime, backend: Any, kernels: hg.Module
+) -> None:
+    with reader(kernels).compile(runtime, backend) as exe:
+        for _ in range(2):
+            with pytest.raises(hg.DeclarationError, match="parameter 'p' is bound to memory that is array 'x' too") as caught:
+                exe.run(p="x")
+            assert "'put' writes 'x' bytes 0..256 and 'next' reads 'p' bytes 0..256" in str(caught.value)
+            assert (caught.value.node, caught.value.array) == ("next", "p")
+            exe.run()
+            assert exe.read("y").tolist() == [1] * 64  # p is still z
+        exe.run(p="z")
+        exe.run(p=np.full(64, 5, "i4"))
+        assert exe.read("y").tolist() == [6] * 64
+
+
+def test_launch_takes_memory_that_edges_order(runtime: Runtime, backend: Any, kernels: hg.Module) -> None:
+    g = reader(kernels)
+    g.order("put", "next")
+    with g.compile(runtime, backend) as exe:
+        exe.run(p="x")
+        assert exe.read("y").tolist() == [8] * 64
+        exe.run(p="y")  # a node may be given one array twice
+        assert exe.read("y").tolist() == [9] * 64
+
+
+def test_race_that_nodes_ignore_is_launched(kernels: hg.Module) -> None:
+    g = hg.Graph("demo")
+    g.memset(g.device_array("x", shape=4, dtype="i4"), 1, ignore={"HG203": "both write the same"})
+    g.memset(g.param("p", "i4", shape=4), 1)
+    with g.compile("recorder") as exe:
+        exe.run(p="x")
+
+
+def test_launch_compares_memory_by_the_bytes_that_nodes_touch() -> None:
+    memory = np.zeros(48, "i4")
+    g = hg.Graph("demo")
+    x = g.external_array("x", memory[8:24])
+    p, q = (g.param(name, "i4", shape=8) for name in "pq")
+    g.memset(x[:4], 1, name="first")
+    g.memset(p[4:], 2, name="p_end")
+    g.memset(q[:4], 3, name="q_begin")
+    with g.compile("cpu") as exe:
+        exe.run(p=memory[8:16], q=memory[16:24])  # the ranges meet, the bytes do not
+        assert memory[8:24].tolist() == [1] * 4 + [2] * 4 + [3] * 4 + [0] * 4
+        with pytest.raises(hg.DeclarationError, match=r"'p' .* array 'x' too: 'first' writes 'x' bytes 0..16 and 'p_end' writes"):
+            exe.run(p=memory[6:14])
+        with pytest.raises(hg.DeclarationError, match=r"parameter '(p|q)' is bound to memory that is parameter '(p|q)' too"):
+            exe.run(p=memory[24:32], q=memory[30:38])
+        exe.run(p=memory[24:32], q=memory[32:40])
+        assert memory[28:36].tolist() == [2] * 4 + [3] * 4
+
+
+def test_launch_compares_memory_inside_children_and_bodies(runtime: Runtime, backend: Any) -> None:
+    inner = hg.Graph("inner")
+    a = inner.device_array("a", shape=4, dtype="i4")
+    inner.memset(a, 1, name="set_a")
+    inner.memset(inner.param("p", "i4", shape=4), 2, name="set_p")
+    g = hg.Graph("outer")
+    x = g.device_array("x", shape=4, dtype="i4")
+    g.child(inner, bind={"a": x}, name="one")
+    g.child(inner, name="two")
+    names = [("one/p", "one"), ("two/p", "two")]
+    own = {"one/p": np.zeros(4, "i4"), "two/p": np.zeros(4, "i4")}
+    if runtime.target.name.startswith("cpu") or backend in ("streams", "serial"):
+        flag = g.device_array("flag", np.ones(1, "u4"))
+        g.conditional("if", flag, inner, name="maybe")
+        names.append(("maybe/0/p", "maybe/0"))
+        own["maybe/0/p"] = np.zeros(4, "i4")
+    with g.compile(runtime, backend) as exe:
+        for name, node in names:
+            array = "x" if name == "one/p" else f"{node}/a"
+            with pytest.raises(hg.DeclarationError, match=f"{name!r} is .* {array!r} too: '{node}/set_a' .* '{node}/set_p'"):
+                exe.run(**{**own, name: array})
+        with pytest.raises(hg.DeclarationError, match=r"'two/a' too: 'one/set_p' .* 'two/set_a' .* after=\['one'\]"):
+            exe.run(**{**own, "one/p": "two/a"})
+        exe.run(**own)
+        assert all(values.tolist() == [2] * 4 for values in own.values())
+
+
+def test_read_only_memory_is_taken_where_nodes_only_read_it(runtime: Runtime, backend: Any, kernels: hg.Module) -> None:
+    text = bytes(range(64)) * 4
+    frozen = np.frombuffer(text, "i4")
+    same = np.arange(64, dtype="i4")
+    view = same.view()
+    view.flags.writeable = False
+    g = hg.Graph("demo")
+    p = g.param("p", "i4", shape=64)
+    g.kernel(kernels["put"], 1, 64, (hg.writes(p), 7, 64), name="put")
+    with g.compile(runtime, backend) as exe:
+        exe.run(p=same)
+        for memory in (frozen, view):
+            with pytest.raises(hg.DeclarationError, match="'p' is bound to read-only memory, and 'put' writes it") as caught:
+                exe.run(p=memory)
+            assert (caught.value.node, caught.value.array) == ("put", "p")
+        assert text == bytes(range(64)) * 4
+    with reader(kernels).compile(runtime, backend) as exe:
+        exe.run(p=frozen)
+        assert exe.read("y").tolist() == (frozen + 1).tolist()
+
+
+def test_read_only_default_is_refused_at_compile(kernels: hg.Module) -> None:
+    g = hg.Graph("demo")
+    g.memset(g.param("p", "i4", default=np.frombuffer(bytes(16), "i4"), shape=4), 1, name="set")
+    with pytest.raises(hg.DeclarationError, match="'p' is bound to read-only memory, and 'set' writes it"):
+        g.compile("recorder")
+
+
+def test_set_compares_with_what_parameters_are_bound_to(runtime: Runtime, backend: Any, kernels: hg.Module) -> None:
+    g = reader(kernels)
+    v = g.device_array("v", np.zeros(64, "i4"))
+    with g.compile(runtime, backend) as exe:
+        exe.run(p="v")
+        with pytest.raises(hg.DeclarationError, match=r"'p' is .* array 'v' too: 'put' writes 'v' .* 'next' reads 'p'"):
+            exe.set("put", x=hg.writes(v))
+        exe.run()
+        assert exe.read("y").tolist() == [1] * 64
+        exe.run(p="z")
+        exe.set("put", x=hg.writes(v))
+        exe.run()
+        assert exe.read("v").tolist() == [7] * 64
+        with pytest.raises(hg.DeclarationError, match=r"'p' is .* array 'v' too"):
+            exe.run(p="v")
+        exe.run(p="x")  # which no node writes any more
+
+
+# -- parameters that copy their values -------------------------------------------------------------------------------------
+
+
+def copying(kernels: hg.Module, **options: Any) -> hg.Graph:
+    """y = p + 1."""
+    g = hg.Graph("demo")
+    p = g.param("p", "i4", shape=64, copy=True, **options)
+    y = g.host_array("y", np.zeros(64, "i4"))
+    d = g.device_array("d", shape=64, dtype="i4")
+    g.kernel(kernels["next"], 1, 64, (p, hg.writes(d), 64), name="next")
+    g.memcpy(y, d)
+    return g
+
+
+def test_copied_values_are_those_of_the_launch(runtime: Runtime, backend: Any, kernels: hg.Module) -> None:
+    g = copying(kernels)
+    seen: list[int] = []
+
+    def look(y: Any) -> None:
+        time.sleep(0.01)
+        seen.append(int(y[0]))
+
+    g.host(look, args=(g.arrays["y"],), reads=[g.arrays["y"]])
+    values = np.zeros(64, "i4")
+    with g.compile(runtime, backend) as exe:
+        with pytest.raises(hg.DeclarationError, match="the first launch must give 'p'"):
+            exe.run()
+        for k in range(4):
+            values[:] = k
+            exe.launch(p=values)
+            values[:] = -1
+            exe.launch()  # with the values of the launch before
+        exe.synchronize()
+        assert seen == [1, 1, 2, 2, 3, 3, 4, 4]
+        exe.run(p=7)  # broadcast
+        exe.run(p=list(range(64)))
+        assert exe.read("y").tolist() == list(range(1, 65))
+        assert exe.stats.instantiations <= 1
+        for bad, text in ((np.zeros(3), "takes values of shape"), ([1.5] * 64, "no whole numbers"), ("y", "copies values")):
+            with pytest.raises(hg.DeclarationError, match=text):
+                exe.run(p=bad)
+        exe.run()
+        with exe.clone() as twin:
+            twin.run()
+            assert twin.read("y").tolist() == list(range(1, 65))
+
+
+def test_copied_parameter_keeps_its_default_and_what_nodes_write(runtime: Runtime, backend: Any, kernels: hg.Module) -> None:
+    default = np.arange(64, dtype="i4")
+    g = copying(kernels, default=default)
+    g.memset(g.parameters["p"], 5)
+    default[:] = 0
+    for made in (g, hg.Graph.from_json(g.to_json())):
+        assert made.parameters["p"].copy
+        with made.compile(runtime, backend) as exe:
+            exe.run()
+            assert exe.read("y").tolist() == list(range(1, 65))
+            exe.run()
+            assert exe.read("y").tolist() == [6] * 64
+        assert not verify(made, runtime, backends=(backend,), orders=2).findings
+
+
+def test_copied_parameter_in_files(kernels: hg.Module, tmp_path: Path) -> None:
+    g = copying(kernels, default=np.arange(64, dtype="i4"))
+    jsonschema = pytest.importorskip("jsonschema")
+    jsonschema.validate(json.loads(g.to_json()), schema())
+    g.export(tmp_path / "copied.py")
+    known: dict[str, Any] = {"__name__": "copied"}
+    exec((tmp_path / "copied.py").read_text(), known)
+    assert known["build"]().to_json() == g.to_json()
+    with pytest.raises(hg.DeclarationError, match="'p' copies the values of each launch"):
+        g.export(tmp_path / "copied.hip")
+    with pytest.raises(hg.DeclarationError, match="copy=True is for parameters with a shape"):
+        g.param("a", "i4", copy=True)
+    with pytest.raises(hg.DeclarationError, match="'q': default takes values of shape"):
+        g.param("q", "i4", shape=3, copy=True, default=[1, 2])

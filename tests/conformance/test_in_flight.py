@@ -1,0 +1,73 @@
+"""Changes of an Executable while a launch of it is in flight: that launch runs as it was launched."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from places import HERE
+
+import hipgraphdsl as hg
+
+MODULE = hg.Module(
+    r"""
+extern "C" __global__ void delay(unsigned int* state, int rounds) {
+  unsigned int s = state[0];
+  for (int k = 0; k < rounds; ++k) s = s * 1664525u + 1013904223u;
+  state[0] = s;
+}
+extern "C" __global__ void add(int* x, int by) { x[threadIdx.x] += by; }
+""",
+    name="in_flight",
+)
+N = 16
+ROUNDS = {"cpu": 20_000, "amd": 20_000, "nvidia": 100_000}  # about a tenth of a millisecond
+BACKENDS = ["explicit", "capture", "streams", "serial"]
+
+
+def graph(rounds: int) -> hg.Graph:
+    """A kernel that takes its time, then one node of each kind that is disabled in place."""
+    g = hg.Graph("in_flight")
+    state = g.device_array("state", np.ones(1, "u4"))
+    x, y = (g.device_array(name, shape=N, dtype="i4") for name in "xy")
+    g.kernel(MODULE["delay"], 1, 1, (state, rounds), name="delay")
+    g.memset(x, 7, name="memset", after=["delay"])
+    g.kernel(MODULE["add"], 1, N, (x, 3), name="kernel")
+    g.memcpy(y, x, name="memcpy")
+    return g
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("runtime", HERE)
+@pytest.mark.parametrize("node", ["memset", "kernel", "memcpy"])
+def test_disable_and_enable_leave_a_launch_in_flight_as_it_was(node: str, runtime: str, backend: Any) -> None:
+    with graph(ROUNDS[runtime]).compile(runtime=runtime, backend=backend, lanes=1) as exe:
+        for _ in range(60 if runtime == "nvidia" else 3):
+            exe.launch()
+            exe.disable(node)
+            exe.launch()
+            exe.enable(node)
+            exe.launch()
+            exe.synchronize()
+        assert exe.read("y").tolist() == [10] * N
+        exe.launch()
+        exe.disable(node)
+        assert exe.read("y").tolist() == [10] * N  # of the launch before
+        exe.launch()
+        assert exe.read("x").tolist() == [{"memset": 13, "kernel": 7, "memcpy": 10}[node]] * N
+
+
+def test_where_enabling_a_memset_node_fails_launches_the_graph_is_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = hg.open_runtime("cpu")
+    monkeypatch.setattr(runtime, "target", replace(runtime.target, quirks=runtime.target.quirks | {"memset_enable_fails"}))
+    with graph(1000).compile(runtime=runtime) as exe:
+        exe.launch()
+        exe.disable("kernel")
+        assert exe.stats.instantiations == 1
+        exe.disable("memset")
+        assert exe.stats.instantiations == 2
+        exe.enable("kernel")
+        exe.run()
+        assert exe.read("x").tolist() == [13] * N

@@ -1,0 +1,190 @@
+"""Values of wrong Python types, for every parameter of every public method of Graph and Executable."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+
+import hipgraphdsl as hg
+
+WRONG: tuple[Any, ...] = (
+    None, "word", b"x", 1.5, -1, 10**30, float("nan"), True, [], {}, (1, "a"), {"a": object()}, object(), type, np.zeros(3)
+)  # fmt: skip
+SCALE = hg.Module('extern "C" __global__ void scale(float* x, float a, size_t n) { if (threadIdx.x < n) x[threadIdx.x] *= a; }')
+
+
+def body() -> hg.Graph:
+    g = hg.Graph("body")
+    g.memset(g.device_array("z", shape=8, dtype="float32"), 0)
+    return g
+
+
+def declared() -> hg.Graph:
+    g = hg.Graph("g")
+    hx, x = g.host_array("hx", np.ones(8, "float32")), g.device_array("x", shape=8, dtype="float32")
+    g.device_array("c", [0], dtype="int32")
+    g.param("a", "float32", 2.0)
+    g.memcpy(x, hx, name="in")
+    g.kernel(SCALE["scale"], 1, 8, (x, g.parameters["a"], 8), name="k")
+    g.record("e", name="rec")
+    g.alloc("t", 8, "float32")
+    g.memset(g.arrays["t"], 0)
+    return g
+
+
+def right(g: hg.Graph) -> dict[str, dict[str, Any]]:
+    """Return arguments with which each method does what it says."""
+    x, c, t = g.arrays["x"], g.arrays["c"], g.arrays["t"]
+    return {
+        "host_array": {"name": "n", "initial": [1.0]},
+        "device_array": {"name": "n", "initial": [1.0]},
+        "external_array": {"name": "n", "obj": np.zeros(4)},
+        "param": {"name": "n", "dtype": "float32"},
+        "kernel": {"kernel": SCALE["scale"], "grid": 1, "block": 8, "args": (x, 2.0, 8)},
+        "memcpy": {"dst": x, "src": g.arrays["hx"]},
+        "memset": {"dst": x, "value": 0},
+        "alloc": {"array": "n", "shape": 8, "dtype": "float32"},
+        "free": {"array": t},
+        "host": {"fn": len, "args": (g.arrays["hx"],)},
+        "captured": {"fn": len, "args": (x,)},
+        "record": {"event": "n"},
+        "wait": {"event": "e"},
+        "empty": {},
+        "child": {"graph": body()},
+        "signal_semaphore": {"semaphore": "s"},
+        "wait_semaphore": {"semaphore": "s"},
+        "memory_ops": {"ops": hg.write_value(c, 1)},
+        "conditional": {"mode": "if", "condition": c, "bodies": body()},
+        "add": {"node": hg.EmptyNode(name="mine")},
+        "order": {},
+        "check": {},
+        "plan": {},
+        "compile": {"runtime": "recorder"},
+        "simulate": {"durations": {"kernel": 1.0, "H2D": 1.0, "memset": 1.0}},
+        "export": {"path": "/dev/null.dot"},
+        "to_json": {},
+        "workflow": {},
+        "from_json": {"text": hg.Graph().to_json()},
+        "from_networkx": {"dag": nx.DiGraph()},
+        "from_capture": {"fn": lambda stream: None, "runtime": "recorder"},
+        "from_handle": {"handle": 0, "runtime": "recorder"},
+    }
+
+
+RUNNING: dict[str, dict[str, Any]] = {
+    "launch": {}, "run": {}, "prepared": {}, "synchronize": {}, "done": {}, "read": {"name": "x"},
+    "write": {"name": "x", "values": 0.0}, "array": {"name": "x"}, "known": {}, "set": {},
+    "enable": {"node": "k"}, "disable": {"node": "k"},
+    "update": {"graph": declared()}, "clone": {}, "profile": {}, "elapsed_us": {"start": "e", "stop": "e"}, "close": {},
+}  # fmt: skip
+POSITIONAL: dict[str, tuple[Any, ...]] = {"set": ("k",)}
+NAMES = {"set": ("kernel", "grid", "block", "args", "shared_bytes", "other")}
+
+
+def wrong(method: Callable[..., Any]) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """Yield arguments, one at a time, of types that are wrong for most parameters."""
+    for name, parameter in inspect.signature(method).parameters.items():
+        keywords = NAMES.get(method.__name__, ("a", "other")) if parameter.kind is parameter.VAR_KEYWORD else (name,)
+        # A flag is whatever has a truth value, and an array of three has none.
+        for value in WRONG[:-1] if parameter.annotation in ("bool", "Optional[bool]") else WRONG:
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
+                yield (value,), {}
+            else:
+                yield from (((), {keyword: value}) for keyword in keywords)
+
+
+def is_refused(method: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any]) -> bool:
+    """Return whether the library refuses a call; other exceptions pass through."""
+    try:
+        made = method(*args, **given)
+    except hg.HipGraphError:
+        return True
+    if isinstance(made, hg.Executable):
+        made.close()
+    return False
+
+
+def public(owner: type) -> set[str]:
+    return {name for name, value in vars(owner).items() if not name.startswith("_") and not isinstance(value, property)}
+
+
+def test_every_public_method_is_tried() -> None:
+    assert set(right(declared())) == public(hg.Graph)
+    assert set(RUNNING) | {"build"} == public(hg.Executable)
+
+
+@pytest.mark.parametrize("name", list(right(declared())))
+def test_a_graph_answers_wrong_types_with_its_own_errors(name: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for args, given in wrong(getattr(declared(), name)):
+        g = declared()
+        before = len(g.dag), len(g.arrays), len(g.parameters)
+        if is_refused(getattr(g, name), args, {**right(g)[name], **given}):
+            assert (len(g.dag), len(g.arrays), len(g.parameters)) == before
+
+
+@pytest.mark.parametrize("runtime", ["recorder", "cpu"])
+@pytest.mark.parametrize("name", list(RUNNING))
+def test_an_executable_answers_wrong_types_with_its_own_errors(name: str, runtime: Any) -> None:
+    g = declared()
+    g.free(g.arrays["t"])
+    executable = g.compile(runtime)
+    for args, given in wrong(getattr(executable, name)):
+        is_refused(getattr(executable, name), args or POSITIONAL.get(name, ()), {**RUNNING[name], **given})
+        if name == "close":
+            executable.close()
+            executable = g.compile(runtime)
+    executable.close()
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda g: g.device_array("n", 100, "float32"), r"array 'n': .* \(got 'float32'\); the arguments are name, initial"),
+        (lambda g: g.host_array("n", "word"), "array 'n': dtype <U4 cannot live on a device"),
+        (lambda g: g.device_array("n", [1.0], access="all"), r"array 'n': access: device is the number .* \(got 'all'\)"),
+        (lambda g: g.child(body(), bind=3), r"node 'body': bind is a dict from the child's names \(got 3\)"),
+        (lambda g: g.memory_ops(3), "node 'memory_ops': ops is a list of 1 to 256 operations"),
+        (lambda g: g.simulate({}, engines=3), r"simulate: engines is a dict \(got 3\)"),
+        (lambda g: g.export(3), r"path is a str or a pathlib.Path \(got 3\)"),
+        (lambda g: hg.Graph.from_json(g.to_json(), callbacks=3), r"callbacks is a dict \(got 3\)"),
+        (lambda g: hg.Graph.from_capture(3), r"from_capture: fn is a callable that takes a stream \(got 3\)"),
+        (lambda g: hg.Graph.from_handle("x"), "from_handle: handle is a hipGraph_t or CUgraph as a number"),
+        (lambda g: g[0], "graph 'g' has no node 0; its nodes are 'in', 'k'"),
+    ],
+)
+def test_the_error_names_the_argument_and_what_came(call: Callable[[Any], Any], said: str) -> None:
+    with pytest.raises(hg.DeclarationError, match=said):
+        call(declared())
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda exe: exe.synchronize("soon"), r"timeout_s is a number of seconds from 0, or None \(got 'soon'\)"),
+        (lambda exe: exe.close(timeout_s="soon"), r"timeout_s is a number of seconds from 0, or None \(got 'soon'\)"),
+        (lambda exe: exe.set(3, grid=1), r"set: node is the name of a node, or the declared node itself \(got 3\)"),
+        (lambda exe: exe.disable(None), r"disable: node is the name of a node, or the declared node itself \(got None\)"),
+        (lambda exe: exe.launch(stream=True), r"stream is a raw handle or a stream object \(got True\)"),
+    ],
+)
+def test_an_executables_error_names_the_argument_and_what_came(call: Callable[[Any], Any], said: str) -> None:
+    g = declared()
+    g.free(g.arrays["t"])
+    with g.compile("recorder") as executable, pytest.raises(hg.DeclarationError, match=said):
+        call(executable)
+
+
+def test_a_graph_iterates_over_its_nodes() -> None:
+    g = declared()
+    assert list(g) == list(g.nodes)
+    assert [node.name for node in g] == list(g.dag)
+    assert g["in"] in g
+    assert "in" in g
+    assert declared()["in"] not in g
+    assert 0 not in g

@@ -1,0 +1,94 @@
+"""The bar that shows where a long compile is, and what is logged of it."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+import time
+import types
+from contextlib import redirect_stderr
+from typing import Any
+
+import pytest
+
+import hipgraphdsl as hg
+from hipgraphdsl import progress
+from hipgraphdsl.progress import progress_bar
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return Terminal()
+
+
+def graph() -> hg.Graph:
+    g = hg.Graph("slow")
+    scale = hg.Module('extern "C" __global__ void scale(float* x) { x[0] *= 2; }')["scale"]
+    g.kernel(scale, 1, 1, (g.device_array("x", [1.0], dtype="float32"),))
+    return g
+
+
+def test_progress_bar_shows_the_stage_on_a_terminal_and_is_gone_at_the_end(terminal: Terminal) -> None:
+    with redirect_stderr(terminal), progress_bar("compile slow", True, 2) as advance:
+        advance("plan")
+        time.sleep(0.3)
+        assert "compile slow: plan" in terminal.getvalue()
+    assert terminal.getvalue().endswith("\x1b[2K")  # the line is erased
+    assert "\x1b[?25h" in terminal.getvalue()  # the cursor is back
+
+
+def test_progress_bar_waits_a_second_before_it_appears_by_itself(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    with redirect_stderr(terminal), progress_bar("compile slow", None) as advance:
+        advance("plan")
+    assert terminal.getvalue() == ""
+    monkeypatch.setattr(progress, "_PATIENCE_S", 0.01)
+    with redirect_stderr(terminal), progress_bar("compile slow", None) as advance:
+        advance("plan")
+        time.sleep(0.4)
+    assert "compile slow: plan" in terminal.getvalue()
+
+
+@pytest.mark.parametrize("wanted", [None, False])
+def test_progress_bar_shows_nothing_in_a_file(wanted: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(progress, "_PATIENCE_S", 0.0)
+    with progress_bar("compile slow", wanted) as advance:
+        advance("plan")
+        time.sleep(0.1)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_progress_bar_warns_of_nothing_in_a_notebook_without_widgets(monkeypatch: pytest.MonkeyPatch, recwarn: Any) -> None:
+    monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
+    monkeypatch.setattr(progress.importlib.util, "find_spec", lambda name: None)  # type: ignore[attr-defined]
+    with progress_bar("compile slow", True) as advance:
+        advance("plan")
+        time.sleep(0.2)
+    assert not recwarn.list
+
+
+def test_compile_names_its_stages(terminal: Terminal) -> None:
+    with redirect_stderr(terminal):
+        graph().compile("recorder", progress=True).close()
+        assert "compile slow: lower and instantiate" in terminal.getvalue()
+        before = terminal.getvalue()
+        graph().compile("recorder").close()
+        graph().compile("recorder", progress=False).close()
+    assert terminal.getvalue() == before
+
+
+def test_compile_logs_what_it_did_and_how_long_it_took(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "hipgraphdsl"):
+        graph().compile("recorder").close()
+    said = {record.levelname: record.getMessage() for record in caplog.records}
+    assert "graph 'slow': compiled for" in said["INFO"]
+    assert "1 step, 0 edges of 0 declared, 1 lane" in said["INFO"]
+    assert any("compiled scale in" in record.getMessage() for record in caplog.records)
+    assert "1 modules loaded in" in said["DEBUG"]
