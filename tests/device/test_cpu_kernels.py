@@ -1566,3 +1566,48 @@ def test_same_source_is_compiled_once(compiler: Compiler) -> None:
     first = compile_kernels(source, ["k"], compiler=compiler)
     assert compile_kernels(source, ["k"], compiler=compiler).image == first.image
     assert first.lowered == {"k": "k"}
+
+
+UNORDERED = r"""
+#include <hip/hip_runtime.h>
+__global__ void far(unsigned* seen) { seen[threadIdx.x] = blockIdx.x * blockDim.x + threadIdx.x; }
+__device__ void sort3(int* v) {
+  for (int a = 0; a < 2; ++a)
+    for (int b = 0; b < 2 - a; ++b)
+      if (v[b] > v[b + 1]) { int t = v[b]; v[b] = v[b + 1]; v[b + 1] = t; }
+}
+__global__ void own_arrays(int* z, const int* x) {
+  int i = threadIdx.x, v[4] = {x[i], x[i] * 3 % 7, x[i] * 5 % 11, i};
+  sort3(v);
+  z[i] = v[x[i] & 3] + 100 * v[1];
+}
+__global__ void acquires(int* z, const int* flags, const int* x) {
+  int i = threadIdx.x;
+  if (__hip_atomic_load(&flags[i], __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_AGENT)) z[i] = x[i];
+  if (__atomic_load_n(&flags[i], __ATOMIC_RELAXED) > 1) z[i] += 1;
+}
+__global__ void y0(int* z) { z[threadIdx.x] = 7; }
+"""
+
+
+@pytest.mark.parametrize("improve", [True, False])
+def test_threads_in_no_order_keep_their_own_arrays_and_indices(compiler: Compiler, improve: bool) -> None:
+    made = library(compiler, UNORDERED, "far; own_arrays; acquires; y0", improve=improve)
+    seen = np.zeros(64, u32)
+    for block in (0, 2**25 - 17, 2**25 - 1, 2**25):
+        made.run("far", 2**25 + 1, 64, seen, blocks=(block, block + 1))
+        assert seen.tolist() == list(range(64 * block, 64 * block + 64))
+    x, z = np.arange(64, dtype=i32) * 29 % 31, np.zeros(64, i32)
+    made.run("own_arrays", 1, 64, z, x)
+    for i, value in enumerate(x.tolist()):
+        v = [*sorted([value, value * 3 % 7, value * 5 % 11]), i]
+        assert z[i] == v[value & 3] + 100 * v[1]
+    z[:], flags = 0, np.arange(64, dtype=i32) % 3
+    made.run("acquires", 1, 64, z, flags, x)
+    assert z.tolist() == [(flag > 0) * value + (flag > 1) for flag, value in zip(flags.tolist(), x.tolist())]
+
+
+def test_kernel_may_have_the_name_of_a_function_of_c(compiler: Compiler) -> None:
+    z = np.zeros(4, i32)
+    library(compiler, UNORDERED, "far; own_arrays; acquires; y0").run("y0", 1, 4, z)
+    assert z.tolist() == [7] * 4

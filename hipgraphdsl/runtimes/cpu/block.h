@@ -27,7 +27,8 @@ constexpr size_t kStackBytes[] = {1024 * 1024, 256 * 1024, 64 * 1024};
 #endif
 
 extern "C" {
-// Save the callee-saved registers and the stack pointer, take the other stack.
+// Save the callee-saved registers and the stack pointer, take the other stack. It returns, not jumps: the processor predicts
+// returns from the calls before, and a jump would make all that follow wrong.
 void hgcpu_switch(void** save, void* load) __asm__(HGCPU_SYMBOL(hgcpu_switch));
 void hgcpu_trampoline(void) __asm__(HGCPU_SYMBOL(hgcpu_trampoline));
 }
@@ -45,7 +46,7 @@ __asm__(
     "  pushq %rbp\n  pushq %rbx\n  pushq %r12\n  pushq %r13\n  pushq %r14\n  pushq %r15\n"
     "  movq %rsp, (%rdi)\n  movq %rsi, %rsp\n"
     "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n"
-    "  popq %rcx\n  jmpq *%rcx\n"
+    "  ret\n"
     ".p2align 4\n.globl " HGCPU_SYMBOL(hgcpu_trampoline) "\n" HGCPU_HIDE(hgcpu_trampoline)
     HGCPU_SYMBOL(hgcpu_trampoline) ":\n"
     "  movq %r12, %rdi\n  callq *%r13\n  ud2\n");
@@ -98,7 +99,7 @@ static void* hgcpu_prepare(char* top, hgcpu_fiber* fiber, void (*main)(hgcpu_fib
 struct BlockWorker : hgcpu_worker {
   void (*body)(void* job);
   void* job;
-  uint32_t threads, warps, warp_size;
+  uint32_t threads, warps, warp_size, warp_shift;
   uint32_t current;  // warp whose lanes run
   uint32_t made;     // fibers that have a stack
   int status;
@@ -222,8 +223,7 @@ inline hgcpu_fiber* pick_fiber(BlockWorker* w) {
   }
 }
 
-inline void switch_from(hgcpu_fiber* self) {
-  BlockWorker* w = t_block_worker;
+inline void switch_from(BlockWorker* w, hgcpu_fiber* self) {
   hgcpu_fiber* other = pick_fiber(w);
   if (other == self) return;
   w->self = other;
@@ -238,7 +238,7 @@ inline void fiber_main(hgcpu_fiber* self) {
     w->body(w->job);
     self->next = w->idle;
     w->idle = self;
-    switch_from(self);  // picks itself where more threads are to begin
+    switch_from(w, self);  // picks itself where more threads are to begin
   }
 }
 
@@ -249,6 +249,7 @@ inline int block_run(hgcpu_worker* worker, uint32_t threads, uint32_t warp_size,
   w->job = job;
   w->threads = threads;
   w->warp_size = warp_size;
+  w->warp_shift = uint32_t(__builtin_ctz(warp_size));
   w->warps = (threads + warp_size - 1) / warp_size;
   w->started = w->current = 0;
   w->arrivals = w->sum = 0;
@@ -271,17 +272,17 @@ inline void block_wait(hgcpu_worker* worker, uint32_t thread, uint32_t count) {
   w->arrivals++;
   w->sum += count;
   w->of[thread] = w->self;
-  w->warp[thread / w->warp_size].at_block |= 1ull << thread % w->warp_size;
-  switch_from(w->self);
+  w->warp[thread >> w->warp_shift].at_block |= 1ull << (thread & (w->warp_size - 1));
+  switch_from(w, w->self);
 }
 
 inline hgcpu_warp* block_wait_warp(hgcpu_worker* worker, uint32_t thread) {
   BlockWorker* w = static_cast<BlockWorker*>(worker);
-  hgcpu_warp* warp = &w->warp[thread / w->warp_size];
+  hgcpu_warp* warp = &w->warp[thread >> w->warp_shift];
   if (w->started <= thread) w->started = thread + 1;
   w->of[thread] = w->self;
-  warp->at_warp |= 1ull << thread % w->warp_size;
-  switch_from(w->self);
+  warp->at_warp |= 1ull << (thread & (w->warp_size - 1));
+  switch_from(w, w->self);
   return warp;
 }
 

@@ -951,6 +951,11 @@ HGCPU_INLINE unsigned atomicDec(unsigned* address, unsigned limit) {
 #define __HIP_MEMORY_SCOPE_WORKGROUP 3
 #define __HIP_MEMORY_SCOPE_AGENT 4
 #define __HIP_MEMORY_SCOPE_SYSTEM 5
+// A vectoriser that takes threads for unordered drops the order of atomic loads too; it leaves code alone that it does not know.
+HGCPU_INLINE void hgcpu_ordered(int order) {
+  if (order != __ATOMIC_RELAXED) __asm__ volatile("" ::: "memory");
+}
+#define __atomic_load_n(p, order) (hgcpu_ordered(order), __atomic_load_n(p, order))
 #define __hip_atomic_load(p, order, scope) __atomic_load_n(p, order)
 #define __hip_atomic_store(p, v, order, scope) __atomic_store_n(p, v, order)
 #define __hip_atomic_exchange(p, v, order, scope) __atomic_exchange_n(p, v, order)

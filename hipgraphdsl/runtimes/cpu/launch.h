@@ -1,13 +1,6 @@
 // How the blocks of a kernel run: included after the user's source.
 #pragma GCC system_header
 
-#if defined(__clang__) && HGCPU_VECTOR_LOOPS
-// Iterations become lanes of a vector where the compiler proves that to be the same.
-#define HGCPU_ROW _Pragma("clang loop vectorize(enable) interleave_count(1)")
-#else
-#define HGCPU_ROW
-#endif
-
 #if HGCPU_DYNAMIC
 extern "C" {
 __attribute__((visibility("hidden"), aligned(128))) __thread char hgcpu_dynamic[HGCPU_DYNAMIC];
@@ -22,6 +15,16 @@ template <unsigned N, class First, class... Rest>
 struct hgcpu_nth<N, hgcpu_list<First, Rest...>> : hgcpu_nth<N - 1, hgcpu_list<Rest...>> {};
 template <class First, class... Rest>
 struct hgcpu_nth<0, hgcpu_list<First, Rest...>> : hgcpu_plain<First> {};
+
+template <class... A>
+static __attribute__((noinline)) void hgcpu_alone(void (*kernel)(A...), A... values) {
+  kernel(values...);
+}
+// A kernel among functions of its name: the one that returns nothing.
+template <class... A>
+constexpr auto hgcpu_pick(void (*kernel)(A...)) {
+  return kernel;
+}
 
 // Runs blocks of a kernel. The parameters' types are those of the function itself.
 template <auto kernel, class F = decltype(kernel)>
@@ -40,15 +43,27 @@ struct hgcpu_kernel<kernel, void (*)(A...)> {
     uint32_t x = 0, y = 0, z = 0;
     if (from) x = from % block.x, y = from / block.x % block.y, z = from / block.x / block.y;
     hgcpu_waited = false;
+    if (block.x > 1024) __builtin_unreachable();
+    // Where blockIdx.x * blockDim.x + threadIdx.x stays below 2^31, its consecutive values are consecutive addresses, and vector
+    // code needs no check for that. Elsewherethe kernel is called.
+    const bool narrow = blockIdx.x * block.x <= 0x7fffffffu - 1024u;
     for (; z < block.z; ++z, y = 0) {
       for (; y < block.y; ++y, x = 0) {
-        HGCPU_ROW
-        for (; x < block.x; ++x) {
-          threadIdx.x = x;
-          threadIdx.y = y;
-          threadIdx.z = z;
-          kernel(values...);
-          if (hgcpu_waited) return;
+        threadIdx.y = y;
+        threadIdx.z = z;
+        if (narrow) {
+          HGCPU_ROW
+          for (; x < block.x; ++x) {
+            threadIdx.x = x;
+            kernel(values...);
+            if (hgcpu_waited) return;
+          }
+        } else {
+          for (; x < block.x; ++x) {
+            threadIdx.x = x;
+            hgcpu_alone(kernel, values...);
+            if (hgcpu_waited) return;
+          }
         }
       }
     }
@@ -91,5 +106,3 @@ struct hgcpu_kernel<kernel, void (*)(A...)> {
     return status;
   }
 };
-template <auto kernel, class... A>
-struct hgcpu_kernel<kernel, void (*)(A...) noexcept> : hgcpu_kernel<(void (*)(A...))kernel, void (*)(A...)> {};

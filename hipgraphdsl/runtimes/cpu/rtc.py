@@ -180,12 +180,12 @@ class _Compilation:
         self.preprocessed = preprocessed
         made = weave(preprocessed)
         parts = [
-            made.text, f"\n#define HGCPU_VECTOR_LOOPS {int(self.mode == 'fast')}\n#define HGCPU_PRINTS {int(made.prints)}\n",
+            made.text, f"\n#define HGCPU_ROW {self.row()}\n#define HGCPU_PRINTS {int(made.prints)}\n",
             f"#define HGCPU_DYNAMIC {_DYNAMIC_BYTES * made.dynamic}\n#include \"launch.h\"\n",
         ]  # fmt: skip
         rows: list[str] = []
         for asked in self.names:
-            kernel = f"hgcpu_kernel<&{self.find(asked, made.kernels)}>"
+            kernel = f"hgcpu_kernel<hgcpu_pick(&{self.find(asked, made.kernels)})>"
             parts.append(f'# 1 "hgcpu kernel {asked}" 3\ntypedef {kernel} hgcpu_kernel_{len(rows)};\n')
             row = f"hgcpu_kernel_{len(rows)}::"
             rows.append(f'{{"{asked}", {row}entry, {row}count, {row}sizes}},\n')
@@ -200,6 +200,17 @@ class _Compilation:
             "{ return &hgcpu_info; }\n"
         )
         return "".join(parts)
+
+    def row(self) -> str:
+        """Return what stands before the loop over the threads of a row.
+
+        Threads that do not wait are in no order, so no memory access of one depends on another's. Before LLVM 21 the vectoriser
+        takes that for a thread's own arrays too, which lie in the same place for all threads; then it has to prove it.
+        """
+        if self.mode == "base" or not self.compiler.is_clang:
+            return ""
+        how = "assume_safety" if self.compiler.major >= 21 else "enable"
+        return f'_Pragma("clang loop vectorize({how}) interleave_count(1)")'
 
     def find(self, asked: str, kernels: Sequence[str]) -> str:
         """Return the qualified expression for a kernel."""
