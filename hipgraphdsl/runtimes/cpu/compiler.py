@@ -286,11 +286,18 @@ def build(
     cache = cache_folder()
     said = ""
 
+    def nothing_written(command: list[str]) -> BuildFailed:
+        advice = "no library was written; leave out the option that stops the compiler from it"
+        return BuildFailed(command, f"{said}\n{advice}: {shlex.join(options)}")
+
     def preprocess(folder: Path) -> None:
         nonlocal said
         assert reading is not None
         unit = f"{stem}.cpp"
-        said = _run([*compiler.command, *flags, *reading.options, "-E", "-o", "preprocessed", unit], folder, what)
+        command = [*compiler.command, *flags, *reading.options, "-E", "-o", "preprocessed", unit]
+        said = _run(command, folder, what)
+        if not (folder / "preprocessed").is_file():
+            raise nothing_written(command)
         texts[unit] = reading.finish((folder / "preprocessed").read_text(errors="replace"))
         (folder / unit).write_text(texts[unit])
 
@@ -315,10 +322,14 @@ def build(
             command = [*compiler.command, *flags, "-o", target.name, *units]
             if sys.platform != "darwin":
                 command += ["-lpthread", "-ldl"]
-            said += _run(command, folder, what)
+            try:
+                said += _run(command, folder, what)
+            except BuildFailed as failed:
+                if "FileNotFound" not in failed.log:  # so zig says that its clang wrote nothing
+                    raise
+                said += failed.log
             if not made.is_file():
-                advice = "no library was written; leave out the option that stops the compiler from it"
-                raise BuildFailed(command, f"{said}\n{advice}: {shlex.join(options)}")
+                raise nothing_written(command)
             (folder / "log").write_text(said)
             os.replace(folder / "log", target.with_suffix(".log"))
             os.replace(made, target)
