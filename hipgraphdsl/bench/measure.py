@@ -29,7 +29,6 @@ __all__ = [
     "finish",
     "launch_times_us",
     "machine",
-    "median_us",
     "number",
     "percentile",
     "put_section",
@@ -361,11 +360,6 @@ def percentile(times: Sequence[float], p: float) -> float:
     """Return the p-th percentile, 0 to 100."""
     ordered = sorted(times)
     return ordered[min(len(ordered) - 1, round(p / 100 * (len(ordered) - 1)))]
-
-
-def median_us(run: Callable[[], Any], repeats: int) -> float:
-    """Return the median microseconds of a call."""
-    return percentile(repeat_us(run, repeats), 50)
 
 
 class without_gc:  # noqa: N801  # reads like a statement

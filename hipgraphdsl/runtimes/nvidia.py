@@ -87,7 +87,6 @@ _NODE_TYPES: Final = {12: NodeType.BATCH_MEM_OP, 13: NodeType.CONDITIONAL}  # CU
 # HIP's name -> the driver's, for functions of one signature.
 _NAMES: Final = {
     "hipGetDeviceCount": "cuDeviceGetCount",
-    "hipDeviceSynchronize": "cuCtxSynchronize",
     "hipMemGetInfo": "cuMemGetInfo_v2",
     "hipMalloc": "cuMemAlloc_v2",
     "hipFree": "cuMemFree_v2",
@@ -116,7 +115,6 @@ _NAMES: Final = {
     "hipEventDestroy": "cuEventDestroy_v2",
     "hipEventRecord": "cuEventRecord",
     "hipEventSynchronize": "cuEventSynchronize",
-    "hipEventQuery": "cuEventQuery",
     "hipEventElapsedTime": "cuEventElapsedTime",
     "hipModuleLoadData": "cuModuleLoadData",
     "hipModuleUnload": "cuModuleUnload",
@@ -131,8 +129,6 @@ _NAMES: Final = {
     "hipThreadExchangeStreamCaptureMode": "cuThreadExchangeStreamCaptureMode",
     "hipGraphCreate": "cuGraphCreate",
     "hipGraphDestroy": "cuGraphDestroy",
-    "hipGraphClone": "cuGraphClone",
-    "hipGraphNodeFindInClone": "cuGraphNodeFindInClone",
     "hipGraphAddKernelNode": "cuGraphAddKernelNode_v2",
     "hipGraphKernelNodeSetAttribute": "cuGraphKernelNodeSetAttribute",
     "hipGraphKernelNodeGetAttribute": "cuGraphKernelNodeGetAttribute",
@@ -147,12 +143,8 @@ _NAMES: Final = {
     "hipGraphAddExternalSemaphoresWaitNode": "cuGraphAddExternalSemaphoresWaitNode",
     "hipGraphAddBatchMemOpNode": "cuGraphAddBatchMemOpNode",
     "hipGraphAddDependencies": "cuGraphAddDependencies",
-    "hipGraphRemoveDependencies": "cuGraphRemoveDependencies",
-    "hipGraphDestroyNode": "cuGraphDestroyNode",
     "hipGraphGetNodes": "cuGraphGetNodes",
-    "hipGraphGetRootNodes": "cuGraphGetRootNodes",
     "hipGraphGetEdges": "cuGraphGetEdges",
-    "hipGraphNodeGetDependencies": "cuGraphNodeGetDependencies",
     "hipGraphNodeGetType": "cuGraphNodeGetType",
     "hipGraphKernelNodeGetParams": "cuGraphKernelNodeGetParams_v2",
     "hipGraphMemcpyNodeGetParams": "cuGraphMemcpyNodeGetParams",
@@ -168,7 +160,6 @@ _NAMES: Final = {
     "hipGraphChildGraphNodeGetGraph": "cuGraphChildGraphNodeGetGraph",
     "hipGraphInstantiateWithFlags": "cuGraphInstantiateWithFlags",
     "hipGraphExecDestroy": "cuGraphExecDestroy",
-    "hipGraphUpload": "cuGraphUpload",
     "hipGraphLaunch": "cuGraphLaunch",
     "hipGraphExecKernelNodeSetParams": "cuGraphExecKernelNodeSetParams_v2",
     "hipGraphExecHostNodeSetParams": "cuGraphExecHostNodeSetParams",
@@ -176,7 +167,6 @@ _NAMES: Final = {
     "hipGraphExecEventRecordNodeSetEvent": "cuGraphExecEventRecordNodeSetEvent",
     "hipGraphExecEventWaitNodeSetEvent": "cuGraphExecEventWaitNodeSetEvent",
     "hipGraphNodeSetEnabled": "cuGraphNodeSetEnabled",
-    "hipGraphNodeGetEnabled": "cuGraphNodeGetEnabled",
 }
 
 _P, _I, _Z = c_void_p, c_int, c_size_t
@@ -210,7 +200,6 @@ _DRIVER: Final[dict[str, tuple[Any, ...]]] = {
     "cuGraphAddMemsetNode": (_P, _P, _P, _Z, _P, _P),
     "cuGraphExecMemcpyNodeSetParams": (_P, _P, _P, _P),
     "cuGraphExecMemsetNodeSetParams": (_P, _P, _P, _P),
-    "cuGraphExecUpdate_v2": (_P, _P, _P),
     "cuGraphConditionalHandleCreate": (_P, _P, _P, ctypes.c_uint, ctypes.c_uint),
     "cuLaunchKernelEx": (_P, _P, _P, _P),
     "cuGraphAddNode_v2": (_P, _P, _P, _P, _Z, _P),
@@ -871,12 +860,6 @@ class NvidiaRuntime(HipAbiRuntime):
 
     def graph_exec_memset_node_set_params(self, graph_exec: int, node: int, fill: Fill2D) -> None:
         self._call("cuGraphExecMemsetNodeSetParams", graph_exec, node, _pack_fill(fill), self._context)
-
-    def graph_exec_update(self, graph_exec: int, graph: int) -> None:
-        result = ctypes.create_string_buffer(24)  # CUgraphExecUpdateResultInfo: result, errorNode, errorFromNode
-        code = self._hip.cuGraphExecUpdate_v2(graph_exec, graph, result)
-        if code:
-            self._fail("hipGraphExecUpdate", code, f"result {struct.unpack_from('=i', result)[0]}")
 
 
 class _UsingContext:
