@@ -95,7 +95,7 @@ LATE = {("timeline", "export.timelines")}
 ONLY_IN = {
     "hip": ("runtimes.amd",),
     "rocm": ("runtimes.amd",),
-    "cuda": ("runtimes.nvidia", "bench.peers"),
+    "cuda": ("runtimes.nvidia", "runtimes.nvrtc", "bench.peers"),
     "ziglang": ("runtimes.cpu",),
     "networkx": ("workflow", "hazards", "checks", "plan", "graph", "export"),
     "matplotlib": ("export", "bench"),
