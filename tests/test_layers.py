@@ -183,7 +183,7 @@ def test_modules_import_only_what_stands_above_them() -> None:
         for other, line in own_imports(module)
         if layer(other) > layer(module) and (module, other) not in UPWARDS
     ]
-    assert below == []
+    assert below == [], "\n".join(below)
 
 
 def test_modules_import_each_other_in_no_circle() -> None:
@@ -209,7 +209,7 @@ def test_foreign_packages_are_imported_only_where_they_belong() -> None:
             allowed = ONLY_IN.get(name.partition(".")[0])
             if allowed is not None and not any(inside(module, place) for place in allowed):
                 wrong.append(f"{module} line {line} imports {name}; only {', '.join(allowed)} may")
-    assert wrong == []
+    assert wrong == [], "\n".join(wrong)
 
 
 def test_platforms_are_imported_by_no_other_module() -> None:
@@ -222,7 +222,7 @@ def test_platforms_are_imported_by_no_other_module() -> None:
         # The host's C++ compiler also builds what is not the CPU runtime's.
         if inside(name, f"hipgraphdsl.runtimes.{platform}") and not inside(name, "hipgraphdsl.runtimes.cpu.compiler")
     ]
-    assert users == []
+    assert users == [], "\n".join(users)
 
 
 def test_backends_name_no_platform() -> None:
@@ -241,7 +241,7 @@ def test_backends_name_no_platform() -> None:
             for node in ast.walk(tree)
             if isinstance(node, ast.Constant) and node.value in PLATFORMS and id(node) not in documentation
         ]
-    assert named == []
+    assert named == [], "\n".join(named)
 
 
 def loaded_by(statement: str) -> set[str]:

@@ -76,8 +76,8 @@ def test_every_module_has_a_noun_for_a_name() -> None:
 def test_only_pictures_are_binary_and_they_are_small() -> None:
     binary = [str(path.relative_to(ROOT)) for path in TEXTS if b"\0" in path.read_bytes()]
     large = [str(path.relative_to(ROOT)) for path in FILES if path.stat().st_size > 1_000_000]
-    assert binary == []
-    assert large == []
+    assert binary == [], "\n".join(binary)
+    assert large == [], "\n".join(large)
 
 
 def test_text_files_end_with_one_newline() -> None:
@@ -86,7 +86,7 @@ def test_text_files_end_with_one_newline() -> None:
         data = path.read_bytes()
         if data and (not data.endswith(b"\n") or data.endswith(b"\n\n") or b"\r" in data):
             wrong.append(str(path.relative_to(ROOT)))
-    assert wrong == []
+    assert wrong == [], "\n".join(wrong)
 
 
 MODULES = sorted(
@@ -117,7 +117,7 @@ def test_modules_and_their_public_names_are_documented() -> None:
         # Methods of runtimes are HIP's calls, which HIP's own reference documents.
         members = [(member, value) for member, value in public_members(module) if ".runtimes" not in name or "." not in member]
         missing += [f"{name} {member}" for member, value in [("", module), *members] if not inspect.getdoc(value)]
-    assert missing == []
+    assert missing == [], "\n".join(missing)
 
 
 def test_package_says_that_it_is_typed() -> None:

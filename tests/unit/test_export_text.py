@@ -351,3 +351,18 @@ def test_lambda_cannot_be_written_as_python() -> None:
 def test_export_graph_takes_a_workflow(tmp_path: Path) -> None:
     export_graph(pipeline().workflow(), str(tmp_path / "g.json"))
     assert (tmp_path / "g.json").exists()
+
+
+# -- print(graph) ------------------------------------------------------------------------------------------------------
+
+
+def test_print_of_a_graph_names_some_nodes_and_counts_the_rest() -> None:
+    g = chain(60)
+    last = g.nodes[-1].name
+    g.empty(name="all", after=[node.name for node in g.nodes])
+    lines = str(g).splitlines()
+    assert lines[0].startswith("chain: 61 nodes, ")
+    assert len(lines) == 2 + 40
+    assert [line for line in lines if "more ..." in line] == ["  ... 22 more ..."]
+    assert lines[-2].split()[0] == last
+    assert lines[-1].endswith(" and 54 more")
