@@ -150,7 +150,7 @@ def test_edge_that_a_tool_added_becomes_an_order() -> None:
     assert back.dag.edges["D2H0", "H2D1"]["reason"] == "after"
 
 
-def test_graph_of_models_comes_back_with_its_edges() -> None:
+def test_from_networkx_takes_models_with_their_edges() -> None:
     g = pipeline(3)
     g.order("D2H0", "H2D1")
     back = graphml.from_networkx(g.dag, Graph)
@@ -158,7 +158,7 @@ def test_graph_of_models_comes_back_with_its_edges() -> None:
     assert [n.name for n in back.nodes] == [n.name for n in g.nodes]
 
 
-def test_networkx_graph_without_models_is_refused() -> None:
+def test_from_networkx_refuses_a_graph_without_models() -> None:
     dag: nx.DiGraph[str] = nx.DiGraph()
     dag.add_node("a")
     with pytest.raises(DeclarationError, match="'a' of the networkx graph has no model"):
