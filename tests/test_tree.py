@@ -120,6 +120,19 @@ def test_modules_and_their_public_names_are_documented() -> None:
     assert missing == [], "\n".join(missing)
 
 
+def test_readme_of_tests_says_where_each_public_name_is_tested() -> None:
+    rows = re.findall(r"^\| (`.*?) \| (\[.*) \|$", (ROOT / "tests" / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    listed = [(re.findall(r"`([\w.]+)`", names), re.findall(r"\]\((\S+)\)", files)) for names, files in rows]
+    methods = [(owner, name) for owner in (hipgraphdsl.Graph, hipgraphdsl.Executable) for name in vars(owner) if name[0] != "_"]
+    public = [*hipgraphdsl.__all__, *(f"{owner.__name__}.{name}" for owner, name in methods)]
+    assert sorted(name for names, _ in listed for name in names) == sorted(public)
+    silent = []
+    for names, files in listed:
+        words = re.compile(rf"(?:\b|_)({'|'.join(name.rpartition('.')[2] for name in names)})(?:\b|_)")
+        silent += [f"{file}: {words.pattern}" for file in files if not words.search((ROOT / "tests" / file).read_text("utf-8"))]
+    assert silent == [], "\n".join(silent)
+
+
 def test_package_says_that_it_is_typed() -> None:
     assert (ROOT / "hipgraphdsl" / "py.typed").is_file()
 
