@@ -344,8 +344,6 @@ class Body:
     def _launched(self, node: KernelNode, scope: Scope) -> list[Piece]:
         program = self.program
         kernel = program.kernels.kernel(node)
-        if node.shared_bytes > 48 * 1024:
-            program.parts.add("allow_shared")
         pieces: list[Piece] = [
             f"KERNEL({kernel}), ", *self._dim3(node.grid, scope), ", ", *self._dim3(node.block, scope),
             f", {node.shared_bytes}",

@@ -21,7 +21,7 @@ from specimens import module, report
 import hipgraphdsl as hg
 from hipgraphdsl.cli import main
 from hipgraphdsl.errors import DeclarationError
-from hipgraphdsl.export import hip_text, render
+from hipgraphdsl.export import hip_parts, hip_text, render
 from hipgraphdsl.nodes import KINDS, UnboundCallback
 from hipgraphdsl.runtimes.cpu.compiler import find_compiler
 from hipgraphdsl.runtimes.cpu.program import build_program
@@ -71,7 +71,7 @@ def test_parameters_become_options() -> None:
     g.kernel(module()["scale"], 1, 64, (x, g.param("a", "float32", 2.5), 64))
     text = text_of(g)
     assert "static float a = 2.5f;" in text
-    assert 'option == "--a"' in text
+    assert 'value_option("--a", a)' in text
     assert '--a VALUE  float32 (default: 2.5)' in text
 
 
@@ -79,7 +79,7 @@ def test_parameter_named_like_an_option_of_the_program_gets_another() -> None:
     g = hg.Graph("g")
     x = g.device_array("x", shape=64, dtype="float32")
     g.kernel(module()["scale"], 1, 64, (x, g.param("repeat", "float32", 2.5), 64))
-    assert 'option == "--param-repeat"' in text_of(g)
+    assert re.search(r'value_option\("--param-repeat", \w+\)', text_of(g))
 
 
 def test_long_repetition_becomes_a_loop() -> None:
@@ -565,6 +565,22 @@ def test_program_on_the_cpu_leaves_the_bytes_of_the_python_run(tmp_path: Path, n
 def compiled(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "HIP_PLATFORM": "amd"})
     assert done.returncode == 0, done.stderr
+
+
+def test_the_header_that_programs_share_compiles_without_a_warning() -> None:
+    """Every part of it, also those that few programs use."""
+    package = Path(hg.__file__).parent
+    flags = ["-std=c++17", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-DHIP_CPU", '-DHIP_CPU_KERNELS=""']
+    include = f"-I{package / 'runtimes' / 'cpu' / 'include'}"
+    compiled([*find_compiler().command, *flags, include, "-x", "c++", str(package / "hip_program" / "program.h")])
+
+
+def test_each_part_of_the_header_lists_what_it_declares() -> None:
+    for part in hip_parts.PARTS.values():
+        text = "\n".join(part.lines)
+        declared = re.findall(r"^(?:struct|enum|using|#define) (\w+)", text, re.MULTILINE)
+        declared += re.findall(r"^(?!template|using)\w[^\n(;]*?[ *&](\w+)(?:\(|;)", text, re.MULTILINE)
+        assert set(declared) <= set(part.names)
 
 
 @pytest.mark.slow
