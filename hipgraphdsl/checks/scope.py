@@ -57,6 +57,8 @@ class Scope:
         The node whose child this is.
     uses : int
         How many child nodes hold this same workflow in the same way; it is checked once.
+    others : list of Scope
+        The same workflow in other child nodes of the parent, or of parents that are checked.
     """
 
     workflow: Workflow
@@ -64,6 +66,7 @@ class Scope:
     parent: Optional[Scope] = None
     node: Optional[ChildGraphNode] = None
     uses: int = 1
+    others: list[Scope] = field(default_factory=list)
     _places: dict[Any, Place] = field(default_factory=dict)
 
     def place(self, root: Any) -> Place:
@@ -167,6 +170,7 @@ def scopes_of(workflow: Workflow) -> list[Scope]:
                 known = found.get(signature)
                 if known is not None:
                     known.uses += scope.uses
+                    known.others.append(child)
                 else:
                     child.uses = scope.uses
                     found[signature] = child
