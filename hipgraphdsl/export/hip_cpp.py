@@ -40,7 +40,7 @@ from ..workflow import Workflow
 from .fold import find_repeats
 from .hip_kernels import HEADERS, Kernels
 from .hip_parts import FIXED_NAMES, INCLUDES, PARTS, cuda_names, needed_parts
-from .hip_steps import Body, Function, Given, Memory, Scope, argument_names, plain_value
+from .hip_steps import Body, Function, Given, Handles, Memory, Scope, argument_names, plain_value
 from .hip_text import (
     DECLARED,
     KEYWORDS,
@@ -139,6 +139,7 @@ class Program:
         self.outer: set[str] = set()
         """Functions, events and variables of the device: what the functions that build graphs mention."""
         self.scope = self._own(workflow, ())
+        self.handles = Handles(self)
 
     @cached_property
     def plan(self) -> Plan:
@@ -162,7 +163,7 @@ class Program:
                 self._external(storage)
             else:
                 self.storage.append(storage)
-            scope.memory[array] = Memory(storage.identifier, 0, array.on_host)
+            scope.memory[array] = Memory(storage.identifier, 0, array)
         for parameter in workflow.parameters.values():
             if parameter.name in bound:
                 continue
@@ -175,7 +176,7 @@ class Program:
             identifier = self.names.new(prefix + parameter.name, "parameter")
             self.parameters.append((prefix + parameter.name, identifier, parameter))
             if parameter.shape:
-                scope.memory[parameter] = Memory(identifier, 0, None)
+                scope.memory[parameter] = Memory(identifier, 0, parameter)
             else:
                 scope.values[parameter] = identifier
         for child in workflow.nodes:
@@ -246,7 +247,7 @@ class Program:
 
     def _bound(self, view: ArrayView, scope: Scope) -> Memory:
         found = self.memory(view.root, scope)
-        return Memory(found.expression, found.offset + view.offset_bytes // view.dtype.itemsize, found.host)
+        return Memory(found.expression, found.offset + view.offset_bytes // view.dtype.itemsize, found.owner)
 
     def memory(self, root: Any, scope: Scope) -> Memory:
         """Return what an array, symbol or array parameter is in the program."""
@@ -254,7 +255,7 @@ class Program:
             name = self.symbols.get(root)
             if name is None:
                 name = self.symbols[root] = self._outer(root.name, "symbol")
-            return Memory(name, 0, False)
+            return Memory(name, 0, root)
         return scope.memory[root]
 
     def pointer(self, view: ArrayView, scope: Scope) -> list[Piece]:
@@ -408,7 +409,7 @@ class Program:
                 value: Any
                 if isinstance(found, Memory):
                     parameters.append(f"{ctype}* {name}")
-                    value = Memory(name, 0, found.host)
+                    value = Memory(name, 0, found.owner)
                 else:
                     parameters.append(f"{ctype} {name}")
                     value = name
