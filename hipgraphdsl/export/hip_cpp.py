@@ -19,6 +19,7 @@ from typing import Any, Final, Optional, Union
 import numpy as np
 
 from ..arrays import Access, AllocArray, Array, ArrayView, ExternalArray, Parameter, UnboundValues
+from ..defects import with_quirks
 from ..errors import DeclarationError
 from ..kernels import Symbol
 from ..nodes import (
@@ -119,6 +120,7 @@ class Program:
         self.workflow = workflow
         self.capture = backend == "capture"
         self.target = Target.named(target)
+        self.quirks = with_quirks(self.target).quirks
         self.lanes = lanes
         _require_one_device(workflow)
         self.stem = re.sub(r"[^\w.-]", "_", stem or workflow.name, flags=re.ASCII)

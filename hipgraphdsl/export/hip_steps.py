@@ -276,10 +276,9 @@ class Body:
         node = step.node
         match node:
             case KernelNode():
-                call: list[Piece] = ["add_kernel(", *head, ", ", *self._launched(node, scope), ")"]
-                if node.cooperative:
-                    call = ["cooperative(", *call, ", ", label, ")"]
-                if node.priority is not None:
+                add = "add_cooperative(" if node.cooperative else "add_kernel("
+                call: list[Piece] = [add, *head, ", ", *self._launched(node, scope), ")"]
+                if node.priority is not None and not (node.cooperative and "cooperative_ignored" in self.program.quirks):
                     call = ["with_priority(", *call, f", {int(node.priority)}, ", label, ")"]
                 if node.cluster is not None:
                     call = ["with_cluster(", *call, ", ", *self._dim3(node.cluster, scope), ", ", label, ")"]

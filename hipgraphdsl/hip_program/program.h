@@ -150,19 +150,10 @@ hipGraphNode_t add_kernel(hipGraph_t graph, const char* name, Nodes after, K ker
   return node;
 }
 
-//@part cooperative
-// All blocks of this kernel are resident at once and may synchronise with each other.
-hipGraphNode_t cooperative(hipGraphNode_t node, const char* name) {
-  hipKernelNodeAttrValue value = {};
-  value.cooperative = 1;
-  CHECK(hipGraphKernelNodeSetAttribute(node, hipKernelNodeAttributeCooperative, &value), name);
-  return node;
-}
-
 //@part with_priority
-// Priority among kernels of the device; lower runs first.
+// Priority among kernels of the device; lower runs first. AMD's versions before 7.11 refuse every priority.
 hipGraphNode_t with_priority(hipGraphNode_t node, int priority, const char* name) {
-#if !defined(HIP_VERSION) || HIP_VERSION >= 70000000
+#if !defined(HIP_VERSION) || HIP_VERSION >= 71100000
   hipKernelNodeAttrValue value = {};
   value.priority = priority;
   CHECK(hipGraphKernelNodeSetAttribute(node, hipKernelNodeAttributePriority, &value), name);
@@ -441,6 +432,25 @@ void launch_cooperative(hipStream_t stream, const char* name, K kernel, dim3 gri
         CHECK(hipLaunchCooperativeKernel(function, grid, block, arguments, shared, stream), name);
       },
       values...);
+}
+
+//@part add_cooperative
+// Adds a cooperative kernel. AMD ignores the attribute of a node, so there the launch is captured.
+template <typename K, typename... A>
+hipGraphNode_t add_cooperative(hipGraph_t graph, const char* name, Nodes after, K kernel, dim3 grid, dim3 block,
+                               unsigned shared, A... values) {
+#if defined(__HIP_PLATFORM_AMD__)
+  load(kernel);
+  return add_captured(graph, name, after, [=](hipStream_t stream) {
+    launch_cooperative(stream, name, kernel, grid, block, shared, values...);
+  });
+#else
+  const hipGraphNode_t node = add_kernel(graph, name, after, kernel, grid, block, shared, values...);
+  hipKernelNodeAttrValue value = {};
+  value.cooperative = 1;
+  CHECK(hipGraphKernelNodeSetAttribute(node, hipKernelNodeAttributeCooperative, &value), name);
+  return node;
+#endif
 }
 
 //@part copy_3d

@@ -26,7 +26,9 @@ from hipgraphdsl.nodes import KINDS, UnboundCallback
 from hipgraphdsl.runtimes.cpu.compiler import find_compiler
 from hipgraphdsl.runtimes.cpu.program import build_program
 
-ADDS = re.compile(r"\badd_(?:kernel|copy|copy_3d|memset|fill|alloc|free|host|empty|record|wait|child|memory_ops)\(graph,")
+ADDS = re.compile(
+    r"\badd_(?:kernel|cooperative|copy|copy_3d|memset|fill|alloc|free|host|empty|record|wait|child|memory_ops)\(graph,"
+)
 NVCC, HIPCC = shutil.which("nvcc"), shutil.which("hipcc")
 
 
@@ -538,6 +540,22 @@ def test_every_field_of_a_node_is_in_the_program_or_refused_by_name(kind: str, n
         assert after != before
 
 
+@pytest.mark.parametrize("options", [[], ["-D__HIP_PLATFORM_AMD__"]])
+def test_a_cooperative_kernel_is_captured_where_its_attribute_is_ignored(tmp_path: Path, options: list[str]) -> None:
+    written = hip_programs.cooperative()
+    path = export(written, tmp_path, "explicit")
+    assert 'add_cooperative(graph, "together"' in path.read_text()
+    build_program(path, tmp_path / "program", ["-Wall", "-Wextra", "-Werror", "-O0", *options])
+    hip_programs.run(written, tmp_path / "program", hip_programs.outputs(written, "cpu", "explicit"))
+
+
+def test_priority_of_a_cooperative_kernel_is_left_out_where_it_is_captured() -> None:
+    g = hg.Graph("g")
+    g.kernel(module()["fill<float>"], 1, 8, (g.device_array("x", shape=8, dtype="f4"), 1.0), cooperative=True, priority=-1)
+    assert "with_priority(add_cooperative(" in text_of(g, target="nvidia:sm_90")
+    assert "with_priority" not in text_of(g, target="amd:gfx942")
+
+
 def test_a_cluster_is_set_on_cuda() -> None:
     text = text_of(field_of("kernel", "cluster", True))
     assert re.search(r"with_cluster\(add_kernel\(.*\), dim3\(2\), \"it\"\);", text)
@@ -567,10 +585,11 @@ def compiled(command: list[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_header_that_programs_share_compiles_without_a_warning() -> None:
+@pytest.mark.parametrize("more", [[], ["-D__HIP_PLATFORM_AMD__"]])
+def test_the_header_that_programs_share_compiles_without_a_warning(more: list[str]) -> None:
     """Every part of it, also those that few programs use."""
     package = Path(hg.__file__).parent
-    flags = ["-std=c++17", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-DHIP_CPU", '-DHIP_CPU_KERNELS=""']
+    flags = ["-std=c++17", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-DHIP_CPU", '-DHIP_CPU_KERNELS=""', *more]
     include = f"-I{package / 'runtimes' / 'cpu' / 'include'}"
     compiled([*find_compiler().command, *flags, include, "-x", "c++", str(package / "hip_program" / "program.h")])
 
