@@ -63,9 +63,7 @@ __all__ = [
     "WaitEvent",
     "WaitSemaphore",
     "WriteAndWait",
-    "copy_kernel_grid",
     "prepare",
-    "repeated_bytes",
     "resolve",
 ]
 
@@ -732,19 +730,19 @@ def _position(offset: int, pitch_bytes: int, rows: int, copy: Copy3D) -> tuple[i
 
 def _copy_by_kernel(node: MemcpyNode, scope: Scope, device: int) -> Launch:
     dst, src = scope.address(node.dst, device), scope.address(node.src, device)
-    wide, rest, blocks = copy_kernel_grid(dst | src, node.nbytes)
+    wide, rest, blocks = _copy_kernel_grid(dst | src, node.nbytes)
     function, packer = scope.shared.built_in("hipgraphdsl_copy", device)
     return Launch(function, (blocks, 1, 1), (_COPY_BLOCK, 1, 1), 0, packer, packer.pack((dst, src, wide, rest)))
 
 
-def copy_kernel_grid(addresses: int, nbytes: int) -> tuple[int, int, int]:
+def _copy_kernel_grid(addresses: int, nbytes: int) -> tuple[int, int, int]:
     """Return 16-byte words, bytes after them, and blocks of the kernel that copies; `addresses` are both, joined by or."""
     wide = 0 if addresses % 16 else nbytes // 16
     rest = nbytes - 16 * wide
     return wide, rest, min(_COPY_GRID, -(-max(wide, rest) // _COPY_BLOCK))
 
 
-def repeated_bytes(element: bytes) -> int:
+def _repeated_bytes(element: bytes) -> int:
     """Return the shortest of 1, 2, 4 bytes whose repetition is the element, or 0."""
     for size in (1, 2, 4):
         if len(element) % size == 0 and element == element[:size] * (len(element) // size):
@@ -779,7 +777,7 @@ def _element(node: MemsetNode, scope: Scope) -> bytes:
 def _memset_size(node: MemsetNode, element: bytes, scope: Scope) -> int:
     """Return the size of the elements by which a memset does it, or 0 where the fill kernel must."""
     dims = node.dst.region.dims
-    size = repeated_bytes(element) if len(dims) < 2 else 0
+    size = _repeated_bytes(element) if len(dims) < 2 else 0
     quirks = scope.runtime.target.quirks
     if size > 1 and dims and "memset_2d_elements" in quirks:
         return 0
