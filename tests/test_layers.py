@@ -33,6 +33,7 @@ ORDER = (
     "nodes",
     "order",
     "workflow",
+    "inlining",
     "placement",
     "hazards",
     "checks",
