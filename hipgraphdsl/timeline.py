@@ -18,8 +18,9 @@ from typing import Any, Literal, NamedTuple, Optional, Union
 
 from .arrays import as_dict
 from .errors import DeclarationError, HipGraphError
-from .nodes import ChildGraphNode, MemcpyNode, Node
-from .placement import bound_root, device_of, devices_of
+from .inlining import flattened
+from .nodes import MemcpyNode, Node
+from .placement import device_of, devices_of
 from .plan import make_plan
 from .target import Target
 from .workflow import Workflow
@@ -593,36 +594,28 @@ def _tasks(workflow: Workflow, durations: Durations, limits: Mapping[str, int]) 
     lanes = {step.name: step.lane for step in plan.steps}
     devices = devices_of(workflow, 0)
     tasks: list[_Task] = []
-    names: set[str] = set()
+    found: dict[str, Optional[float]] = {}
 
-    def engine(node: Node, path: tuple[ChildGraphNode, ...]) -> str:
-        name = _placed(engine_of(node), limits)
-        return engine_on(name, device_of(node, lambda root: bound_root(root, path), 0), devices) if len(devices) > 1 else name
+    def duration_of(name: str, node: Node) -> Optional[float]:
+        if name not in found:
+            found[name] = _duration(name, node, durations)
+        return found[name]
 
-    def visit(
-        inner: Workflow, prefix: str, before: tuple[int, ...], lane: int, path: tuple[ChildGraphNode, ...] = ()
-    ) -> tuple[int, ...]:
-        """Append the tasks of one workflow; return those that nothing inside follows."""
-        ends: dict[int, tuple[int, ...]] = {}
-        followed: set[int] = set()
-        for i in inner.order:
-            node = inner.nodes[i]
-            name = prefix + node.name
-            names.add(name)
-            own = lanes.get(name, lane)
-            sources = tuple(dict.fromkeys(e for d in inner.predecessors[i] for e in ends[d])) or before
-            followed.update(inner.predecessors[i])
-            duration = _duration(name, node, durations)
-            if duration is None and isinstance(node, ChildGraphNode):
-                ends[i] = visit(node.workflow, f"{name}/", sources, own, (*path, node))
-                continue
-            if duration is None:
-                duration = _missing(name, node)
-            tasks.append(_Task(name, node, sources, duration, engine(node, path), own))
-            ends[i] = (len(tasks) - 1,)
-        return tuple(e for i in inner.order if i not in followed for e in ends[i]) or before
+    def lane_of(name: str) -> int:
+        """Return the lane of a step, or of the child that it stands in."""
+        while name and name not in lanes:
+            name = name.rpartition("/")[0]
+        return lanes.get(name, 0)
 
-    visit(workflow, "", (), 0)
+    for flat in flattened(workflow, lambda name, child: duration_of(name, child) is None):
+        name, node = flat.name, flat.node
+        duration = duration_of(name, node)
+        if duration is None:
+            duration = _missing(name, node)
+        engine = _placed(engine_of(node), limits)
+        if len(devices) > 1:
+            engine = engine_on(engine, device_of(node, 0, flat.level), devices)
+        tasks.append(_Task(name, node, flat.deps, duration, engine, lane_of(name)))
     if isinstance(durations, Mapping):
         kinds = (
             {task.node.kind for task in tasks}
@@ -631,7 +624,7 @@ def _tasks(workflow: Workflow, durations: Durations, limits: Mapping[str, int]) 
             | {"memcpy", "captured", "child", "conditional"}
         )
         for key in durations:
-            if key not in names and key not in kinds:
+            if key not in found and key not in kinds:
                 raise DeclarationError(
                     f"simulate: durations has {key!r}, which is neither a node of graph {workflow.name!r} nor a kind"
                     " or direction",

@@ -132,7 +132,7 @@ def _placed(node: Node) -> Any:
     """Return the device of a node, None for the one of compile; of a child graph those of the arrays that it is given."""
     if isinstance(node, ChildGraphNode):
         return [view.root.device for view in node.bind.values() if isinstance(view, ArrayView) and not view.root.on_host]
-    found = device_of(node, lambda root: root, -1)
+    found = device_of(node, -1)
     return None if found == -1 else found
 
 
@@ -179,8 +179,7 @@ def _fields(old: Node, new: Node, workflow: Workflow) -> list[Change]:
 
 def _kernels(workflow: Workflow) -> set[Any]:
     """Return the kernels of a workflow and its children."""
-    found = {node.kernel for node in workflow.nodes if isinstance(node, KernelNode)}
-    return found.union(*(_kernels(node.workflow) for node in workflow.nodes if isinstance(node, ChildGraphNode)))
+    return {node.kernel for document in workflow.documents for node in document.nodes if isinstance(node, KernelNode)}
 
 
 def _named(plan: UpdatePlan) -> list[str]:

@@ -36,6 +36,7 @@ ORDER = (
     "nodes",
     "order",
     "workflow",
+    "inlining",
     "placement",
     "hazards",
     "checks",

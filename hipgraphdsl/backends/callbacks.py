@@ -227,7 +227,7 @@ class CapturedArray:
         self.dtype = view.dtype
         self.strides = view.strides
         self.nbytes = view.nbytes
-        _, root = scope.root(view.root)
+        root = scope.resolve(view.root)[1]
         self._on_host = isinstance(root, Array) and root.on_host
         self._span = view.region.stop - view.region.start
         self._runtime = scope.runtime

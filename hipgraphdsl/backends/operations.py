@@ -44,6 +44,7 @@ from ..placement import device_of
 from ..plan import Plan, Step
 from ..progress import no_progress
 from ..runtimes.base import ConditionalMode, Copy3D, Dim3, Fill2D, MemcpyKind, MemOp, Runtime
+from ..workflow import Binding, Level, Workflow
 
 __all__ = [
     "BUILT_IN",
@@ -251,7 +252,7 @@ _COPY_BLOCK: Final = 256
 _COPY_GRID: Final = 16  # blocks of a copy kernel: enough to fill a link, few enough to leave the device to others
 
 
-class Scope:
+class Scope(Binding):
     """What the names of one workflow stand for in one Executable.
 
     Parameters
@@ -263,13 +264,12 @@ class Scope:
         ``"child/"`` inside a child graph.
     """
 
-    __slots__ = ("addresses", "bound_from", "children", "parent", "prefix", "runtime", "shared", "values")
+    __slots__ = ("addresses", "bound_from", "children", "runtime", "shared", "values")
 
     def __init__(self, runtime: Runtime, shared: SharedHandles, prefix: str = "", parent: Optional[Scope] = None) -> None:
+        super().__init__(prefix, parent)
         self.runtime = runtime
         self.shared = shared
-        self.prefix = prefix
-        self.parent = parent
         self.addresses: dict[Any, int] = {}
         """Address of each array, symbol and bound array parameter."""
         self.bound_from: dict[Any, Any] = {}
@@ -284,6 +284,20 @@ class Scope:
         for child in path:
             scope = scope.children[child.name]
         return scope
+
+    def levels(self, workflow: Workflow) -> Iterator[tuple[Scope, Level]]:
+        """Yield the levels of a workflow, each with its scope, which is made where there is none yet."""
+        scopes: dict[Level, Scope] = {}
+        for level in workflow.levels():
+            scope = self
+            if level.parent is not None:
+                outer = scopes[level.parent]
+                inner = outer.children.get(level.key)
+                if inner is None:
+                    inner = outer.children[level.key] = Scope(outer.runtime, outer.shared, f"{outer.prefix}{level.key}/", outer)
+                scope = inner
+            scopes[level] = scope
+            yield scope, level
 
     def all_inside(self) -> Iterator[Scope]:
         """Yield this scope and all inside it, outermost first."""
@@ -300,40 +314,33 @@ class Scope:
         """Return the address of the first element of a view; a module's variable has one on each `device`."""
         root = view.root
         found = self.addresses.get(root)
+        offset = view.offset_bytes
         if found is None:
-            found = self._find(root, device)
-        return found + view.offset_bytes
-
-    def _find(self, root: Any, device: Optional[int]) -> int:
-        outer = self.bound_from.get(root)
-        if outer is not None:
-            assert self.parent is not None
-            return self.parent.address(outer, device)
+            scope, root, inner = self.resolve(root)
+            offset += inner
+            found = scope.addresses.get(root)
+        if found is not None:
+            return found + offset
         if isinstance(root, Symbol):
-            return self.shared.symbol(root, self.shared.device if device is None else device)
+            return self.shared.symbol(root, self.shared.device if device is None else device) + offset
         if isinstance(root, Parameter):
             raise DeclarationError(
-                f"parameter {self.prefix + root.name!r} stands for an array and has not been given; pass it to launch",
+                f"parameter {scope.prefix + root.name!r} stands for an array and has not been given; pass it to launch",
                 array=root.name,
             )
-        raise DeclarationError(f"array {self.prefix + root.name!r} has no memory where it is used", array=root.name)
+        raise DeclarationError(f"array {scope.prefix + root.name!r} has no memory where it is used", array=root.name)
 
     def value(self, parameter: Parameter) -> Any:
         """Return the current value of a scalar parameter."""
-        if parameter in self.values:
-            return self.values[parameter]
-        outer = self.bound_from[parameter]
-        if isinstance(outer, Parameter):
-            assert self.parent is not None
-            return self.parent.value(outer)
-        return outer
+        scope, root, _ = self.resolve(parameter)
+        return scope.values[root] if isinstance(root, Parameter) else root
 
     def device_of(self, node: Node) -> int:
         """Return the device that a node runs on; for one that needs none the device that the graph was compiled for."""
         shared = self.shared
         if len(shared.devices) == 1:
             return shared.device
-        found = device_of(node, lambda root: self.root(root)[1], shared.device)
+        found = device_of(node, shared.device, self)
         return shared.device if found is None else found
 
     def place_of(self, step: Step) -> int:
@@ -342,16 +349,11 @@ class Scope:
 
     def owner(self, view: ArrayView) -> int:
         """Return the device that owns what a view leads to, or that the graph was compiled for where no device does."""
-        _, root = self.root(view.root)
-        device = root.device
+        device = self.resolve(view.root)[1].device
         return self.shared.device if device is None else int(device)
 
-    def root(self, root: Any) -> tuple[Scope, Any]:
-        """Return the scope and the array or parameter that a name inside a child finally stands for."""
-        outer = self.bound_from.get(root)
-        if outer is None or self.parent is None:
-            return self, root
-        return self.parent.root(outer.root if isinstance(outer, ArrayView) else outer)
+    def bound(self, root: Any) -> Any:
+        return self.bound_from.get(root)
 
 
 class SharedHandles:
@@ -633,7 +635,7 @@ def _launch(node: KernelNode, scope: Scope, device: int) -> Launch:
         if kind is ArrayView:
             root = arg.root
             found = scope.addresses.get(root)
-            values.append((scope._find(root, device) if found is None else found) + arg.offset_bytes)
+            values.append(scope.address(arg, device) if found is None else found + arg.offset_bytes)
         elif kind is int or kind is float or kind is bool:
             values.append(arg)
         elif kind is Access:
@@ -665,7 +667,7 @@ def _packed(parameter: KernelParameter, value: Any, node: KernelNode) -> Any:
 
 
 def _is_host(view: ArrayView, scope: Scope) -> bool:
-    _, root = scope.root(view.root)
+    root = scope.resolve(view.root)[1]
     return isinstance(root, Array) and root.on_host
 
 
@@ -680,7 +682,7 @@ _KINDS: Final = {
 def _copy(node: MemcpyNode, scope: Scope, device: int) -> Union[Copy1D, Copy3D]:
     dst, src = node.dst, node.src
     to, source = scope.address(dst, device), scope.address(src, device)
-    if isinstance(scope.root(dst.root)[1], Parameter) or isinstance(scope.root(src.root)[1], Parameter):
+    if any(isinstance(scope.resolve(view.root)[1], Parameter) for view in (dst, src)):
         kind = MemcpyKind.DEFAULT  # where the memory is, only the launch says
     else:
         kind = _KINDS[_is_host(src, scope), _is_host(dst, scope)]
@@ -702,10 +704,8 @@ def _copy(node: MemcpyNode, scope: Scope, device: int) -> Union[Copy1D, Copy3D]:
 
 def _interior(view: ArrayView, scope: Scope) -> int:
     """Return how far inside a page-locked array a view begins, in bytes; 0 for all others."""
-    owner, root = scope.root(view.root)
-    if not isinstance(root, HostArray) or not root.pinned:
-        return 0
-    return scope.address(view) - owner.address(root.as_view())
+    _, root, offset = scope.resolve(view.root)
+    return offset + view.offset_bytes if isinstance(root, HostArray) and root.pinned else 0
 
 
 def _from_first_bytes(copy: Copy3D, dst_bytes: int, src_bytes: int) -> Copy3D:

@@ -193,7 +193,7 @@ class EagerProgram(Program):
         scope = self.scope_of(step)
         arguments = step.node.args if isinstance(step.node, KernelNode) else ()  # a foreign kernel's are no accesses
         views = [access.view for access in step.node.accesses] + [arg for arg in arguments if isinstance(arg, ArrayView)]
-        return any(isinstance(scope.root(view.root)[1], AllocArray) for view in views)
+        return any(isinstance(scope.resolve(view.root)[1], AllocArray) for view in views)
 
     def resolve(self, step: Step) -> Operation:
         """Return what a step does now, or that only a launch tells, because it makes the memory."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from copy import copy
 from typing import Any
 
 from ..arrays import Access, ArrayView, ExternalArray, Parameter
@@ -91,9 +91,9 @@ def _extents(scope: Scope, axes: Any) -> tuple[int, int, int] | None:
 def _known(scope: Scope, value: Any) -> int | None:
     """Return an integer that no launch can change, else None."""
     if isinstance(value, Parameter):
-        if scope.node is None or scope.parent is None or value.name not in scope.node.bind:
+        if scope.parent is None or value.name not in scope.bind:
             return None
-        return _known(scope.parent, scope.node.bind[value.name])
+        return _known(scope.parent, scope.bind[value.name])
     try:
         return int(value.__index__())
     except (AttributeError, TypeError):
@@ -103,8 +103,8 @@ def _known(scope: Scope, value: Any) -> int | None:
 def _memory(scope: Scope, view: ArrayView, bound: bool) -> tuple[Any, int] | None:
     """Return the array in whose memory a view lies and where; None for memory that others own or a launch chooses."""
     root, offset = view.root, view.offset_bytes
-    while bound and scope.node is not None and scope.parent is not None:
-        outer = scope.node.bind.get(root.name)
+    while bound and scope.parent is not None:
+        outer = scope.bind.get(root.name)
         if not isinstance(outer, ArrayView) or isinstance(root, Symbol) or root.kind == "alloc":
             break
         root, offset, scope = outer.root, offset + outer.offset_bytes, scope.parent
@@ -127,11 +127,13 @@ def _report(scope: Scope, node: KernelNode, base: Base, witness: Witness, root: 
         what = f"{base.kind} array {name!r}" if base.kind != "symbol" else f"variable {name!r}"
         where = f"bytes {witness.start}..{witness.stop} of {base.nbytes}"
     arrays = (root.name,) if root is not None else (name,) if base.kind == "symbol" else ()
+    alone = copy(scope)
+    alone.uses = 1  # others of the same workflow may have other arrays
     findings.add(
         "HG409",
         f"{scope.name(node)!r}: thread {_axes(witness.thread)} of block {_axes(witness.block)} {verb} {what} (kernel"
         f" {node.kernel.name!r}, line {witness.line}): {where}",
-        scope=replace(scope, uses=1),
+        scope=alone,
         nodes=[node],
         arrays=arrays,
         hint="let the kernel test the index against the length, as in if (i < n) with the array's own n, or launch fewer threads",

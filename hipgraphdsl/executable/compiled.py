@@ -238,7 +238,7 @@ class CompiledPath:
 
         def is_it(value: object) -> bool:
             """Whether a value is the parameter, which may have another name inside a child."""
-            return isinstance(value, Parameter) and inner.root(value) == (scope, parameter)
+            return isinstance(value, Parameter) and inner.resolve(value)[:2] == (scope, parameter)
 
         if any(map(is_it, (*node.grid, *node.block))):
             return "", []

@@ -239,7 +239,7 @@ class Executable:
         self._shared.load(modules, report)
         times.append(time.perf_counter())
         report("allocate")
-        fill(self._scope, workflow, self._memory, self._parameters, {})
+        fill(self._scope, workflow, self._memory, self._parameters)
         times.append(time.perf_counter())
         report("lower and instantiate")
         self._arrangement.open()

@@ -18,11 +18,10 @@ from ..arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, P
 from ..backends.callbacks import memory_view
 from ..backends.operations import bind_external
 from ..errors import DeclarationError, HipError
-from ..nodes import ChildGraphNode, ConditionalNode
 from ..runtimes.base import ERROR_HOST_MEMORY_ALREADY_REGISTERED, MemcpyKind, Runtime
 from ..temporaries import Packing
 from ..watch import WatchedPlan
-from ..workflow import Workflow
+from ..workflow import Level, Workflow
 from .devices import Home
 from .stats import Stats
 
@@ -178,7 +177,8 @@ class Memory:
         """
         block = self.arrays.get(name)
         if block is None:
-            if isinstance(_array_at(self._workflow, name), AllocArray):
+            level, inner = Level(self._workflow).at(name)
+            if isinstance(level.workflow.arrays.get(inner), AllocArray):
                 raise DeclarationError(
                     f"array {name!r} is made by an alloc node and lives only while the graph runs; copy it to a host or"
                     " device array",
@@ -367,16 +367,3 @@ def _guarded(values: np.ndarray[Any, Any], guard: int) -> np.ndarray[Any, Any]:
         return values
     zeros = np.zeros(guard, np.uint8)
     return np.concatenate([zeros, np.ascontiguousarray(values).reshape(-1).view(np.uint8), zeros])
-
-
-def _array_at(workflow: Workflow, name: str) -> Optional[Array]:
-    """Return the array of a name such as ``"child/x"``, or ``"loop/0/x"`` in a body of a conditional node."""
-    head, _, rest = name.partition("/")
-    if name in workflow.arrays or not rest:
-        return workflow.arrays.get(name)
-    child = workflow.nodes[workflow.index[head]] if head in workflow.index else None
-    if isinstance(child, ConditionalNode):
-        number, _, rest = rest.partition("/")
-        inside = number.isdecimal() and int(number) < len(child.bodies) and rest
-        return _array_at(child.bodies[int(number)], rest) if inside else None
-    return _array_at(child.workflow, rest) if isinstance(child, ChildGraphNode) else None

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Optional
 
 import numpy as np
 
-from ..arrays import Access, AllocArray, Array, ArrayView, Parameter, Region
+from ..arrays import Access, AllocArray, Array, Parameter, Region
 from ..backends import Scope
 from ..checks.races import racing_pairs
 from ..checks.reach import Reach
@@ -99,8 +99,8 @@ class Overlaps:
             if isinstance(node, ConditionalNode):
                 accesses = (Access(node.condition, "read"),)
             for access in accesses:
-                owner, offset = _behind(scope, access.view.root)
-                level.note(owner, i, [_Use(node, scope.prefix + node.name, access.mode, access.bytes.shifted(offset))])
+                owner, root, offset = scope.resolve(access.view.root)
+                level.note((owner, root), i, [_Use(node, scope.prefix + node.name, access.mode, access.bytes.shifted(offset))])
         return level
 
     def writer(self, root: Root) -> Optional[str]:
@@ -155,15 +155,6 @@ class Overlaps:
                         node=second.name,
                         array=root[0].prefix + root[1].name,
                     )
-
-
-def _behind(scope: Scope, root: Any) -> tuple[Root, int]:
-    """Return the root that a name inside a child finally stands for, and the byte at which it begins there."""
-    offset = 0
-    while isinstance(outer := scope.bound_from.get(root), ArrayView) and scope.parent is not None:
-        offset += outer.offset_bytes
-        scope, root = scope.parent, outer.root
-    return (scope, root), offset
 
 
 def _named(root: Root) -> str:

@@ -12,7 +12,7 @@ from ..arrays import Array, ArrayView, ExternalArray, Parameter, Viewable, array
 from ..backends import Scope
 from ..backends.operations import bind_external
 from ..errors import DeclarationError
-from ..nodes import Node, element_bytes, held
+from ..nodes import element_bytes, held
 from ..plan import Step
 from ..workflow import Workflow
 from .devices import Home
@@ -235,7 +235,7 @@ class Parameters:
 
     def lend(self, scope: Scope, view: ArrayView) -> tuple[Any, int]:
         """Return the host memory that a view leads to as a buffer that keeps it, and the buffer's address."""
-        owner, root = scope.root(view.root)
+        owner, root, _ = scope.resolve(view.root)
         name = owner.prefix + root.name
         if isinstance(root, Parameter):
             at = owner.addresses[root]
@@ -276,21 +276,13 @@ class Parameters:
             inner = scope.inside(step.path)
             for parameter in step.node.parameters:
                 self._note_user(inner, parameter, step.index)
-            self._note_held(step.node, inner, step.index)
-
-    def _note_held(self, node: Node, scope: Scope, index: int) -> None:
-        """Note what the workflows that a node holds depend on."""
-        for inner, document, _ in held(node):
-            self._note_inner(scope.children[inner], document, index)
-
-    def _note_inner(self, scope: Scope, workflow: Workflow, index: int) -> None:
-        for node in workflow.nodes:
-            for parameter in node.parameters:
-                self._note_user(scope, parameter, index)
-            self._note_held(node, scope, index)
+            for name, document, _ in held(step.node):
+                for at, level in inner.children[name].levels(document):
+                    for parameter in (parameter for node in level.workflow.nodes for parameter in node.parameters):
+                        self._note_user(at, parameter, step.index)
 
     def _note_user(self, scope: Scope, parameter: Parameter, index: int) -> None:
-        owner, root = scope.root(parameter)
+        owner, root, _ = scope.resolve(parameter)
         if isinstance(root, Parameter):
             users = self.users.setdefault((id(owner), root), [])
             if index not in users[-1:]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Union
 
 from .base import Dim3, Node
-from .child import ChildGraphNode, ConditionalNode, held
+from .child import ChildGraphNode, ConditionalNode, bound, held
 from .host import CapturedNode, ForeignFunction, HostNode, UnboundCallback, callable_name
 from .kernel import KernelNode, require_clusters
 from .memory import AllocNode, FreeNode, MemcpyNode, MemsetNode, copy_geometry, element_bytes
@@ -48,6 +48,7 @@ __all__ = [
     "SemaphoreSignalNode",
     "SemaphoreWaitNode",
     "UnboundCallback",
+    "bound",
     "callable_name",
     "copy_geometry",
     "element_bytes",

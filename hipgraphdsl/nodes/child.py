@@ -14,7 +14,7 @@ from .memory import element_bytes
 if TYPE_CHECKING:
     from ..workflow import Workflow
 
-__all__ = ["ChildGraphNode", "ConditionalNode", "held"]
+__all__ = ["ChildGraphNode", "ConditionalNode", "bound", "held"]
 
 Bound = Union[ArrayView, Parameter, Any]
 
@@ -63,8 +63,8 @@ class ChildGraphNode(Node):
         found: dict[tuple[Any, str, Region], Access] = {}
         for access in self.workflow.accesses:
             root, offset = self._behind(access.view.root)
-            if root.name in self.bind and not isinstance(root, (Symbol, AllocArray)):
-                outer: ArrayView = self.bind[root.name]
+            outer: Optional[ArrayView] = bound(root, self.workflow, self.bind)
+            if outer is not None:
                 region = access.bytes.shifted(offset + outer.offset_bytes)
                 whole = region == outer.region
                 result = Access(outer, access.mode, None if whole else region)
@@ -79,7 +79,7 @@ class ChildGraphNode(Node):
 
     def _behind(self, root: Any) -> tuple[Any, int]:
         """Return the array that an unbound parameter stands for by default, and where in it; any other root is itself."""
-        if not isinstance(root, Parameter) or root.name in self.bind:
+        if not isinstance(root, Parameter) or bound(root, self.workflow, self.bind) is not None:
             return root, 0
         default = self.workflow.default_view(root)
         return (root, 0) if default is None else (default.root, default.offset_bytes)
@@ -199,7 +199,7 @@ class ConditionalNode(Node):
                 raise DeclarationError(f"node {name!r}: no body has an array or parameter {inner!r}", node=name)
         data["bind"] = {k: v for child in children for k, v in child.bind.items()}
 
-    @property
+    @lazy
     def children(self) -> tuple[ChildGraphNode, ...]:
         """The bodies as child graph nodes, bound."""
         return tuple(
@@ -230,6 +230,15 @@ def held(node: Node) -> tuple[tuple[str, Workflow, Mapping[str, Any]], ...]:
     if isinstance(node, ConditionalNode):
         return tuple((f"{node.name}/{n}", body.workflow, body.bind) for n, body in enumerate(node.children))
     return ()
+
+
+def bound(root: Any, workflow: Workflow, bind: Mapping[str, Any]) -> Any:
+    """Return what an array or parameter of a held workflow is bound to, or None; a name of another workflow is not bound."""
+    name = root.name
+    if name not in bind:
+        return None
+    own = workflow.arrays.get(name, workflow.parameters.get(name))
+    return bind[name] if own is root else None
 
 
 def _parameters(values: Iterable[Any]) -> tuple[Parameter, ...]:
