@@ -6,7 +6,7 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, ClassVar, Generic, Optional, TypeVar, Union, overload
+from typing import Annotated, Any, ClassVar, Generic, Literal, Optional, TypeVar, Union, overload
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, SerializationInfo, ValidationError, model_serializer
 from pydantic_core import core_schema
@@ -63,6 +63,12 @@ class Node(BaseModel):
 
     kind: ClassVar[str]
     """The node's kind, as in files: ``"kernel"``, ``"memcpy"``, ..."""
+    work: ClassVar[str]
+    """As what its time counts: ``"kernel"``, ``"copy"``, ``"memset"``, ``"host"``; empty where it takes none."""
+    reach: ClassVar[Literal["device", "copy", "host", ""]] = ""
+    """What touches the memory of `accesses`: code on the node's device, a copy, code on the host, or nothing of its own."""
+    fixed: ClassVar[str] = ""
+    """Why an Executable can change no field of it in place; empty where it can."""
     entries: ClassVar[tuple[Entry, ...]] = ()
     """The fields that files hold, with their forms, in the order of a file."""
 
@@ -99,6 +105,11 @@ class Node(BaseModel):
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
         """Bring the raw fields into their normal form, in place; raise DeclarationError for what cannot be."""
+
+    @property
+    def engine(self) -> str:
+        """The engine that it needs: `work`, of a copy its direction."""
+        return self.work
 
     @property
     def method(self) -> str:

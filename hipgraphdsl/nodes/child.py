@@ -83,6 +83,7 @@ class ChildGraphNode(Node):
     """
 
     kind: ClassVar[str] = "child"
+    work = "kernel"
 
     workflow: Annotated[Any, WorkflowKey()]
     bind: Annotated[dict[str, Any], Binding()] = {}  # noqa: RUF012  # Pydantic copies defaults
@@ -206,6 +207,8 @@ class ConditionalNode(Node):
     """
 
     kind: ClassVar[str] = "conditional"
+    work = "kernel"
+    fixed = "nodes of kind conditional are recorded once"
 
     mode: Annotated[Literal["if", "while", "switch"], Choice("if", "while", "switch")]
     condition: Annotated[ArrayView, View()]

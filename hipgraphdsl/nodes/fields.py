@@ -173,6 +173,9 @@ class Device(Form):
     schema = DEVICE
     json_types = (int,)
 
+    def __init__(self) -> None:
+        super().__init__(fixed="the device of a node is fixed when it is added")
+
     def load(self, data: Data, names: Names, node: str) -> int | None:
         return device_of_data(data)
 

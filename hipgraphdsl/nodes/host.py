@@ -304,6 +304,8 @@ class HostNode(_UserCode):
     """
 
     kind: ClassVar[str] = "host"
+    work = "host"
+    reach = "host"
 
     @classmethod
     def _check_access(cls, access: Access, node: str) -> None:
@@ -343,6 +345,9 @@ class CapturedNode(_UserCode):
     """
 
     kind: ClassVar[str] = "captured"
+    work = "kernel"
+    reach = "device"
+    fixed = "nodes of kind captured are recorded once"
 
     device: Annotated[Optional[int], Device()] = None
 

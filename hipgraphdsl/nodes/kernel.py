@@ -99,6 +99,8 @@ class KernelNode(Node):
     """
 
     kind: ClassVar[str] = "kernel"
+    work = "kernel"
+    reach = "device"
 
     kernel: Annotated[Kernel, KernelReference()]
     grid: Annotated[Any, Extents(keyword=True)]

@@ -84,6 +84,8 @@ class MemcpyNode(Node):
     """
 
     kind: ClassVar[str] = "memcpy"
+    work = "copy"
+    reach = "copy"
 
     dst: Annotated[ArrayView, View()]
     src: Annotated[ArrayView, View()]
@@ -127,6 +129,10 @@ class MemcpyNode(Node):
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         return tuple(dict.fromkeys(v.root for v in (self.dst, self.src) if isinstance(v.root, Parameter)))
+
+    @property
+    def engine(self) -> str:
+        return self.direction
 
     @property
     def direction(self) -> str:
@@ -202,6 +208,8 @@ class MemsetNode(Node):
     """
 
     kind: ClassVar[str] = "memset"
+    work = "memset"
+    reach = "device"
 
     dst: Annotated[ArrayView, View()]
     value: Annotated[Any, Value(always=True)] = 0
@@ -306,6 +314,9 @@ class _ArrayName(Form):
         return writer.variable(value)
 
 
+_FIXED_MEMORY = "memory that a graph allocates is fixed when it is built"
+
+
 class AllocNode(Node, Viewable):
     """Make an array inside the graph (hipGraphAddMemAllocNode). It may stand wherever its array may.
 
@@ -315,6 +326,8 @@ class AllocNode(Node, Viewable):
     """
 
     kind: ClassVar[str] = "alloc"
+    work = ""
+    fixed = _FIXED_MEMORY
 
     array: Annotated[AllocArray, _NewArray()]
 
@@ -358,6 +371,8 @@ class FreeNode(Node):
     """
 
     kind: ClassVar[str] = "free"
+    work = ""
+    fixed = _FIXED_MEMORY
 
     array: Annotated[AllocArray, _ArrayName()]
 

@@ -154,9 +154,13 @@ class EmptyNode(Node):
     """A node that does nothing but order others (hipGraphAddEmptyNode)."""
 
     kind: ClassVar[str] = "empty"
+    work = ""
+    fixed = "nodes of kind empty are recorded once"
 
 
 class _EventNode(Node):
+    work = ""
+
     event: Annotated[Event, EventName()]
 
     @classmethod
@@ -190,6 +194,8 @@ class EventWaitNode(_EventNode):
 
 
 class _SemaphoreNode(Node):
+    work = ""
+
     semaphore: Annotated[Semaphore, SemaphoreName()]
     value: Annotated[int, Count(always=True, most=2**64 - 1)] = 1
 
@@ -294,6 +300,8 @@ class MemoryOpsNode(Node):
     """
 
     kind: ClassVar[str] = "memory_ops"
+    work = ""
+    reach = "device"
 
     ops: Annotated[tuple[MemoryOp, ...], MemoryOps()]
 

@@ -27,6 +27,25 @@ def test_each_kind_of_node_has_one_class_and_one_name() -> None:
     assert set(get_args(AnyNode)) == set(KINDS.values())
 
 
+def test_each_kind_says_what_it_works_on() -> None:
+    assert all(isinstance(cls.work, str) for cls in KINDS.values())
+    assert {kind for kind, cls in KINDS.items() if cls.reach} == {"kernel", "memcpy", "memset", "host", "captured", "memory_ops"}
+
+
+def test_add_refuses_a_subclass_from_outside() -> None:
+    class Mine(hg.EmptyNode):
+        pass
+
+    class Other(hg.EmptyNode):
+        kind = "other"
+
+    g = hg.Graph("g")
+    for cls in (Mine, Other):
+        with pytest.raises(hg.DeclarationError, match=f"'mine' is a {cls.__name__}: use the class that it inherits from"):
+            g.add(cls(name="mine"))
+    assert not g.nodes
+
+
 def test_nodes_remember_the_line_that_declared_them() -> None:
     g = hg.Graph("g")
     node = g.empty()
