@@ -90,7 +90,7 @@ def candidates(touched: list[Memory]) -> list[int]:
 
 def runs_code(node: Node) -> bool:
     """Return whether a node reaches memory by code on its device, and not by a copy."""
-    return isinstance(node, (KernelNode, MemsetNode, CapturedNode, MemoryOpsNode))
+    return node.reach == "device"
 
 
 def device_of(node: Node, default: int, names: Optional[Binding] = None) -> Optional[int]:

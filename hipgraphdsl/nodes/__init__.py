@@ -22,6 +22,7 @@ from .sync import (
     wait_value,
     write_value,
 )
+from .values import Names
 
 __all__ = [
     "KINDS",
@@ -43,6 +44,7 @@ __all__ = [
     "MemoryOp",
     "MemoryOpsNode",
     "MemsetNode",
+    "Names",
     "Node",
     "Semaphore",
     "SemaphoreSignalNode",

@@ -22,12 +22,12 @@ from specimens import chain, everything, inner, module, pipeline, report
 
 from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.export import json_text
-from hipgraphdsl.export.document import callback_path
 from hipgraphdsl.export.json import dumps, loads
 from hipgraphdsl.export.schema import schema
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.kernels import Module
 from hipgraphdsl.nodes import KINDS, HostNode, UnboundCallback
+from hipgraphdsl.nodes.host import callback_path
 
 
 def text_of(graph: Graph) -> str:
