@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
 from typing import Any, Final
@@ -80,10 +80,11 @@ class Base:
 
 @dataclass(slots=True)
 class Reach:
-    """The accesses that go furthest back and furthest on, by what they reach into."""
+    """The accesses that go furthest back and furthest on, by what they reach into; `steps` is what finding them has cost."""
 
     lowest: dict[Base, Witness]
     highest: dict[Base, Witness]
+    steps: int = 0
 
 
 @dataclass(slots=True)
@@ -191,6 +192,10 @@ class Program:
     deciding: frozenset[int]
     plain: frozenset[int]
     returning: bool
+    ending: dict[int, bool] = field(default_factory=dict)
+    """What is known of parts of the body, by their identity: whether a thread may not go on behind them."""
+    changing: dict[int, set[int]] = field(default_factory=dict)
+    """The variables that they may change."""
 
     @lru_cache(maxsize=4096)  # noqa: B019  # programs are cached themselves, and few
     def reach(self, grid: Axes, block: Axes, values: tuple[int | None, ...]) -> Reach:
@@ -293,8 +298,6 @@ class _Run:
         self.axes = (*_chosen(grid, block, values), list(block), list(grid))
         self.lanes = next((len(a) for axes in self.axes[:2] for a in axes if not isinstance(a, int)), 1)
         self.reach = Reach({}, {})
-        self.work = 0
-        self.ending: dict[int, bool] = {}  # by the identity of parts of the program
         self.arrays: set[int] = set()
         self.breaks: list[Mask] = []
         self.continues: list[Mask] = []
@@ -352,12 +355,19 @@ class _Run:
 
     def ends(self, node: Any) -> bool:
         """Whether a lane that executes it may not go on to what follows."""
-        found = self.ending.get(id(node))
+        ending = self.program.ending
+        found = ending.get(id(node))
         if found is None:
-            found = self.ending[id(node)] = any(
+            found = ending[id(node)] = any(
                 isinstance(part, (syntax.Leave, syntax.Unread)) or (isinstance(part, syntax.Call) and not self.returns(part))
                 for part in syntax.walk(node)
             )
+        return found
+
+    def assigned(self, node: Any) -> set[int]:
+        found = self.program.changing.get(id(node))
+        if found is None:
+            found = self.program.changing[id(node)] = _assigned(node)
         return found
 
     def returns(self, call: syntax.Call) -> bool:
@@ -380,7 +390,7 @@ class _Run:
         """Let lanes pass over what they may or may not execute; return those that surely go on."""
         if mask.any():
             for node in nodes:
-                self.forget(_assigned(node), mask)
+                self.forget(self.assigned(node), mask)
                 if self.ends(node):
                     mask = np.zeros_like(mask)
         return mask
@@ -424,7 +434,7 @@ class _Run:
 
     def count(self, node: syntax.Loop, mask: Mask) -> Mask | None:
         """Follow a loop that counts in its first and last turn; None where it is no such loop, or a short one."""
-        found = _counting(node)
+        found = _counting(node, self.assigned(node.body))
         if found is None or node.late or self.ends(node.body) or found[0] in self.program.escaped:
             return None
         slot, operator, limit, step, sign = found
@@ -445,7 +455,7 @@ class _Run:
         known = known & (np.abs(after) < _FAR) & _fits(after, first.bits, first.unsigned)
         if not known.any() or (turns * known).max() <= _WHOLE_TURNS or not (mask == known).all():
             return None
-        changed = _assigned(node.body) - {slot}
+        changed = self.assigned(node.body) - {slot}
         live = known & (turns > 0)
         done = known & ~live
         for at, least in ((start, 1), (after - width, 2)):
@@ -534,8 +544,8 @@ class _Run:
 
     def evaluate(self, node: Any, mask: Mask) -> Any:
         """Return the value of an expression, an integer, a pointer or None, and note what its evaluation reaches."""
-        self.work += self.lanes + 500
-        if self.work > _MOST_WORK:
+        self.reach.steps += 1
+        if self.reach.steps * (self.lanes + 500) > _MOST_WORK:
             raise _Enough
         match node:
             case syntax.Number():
@@ -756,7 +766,7 @@ def _assigned(node: Any) -> set[int]:
     return found
 
 
-def _counting(node: syntax.Loop) -> tuple[int, str, Any, Any, int] | None:
+def _counting(node: syntax.Loop, changed: set[int]) -> tuple[int, str, Any, Any, int] | None:
     """Return variable, comparison, limit, step (None for 1) and its sign of a loop that counts."""
     condition = node.condition
     if not (isinstance(condition, syntax.Binary) and condition.operator in ("<", "<=", ">", ">=")):
@@ -771,7 +781,6 @@ def _counting(node: syntax.Loop) -> tuple[int, str, Any, Any, int] | None:
             step, sign = value, 1 if way == "+" else -1
         case _:
             return None
-    changed = _assigned(node.body)
     for part in (condition.right, step):
         if part is None:
             continue
