@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ..arrays import Access, ArrayView, ExternalArray, Parameter
+from ..arrays import Access, AllocArray, ArrayView, ExternalArray, Parameter
 from ..kernels import Symbol
 from ..nodes import KernelNode
 from .scope import Findings, Scope
@@ -111,7 +111,7 @@ def _memory(scope: Scope, view: ArrayView, bound: bool) -> tuple[Any, int] | Non
     root, offset = view.root, view.offset_bytes
     while bound and scope.node is not None and scope.parent is not None:
         outer = scope.node.bind.get(root.name)
-        if not isinstance(outer, ArrayView) or isinstance(root, Symbol) or root.kind == "alloc":
+        if not isinstance(outer, ArrayView) or isinstance(root, (AllocArray, Symbol)):
             break
         root, offset, scope = outer.root, offset + outer.offset_bytes, scope.parent
     if isinstance(root, ExternalArray) or (isinstance(root, Parameter) and bound):

@@ -35,12 +35,13 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 Known = Any  # bool, or one for each lane
 Axes = tuple[int, int, int]
 
+_MOST_TOKENS: Final = 5000  # of a body
 _MOST_LANES: Final = 16_384  # of which all are followed
 _MOST_COORDINATES: Final = 12  # of blocks along an axis, in a larger grid
 _MOST_CHOSEN: Final = 65_536
 _MOST_TURNS: Final = 64
 _WHOLE_TURNS: Final = 16  # a counting loop with more is followed in its first and last turn
-_MOST_WORK: Final = 60_000_000  # lanes and operations
+_MOST_WORK: Final = 20_000_000  # lanes and operations
 _FAR: Final = 2**52
 
 
@@ -203,21 +204,25 @@ class Program:
         return _Run(self, grid, block, values).reach
 
 
-@lru_cache(maxsize=512)
 def program_of(kernel: Kernel) -> Program | None:
     """Read a kernel; None where its source does not tell what is compiled."""
+    return _read(kernel) if kernel.module.source else None
+
+
+@lru_cache(maxsize=512)
+def _read(kernel: Kernel) -> Program | None:
     signature = kernel.signature
-    if kernel.module.path is not None or signature is None or not kernel.module.source:
-        return None
+    assert signature is not None
     try:
         found = kernel.module.body(kernel)
-        if found is None:
+        if found is None or len(found.tokens) > _MOST_TOKENS:
             return None
         names = [parameter.name for parameter in signature.parameters]
         body, escaped = syntax.parse_body(found.tokens, names, found.scope)
+        deciding = _deciding(body)
     except (DeclarationError, RecursionError):
         return None
-    deciding = _deciding(body) & {n for n, p in enumerate(signature.parameters) if not p.pointer}
+    deciding &= {n for n, p in enumerate(signature.parameters) if not p.pointer}
     plain = frozenset(n for n, part in enumerate(found.parameters) if not {"[", "("} & {token.text for token in part})
     return Program(kernel, body, escaped, found.scope, frozenset(deciding), plain, not kernel.module.mentions(ENDING))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -220,3 +221,16 @@ def test_different_launches_are_looked_at_up_to_a_limit(monkeypatch: pytest.Monk
     for n in range(N + 1, N + 50):
         g.kernel(module["k"], 2, 128, (x, n))
     assert 10 < len(g.check().errors) < 49
+
+
+def test_bodies_of_files_are_read_in_little_time() -> None:
+    for body in ("a<" * 90_000, "x[0] = " + "(" * 50_000, "{" * 50_000, "x[0] = 0" + "+ 1" * 60_000 + ";", "if (1) " * 25_000):
+        closing = "}" * body.count("{") if "{" in body else ")" * body.count("(") if "((" in body else ""
+        started = time.perf_counter()
+        assert not found(kernel("int* x", body + closing), "x")
+        assert time.perf_counter() - started < 30
+
+
+def test_deep_expressions_are_passed_over() -> None:
+    long = "x[0] = 0" + " + 1" * 2000 + "; x[500] = 1;"
+    assert len(found(kernel("int* x", long), "x")) <= 1
