@@ -6,30 +6,56 @@ from collections.abc import Iterator
 from copy import copy
 from typing import Any
 
-from ..arrays import Access, ArrayView, ExternalArray, Parameter
+from ..arrays import Access, AllocArray, ArrayView, ExternalArray, Parameter
 from ..kernels import Symbol
 from ..nodes import KernelNode
 from .scope import Findings, Scope
-from .threads import Base, Program, Reach, Witness, program_of
+from .threads import Base, Witness, program_of
 
-__all__ = ["check_bounds"]
+__all__ = ["Launches", "check_bounds"]
 
-_MOST_LAUNCHES = 1000  # different ones of a workflow that are looked at
+_MOST_STEPS = 20_000  # of the interpreter for all launches of a workflow; those that follow are not looked at
 _MOST_THREADS = 1024  # of a block
 
 
-def check_bounds(scope: Scope, findings: Findings) -> None:
+class Launches:
+    """The launches of a workflow that have been looked at, for all its scopes."""
+
+    def __init__(self) -> None:
+        self.found: dict[Any, tuple[tuple[Base, int, Witness, Witness], ...]] = {}
+        self.steps = 0
+
+    def reached(self, scope: Scope, node: KernelNode) -> tuple[tuple[Base, int, Witness, Witness], ...]:
+        """Return what a launch reaches: into what, the number of the argument, the first access and the last."""
+        program = program_of(node.kernel)
+        grid, block = _extents(scope, node.grid), _extents(scope, node.block)
+        if program is None or grid is None or block is None or block[0] * block[1] * block[2] > _MOST_THREADS:
+            return ()
+        values = tuple([_known(scope, arg) if n in program.deciding else None for n, arg in enumerate(node.args)])
+        key = (program, grid, block, values)
+        found = self.found.get(key)
+        if found is None and self.steps < _MOST_STEPS:
+            reach = program.reach(grid, block, values)
+            self.steps += reach.steps
+            names = [parameter.name for parameter in node.signature.parameters]
+            found = self.found[key] = tuple(
+                (base, names.index(base.name) if base.kind == "argument" else -1, reach.lowest[base], last)
+                for base, last in reach.highest.items()
+            )
+        return found or ()
+
+
+def check_bounds(scope: Scope, launches: Launches, findings: Findings) -> None:
     """Report accesses beyond the ends of arrays that a thread of a kernel surely makes.
 
     A launch is looked at where grid, block and the scalar arguments on which addresses depend are known.
     """
-    launches: dict[Any, tuple[Program, Reach]] = {}
     for node in scope.workflow.nodes:
         if type(node) is not KernelNode:
             continue
         # Each use of a child graph binds it to other memory; only what leaves the child's own arrays depends on that.
-        uses = (scope, *scope.others) if scope.others and any(_beyond(scope, node, launches, bound=False)) else (scope,)
-        for use in uses:
+        several = bool(scope.others) and any(_beyond(scope, node, launches, bound=False))
+        for use in (scope, *scope.others) if several else (scope,):
             found = next(_beyond(use, node, launches), None)
             if found is not None:
                 _report(use, node, *found, findings)
@@ -37,22 +63,17 @@ def check_bounds(scope: Scope, findings: Findings) -> None:
 
 
 def _beyond(
-    scope: Scope, node: KernelNode, launches: dict[Any, tuple[Program, Reach]], *, bound: bool = True
+    scope: Scope, node: KernelNode, launches: Launches, *, bound: bool = True
 ) -> Iterator[tuple[Base, Witness, Any, int]]:
     """Yield what is reached outside of an array: the pointer, the access, the array, and the pointer's byte in it.
 
     `bound` is False for the arrays as the child graph itself declares them.
     """
-    launched = _launch(scope, node, launches)
-    if launched is None:
-        return
-    _, reach = launched
-    arguments = {parameter.name: arg for parameter, arg in zip(node.signature.parameters, node.args)}
-    for base, highest in reach.highest.items():
+    for base, number, first, last in launches.reached(scope, node):
         root: Any = None
         nbytes, offset = base.nbytes, 0
-        if base.kind == "argument":
-            arg = arguments[base.name]
+        if number >= 0:
+            arg = node.args[number]
             placed = _memory(scope, arg.view if isinstance(arg, Access) else arg, bound)
             if placed is None:
                 continue
@@ -62,25 +83,10 @@ def _beyond(
             nbytes = node.shared_bytes or -1  # HG510 is about 0 bytes
         if nbytes < 0:
             continue
-        for witness in (highest, reach.lowest[base]):
+        for witness in (last, first):
             if offset + witness.start >= nbytes or offset + witness.stop <= 0:
                 yield base, witness, root, offset
                 break
-
-
-def _launch(scope: Scope, node: KernelNode, launches: dict[Any, tuple[Program, Reach]]) -> tuple[Program, Reach] | None:
-    program = program_of(node.kernel)
-    if program is None:
-        return None
-    grid, block = _extents(scope, node.grid), _extents(scope, node.block)
-    if grid is None or block is None or block[0] * block[1] * block[2] > _MOST_THREADS:
-        return None
-    values = tuple(_known(scope, arg) if n in program.deciding else None for n, arg in enumerate(node.args))
-    key = (program, grid, block, values)
-    found = launches.get(key)
-    if found is None and len(launches) < _MOST_LAUNCHES:
-        found = launches[key] = (program, program.reach(grid, block, values))
-    return found
 
 
 def _extents(scope: Scope, axes: Any) -> tuple[int, int, int] | None:
@@ -105,7 +111,7 @@ def _memory(scope: Scope, view: ArrayView, bound: bool) -> tuple[Any, int] | Non
     root, offset = view.root, view.offset_bytes
     while bound and scope.parent is not None:
         outer = scope.bind.get(root.name)
-        if not isinstance(outer, ArrayView) or isinstance(root, Symbol) or root.kind == "alloc":
+        if not isinstance(outer, ArrayView) or isinstance(root, (AllocArray, Symbol)):
             break
         root, offset, scope = outer.root, offset + outer.offset_bytes, scope.parent
     if isinstance(root, ExternalArray) or (isinstance(root, Parameter) and bound):

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
 from typing import Any, Final
@@ -35,12 +35,13 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 Known = Any  # bool, or one for each lane
 Axes = tuple[int, int, int]
 
+_MOST_TOKENS: Final = 5000  # of a body
 _MOST_LANES: Final = 16_384  # of which all are followed
 _MOST_COORDINATES: Final = 12  # of blocks along an axis, in a larger grid
 _MOST_CHOSEN: Final = 65_536
 _MOST_TURNS: Final = 64
 _WHOLE_TURNS: Final = 16  # a counting loop with more is followed in its first and last turn
-_MOST_WORK: Final = 60_000_000  # lanes and operations
+_MOST_WORK: Final = 20_000_000  # lanes and operations
 _FAR: Final = 2**52
 
 
@@ -80,10 +81,11 @@ class Base:
 
 @dataclass(slots=True)
 class Reach:
-    """The accesses that go furthest back and furthest on, by what they reach into."""
+    """The accesses that go furthest back and furthest on, by what they reach into; `steps` is what finding them has cost."""
 
     lowest: dict[Base, Witness]
     highest: dict[Base, Witness]
+    steps: int = 0
 
 
 @dataclass(slots=True)
@@ -191,6 +193,10 @@ class Program:
     deciding: frozenset[int]
     plain: frozenset[int]
     returning: bool
+    ending: dict[int, bool] = field(default_factory=dict)
+    """What is known of parts of the body, by their identity: whether a thread may not go on behind them."""
+    changing: dict[int, set[int]] = field(default_factory=dict)
+    """The variables that they may change."""
 
     @lru_cache(maxsize=4096)  # noqa: B019  # programs are cached themselves, and few
     def reach(self, grid: Axes, block: Axes, values: tuple[int | None, ...]) -> Reach:
@@ -198,21 +204,25 @@ class Program:
         return _Run(self, grid, block, values).reach
 
 
-@lru_cache(maxsize=512)
 def program_of(kernel: Kernel) -> Program | None:
     """Read a kernel; None where its source does not tell what is compiled."""
+    return _read(kernel) if kernel.module.source else None
+
+
+@lru_cache(maxsize=512)
+def _read(kernel: Kernel) -> Program | None:
     signature = kernel.signature
-    if kernel.module.path is not None or signature is None or not kernel.module.source:
-        return None
+    assert signature is not None
     try:
         found = kernel.module.body(kernel)
-        if found is None:
+        if found is None or len(found.tokens) > _MOST_TOKENS:
             return None
         names = [parameter.name for parameter in signature.parameters]
         body, escaped = syntax.parse_body(found.tokens, names, found.scope)
+        deciding = _deciding(body)
     except (DeclarationError, RecursionError):
         return None
-    deciding = _deciding(body) & {n for n, p in enumerate(signature.parameters) if not p.pointer}
+    deciding &= {n for n, p in enumerate(signature.parameters) if not p.pointer}
     plain = frozenset(n for n, part in enumerate(found.parameters) if not {"[", "("} & {token.text for token in part})
     return Program(kernel, body, escaped, found.scope, frozenset(deciding), plain, not kernel.module.mentions(ENDING))
 
@@ -293,8 +303,6 @@ class _Run:
         self.axes = (*_chosen(grid, block, values), list(block), list(grid))
         self.lanes = next((len(a) for axes in self.axes[:2] for a in axes if not isinstance(a, int)), 1)
         self.reach = Reach({}, {})
-        self.work = 0
-        self.ending: dict[int, bool] = {}  # by the identity of parts of the program
         self.arrays: set[int] = set()
         self.breaks: list[Mask] = []
         self.continues: list[Mask] = []
@@ -352,12 +360,19 @@ class _Run:
 
     def ends(self, node: Any) -> bool:
         """Whether a lane that executes it may not go on to what follows."""
-        found = self.ending.get(id(node))
+        ending = self.program.ending
+        found = ending.get(id(node))
         if found is None:
-            found = self.ending[id(node)] = any(
+            found = ending[id(node)] = any(
                 isinstance(part, (syntax.Leave, syntax.Unread)) or (isinstance(part, syntax.Call) and not self.returns(part))
                 for part in syntax.walk(node)
             )
+        return found
+
+    def assigned(self, node: Any) -> set[int]:
+        found = self.program.changing.get(id(node))
+        if found is None:
+            found = self.program.changing[id(node)] = _assigned(node)
         return found
 
     def returns(self, call: syntax.Call) -> bool:
@@ -380,7 +395,7 @@ class _Run:
         """Let lanes pass over what they may or may not execute; return those that surely go on."""
         if mask.any():
             for node in nodes:
-                self.forget(_assigned(node), mask)
+                self.forget(self.assigned(node), mask)
                 if self.ends(node):
                     mask = np.zeros_like(mask)
         return mask
@@ -424,7 +439,7 @@ class _Run:
 
     def count(self, node: syntax.Loop, mask: Mask) -> Mask | None:
         """Follow a loop that counts in its first and last turn; None where it is no such loop, or a short one."""
-        found = _counting(node)
+        found = _counting(node, self.assigned(node.body))
         if found is None or node.late or self.ends(node.body) or found[0] in self.program.escaped:
             return None
         slot, operator, limit, step, sign = found
@@ -445,7 +460,7 @@ class _Run:
         known = known & (np.abs(after) < _FAR) & _fits(after, first.bits, first.unsigned)
         if not known.any() or (turns * known).max() <= _WHOLE_TURNS or not (mask == known).all():
             return None
-        changed = _assigned(node.body) - {slot}
+        changed = self.assigned(node.body) - {slot}
         live = known & (turns > 0)
         done = known & ~live
         for at, least in ((start, 1), (after - width, 2)):
@@ -534,8 +549,8 @@ class _Run:
 
     def evaluate(self, node: Any, mask: Mask) -> Any:
         """Return the value of an expression, an integer, a pointer or None, and note what its evaluation reaches."""
-        self.work += self.lanes + 500
-        if self.work > _MOST_WORK:
+        self.reach.steps += 1
+        if self.reach.steps * (self.lanes + 500) > _MOST_WORK:
             raise _Enough
         match node:
             case syntax.Number():
@@ -756,7 +771,7 @@ def _assigned(node: Any) -> set[int]:
     return found
 
 
-def _counting(node: syntax.Loop) -> tuple[int, str, Any, Any, int] | None:
+def _counting(node: syntax.Loop, changed: set[int]) -> tuple[int, str, Any, Any, int] | None:
     """Return variable, comparison, limit, step (None for 1) and its sign of a loop that counts."""
     condition = node.condition
     if not (isinstance(condition, syntax.Binary) and condition.operator in ("<", "<=", ">", ">=")):
@@ -771,7 +786,6 @@ def _counting(node: syntax.Loop) -> tuple[int, str, Any, Any, int] | None:
             step, sign = value, 1 if way == "+" else -1
         case _:
             return None
-    changed = _assigned(node.body)
     for part in (condition.right, step):
         if part is None:
             continue

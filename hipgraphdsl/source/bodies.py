@@ -629,18 +629,20 @@ class _Parser:
             return None
         if rest:
             return None
-        for token in inside:
-            if token.doubt is not None:
-                raise _NotUnderstood(token.doubt.reason)
-        self.at = closing + 1
+        self.pass_to(closing + 1)
         return Cast(found, self.unary())
+
+    def pass_to(self, stop: int) -> None:
+        """Take all tokens before `stop`."""
+        while self.at < stop:
+            self.take()
 
     def size(self) -> Any:
         begun = self.at
         self.take()
         if self.text() != "(":
             raise _NotUnderstood("sizeof without parentheses")
-        self.at = closing_index(self.tokens, self.at) + 1
+        self.pass_to(closing_index(self.tokens, self.at) + 1)
         try:
             return Number(constant(self.tokens[begun : self.at], lambda _: None, self.scope.size_of))
         except ValueError:
@@ -709,7 +711,7 @@ class _Parser:
         found, rest = self.scope.specifiers(inside)
         if rest:
             raise _NotUnderstood("a cast to a reference")
-        self.at = closing + 1
+        self.pass_to(closing + 1)
         return Cast(found, self.parenthesis())
 
     def arguments(self) -> tuple[Any, ...]:

@@ -277,9 +277,10 @@ class Scope:
         return value
 
     def constant(self, name: str) -> Value | None:
-        """Return a named constant with its type; None where there is none, or not one alone."""
+        """Return a named constant whose type is written; None where there is none, or not one alone."""
+        known = self.constants.get(name)
         try:
-            return None if name in self.ambiguous else self._lookup(frozenset())(name)
+            return self._lookup(frozenset())(name) if known is not None and known.bits and name not in self.ambiguous else None
         except ValueError:
             return None
 
