@@ -195,7 +195,7 @@ class GraphProgram(Program):
             return True
         quirks = self.runtime.target.quirks
         in_place = isinstance(operation, (Launch, Copy1D, Copy3D, Fill2D)) and bool(self.nodes[index])
-        if "only_flat_updates" in quirks and isinstance(operation, Fill2D) and operation.height > 1:
+        if "memset_enable_fails" in quirks and isinstance(operation, Fill2D):
             in_place = False
         if self._is_stand_in(operation):
             in_place = False

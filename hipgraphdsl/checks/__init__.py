@@ -13,6 +13,7 @@ from ..placement import devices_of
 from ..target import Target
 from ..workflow import Workflow
 from .advice import check_redundant_edges, check_reuse, check_shape
+from .bounds import check_bounds
 from .catalogue import CATALOGUE, Entry
 from .devices import check_devices
 from .lifetimes import check_copies, check_data, check_lifetimes
@@ -49,6 +50,7 @@ def check_workflow(workflow: Workflow, target: Optional[Target] = None, device: 
         check_use(scope, findings)
         check_copies(scope, findings)
         check_limits(scope, target, findings)
+        check_bounds(scope, findings)
         check_capture(scope, target, findings)
         if several:
             check_devices(scope, device, findings)

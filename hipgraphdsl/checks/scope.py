@@ -49,11 +49,14 @@ class Scope(Level):
     ----------
     uses : int
         How many child nodes hold this same workflow in the same way; it is checked once.
+    others : list of Scope
+        The same workflow in other child nodes of the parent, or of parents that are checked.
     """
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.uses = 1
+        self.others: list[Scope] = []
         self._places: dict[Any, Place] = {}
 
     def place(self, root: Any) -> Place:
@@ -136,6 +139,7 @@ def scopes_of(workflow: Workflow) -> list[Scope]:
                 known = found.get(signature)
                 if known is not None:
                     known.uses += scope.uses
+                    known.others.append(child)
                 else:
                     child.uses = scope.uses
                     found[signature] = child

@@ -12,7 +12,6 @@ from ..backends.callbacks import memory_view
 from ..backends.operations import CallHost, Launch, Operation, RunChild, RunConditional
 from ..errors import HipError
 from ..plan import Plan
-from ..runtimes.base import Fill2D
 from ..watch import WatchedPlan
 from .compiled import CompiledPath
 from .devices import Home
@@ -195,10 +194,7 @@ class Built:
     def enable(self, index: int, enabled: bool) -> bool:
         """Let a step run, or only order; return False if the program must be built again for it."""
         assert self.program is not None
-        operation = self.program.operations[index]
-        self._let_host_calls_finish(operation)
-        if isinstance(operation, Fill2D) and "memset_enable_in_flight" in self._runtime.target.quirks:
-            self.wait()  # a launch in flight would fail
+        self._let_host_calls_finish(self.program.operations[index])
         return self.program.enable(index, enabled)
 
     def _let_host_calls_finish(self, operation: Operation) -> None:

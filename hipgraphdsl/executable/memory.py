@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
-from typing import Any, Optional, Union
+from typing import Any, Final, Optional, Union
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from ..arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, P
 from ..backends.callbacks import memory_view
 from ..backends.operations import bind_external
 from ..errors import DeclarationError, HipError
-from ..runtimes.base import MemcpyKind, Runtime
+from ..runtimes.base import ERROR_HOST_MEMORY_ALREADY_REGISTERED, MemcpyKind, Runtime
 from ..temporaries import Packing
 from ..watch import WatchedPlan
 from ..workflow import Level, Workflow
@@ -26,6 +26,9 @@ from .devices import Home
 from .stats import Stats
 
 __all__ = ["Block", "Memory", "hold"]
+
+
+_MOST_LOCKED: Final = 64 << 20  # bytes of an array that are page-locked because a view of it is used
 
 
 @dataclass(slots=True)
@@ -92,18 +95,45 @@ class Block:
                 _thread.start_new_thread(give_back, ())
 
     def lock(self, runtime: Runtime) -> None:
-        """Page-lock host memory until it is given back; `pageable` and `refused` say if it could not be."""
-        nbytes = self.array.nbytes
+        """Page-lock host memory until it is given back; `pageable` and `refused` say if it could not be.
+
+        Of an array of NumPy the memory of its base is locked, up to 64 MiB, because parts of it may be shared with other
+        Executables: no copy reaches across the end of a registration.
+
+        Raises
+        ------
+        DeclarationError
+            If a part of it is page-locked already.
+        """
+        start, nbytes = self.pointer - self.guard, self.array.nbytes
         if isinstance(self.array, HostArray):  # memory of its own, in pages that nobody else has
             nbytes = _pages(nbytes + 2 * self.guard)
+        else:
+            start, nbytes = _base(self.keep, start, nbytes)
         try:
-            pieces = runtime.host_register(self.pointer - self.guard, nbytes)
+            registered = runtime.host_register(start, nbytes)
         except HipError as error:
+            if error.code == ERROR_HOST_MEMORY_ALREADY_REGISTERED:
+                raise DeclarationError(
+                    f"array {self.array.name!r} lies partly in memory that an Executable has page-locked, and no copy reaches"
+                    " across the end of that part; give both the same array, or memory that does not overlap",
+                    array=self.array.name,
+                ) from error
             self.refused = error
             return
         self.pageable = False
-        if pieces:
-            self.release = lambda _: runtime.host_unregister(pieces)
+        if registered:
+            self.release = lambda _: runtime.host_unregister(registered)
+
+
+def _base(owner: Any, start: int, nbytes: int) -> tuple[int, int]:
+    """Return the memory of the array that others are views of, unless it is large; else what is given."""
+    while isinstance(getattr(owner, "base", None), np.ndarray):
+        owner = owner.base
+    if not isinstance(owner, np.ndarray) or owner.nbytes > _MOST_LOCKED or not owner.flags.forc:
+        return start, nbytes
+    first = owner.ctypes.data
+    return (first, owner.nbytes) if first <= start and start + nbytes <= first + owner.nbytes else (start, nbytes)
 
 
 class Memory:

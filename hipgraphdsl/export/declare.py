@@ -572,14 +572,11 @@ def _tagged_ndarray(where: _Workflow, fields: _Fields) -> Any:
     data = _bytes(fields.take("base64", str))
     fields.done("an array value")
     sizes = all(type(n) is int and n >= 0 for n in shape)
-    if len(shape) > 32 or not sizes or math.prod(filter(None, shape)) > 2**40:
+    if len(shape) > 32 or not sizes or math.prod(filter(None, shape)) > 2**40:  # NumPy counts each extent
         raise Fault(f"'shape' is a list of integers from 0, with at most 2**40 elements (got {shown(shape)})")
     if len(data) != math.prod(shape) * dtype.itemsize:
         raise Fault(f"an array of shape {shape} and {dtype.itemsize} bytes each has {len(data)} bytes in 'base64'")
-    try:
-        return np.frombuffer(data, dtype).reshape(shape).copy()
-    except ValueError as error:  # no element, and beside the 0 an extent that NumPy cannot count with
-        raise Fault(f"NumPy has no array of shape {shape}: {error}") from None
+    return np.frombuffer(data, dtype).reshape(shape).copy()
 
 
 def _tagged_dict(where: _Workflow, fields: _Fields) -> dict[str, Any]:

@@ -710,7 +710,7 @@ def cuda_names(program: str, kernels: str, captured: bool) -> list[str]:
     """
     code = re.sub(r"//[^\n]*|\"(?:\\.|[^\"\\\n])*\"", "", program)
     words = sorted({*_WORD.findall(code), *(_USERS if captured else ())})
-    names = set(re.findall(r"\w+", kernels))
+    names = set(re.findall(r"\w+", kernels + code))  # types of template arguments may stand in the program alone
     lines = []
     for word in words:
         if word in _DEVICE and word in names:

@@ -19,6 +19,7 @@ from ..errors import HipError
 from ..target import Target
 
 __all__ = [
+    "ERROR_HOST_MEMORY_ALREADY_REGISTERED",
     "CaptureInfo",
     "CaptureMode",
     "CaptureStatus",
@@ -41,6 +42,7 @@ __all__ = [
 
 Dim3 = tuple[int, int, int]
 
+ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712
 _SPIN_S = 300e-6
 
 
@@ -286,8 +288,6 @@ class Runtime(ABC):
     @abstractmethod
     def get_device_name(self, device: int) -> str: ...
     @abstractmethod
-    def device_synchronize(self) -> None: ...
-    @abstractmethod
     def mem_get_info(self) -> tuple[int, int]:
         """Return (free, total) bytes of the current device's memory."""
 
@@ -316,20 +316,21 @@ class Runtime(ABC):
 
     @abstractmethod
     def host_free(self, pointer: int) -> None: ...
-    def host_register(self, pointer: int, nbytes: int) -> tuple[int, ...]:
+    def host_register(self, pointer: int, nbytes: int) -> int:
         """Page-lock memory that is there already, so that kernels and asynchronous copies reach it.
 
-        Returns what `host_unregister` takes. What others have registered, or the device reaches anyway, is left alone; what this
-        process has registered through this method, for whatever device, is shared and counted.
+        Returns what `host_unregister` takes; 0 where others have registered it, or the device reaches it anyway. Memory inside
+        what this process has registered through this method, for whatever device, shares that registration, which is counted.
 
         Raises
         ------
         HipError
-            If the memory cannot be page-locked; nothing of it is then.
+            If the memory cannot be page-locked, or lies partly in what this method has registered: CUDA refuses copies from
+            memory that is registered in parts.
         """
-        return ()
+        return 0
 
-    def host_unregister(self, pieces: tuple[int, ...]) -> None:
+    def host_unregister(self, registered: int) -> None:
         """Undo a `host_register`."""
 
     @abstractmethod
@@ -398,8 +399,6 @@ class Runtime(ABC):
     def event_record(self, event: int, stream: int) -> None: ...
     @abstractmethod
     def event_synchronize(self, event: int) -> None: ...
-    @abstractmethod
-    def event_query(self, event: int) -> bool: ...
     @abstractmethod
     def event_elapsed_time(self, start: int, stop: int) -> float:
         """Return milliseconds between two recorded events."""
@@ -502,10 +501,6 @@ class Runtime(ABC):
     def graph_create(self) -> int: ...
     @abstractmethod
     def graph_destroy(self, graph: int) -> None: ...
-    @abstractmethod
-    def graph_clone(self, graph: int) -> int: ...
-    @abstractmethod
-    def graph_node_find_in_clone(self, node: int, clone: int) -> int: ...
     @abstractmethod
     def graph_add_kernel_node(
         self, graph: int, deps: Sequence[int], function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int
@@ -643,11 +638,7 @@ class Runtime(ABC):
     @abstractmethod
     def graph_exec_destroy(self, graph_exec: int) -> None: ...
     @abstractmethod
-    def graph_upload(self, graph_exec: int, stream: int) -> None: ...
-    @abstractmethod
     def graph_launch(self, graph_exec: int, stream: int) -> None: ...
-    @abstractmethod
-    def graph_exec_update(self, graph_exec: int, graph: int) -> None: ...
     @abstractmethod
     def graph_exec_kernel_node_set_params(
         self, graph_exec: int, node: int, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int

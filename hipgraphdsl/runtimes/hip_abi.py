@@ -15,7 +15,6 @@ import ctypes
 import struct
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from ctypes import (
     byref,
     c_char_p,
@@ -34,6 +33,7 @@ from typing import Any, NoReturn, cast
 
 from ..errors import HipError
 from .base import (
+    ERROR_HOST_MEMORY_ALREADY_REGISTERED,
     CaptureInfo,
     CaptureMode,
     CaptureStatus,
@@ -67,9 +67,7 @@ ERROR_NO_DEVICE = 100
 ERROR_NOT_READY = 600
 _FUNCTION = ctypes.CFUNCTYPE(None).__mro__[1]  # what every function of a library is
 ERROR_PEER_ACCESS_ALREADY_ENABLED = 704
-ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712
 ERROR_NOT_SUPPORTED = 801
-ERROR_GRAPH_EXEC_UPDATE_FAILURE = 910
 
 _STREAM_NON_BLOCKING = 1
 _HOST_REGISTER_MAPPED = 1 | 2  # for every device
@@ -83,16 +81,6 @@ _MEMORY_UNREGISTERED = 0  # hipMemoryType
 _MEMORY_HOST = 1
 
 _NO_CLUSTERS = "HIP has no thread block clusters"
-
-_UPDATE_RESULTS = {
-    1: "hipGraphExecUpdateError",
-    2: "hipGraphExecUpdateErrorTopologyChanged",
-    3: "hipGraphExecUpdateErrorNodeTypeChanged",
-    4: "hipGraphExecUpdateErrorFunctionChanged",
-    5: "hipGraphExecUpdateErrorParametersChanged",
-    6: "hipGraphExecUpdateErrorNotSupported",
-    7: "hipGraphExecUpdateErrorUnsupportedFunctionChange",
-}
 
 # Structures, in `struct` notation. `STRUCT_LAYOUTS` names them for the test that compiles AMD's header.
 KERNEL_NODE_LAYOUT = struct.Struct("=QIIIIIIQ")
@@ -186,7 +174,6 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "hipDeviceGetName": (_P, _I, _I),
     "hipDeviceGetAttribute": (_P, _I, _I),
     "hipGetDevicePropertiesR0600": (_P, _I),
-    "hipDeviceSynchronize": (),
     "hipDeviceCanAccessPeer": (_P, _I, _I),
     "hipDeviceEnablePeerAccess": (_I, _U),
     "hipDevicePrimaryCtxRetain": (_P, _I),
@@ -232,7 +219,6 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "hipEventDestroy": (_P,),
     "hipEventRecord": (_P, _P),
     "hipEventSynchronize": (_P,),
-    "hipEventQuery": (_P,),
     "hipEventElapsedTime": (_P, _P, _P),
     "hipModuleLoadData": (_P, _P),
     "hipModuleUnload": (_P,),
@@ -248,8 +234,6 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "hipThreadExchangeStreamCaptureMode": (_P,),
     "hipGraphCreate": (_P, _U),
     "hipGraphDestroy": (_P,),
-    "hipGraphClone": (_P, _P),
-    "hipGraphNodeFindInClone": (_P, _P, _P),
     "hipGraphAddKernelNode": (*_NODE, _P),
     "hipGraphKernelNodeSetAttribute": (_P, _I, _P),
     "hipGraphKernelNodeGetAttribute": (_P, _I, _P),
@@ -267,12 +251,8 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "hipGraphAddExternalSemaphoresWaitNode": (*_NODE, _P),
     "hipGraphAddBatchMemOpNode": (*_NODE, _P),
     "hipGraphAddDependencies": (_P, _P, _P, _Z),
-    "hipGraphRemoveDependencies": (_P, _P, _P, _Z),
-    "hipGraphDestroyNode": (_P,),
     "hipGraphGetNodes": (_P, _P, _P),
-    "hipGraphGetRootNodes": (_P, _P, _P),
     "hipGraphGetEdges": (_P, _P, _P, _P),
-    "hipGraphNodeGetDependencies": (_P, _P, _P),
     "hipGraphNodeGetType": (_P, _P),
     "hipGraphKernelNodeGetParams": (_P, _P),
     "hipGraphMemcpyNodeGetParams": (_P, _P),
@@ -288,9 +268,7 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "hipGraphChildGraphNodeGetGraph": (_P, _P),
     "hipGraphInstantiateWithFlags": (_P, _P, c_ulonglong),
     "hipGraphExecDestroy": (_P,),
-    "hipGraphUpload": (_P, _P),
     "hipGraphLaunch": (_P, _P),
-    "hipGraphExecUpdate": (_P, _P, _P, _P),
     "hipGraphExecKernelNodeSetParams": (_P, _P, _P),
     "hipGraphExecMemcpyNodeSetParams1D": (_P, _P, _P, _P, _Z, _I),
     "hipGraphExecMemcpyNodeSetParams": (_P, _P, _P),
@@ -300,7 +278,6 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "hipGraphExecEventRecordNodeSetEvent": (_P, _P, _P),
     "hipGraphExecEventWaitNodeSetEvent": (_P, _P, _P),
     "hipGraphNodeSetEnabled": (_P, _P, _U),
-    "hipGraphNodeGetEnabled": (_P, _P, _P),
 }
 
 _Call = Callable[..., int]
@@ -592,9 +569,6 @@ class HipAbiRuntime(Runtime):
         """Return an integer attribute of a device; `attribute` is a value of hipDeviceAttribute_t."""
         return self._integer("hipDeviceGetAttribute", attribute, device)
 
-    def device_synchronize(self) -> None:
-        self._call("hipDeviceSynchronize")
-
     def mem_get_info(self) -> tuple[int, int]:
         free, total = c_size_t(), c_size_t()
         self._call("hipMemGetInfo", byref(free), byref(total))
@@ -624,52 +598,39 @@ class HipAbiRuntime(Runtime):
     def host_free(self, pointer: int) -> None:
         self._call("hipHostFree", pointer)
 
-    def host_register(self, pointer: int, nbytes: int) -> tuple[int, ...]:
+    def host_register(self, pointer: int, nbytes: int) -> int:
         if not self._hip.exports("hipHostRegister"):
-            return ()
-        pieces: list[int] = []
-        at, end = pointer, pointer + nbytes
+            return 0
+        stop = pointer + nbytes
         with _registering:
             known = self._registered
-            try:
-                while at < end:
-                    own = next((start for start, piece in known.items() if start <= at < piece.stop), None)
-                    if own is not None:
-                        known[own].users += 1
-                        pieces.append(own)
-                        at = known[own].stop
-                        continue
-                    # AMD registers its own page-locked memory anew, and then cannot free it.
-                    others = self.mem_get_address_range(at)
-                    if others is not None:
-                        at = max(at + 1, others.pointer + others.nbytes)
-                        continue
-                    stop = min([end, *(start for start in known if start > at)])
-                    code = self._hip.hipHostRegister(at, stop - at, _HOST_REGISTER_MAPPED)
-                    if code == ERROR_HOST_MEMORY_ALREADY_REGISTERED:  # by somebody else, who will also undo it
-                        self._clear_last_error()
-                    else:
-                        self._check("hipHostRegister", code)
-                        known[at] = _Registered(stop)
-                        pieces.append(at)
-                    at = stop
-            except BaseException:
-                self._unregister(pieces)
-                raise
-        return tuple(pieces)
+            for start, piece in known.items():
+                if start <= pointer and stop <= piece.stop:
+                    piece.users += 1
+                    return start
+                if start < stop and pointer < piece.stop:
+                    raise HipError(
+                        "hipHostRegister", ERROR_HOST_MEMORY_ALREADY_REGISTERED, "hipErrorHostMemoryAlreadyRegistered",
+                        "a part of it is page-locked already, and no copy reaches across the end of that part",
+                    )
+            # AMD registers its own page-locked memory anew, and then cannot free it.
+            if self.mem_get_address_range(pointer) is not None:
+                return 0
+            code = self._hip.hipHostRegister(pointer, nbytes, _HOST_REGISTER_MAPPED)
+            if code == ERROR_HOST_MEMORY_ALREADY_REGISTERED:  # by somebody else, who will also undo it
+                self._clear_last_error()
+                return 0
+            self._check("hipHostRegister", code)
+            known[pointer] = _Registered(stop)
+        return pointer
 
-    def host_unregister(self, pieces: tuple[int, ...]) -> None:
+    def host_unregister(self, registered: int) -> None:
         with _registering:
-            self._unregister(pieces)
-
-    def _unregister(self, pieces: Sequence[int]) -> None:
-        with ExitStack() as returned:  # all of them, even if one call fails
-            for start in pieces:
-                piece = self._registered[start]
-                piece.users -= 1
-                if not piece.users:
-                    del self._registered[start]
-                    returned.callback(self._call, "hipHostUnregister", start)
+            piece = self._registered[registered]
+            piece.users -= 1
+            if not piece.users:
+                del self._registered[registered]
+                self._call("hipHostUnregister", registered)
 
     def memcpy(self, dst: int, src: int, nbytes: int, kind: MemcpyKind) -> None:
         # With host memory on one side, of whatever kind, AMD's call waits until the bytes are there (clr, ihipMemcpy), so that
@@ -810,15 +771,6 @@ class HipAbiRuntime(Runtime):
     def event_synchronize(self, event: int) -> None:
         self._call("hipEventSynchronize", event)
 
-    def event_query(self, event: int) -> bool:
-        code = self._hip.hipEventQuery(event)
-        if code == ERROR_NOT_READY:
-            self._clear_last_error()
-            return False
-        if code:
-            self._fail("hipEventQuery", code)
-        return True
-
     def event_elapsed_time(self, start: int, stop: int) -> float:
         milliseconds = c_float()
         self._call("hipEventElapsedTime", byref(milliseconds), start, stop)
@@ -888,12 +840,6 @@ class HipAbiRuntime(Runtime):
     def stream_update_capture_dependencies(self, stream: int, nodes: Sequence[int], replace: bool) -> None:
         self._call("hipStreamUpdateCaptureDependencies", stream, _handles(nodes), len(nodes), int(replace))
 
-    def thread_exchange_stream_capture_mode(self, mode: CaptureMode) -> CaptureMode:
-        """Set the calling thread's capture mode and return the one it had."""
-        exchanged = c_int(mode)
-        self._call("hipThreadExchangeStreamCaptureMode", byref(exchanged))
-        return CaptureMode(exchanged.value)
-
     # -- graphs ----------------------------------------------------------------------------------------------------
     def _add(self, api: str, graph: int, deps: Sequence[int], *params: Any) -> int:
         out = c_void_p()
@@ -910,12 +856,6 @@ class HipAbiRuntime(Runtime):
 
     def graph_destroy(self, graph: int) -> None:
         self._call("hipGraphDestroy", graph)
-
-    def graph_clone(self, graph: int) -> int:
-        return self._new("hipGraphClone", graph)
-
-    def graph_node_find_in_clone(self, node: int, clone: int) -> int:
-        return self._new("hipGraphNodeFindInClone", node, clone)
 
     def graph_add_kernel_node(
         self, graph: int, deps: Sequence[int], function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int
@@ -1024,29 +964,13 @@ class HipAbiRuntime(Runtime):
     def graph_add_dependencies(self, graph: int, sources: Sequence[int], targets: Sequence[int]) -> None:
         self._call("hipGraphAddDependencies", graph, _handles(sources), _handles(targets), len(sources))
 
-    def graph_remove_dependencies(self, graph: int, sources: Sequence[int], targets: Sequence[int]) -> None:
-        """Remove the edges ``sources[i] -> targets[i]``."""
-        self._call("hipGraphRemoveDependencies", graph, _handles(sources), _handles(targets), len(sources))
-
-    def graph_destroy_node(self, node: int) -> None:
-        """Remove a node and its edges from its graph."""
-        self._call("hipGraphDestroyNode", node)
-
     # -- what a graph holds ------------------------------------------------------------------------------------------
     def graph_get_nodes(self, graph: int) -> tuple[int, ...]:
         return self._two_calls("hipGraphGetNodes", graph)[0]
 
-    def graph_get_root_nodes(self, graph: int) -> tuple[int, ...]:
-        """Return the nodes without dependencies."""
-        return self._two_calls("hipGraphGetRootNodes", graph)[0]
-
     def graph_get_edges(self, graph: int) -> tuple[tuple[int, int], ...]:
         sources, targets = self._two_calls("hipGraphGetEdges", graph, arrays=2)
         return tuple(zip(sources, targets, strict=True))
-
-    def graph_node_get_dependencies(self, node: int) -> tuple[int, ...]:
-        """Return the nodes that `node` waits for."""
-        return self._two_calls("hipGraphNodeGetDependencies", node)[0]
 
     def graph_node_get_type(self, node: int) -> NodeType:
         out = c_int()
@@ -1167,20 +1091,10 @@ class HipAbiRuntime(Runtime):
     def graph_exec_destroy(self, graph_exec: int) -> None:
         self._call("hipGraphExecDestroy", graph_exec)
 
-    def graph_upload(self, graph_exec: int, stream: int) -> None:
-        self._call("hipGraphUpload", graph_exec, stream)
-
     def graph_launch(self, graph_exec: int, stream: int) -> None:
         code = self._hip.hipGraphLaunch(graph_exec, stream)
         if code:
             self._fail("hipGraphLaunch", code)
-
-    def graph_exec_update(self, graph_exec: int, graph: int) -> None:
-        node, result = c_void_p(), c_int()
-        code = self._hip.hipGraphExecUpdate(graph_exec, graph, byref(node), byref(result))
-        if code == ERROR_GRAPH_EXEC_UPDATE_FAILURE:
-            self._fail("hipGraphExecUpdate", code, _UPDATE_RESULTS.get(result.value, f"result {result.value}"))
-        self._check("hipGraphExecUpdate", code)
 
     def graph_exec_kernel_node_set_params(
         self, graph_exec: int, node: int, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int
@@ -1232,9 +1146,3 @@ class HipAbiRuntime(Runtime):
     def wait_external_semaphore_async(self, semaphore: int, value: int, stream: int) -> None:
         params = ctypes.create_string_buffer(_SEMAPHORE_PARAMS.pack(value, 0), _SEMAPHORE_PARAMS.size)
         self._call("hipWaitExternalSemaphoresAsync", byref(c_void_p(semaphore)), params, 1, stream)
-
-    def graph_node_get_enabled(self, graph_exec: int, node: int) -> bool:
-        """Return whether a launch runs the node."""
-        out = c_uint()
-        self._call("hipGraphNodeGetEnabled", graph_exec, node, byref(out))
-        return bool(out.value)

@@ -50,10 +50,10 @@ _RESIDENT_THREADS: Final = 39  # CUdevice_attribute: of a multiprocessor
 # memset that was disabled does not come back when it is enabled (observed on driver 580, tests/conformance).
 # Where a graph has host nodes, a first or last node that is disabled loses the order between two launches: the second starts
 # before host nodes of the first have run (observed on driver 580, CUDA 13.0, tests/property/test_changes.py; 15 of 15 times).
-# cuGraphNodeSetEnabled on a memset node fails launches of that graph in flight: error 719 (observed on driver 580.159, CUDA 13.0;
-# tests/device/enable_memset_in_flight.cu shows it in one process). Kernel and memcpy nodes do not.
+# A memset node that cuGraphNodeSetEnabled has disabled fails launches, those in flight among them: error 719 (observed on driver
+# 580.159, CUDA 13.0; tests/device/enable_memset_in_flight.cu shows it in one process). Kernel and memcpy nodes do not.
 _QUIRKS: Final = frozenset(
-    {"only_flat_updates", "disabled_overlaps_launches", "memset_enable_in_flight", "pageable_read_at_launch"}
+    {"only_flat_updates", "disabled_overlaps_launches", "memset_enable_fails", "pageable_read_at_launch"}
 )
 _NOT_FOUND: Final = 500
 
@@ -87,7 +87,6 @@ _NODE_TYPES: Final = {12: NodeType.BATCH_MEM_OP, 13: NodeType.CONDITIONAL}  # CU
 # HIP's name -> the driver's, for functions of one signature.
 _NAMES: Final = {
     "hipGetDeviceCount": "cuDeviceGetCount",
-    "hipDeviceSynchronize": "cuCtxSynchronize",
     "hipMemGetInfo": "cuMemGetInfo_v2",
     "hipMalloc": "cuMemAlloc_v2",
     "hipFree": "cuMemFree_v2",
@@ -116,7 +115,6 @@ _NAMES: Final = {
     "hipEventDestroy": "cuEventDestroy_v2",
     "hipEventRecord": "cuEventRecord",
     "hipEventSynchronize": "cuEventSynchronize",
-    "hipEventQuery": "cuEventQuery",
     "hipEventElapsedTime": "cuEventElapsedTime",
     "hipModuleLoadData": "cuModuleLoadData",
     "hipModuleUnload": "cuModuleUnload",
@@ -131,8 +129,6 @@ _NAMES: Final = {
     "hipThreadExchangeStreamCaptureMode": "cuThreadExchangeStreamCaptureMode",
     "hipGraphCreate": "cuGraphCreate",
     "hipGraphDestroy": "cuGraphDestroy",
-    "hipGraphClone": "cuGraphClone",
-    "hipGraphNodeFindInClone": "cuGraphNodeFindInClone",
     "hipGraphAddKernelNode": "cuGraphAddKernelNode_v2",
     "hipGraphKernelNodeSetAttribute": "cuGraphKernelNodeSetAttribute",
     "hipGraphKernelNodeGetAttribute": "cuGraphKernelNodeGetAttribute",
@@ -147,12 +143,8 @@ _NAMES: Final = {
     "hipGraphAddExternalSemaphoresWaitNode": "cuGraphAddExternalSemaphoresWaitNode",
     "hipGraphAddBatchMemOpNode": "cuGraphAddBatchMemOpNode",
     "hipGraphAddDependencies": "cuGraphAddDependencies",
-    "hipGraphRemoveDependencies": "cuGraphRemoveDependencies",
-    "hipGraphDestroyNode": "cuGraphDestroyNode",
     "hipGraphGetNodes": "cuGraphGetNodes",
-    "hipGraphGetRootNodes": "cuGraphGetRootNodes",
     "hipGraphGetEdges": "cuGraphGetEdges",
-    "hipGraphNodeGetDependencies": "cuGraphNodeGetDependencies",
     "hipGraphNodeGetType": "cuGraphNodeGetType",
     "hipGraphKernelNodeGetParams": "cuGraphKernelNodeGetParams_v2",
     "hipGraphMemcpyNodeGetParams": "cuGraphMemcpyNodeGetParams",
@@ -168,7 +160,6 @@ _NAMES: Final = {
     "hipGraphChildGraphNodeGetGraph": "cuGraphChildGraphNodeGetGraph",
     "hipGraphInstantiateWithFlags": "cuGraphInstantiateWithFlags",
     "hipGraphExecDestroy": "cuGraphExecDestroy",
-    "hipGraphUpload": "cuGraphUpload",
     "hipGraphLaunch": "cuGraphLaunch",
     "hipGraphExecKernelNodeSetParams": "cuGraphExecKernelNodeSetParams_v2",
     "hipGraphExecHostNodeSetParams": "cuGraphExecHostNodeSetParams",
@@ -176,7 +167,6 @@ _NAMES: Final = {
     "hipGraphExecEventRecordNodeSetEvent": "cuGraphExecEventRecordNodeSetEvent",
     "hipGraphExecEventWaitNodeSetEvent": "cuGraphExecEventWaitNodeSetEvent",
     "hipGraphNodeSetEnabled": "cuGraphNodeSetEnabled",
-    "hipGraphNodeGetEnabled": "cuGraphNodeGetEnabled",
 }
 
 _P, _I, _Z = c_void_p, c_int, c_size_t
@@ -210,7 +200,6 @@ _DRIVER: Final[dict[str, tuple[Any, ...]]] = {
     "cuGraphAddMemsetNode": (_P, _P, _P, _Z, _P, _P),
     "cuGraphExecMemcpyNodeSetParams": (_P, _P, _P, _P),
     "cuGraphExecMemsetNodeSetParams": (_P, _P, _P, _P),
-    "cuGraphExecUpdate_v2": (_P, _P, _P),
     "cuGraphConditionalHandleCreate": (_P, _P, _P, ctypes.c_uint, ctypes.c_uint),
     "cuLaunchKernelEx": (_P, _P, _P, _P),
     "cuGraphAddNode_v2": (_P, _P, _P, _P, _Z, _P),
@@ -294,7 +283,10 @@ _EMPTY_HEADERS: Final = (
     "math.h",
     "cmath",
 )
-_HALF_HEADERS: Final = {"hip/hip_fp16.h": "cuda_fp16.h", "hip/hip_bf16.h": "cuda_bf16.h"}
+_HALF_HEADERS: Final = {
+    "hip/hip_fp16.h": "#include <cuda_fp16.h>\n",
+    "hip/hip_bf16.h": "#include <cuda_bf16.h>\ntypedef __nv_bfloat16 __hip_bfloat16;\ntypedef __nv_bfloat162 __hip_bfloat162;\n",
+}
 
 
 class _Driver:
@@ -613,8 +605,7 @@ class NvidiaRuntime(HipAbiRuntime):
         nvrtc = self._nvrtc
         headers = {"hipgraphdsl_prelude.h": _PRELUDE, **dict.fromkeys(_EMPTY_HEADERS, "#pragma once\n")}
         flags = [f"--gpu-architecture={self.architecture}", "--pre-include=hipgraphdsl_prelude.h", *options]
-        for hip_name, cuda_name in _HALF_HEADERS.items():
-            headers[hip_name] = f"#include <{cuda_name}>\n"
+        headers.update(_HALF_HEADERS)
         if re.search(r"__half|half2|bfloat16|hip_fp16|hip_bf16", source):
             flags += [f"--include-path={folder}" for folder in _cuda_include_folders()]
         error, program = nvrtc.nvrtcCreateProgram(
@@ -869,12 +860,6 @@ class NvidiaRuntime(HipAbiRuntime):
 
     def graph_exec_memset_node_set_params(self, graph_exec: int, node: int, fill: Fill2D) -> None:
         self._call("cuGraphExecMemsetNodeSetParams", graph_exec, node, _pack_fill(fill), self._context)
-
-    def graph_exec_update(self, graph_exec: int, graph: int) -> None:
-        result = ctypes.create_string_buffer(24)  # CUgraphExecUpdateResultInfo: result, errorNode, errorFromNode
-        code = self._hip.cuGraphExecUpdate_v2(graph_exec, graph, result)
-        if code:
-            self._fail("hipGraphExecUpdate", code, f"result {struct.unpack_from('=i', result)[0]}")
 
 
 class _UsingContext:

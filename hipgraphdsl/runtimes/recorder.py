@@ -311,10 +311,6 @@ class RecorderRuntime(Runtime):
         self._record("hipDeviceGetName", device)
         return "recorder"
 
-    def device_synchronize(self) -> None:
-        self._record("hipDeviceSynchronize")
-        self._forbidden_in_capture("hipDeviceSynchronize", also_relaxed=True)
-
     def mem_get_info(self) -> tuple[int, int]:
         self._record("hipMemGetInfo")
         return 1 << 36, 1 << 36
@@ -460,11 +456,6 @@ class RecorderRuntime(Runtime):
         self._record("hipEventSynchronize", event)
         self._outside_capture_event("hipEventSynchronize", event)
 
-    def event_query(self, event: int) -> bool:
-        self._record("hipEventQuery", event)
-        self._outside_capture_event("hipEventQuery", event)
-        return True
-
     def _outside_capture_event(self, api: str, event: int) -> None:
         self._need(api, "event", event)
         self._forbidden_in_capture(api)
@@ -598,23 +589,6 @@ class RecorderRuntime(Runtime):
     def graph_destroy(self, graph: int) -> None:
         self._destroy("hipGraphDestroy", "graph", graph)
         del self._graphs[graph]
-
-    def graph_clone(self, graph: int) -> int:
-        self._record("hipGraphClone", graph)
-        self._need("hipGraphClone", "graph", graph)
-        if any(node.kind in _NO_COPY for node in self._graphs[graph].nodes.values()):
-            self._fail("hipGraphClone", 801, "a graph that allocates, or has conditional nodes, cannot be cloned")
-        handle = self._make("graph")
-        self._graphs[handle] = self._copy_of(self._graphs[graph], handle)
-        return handle
-
-    def graph_node_find_in_clone(self, node: int, clone: int) -> int:
-        self._record("hipGraphNodeFindInClone", node, clone)
-        self._need("hipGraphNodeFindInClone", "graph", clone)
-        found = self._graphs[clone].origin.get(node)
-        if found is None:
-            self._fail("hipGraphNodeFindInClone", 1, "the graph is no clone of this node's graph")
-        return found
 
     def graph_add_kernel_node(
         self, graph: int, deps: Sequence[int], function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int
@@ -781,28 +755,10 @@ class RecorderRuntime(Runtime):
         self._destroy("hipGraphExecDestroy", "exec", graph_exec)
         del self._execs[graph_exec]
 
-    def graph_upload(self, graph_exec: int, stream: int) -> None:
-        self._record("hipGraphUpload", graph_exec, stream)
-        self._need("hipGraphUpload", "exec", graph_exec)
-
     def graph_launch(self, graph_exec: int, stream: int) -> None:
         self._record("hipGraphLaunch", graph_exec, stream)
         self._need("hipGraphLaunch", "exec", graph_exec)
         self._issue("hipGraphLaunch", stream, NodeType.GRAPH, graph_exec)
-
-    def graph_exec_update(self, graph_exec: int, graph: int) -> None:
-        api = "hipGraphExecUpdate"
-        self._record(api, graph_exec, graph)
-        self._need(api, "exec", graph_exec)
-        old, new = self._execs[graph_exec].graph, self._known_graph(api, graph)
-
-        def shape(g: _Graph) -> list[tuple[NodeType, int]]:
-            return [(node.kind, sum(t == h for _, t in g.edges)) for h, node in g.nodes.items()]
-
-        if shape(old) != shape(new):
-            self._fail(api, 910, "hipGraphExecUpdateErrorTopologyChanged")
-        for mine, theirs in zip(old.nodes.values(), new.nodes.values(), strict=True):
-            mine.params = theirs.params
 
     def graph_exec_kernel_node_set_params(
         self, graph_exec: int, node: int, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int

@@ -14,8 +14,8 @@ import pytest
 import hipgraphdsl as hg
 from hipgraphdsl.arrays import Access
 from hipgraphdsl.backends.operations import Launch
+from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import NodeType, Runtime
-from hipgraphdsl.runtimes.cpu import open_runtime
 from hipgraphdsl.runtimes.native import native
 
 pytestmark = pytest.mark.skipif(native() is None, reason="no Python headers or no compiler: the extension module cannot be built")
@@ -33,7 +33,7 @@ extern "C" __global__ void mixed(const float* x, bool b, signed char c, short s,
 
 @pytest.fixture(name="runtime")
 def cpu() -> Runtime:
-    return open_runtime()
+    return open_runtime("cpu")
 
 
 @pytest.fixture(scope="module")

@@ -27,10 +27,6 @@ struct Program {
   uint32_t count;
   Entry entries[1];
 };
-struct NodeTime {
-  uint64_t start_ns, stop_ns;
-  int worker;
-};
 
 struct Exec {
   static constexpr Kind kKind = kExec;
@@ -46,7 +42,6 @@ struct Exec {
   Vec<uint32_t> roots, event_nodes;
   Vec<Exec*> bodies;  // of conditional nodes; one runs at a time, as part of this executable's launch
   Map index_of;                 // node handle -> index; for a child node its exit
-  Map entry_of;                 // child node handle -> index of its entry
   Vec<Block*> blocks, leftover;  // what its nodes allocate; of that, what none of them frees
   bool auto_free = false, has_memory = false;
   unsigned long long flags = 0;
@@ -55,8 +50,6 @@ struct Exec {
   Program* program = nullptr;
   Launch *running = nullptr, *queue = nullptr, *queue_tail = nullptr;
   uint32_t submitted = 0, epoch = 0;
-  bool profile = false;
-  NodeTime* times = nullptr;
 };
 
 // Schedule fuzzing: 0 normal; 1 one worker, seeded random topological order; 2 normal workers with seeded delays.
@@ -86,7 +79,6 @@ struct Launch {
   uint32_t epoch = 0;
   int mode = 0;
   uint64_t seed = 0;
-  bool profile = false;
   Token** tokens = nullptr;
   Fuzz* fuzz = nullptr;
 };
@@ -154,7 +146,6 @@ struct Flat {
       if (n->child) {
         in[i] = item(action_new(hipGraphNodeTypeEmpty), 0);
         out[i] = item(action_new(hipGraphNodeTypeEmpty), n->cloned_from);
-        exec->entry_of.put(n->cloned_from, in[i]);
         add(n->child, in[i], out[i]);
       } else {
         in[i] = out[i] = item(action_hold(n->action), n->cloned_from, n->priority, n->bodies.count ? n : nullptr);
@@ -201,7 +192,6 @@ inline void exec_release(Exec* x) {
   free(x->successors);
   free(x->left);
   free(x->finished);
-  free(x->times);
   discard(x);
 }
 
@@ -282,10 +272,6 @@ inline int exec_new(Graph* g, unsigned long long flags, Exec** out) {
     x->left[k].value = waits[i];
     if (!waits[i]) x->roots.push(k);
     if (flat.items[i].handle) x->index_of.put(flat.items[i].handle, k);
-  }
-  for (uint32_t i = 0; i < x->entry_of.room; ++i) {
-    Map::Entry& e = x->entry_of.entries[i];
-    if (e.key) e.value = place[e.value];
   }
   for (uint32_t i = 0; i < n; ++i) {
     const Action* a = flat.items[i].action;
@@ -395,16 +381,6 @@ inline void launch_finish(Launch* l) {
   if (l->phase.swap(2) == 1) done.run(done.object, done.index, 0);
 }
 
-inline void node_time(Launch* l, uint32_t i, bool stop) {
-  NodeTime& t = l->exec->times[i];
-  if (stop) {
-    t.stop_ns = now_ns();
-  } else {
-    t.start_ns = now_ns();
-    t.worker = t_worker ? int(t_worker->index) : -1;
-  }
-}
-
 inline void delay(uint64_t ns) {
   for (uint64_t end = now_ns() + ns; now_ns() < end;) pause_cpu();
 }
@@ -469,7 +445,6 @@ inline Progress node_start(Launch* l, uint32_t i, const Task& done, int* code) {
     uint64_t dice = r.next();
     if (l->mode == 2 && dice % 4 == 0) delay((dice >> 8) % 30000);
   }
-  if (l->profile) node_time(l, i, false);
   bool skip = l->stop.get() || !e.enabled;
   switch (a->type) {
     case hipGraphNodeTypeEmpty:
@@ -499,7 +474,6 @@ inline void node_mark(Launch* l, uint32_t i, int code) {
     launch_fail(l, code);
     l->exec->failed.set(i + 1);
   }
-  if (l->profile) node_time(l, i, true);
   l->exec->finished[i].set_relaxed(l->epoch);
 }
 // After a wait for an event: its failure becomes the launch's.
@@ -640,7 +614,6 @@ inline void launch_begin(Launch* l) {
   }
   x->lock.lock();
   l->epoch = ++x->epoch;
-  l->profile = x->profile;
   x->lock.unlock();
   if (!x->count) return launch_finish(l);
   if (l->mode == 1) {
