@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import copy
 from typing import Any
 
-from ..arrays import Access, AllocArray, ArrayView, ExternalArray, Parameter
-from ..kernels import Symbol
+from ..arrays import Access, ArrayView, ExternalArray, Parameter
 from ..nodes import KernelNode
 from .scope import Findings, Scope
 from .threads import Base, Witness, program_of
@@ -97,9 +95,7 @@ def _extents(scope: Scope, axes: Any) -> tuple[int, int, int] | None:
 def _known(scope: Scope, value: Any) -> int | None:
     """Return an integer that no launch can change, else None."""
     if isinstance(value, Parameter):
-        if scope.parent is None or value.name not in scope.bind:
-            return None
-        return _known(scope.parent, scope.bind[value.name])
+        value = scope.resolve(value)[1]
     try:
         return int(value.__index__())
     except (AttributeError, TypeError):
@@ -109,11 +105,9 @@ def _known(scope: Scope, value: Any) -> int | None:
 def _memory(scope: Scope, view: ArrayView, bound: bool) -> tuple[Any, int] | None:
     """Return the array in whose memory a view lies and where; None for memory that others own or a launch chooses."""
     root, offset = view.root, view.offset_bytes
-    while bound and scope.parent is not None:
-        outer = scope.bind.get(root.name)
-        if not isinstance(outer, ArrayView) or isinstance(root, (AllocArray, Symbol)):
-            break
-        root, offset, scope = outer.root, offset + outer.offset_bytes, scope.parent
+    if bound:
+        _, root, inner = scope.resolve(root)
+        offset += inner
     if isinstance(root, ExternalArray) or (isinstance(root, Parameter) and bound):
         return None
     return root, offset
@@ -133,13 +127,11 @@ def _report(scope: Scope, node: KernelNode, base: Base, witness: Witness, root: 
         what = f"{base.kind} array {name!r}" if base.kind != "symbol" else f"variable {name!r}"
         where = f"bytes {witness.start}..{witness.stop} of {base.nbytes}"
     arrays = (root.name,) if root is not None else (name,) if base.kind == "symbol" else ()
-    alone = copy(scope)
-    alone.uses = 1  # others of the same workflow may have other arrays
     findings.add(
         "HG409",
         f"{scope.name(node)!r}: thread {_axes(witness.thread)} of block {_axes(witness.block)} {verb} {what} (kernel"
         f" {node.kernel.name!r}, line {witness.line}): {where}",
-        scope=alone,
+        scope=Scope(scope.workflow, scope.parent, scope.node, scope.key, scope.bind),  # of one use
         nodes=[node],
         arrays=arrays,
         hint="let the kernel test the index against the length, as in if (i < n) with the array's own n, or launch fewer threads",

@@ -14,8 +14,7 @@ import numpy as np
 from ..arrays import Parameter
 from ..errors import DeclarationError
 from ..graph import Graph
-from ..nodes import held
-from ..workflow import Workflow
+from ..workflow import Level, Workflow
 from .arguments import pairs
 from .files import load_npy
 from .status import Misuse
@@ -76,14 +75,12 @@ def parameter_values(graph: Graph, items: Sequence[str]) -> dict[str, Any]:
 
 
 def _parameter(workflow: Workflow, name: str) -> Parameter:
-    outer = name.partition("/")[0]
-    for inner, document, _ in held(workflow.nodes[workflow.index[outer]]) if outer in workflow.index else ():
-        if name.startswith(f"{inner}/"):
-            return _parameter(document, name.removeprefix(f"{inner}/"))
-    if name not in workflow.parameters:
-        shown = ", ".join(map(repr, workflow.parameters)) or "none"
-        raise Misuse(f"graph {workflow.name!r} has no parameter {name!r}; its parameters are {shown}")
-    return workflow.parameters[name]
+    level, inner = Level(workflow).at(name)
+    known = level.workflow.parameters
+    if inner not in known:
+        shown = ", ".join(map(repr, known)) or "none"
+        raise Misuse(f"graph {level.workflow.name!r} has no parameter {inner!r}; its parameters are {shown}")
+    return known[inner]
 
 
 def _parameter_value(parameter: Parameter, text: str) -> Any:

@@ -20,7 +20,7 @@ from ..export import graphml, yaml
 from ..export import json as json_format
 from ..export.json_text import MAX_BYTES
 from ..graph import Graph
-from ..nodes import CapturedNode, HostNode, UnboundCallback, held
+from ..nodes import CapturedNode, HostNode, UnboundCallback
 from ..workflow import Workflow
 from .status import Misuse, UserCodeFailed
 
@@ -110,13 +110,8 @@ def _graph_of_file(path: Path, suffix: str, arrays: Mapping[str, Any], import_ca
 
 
 def _callback_paths(workflow: Workflow) -> dict[str, None]:
-    found: dict[str, None] = {}
-    for node in workflow.nodes:
-        if isinstance(node, (HostNode, CapturedNode)) and isinstance(node.fn, UnboundCallback):
-            found[node.fn.path] = None
-        for _, inner, _ in held(node):
-            found.update(_callback_paths(inner))
-    return found
+    functions = (node.fn for _, node in workflow.walk() if isinstance(node, (HostNode, CapturedNode)))
+    return {fn.path: None for fn in functions if isinstance(fn, UnboundCallback)}
 
 
 def _imported(path: str) -> Callable[..., Any]:
