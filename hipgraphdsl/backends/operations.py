@@ -1,7 +1,7 @@
 """Steps -> operations: a node's meaning with every name replaced by an address, a handle or a value.
 
-Data flow: `Plan` (names) + `Scope` (what the names stand for in one Executable) -> one `Operation` a step, plain data of
-integers -> the backends, which know how to make a graph or a stream do it and nothing of arrays.
+Data flow: `Plan` (names) + `Scope` (the addresses and values of names in one Executable) -> one `Operation` a step, plain
+integers -> the backends, which turn operations into graph nodes or stream calls and know nothing of arrays.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Copy1D:
 
 @dataclass(frozen=True, slots=True)
 class Alloc:
-    """Make memory for an array; its address is known once this has been lowered or issued."""
+    """Allocate memory for an array; its address is known once this has been lowered or issued."""
 
     array: Array
     nbytes: int
@@ -111,7 +111,7 @@ class Alloc:
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """Return memory."""
+    """Free memory."""
 
     pointer: int
 
@@ -147,7 +147,7 @@ class WaitEvent:
 
 @dataclass(frozen=True, slots=True)
 class SignalSemaphore:
-    """Raise an external semaphore."""
+    """Signal an external semaphore."""
 
     semaphore: int
     value: int
@@ -182,7 +182,7 @@ class RunChild:
 
 @dataclass(frozen=True, slots=True)
 class RunConditional:
-    """Bodies that run as the 32-bit word at an address says."""
+    """Bodies chosen by the 32-bit word at an address."""
 
     mode: ConditionalMode
     condition: int
@@ -196,7 +196,7 @@ class RunConditional:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """Only order."""
+    """Do nothing; keep the order of nodes before and after."""
 
 
 Operation = Union[
@@ -448,7 +448,7 @@ class SharedHandles:
             function = self.runtime.module_get_function(handle, lowered.get(kernel.name, kernel.name))
             self._require_layouts(kernel, function)
             found = (function, ArgumentPacker(node.signature))
-            if kernel.signature is None:  # what the arguments say may differ from node to node
+            if kernel.signature is None:  # the dtypes of arguments may differ from node to node
                 return found
             self._functions[kernel, device] = found
         return found
@@ -556,7 +556,7 @@ class SharedHandles:
 
 
 def resolve(step: Step, scope: Scope) -> Operation:
-    """Return what a step does, with every name resolved.
+    """Return the operation of a step, with every name resolved.
 
     Raises
     ------
@@ -689,7 +689,7 @@ def _copy(node: MemcpyNode, scope: Scope, device: int) -> Union[Copy1D, Copy3D]:
         if kind is MemcpyKind.HOST_TO_HOST and "host_copy_kind" in scope.runtime.target.quirks:
             kind = MemcpyKind.DEFAULT
         elif kind is MemcpyKind.DEVICE_TO_DEVICE and len(scope.shared.devices) > 1 and scope.owner(dst) != scope.owner(src):
-            kind = MemcpyKind.DEFAULT  # the addresses say which devices
+            kind = MemcpyKind.DEFAULT  # the addresses determine the devices
     box = copy_geometry(dst, src)
     assert box is not None, "MemcpyNode refuses what no box can copy"
     inside = "interior_host_pointer" in scope.runtime.target.quirks and (_interior(dst, scope), _interior(src, scope))

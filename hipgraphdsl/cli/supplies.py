@@ -49,7 +49,7 @@ def supplied_graph(options: argparse.Namespace) -> tuple[Graph, dict[str, np.nda
     graph = load_graph(options.workflow, given if is_file else None, options.import_callbacks)
     missing = graph.workflow().unbound()
     if missing and runs:
-        lines = [f"graph {graph.name!r} cannot run: its file names what is not there:"]
+        lines = [f"graph {graph.name!r} cannot run: its file names values or callbacks that were not supplied:"]
         lines += [f"  {name}: {what}" for name, what in missing[:20]]
         lines.append("give arrays with --array NAME=FILE.npy and callbacks with --import-callbacks")
         raise DeclarationError("\n".join(lines))
@@ -103,4 +103,4 @@ def _parameter_value(parameter: Parameter, text: str) -> Any:
             return float(text)
         return tuple(ast.literal_eval(text))
     except (KeyError, ValueError, TypeError, SyntaxError):
-        raise Misuse(f"parameter {parameter.name!r} is {dtype}, and {text!r} is no value of that") from None
+        raise Misuse(f"parameter {parameter.name!r} is {dtype}, and {text!r} is not a value of that dtype") from None

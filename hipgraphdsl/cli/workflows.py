@@ -69,10 +69,10 @@ def load_graph(spec: str, arrays: Mapping[str, Any] | None = None, import_callba
         if not path.exists():
             raise Misuse(f"there is no file {place!r}")
         if path.suffix != ".py":
-            raise Misuse(f"{place!r} is no workflow; give {WORKFLOW_HELP}")
+            raise Misuse(f"{place!r} is not a workflow; give {WORKFLOW_HELP}")
         module = _module_of_file(path)
     elif path.exists() and path.suffix:
-        raise Misuse(f"{place!r} is no workflow; give {WORKFLOW_HELP}")
+        raise Misuse(f"{place!r} is not a workflow; give {WORKFLOW_HELP}")
     else:
         module = _module_named(place)
     return _graph_in(module, place, name)
@@ -87,7 +87,7 @@ def _graph_of_file(path: Path, suffix: str, arrays: Mapping[str, Any], import_ca
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DeclarationError(f"{str(path)!r} is no UTF-8 text: {error.reason} at byte {error.start}") from None
+        raise DeclarationError(f"{str(path)!r} is not UTF-8 text: {error.reason} at byte {error.start}") from None
 
     def load(callbacks: Mapping[str, Callable[..., Any]]) -> Graph:
         if suffix == ".json":

@@ -33,7 +33,7 @@ _MOST_LOCKED: Final = 64 << 20  # bytes of an array that are page-locked because
 
 @dataclass(slots=True)
 class Block:
-    """What stands behind an array name.
+    """The memory of one array.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class Block:
         return buffer
 
     def give_back(self, home: Home) -> None:
-        """Return the allocation on its device, if it is the Executable's to return; what is lent, with its last view."""
+        """Free the allocation on its device if the Executable owns it; lent memory is freed with its last view."""
         if self.release is None:
             return
         views = None if self.keep is not None or self.lent is None else self.lent()
@@ -81,7 +81,7 @@ class Block:
             self.release(self.pointer - self.guard)
 
     def _returned_later(self, home: Home, process: int) -> None:
-        """Return the allocation from a thread of its own: the last view may die where no call of HIP is allowed.
+        """Free the allocation in a thread of its own: the last view may die where HIP forbids calls.
 
         That is so inside a host callback, and in a thread that captures. Locks of `threading` may be held there as well.
         """
@@ -90,7 +90,7 @@ class Block:
             with home.returning(self.device):
                 self.give_back(home)
 
-        if os.getpid() == process:  # in a forked one the allocation is the parent's
+        if os.getpid() == process:  # in a forked process the allocation belongs to the parent
             with suppress(RuntimeError):  # the interpreter is ending, and the process returns everything
                 _thread.start_new_thread(give_back, ())
 
@@ -168,7 +168,7 @@ class Memory:
         """Of watched plans; the last one is the largest."""
 
     def find(self, name: str) -> Block:
-        """Return what stands behind a name.
+        """Return the memory of an array by its name.
 
         Raises
         ------
@@ -287,7 +287,7 @@ class Memory:
         return found
 
     def drop_packed(self, blocks: dict[int, Block]) -> None:
-        """Return what `make_packed` made anew."""
+        """Free the new blocks of `make_packed`."""
         for device, block in blocks.items():
             if block is not self._packed.get(device):
                 self._free_packed(block)
@@ -320,7 +320,7 @@ class Memory:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def return_into(self, stack: ExitStack) -> None:
-        """Let a stack return everything."""
+        """Register the release of everything with an exit stack."""
         packed = [replace(block, release=self._runtime.free) for block in self._packed.values()]
         blocks = [*self.arrays.values(), *packed, *self._words]
         self.arrays, self._packed, self._words = {}, {}, []
@@ -329,7 +329,7 @@ class Memory:
 
 
 def hold(array: ExternalArray, pointer: int, home: Home) -> Block:
-    """Keep somebody else's memory, page-locked where it is the host's and can be."""
+    """Keep external memory, page-locked where it is host memory and can be."""
     block = Block(array, pointer, keep=array.obj, pageable=array.on_host)
     if block.pageable and array.lock:
         block.lock(home.runtime)

@@ -1,4 +1,4 @@
-"""Memory that array parameters are bound to, compared with all else that the graph touches."""
+"""Overlap of the memory that array parameters are bound to with all other memory that the graph accesses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Use(NamedTuple):
 
 
 class _Level:
-    """One workflow as it stands in the Executable: which of its nodes reach each root, also by what they hold."""
+    """One workflow of the Executable: which of its nodes access each root array, directly or through a child."""
 
     def __init__(self, workflow: Workflow) -> None:
         self.checked = Checked(workflow)
@@ -46,7 +46,7 @@ class _Level:
 
 
 class _Places:
-    """Where arrays lie, so that those that meet an interval of addresses are found at once."""
+    """The address ranges of arrays, sorted, to find those that overlap an interval."""
 
     def __init__(self, places: Mapping[Root, int]) -> None:
         self._roots = list(places)
@@ -59,7 +59,7 @@ class _Places:
 
 
 class Overlaps:
-    """What the nodes of a workflow touch, by address, as one Executable has it.
+    """The memory that the nodes of a workflow access, by address, in one Executable.
 
     Parameters
     ----------

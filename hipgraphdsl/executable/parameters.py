@@ -65,7 +65,7 @@ class Parameters:
     # -- values --------------------------------------------------------------------------------------------------------
 
     def checked(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a launch gives as `bind` takes it: values of scalars, addresses of arrays.
+        """Convert a launch's arguments for `bind`: values of scalars, addresses of arrays.
 
         Raises
         ------
@@ -134,13 +134,13 @@ class Parameters:
         return pointer
 
     def watch(self, workflow: Workflow, scope: Scope) -> None:
-        """Compare what array parameters are bound to with what the nodes of this workflow touch from now on."""
+        """From now on check the memory of array parameters against the accesses of this workflow's nodes."""
         self._compared = lambda: Overlaps(workflow, scope)
         self._overlaps = None
         self._apart = set()
 
     def given(self) -> dict[str, int]:
-        """Return the addresses of array parameters that stand for something else than an array that is their default."""
+        """Return the addresses of the array parameters that are not bound to their default array."""
         arrays = ((name, scope.addresses.get(parameter)) for name, (scope, parameter) in self.table.items() if parameter.shape)
         return {name: at for name, at in arrays if at is not None and at != self.defaults.get(name)}
 
@@ -204,11 +204,11 @@ class Parameters:
             table[parameter] = value
 
     def scalars(self) -> dict[str, Any]:
-        """Return the values of those that stand for no array."""
+        """Return the values of the scalar parameters."""
         return {name: scope.values.get(parameter) for name, (scope, parameter) in self.table.items() if not parameter.shape}
 
     def give_to(self, other: Parameters) -> list[str]:
-        """Give another Executable's the values of these, wherever names and kinds are alike; return the names."""
+        """Copy the values to another Executable's parameters of the same names and kinds; return the names."""
         arrays, others = self._memory.arrays, other._memory.arrays
         owners = {block.pointer: name for name, block in arrays.items()}
         given: list[str] = []
@@ -248,7 +248,7 @@ class Parameters:
     # -- the memory of others --------------------------------------------------------------------------------------------
 
     def forget_replaced(self) -> None:
-        """Let go of what array parameters were bound to before; no launch may be in flight."""
+        """Release the memory that array parameters were bound to before; no launch may be in flight."""
         for name, kept in self.kept.items():
             if len(kept) > 1:
                 current = self.current(name)
@@ -261,7 +261,7 @@ class Parameters:
         self._read_only = {(name, pointer) for name, pointer in self._read_only if self.current(name) == pointer}
 
     def return_into(self, stack: ExitStack) -> None:
-        """Let a stack return everything that is kept."""
+        """Register the release of all kept memory with an exit stack."""
         blocks = [block for kept in self.kept.values() for block in kept.values()] + [*self.own.values()]
         self.kept, self.own = {}, {}
         for block in blocks:

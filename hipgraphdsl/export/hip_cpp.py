@@ -199,8 +199,8 @@ class Program:
         if array.obj is None or array.location != "host":
             what = "device memory" if array.obj is not None else "memory that nobody has supplied"
             raise DeclarationError(
-                f"external array {storage.name!r} is {what}, which a program of its own has not; declare it as device_array or"
-                " host_array, and the program reads it from a file",
+                f"external array {storage.name!r} is {what}, which a standalone program does not have; declare it as"
+                " device_array or host_array, and the program reads it from a file",
                 array=storage.name,
             )
         first, last = array.pointer, array.pointer + array.nbytes

@@ -173,7 +173,7 @@ def test_broken_file_is_named_with_its_line(run: Any, tmp_path: Path) -> None:
     assert done.status == 1
     assert f"{path}: workflow file, line 2, name:" in done.err
     path.write_bytes(b"\xff\xfe")
-    assert "no UTF-8 text" in run("check", path).err
+    assert "not UTF-8 text" in run("check", path).err
 
 
 def test_verbose_shows_the_traceback(run: Any, program: str) -> None:
@@ -310,7 +310,7 @@ def test_run_takes_the_values_of_large_arrays(run: Any, tmp_path: Path) -> None:
     [
         (("--param", "b=1"), "no parameter 'b'; its parameters are 'a'"),
         (("--param", "a"), "NAME=VALUE"),
-        (("--param", "a=two"), "'two' is no value"),
+        (("--param", "a=two"), "'two' is not a value"),
         (("--param", "a=1", "--param", "a=2"), "twice"),
         (("--repeat", "0"), "--repeat"),
         (("--save", "q=q.npy"), "no array 'q'"),
