@@ -442,7 +442,7 @@ def _lane_bound(workflow: Workflow, target: Target, lanes: Lanes) -> Optional[in
         return lanes
     if not isinstance(lanes, str) or lanes not in ("auto", "measure"):
         raise DeclarationError(f"lanes is 'auto', 'measure', a number or None (got {lanes!r})")
-    if target.platform == "cpu":
+    if target.on_host:
         return None  # a branch costs nothing there that gathering would save
     # Each parallel branch costs the host a fixed time a launch (0.7 us on an H200), so more branches than the device can run
     # at once only cost. How many that is, the smallest kernel says: fewer lanes could keep long kernels waiting.

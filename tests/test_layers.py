@@ -245,6 +245,30 @@ def test_backends_name_no_platform() -> None:
     assert named == [], "\n".join(named)
 
 
+# Who may ask which platform there is: targets and defects are data by platform; benchmarks measure what one platform does.
+ASKS_PLATFORM = ("runtimes", "target", "defects", "bench")
+
+
+def test_package_asks_targets_for_attributes_and_quirks_not_for_the_platform() -> None:
+    asked = []
+    for module, path in MODULES.items():
+        if any(inside(module, place) for place in ASKS_PLATFORM):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Attribute(attr="platform", value=value):
+                    found = ast.unparse(value) not in ("sys", "platform")
+                case ast.Compare(left=left, comparators=others):
+                    found = any(isinstance(side, ast.Constant) and side.value in PLATFORMS for side in (left, *others))
+                case ast.MatchValue(value=ast.Constant(value=value)):
+                    found = value in PLATFORMS
+                case _:
+                    continue
+            if found:
+                asked.append(f"{module} line {node.lineno}: {ast.unparse(node)}")
+    assert asked == []
+
+
 def loaded_by(statement: str) -> set[str]:
     """Return the names of the modules that a fresh interpreter has after a statement."""
     program = f"import json, sys\n{statement}\nprint(json.dumps(sorted(sys.modules)))"

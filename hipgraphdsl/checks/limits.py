@@ -42,7 +42,7 @@ def check_limits(scope: Scope, target: Optional[Target], findings: Findings) -> 
             for code, message, hint in faults or ():
                 findings.add(code, f"{scope.name(node)!r}: {message}", scope=scope, nodes=[node], hint=hint)
         elif type(node) is ConditionalNode:
-            if target is not None and target.platform == "amd":
+            if target is not None and not target.conditional_nodes:
                 findings.add(
                     "HG507",
                     f"{scope.name(node)!r} is a conditional node ({node.mode}), and HIP has no conditional nodes",
@@ -116,15 +116,15 @@ def _faults(scope: Scope, node: KernelNode, target: Optional[Target]) -> list[tu
                     "let each thread do more elements, or spread the blocks over another axis",
                 )
             )
-    if target and target.platform == "amd":
+    if target and target.max_axis_threads:
         for axis, blocks, extent in zip(_AXES, grid, block):
-            if blocks is not None and extent is not None and blocks * extent > _MAX_GRID:
+            if blocks is not None and extent is not None and blocks * extent > target.max_axis_threads:
                 found.append(
                     (
                         "HG504",
                         f"{blocks} blocks of {extent} threads along {axis} are {blocks * extent} threads; HIP on"
                         " AMD takes at"
-                        f" most {_MAX_GRID}",
+                        f" most {target.max_axis_threads}",
                         "let each thread do more elements, or spread the blocks over another axis",
                     )
                 )
@@ -149,7 +149,7 @@ def _faults(scope: Scope, node: KernelNode, target: Optional[Target]) -> list[tu
             )
         )
     blocks = _product(grid)
-    if node.cooperative and target and target.multiprocessors and target.platform != "cpu" and blocks and threads:
+    if node.cooperative and target and target.multiprocessors and not target.on_host and blocks and threads:
         each = min(_RESIDENT_BLOCKS, _RESIDENT_THREADS // min(threads, _RESIDENT_THREADS))
         if blocks > each * target.multiprocessors:
             found.append(
@@ -182,7 +182,7 @@ def check_capture(scope: Scope, target: Optional[Target], findings: Findings) ->
     for node in scope.workflow.nodes:
         kind = type(node)
         if kind is MemcpyNode:
-            if target is None or target.platform != "cpu":
+            if target is None or not target.on_host:
                 _check_pageable(scope, node, findings)
         elif kind is CapturedNode and not node.accesses:
             findings.add(

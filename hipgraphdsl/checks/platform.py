@@ -34,7 +34,7 @@ def check_defects(scope: Scope, target: Optional[Target], findings: Findings) ->
 
     Without a version only what all versions have is known, and it is information.
     """
-    if target is None or target.platform == "cpu":
+    if target is None:
         return
     for defect in defects_for(target):
         rule = _RULES.get(defect.id)

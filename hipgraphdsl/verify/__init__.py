@@ -145,7 +145,7 @@ def _proving(
     workflow: Workflow, opened: Runtime, device: int, params: dict[str, Any], found: Found
 ) -> tuple[Laboratory, State, Runtime]:
     """Return a laboratory with its reference and runtime: the CPU, or where it cannot run the workflow the one that is asked."""
-    if opened.name != "cpu":
+    if not opened.target.on_host:
         try:
             cpu = opened_runtime("cpu")
             _require_runs(workflow, cpu, 0)

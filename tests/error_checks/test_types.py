@@ -154,7 +154,7 @@ def test_an_executable_answers_wrong_types_with_its_own_errors(name: str, runtim
         (lambda g: g.export(3), r"path is a str or a pathlib.Path \(got 3\)"),
         (lambda g: hg.Graph.from_json(g.to_json(), callbacks=3), r"callbacks is a dict \(got 3\)"),
         (lambda g: hg.Graph.from_capture(3), r"from_capture: fn is a callable that takes a stream \(got 3\)"),
-        (lambda g: hg.Graph.from_handle("x"), "from_handle: handle is a hipGraph_t or CUgraph as a number"),
+        (lambda g: hg.Graph.from_handle("x"), "from_handle: handle is a hipGraph_t or CUgraph, as a number or an object"),
         (lambda g: g[0], "graph 'g' has no node 0; its nodes are 'in', 'k'"),
     ],
 )
