@@ -1011,7 +1011,7 @@ class Graph:
 
     @staticmethod
     def from_handle(
-        handle: int, runtime: Union[RuntimeName, Runtime] = "auto", *, name: str = "imported", arrays: Arrays = None
+        handle: Any, runtime: Union[RuntimeName, Runtime] = "auto", *, name: str = "imported", arrays: Arrays = None
     ) -> Graph:
         """Read a graph that exists in a runtime back into models; names follow from its nodes and are the same each time.
 
@@ -1021,8 +1021,9 @@ class Graph:
 
         Parameters
         ----------
-        handle : int
-            A hipGraph_t or CUgraph. It is only read, and not needed afterwards.
+        handle : int or object
+            A hipGraph_t or CUgraph, as a number or an object of hip-python or cuda-bindings. It is only read, and not needed
+            afterwards.
         runtime : str or Runtime
             The runtime that it belongs to.
         name : str

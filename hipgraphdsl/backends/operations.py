@@ -605,12 +605,13 @@ def resolve(step: Step, scope: Scope) -> Operation:
 
 
 def _semaphore(node: Union[SemaphoreSignalNode, SemaphoreWaitNode]) -> int:
-    if node.semaphore.handle is None:
+    handle: int | None = node.semaphore.handle
+    if handle is None:
         raise DeclarationError(
             f"node {node.name!r}: semaphore {node.semaphore.name!r} has no handle; give hg.Semaphore(name, handle)",
             node=node.name,
         )
-    return node.semaphore.handle
+    return handle
 
 
 def _axis(axis: Any, scope: Scope, node: str, field: str) -> int:

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from ..arrays import AllocArray
 from ..executable import Executable
+from ..export.text import counted, short
 from ..graph import Graph
 from ..timeline import Timeline
 from ..workflow import Workflow
@@ -21,7 +22,7 @@ from .arguments import LANES_HELP, RUNTIMES, add_device, add_param, add_workflow
 from .files import require_place
 from .status import GOOD, Misuse
 from .supplies import add_supplies, parameter_values, supplied_graph
-from .tables import columns, counted, plain_console, print_part, short, table
+from .tables import columns, plain_console, print_part, table
 
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 

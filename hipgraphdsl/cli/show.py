@@ -14,12 +14,13 @@ from ..arrays import Array, ExternalArray, HostArray
 from ..bench.arguments import count_from
 from ..export import export_graph, formats, is_known
 from ..export.style import human_bytes
+from ..export.text import HEADS, counted, row, short
 from ..nodes import held
 from ..workflow import Workflow
 from .arguments import add_options, add_workflow, lanes, option_value, pairs, target_name
 from .files import require_place, say_written, unknown_format
 from .status import GOOD, Misuse
-from .tables import counted, print_part, short, table
+from .tables import print_part, table
 from .workflows import load_graph
 
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
@@ -113,7 +114,7 @@ def _pictured(workflow: Workflow, rows: int) -> Iterator[Any]:
         ]
         yield table(("parameter", "dtype", "shape", "default"), values, rows)
     if workflow.nodes:
-        yield table(("node", "kind", "what", "after"), _node_rows(workflow), rows)
+        yield table(HEADS, _node_rows(workflow), rows)
 
 
 def _array_kind(array: Array) -> str:
@@ -133,15 +134,13 @@ def _initial_text(array: Array) -> str:
     return "given" if isinstance(values, np.ndarray) else "not supplied"
 
 
-def _node_rows(workflow: Workflow, indent: str = "") -> list[tuple[str, str, str, str]]:
+def _node_rows(workflow: Workflow, indent: str = "") -> list[tuple[str, ...]]:
     """Return a row for each node; a child's nodes stand below it, once."""
-    nodes = workflow.nodes
-    rows = []
+    rows: list[tuple[str, ...]] = []
     seen: set[int] = set()
-    for node, sources in zip(nodes, workflow.predecessors):
-        after = ", ".join(nodes[source].name for source in sources[:6])
-        more = f" and {len(sources) - 6} more" if len(sources) > 6 else ""
-        rows.append((indent + node.name, node.kind, short(node.describe(), 60), after + more))
+    for index, node in enumerate(workflow.nodes):
+        name, *others = row(workflow, index)
+        rows.append((indent + name, *others))
         for _, inner, _ in held(node):
             if id(inner) not in seen:
                 seen.add(id(inner))

@@ -10,7 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["columns", "counted", "plain_console", "print_part", "short", "table"]
+from ..export.text import aligned
+
+__all__ = ["columns", "plain_console", "print_part", "table"]
 
 
 class _PipedConsole(Console):
@@ -44,31 +46,11 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], limit: int, right
     rows = rows[:limit]
     tail = f"... {left_out} more rows (--rows 0 shows all)" if left_out > 0 else ""
     if not sys.stdout.isatty():
-        widths = [max(len(row[i]) for row in (heads, *rows)) for i in range(len(heads))]
-        lines = [
-            "  ".join(
-                f"{cell:>{width}}" if i in right else f"{cell:<{width}}"
-                for i, (cell, width) in enumerate(zip(row, widths))
-            ).rstrip()
-            for row in (heads, *rows)
-        ]
+        lines = aligned((heads, *rows), right)
         return Text("\n" + "\n".join([*lines, *([tail] if tail else [])]))
     table = Table(box=None, header_style="bold", pad_edge=False, caption=tail or None, caption_justify="left")
     for i, head in enumerate(heads):
-        table.add_column(
-            head, justify="right" if i in right else "left", overflow="fold", style="cyan" if i == 0 else None
-        )
+        table.add_column(head, justify="right" if i in right else "left", overflow="fold", style="cyan" if i == 0 else None)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     return table
-
-
-def short(value: Any, most: int = 40) -> str:
-    """Return a value as text of at most so many characters."""
-    text = value if isinstance(value, str) else repr(value)
-    return text if len(text) <= most else text[: most - 3] + "..."
-
-
-def counted(n: int, what: str) -> str:
-    """Return a number with its noun: 1 node, 2 nodes."""
-    return f"{n} {what}{'s' * (n != 1)}"

@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn, Optional, Union
 
 import numpy as np
 
-from ..arrays import Array, ExternalArray, as_int
+from ..arrays import Array, ExternalArray, as_handle
 from ..backends import Program, Scope, SharedHandles, backend_named
 from ..backends.callbacks import CapturedArray, HostCalls, captured_call, refuse_inside, running
 from ..backends.program import GraphProgram
@@ -775,13 +775,7 @@ def _stream_handle(stream: Any) -> int:
     """Return the raw handle of a stream of whatever library."""
     if type(stream) is int and 0 <= stream < 2**64:
         return stream
-    if hasattr(stream, "__cuda_stream__"):
-        return int(stream.__cuda_stream__()[1])
-    for attribute in ("cuda_stream", "ptr", "handle"):  # torch, cupy, others
-        handle = getattr(stream, attribute, None)
-        if isinstance(handle, int):
-            return handle
-    number = as_int(stream)
-    if number is not None and 0 <= number < 2**64:
-        return number
-    raise DeclarationError(f"stream is a raw handle or a stream object (got {stream!r})")
+    number = as_handle(stream)
+    if number is None:
+        raise DeclarationError(f"stream is a raw handle or a stream object (got {stream!r})")
+    return number

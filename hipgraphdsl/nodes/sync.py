@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Optional
+from typing import Any, ClassVar, Literal
 
-from ..arrays import Access, ArrayView, as_int, as_view
+from ..arrays import Access, ArrayView, as_handle, as_int, as_view
 from ..errors import DeclarationError
 from .base import Node, check_name, lazy
 
@@ -33,13 +33,17 @@ class Event:
     name : str
     shared : bool
         One event of this name for the whole process and device, so that graphs can wait for each other.
-    handle : int or None
-        An event that is there already (hipEvent_t), used as it is and never destroyed here; files do not hold it.
+    handle : int, object or None
+        An event that is there already (hipEvent_t), as a number or an object of hip-python, cuda-bindings or torch; kept as a
+        number. It is used as it is and never destroyed here, and its owner keeps it; files do not hold it.
     """
 
     name: str
     shared: bool = False
-    handle: Optional[int] = None
+    handle: Any = None
+
+    def __post_init__(self) -> None:
+        _keep_number(self, "event")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +53,25 @@ class Semaphore:
     Attributes
     ----------
     name : str
-    handle : int or None
-        The runtime's hipExternalSemaphore_t; None until it is bound.
+    handle : int, object or None
+        The runtime's hipExternalSemaphore_t, as a number or an object; kept as a number. None until it is bound.
     """
 
     name: str
-    handle: Optional[int] = None
+    handle: Any = None
+
+    def __post_init__(self) -> None:
+        _keep_number(self, "semaphore")
+
+
+def _keep_number(value: Event | Semaphore, what: str) -> None:
+    handle = value.handle
+    if handle is None or type(handle) is int:
+        return
+    number = as_handle(handle)
+    if number is None:
+        raise DeclarationError(f"{what} {value.name!r}: handle is a raw handle or an object that has one (got {handle!r})")
+    object.__setattr__(value, "handle", number)
 
 
 def _as_event(value: Any, node: str) -> Event:

@@ -16,7 +16,7 @@ import pytest
 
 import hipgraphdsl as hg
 from hipgraphdsl.executable import Executable
-from hipgraphdsl.runtimes import nvidia
+from hipgraphdsl.runtimes import cuda_driver, nvidia
 from hipgraphdsl.runtimes.base import CodeObject
 from hipgraphdsl.runtimes.hip_abi import PROTOTYPES
 from hipgraphdsl.runtimes.native import native
@@ -73,8 +73,8 @@ class FakeCuda:
         self._thread.context = context
 
     def __getattr__(self, name: str) -> Any:
-        hip = next((hip for hip, cuda in nvidia._NAMES.items() if cuda == name), name)
-        prototype = nvidia._DRIVER.get(name) or PROTOTYPES.get(hip)
+        hip = next((hip for hip, cuda in cuda_driver.NAMES.items() if cuda == name), name)
+        prototype = cuda_driver.DRIVER.get(name) or PROTOTYPES.get(hip)
         if prototype is None or name in PROTOTYPES:
             raise AttributeError(name)
 

@@ -307,7 +307,7 @@ def refused(g: hg.Graph, **options: Any) -> DeclarationError:
     return caught.value
 
 
-def test_semaphore_is_refused_by_node() -> None:
+def test_signal_semaphore_is_refused_by_node() -> None:
     g = hg.Graph("g")
     g.signal_semaphore("s", 1, name="raise")
     error = refused(g)

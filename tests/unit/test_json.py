@@ -58,7 +58,7 @@ def test_specimen_holds_every_kind() -> None:
     assert {n.kind for n in everything().nodes} == set(KINDS)
 
 
-def test_round_trip_is_exact() -> None:
+def test_to_json_and_from_json_are_exact() -> None:
     text = text_of(everything())
     assert text_of(loads(text, Graph)) == text
 
@@ -179,7 +179,7 @@ def test_unpaired_surrogate_in_an_argument_survives() -> None:
 # -- how it reads ------------------------------------------------------------------------------------------------------
 
 
-def test_version_comes_first() -> None:
+def test_to_json_begins_with_the_version() -> None:
     assert text_of(pipeline()).splitlines()[1] == ' "hipgraphdsl": 1,'
 
 
@@ -272,7 +272,7 @@ def test_function_of_a_program_is_stored_under_its_file(tmp_path: Path, monkeypa
         callback_path(program.talk)
 
 
-def test_loading_imports_nothing_and_compile_would_name_the_callback() -> None:
+def test_from_json_imports_nothing_and_compile_would_name_the_callback() -> None:
     text = changed(lambda d: node(d, "report").update(fn="no_such_module_anywhere:talk"))
     graph = loads(text, Graph)
     assert "no_such_module_anywhere" not in sys.modules
@@ -373,7 +373,7 @@ def test_unbound_things_are_all_named() -> None:
         ('{"hipgraphdsl": 1, "name": "\\', "ends too early"),
     ],
 )
-def test_text_that_is_no_workflow_is_refused(text: str, said: str) -> None:
+def test_from_json_refuses_text_that_is_no_workflow(text: str, said: str) -> None:
     assert said in refused(text)
 
 

@@ -73,7 +73,7 @@ def test_parameters_are_found_wherever_a_field_mentions_them() -> None:
     assert g.empty().parameters == ()
 
 
-def test_directions_of_copies_follow_from_where_the_memory_is() -> None:
+def test_memcpy_directions_follow_from_where_the_memory_is() -> None:
     g = hg.Graph("g")
     d, h = g.device_array("d", shape=(4, 6), dtype="i4"), g.host_array("h", shape=(4, 6), dtype="i4")
     t, e = g.alloc("t", (4, 6), "i4"), g.external_array("e", np.zeros((4, 6), "i4"))
