@@ -14,8 +14,8 @@ import numpy as np
 from ..arrays import Access, ArrayView, Parameter
 from ..backends.operations import BUILT_IN, Copy1D, Launch, Operation, SharedHandles, WriteAndWait, resolve
 from ..backends.operations import Scope as LoweredScope
-from ..errors import DeclarationError
-from ..kernels import ArgumentPacker, KernelParameter, Symbol, check_argument
+from ..errors import DeclarationError, HipError
+from ..kernels import ArgumentPacker, Kernel, KernelParameter, Symbol
 from ..nodes import (
     AllocNode,
     CapturedNode,
@@ -136,12 +136,18 @@ class Handles(SharedHandles):
         return (number + 1 << _SPAN) + memory.offset * dtype.itemsize
 
     def pointer(self, address: int) -> list[Piece]:
-        """Return an address as the program says it: a name and elements behind it."""
+        """Return an address as the program spells it: a name and a number of elements after it."""
         name, itemsize = self._placed[(address >> _SPAN) - 1]
         return [name, Hole("offset", address % (1 << _SPAN) // itemsize, hint="offset")]
 
     def symbol(self, symbol: Symbol, device: int) -> int:
         return self._address(self._program.memory(symbol, Scope()), symbol.dtype)
+
+    def function(self, kernel: Kernel, node: KernelNode, device: int) -> tuple[int, ArgumentPacker]:
+        packer = self._packers.get(node.signature)
+        if packer is None:
+            packer = self._packers[node.signature] = ArgumentPacker(node.signature)
+        return 0, packer
 
     def built_in(self, name: str, device: int) -> tuple[int, ArgumentPacker]:
         signature = BUILT_IN[name].signature
@@ -162,6 +168,8 @@ class Body:
         self.plan = plan
         self.names = names
         self.scopes: dict[tuple[int, ...], Scope] = {(): scope}
+        self._lowered: dict[int, LoweredScope] = {}
+        """By the identity of a scope in `scopes`."""
         self.capture = program.capture
         self.called: dict[int, Any] = {}
         self._name_what_is_called()
@@ -277,7 +285,7 @@ class Body:
         match node:
             case KernelNode():
                 add = "add_cooperative(" if node.cooperative else "add_kernel("
-                call: list[Piece] = [add, *head, ", ", *self._launched(node, scope), ")"]
+                call: list[Piece] = [add, *head, ", ", *self._launched(step, node, scope), ")"]
                 if node.priority is not None and not (node.cooperative and "cooperative_ignored" in self.program.quirks):
                     call = ["with_priority(", *call, f", {int(node.priority)}, ", label, ")"]
                 if node.cluster is not None:
@@ -363,7 +371,7 @@ class Body:
         match node:
             case KernelNode():
                 function = "launch_cooperative(" if node.cooperative else "launch("
-                call: list[Piece] = [function, *on, ", ", *self._launched(node, scope), ");"]
+                call: list[Piece] = [function, *on, ", ", *self._launched(step, node, scope), ");"]
                 if node.priority is not None:
                     call += ["\nwith_priority(captured_nodes(", *on, f")[0], {int(node.priority)}, ", label, ");"]
                 if node.cluster is not None:
@@ -406,34 +414,29 @@ class Body:
 
     # -- arguments ---------------------------------------------------------------------------------------------------------
 
-    def _pointer(self, view: ArrayView, scope: Scope) -> list[Piece]:
-        return self.program.pointer(view, scope)
-
-    def _launched(self, node: KernelNode, scope: Scope) -> list[Piece]:
-        program = self.program
-        kernel = program.kernels.kernel(node)
+    def _launched(self, step: Step, node: KernelNode, scope: Scope) -> list[Piece]:
+        kernel = self.program.kernels.kernel(node)
+        launch = self._resolved(step, scope)
+        assert isinstance(launch, Launch)
         pieces: list[Piece] = [
             f"KERNEL({kernel}), ", *self._dim3(node.grid, scope), ", ", *self._dim3(node.block, scope),
-            f", {node.shared_bytes}",
+            f", {launch.shared_bytes}",
         ]  # fmt: skip
-        for parameter, arg in zip(node.signature.parameters, node.args):
-            pieces += [", ", *self._argument(parameter, arg, scope, node)]
+        for parameter, arg, value in zip(node.signature.parameters, node.args, launch.packer.unpack(launch.packed)):
+            pieces += [", ", *self._argument(parameter, arg, value, scope)]
         return pieces
 
-    def _argument(self, parameter: KernelParameter, arg: Any, scope: Scope, node: KernelNode) -> list[Piece]:
-        value = arg.view if isinstance(arg, Access) else arg
-        if isinstance(value, ArrayView):
-            return self._pointer(value, scope)
-        if isinstance(value, Parameter):
-            return [scope.values[value]]
+    def _argument(self, parameter: KernelParameter, arg: Any, packed: Any, scope: Scope) -> list[Piece]:
+        """Return an argument, of which `packed` is the address or the value."""
+        if isinstance(arg, (Access, ArrayView)):
+            return self.program.handles.pointer(packed)
+        if isinstance(arg, Parameter):
+            return [scope.values[arg]]
         dtype = parameter.dtype
         assert dtype is not None
         ctype = ctype_of(dtype)
         if parameter.lanes == 1 and is_plain(dtype):
-            plain = value.item() if isinstance(value, np.generic) else value
-            return [Hole("value", plain, _spelled(parameter, ctype), parameter.name)]
-        where = f"node {scope.prefix + node.name!r}: kernel {node.kernel.name!r}"
-        packed = check_argument(parameter, value, where)
+            return [Hole("value", packed, _spelled(parameter, ctype), parameter.name)]
         data = packed if isinstance(packed, bytes) else np.array(packed, dtype).tobytes()
         if parameter.lanes == 1 and dtype.names is None and not is_bfloat16(dtype) and dtype.kind == "c":
             return [literal_of(data, dtype)]
@@ -451,8 +454,14 @@ class Body:
         return [*pieces, ")"]
 
     def _resolved(self, step: Step, scope: Scope) -> Operation:
-        """Return what the backends would do for a copy or fill, with addresses that stand for names."""
-        return resolve(step, self.program.handles.lowered(scope))
+        """Return what the backends do for a step, with addresses that stand for names."""
+        lowered = self._lowered.get(id(scope))
+        if lowered is None:
+            lowered = self._lowered[id(scope)] = self.program.handles.lowered(scope)
+        try:
+            return resolve(step, lowered)
+        except HipError as error:
+            raise DeclarationError(f"node {scope.prefix + step.node.name!r}: {error.text}", node=step.node.name) from None
 
     def _copied(self, node: MemcpyNode, copy: Union[Copy1D, Copy3D]) -> tuple[bool, list[Piece]]:
         """Return whether a copy is one run of bytes, and the arguments that say it."""

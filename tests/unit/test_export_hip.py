@@ -325,6 +325,16 @@ def test_conditional_is_refused_by_node() -> None:
         assert refused(g, backend=backend).node == "maybe"
 
 
+def test_dynamic_shared_memory_of_no_bytes_is_refused_by_node() -> None:
+    source = "__global__ void k(int* x) { extern __shared__ int s[]; s[threadIdx.x] = 1; x[threadIdx.x] = s[threadIdx.x]; }"
+    g = hg.Graph("g")
+    g.kernel(hg.Module(source)["k"], 1, 4, (g.device_array("x", shape=4, dtype="i4"),), name="sharing")
+    for backend in ("explicit", "capture"):
+        error = refused(g, backend=backend)
+        assert error.node == "sharing"
+        assert "dynamic shared memory" in str(error)
+
+
 def test_code_object_is_refused_by_node(tmp_path: Path) -> None:
     (tmp_path / "k.hsaco").write_bytes(b"code")
     kernel = hg.Module.from_file(tmp_path / "k.hsaco", signatures={"k": "float*"})["k"]
