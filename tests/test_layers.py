@@ -97,7 +97,6 @@ ORDER = (
 # What imports from below all the same, for type checkers or inside a function, and why. This list only shrinks.
 UPWARDS = {
     ("nodes.child", "workflow"): "a child node holds a Workflow, which holds nodes",
-    ("temporaries", "plan"): "it packs the temporaries of the plan's steps",
     ("timeline", "export.timelines"): "a timeline writes itself, as a graph does, with formats that know timelines",
     ("export.declare", "graph"): "a loader makes the Graph; it is to return a Workflow",
     ("export.graphml", "graph"): "as export.declare",
