@@ -38,6 +38,7 @@ ORDER = (
     "hazards",
     "checks",
     "temporaries",
+    "lanes",
     "plan",
     "watch",
     "timeline",
