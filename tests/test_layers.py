@@ -41,6 +41,7 @@ ORDER = (
     "hazards",
     "checks",
     "temporaries",
+    "lanes",
     "plan",
     "watch",
     "timeline",
