@@ -97,6 +97,7 @@ ORDER = (
 
 # What imports from below all the same, for type checkers or inside a function, and why. This list only shrinks.
 UPWARDS = {
+    ("nodes.fields", "nodes.base"): "a form is told the node whose field it writes",
     ("nodes.child", "workflow"): "a child node holds a Workflow, which holds nodes",
     ("timeline", "export.timelines"): "a timeline writes itself, as a graph does, with formats that know timelines",
     ("export.declare", "graph"): "a loader makes the Graph; it is to return a Workflow",

@@ -8,7 +8,7 @@ from ctypes import c_int, c_size_t, c_void_p
 from typing import Any, Final
 
 from ..errors import HipError
-from .hip_abi import PROTOTYPES
+from .hip_calls import PROTOTYPES
 
 __all__ = ["DRIVER", "NAMES", "Driver"]
 

@@ -32,7 +32,8 @@ from .base import (
     NodeType,
 )
 from .cuda_driver import Driver
-from .hip_abi import BATCH_MEM_OP_NODE_PARAMS, KERNEL_NODE_LAYOUT, HipAbiRuntime, address_of, pack_mem_ops
+from .hip_abi import HipAbiRuntime
+from .hip_calls import BATCH_MEM_OP_NODE_PARAMS, KERNEL_NODE_LAYOUT, address_of, pack_mem_ops
 from .nvrtc import Nvrtc
 
 __all__ = ["NvidiaRuntime"]

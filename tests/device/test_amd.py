@@ -33,7 +33,7 @@ from hipgraphdsl.runtimes.base import (
     NodeType,
 )
 from hipgraphdsl.runtimes.code_object import read_code_object
-from hipgraphdsl.runtimes.hip_abi import STRUCT_LAYOUTS
+from hipgraphdsl.runtimes.hip_calls import STRUCT_LAYOUTS
 
 ROOT = Path(__file__).parents[2]
 H2D, D2H, D2D = MemcpyKind.HOST_TO_DEVICE, MemcpyKind.DEVICE_TO_HOST, MemcpyKind.DEVICE_TO_DEVICE
@@ -700,7 +700,7 @@ def test_stream_ordered_memory_is_allocated_and_freed(device: Raw) -> None:
 def hiprtc_version() -> tuple[int, ...]:
     """Return the version of the HIP runtime that hip-python finds; a device is not needed."""
     from hipgraphdsl.runtimes.amd import _load_library
-    from hipgraphdsl.runtimes.hip_abi import HipCalls
+    from hipgraphdsl.runtimes.hip_calls import HipCalls
 
     out = ctypes.c_int()
     HipCalls(_load_library()[1], "libamdhip64").hipRuntimeGetVersion(ctypes.byref(out))

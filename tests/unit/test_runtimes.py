@@ -16,7 +16,8 @@ from hipgraphdsl.defects import DEFECTS, defects_for, with_quirks
 from hipgraphdsl.errors import DeclarationError, HipError, HipGraphError, RuntimeUnavailable
 from hipgraphdsl.runtimes.code_object import read_code_object
 from hipgraphdsl.runtimes.cpu import CpuRuntime
-from hipgraphdsl.runtimes.hip_abi import PROTOTYPES, STRUCT_LAYOUTS, HipAbiRuntime, HipCalls
+from hipgraphdsl.runtimes.hip_abi import HipAbiRuntime
+from hipgraphdsl.runtimes.hip_calls import PROTOTYPES, STRUCT_LAYOUTS, HipCalls
 from hipgraphdsl.target import Target
 
 
