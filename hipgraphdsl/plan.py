@@ -256,8 +256,9 @@ def _plan(
         cover = covered(order, deps, bound, placed, device)
     position = positions(order)
     steps = _steps(workflow.nodes, entries, order, position, cover, placed)
-    steps = [_with_plans(step, target, children, device, inline) if type(step.node) in _HOLDERS else step for step in steps]
-    lanes = tuple(tuple([position[i] for i in lane]) for lane in cover.lanes)
+    for step in [step for step in steps if type(step.node) in _HOLDERS]:
+        steps[step.index] = _with_plans(step, target, children, device, inline)
+    lanes = tuple(tuple(map(position.__getitem__, lane)) for lane in cover.lanes)
     declared = sum(map(len, deps))
     notes = [] if packing is None else [str(packing)]
     removed = declared - sum(len(s.deps) - len(s.added) for s in steps)
@@ -285,16 +286,14 @@ def _steps(
         if not straight:
             sources = tuple(sorted([position[source] for source in sources]))
         extra = tuple([position[source] for source in added[i]]) if i in added else ()
-        device = None if placed is None else placed[i]
         if entries is None:
-            name = nodes[i].name
-            steps.append(Step(index, name, nodes[i], (name,), sources, lane_of[i], extra, device=device))
+            node = nodes[i]
+            name = node.name
+            steps.append(Step(index, name, node, (name,), sources, lane_of[i], extra))
         else:
             entry = entries[i]
-            steps.append(
-                Step(index, entry.name, entry.node, (entry.name,), sources, lane_of[i], extra, entry.path, device=device)
-            )
-    return steps
+            steps.append(Step(index, entry.name, entry.node, (entry.name,), sources, lane_of[i], extra, entry.path))
+    return steps if placed is None else [step._replace(device=placed[i]) for step, i in zip(steps, order)]
 
 
 def _with_plans(step: Step, target: Target, children: dict[tuple[int, bool], Plan], device: int, inline: bool) -> Step:
