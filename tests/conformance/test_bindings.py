@@ -59,7 +59,9 @@ def test_set_takes_single_arguments_by_their_names(runtime: Runtime, backend: An
         exe.run()
         assert exe.read("y").tolist() == [5] * 32 + [0] * 32
         exe.set("k", block=(16,))  # the field, not the argument of that name
-        assert exe.workflow.nodes[1].block == (16, 1, 1)
+        node = exe.workflow.nodes[1]
+        assert isinstance(node, hg.KernelNode)
+        assert node.block == (16, 1, 1)
         with pytest.raises(hg.DeclarationError, match=r"no field 'b' and no argument of that name; its fields are name, "):
             exe.set("k", b=1)
         with pytest.raises(hg.DeclarationError, match=r"of kernel 'axpy' are a, x, y, block"):

@@ -41,7 +41,7 @@ def graph() -> hg.Graph:
 
 @pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
 @pytest.mark.parametrize("runtime", HERE)
-def test_disable_of_first_and_last_nodes_keeps_launches_in_flight_in_order(runtime: str, backend: Any) -> None:
+def test_disable_of_first_and_last_nodes_keeps_launches_in_flight_in_order(runtime: Any, backend: Any) -> None:
     k, y = np.arange(N, dtype="i4"), np.zeros(N, "i4")
     with graph().compile(runtime=runtime, backend=backend) as exe:
         for off in ((), ("first",), ("first", "last"), ("last",)):

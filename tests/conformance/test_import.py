@@ -204,7 +204,7 @@ def test_from_handle_reads_every_type_of_node(d: Raw) -> None:
     for backend in ("explicit", "capture", "streams", "serial"):
         d.runtime.memcpy(dst, np.zeros_like(box).ctypes.data, box.nbytes, MemcpyKind.HOST_TO_DEVICE)
         called.clear()
-        with g.compile(runtime, backend) as exe:  # type: ignore[arg-type]  # each of them is one
+        with g.compile(runtime, backend) as exe:
             exe.run()
         wanted = np.zeros_like(box)
         wanted[1:3, 2:4, 1:4] = box[2:4, 1:3, 4:7]

@@ -290,7 +290,12 @@ def test_host_callbacks_run_while_threads_launch(runtime: Runtime, backend: Any)
     g, heard = chain(), []
     g.host(lambda h: heard.append(int(h[0])), args=(g.arrays["h"],), name="hear")
     with g.compile(runtime=runtime, backend=backend) as exe:
-        at_once(*[lambda: [exe.run(k=1) for _ in range(10)]] * 4)
+
+        def launch() -> None:
+            for _ in range(10):
+                exe.run(k=1)
+
+        at_once(*[launch] * 4)
         exe.synchronize()
     wanted, firsts = Chain(), []
     for _ in range(40):

@@ -509,7 +509,7 @@ def test_launches_follow_a_stream_of_another_device(runtime: Runtime, backend: B
             exe.launch(stream=stream)
             runtime.memcpy_async(seen, exe.array("x").ptr, RAMP.nbytes, MemcpyKind.DEVICE_TO_HOST, stream)
             runtime.stream_synchronize(stream)
-            assert np.array_equal(np.frombuffer((ctypes.c_char * RAMP.nbytes).from_address(seen), "f4"), times * RAMP)
+            assert np.array_equal(np.frombuffer(memoryview((ctypes.c_char * RAMP.nbytes).from_address(seen)), "f4"), times * RAMP)
         assert exe.done()
     runtime.stream_destroy(stream)
     runtime.host_free(seen)

@@ -110,7 +110,8 @@ def test_free_takes_only_allocs(g: hg.Graph) -> None:
         refused(g, lambda name=name: g.free(g.arrays[name], name="f1"), f"{kind} array {name!r}", "returned when", node="f1")
     y = g.alloc("y", 4, "int32")
     refused(g, lambda: g.free(y[:2], name="f1"), "only what an alloc node made", node="f1")
-    refused(g, lambda: g.free(None, name="f1"), "got None", node="f1")
+    nothing: Any = None
+    refused(g, lambda: g.free(nothing, name="f1"), "got None", node="f1")
     g.free(y)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -146,7 +147,7 @@ def test_the_nodes_of_a_body_are_fixed_and_that_is_said(g: hg.Graph) -> None:
     body.memset(body.device_array("u", shape=4, dtype="uint32"), 1, name="set")
     g.conditional("while", g.arrays["x"][0], body, name="loop")
     with g.compile(runtime=RecorderRuntime(target="nvidia:sm_90")) as exe:
-        for change in (lambda: exe.set("loop/0/set", value=2), lambda: exe.disable("loop/0/set")):
+        for change in (partial(exe.set, "loop/0/set", value=2), partial(exe.disable, "loop/0/set")):
             with pytest.raises(hg.UpdateError, match="'loop/0/set' stands in a body of conditional node 'loop'"):
                 change()
         with pytest.raises(hg.UpdateError, match="bodies of a conditional node is fixed"):

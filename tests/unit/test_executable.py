@@ -591,7 +591,7 @@ def test_an_exception_ends_what_the_cpu_can_end(
 
 
 def test_a_failure_is_raised_although_a_wait_was_given_up(cpu: CpuRuntime, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = iter([lambda: None, gate])
+    calls: Iterator[Callable[[], object]] = iter([lambda: None, gate])
     g = hg.Graph("two")
     g.host(lambda: next(calls)(), name="call")
     other = cpu.stream_create()
@@ -860,7 +860,12 @@ def test_parameters_of_inlined_children_are_set_by_the_compiled_path(cpu: CpuRun
     outer.child(inner, bind={"w": y, "v": 7}, name="second")
     resolved: list[str] = []
     resolve = GraphProgram.resolve
-    monkeypatch.setattr(GraphProgram, "resolve", lambda self, step: resolved.append(step.name) or resolve(self, step))
+
+    def noted(self: GraphProgram, step: Any) -> Any:
+        resolved.append(step.name)
+        return resolve(self, step)
+
+    monkeypatch.setattr(GraphProgram, "resolve", noted)
     with outer.compile(runtime=cpu, backend="capture") as exe, outer.compile(runtime=cpu, backend="serial") as wanted:
         for n in range(4):
             for one in (exe, wanted):

@@ -491,7 +491,7 @@ def field_of(kind: str, name: str, other: bool) -> hg.Graph:
             tmp, more = g.alloc("tmp", shape=4, dtype="f4"), g.alloc("more", shape=4, dtype="f4")
             g.free(pick("array", tmp, more), **given)
         case "host":
-            access = {"writes" if pick("access", False, True) else "reads": [x]}
+            access: dict[str, Any] = {"writes" if pick("access", False, True) else "reads": [x]}
             g.memset(x, 0, name="fill")
             g.host(pick("fn", report, print), args=(pick("args", 1, 2),), **access, **given)
             g.kernel(m["fill<float>"], 1, 8, (y, 1.0), name="reader", after=[])

@@ -132,4 +132,4 @@ def test_page_locked_memory_is_real_and_zeroed(recorder: RecorderRuntime) -> Non
     import ctypes
 
     pointer = recorder.host_malloc(8)
-    assert bytes((ctypes.c_char * 8).from_address(pointer)) == bytes(8)  # type: ignore[arg-type]
+    assert bytes((ctypes.c_char * 8).from_address(pointer)) == bytes(8)
