@@ -222,9 +222,19 @@ def _read(kernel: Kernel) -> Program | None:
         deciding = _deciding(body)
     except (DeclarationError, RecursionError):
         return None
+    for node in syntax.walk(body):  # a function that takes a reference may keep it
+        if isinstance(node, syntax.Call) and not known_function(kernel, node.name) and not kernel.module.takes_values(node.name):
+            escaped |= {slot for argument in node.arguments for slot in syntax.variables(argument)}
     deciding &= {n for n, p in enumerate(signature.parameters) if not p.pointer}
     plain = frozenset(n for n, part in enumerate(found.parameters) if not {"[", "("} & {token.text for token in part})
     return Program(kernel, body, escaped, found.scope, frozenset(deciding), plain, not kernel.module.mentions(ENDING))
+
+
+def known_function(kernel: Kernel, name: str) -> bool:
+    """Return whether a name is that of a function of C++ or HIP which returns and keeps no reference."""
+    name = name.removeprefix("std::")
+    known = name in _HARMLESS or name in _ATOMICS or name in ("min", "max", "abs", "__ldg")
+    return known and not kernel.module.declares(name)
 
 
 def _deciding(body: Any) -> set[int]:
@@ -376,12 +386,8 @@ class _Run:
         return found
 
     def returns(self, call: syntax.Call) -> bool:
-        return self.known_function(call.name) or (self.program.returning and call.name not in ("assert", "__builtin_assume"))
-
-    def known_function(self, name: str) -> bool:
-        name = name.removeprefix("std::")
-        known = name in _HARMLESS or name in _ATOMICS or name in ("min", "max", "abs", "__ldg")
-        return known and not self.kernel.module.declares(name)
+        ending = not self.program.returning or call.name in ("assert", "__builtin_assume")
+        return not ending or known_function(self.kernel, call.name)
 
     def branch(self, node: syntax.If, mask: Mask) -> Mask:
         yes, no, unknown = self.decide(node.condition, mask)
@@ -740,11 +746,7 @@ class _Run:
     def call(self, node: syntax.Call, mask: Mask) -> Any:
         name = node.name.removeprefix("std::")
         values = [self.evaluate(argument, mask) for argument in node.arguments]
-        if not self.known_function(node.name):
-            if self.kernel.module.takes_values(node.name):
-                return None
-            for argument in node.arguments:
-                self.forget(syntax.variables(argument), mask)
+        if not known_function(self.kernel, node.name):
             return None
         if name in _ATOMICS or name == "__ldg":
             self.touch(values[0] if values else None, mask, node.line, writes=name != "__ldg")
@@ -762,8 +764,6 @@ def _assigned(node: Any) -> set[int]:
     for part in syntax.walk(node):
         if isinstance(part, (syntax.Assign, syntax.Step)):
             found |= syntax.variables(part.target)
-        elif isinstance(part, syntax.Call):
-            found |= {slot for argument in part.arguments for slot in syntax.variables(argument)}
         elif isinstance(part, syntax.Declare):
             found.add(part.slot)
         elif isinstance(part, syntax.Binary) and part.operator == ">>":

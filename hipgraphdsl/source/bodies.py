@@ -503,6 +503,9 @@ class _Parser:
             if each.reference and outside is not None:
                 outside = Opaque((AddressOf(outside),))
             kind = None if deduced else each.type
+            plain = deduced or each.type.pointers or (each.type.dtype is not None and each.type.dtype.names is None)
+            if not plain and outside is not None:  # a constructor may take references
+                outside = Call("", _parts(outside), tokens[0].line)
             found.append(Declare(self.declare(each.name), each.name, kind, deduced, bounds, outside, space))
         self.at = end
         self.take(";")
@@ -747,6 +750,10 @@ class _Parser:
                 found = Step(found, 1 if text == "++" else -1, before=False)
             else:
                 return found
+
+
+def _parts(value: Any) -> tuple[Any, ...]:
+    return tuple(inner for part in value.parts for inner in _parts(part)) if isinstance(value, Opaque) else (value,)
 
 
 def variables(expression: Any) -> set[int]:

@@ -128,7 +128,8 @@ def compare(seeds: Sequence[int]) -> tuple[int, int]:
         exe.launch()
         for seed in seeds:
             program = program_of(check[f"k{seed}"])
-            assert program is not None
+            if program is None:  # longer than what is read
+                continue
             reach = program.reach(GRID, BLOCK, (None, None, N, M, None, None))
             made = int(exe.read(f"count{seed}")[0])
             if made > MOST:

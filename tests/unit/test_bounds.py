@@ -63,6 +63,89 @@ RIGHT = {
     "own vector part": ("int* x", "int2* p = (int2*)(x + 99); p->x = 1;", ("x",), {}),
 }
 
+# What C++ can do behind the back of a reader: the source before the kernel, its parameters, its body, its second argument.
+TRAPS = {
+    "ptr ref param": (
+        "__device__ void adv(int*& p) { p = p - 100; }\n",
+        "int* x, int unused", f"{INDEX} x += 100; adv(x); x[i % 100] = 1;", 0,
+    ),
+    "macro same name as var": ("#define n 50\n", "int* x, int k", "int i = threadIdx.x; if (i < n) x[i + 50] = 1;", 3),
+    "shadow param": ("", "int* x, int n", "for (int n = 0; n < 3; ++n) { if (n < 100) x[n] = 1; } ", 1000),
+    "inner decl shadows": ("", "int* x, int n", f"{INDEX} {{ int* x0 = x; {{ int i = 5; x0[i] = 1; }} }}", 1000),
+    "comma": ("", "int* x, int n", f"{INDEX} int a = 0, b = 500; a = (b = 3, b + 1); x[a] = 1; x[b] = 2;", 1000),
+    "do while(0) break": ("", "int* x, int n", f"{INDEX} do {{ if (i >= n) break; x[i] = 1; }} while (0);", 100),
+    "nested return": (
+        "",
+        "int* x, int n", f"{INDEX} for (int k = 0; k < 5; ++k) {{ if (i + k >= n) return; x[i + k] = 1; }}", 100,
+    ),
+    "postinc index": ("", "int* x, int n", "int i = 0; while (i < n) x[i++] = 1;", 40),
+    "postinc ptr": ("", "int* x, int n", "int* p = x + 99; *p-- = 1; p[0] = 2;", 40),
+    "unsigned wrap guard": ("", "int* x, unsigned n", "unsigned i = threadIdx.x - 5u; if (i < n) x[i] = 1;", 100),
+    "int vs unsigned": ("", "int* x, int n", "int i = (int)threadIdx.x - 5; if (i < blockDim.x && i < n) x[i] = 1;", 100),
+    "bool arith": ("", "int* x, int n", f"{INDEX} x[(i < n) * i * (i < 100)] = 1;", 100),
+    "char wrap": ("", "int* x, int n", "unsigned char c = 250; c += 10; x[c] = 1;", 100),
+    "short": ("", "int* x, int n", "short s = 40000; x[s] = 1;", 100),
+    "ternary lvalue": ("", "int* x, int n", f"{INDEX} int a = 900, b = 900; (n > 5 ? a : b) = 3; x[a] = 1;", 100),
+    "struct var": (
+        "struct P { int v; __device__ P(int& i) { i = 0; } };\n",
+        "int* x, int n", f"{INDEX} i = 900; P p(i); x[i] = 1;", 100,
+    ),
+    "struct brace": (
+        "struct P { int v; __device__ P(int& i) { i = 0; } };\n",
+        "int* x, int n", f"{INDEX} i = 900; P p{{i}}; x[i] = 1;", 100,
+    ),
+    "functor": (
+        "struct P { __device__ void operator()(int& i) { i = 0; } };\n",
+        "int* x, int n", f"{INDEX} i = 900; P p; p(i); x[i] = 1;", 100,
+    ),
+    "method": (
+        "struct P { __device__ void f(int& i) { i = 0; } };\n",
+        "int* x, int n", f"{INDEX} i = 900; P p; p.f(i); x[i] = 1;", 100,
+    ),
+    "temp functor": (
+        "struct P { __device__ void operator()(int& i) { i = 0; } };\n",
+        "int* x, int n", f"{INDEX} i = 900; P()(i); x[i] = 1;", 100,
+    ),
+    "template fn": (
+        "template <typename T> __device__ void z(T&& i) { i = 0; }\n",
+        "int* x, int n", f"{INDEX} i = 900; z(i); x[i] = 1;", 100,
+    ),
+    "ns fn": (
+        "namespace q { __device__ void z(int& i) { i = 0; } }\n",
+        "int* x, int n", f"{INDEX} i = 900; q::z(i); x[i] = 1;", 100,
+    ),
+    "using ns fn": (
+        "namespace q { __device__ void z(int& i) { i = 0; } }\nusing namespace q;\n",
+        "int* x, int n", f"{INDEX} i = 900; z(i); x[i] = 1;", 100,
+    ),
+    "hip_ref swap": (
+        "template <class T> __device__ void swap(T& a, T& b) { T t = a; a = b; b = t; }\n",
+        "int* x, int n", f"{INDEX} int a = 900, b = 3; swap(a, b); x[a] = 1;", 100,
+    ),
+    "op=": (
+        "struct R { int& r; __device__ void operator=(int v) { r = v; } };\n",
+        "int* x, int n", f"{INDEX} i = 900; R r{{i}}; r = 3; x[i] = 1;", 100,
+    ),
+    "agg": ("struct R { int* r; };\n", "int* x, int n", f"{INDEX} i = 900; R r = {{&i}}; *r.r = 3; x[i] = 1;", 100),
+    "local const": ("const int N = 1000;\n", "int* x, int n", f"{INDEX} const int N = 50; if (i < N) x[i] = 1;", 100),
+    "if constexpr": ("", "int* x, int n", f"{INDEX} if constexpr (sizeof(int) == 8) x[i + 1000] = 1;", 100),
+    "cond in init": ("", "int* x, int n", f"{INDEX} int j = i; if (int i = 0) {{ x[1000] = 1; }} if (j < n) x[j] = 1;", 100),
+    "attr": ("", "int* x, int n", f"[[maybe_unused]] {INDEX} if (i < n) [[likely]] x[i] = 1;", 100),
+    "cast fp": ("", "int* x, int n", f"{INDEX} float (*row)[4] = (float (*)[4])x; if (i < 25) row[i][3] = 1;", 100),
+    "neg mod": ("", "int* x, int n", "int i = (int)threadIdx.x - 5; x[((i % n) + n) % n] = 1;", 100),
+    "shift": ("", "int* x, int n", "unsigned i = 0xFFFFFFFFu >> 28; x[i << 2] = 1; x[(~0u) & 63] = 2;", 100),
+    "printf n": ("", "int* x, int n", f'{INDEX} if (i >= n) {{ printf("%d", i); return; }} x[i] = 1;', 100),
+    "typedef": (
+        "typedef struct { int a, b; } pair;\n",
+        "int* x, int n", f"{INDEX} pair* p = (pair*)x; if (i < 50) p[i].b = 1;", 100,
+    ),
+    "alias template": (
+        "template <class T> using ptr = T*;\n",
+        "int* x, int n", f"{INDEX} ptr<int> p = x; if (i < n) p[i] = 1;", 100,
+    ),
+    "half index": ("", "int* x, int n", f"{INDEX} short* p = (short*)x; if (i < 128) p[i + 72] = 1;", 100),
+}  # fmt: skip
+
 WRONG = {
     "unguarded": ("int* x", f"{INDEX}\nx[i] = 1;", ("x",), {}, ("writes x[127]", "line 3", "thread 127 of block 0")),
     "one more": ("int* x, int n", f"{INDEX} if (i <= n) x[i] = 1;", ("x", N), {}, ("x[100]", "thread 100 of block 0")),
@@ -102,6 +185,12 @@ WRONG = {
 def test_right_kernels_are_not_blamed(name: str) -> None:
     parameters, body, args, launch = RIGHT[name]
     assert not found(kernel(parameters, body), *args, **launch)
+
+
+@pytest.mark.parametrize("name", TRAPS)
+def test_traps_of_the_language_raise_no_false_alarm(name: str) -> None:
+    before, parameters, body, n = TRAPS[name]
+    assert not found(before + kernel(parameters, body), "x", n)
 
 
 @pytest.mark.parametrize("name", WRONG)
