@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Optional, Union
+from typing import Literal, NamedTuple, Optional, Union
 
 from .arrays import HostArray
 from .errors import DeclarationError
+from .inlining import FlatNode, cycle_error, flattened
 from .nodes import AllocNode, ChildGraphNode, ConditionalNode, EmptyNode, FreeNode, KernelNode, MemcpyNode, Node
-from .order import find_cycle, levels, positions, topological_order
-from .placement import bound_root, device_of, devices_of
+from .order import levels, positions, topological_order
+from .placement import device_of, devices_of
 from .target import Target
 from .temporaries import Packing, pack_temporaries
 from .workflow import Workflow
@@ -176,16 +177,6 @@ def _count(n: int, what: str) -> str:
     return f"{n} {what}{'s' * (n != 1)}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """A node before planning; `deps` are indices into the list of entries."""
-
-    name: str
-    node: Node
-    deps: tuple[int, ...]
-    path: tuple[ChildGraphNode, ...]
-
-
 def make_plan(
     workflow: Workflow, target: Target, *, lanes: Lanes = "auto", join: bool = True, inline: bool = False, pack: bool = False,
     device: int = 0,
@@ -218,25 +209,12 @@ def make_plan(
     return _plan(workflow, target, bound, children, inline, join, automatic, pack, device, devices_of(workflow, device))
 
 
-def _devices(entries: Sequence[_Entry], default: int) -> list[Optional[int]]:
-    """Return the device of each entry."""
-    found = []
-    for entry in entries:
-
-        def resolve(root: Any, path: tuple[ChildGraphNode, ...] = entry.path) -> Any:
-            return bound_root(root, path)
-
-        found.append(device_of(entry.node, resolve, default))
-    return found
-
-
-def _packed(entries: list[_Entry], device: int) -> tuple[list[_Entry], Optional[Packing]]:
+def _packed(entries: list[FlatNode], device: int) -> tuple[list[FlatNode], Optional[Packing]]:
     """Leave out the alloc and free nodes of arrays that can share memory; what they had ordered stays ordered."""
-    steps = [Step(i, entry.name, entry.node, (entry.name,), entry.deps, 0, (), entry.path) for i, entry in enumerate(entries)]
-    packing = pack_temporaries(steps, device)
+    packing = pack_temporaries(entries, device)
     if packing is None:
         return entries, None
-    kept: list[_Entry] = []
+    kept: list[FlatNode] = []
     ends: list[tuple[int, ...]] = []  # for each entry those that are kept and finish it
     gone = set(packing.nodes)
     for entry in entries:
@@ -245,7 +223,7 @@ def _packed(entries: list[_Entry], device: int) -> tuple[list[_Entry], Optional[
             ends.append(deps)
         else:
             ends.append((len(kept),))
-            kept.append(_Entry(entry.name, entry.node, deps, entry.path))
+            kept.append(replace(entry, deps=deps))
     return kept, packing
 
 
@@ -256,7 +234,7 @@ def _plan(
     pack = pack and _has_allocs(workflow)
     packing = None
     if pack or any(isinstance(node, ChildGraphNode) and (inline or _is_no_child(node.workflow)) for node in workflow.nodes):
-        entries = _inlined(workflow, inline)
+        entries = flattened(workflow, lambda _, child: inline or _is_no_child(child.workflow))
         if pack:
             entries, packing = _packed(entries, device)
         deps: Sequence[tuple[int, ...]] = [entry.deps for entry in entries]
@@ -266,10 +244,13 @@ def _plan(
         deps = workflow.predecessors
         order = workflow.order
     if not order and deps:
-        raise _cycle_error(workflow, "")
+        raise cycle_error(workflow)
     placed: Optional[list[Optional[int]]] = None
     if len(devices) > 1:
-        placed = _devices(entries or [_Entry(node.name, node, (), ()) for node in workflow.nodes], device)
+        if entries:
+            placed = [device_of(entry.node, device, entry.level) for entry in entries]
+        else:
+            placed = [device_of(node, device) for node in workflow.nodes]
     found = _reduce_and_lanes(order, deps, None if automatic else bound, placed, device)
     declared_lanes = len(found[2])
     if automatic and bound is not None and _gathers(declared_lanes, bound * len(devices), order, deps):
@@ -431,13 +412,6 @@ def suits_copy_kernel(node: Node, target: Target) -> bool:
     )
 
 
-def _cycle_error(workflow: Workflow, prefix: str) -> DeclarationError:
-    cycle = [prefix + workflow.nodes[i].name for i in find_cycle(workflow.predecessors)]
-    return DeclarationError(
-        f"graph {workflow.name!r} has a cycle: {' -> '.join([*cycle, cycle[0]])}; remove one of these edges", node=cycle[0]
-    )
-
-
 def _child_plan(
     workflow: Workflow, target: Target, children: dict[tuple[int, bool], Plan], device: int, inline: bool
 ) -> Plan:
@@ -450,44 +424,13 @@ def _child_plan(
 
 
 def _has_allocs(workflow: Workflow) -> bool:
-    return any(
-        isinstance(node, (AllocNode, FreeNode)) or (isinstance(node, ChildGraphNode) and _has_allocs(node.workflow))
-        for node in workflow.nodes
-    )
+    return any(isinstance(node, (AllocNode, FreeNode)) for document in workflow.documents for node in document.nodes)
 
 
 def _is_no_child(workflow: Workflow) -> bool:
     """Return whether no child graph node may hold a workflow: one that allocates, or decides (CUDA's rule)."""
-    return any(
-        isinstance(node, (AllocNode, FreeNode, ConditionalNode))
-        or (isinstance(node, ChildGraphNode) and _is_no_child(node.workflow))
-        for node in workflow.nodes
-    )
-
-
-def _inlined(workflow: Workflow, inline: bool) -> list[_Entry]:
-    """Return the nodes with each child, or each that cannot be a child graph, replaced by its own nodes."""
-    entries: list[_Entry] = []
-
-    def visit(inner: Workflow, prefix: str, path: tuple[ChildGraphNode, ...], before: tuple[int, ...]) -> tuple[int, ...]:
-        """Append the nodes of one workflow; return those that nothing inside follows."""
-        if inner.nodes and not inner.order:
-            raise _cycle_error(inner, prefix)
-        ends: dict[int, tuple[int, ...]] = {}  # node -> entries that finish it
-        used: set[int] = set()
-        for i in inner.order:
-            node = inner.nodes[i]
-            sources = tuple(dict.fromkeys(e for d in inner.predecessors[i] for e in ends[d])) or before
-            if isinstance(node, ChildGraphNode) and (inline or _is_no_child(node.workflow)):
-                ends[i] = visit(node.workflow, f"{prefix}{node.name}/", (*path, node), sources)
-            else:
-                entries.append(_Entry(prefix + node.name, node, sources, path))
-                ends[i] = (len(entries) - 1,)
-            used.update(inner.predecessors[i])
-        return tuple(e for i in inner.order if i not in used for e in ends[i]) or before
-
-    visit(workflow, "", (), ())
-    return entries
+    refused = (AllocNode, FreeNode, ConditionalNode)
+    return any(isinstance(node, refused) for document in workflow.documents for node in document.nodes)
 
 
 def _lane_bound(workflow: Workflow, target: Target, lanes: Lanes) -> Optional[int]:

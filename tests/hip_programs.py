@@ -71,6 +71,10 @@ _BODIES = {
     "child_with_host_node": {
         "_tripled": "for (int i = 0; i < 4; ++i) x[i] = by * x[i] + 1;",
     },
+    "pageable_rewritten": {
+        "_advance": "++k[0]; for (int i = 0; i < 32; ++i) w[i] += k[0];",
+        "advance_function": "++k[0]; for (int i = 0; i < 3; ++i) for (int j = 0; j < 3; ++j) w[6 * i + j] += k[0];",
+    },
     "external_arrays": {"_tripled": "for (int i = 0; i < 8; ++i) x[i] = 3 * x[i] + 1;"},
     "captured": {"_issue": 'CHECK(hipMemcpyAsync(dst, src, 64, hipMemcpyDefault, stream), "captured");'},
 }

@@ -25,14 +25,12 @@ __all__ = [
     "Result",
     "Row",
     "Sheet",
-    "add_output_arguments",
     "clock_us",
     "finish",
     "launch_times_us",
     "machine",
     "number",
     "percentile",
-    "positive",
     "put_section",
     "repeat_us",
     "resident_bytes",
@@ -261,21 +259,6 @@ def put_section(path: str, figures: Figures) -> None:
         end = len(text) if end < 0 else end + 1
         head, tail = text[:end].rstrip("\n") + "\n", text[end:]
     file.write_text(head + "\n" + body + ("\n" + tail if tail else ""), encoding="utf-8")
-
-
-def positive(text: str) -> int:
-    """Return a count that an option gives; argparse says what is wrong with any other."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"it is a number from 1 (got {text!r})")
-    return int(text)
-
-
-def add_output_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say where figures go."""
-    parser.add_argument("-o", "--output", metavar="FILE", help="also write the figures as .json, .csv or .md")
-    parser.add_argument(
-        "--markdown", metavar="FILE", help="put the table into a Markdown file, in the place of this device's last one"
-    )
 
 
 def finish(figures: Figures, args: argparse.Namespace, console: Optional[Console] = None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from ..arrays import Array, ArrayView, HostArray
+from ..arrays import Array, HostArray
 from ..kernels import ForeignModule, Module
 from ..nodes import CapturedNode, ChildGraphNode, ConditionalNode, EmptyNode, KernelNode, MemcpyNode, MemsetNode, Node
 from ..target import Target
@@ -51,7 +51,7 @@ def check_limits(scope: Scope, target: Optional[Target], findings: Findings) -> 
                     hint="compile with backend='streams' or 'serial', where the host reads the condition, or let the kernels"
                     " test it",
                 )
-            for body in scope.children(node):
+            for body in scope.inner(node):
                 _check_body(body, findings)
 
 
@@ -59,7 +59,7 @@ def _check_body(scope: Scope, findings: Findings) -> None:
     """Report what a graph cannot run inside a conditional node, by CUDA's rules."""
     for node in scope.workflow.nodes:
         why = "" if isinstance(node, _IN_BODIES) else f"is a {node.kind} node"
-        if isinstance(node, MemcpyNode) and any(_is_pageable(_outer(scope, view)) for view in (node.src, node.dst)):
+        if isinstance(node, MemcpyNode) and any(_is_pageable(scope.resolve(view.root)[1]) for view in (node.src, node.dst)):
             why = "copies from or to pageable memory"
         if why:
             findings.add(
@@ -71,7 +71,7 @@ def _check_body(scope: Scope, findings: Findings) -> None:
                 " reads the condition",
             )
         if isinstance(node, ChildGraphNode):
-            for inner in scope.children(node):
+            for inner in scope.inner(node):
                 _check_body(inner, findings)
 
 
@@ -220,8 +220,8 @@ def check_capture(scope: Scope, target: Optional[Target], findings: Findings) ->
 def _check_pageable(scope: Scope, node: Any, findings: Findings) -> None:
     for view in (node.src, node.dst):
         other = node.dst if view is node.src else node.src
-        root = _outer(scope, view)
-        if _is_pageable(root) and not _on_host(_outer(scope, other)):
+        root = scope.resolve(view.root)[1]
+        if _is_pageable(root) and not _on_host(scope.resolve(other.root)[1]):
             verb = "from" if view is node.src else "to"
             findings.add(
                 "HG601",
@@ -233,17 +233,6 @@ def _check_pageable(scope: Scope, node: Any, findings: Findings) -> None:
                 arrays=[root.name],
                 hint=f"declare {root.name!r} with pinned=True",
             )
-
-
-def _outer(scope: Scope, view: ArrayView) -> Any:
-    """Return the array that a view means, seen from the outermost graph."""
-    root = view.root
-    while scope.node is not None and scope.parent is not None:
-        bound = scope.node.bind.get(root.name)
-        if not isinstance(bound, ArrayView):
-            break
-        root, scope = bound.root, scope.parent
-    return root
 
 
 def _is_pageable(root: Any) -> bool:

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
-from typing import Any, Optional, Union
+from typing import Any, Final, Optional, Union
 
 import numpy as np
 
@@ -18,20 +18,22 @@ from ..arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, P
 from ..backends.callbacks import memory_view
 from ..backends.operations import bind_external
 from ..errors import DeclarationError, HipError
-from ..nodes import ChildGraphNode, ConditionalNode
-from ..runtimes.base import MemcpyKind, Runtime
+from ..runtimes.base import ERROR_HOST_MEMORY_ALREADY_REGISTERED, MemcpyKind, Runtime
 from ..temporaries import Packing
 from ..watch import WatchedPlan
-from ..workflow import Workflow
+from ..workflow import Level, Workflow
 from .devices import Home
 from .stats import Stats
 
 __all__ = ["Block", "Memory", "hold"]
 
 
+_MOST_LOCKED: Final = 64 << 20  # bytes of an array that are page-locked because a view of it is used
+
+
 @dataclass(slots=True)
 class Block:
-    """What stands behind an array name.
+    """The memory of one array.
 
     Attributes
     ----------
@@ -68,7 +70,7 @@ class Block:
         return buffer
 
     def give_back(self, home: Home) -> None:
-        """Return the allocation on its device, if it is the Executable's to return; what is lent, with its last view."""
+        """Free the allocation on its device if the Executable owns it; lent memory is freed with its last view."""
         if self.release is None:
             return
         views = None if self.keep is not None or self.lent is None else self.lent()
@@ -79,7 +81,7 @@ class Block:
             self.release(self.pointer - self.guard)
 
     def _returned_later(self, home: Home, process: int) -> None:
-        """Return the allocation from a thread of its own: the last view may die where no call of HIP is allowed.
+        """Free the allocation in a thread of its own: the last view may die where HIP forbids calls.
 
         That is so inside a host callback, and in a thread that captures. Locks of `threading` may be held there as well.
         """
@@ -88,23 +90,50 @@ class Block:
             with home.returning(self.device):
                 self.give_back(home)
 
-        if os.getpid() == process:  # in a forked one the allocation is the parent's
+        if os.getpid() == process:  # in a forked process the allocation belongs to the parent
             with suppress(RuntimeError):  # the interpreter is ending, and the process returns everything
                 _thread.start_new_thread(give_back, ())
 
     def lock(self, runtime: Runtime) -> None:
-        """Page-lock host memory until it is given back; `pageable` and `refused` say if it could not be."""
-        nbytes = self.array.nbytes
+        """Page-lock host memory until it is given back; `pageable` and `refused` say if it could not be.
+
+        Of an array of NumPy the memory of its base is locked, up to 64 MiB, because parts of it may be shared with other
+        Executables: no copy reaches across the end of a registration.
+
+        Raises
+        ------
+        DeclarationError
+            If a part of it is page-locked already.
+        """
+        start, nbytes = self.pointer - self.guard, self.array.nbytes
         if isinstance(self.array, HostArray):  # memory of its own, in pages that nobody else has
             nbytes = _pages(nbytes + 2 * self.guard)
+        else:
+            start, nbytes = _base(self.keep, start, nbytes)
         try:
-            pieces = runtime.host_register(self.pointer - self.guard, nbytes)
+            registered = runtime.host_register(start, nbytes)
         except HipError as error:
+            if error.code == ERROR_HOST_MEMORY_ALREADY_REGISTERED:
+                raise DeclarationError(
+                    f"array {self.array.name!r} lies partly in memory that an Executable has page-locked, and no copy reaches"
+                    " across the end of that part; give both the same array, or memory that does not overlap",
+                    array=self.array.name,
+                ) from error
             self.refused = error
             return
         self.pageable = False
-        if pieces:
-            self.release = lambda _: runtime.host_unregister(pieces)
+        if registered:
+            self.release = lambda _: runtime.host_unregister(registered)
+
+
+def _base(owner: Any, start: int, nbytes: int) -> tuple[int, int]:
+    """Return the memory of the array that others are views of, unless it is large; else what is given."""
+    while isinstance(getattr(owner, "base", None), np.ndarray):
+        owner = owner.base
+    if not isinstance(owner, np.ndarray) or owner.nbytes > _MOST_LOCKED or not owner.flags.forc:
+        return start, nbytes
+    first = owner.ctypes.data
+    return (first, owner.nbytes) if first <= start and start + nbytes <= first + owner.nbytes else (start, nbytes)
 
 
 class Memory:
@@ -139,7 +168,7 @@ class Memory:
         """Of watched plans; the last one is the largest."""
 
     def find(self, name: str) -> Block:
-        """Return what stands behind a name.
+        """Return the memory of an array by its name.
 
         Raises
         ------
@@ -148,7 +177,8 @@ class Memory:
         """
         block = self.arrays.get(name)
         if block is None:
-            if isinstance(_array_at(self._workflow, name), AllocArray):
+            level, inner = Level(self._workflow).at(name)
+            if isinstance(level.workflow.arrays.get(inner), AllocArray):
                 raise DeclarationError(
                     f"array {name!r} is made by an alloc node and lives only while the graph runs; copy it to a host or"
                     " device array",
@@ -257,7 +287,7 @@ class Memory:
         return found
 
     def drop_packed(self, blocks: dict[int, Block]) -> None:
-        """Return what `make_packed` made anew."""
+        """Free the new blocks of `make_packed`."""
         for device, block in blocks.items():
             if block is not self._packed.get(device):
                 self._free_packed(block)
@@ -290,7 +320,7 @@ class Memory:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def return_into(self, stack: ExitStack) -> None:
-        """Let a stack return everything."""
+        """Register the release of everything with an exit stack."""
         packed = [replace(block, release=self._runtime.free) for block in self._packed.values()]
         blocks = [*self.arrays.values(), *packed, *self._words]
         self.arrays, self._packed, self._words = {}, {}, []
@@ -299,7 +329,7 @@ class Memory:
 
 
 def hold(array: ExternalArray, pointer: int, home: Home) -> Block:
-    """Keep somebody else's memory, page-locked where it is the host's and can be."""
+    """Keep external memory, page-locked where it is host memory and can be."""
     block = Block(array, pointer, keep=array.obj, pageable=array.on_host)
     if block.pageable and array.lock:
         block.lock(home.runtime)
@@ -337,16 +367,3 @@ def _guarded(values: np.ndarray[Any, Any], guard: int) -> np.ndarray[Any, Any]:
         return values
     zeros = np.zeros(guard, np.uint8)
     return np.concatenate([zeros, np.ascontiguousarray(values).reshape(-1).view(np.uint8), zeros])
-
-
-def _array_at(workflow: Workflow, name: str) -> Optional[Array]:
-    """Return the array of a name such as ``"child/x"``, or ``"loop/0/x"`` in a body of a conditional node."""
-    head, _, rest = name.partition("/")
-    if name in workflow.arrays or not rest:
-        return workflow.arrays.get(name)
-    child = workflow.nodes[workflow.index[head]] if head in workflow.index else None
-    if isinstance(child, ConditionalNode):
-        number, _, rest = rest.partition("/")
-        inside = number.isdecimal() and int(number) < len(child.bodies) and rest
-        return _array_at(child.bodies[int(number)], rest) if inside else None
-    return _array_at(child.workflow, rest) if isinstance(child, ChildGraphNode) else None

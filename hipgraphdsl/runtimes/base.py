@@ -19,6 +19,7 @@ from ..errors import HipError
 from ..target import Target
 
 __all__ = [
+    "ERROR_HOST_MEMORY_ALREADY_REGISTERED",
     "CaptureInfo",
     "CaptureMode",
     "CaptureStatus",
@@ -41,6 +42,7 @@ __all__ = [
 
 Dim3 = tuple[int, int, int]
 
+ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712
 _SPIN_S = 300e-6
 
 
@@ -314,20 +316,21 @@ class Runtime(ABC):
 
     @abstractmethod
     def host_free(self, pointer: int) -> None: ...
-    def host_register(self, pointer: int, nbytes: int) -> tuple[int, ...]:
+    def host_register(self, pointer: int, nbytes: int) -> int:
         """Page-lock memory that is there already, so that kernels and asynchronous copies reach it.
 
-        Returns what `host_unregister` takes. What others have registered, or the device reaches anyway, is left alone; what this
-        process has registered through this method, for whatever device, is shared and counted.
+        Returns what `host_unregister` takes; 0 where others have registered it, or the device reaches it anyway. Memory inside
+        what this process has registered through this method, for whatever device, shares that registration, which is counted.
 
         Raises
         ------
         HipError
-            If the memory cannot be page-locked; nothing of it is then.
+            If the memory cannot be page-locked, or lies partly in what this method has registered: CUDA refuses copies from
+            memory that is registered in parts.
         """
-        return ()
+        return 0
 
-    def host_unregister(self, pieces: tuple[int, ...]) -> None:
+    def host_unregister(self, registered: int) -> None:
         """Undo a `host_register`."""
 
     @abstractmethod

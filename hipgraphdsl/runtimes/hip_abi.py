@@ -14,13 +14,13 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Sequence
-from contextlib import ExitStack
 from ctypes import byref, c_float, c_int, c_size_t, c_uint64, c_ulonglong, c_void_p
 from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
 from ..errors import HipError
 from .base import (
+    ERROR_HOST_MEMORY_ALREADY_REGISTERED,
     CaptureInfo,
     CaptureMode,
     CaptureStatus,
@@ -34,7 +34,6 @@ from .base import (
     MemoryRange,
 )
 from .hip_calls import (
-    ERROR_HOST_MEMORY_ALREADY_REGISTERED,
     ERROR_NO_DEVICE,
     ERROR_NOT_READY,
     ERROR_NOT_SUPPORTED,
@@ -196,52 +195,39 @@ class HipAbiRuntime(HipGraphs):
         # Flags 0 is what AMD maps into every device's address space and keeps coherent.
         return self._new("hipHostMalloc", nbytes, 0)
 
-    def host_register(self, pointer: int, nbytes: int) -> tuple[int, ...]:
+    def host_register(self, pointer: int, nbytes: int) -> int:
         if not self._hip.exports("hipHostRegister"):
-            return ()
-        pieces: list[int] = []
-        at, end = pointer, pointer + nbytes
+            return 0
+        stop = pointer + nbytes
         with _registering:
             known = self._registered
-            try:
-                while at < end:
-                    own = next((start for start, piece in known.items() if start <= at < piece.stop), None)
-                    if own is not None:
-                        known[own].users += 1
-                        pieces.append(own)
-                        at = known[own].stop
-                        continue
-                    # AMD registers its own page-locked memory anew, and then cannot free it.
-                    others = self.mem_get_address_range(at)
-                    if others is not None:
-                        at = max(at + 1, others.pointer + others.nbytes)
-                        continue
-                    stop = min([end, *(start for start in known if start > at)])
-                    code = self._hip.hipHostRegister(at, stop - at, HOST_REGISTER_MAPPED)
-                    if code == ERROR_HOST_MEMORY_ALREADY_REGISTERED:  # by somebody else, who will also undo it
-                        self._clear_last_error()
-                    else:
-                        self._check("hipHostRegister", code)
-                        known[at] = _Registered(stop)
-                        pieces.append(at)
-                    at = stop
-            except BaseException:
-                self._unregister(pieces)
-                raise
-        return tuple(pieces)
+            for start, piece in known.items():
+                if start <= pointer and stop <= piece.stop:
+                    piece.users += 1
+                    return start
+                if start < stop and pointer < piece.stop:
+                    raise HipError(
+                        "hipHostRegister", ERROR_HOST_MEMORY_ALREADY_REGISTERED, "hipErrorHostMemoryAlreadyRegistered",
+                        "a part of it is page-locked already, and no copy reaches across the end of that part",
+                    )
+            # AMD registers its own page-locked memory anew, and then cannot free it.
+            if self.mem_get_address_range(pointer) is not None:
+                return 0
+            code = self._hip.hipHostRegister(pointer, nbytes, HOST_REGISTER_MAPPED)
+            if code == ERROR_HOST_MEMORY_ALREADY_REGISTERED:  # by somebody else, who will also undo it
+                self._clear_last_error()
+                return 0
+            self._check("hipHostRegister", code)
+            known[pointer] = _Registered(stop)
+        return pointer
 
-    def host_unregister(self, pieces: tuple[int, ...]) -> None:
+    def host_unregister(self, registered: int) -> None:
         with _registering:
-            self._unregister(pieces)
-
-    def _unregister(self, pieces: Sequence[int]) -> None:
-        with ExitStack() as returned:  # all of them, even if one call fails
-            for start in pieces:
-                piece = self._registered[start]
-                piece.users -= 1
-                if not piece.users:
-                    del self._registered[start]
-                    returned.callback(self._call, "hipHostUnregister", start)
+            piece = self._registered[registered]
+            piece.users -= 1
+            if not piece.users:
+                del self._registered[registered]
+                self._call("hipHostUnregister", registered)
 
     def memcpy(self, dst: int, src: int, nbytes: int, kind: MemcpyKind) -> None:
         # With host memory on one side, of whatever kind, AMD's call waits until the bytes are there (clr, ihipMemcpy), so that

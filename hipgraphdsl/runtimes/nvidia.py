@@ -48,10 +48,10 @@ _RESIDENT_THREADS: Final = 39  # CUdevice_attribute: of a multiprocessor
 # memset that was disabled does not come back when it is enabled (observed on driver 580, tests/conformance).
 # Where a graph has host nodes, a first or last node that is disabled loses the order between two launches: the second starts
 # before host nodes of the first have run (observed on driver 580, CUDA 13.0, tests/property/test_changes.py; 15 of 15 times).
-# cuGraphNodeSetEnabled on a memset node fails launches of that graph in flight: error 719 (observed on driver 580.159, CUDA 13.0;
-# tests/device/enable_memset_in_flight.cu shows it in one process). Kernel and memcpy nodes do not.
+# A memset node that cuGraphNodeSetEnabled has disabled fails launches, those in flight among them: error 719 (observed on driver
+# 580.159, CUDA 13.0; tests/device/enable_memset_in_flight.cu shows it in one process). Kernel and memcpy nodes do not.
 _QUIRKS: Final = frozenset(
-    {"only_flat_updates", "disabled_overlaps_launches", "memset_enable_in_flight", "pageable_read_at_launch"}
+    {"only_flat_updates", "disabled_overlaps_launches", "memset_enable_fails", "pageable_read_at_launch"}
 )
 _NOT_FOUND: Final = 500
 

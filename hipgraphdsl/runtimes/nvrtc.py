@@ -58,7 +58,10 @@ _EMPTY_HEADERS: Final = (
     "math.h",
     "cmath",
 )
-_HALF_HEADERS: Final = {"hip/hip_fp16.h": "cuda_fp16.h", "hip/hip_bf16.h": "cuda_bf16.h"}
+_HALF_HEADERS: Final = {
+    "hip/hip_fp16.h": "#include <cuda_fp16.h>\n",
+    "hip/hip_bf16.h": "#include <cuda_bf16.h>\ntypedef __nv_bfloat16 __hip_bfloat16;\ntypedef __nv_bfloat162 __hip_bfloat162;\n",
+}
 
 
 class Nvrtc:
@@ -111,10 +114,8 @@ class Nvrtc:
         self, source: str, names: Sequence[str], symbols: Sequence[str], options: Sequence[str], name: str
     ) -> CodeObject:
         nvrtc = self._nvrtc
-        headers = {"hipgraphdsl_prelude.h": _PRELUDE, **dict.fromkeys(_EMPTY_HEADERS, "#pragma once\n")}
+        headers = {"hipgraphdsl_prelude.h": _PRELUDE, **dict.fromkeys(_EMPTY_HEADERS, "#pragma once\n"), **_HALF_HEADERS}
         flags = [f"--gpu-architecture={self.architecture}", "--pre-include=hipgraphdsl_prelude.h", *options]
-        for hip_name, cuda_name in _HALF_HEADERS.items():
-            headers[hip_name] = f"#include <{cuda_name}>\n"
         if re.search(r"__half|half2|bfloat16|hip_fp16|hip_bf16", source):
             flags += [f"--include-path={folder}" for folder in _cuda_include_folders()]
         error, program = nvrtc.nvrtcCreateProgram(

@@ -108,14 +108,14 @@ class Lent:
         self.locked: list[tuple[int, int]] = []
         self.refuses = False
 
-    def register(self, pointer: int, nbytes: int) -> tuple[int, ...]:
+    def register(self, pointer: int, nbytes: int) -> int:
         if self.refuses:
             raise hg.HipError("hipHostRegister", 1, "hipErrorInvalidValue", "invalid argument")
         self.locked.append((pointer, nbytes))
-        return (pointer,)
+        return pointer
 
-    def unregister(self, pieces: tuple[int, ...]) -> None:
-        self.locked = [piece for piece in self.locked if piece[0] not in pieces]
+    def unregister(self, registered: int) -> None:
+        self.locked = [piece for piece in self.locked if piece[0] != registered]
 
     def holds(self, exe: hg.Executable, name: str) -> bool:
         pointer = exe.array(name).ptr

@@ -80,7 +80,7 @@ def at_once(*work: Callable[[], None]) -> None:
         raise errors[0]
 
 
-def test_clones_in_threads_and_streams_of_their_own_keep_their_values_apart(runtime: Runtime, backend: Any) -> None:
+def test_clone_in_threads_and_streams_of_their_own_keeps_values_apart(runtime: Runtime, backend: Any) -> None:
     """The clones of a launched Executable, each in its own thread, on a user's stream and on its own by turns."""
     first = chain().compile(runtime=runtime, backend=backend)
     ks = [3, 4, 5]
@@ -259,7 +259,7 @@ def test_verify_works_in_another_thread(runtime: Runtime) -> None:
     assert in_thread(lambda: hg.verify(chain(), runtime=runtime, orders=2, repeats=1)).ok
 
 
-def test_graphs_are_captured_in_another_thread(runtime: Runtime) -> None:
+def test_from_capture_works_in_another_thread(runtime: Runtime) -> None:
     with chain().compile(runtime=runtime) as exe:
         memory = exe.array("y").ptr
 

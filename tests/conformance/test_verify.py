@@ -6,7 +6,6 @@ import copy
 import importlib.util
 import json
 import sys
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import rich
 from conformance.spec import NODE_KINDS
 
 import hipgraphdsl as hg
@@ -113,7 +111,7 @@ def test_parameters_without_default_are_given(runtime: Runtime, kernels: hg.Modu
         verify(g, runtime)
 
 
-def test_node_that_waits_for_another_leaves_orders_out(runtime: Runtime) -> None:
+def test_memory_ops_that_wait_for_another_node_leave_orders_out(runtime: Runtime) -> None:
     g = hg.Graph("demo")
     flag = g.device_array("flag", shape=2, dtype="int32")
     g.memory_ops([hg.write_value(flag[0], 1)], name="signal")
@@ -236,17 +234,6 @@ def test_counts_are_singular_where_there_is_one(runtime: Runtime, kernels: hg.Mo
     report = verify(steps(kernels), runtime, ("explicit",), orders=1, repeats=1, seed=3)
     assert "1 topological order, one node at a time, seed 3" in report.done
     assert "backend 'explicit' 1 time and 2 seeded schedules" in report.done
-
-
-def test_progress_in_a_notebook_without_ipywidgets_warns_of_nothing(
-    runtime: Runtime, kernels: hg.Module, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rich.get_console(), "is_jupyter", True)
-    monkeypatch.setitem(sys.modules, "ipywidgets", None)
-    monkeypatch.setattr(sys.modules["hipgraphdsl.verify"], "find_spec", lambda name: None)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert verify(steps(kernels), runtime, (), orders=1, audit=False, progress=True).ok
 
 
 # -- missing edges -----------------------------------------------------------------------------------------------------

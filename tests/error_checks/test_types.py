@@ -78,10 +78,11 @@ def right(g: hg.Graph) -> dict[str, dict[str, Any]]:
 
 RUNNING: dict[str, dict[str, Any]] = {
     "launch": {}, "run": {}, "prepared": {}, "synchronize": {}, "done": {}, "read": {"name": "x"},
-    "write": {"name": "x", "values": 0.0}, "array": {"name": "x"}, "known": {}, "set": {"node": "k"},
+    "write": {"name": "x", "values": 0.0}, "array": {"name": "x"}, "known": {}, "set": {},
     "enable": {"node": "k"}, "disable": {"node": "k"},
     "update": {"graph": declared()}, "clone": {}, "profile": {}, "elapsed_us": {"start": "e", "stop": "e"}, "close": {},
 }  # fmt: skip
+POSITIONAL: dict[str, tuple[Any, ...]] = {"set": ("k",)}
 NAMES = {"set": ("kernel", "grid", "block", "args", "shared_bytes", "other")}
 
 
@@ -90,8 +91,8 @@ def wrong(method: Callable[..., Any]) -> Iterator[tuple[tuple[Any, ...], dict[st
     for name, parameter in inspect.signature(method).parameters.items():
         keywords = NAMES.get(method.__name__, ("a", "other")) if parameter.kind is parameter.VAR_KEYWORD else (name,)
         # A flag is whatever has a truth value, and an array of three has none.
-        for value in WRONG[:-1] if parameter.annotation == "bool" else WRONG:
-            if parameter.kind is parameter.VAR_POSITIONAL:
+        for value in WRONG[:-1] if parameter.annotation in ("bool", "Optional[bool]") else WRONG:
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
                 yield (value,), {}
             else:
                 yield from (((), {keyword: value}) for keyword in keywords)
@@ -134,7 +135,7 @@ def test_an_executable_answers_wrong_types_with_its_own_errors(name: str, runtim
     g.free(g.arrays["t"])
     executable = g.compile(runtime)
     for args, given in wrong(getattr(executable, name)):
-        is_refused(getattr(executable, name), args, {**RUNNING[name], **given})
+        is_refused(getattr(executable, name), args or POSITIONAL.get(name, ()), {**RUNNING[name], **given})
         if name == "close":
             executable.close()
             executable = g.compile(runtime)
@@ -153,7 +154,7 @@ def test_an_executable_answers_wrong_types_with_its_own_errors(name: str, runtim
         (lambda g: g.export(3), r"path is a str or a pathlib.Path \(got 3\)"),
         (lambda g: hg.Graph.from_json(g.to_json(), callbacks=3), r"callbacks is a dict \(got 3\)"),
         (lambda g: hg.Graph.from_capture(3), r"from_capture: fn is a callable that takes a stream \(got 3\)"),
-        (lambda g: hg.Graph.from_handle("x"), "from_handle: handle is a hipGraph_t or CUgraph as a number"),
+        (lambda g: hg.Graph.from_handle("x"), "from_handle: handle is a hipGraph_t or CUgraph, as a number or an object"),
         (lambda g: g[0], "graph 'g' has no node 0; its nodes are 'in', 'k'"),
     ],
 )

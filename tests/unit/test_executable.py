@@ -109,7 +109,7 @@ def test_arrays_are_read_and_written_by_name_or_as_declared(cpu: CpuRuntime) -> 
             exe.update("g")  # type: ignore[arg-type]
 
 
-def test_time_between_events_needs_a_launch(cpu: CpuRuntime) -> None:
+def test_elapsed_us_needs_a_launch(cpu: CpuRuntime) -> None:
     g = hg.Graph("timed")
     start = g.record("start")
     fill = g.memset(g.device_array("x", shape=4, dtype="i4"), 1, after=[start])
@@ -438,7 +438,7 @@ def memory_operations(g: hg.Graph, count: int) -> list[Any]:
     return [op for n in range(count) for op in (hg.write_value(flags[n], n + 1), hg.wait_value(flags[n], n + 1))]
 
 
-def test_memory_operations_are_apart_where_batches_are_unordered(
+def test_memory_ops_are_apart_where_batches_are_unordered(
     cpu: CpuRuntime, backend: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cpu, "target", replace(cpu.target, quirks=cpu.target.quirks | {"batch_unordered"}))
@@ -925,7 +925,7 @@ def test_values_of_several_kinds_cost_together_what_they_cost_alone(cpu: CpuRunt
         assert exe.read("z").tolist() == [10] * 4 + [5] * 4
 
 
-def test_a_node_that_was_off_while_a_parameter_changed_has_its_value(cpu: CpuRuntime, backend: Any) -> None:
+def test_enable_of_a_node_that_was_off_while_a_parameter_changed_gives_it_its_value(cpu: CpuRuntime, backend: Any) -> None:
     g = hg.Graph("off")
     y = g.device_array("y", np.zeros(2, "i4"))
     a = g.param("a", "int32", 1)
@@ -1041,7 +1041,7 @@ def test_a_failed_update_leaves_the_graph_as_it_was(cpu: CpuRuntime, backend: An
         assert exe.stats.launches == 2
 
 
-def test_updating_afresh_keeps_values_parameters_and_what_is_disabled(cpu: CpuRuntime, backend: Any) -> None:
+def test_update_that_builds_again_keeps_values_parameters_and_what_is_disabled(cpu: CpuRuntime, backend: Any) -> None:
     g = chain()
     g.param("unused", "int32")
     g.memset(g.arrays["y"], g.parameters["unused"], name="reset")
@@ -1147,7 +1147,7 @@ def parent() -> hg.Graph:
     return g
 
 
-def test_nodes_inside_children_are_set_and_disabled_by_their_full_names(cpu: CpuRuntime, backend: Any) -> None:
+def test_set_and_disable_nodes_inside_children_by_their_full_names(cpu: CpuRuntime, backend: Any) -> None:
     with parent().compile(runtime=cpu, backend=backend) as exe:
         exe.run()
         assert exe.read("y").tolist() == [[4, 4, 8, 8], [3, 3, 8, 8]]

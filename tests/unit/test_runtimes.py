@@ -280,22 +280,31 @@ class Registering:
 def test_host_register_counts_what_runtimes_of_several_devices_share() -> None:
     library = Registering()
     one, two = library.opened(), library.opened()
-    asked = [(one, 100, 50), (two, 100, 50), (two, 100, 80), (one, 90, 20), (two, 60, 200)]
-    pieces = [runtime.host_register(pointer, nbytes) for runtime, pointer, nbytes in asked]
-    assert library.held == {100: 150, 150: 180, 90: 100, 60: 90, 180: 260}
-    for (runtime, *_), piece in zip(asked[:-1], pieces):
-        runtime.host_unregister(piece)
-    assert library.held == {100: 150, 150: 180, 90: 100, 60: 90, 180: 260}
-    two.host_unregister(pieces[-1])
+    asked = [(one, 100, 50), (two, 100, 50), (two, 120, 10)]
+    registered = [runtime.host_register(pointer, nbytes) for runtime, pointer, nbytes in asked]
+    assert library.held == {100: 150}
+    for (runtime, *_), each in zip(asked[:-1], registered):
+        runtime.host_unregister(each)
+    assert library.held == {100: 150}
+    two.host_unregister(registered[-1])
+    assert not library.held
+
+
+@pytest.mark.parametrize(("pointer", "nbytes"), [(140, 20), (90, 20), (90, 200)])
+def test_host_register_refuses_what_is_registered_in_part(pointer: int, nbytes: int) -> None:
+    library = Registering()
+    runtime = library.opened()
+    registered = runtime.host_register(100, 50)
+    with pytest.raises(HipError, match="a part of it is page-locked already") as caught:
+        library.opened().host_register(pointer, nbytes)
+    assert caught.value.code == 712
+    runtime.host_unregister(registered)
     assert not library.held
 
 
 def test_host_register_leaves_what_others_have_registered() -> None:
     library = Registering(others=(100, 150))
-    runtime = library.opened()
-    pieces = runtime.host_register(100, 50)
-    assert not pieces
-    runtime.host_unregister(pieces)
+    assert library.opened().host_register(100, 50) == 0
     assert library.held == {100: 150}
 
 
@@ -304,7 +313,7 @@ def test_host_register_keeps_nothing_of_memory_that_is_refused() -> None:
     runtime = library.opened()
     kept = runtime.host_register(100, 50)
     with pytest.raises(HipError):
-        runtime.host_register(50, 300)
+        runtime.host_register(150, 300)
     assert library.held == {100: 150}
     runtime.host_unregister(kept)
     assert not library.held
