@@ -146,7 +146,7 @@ TRAPS = {
     "half index": ("", "int* x, int n", f"{INDEX} short* p = (short*)x; if (i < 128) p[i + 72] = 1;", 100),
 }  # fmt: skip
 
-WRONG = {
+WRONG: dict[str, tuple[Any, ...]] = {
     "unguarded": ("int* x", f"{INDEX}\nx[i] = 1;", ("x",), {}, ("writes x[127]", "line 3", "thread 127 of block 0")),
     "one more": ("int* x, int n", f"{INDEX} if (i <= n) x[i] = 1;", ("x", N), {}, ("x[100]", "thread 100 of block 0")),
     "n too large": ("int* x, int n", f"{INDEX} if (i < n) x[i] = 1;", ("x", 110), {}, ("x[109]",)),
