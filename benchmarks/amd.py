@@ -19,16 +19,8 @@ from rich.progress import Progress
 from hipgraphdsl.backends.explicit import add_steps
 from hipgraphdsl.backends.operations import Launch
 from hipgraphdsl.backends.program import GraphProgram
-from hipgraphdsl.bench.measure import (
-    Result,
-    add_output_arguments,
-    finish,
-    machine,
-    percentile,
-    repeat_us,
-    resident_bytes,
-    without_gc,
-)
+from hipgraphdsl.bench.arguments import add_output_arguments
+from hipgraphdsl.bench.measure import Result, finish, machine, percentile, repeat_us, resident_bytes, without_gc
 from hipgraphdsl.executable import UPDATES_BEFORE_AFRESH, Executable
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.kernels import Module

@@ -20,7 +20,8 @@ from typing import Any, Final, Optional
 import numpy as np
 
 from hipgraphdsl.arrays import Access, Array, ArrayView, ExternalArray, reads
-from hipgraphdsl.bench.measure import Column, Sheet, add_output_arguments, finish, positive
+from hipgraphdsl.bench.arguments import add_output_arguments, positive
+from hipgraphdsl.bench.measure import Column, Sheet, finish
 from hipgraphdsl.checks import check_workflow
 from hipgraphdsl.errors import HipGraphError
 from hipgraphdsl.graph import Graph

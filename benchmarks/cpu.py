@@ -13,7 +13,8 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
-from hipgraphdsl.bench.measure import Result, add_output_arguments, finish, machine, percentile, repeat_us, without_gc
+from hipgraphdsl.bench.arguments import add_output_arguments
+from hipgraphdsl.bench.measure import Result, finish, machine, percentile, repeat_us, without_gc
 from hipgraphdsl.bench.shapes import chain, layers
 from hipgraphdsl.executable import Executable
 from hipgraphdsl.graph import Graph

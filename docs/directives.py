@@ -40,7 +40,8 @@ from sphinx.util.docutils import SphinxDirective
 
 from hipgraphdsl import Graph
 from hipgraphdsl.checks import Report
-from hipgraphdsl.cli import _parser, load_graph
+from hipgraphdsl.cli import load_graph
+from hipgraphdsl.cli.entry import parser as command_parser
 from hipgraphdsl.export import FORMATS, formats, render, timelines
 from hipgraphdsl.export.dot import dot_text
 from hipgraphdsl.export.picture import draw
@@ -177,7 +178,7 @@ class CommandLine(ProjectDirective):
     required_arguments = 0
 
     def run(self) -> list[nodes.Node]:
-        parser = _parser()
+        parser = command_parser()
         commands = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
         found = self.page(described(parser, skip=commands))
         for name, command in commands.choices.items():

@@ -7,6 +7,7 @@ the unit of dependency.
 
 from __future__ import annotations
 
+import ctypes
 import math
 import operator
 from collections.abc import Iterator, Mapping
@@ -92,6 +93,29 @@ def as_int(value: Any) -> Optional[int]:
         return operator.index(value)
     except TypeError:  # an array of floats has an `__index__` too
         return None
+
+
+_HANDLE_ATTRIBUTES = ("cuda_stream", "cuda_event", "ptr", "handle")  # torch, torch, cupy, others
+_HANDLE_METHODS = ("as_c_void_p", "getPtr")  # what marks a handle of hip-python and of cuda-bindings, whose int() is its value
+
+
+def as_handle(value: Any) -> int | None:
+    """Return the raw handle (stream, event, graph, semaphore) of an object of whatever library, and None for anything else.
+
+    Taken are integers, ctypes pointers, `__cuda_stream__`, the attributes that torch and cupy have, and the handle types of
+    hip-python and cuda-bindings. The object stays its owner's, who keeps it for as long as the handle is used.
+    """
+    if hasattr(value, "__cuda_stream__"):
+        value = value.__cuda_stream__()[1]
+    elif isinstance(value, ctypes.c_void_p):
+        value = value.value or 0
+    elif any(hasattr(type(value), name) for name in _HANDLE_METHODS):
+        value = int(value)
+    else:
+        named = (getattr(value, name, None) for name in _HANDLE_ATTRIBUTES)
+        value = next((handle for handle in named if isinstance(handle, int)), value)
+    number = as_int(value)
+    return number if number is not None and 0 <= number < 2**64 else None
 
 
 def as_dict(value: Any, what: str, of: str = "") -> dict[Any, Any]:

@@ -32,7 +32,7 @@ class Defect:
     architectures : tuple of str
         Beginnings of the architectures that have it; empty: all.
     quirk : str or None
-        The flag in `Target.quirks`; None where nothing can be worked around.
+        The flag in `Target.quirks` that plan and backends ask for; None where they do the same on every target, or nothing.
     classic_executor : bool
         It belongs to the executor that newer versions have replaced, and comes back with the switch that selects it.
     """
@@ -80,7 +80,6 @@ DEFECTS: tuple[Defect, ...] = (
         "parameters set on a disabled node are lost when it is enabled",
         "parameters are set again when a node is enabled",
         f"{_SYSTEMS}/pull/9063",
-        quirk="disabled_loses_params",
         until=(7, 15),
     ),
     Defect(
@@ -106,7 +105,6 @@ DEFECTS: tuple[Defect, ...] = (
         "hipGraphAddMemFreeNode refuses a pointer that a captured hipMallocAsync returned",
         "a captured allocation is freed by hipFreeAsync in the same capture",
         "https://github.com/ROCm/legacy-rocm-build/issues/6682",
-        quirk="captured_alloc_unregistered",
     ),
     Defect(
         "captured-alloc-leaks",
@@ -114,21 +112,18 @@ DEFECTS: tuple[Defect, ...] = (
         "captured allocations are freed in the graph",
         f"{_SYSTEMS}, release notes of 7.14",
         until=(7, 14),
-        quirk="captured_alloc_leaks",
     ),
     Defect(
         "alloc-instantiates-once",
         "a graph with alloc or free nodes can be instantiated once, and cannot be cloned or updated",
         "the graph is built again for each instantiation",
         f"{_CLR}/hip_graph.cpp: hipGraphInstantiate answers hipErrorNotSupported",
-        quirk="alloc_instantiates_once",
     ),
     Defect(
         "alloc-relaunch",
         "a graph that leaves an allocation cannot be launched again unless it frees on launch",
         "such graphs are instantiated with hipGraphInstantiateFlagAutoFreeOnLaunch",
         f"{_CLR}/hip_graph_internal.cpp",
-        quirk="alloc_relaunch",
     ),
     Defect(
         "pool-reuse-early",
@@ -152,14 +147,12 @@ DEFECTS: tuple[Defect, ...] = (
         "child graphs are updated by hipGraphExecChildGraphNodeSetParams",
         f"{_CLR}/hip_graph_internal.hpp: ChildGraphNode::SetParams",
         until=(7, 11),
-        quirk="child_update_lost",
     ),
     Defect(
         "update-counts-only",
         "hipGraphExecUpdate compares only how many dependencies a node has: a rewired graph passes and runs old edges",
         "the topologies are compared before the call",
         f"{_CLR}/hip_graph.cpp: hipGraphExecUpdate",
-        quirk="update_counts_only",
     ),
     Defect(
         "update-leaks",
@@ -188,7 +181,6 @@ DEFECTS: tuple[Defect, ...] = (
         "only calls that are recorded are made while capturing, with garbage collection held off",
         "https://github.com/pytorch/pytorch/issues/155684 and /issues/155720",
         until=(7, 14),
-        quirk="capture_silent",
     ),
     Defect(
         "capture-mode-leaks",
@@ -196,14 +188,12 @@ DEFECTS: tuple[Defect, ...] = (
         "one capture at a time, in thread-local mode",
         "https://github.com/ROCm/hip/issues/3876",
         until=(7, 3),
-        quirk="capture_mode_leaks",
     ),
     Defect(
         "capture-other-threads",
         "hipEventQuery or a synchronous copy in another thread invalidates a capture, in thread-local mode too",
         "captures are short, and a capture that was invalidated from outside says so",
         f"{_SYSTEMS}/issues/3176 and /issues/11698",
-        quirk="capture_other_threads",
     ),
     Defect(
         "capture-not-reset",
@@ -211,21 +201,18 @@ DEFECTS: tuple[Defect, ...] = (
         "the streams of a failed capture are thrown away",
         f"{_SYSTEMS}/issues/6509",
         until=(7, 14),
-        quirk="capture_not_reset",
     ),
     Defect(
         "capture-unjoined",
         "after hipErrorStreamCaptureUnjoined both streams stay capturing, and ending again crashes",
         "every fork is joined before hipStreamEndCapture, also after a failure",
         "observed on AMD's runtime 7.2.4 (tests/device/test_amd.py)",
-        quirk="capture_unjoined",
     ),
     Defect(
         "capture-wait-ring",
         "hipStreamEndCapture recurses without end after three or more forked streams waited for events in a ring",
         "forked streams are ordered by hipStreamUpdateCaptureDependencies; events only fork them and join them",
         "observed on AMD's runtime 7.2.4 (tests/device/test_amd.py)",
-        quirk="capture_wait_ring",
     ),
     Defect(
         "capture-host-func",
@@ -242,7 +229,6 @@ DEFECTS: tuple[Defect, ...] = (
         "use backend='explicit' for graphs with memory operations",
         "release notes of ROCm 10.0",
         until=(7, 15),
-        quirk="capture_mem_ops",
     ),
     Defect(
         "host-stale-memory",
@@ -252,14 +238,12 @@ DEFECTS: tuple[Defect, ...] = (
         since=(7, 1),
         until=(7, 15),
         architectures=("gfx12",),
-        quirk="host_stale_memory",
     ),
     Defect(
         "host-copy-blocks",
         "a copy from host to host runs inside hipGraphLaunch, which then waits for the stream",
         "check() says that the launch will block",
         f"{_CLR}/hip_graph_internal.hpp: GraphMemcpyNode",
-        quirk="host_copy_blocks",
     ),
     Defect(
         "pageable-read-at-launch",
@@ -372,7 +356,6 @@ DEFECTS: tuple[Defect, ...] = (
         "hipGraphInstantiateWithFlags refuses combinations of flags, and the flag Upload",
         "one flag at most is passed",
         f"{_CLR}/hip_graph.cpp",
-        quirk="flags_exclusive",
     ),
     Defect(
         "several-devices-crash",
@@ -400,7 +383,6 @@ DEFECTS: tuple[Defect, ...] = (
         "graphs are built under a lock",
         f"{_SYSTEMS}, release notes of 7.14",
         until=(7, 14),
-        quirk="build_not_thread_safe",
     ),
 )
 

@@ -39,6 +39,7 @@ from .importing import Arrays, import_capture, import_handle
 from .kernels import Kernel, Symbol
 from .measuring import fastest_lanes
 from .nodes import (
+    KINDS,
     AllocNode,
     CapturedNode,
     ChildGraphNode,
@@ -619,6 +620,12 @@ class Graph:
         """
         if not isinstance(node, Node):
             raise DeclarationError(f"graph {self.name!r} takes node models (got {type(node).__name__})")
+        if KINDS.get(getattr(node, "kind", "")) is not type(node):
+            raise DeclarationError(
+                f"graph {self.name!r} takes nodes of the package's own classes, which checks, backends and files know;"
+                f" {node.name!r} is a {type(node).__name__}: use the class that it inherits from",
+                node=node.name,
+            )
         extra = self._after_names(after)
         unknown = [name for name in node.after if name not in self._names]
         if unknown:
@@ -1011,7 +1018,7 @@ class Graph:
 
     @staticmethod
     def from_handle(
-        handle: int, runtime: Union[RuntimeName, Runtime] = "auto", *, name: str = "imported", arrays: Arrays = None
+        handle: Any, runtime: Union[RuntimeName, Runtime] = "auto", *, name: str = "imported", arrays: Arrays = None
     ) -> Graph:
         """Read a graph that exists in a runtime back into models; names follow from its nodes and are the same each time.
 
@@ -1021,8 +1028,9 @@ class Graph:
 
         Parameters
         ----------
-        handle : int
-            A hipGraph_t or CUgraph. It is only read, and not needed afterwards.
+        handle : int or object
+            A hipGraph_t or CUgraph, as a number or an object of hip-python or cuda-bindings. It is only read, and not needed
+            afterwards.
         runtime : str or Runtime
             The runtime that it belongs to.
         name : str

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Optional, Union
 
 import numpy as np
 
-from .arrays import AllocArray, Array, ArrayView, DeviceArray, ExternalArray, Region, as_int
+from .arrays import AllocArray, Array, ArrayView, DeviceArray, ExternalArray, Region, as_handle
 from .backends.callbacks import CapturedStream
 from .backends.capturing import capturing
 from .errors import DeclarationError, HipError
@@ -86,13 +86,13 @@ def import_capture(
 
 
 def import_handle(
-    handle: int, runtime: Union[str, Runtime], graph_type: type[Graph], name: str, arrays: Arrays,
+    handle: Any, runtime: Union[str, Runtime], graph_type: type[Graph], name: str, arrays: Arrays,
     source: Optional[tuple[str, int]],
 ) -> Graph:
     """Return a graph that exists in a runtime; see `Graph.from_handle`."""
-    number = as_int(handle)
+    number = as_handle(handle)
     if number is None:
-        raise DeclarationError(f"from_handle: handle is a hipGraph_t or CUgraph as a number (got {handle!r})")
+        raise DeclarationError(f"from_handle: handle is a hipGraph_t or CUgraph, as a number or an object (got {handle!r})")
     opened = opened_runtime(runtime)
     known = _known(arrays)
     with opened.using_device(opened.get_device()):  # functions are told for it

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from .errors import DeclarationError
 from .source import (
     IGNORED_WORDS,
     OPENING,
+    PLATFORM_MACROS,
     Budget,
     CType,
     Declarations,
@@ -547,6 +548,24 @@ def _content(path: Path) -> bytes:
         raise DeclarationError(f"module file {str(path)!r} cannot be read: {why}") from None
 
 
+class Body(NamedTuple):
+    """What stands between the braces of a kernel.
+
+    Attributes
+    ----------
+    tokens : list of Token
+        Macros expanded.
+    scope : Scope
+        What names mean in it.
+    parameters : list of list of Token
+        The kernel's parameters as written.
+    """
+
+    tokens: list[Token]
+    scope: Scope
+    parameters: list[list[Token]]
+
+
 class Module:
     """HIP C++ source, or a code object, and what is declared in it.
 
@@ -805,6 +824,36 @@ class Module:
     def _make(self, name: str) -> Kernel:
         if self._path is not None:
             return Kernel(self, name, None)
+        declared, scope, full = self._resolve(name)
+        where = f"module {self._name!r}"
+        parts = split_commas(declared.parameters)
+        signature = Signature(full, tuple(_parameter(scope, part, n, full, where) for n, part in enumerate(parts)))
+        bounds: int | None = None
+        if declared.bounds:
+            try:
+                bounds = scope.evaluate(declared.bounds)
+            except ValueError:
+                bounds = None
+        reached, pasted = self._declared.kernel_reaches(declared)
+        shared = self._declared.dynamic | {"__shared__", "HIP_DYNAMIC_SHARED"}
+        body: list[Token] | None = []
+        if reached & shared:
+            short = sum(len(token.text) for token in declared.body) <= _LONGEST_BODY
+            body = self._declared.unit.tokens_of(declared.body) if short else None
+        symbols, unread = self._touched(declared, reached, pasted)
+        return Kernel(
+            self,
+            full,
+            signature,
+            launch_bounds=bounds,
+            static_shared_bytes=_static_shared_bytes(body, scope) if body is not None else None,
+            symbols=symbols,
+            dynamic_shared=body is not None and _uses_dynamic_shared(body, self._declared.dynamic),
+            unread=unread,
+        )
+
+    def _resolve(self, name: str) -> tuple[KernelDeclaration, Scope, str]:
+        """Return a kernel's declaration, what names mean in it, and its full name."""
         tokens = tokenize(name, f"kernel name {name!r}")
         angle = next((n for n, t in enumerate(tokens) if t.text == "<"), len(tokens))
         stem, written = spell(tokens[:angle]), spell(tokens)
@@ -837,31 +886,35 @@ class Module:
             raise DeclarationError(
                 f"kernel {declared.name!r} of {where} is no template; ask for module[{declared.name!r}]", array=name
             )
-        parts = split_commas(declared.parameters)
-        signature = Signature(full, tuple(_parameter(scope, part, n, full, where) for n, part in enumerate(parts)))
-        bounds: int | None = None
-        if declared.bounds:
-            try:
-                bounds = scope.evaluate(declared.bounds)
-            except ValueError:
-                bounds = None
-        reached, pasted = self._declared.kernel_reaches(declared)
-        shared = self._declared.dynamic | {"__shared__", "HIP_DYNAMIC_SHARED"}
-        body: list[Token] | None = []
-        if reached & shared:
-            short = sum(len(token.text) for token in declared.body) <= _LONGEST_BODY
-            body = self._declared.unit.tokens_of(declared.body) if short else None
-        symbols, unread = self._touched(declared, reached, pasted)
-        return Kernel(
-            self,
-            full,
-            signature,
-            launch_bounds=bounds,
-            static_shared_bytes=_static_shared_bytes(body, scope) if body is not None else None,
-            symbols=symbols,
-            dynamic_shared=body is not None and _uses_dynamic_shared(body, self._declared.dynamic),
-            unread=unread,
-        )
+        return declared, scope, full
+
+    def body(self, kernel: Kernel) -> Body | None:
+        """Return what stands between a kernel's braces; None where a compiler may see something else."""
+        declared, scope, _ = self._resolve(kernel.name)
+        unit = self._declared.unit
+        redefined = any(t.kind == "block" and t.start in unit.redefining for t in declared.body)
+        if declared.doubt or redefined or self._declared.unread or self.mentions(PLATFORM_MACROS):
+            return None
+        if sum(len(token.text) for token in declared.body) > _LONGEST_BODY:
+            return None
+        return Body(unit.tokens_of(declared.body), scope, split_commas(declared.parameters))
+
+    def mentions(self, words: frozenset[str]) -> bool:
+        """Return whether one of some words stands anywhere in the source or its headers."""
+        return not words.isdisjoint(self._words)
+
+    @cached_property
+    def _words(self) -> frozenset[str]:
+        return frozenset(word for text in (self._source, *self._headers.values()) for word in re.findall(r"\w+", text))
+
+    def declares(self, name: str) -> bool:
+        """Return whether the source itself declares a function or a variable of a name."""
+        return self._declared.declares(name)
+
+    def takes_values(self, function: str) -> bool:
+        """Return whether all functions of a name in the source take values and pointers, and no references."""
+        found = self._declared.functions.get(function, [])
+        return bool(found) and all(token.text not in ("&", "&&", "...") for tokens in found for token in tokens)
 
     def _touched(
         self, kernel: KernelDeclaration, names: set[str], pasted: bool

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import statistics
 import time
-from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -19,14 +18,11 @@ from .backends.callbacks import memory_view
 from .executable import Executable
 from .nodes import (
     CapturedNode,
-    ChildGraphNode,
     ConditionalNode,
     HostNode,
     MemoryOpsNode,
-    Node,
     SemaphoreSignalNode,
     SemaphoreWaitNode,
-    held,
 )
 from .plan import Lanes, Plan, make_plan
 from .runtimes.base import MemcpyKind, Runtime
@@ -89,7 +85,8 @@ def _untriable(workflow: Workflow, backend: str) -> str:
     """Return why launches of a workflow cannot be tried, or nothing."""
     if backend == "serial":
         return "backend 'serial' has no lanes"
-    for name, node, is_inner in _nodes(workflow):
+    for level, node in workflow.walk():
+        name = level.name(node)
         match node:
             case CapturedNode() | SemaphoreSignalNode() | SemaphoreWaitNode():
                 return f"node {name!r} ({node.kind}) reaches outside of the graph's arrays"
@@ -97,30 +94,14 @@ def _untriable(workflow: Workflow, backend: str) -> str:
                 return f"node {name!r} waits for a value in memory"
             case ConditionalNode():
                 return f"node {name!r} branches on data, which a trial without host callbacks may not have"
-            case HostNode() if is_inner and backend == "explicit":
+            case HostNode() if level.prefix and backend == "explicit":
                 return f"node {name!r} is a host callback inside a child graph, which cannot be left out of a trial"
             case _:
                 pass
-    missing = _without_default(workflow, "")
-    return f"parameter {missing!r} has no default" if missing else ""
-
-
-def _nodes(workflow: Workflow, prefix: str = "") -> Iterator[tuple[str, Node, bool]]:
-    for node in workflow.nodes:
-        yield prefix + node.name, node, bool(prefix)
-        if isinstance(node, ChildGraphNode):
-            yield from _nodes(node.workflow, f"{prefix}{node.name}/")
-
-
-def _without_default(workflow: Workflow, prefix: str, bound: frozenset[str] = frozenset()) -> str:
-    for name, parameter in workflow.parameters.items():
-        if parameter.default is None and name not in bound:
-            return prefix + name
-    for node in workflow.nodes:
-        for inner, document, bind in held(node):
-            found = _without_default(document, f"{prefix}{inner}/", frozenset(bind))
-            if found:
-                return found
+    for level in workflow.levels():
+        for name, parameter in level.own_parameters():
+            if parameter.default is None:
+                return f"parameter {name!r} has no default"
     return ""
 
 
@@ -130,9 +111,9 @@ def _trial_us(workflow: Workflow, runtime: Runtime, backend: str, lanes: Lanes, 
     with build as executable, runtime.using_device(device):
         saved = _foreign_memory(executable)
         try:
-            for name, node, is_inner in _nodes(workflow):
-                if isinstance(node, HostNode) and not (is_inner and backend == "explicit"):
-                    executable.disable(name)
+            for level, node in workflow.walk():
+                if isinstance(node, HostNode) and not (level.prefix and backend == "explicit"):
+                    executable.disable(level.name(node))
             clock = time.perf_counter
             started = clock()
             for _ in range(_WARM_LAUNCHES):

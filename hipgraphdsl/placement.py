@@ -6,10 +6,10 @@ graph is compiled for (`default` below), so a workflow that names no device move
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Optional
 
-from .arrays import Access, AllocArray, Array, ArrayView, Parameter
+from .arrays import Access, Array, ArrayView, Parameter
 from .kernels import Symbol
 from .nodes import (
     AllocNode,
@@ -26,23 +26,17 @@ from .nodes import (
     SemaphoreSignalNode,
     SemaphoreWaitNode,
 )
-from .workflow import Workflow
+from .workflow import Binding, Workflow
 
 __all__ = [
     "Memory",
-    "Resolve",
-    "bound_root",
     "candidates",
     "device_of",
     "devices_of",
     "memories",
     "rewritten",
     "runs_code",
-    "walk",
 ]
-
-Resolve = Callable[[Any], Any]
-"""What a name inside a child finally stands for."""
 
 
 class Memory(NamedTuple):
@@ -62,21 +56,8 @@ class Memory(NamedTuple):
     access: tuple[int, ...]
 
 
-def bound_root(root: Any, path: tuple[ChildGraphNode, ...]) -> Any:
-    """Return the array that a name inside children finally stands for; `path` holds them, outermost first."""
-    for child in reversed(path):
-        if isinstance(root, (Symbol, AllocArray)):
-            break
-        mine = child.workflow.arrays.get(root.name, child.workflow.parameters.get(root.name))
-        outer = child.bind.get(root.name) if mine is root else None
-        if not isinstance(outer, ArrayView):
-            break
-        root = outer.root
-    return root
-
-
-def _memory(root: Any, resolve: Resolve, default: int) -> Optional[Memory]:
-    found = resolve(root)
+def _memory(root: Any, default: int, names: Optional[Binding]) -> Optional[Memory]:
+    found = root if names is None else names.resolve(root)[1]
     if not isinstance(found, Array) or isinstance(found, Symbol) or found.on_host:
         return None
     return Memory(found, default if found.device is None else found.device, found.access)
@@ -91,11 +72,11 @@ def _roots(node: Node) -> Iterator[Any]:
                 yield arg.as_view().root
 
 
-def memories(node: Node, resolve: Resolve, default: int) -> list[Memory]:
+def memories(node: Node, default: int, names: Optional[Binding] = None) -> list[Memory]:
     """Return the device memory that a node touches, in the order of its accesses, without repeats."""
     found = {}
     for root in dict.fromkeys(_roots(node)):
-        memory = _memory(root, resolve, default)
+        memory = _memory(root, default, names)
         if memory is not None:
             found[memory.root] = memory
     return list(found.values())
@@ -109,12 +90,13 @@ def candidates(touched: list[Memory]) -> list[int]:
 
 def runs_code(node: Node) -> bool:
     """Return whether a node reaches memory by code on its device, and not by a copy."""
-    return isinstance(node, (KernelNode, MemsetNode, CapturedNode, MemoryOpsNode))
+    return node.reach == "device"
 
 
-def device_of(node: Node, resolve: Resolve, default: int) -> Optional[int]:
+def device_of(node: Node, default: int, names: Optional[Binding] = None) -> Optional[int]:
     """Return the device that a node runs on, or None if it needs none (host code, order, child graphs).
 
+    Names inside children and bodies are resolved by `names`, where the node stands; without it they stand for themselves.
     A kernel whose arrays belong to several devices runs on the first owner that may reach all of them.
     """
     own: Optional[int] = getattr(node, "device", None)
@@ -122,14 +104,14 @@ def device_of(node: Node, resolve: Resolve, default: int) -> Optional[int]:
         return own
     match node:
         case KernelNode() | MemsetNode() | CapturedNode() | MemoryOpsNode() | ConditionalNode():
-            touched = memories(node, resolve, default)
+            touched = memories(node, default, names)
             if not touched:
                 return default
             able = candidates(touched)
             return able[0] if able else touched[0].owner
         case MemcpyNode():
             for view in (node.dst, node.src):
-                memory = _memory(view.root, resolve, default)
+                memory = _memory(view.root, default, names)
                 if memory is not None:
                     return memory.owner
             return default
@@ -143,49 +125,20 @@ def device_of(node: Node, resolve: Resolve, default: int) -> Optional[int]:
 
 def devices_of(workflow: Workflow, default: int) -> tuple[int, ...]:
     """Return the devices that a workflow and its children name, and `default`, in ascending order."""
-    found = {default}
-    seen: set[int] = set()
-
-    def visit(inner: Workflow) -> None:
-        if id(inner) in seen:
-            return
-        seen.add(id(inner))
-        for array in inner.arrays.values():
-            if array.device is not None:
-                found.add(array.device)
-        for node in inner.nodes:
-            own = getattr(node, "device", None)
-            if own is not None:
-                found.add(own)
-            if isinstance(node, ChildGraphNode):
-                visit(node.workflow)
-            elif isinstance(node, ConditionalNode):
-                for body in node.bodies:
-                    visit(body)
-
-    visit(workflow)
-    return tuple(sorted(found))
-
-
-def walk(workflow: Workflow, path: tuple[ChildGraphNode, ...] = ()) -> Iterator[tuple[Node, tuple[ChildGraphNode, ...]]]:
-    """Yield every node with the children, and bodies of conditional nodes, that it stands in, outermost first."""
-    for node in workflow.nodes:
-        if isinstance(node, ChildGraphNode):
-            yield from walk(node.workflow, (*path, node))
-        else:
-            yield node, path
-            if isinstance(node, ConditionalNode):
-                for body in node.children:
-                    yield from walk(body.workflow, (*path, body))
+    found: set[Optional[int]] = {default}
+    for document in workflow.documents:
+        found.update([array.device for array in document.arrays.values()])
+        found.update([getattr(node, "device", None) for node in document.nodes])
+    return tuple(sorted(device for device in found if device is not None))
 
 
 def rewritten(workflow: Workflow) -> set[Array]:
     """Return the arrays that one node copies and one may write; a parameter may stand for any array."""
     copied: set[Any] = set()
     written: set[Any] = set()
-    for node, path in walk(workflow):
-        for access in node.accesses:
-            root = bound_root(access.view.root, path)
+    for level, node in workflow.walk():
+        for access in () if isinstance(node, ChildGraphNode) else node.accesses:
+            root = level.resolve(access.view.root)[1]
             if access.mode != "write" and isinstance(node, (MemcpyNode, CapturedNode)):
                 copied.add(root)
             if access.mode != "read":

@@ -1,22 +1,23 @@
 """Plan: what is lowered. Edges reduced to those that are needed, a stable order, and lanes (= streams).
 
-Data flow: `Workflow` -> entries (children with allocs inlined) -> reduced edges and lanes in one pass over the topological
-order -> `Plan`, plain frozen data that backends lower and that can be simulated, drawn and printed.
+Data flow: `Workflow` -> entries (children with allocs inlined) -> reduced edges and lanes (`lanes`) -> steps -> steps as the
+target's quirks need them -> `Plan`, plain frozen data that backends lower and that can be simulated, drawn and printed.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Optional, Union
+from typing import Literal, NamedTuple, Optional, Union
 
 from .arrays import HostArray
 from .errors import DeclarationError
+from .inlining import FlatNode, cycle_error, flattened
+from .lanes import Cover, covered, gathers
 from .nodes import AllocNode, ChildGraphNode, ConditionalNode, EmptyNode, FreeNode, KernelNode, MemcpyNode, Node
-from .order import find_cycle, levels, positions, topological_order
-from .placement import bound_root, device_of, devices_of
+from .order import levels, positions, topological_order
+from .placement import device_of, devices_of
 from .target import Target
 from .temporaries import Packing, pack_temporaries
 from .workflow import Workflow
@@ -26,8 +27,8 @@ __all__ = ["Lanes", "Plan", "Step", "make_plan", "narrowed", "suits_copy_kernel"
 Lanes = Union[int, None, Literal["auto", "measure"]]
 
 _FULL_DEVICE_LANES = 8  # kernels that fill the device gain nothing from more (measured on an H200)
-_BRANCHES_THAT_COST = 8  # times as many lanes as the device runs at once
 _FAN_OUT = 4  # direct followers that AMD's classic executor can be trusted with
+_HOLDERS = (ChildGraphNode, ConditionalNode)
 _MANY_COPIES = 16  # from so many on, doing small copies by a kernel pays
 
 
@@ -176,16 +177,6 @@ def _count(n: int, what: str) -> str:
     return f"{n} {what}{'s' * (n != 1)}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """A node before planning; `deps` are indices into the list of entries."""
-
-    name: str
-    node: Node
-    deps: tuple[int, ...]
-    path: tuple[ChildGraphNode, ...]
-
-
 def make_plan(
     workflow: Workflow, target: Target, *, lanes: Lanes = "auto", join: bool = True, inline: bool = False, pack: bool = False,
     device: int = 0,
@@ -218,25 +209,12 @@ def make_plan(
     return _plan(workflow, target, bound, children, inline, join, automatic, pack, device, devices_of(workflow, device))
 
 
-def _devices(entries: Sequence[_Entry], default: int) -> list[Optional[int]]:
-    """Return the device of each entry."""
-    found = []
-    for entry in entries:
-
-        def resolve(root: Any, path: tuple[ChildGraphNode, ...] = entry.path) -> Any:
-            return bound_root(root, path)
-
-        found.append(device_of(entry.node, resolve, default))
-    return found
-
-
-def _packed(entries: list[_Entry], device: int) -> tuple[list[_Entry], Optional[Packing]]:
+def _packed(entries: list[FlatNode], device: int) -> tuple[list[FlatNode], Optional[Packing]]:
     """Leave out the alloc and free nodes of arrays that can share memory; what they had ordered stays ordered."""
-    steps = [Step(i, entry.name, entry.node, (entry.name,), entry.deps, 0, (), entry.path) for i, entry in enumerate(entries)]
-    packing = pack_temporaries(steps, device)
+    packing = pack_temporaries(entries, device)
     if packing is None:
         return entries, None
-    kept: list[_Entry] = []
+    kept: list[FlatNode] = []
     ends: list[tuple[int, ...]] = []  # for each entry those that are kept and finish it
     gone = set(packing.nodes)
     for entry in entries:
@@ -245,7 +223,7 @@ def _packed(entries: list[_Entry], device: int) -> tuple[list[_Entry], Optional[
             ends.append(deps)
         else:
             ends.append((len(kept),))
-            kept.append(_Entry(entry.name, entry.node, deps, entry.path))
+            kept.append(replace(entry, deps=deps))
     return kept, packing
 
 
@@ -255,77 +233,82 @@ def _plan(
 ) -> Plan:
     pack = pack and _has_allocs(workflow)
     packing = None
+    entries: Optional[list[FlatNode]] = None
     if pack or any(isinstance(node, ChildGraphNode) and (inline or _is_no_child(node.workflow)) for node in workflow.nodes):
-        entries = _inlined(workflow, inline)
+        entries = flattened(workflow, lambda _, child: inline or _is_no_child(child.workflow))
         if pack:
             entries, packing = _packed(entries, device)
         deps: Sequence[tuple[int, ...]] = [entry.deps for entry in entries]
         order = topological_order(deps)
     else:
-        entries = None
         deps = workflow.predecessors
         order = workflow.order
     if not order and deps:
-        raise _cycle_error(workflow, "")
+        raise cycle_error(workflow)
     placed: Optional[list[Optional[int]]] = None
-    if len(devices) > 1:
-        placed = _devices(entries or [_Entry(node.name, node, (), ()) for node in workflow.nodes], device)
-    found = _reduce_and_lanes(order, deps, None if automatic else bound, placed, device)
-    declared_lanes = len(found[2])
-    if automatic and bound is not None and _gathers(declared_lanes, bound * len(devices), order, deps):
-        found = _reduce_and_lanes(order, deps, bound, placed, device)
-    reduced, lane_of, lane_steps, added, lane_devices = found
+    if len(devices) > 1 and entries is not None:
+        placed = [device_of(entry.node, device, entry.level) for entry in entries]
+    elif len(devices) > 1:
+        placed = [device_of(node, device) for node in workflow.nodes]
+    cover = covered(order, deps, None if automatic else bound, placed, device)
+    declared_lanes = len(cover.lanes)
+    if automatic and bound is not None and gathers(declared_lanes, bound * len(devices), order, deps):
+        cover = covered(order, deps, bound, placed, device)
     position = positions(order)
-    straight = isinstance(position, range)
-    nodes = workflow.nodes
-    steps = []
-    for index, i in enumerate(order):
-        node = entries[i].node if entries else nodes[i]
-        name = entries[i].name if entries else node.name
-        sources = reduced[i] if straight else tuple(sorted(position[d] for d in reduced[i]))
-        extra = added.get(i, ())
-        kind = type(node)
-        if kind is ChildGraphNode or kind is ConditionalNode:
-            child = _child_plan(node.workflow, target, children, device, False) if isinstance(node, ChildGraphNode) else None
-            inner = node.bodies if isinstance(node, ConditionalNode) else ()
-            bodies = tuple(_child_plan(body, target, children, device, inline) for body in inner)
-            steps.append(
-                Step(
-                    index,
-                    name,
-                    node,
-                    (name,),
-                    sources,
-                    lane_of[i],
-                    tuple(position[d] for d in extra),
-                    entries[i].path if entries else (),
-                    child,
-                    bodies,
-                )
-            )
-        elif entries:
-            steps.append(
-                Step(index, name, node, (name,), sources, lane_of[i], tuple(position[d] for d in extra), entries[i].path)
-            )
-        else:
-            steps.append(
-                Step(index, name, node, (name,), sources, lane_of[i], tuple([position[d] for d in extra]) if extra else ())
-            )
-    if placed is not None:
-        steps = [step._replace(device=placed[i]) for step, i in zip(steps, order)]
-    lanes = tuple(tuple(lane) if straight else tuple(position[i] for i in lane) for lane in lane_steps)
+    steps = _steps(workflow.nodes, entries, order, position, cover, placed)
+    for step in [step for step in steps if type(step.node) in _HOLDERS]:
+        steps[step.index] = _with_plans(step, target, children, device, inline)
+    lanes = tuple(tuple(map(position.__getitem__, lane)) for lane in cover.lanes)
     declared = sum(map(len, deps))
-    notes = []
-    if packing is not None:
-        notes.append(str(packing))
+    notes = [] if packing is None else [str(packing)]
     removed = declared - sum(len(s.deps) - len(s.added) for s in steps)
     if removed:
         notes.append(f"{removed} of {declared} edges are implied by others and were left out.")
-    if added:
+    if cover.added:
         notes.append(
-            f"{sum(map(len, added.values()))} ordering edges (marked *) gather independent nodes into {len(lanes)} lanes"
+            f"{sum(map(len, cover.added.values()))} ordering edges (marked *) gather independent nodes into {len(lanes)} lanes"
             + (_expected(target, declared_lanes, len(lanes)) if automatic else ".")
         )
+    steps, lanes = _suited(steps, lanes, target, join, notes)
+    return Plan(workflow, tuple(steps), lanes, declared, tuple(notes), packing, device, devices, tuple(cover.devices))
+
+
+def _steps(
+    nodes: Sequence[Node], entries: Optional[Sequence[FlatNode]], order: Sequence[int], position: Sequence[int], cover: Cover,
+    placed: Optional[Sequence[Optional[int]]],
+) -> list[Step]:
+    """Return the nodes, or what they were flattened to, as steps in order; positions take the place of indices."""
+    reduced, lane_of, added = cover.reduced, cover.lane_of, cover.added
+    straight = isinstance(position, range)
+    steps = []
+    for index, i in enumerate(order):
+        sources = reduced[i]
+        if not straight:
+            sources = tuple(sorted([position[source] for source in sources]))
+        extra = tuple([position[source] for source in added[i]]) if i in added else ()
+        if entries is None:
+            node = nodes[i]
+            name = node.name
+            steps.append(Step(index, name, node, (name,), sources, lane_of[i], extra))
+        else:
+            entry = entries[i]
+            steps.append(Step(index, entry.name, entry.node, (entry.name,), sources, lane_of[i], extra, entry.path))
+    return steps if placed is None else [step._replace(device=placed[i]) for step, i in zip(steps, order)]
+
+
+def _with_plans(step: Step, target: Target, children: dict[tuple[int, bool], Plan], device: int, inline: bool) -> Step:
+    """Return a step with the plans of the workflows that its node holds."""
+    node = step.node
+    if isinstance(node, ChildGraphNode):
+        return step._replace(child=_child_plan(node.workflow, target, children, device, False))
+    assert isinstance(node, ConditionalNode)
+    return step._replace(bodies=tuple(_child_plan(body, target, children, device, inline) for body in node.bodies))
+
+
+def _suited(
+    steps: list[Step], lanes: tuple[tuple[int, ...], ...], target: Target, join: bool, notes: list[str]
+) -> tuple[list[Step], tuple[tuple[int, ...], ...]]:
+    """Return the steps and lanes as the target's costs and quirks need them, and note what was done."""
     if join and target.copy_kernel_bytes:
         steps, copies = _copies_by_kernel(steps, target)
         if copies:
@@ -343,7 +326,7 @@ def _plan(
                 f"{inserted} empty nodes keep every node at {_FAN_OUT} direct followers or fewer, because {target.name} loses"
                 " edges beyond that."
             )
-    return Plan(workflow, tuple(steps), lanes, declared, tuple(notes), packing, device, devices, lane_devices)
+    return steps, lanes
 
 
 def _with_one_root(steps: list[Step], lanes: tuple[tuple[int, ...], ...]) -> tuple[list[Step], tuple[tuple[int, ...], ...]]:
@@ -431,13 +414,6 @@ def suits_copy_kernel(node: Node, target: Target) -> bool:
     )
 
 
-def _cycle_error(workflow: Workflow, prefix: str) -> DeclarationError:
-    cycle = [prefix + workflow.nodes[i].name for i in find_cycle(workflow.predecessors)]
-    return DeclarationError(
-        f"graph {workflow.name!r} has a cycle: {' -> '.join([*cycle, cycle[0]])}; remove one of these edges", node=cycle[0]
-    )
-
-
 def _child_plan(
     workflow: Workflow, target: Target, children: dict[tuple[int, bool], Plan], device: int, inline: bool
 ) -> Plan:
@@ -450,44 +426,13 @@ def _child_plan(
 
 
 def _has_allocs(workflow: Workflow) -> bool:
-    return any(
-        isinstance(node, (AllocNode, FreeNode)) or (isinstance(node, ChildGraphNode) and _has_allocs(node.workflow))
-        for node in workflow.nodes
-    )
+    return any(isinstance(node, (AllocNode, FreeNode)) for document in workflow.documents for node in document.nodes)
 
 
 def _is_no_child(workflow: Workflow) -> bool:
     """Return whether no child graph node may hold a workflow: one that allocates, or decides (CUDA's rule)."""
-    return any(
-        isinstance(node, (AllocNode, FreeNode, ConditionalNode))
-        or (isinstance(node, ChildGraphNode) and _is_no_child(node.workflow))
-        for node in workflow.nodes
-    )
-
-
-def _inlined(workflow: Workflow, inline: bool) -> list[_Entry]:
-    """Return the nodes with each child, or each that cannot be a child graph, replaced by its own nodes."""
-    entries: list[_Entry] = []
-
-    def visit(inner: Workflow, prefix: str, path: tuple[ChildGraphNode, ...], before: tuple[int, ...]) -> tuple[int, ...]:
-        """Append the nodes of one workflow; return those that nothing inside follows."""
-        if inner.nodes and not inner.order:
-            raise _cycle_error(inner, prefix)
-        ends: dict[int, tuple[int, ...]] = {}  # node -> entries that finish it
-        used: set[int] = set()
-        for i in inner.order:
-            node = inner.nodes[i]
-            sources = tuple(dict.fromkeys(e for d in inner.predecessors[i] for e in ends[d])) or before
-            if isinstance(node, ChildGraphNode) and (inline or _is_no_child(node.workflow)):
-                ends[i] = visit(node.workflow, f"{prefix}{node.name}/", (*path, node), sources)
-            else:
-                entries.append(_Entry(prefix + node.name, node, sources, path))
-                ends[i] = (len(entries) - 1,)
-            used.update(inner.predecessors[i])
-        return tuple(e for i in inner.order if i not in used for e in ends[i]) or before
-
-    visit(workflow, "", (), ())
-    return entries
+    refused = (AllocNode, FreeNode, ConditionalNode)
+    return any(isinstance(node, refused) for document in workflow.documents for node in document.nodes)
 
 
 def _lane_bound(workflow: Workflow, target: Target, lanes: Lanes) -> Optional[int]:
@@ -499,23 +444,13 @@ def _lane_bound(workflow: Workflow, target: Target, lanes: Lanes) -> Optional[in
         return lanes
     if not isinstance(lanes, str) or lanes not in ("auto", "measure"):
         raise DeclarationError(f"lanes is 'auto', 'measure', a number or None (got {lanes!r})")
-    if target.platform == "cpu":
+    if target.on_host:
         return None  # a branch costs nothing there that gathering would save
     # Each parallel branch costs the host a fixed time a launch (0.7 us on an H200), so more branches than the device can run
     # at once only cost. How many that is, the smallest kernel says: fewer lanes could keep long kernels waiting.
     threads = min((n for n in map(_threads, workflow.nodes) if n), default=1)
     at_once = target.resident_threads // threads if target.resident_threads else target.concurrent_kernels
     return max(min(at_once, target.concurrent_kernels), min(_FULL_DEVICE_LANES, target.concurrent_kernels))
-
-
-def _gathers(lanes: int, bound: int, order: Sequence[int], deps: Sequence[tuple[int, ...]]) -> bool:
-    """Return whether gathering so many lanes into `bound` pays.
-
-    It does where more nodes could run at once than the device can. Where lanes are many only because many nodes have no
-    follower, the added edges delay some (1.16 times as long with 451 lanes on an H200), until the branches cost more (0.32
-    times with 3772).
-    """
-    return lanes > bound and (_width(order, deps) > bound or lanes > _BRANCHES_THAT_COST * bound)
 
 
 def _expected(target: Target, before: int, after: int) -> str:
@@ -528,113 +463,5 @@ def _expected(target: Target, before: int, after: int) -> str:
     )
 
 
-def _width(order: Sequence[int], deps: Sequence[tuple[int, ...]]) -> int:
-    """Return the most nodes of one depth, which is how many could run at once if all took the same time."""
-    return max(Counter(levels(order, deps)).values(), default=0)
-
-
 def _threads(node: Node) -> Optional[int]:
     return node.threads if isinstance(node, KernelNode) else None
-
-
-def _reduce_and_lanes(
-    order: Sequence[int], deps: Sequence[tuple[int, ...]], bound: Optional[int],
-    placed: Optional[Sequence[Optional[int]]] = None, default: int = 0,
-) -> tuple[list[tuple[int, ...]], list[int], list[list[int]], dict[int, tuple[int, ...]], tuple[int, ...]]:
-    """Reduce the edges and cover the nodes with lanes, in one pass over the topological order.
-
-    An edge is left out when another predecessor implies it (transitive reduction). A node continues the lane of a direct
-    predecessor that ends one (of these, the one with the fewest other successors left), else any lane whose end precedes
-    it, else it opens a lane; beyond `bound` it is put behind the lane that ends earliest, with an added edge. A lane belongs to
-    one device, and `bound` is that of each; nodes that are `placed` on none go into any lane.
-
-    Returns
-    -------
-    reduced, lane of each node, nodes of each lane, added edges by node, device of each lane
-    """
-    n = len(order)
-    reduced: list[tuple[int, ...]] = [()] * n
-    lane_of = [0] * n
-    place = [0] * n  # of each node within its lane
-    lanes: list[list[int]] = []
-    owners: list[int] = []  # device of each lane
-    added: dict[int, tuple[int, ...]] = {}
-    position = positions(order)
-    left = [0] * n  # successors that have not been visited
-    for sources in deps:
-        for source in sources:
-            left[source] += 1
-    depths = [0] * n
-    # What precedes a node, as the place of the last such node in each lane: lanes are totally ordered, so that says it all,
-    # and it costs only as much as the graph is wide. The node itself is included; a clock is dropped, or taken over, by the
-    # last successor.
-    clocks: dict[int, dict[int, int]] = {}
-    for i in order:
-        sources = deps[i]
-        level = 0
-        if not sources:
-            kept: tuple[int, ...] = ()
-            clock: dict[int, int] = {}
-        elif len(sources) == 1:
-            kept = sources
-            source = sources[0]
-            level = depths[source]
-            left[source] -= 1
-            clock = clocks[source] if left[source] or bound else clocks.pop(source)
-            if left[source] or bound:
-                clock = clock.copy()
-        else:
-            keep = []
-            clock = {}
-            for source in sorted(sources, key=position.__getitem__, reverse=True):
-                left[source] -= 1
-                if clock.get(lane_of[source], -1) < place[source]:
-                    keep.append(source)
-                    level = max(level, depths[source])
-                    for lane, at in clocks[source].items():
-                        if clock.get(lane, -1) < at:
-                            clock[lane] = at
-                if not left[source] and not bound:
-                    del clocks[source]
-            keep.reverse()
-            kept = tuple(keep)
-        lane = -1
-        fewest = 0
-        device = None if placed is None else placed[i]
-        for source in kept:
-            mine = lane_of[source]
-            if device is not None and owners[mine] != device:
-                continue
-            if lanes[mine][-1] == source and (lane < 0 or left[source] < fewest):
-                lane, fewest = mine, left[source]
-        if lane < 0:
-            for mine, at in clock.items():
-                if device is not None and owners[mine] != device:
-                    continue
-                if len(lanes[mine]) == at + 1 and (lane < 0 or depths[lanes[mine][-1]] > depths[lanes[lane][-1]]):
-                    lane = mine
-        if lane < 0:
-            owner = default if device is None else device
-            if bound is None or (len(lanes) if placed is None else owners.count(owner)) < bound:
-                lane = len(lanes)
-                lanes.append([])
-                owners.append(owner)
-            else:
-                mine_only = [k for k in range(len(lanes)) if owners[k] == owner]
-                lane = min(mine_only, key=lambda k: (depths[lanes[k][-1]], k))
-                tail = lanes[lane][-1]
-                added[i] = (tail,)
-                level = max(level, depths[tail])
-                for other, at in clocks[tail].items():
-                    if clock.get(other, -1) < at:
-                        clock[other] = at
-                kept = (*(d for d in kept if clocks[tail].get(lane_of[d], -1) < place[d]), tail)
-        line = lanes[lane]
-        place[i] = clock[lane] = len(line)
-        line.append(i)
-        lane_of[i] = lane
-        reduced[i] = kept
-        depths[i] = level + 1
-        if left[i] or bound:
-            clocks[i] = clock
-    return reduced, lane_of, lanes, added, tuple(owners)

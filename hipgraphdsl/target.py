@@ -7,6 +7,7 @@ import math
 import re
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any
 
 from .cache import private_folder, wanted_folder, write_whole
 from .errors import unknown_name
@@ -76,6 +77,12 @@ class Target:
         engine, where there are many of them; 0 where that has not been measured.
     clusters : bool
         Whether blocks can be grouped in clusters.
+    conditional_nodes : bool
+        Whether graphs may have conditional nodes.
+    max_axis_threads : int
+        Threads of a whole grid along one axis, blocks times threads; 0 where only `max_grid` and `max_block` limit them.
+    on_host : bool
+        Whether the device is the host itself: one memory, no pageable copies, and branches and cooperative blocks without limit.
     version : tuple of int
         Runtime version, (major, minor, patch); empty where unknown.
     quirks : frozenset of str
@@ -95,6 +102,9 @@ class Target:
     resident_threads: int = 0
     copy_kernel_bytes: int = 0
     clusters: bool = False
+    conditional_nodes: bool = True
+    max_axis_threads: int = 0
+    on_host: bool = False
     version: tuple[int, ...] = ()
     quirks: frozenset[str] = frozenset()
     costs: CostModel = field(default_factory=CostModel)
@@ -170,6 +180,7 @@ _PRODUCTS = {
 
 # Sources: AMD's "Hardware features" and accelerator specification tables (LDS 64 KiB, CU counts), the CUDA programming
 # guide's table of technical specifications (sm_90: 227 KiB a block by opt-in), HIP's rule grid * block <= 2^32 - 1.
+_OF_AMD: dict[str, Any] = {"max_grid": (2**31 - 1,) * 3, "conditional_nodes": False, "max_axis_threads": 2**32 - 1}
 _KNOWN = {
     "cpu": Target(
         "cpu",
@@ -177,24 +188,25 @@ _KNOWN = {
         hardware_queues=64,
         copy_engines=64,
         concurrent_kernels=64,
+        on_host=True,
         costs=CostModel(3.0, 0.5, 1.0, 0.5, 3.0, 10.0),
     ),
     "amd:gfx90a": Target(
-        "amd:gfx90a", max_grid=(2**31 - 1,) * 3, multiprocessors=104, costs=CostModel(3.0, 2.0, 1.0, 4.0, 4.0, 50.0)
+        "amd:gfx90a", **_OF_AMD, multiprocessors=104, costs=CostModel(3.0, 2.0, 1.0, 4.0, 4.0, 50.0)
     ),
     "amd:gfx942": Target(
-        "amd:gfx942", max_grid=(2**31 - 1,) * 3, multiprocessors=304, costs=CostModel(3.0, 2.0, 1.0, 4.0, 4.0, 55.0)
+        "amd:gfx942", **_OF_AMD, multiprocessors=304, costs=CostModel(3.0, 2.0, 1.0, 4.0, 4.0, 55.0)
     ),
     "amd:gfx1100": Target(
         "amd:gfx1100",
-        max_grid=(2**31 - 1,) * 3,
+        **_OF_AMD,
         warp_size=32,
         multiprocessors=96,
         costs=CostModel(4.0, 3.0, 4.0, 5.0, 15.0, 25.0),
     ),
     "amd:gfx1201": Target(
         "amd:gfx1201",
-        max_grid=(2**31 - 1,) * 3,
+        **_OF_AMD,
         warp_size=32,
         multiprocessors=64,
         costs=CostModel(4.0, 3.0, 4.0, 5.0, 15.0, 50.0),

@@ -10,18 +10,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Optional
+from typing import Any, Final, Optional
 
 from .arrays import Access, AllocArray, ArrayView
-from .kernels import Symbol
+from .inlining import FlatNode
 from .nodes import AllocNode, ChildGraphNode, ConditionalNode, FreeNode, Node
-
-if TYPE_CHECKING:
-    from .plan import Step
+from .workflow import Level
 
 __all__ = ["PackedArray", "Packing", "alloc_roots", "pack_temporaries"]
 
-_Place = tuple[tuple[str, ...], Any]  # the children that an array stands in, by name, and the array
+_Place = tuple[Level, Any]  # where an array belongs, and the array
 
 _ALIGN: Final = 256  # bytes: what hipMalloc gives at least
 _MOST: Final = 4096  # arrays that are compared pair by pair
@@ -101,20 +99,12 @@ class _Life:
     fixed: bool = False
 
 
-def _place(step: Step, root: Any) -> _Place:
-    """Return what a name of a step finally stands for, by the children that it stands in."""
-    path = step.path
-    while path and not isinstance(root, Symbol):
-        child = path[-1]
-        mine = child.workflow.arrays.get(root.name, child.workflow.parameters.get(root.name))
-        outer = child.bind.get(root.name) if mine is root else None
-        if not isinstance(outer, ArrayView):
-            break
-        root, path = outer.root, path[:-1]
-    return tuple(child.name for child in path), root
+def _place(step: FlatNode, root: Any) -> _Place:
+    """Return what a name of a step finally stands for, and where."""
+    return step.level.resolve(root)[:2]
 
 
-def pack_temporaries(steps: Sequence[Step], device: int = 0) -> Optional[Packing]:
+def pack_temporaries(steps: Sequence[FlatNode], device: int = 0) -> Optional[Packing]:
     """Return where arrays of alloc nodes may lie together; None where that saves nothing.
 
     An array counts if one step allocates it, one step frees it, and every use lies between the two. Two of them may share bytes
@@ -123,20 +113,20 @@ def pack_temporaries(steps: Sequence[Step], device: int = 0) -> Optional[Packing
 
     Parameters
     ----------
-    steps : sequence of Step
+    steps : sequence of FlatNode
         In topological order; `deps` are all the order that there is.
     device : int
         The device of arrays that name none.
     """
     lives: dict[_Place, _Life] = {}
-    for step in steps:
+    for index, step in enumerate(steps):
         node = step.node
         if isinstance(node, AllocNode):
             owner = device if node.array.device is None else node.array.device
             life = lives.setdefault(_place(step, node.array), _Life(node.array.nbytes, owner, [], []))
-            life.allocs.append(step.index)
+            life.allocs.append(index)
         elif isinstance(node, FreeNode) and (freed := lives.get(_place(step, node.array))) is not None:
-            freed.frees.append(step.index)
+            freed.frees.append(index)
     if len(lives) < 2 or len(lives) > _MOST:
         return None
     _note_uses(steps, lives)
@@ -165,20 +155,19 @@ def pack_temporaries(steps: Sequence[Step], device: int = 0) -> Optional[Packing
     for start, life in zip(offsets, found):
         step = steps[life.allocs[0]]
         assert isinstance(step.node, AllocNode)
-        prefix = "".join(f"{child.name}/" for child in step.path)
-        arrays.append(PackedArray(prefix + step.node.array.name, step.node.array, step.path, life.device, start))
+        arrays.append(PackedArray(step.level.prefix + step.node.array.name, step.node.array, step.path, life.device, start))
     nodes = tuple(steps[index].name for index in sorted(i for life in found for i in (*life.allocs, *life.frees)))
     blocks = tuple((owner, _rounded(end)) for owner, end in sorted(ends.items()))
     return Packing(tuple(arrays), nodes, blocks, apart)
 
 
-def _note_uses(steps: Sequence[Step], lives: dict[_Place, _Life]) -> None:
+def _note_uses(steps: Sequence[FlatNode], lives: dict[_Place, _Life]) -> None:
     """Find the uses of each array and what precedes all of them; mark arrays whose uses are not between alloc and free."""
     left = Counter(source for step in steps for source in step.deps)
     before: dict[int, int] = {}  # of each step that is still waited for: its ancestors among steps of interest, and itself
     bits: dict[int, int] = {}
     uses: list[tuple[_Life, int, int]] = []
-    for step in steps:
+    for index, step in enumerate(steps):
         ancestors = 0
         for source in step.deps:
             ancestors |= before[source]
@@ -188,23 +177,23 @@ def _note_uses(steps: Sequence[Step], lives: dict[_Place, _Life]) -> None:
         mine = [life for key in dict.fromkeys(_roots(step)) if (life := lives.get(key)) is not None]
         own = 0
         if mine:
-            own = bits[step.index] = 1 << len(bits)
+            own = bits[index] = 1 << len(bits)
         for life in mine:
-            if isinstance(step.node, (AllocNode, FreeNode)) and step.index in (*life.allocs, *life.frees):
-                if step.index in life.frees and (life.uses & ~ancestors or not ancestors & bits.get(life.allocs[0], 0)):
+            if isinstance(step.node, (AllocNode, FreeNode)) and index in (*life.allocs, *life.frees):
+                if index in life.frees and (life.uses & ~ancestors or not ancestors & bits.get(life.allocs[0], 0)):
                     life.fixed = True
                 continue
-            uses.append((life, step.index, ancestors))
+            uses.append((life, index, ancestors))
             life.uses |= own
             life.before &= ancestors
-        if left[step.index]:
-            before[step.index] = ancestors | own
+        if left[index]:
+            before[index] = ancestors | own
     for life, index, ancestors in uses:
         if not ancestors & bits.get(life.allocs[0], 0) or (life.frees and index > life.frees[0]):
             life.fixed = True
 
 
-def _roots(step: Step) -> list[_Place]:
+def _roots(step: FlatNode) -> list[_Place]:
     node: Node = step.node
     roots = [access.view.root for access in node.accesses]
     given = list(getattr(node, "args", ()))

@@ -18,13 +18,14 @@ from typing import Any, Literal, NamedTuple, Optional, Union
 
 from .arrays import as_dict
 from .errors import DeclarationError, HipGraphError
-from .nodes import ChildGraphNode, MemcpyNode, Node
-from .placement import bound_root, device_of, devices_of
+from .inlining import flattened
+from .nodes import KINDS, MemcpyNode, Node
+from .placement import device_of, devices_of
 from .plan import make_plan
 from .target import Target
 from .workflow import Workflow
 
-__all__ = ["ENGINES", "By", "Durations", "Row", "Span", "Timeline", "engine_of", "engine_on", "simulate"]
+__all__ = ["ENGINES", "By", "Durations", "Row", "Span", "Timeline", "engine_on", "simulate"]
 
 By = Literal["engine", "lane", "node"]
 Durations = Union[Mapping[str, float], Callable[[Node], float]]
@@ -34,8 +35,6 @@ ENGINES = ("H2D", "D2H", "D2D", "H2H", "copy", "kernel", "memset", "host")
 
 _DEFAULT_ENGINES = {"H2D": 1, "D2H": 1, "kernel": 1}
 _DRAWN_SPANS = 300  # up to which a notebook shows a drawing
-_INSTANT = frozenset({"empty", "record", "wait", "alloc", "free", "signal", "wait_semaphore", "memory_ops"})
-"""Kinds that take no time and no engine, unless `durations` names them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -498,15 +497,6 @@ def _covered(spans: Sequence[Span]) -> float:
 # -- prediction --------------------------------------------------------------------------------------------------------
 
 
-def engine_of(node: Node) -> str:
-    """Return the engine that a node needs: a copy's direction, ``"kernel"``, ``"memset"``, ``"host"``, or none."""
-    if isinstance(node, MemcpyNode):
-        return node.direction
-    if node.kind in _INSTANT:
-        return ""
-    return node.kind if node.kind in ("memset", "host") else "kernel"
-
-
 def engine_on(engine: str, device: Optional[int], devices: Sequence[int]) -> str:
     """Return the name of a device's own engine: ``"kernel@1"`` where there are several devices, else as it is."""
     return engine if len(devices) == 1 or device is None or engine in ("", "host", "H2H") else f"{engine}@{device}"
@@ -593,45 +583,32 @@ def _tasks(workflow: Workflow, durations: Durations, limits: Mapping[str, int]) 
     lanes = {step.name: step.lane for step in plan.steps}
     devices = devices_of(workflow, 0)
     tasks: list[_Task] = []
-    names: set[str] = set()
+    found: dict[str, Optional[float]] = {}
 
-    def engine(node: Node, path: tuple[ChildGraphNode, ...]) -> str:
-        name = _placed(engine_of(node), limits)
-        return engine_on(name, device_of(node, lambda root: bound_root(root, path), 0), devices) if len(devices) > 1 else name
+    def duration_of(name: str, node: Node) -> Optional[float]:
+        if name not in found:
+            found[name] = _duration(name, node, durations)
+        return found[name]
 
-    def visit(
-        inner: Workflow, prefix: str, before: tuple[int, ...], lane: int, path: tuple[ChildGraphNode, ...] = ()
-    ) -> tuple[int, ...]:
-        """Append the tasks of one workflow; return those that nothing inside follows."""
-        ends: dict[int, tuple[int, ...]] = {}
-        followed: set[int] = set()
-        for i in inner.order:
-            node = inner.nodes[i]
-            name = prefix + node.name
-            names.add(name)
-            own = lanes.get(name, lane)
-            sources = tuple(dict.fromkeys(e for d in inner.predecessors[i] for e in ends[d])) or before
-            followed.update(inner.predecessors[i])
-            duration = _duration(name, node, durations)
-            if duration is None and isinstance(node, ChildGraphNode):
-                ends[i] = visit(node.workflow, f"{name}/", sources, own, (*path, node))
-                continue
-            if duration is None:
-                duration = _missing(name, node)
-            tasks.append(_Task(name, node, sources, duration, engine(node, path), own))
-            ends[i] = (len(tasks) - 1,)
-        return tuple(e for i in inner.order if i not in followed for e in ends[i]) or before
+    def lane_of(name: str) -> int:
+        """Return the lane of a step, or of the child that it stands in."""
+        while name and name not in lanes:
+            name = name.rpartition("/")[0]
+        return lanes.get(name, 0)
 
-    visit(workflow, "", (), 0)
+    for flat in flattened(workflow, lambda name, child: duration_of(name, child) is None):
+        name, node = flat.name, flat.node
+        duration = duration_of(name, node)
+        if duration is None:
+            duration = _missing(name, node)
+        engine = _placed(node.engine, limits)
+        if len(devices) > 1:
+            engine = engine_on(engine, device_of(node, 0, flat.level), devices)
+        tasks.append(_Task(name, node, flat.deps, duration, engine, lane_of(name)))
     if isinstance(durations, Mapping):
-        kinds = (
-            {task.node.kind for task in tasks}
-            | set(ENGINES)
-            | _INSTANT
-            | {"memcpy", "captured", "child", "conditional"}
-        )
+        kinds = {*ENGINES, *KINDS}
         for key in durations:
-            if key not in names and key not in kinds:
+            if key not in found and key not in kinds:
                 raise DeclarationError(
                     f"simulate: durations has {key!r}, which is neither a node of graph {workflow.name!r} nor a kind"
                     " or direction",
@@ -644,17 +621,17 @@ def _duration(name: str, node: Node, durations: Durations) -> Optional[float]:
     value: Any = None
     where = f"durations[{name!r}]"
     if isinstance(durations, Mapping):
-        for key in (name, engine_of(node) if isinstance(node, MemcpyNode) else node.kind, node.kind):
+        for key in (name, *([node.engine] if isinstance(node, MemcpyNode) else []), node.kind):
             if key in durations:
                 value, where = durations[key], f"durations[{key!r}]"
                 break
         else:
-            return 0.0 if node.kind in _INSTANT else None
+            return None if node.work else 0.0
     elif callable(durations):
         value = durations(node)
         where = f"the duration of node {name!r}"
         if value is None:
-            return 0.0 if node.kind in _INSTANT else None
+            return None if node.work else 0.0
     else:
         raise DeclarationError(f"simulate: durations is a mapping or a function of a node (got {durations!r})")
     try:
@@ -667,7 +644,7 @@ def _duration(name: str, node: Node, durations: Durations) -> Optional[float]:
 
 
 def _missing(name: str, node: Node) -> float:
-    keys = dict.fromkeys((name, engine_of(node) if isinstance(node, MemcpyNode) else node.kind, node.kind))
+    keys = dict.fromkeys((name, *([node.engine] if isinstance(node, MemcpyNode) else []), node.kind))
     raise DeclarationError(
         f"simulate: node {name!r} ({node.kind}) has no duration; give"
         f" durations[{'] or durations['.join(map(repr, keys))}]",

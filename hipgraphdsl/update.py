@@ -9,7 +9,9 @@ import numpy as np
 
 from .arrays import ArrayView
 from .errors import DeclarationError
-from .nodes import AllocNode, CapturedNode, ChildGraphNode, ConditionalNode, EmptyNode, FreeNode, KernelNode, Node
+from .nodes import ChildGraphNode, KernelNode, Node
+from .nodes.child import Binding, WorkflowKey, WorkflowKeys
+from .nodes.kernel import KernelReference
 from .placement import device_of
 from .workflow import Workflow
 
@@ -80,9 +82,6 @@ class UpdatePlan:
         return "\n".join([head, *(f"  {change}" for change in self.changes)])
 
 
-_NOT_PARAMETERS = {"name", "after", "ignore", "source"}
-
-
 def explain_update(old: HasWorkflow, new: HasWorkflow) -> UpdatePlan:
     """Say, node and field by field, what would change and whether it can be changed in place.
 
@@ -132,7 +131,7 @@ def _placed(node: Node) -> Any:
     """Return the device of a node, None for the one of compile; of a child graph those of the arrays that it is given."""
     if isinstance(node, ChildGraphNode):
         return [view.root.device for view in node.bind.values() if isinstance(view, ArrayView) and not view.root.on_host]
-    found = device_of(node, lambda root: root, -1)
+    found = device_of(node, -1)
     return None if found == -1 else found
 
 
@@ -143,44 +142,31 @@ def _fields(old: Node, new: Node, workflow: Workflow) -> list[Change]:
         new.translated(workflow.arrays, workflow.parameters)
     except DeclarationError as error:
         foreign = str(error).partition(": ")[2]
-    for name in type(old).model_fields:
-        if name in _NOT_PARAMETERS:
-            continue
+    for name, form, *_ in old.entries:
         a, b = getattr(old, name), getattr(new, name)
-        if _key(a) == _key(b):
+        if name in Node.model_fields or _key(a) == _key(b):
             continue
-        if isinstance(old, (AllocNode, FreeNode)):
-            changes.append(Change(old.name, name, a, b, False, "memory that a graph allocates is fixed when it is built"))
-        elif isinstance(old, ConditionalNode) and name == "bodies" and len(a) == len(b):
-            what = "; ".join(f"body {n}, {c}" for n, pair in enumerate(zip(a, b)) for c in _named(explain_update(*pair)))
-            if what:
-                changes.append(Change(old.name, name, a, b, False, f"what a body holds is fixed when it is built: {what}"))
-        elif isinstance(old, (CapturedNode, ConditionalNode, EmptyNode)):
-            changes.append(Change(old.name, name, a, b, False, f"nodes of kind {old.kind} are recorded once"))
-        elif isinstance(old, ChildGraphNode) and name == "workflow":
-            if inner := explain_update(a, b):
-                what = "; ".join(_named(inner))
-                changes.append(Change(old.name, name, a, b, False, f"what a child holds is fixed when it is built: {what}"))
-        elif isinstance(old, ChildGraphNode) and name == "bind" and a.keys() != b.keys():
-            changes.append(Change(old.name, name, a, b, False, "which names of a child are bound is fixed when it is built"))
-        elif name == "device":
-            changes.append(Change(old.name, name, a, b, False, "the device of a node is fixed when it is added"))
-        elif foreign:
-            changes.append(Change(old.name, name, a, b, False, foreign))
-        elif name == "kernel" and b.module.symbols and b not in _kernels(workflow):
+        reason = old.fixed or form.fixed or foreign
+        if isinstance(form, WorkflowKey):
+            if not (parts := _named(explain_update(a, b))):
+                continue
+            reason = f"what a child holds is fixed when it is built: {'; '.join(parts)}"
+        elif isinstance(form, WorkflowKeys) and len(a) == len(b):
+            parts = [f"body {n}, {c}" for n, pair in enumerate(zip(a, b)) for c in _named(explain_update(*pair))]
+            if not parts:
+                continue
+            reason = f"what a body holds is fixed when it is built: {'; '.join(parts)}"
+        elif isinstance(form, Binding) and not old.fixed and a.keys() != b.keys():
+            reason = "which names of a child are bound is fixed when it is built"
+        elif not reason and isinstance(form, KernelReference) and b.module.symbols and b not in _kernels(workflow):
             reason = f"{b.name!r} was not compiled with the graph, and a second copy of its module would have its own variables"
-            changes.append(Change(old.name, name, a, b, False, reason))
-        elif name in ("cooperative", "priority", "cluster"):
-            changes.append(Change(old.name, name, a, b, False, "attributes are fixed when a node is added"))
-        else:
-            changes.append(Change(old.name, name, a, b, True, ""))
+        changes.append(Change(old.name, name, a, b, not reason, reason))
     return changes
 
 
 def _kernels(workflow: Workflow) -> set[Any]:
     """Return the kernels of a workflow and its children."""
-    found = {node.kernel for node in workflow.nodes if isinstance(node, KernelNode)}
-    return found.union(*(_kernels(node.workflow) for node in workflow.nodes if isinstance(node, ChildGraphNode)))
+    return {node.kernel for document in workflow.documents for node in document.nodes if isinstance(node, KernelNode)}
 
 
 def _named(plan: UpdatePlan) -> list[str]:

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Optional
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Optional
 
 import networkx as nx
 
 from .arrays import Access, Array, ArrayView, ExternalArray, Parameter, Region, UnboundValues
 from .kernels import Module
-from .nodes import (
-    CapturedNode,
-    ChildGraphNode,
-    ConditionalNode,
-    HostNode,
-    KernelNode,
-    Node,
-    UnboundCallback,
-)
+from .nodes import CapturedNode, HostNode, KernelNode, Node, UnboundCallback, bound, held
 from .order import successors, topological_order
 
-__all__ = ["Workflow"]
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["Binding", "Level", "Workflow"]
+
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,17 +76,24 @@ class Workflow:
         for node in self.nodes:
             if isinstance(node, KernelNode):
                 found[node.kernel.module] = None
-            elif isinstance(node, ChildGraphNode):
-                found.update(dict.fromkeys(node.workflow.modules))
-            elif isinstance(node, ConditionalNode):
-                for body in node.bodies:
-                    found.update(dict.fromkeys(body.modules))
+            elif inner := held(node):
+                found.update(dict.fromkeys(module for _, document, _ in inner for module in document.modules))
             else:
                 for access in node.accesses:
                     module = getattr(access.view.root, "module", None)
                     if module is not None:
                         found[module] = None
         return tuple(found)
+
+    @property
+    def documents(self) -> tuple[Workflow, ...]:
+        """The workflow itself and all that its nodes hold, at any depth, each once."""
+        return (self, *self._inside)
+
+    @cached_property
+    def _inside(self) -> tuple[Workflow, ...]:  # without the workflow itself, which would then be in a reference cycle
+        found = (document for node in self.nodes for _, inner, _ in held(node) for document in inner.documents)
+        return tuple(dict.fromkeys(found))
 
     @cached_property
     def accesses(self) -> tuple[Access, ...]:
@@ -117,24 +123,17 @@ class Workflow:
     def unbound(self) -> tuple[tuple[str, str], ...]:
         """Return what a file named and nobody has supplied, as (node or array, what is missing); children's included."""
         found: list[tuple[str, str]] = []
-        for array in self.arrays.values():
-            values = getattr(array, "initial", None)
-            if isinstance(values, UnboundValues):
-                found.append(
-                    (array.name, f"initial values of {array.dtype}{list(array.shape)} (SHA-256 {values.sha256[:12]}...)")
-                )
-            elif isinstance(array, ExternalArray) and array.obj is None:
-                found.append((array.name, f"external memory of {array.dtype}{list(array.shape)}"))
-        for node in self.nodes:
-            match node:
-                case HostNode() | CapturedNode() if isinstance(node.fn, UnboundCallback):
-                    found.append((node.name, f"callback {node.fn.path}"))
-                case ChildGraphNode():
-                    inner = [(name, what) for name, what in node.workflow.unbound() if name not in node.bind]
-                    found += [(f"{node.name}/{name}", what) for name, what in inner]
-                case ConditionalNode():
-                    for n, body in enumerate(node.bodies):
-                        found += [(f"{node.name}/{n}/{name}", what) for name, what in body.unbound() if name not in node.bind]
+        for level in self.levels():
+            for name, array in level.own_arrays():
+                values = getattr(array, "initial", None)
+                if isinstance(values, UnboundValues):
+                    what = f"initial values of {array.dtype}{list(array.shape)} (SHA-256 {values.sha256[:12]}...)"
+                    found.append((name, what))
+                elif isinstance(array, ExternalArray) and array.obj is None:
+                    found.append((name, f"external memory of {array.dtype}{list(array.shape)}"))
+            for node in level.workflow.nodes:
+                if isinstance(node, (HostNode, CapturedNode)) and isinstance(node.fn, UnboundCallback):
+                    found.append((level.name(node), f"callback {node.fn.path}"))
         return tuple(found)
 
     def default_view(self, parameter: Parameter) -> Optional[ArrayView]:
@@ -142,6 +141,120 @@ class Workflow:
         default = self.arrays.get(parameter.default) if isinstance(parameter.default, str) else parameter.default
         return default.as_view() if isinstance(default, (Array, ArrayView)) else None
 
+    def levels(self) -> Iterator[Level]:
+        """Yield this workflow and all that its nodes hold, each as often as it is held and before what it holds itself."""
+        waiting = [Level(self)]
+        while waiting:
+            level = waiting.pop()
+            yield level
+            waiting += reversed([inner for node in level.workflow.nodes for inner in level.inner(node)])
+
+    def walk(self) -> Iterator[tuple[Level, Node]]:
+        """Yield every node of every level; ``level.name(node)`` is its full name."""
+        for level in self.levels():
+            for node in level.workflow.nodes:
+                yield level, node
+
+    def node(self, name: str) -> Optional[Node]:
+        """Return the node of a name, if there is one."""
+        at = self.index.get(name)
+        return None if at is None else self.nodes[at]
+
     def workflow(self) -> Workflow:
         """Return itself, so that a Workflow stands wherever a Graph may."""
         return self
+
+
+class Binding:
+    """Names of a workflow where it stands, the outermost one or inside a node: what they are bound to outside."""
+
+    __slots__ = ("parent", "prefix")
+
+    def __init__(self, prefix: str, parent: Optional[Self]) -> None:
+        self.prefix = prefix
+        self.parent = parent
+
+    @abstractmethod
+    def bound(self, root: Any) -> Any:
+        """Return the parent's view, parameter or value that an array or parameter is bound to; None if it is not bound."""
+
+    def resolve(self, root: Any) -> tuple[Self, Any, int]:
+        """Return what an array or parameter finally stands for.
+
+        Returns
+        -------
+        binding, root, offset_bytes
+            The array, parameter or value, where it belongs, and the byte of it at which the given one begins.
+        """
+        at, offset = self, 0
+        while at.parent is not None and (outer := at.bound(root)) is not None:
+            at, root = at.parent, outer
+            if isinstance(outer, ArrayView):
+                root = outer.root
+                offset += outer.offset_bytes
+            elif not isinstance(outer, Parameter):
+                break
+        return at, root, offset
+
+
+class Level(Binding):
+    """A workflow where it stands: the outermost one, or what a child graph node or a conditional node of a level holds.
+
+    Attributes
+    ----------
+    workflow : Workflow
+    parent : Level or None
+    node : Node or None
+        The node of `parent` that holds it.
+    key : str
+        What names inside begin with, seen from `parent`: ``"child"``, or ``"loop/0"`` for the first body of a conditional node.
+    bind : mapping
+        Its arrays and parameters, by name, to the parent's views, parameters or values.
+    prefix : str
+        What full names inside begin with: empty, or ``"outer/child/"``.
+    """
+
+    __slots__ = ("bind", "key", "node", "workflow")
+
+    def __init__(
+        self,
+        workflow: Workflow,
+        parent: Optional[Self] = None,
+        node: Optional[Node] = None,
+        key: str = "",
+        bind: Mapping[str, Any] = _NOTHING,
+    ) -> None:
+        super().__init__("" if parent is None else f"{parent.prefix}{key}/", parent)
+        self.workflow = workflow
+        self.node = node
+        self.key = key
+        self.bind = bind
+
+    def name(self, node: Node) -> str:
+        """Return the full name of one of its nodes."""
+        return self.prefix + node.name
+
+    def inner(self, node: Node) -> Iterator[Self]:
+        """Yield the levels that a node holds."""
+        for key, document, bind in held(node):
+            yield type(self)(document, self, node, key, bind)
+
+    def bound(self, root: Any) -> Any:
+        return bound(root, self.workflow, self.bind)
+
+    def at(self, name: str) -> tuple[Level, str]:
+        """Return the innermost level that a full name such as ``"child/x"`` or ``"loop/0/x"`` leads to, and the name there."""
+        rest = name.removeprefix(self.prefix)
+        node = self.workflow.node(rest.partition("/")[0])
+        for level in () if node is None else self.inner(node):
+            if name.startswith(level.prefix):
+                return level.at(name)
+        return self, rest
+
+    def own_arrays(self) -> Iterator[tuple[str, Array]]:
+        """Yield the arrays that no parent binds, by full name."""
+        return ((self.prefix + name, array) for name, array in self.workflow.arrays.items() if name not in self.bind)
+
+    def own_parameters(self) -> Iterator[tuple[str, Parameter]]:
+        """Yield the parameters that no parent binds, by full name."""
+        return ((self.prefix + name, value) for name, value in self.workflow.parameters.items() if name not in self.bind)

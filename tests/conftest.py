@@ -107,7 +107,8 @@ def _select_runtime(config: pytest.Config, items: list[pytest.Item]) -> None:
         open_runtime(chosen)
     except RuntimeUnavailable as error:
         raise pytest.UsageError(str(error)) from error
-    kept, left = [], []
+    kept: list[pytest.Item] = []
+    left: list[pytest.Item] = []
     for item in items:
         params = getattr(item, "callspec", None)
         mine = params is not None and any(isinstance(value, str) and value == chosen for value in params.params.values())

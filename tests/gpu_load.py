@@ -37,7 +37,12 @@ def main() -> int:
     x = g.device_array("x", np.arange(blocks * THREADS, dtype="u4"))
     g.kernel(hg.Module(SOURCE, name="load")["spin"], blocks, THREADS, (x, TURNS))
     ended = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+
+    def wait() -> None:
+        sys.stdin.read()
+        ended.set()
+
+    threading.Thread(target=wait, daemon=True).start()
     with g.compile(runtime=runtime) as exe:
         exe.run()
         print(f"another process keeps {runtime.target.name} busy", flush=True)

@@ -174,7 +174,7 @@ def export(written: Written, folder: Path, backend: str) -> Path:
     return path
 
 
-def outputs(written: Written, runtime: str, backend: str) -> dict[str, np.ndarray[Any, Any]]:
+def outputs(written: Written, runtime: Any, backend: Any) -> dict[str, np.ndarray[Any, Any]]:
     """Return what each array holds after one launch from Python."""
     with written.graph.compile(runtime=runtime, backend=backend) as exe:
         exe.run(**written.launch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -58,16 +58,16 @@ class Raw:
         """Return what is at a device pointer, in the form of `like`."""
         result = np.empty_like(like)
         self.runtime.memcpy(result.ctypes.data, pointer, result.nbytes, MemcpyKind.DEVICE_TO_HOST)
-        return result
+        return cast(Array, result)
 
     def host(self, array: Array) -> Array:
         """Return a copy in page-locked memory."""
         pointer = self.runtime.host_malloc(array.nbytes)
         self._host_memory.append(pointer)
         buffer = (ctypes.c_char * array.nbytes).from_address(pointer)
-        locked = np.frombuffer(buffer, dtype=array.dtype).reshape(array.shape)
+        locked: Any = np.frombuffer(memoryview(buffer), dtype=array.dtype).reshape(array.shape)
         locked[...] = array
-        return locked  # type: ignore[return-value]
+        return cast(Array, locked)
 
     def args(self, *values: Any) -> int:
         """Return the address of an array of pointers to ctypes values; an int stands for a pointer."""

@@ -43,7 +43,7 @@ class Block:
 
 def blocks(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
-    found = []
+    found: list[Any] = []
     end = 0
     for match in FENCE.finditer(text):
         before = text[end : match.start()]

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+import networkx as nx
 
 PACKAGE = Path(__file__).parent.parent / "hipgraphdsl"
 
 # Each may import those before it. A name stands for the module or for the whole package of that name.
 ORDER = (
+    "checks.catalogue",
+    "checks.report",
     "errors",
     "cache",
     "progress",
@@ -33,15 +36,19 @@ ORDER = (
     "nodes",
     "order",
     "workflow",
+    "inlining",
     "placement",
     "hazards",
     "checks",
     "temporaries",
+    "lanes",
     "plan",
     "watch",
     "timeline",
     "update",
     "runtimes.base",
+    "runtimes.cpu.compiler",
+    "runtimes.native",
     "graph_memory",
     "backends",
     "executable.stats",
@@ -67,18 +74,45 @@ ORDER = (
     "graph",
     "bench",
     "__init__",
+    "cli.status",
+    "cli.help",
+    "cli.tables",
+    "cli.files",
+    "cli.workflows",
+    "cli.arguments",
+    "cli.supplies",
+    "cli.info",
+    "cli.check",
+    "cli.show",
+    "cli.run",
+    "cli.timeline",
+    "cli.verify",
+    "cli.bench",
+    "cli.diff",
+    "cli.build",
+    "cli.schema",
     "cli",
     "__main__",
 )
 
-# A timeline writes itself, as a graph does; the formats, which know timelines, are imported when a file is asked for.
-LATE = {("timeline", "export.timelines")}
+# What imports from below all the same, for type checkers or inside a function, and why. This list only shrinks.
+UPWARDS = {
+    ("nodes.fields", "nodes.base"): "a form is told the node whose field it writes",
+    ("nodes.child", "workflow"): "a child node holds a Workflow, which holds nodes",
+    ("timeline", "export.timelines"): "a timeline writes itself, as a graph does, with formats that know timelines",
+    ("export.declare", "graph"): "a loader makes the Graph; it is to return a Workflow",
+    ("export.graphml", "graph"): "as export.declare",
+    ("export.json", "graph"): "as export.declare",
+    ("export.yaml", "graph"): "as export.declare",
+    ("importing", "graph"): "as export.declare",
+    ("export.hip_steps", "export.hip_cpp"): "steps write into the program that is made of them",
+}
 
 # Foreign packages that only some modules may import.
 ONLY_IN = {
     "hip": ("runtimes.amd",),
     "rocm": ("runtimes.amd",),
-    "cuda": ("runtimes.nvidia", "bench.peers"),
+    "cuda": ("runtimes.nvidia", "runtimes.nvrtc", "bench.peers"),
     "ziglang": ("runtimes.cpu",),
     "networkx": ("workflow", "hazards", "checks", "plan", "graph", "export"),
     "matplotlib": ("export", "bench"),
@@ -93,10 +127,15 @@ MODULES = {
 }
 
 
-def imports(module: str) -> Iterator[tuple[str, int]]:
-    """Yield (absolute name, line) of what a module imports when it runs; what is only for type checkers is left out."""
+@functools.cache
+def imports(module: str) -> tuple[tuple[str, int], ...]:
+    return tuple(imported(module))
+
+
+def imported(module: str, tree: ast.Module | None = None) -> Iterator[tuple[str, int]]:
+    """Yield (absolute name, line) of what a module imports, what is for type checkers and what is imported late included."""
     path = MODULES[module]
-    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    tree = tree or ast.parse(path.read_text(encoding="utf-8"), str(path))
     is_package = path.name == "__init__.py" and module != "__init__"
     parts = ["hipgraphdsl", *([] if module == "__init__" else module.split("."))]
     if not is_package and module != "__init__":
@@ -104,9 +143,6 @@ def imports(module: str) -> Iterator[tuple[str, int]]:
     pending: list[ast.AST] = [tree]
     while pending:
         node = pending.pop()
-        if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
-            pending.extend(node.orelse)
-            continue
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name, node.lineno
@@ -134,43 +170,61 @@ def layer(module: str) -> int:
     return ORDER.index(max(found, key=len))
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_module_imports_only_what_stands_above_it(module: str) -> None:
-    below = []
+def own_imports(module: str) -> Iterator[tuple[str, int]]:
+    """Yield (module of the package, line)."""
     for name, line in imports(module):
-        if not inside(name, "hipgraphdsl"):
-            continue
         other = name.removeprefix("hipgraphdsl").removeprefix(".") or "__init__"
-        if other not in MODULES:
-            continue
-        here, there = layer(module), layer(other)
-        if there > here and (module, other) not in LATE:
-            below.append(f"line {line}: {module} imports {other}, which stands below it")
-    assert below == []
+        if inside(name, "hipgraphdsl") and other in MODULES:
+            yield other, line
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_foreign_package_is_imported_only_where_it_belongs(module: str) -> None:
-    wrong = []
-    for name, line in imports(module):
-        allowed = ONLY_IN.get(name.partition(".")[0])
-        if allowed is not None and not any(inside(module, place) for place in allowed):
-            wrong.append(f"line {line}: {module} imports {name}; only {', '.join(allowed)} may")
-    assert wrong == []
-
-
-@pytest.mark.parametrize("platform", PLATFORMS)
-def test_platform_is_imported_by_no_other_module(platform: str) -> None:
-    own = f"runtimes.{platform}"
-    users = [
-        f"{module} line {line}"
+def test_modules_import_only_what_stands_above_them() -> None:
+    below = [
+        f"{module} line {line}: {other} stands below it"
         for module in MODULES
-        if not inside(module, own) and layer(module) <= ORDER.index("runtimes")
+        for other, line in own_imports(module)
+        if layer(other) > layer(module) and (module, other) not in UPWARDS
+    ]
+    assert below == [], "\n".join(below)
+
+
+def test_modules_import_each_other_in_no_circle() -> None:
+    graph = nx.DiGraph((module, other) for module in MODULES for other, _ in own_imports(module) if module != other)
+    assert [pair for pair in UPWARDS if pair not in graph.edges] == [], "these are mended: take them out of UPWARDS"
+    graph.remove_edges_from(UPWARDS)
+    assert [sorted(circle) for circle in nx.strongly_connected_components(graph) if len(circle) > 1] == []
+
+
+def test_imports_from_below_do_not_run_with_the_module() -> None:
+    at_once = []
+    for module, other in UPWARDS:
+        tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
+        tree.body = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+        at_once += [f"{module} imports {other}" for name, _ in imported(module, tree) if name == f"hipgraphdsl.{other}"]
+    assert at_once == []
+
+
+def test_foreign_packages_are_imported_only_where_they_belong() -> None:
+    wrong = []
+    for module in MODULES:
+        for name, line in imports(module):
+            allowed = ONLY_IN.get(name.partition(".")[0])
+            if allowed is not None and not any(inside(module, place) for place in allowed):
+                wrong.append(f"{module} line {line} imports {name}; only {', '.join(allowed)} may")
+    assert wrong == [], "\n".join(wrong)
+
+
+def test_platforms_are_imported_by_no_other_module() -> None:
+    users = [
+        f"{module} line {line} imports {name}"
+        for platform in PLATFORMS
+        for module in MODULES
+        if not inside(module, f"runtimes.{platform}") and layer(module) <= ORDER.index("runtimes")
         for name, line in imports(module)
         # The host's C++ compiler also builds what is not the CPU runtime's.
-        if inside(name, f"hipgraphdsl.{own}") and not inside(name, "hipgraphdsl.runtimes.cpu.compiler")
+        if inside(name, f"hipgraphdsl.runtimes.{platform}") and not inside(name, "hipgraphdsl.runtimes.cpu.compiler")
     ]
-    assert users == []
+    assert users == [], "\n".join(users)
 
 
 def test_backends_name_no_platform() -> None:
@@ -189,15 +243,31 @@ def test_backends_name_no_platform() -> None:
             for node in ast.walk(tree)
             if isinstance(node, ast.Constant) and node.value in PLATFORMS and id(node) not in documentation
         ]
-    assert named == []
+    assert named == [], "\n".join(named)
 
 
-def test_late_imports_stand_inside_functions() -> None:
-    for module, other in LATE:
-        tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
-        at_once = {ast.unparse(node) for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))}
-        assert not any(other.partition(".")[0] in line for line in at_once)
-        assert other in {name.removeprefix("hipgraphdsl.") for name, _ in imports(module)}
+# Who may ask which platform there is: targets and defects are data by platform; benchmarks measure what one platform does.
+ASKS_PLATFORM = ("runtimes", "target", "defects", "bench")
+
+
+def test_package_asks_targets_for_attributes_and_quirks_not_for_the_platform() -> None:
+    asked = []
+    for module, path in MODULES.items():
+        if any(inside(module, place) for place in ASKS_PLATFORM):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Attribute(attr="platform", value=value):
+                    found = ast.unparse(value) not in ("sys", "platform")
+                case ast.Compare(left=left, comparators=others):
+                    found = any(isinstance(side, ast.Constant) and side.value in PLATFORMS for side in (left, *others))
+                case ast.MatchValue(value=ast.Constant(value=value)):
+                    found = value in PLATFORMS
+                case _:
+                    continue
+            if found:
+                asked.append(f"{module} line {node.lineno}: {ast.unparse(node)}")
+    assert asked == []
 
 
 def loaded_by(statement: str) -> set[str]:

@@ -10,8 +10,6 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import hipgraphdsl
 
 ROOT = Path(__file__).parent.parent
@@ -78,8 +76,8 @@ def test_every_module_has_a_noun_for_a_name() -> None:
 def test_only_pictures_are_binary_and_they_are_small() -> None:
     binary = [str(path.relative_to(ROOT)) for path in TEXTS if b"\0" in path.read_bytes()]
     large = [str(path.relative_to(ROOT)) for path in FILES if path.stat().st_size > 1_000_000]
-    assert binary == []
-    assert large == []
+    assert binary == [], "\n".join(binary)
+    assert large == [], "\n".join(large)
 
 
 def test_text_files_end_with_one_newline() -> None:
@@ -88,7 +86,7 @@ def test_text_files_end_with_one_newline() -> None:
         data = path.read_bytes()
         if data and (not data.endswith(b"\n") or data.endswith(b"\n\n") or b"\r" in data):
             wrong.append(str(path.relative_to(ROOT)))
-    assert wrong == []
+    assert wrong == [], "\n".join(wrong)
 
 
 MODULES = sorted(
@@ -112,16 +110,27 @@ def public_members(module: Any) -> list[tuple[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_module_and_its_public_names_are_documented(name: str) -> None:
-    module = importlib.import_module(name)
-    assert inspect.getdoc(module), f"{name} has no docstring"
-    if ".runtimes" in name:
-        # Their methods are HIP's calls, which HIP's own reference documents.
-        missing = [member for member, value in public_members(module) if "." not in member and not inspect.getdoc(value)]
-    else:
-        missing = [member for member, value in public_members(module) if not inspect.getdoc(value)]
-    assert missing == []
+def test_modules_and_their_public_names_are_documented() -> None:
+    missing = []
+    for name in MODULES:
+        module = importlib.import_module(name)
+        # Methods of runtimes are HIP's calls, which HIP's own reference documents.
+        members = [(member, value) for member, value in public_members(module) if ".runtimes" not in name or "." not in member]
+        missing += [f"{name} {member}" for member, value in [("", module), *members] if not inspect.getdoc(value)]
+    assert missing == [], "\n".join(missing)
+
+
+def test_readme_of_tests_says_where_each_public_name_is_tested() -> None:
+    rows = re.findall(r"^\| (`.*?) \| (\[.*) \|$", (ROOT / "tests" / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    listed = [(re.findall(r"`([\w.]+)`", names), re.findall(r"\]\((\S+)\)", files)) for names, files in rows]
+    methods = [(owner, name) for owner in (hipgraphdsl.Graph, hipgraphdsl.Executable) for name in vars(owner) if name[0] != "_"]
+    public = [*hipgraphdsl.__all__, *(f"{owner.__name__}.{name}" for owner, name in methods)]
+    assert sorted(name for names, _ in listed for name in names) == sorted(public)
+    silent = []
+    for names, files in listed:
+        words = re.compile(rf"(?:\b|_)({'|'.join(name.rpartition('.')[2] for name in names)})(?:\b|_)")
+        silent += [f"{file}: {words.pattern}" for file in files if not words.search((ROOT / "tests" / file).read_text("utf-8"))]
+    assert silent == [], "\n".join(silent)
 
 
 def test_package_says_that_it_is_typed() -> None:

@@ -133,7 +133,7 @@ class HostCalls:
                 launcher.callback(True)
             try:
                 fn(*args)
-            except BaseException as error:  # never into C: kept, and raised by the next synchronize
+            except BaseException as error:  # an exception must not reach C: it is kept, and the next synchronize raises it
                 failures.append((name, error))
                 runtime.host_func_failed()
             finally:
@@ -227,7 +227,7 @@ class CapturedArray:
         self.dtype = view.dtype
         self.strides = view.strides
         self.nbytes = view.nbytes
-        _, root = scope.root(view.root)
+        root = scope.resolve(view.root)[1]
         self._on_host = isinstance(root, Array) and root.on_host
         self._span = view.region.stop - view.region.start
         self._runtime = scope.runtime
@@ -268,7 +268,7 @@ class CapturedArray:
 
 
 def captured_call(name: str, node: CapturedNode, scope: Scope) -> Callable[[int], None]:
-    """Return the function that lets the user's code issue its work on a stream."""
+    """Return a function that calls the user's code with a stream to issue work on."""
     if isinstance(node.fn, UnboundCallback):
         raise DeclarationError(
             f"node {name!r}: callback {node.fn.path!r} is not bound; supply it by from_json(text, callbacks={{{node.fn.path!r}:"

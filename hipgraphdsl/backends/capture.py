@@ -75,14 +75,14 @@ class _CaptureProgram(GraphProgram):
                 raise self._unjoined(error) from error.__cause__
             raise
         finally:
-            # Streams that have captured are thrown away: what a failed capture leaves on them is not to be relied on.
+            # Streams that have captured are destroyed: their state after a failed capture is undefined.
             with ExitStack() as returned:
                 returned.callback(runtime.stream_destroy, origin)
                 if lanes is not None:
                     returned.callback(lanes.close)
 
     def _unjoined(self, error: HipError) -> HipError:
-        """Return the error with the captured nodes at fault: what the backend itself forks, it joins."""
+        """Return the error with the captured nodes at fault: the backend joins every lane that it forks."""
         names = [step.name for step, done in zip(self.steps, self.operations) if isinstance(done, CallCaptured)]
         if not names:
             return error
@@ -96,7 +96,7 @@ class _CaptureProgram(GraphProgram):
             if step.deps != ((previous,) if previous >= 0 else ()):
                 # Events only fork lanes and join them. Between lanes the capture is told what the next node follows: so it
                 # gets the plan's edges and no others (a lane may reuse the stream of an earlier node that is implied), and
-                # streams never wait for each other in a ring, in which AMD's EndCapture recurses without end.
+                # streams never wait for each other in a cycle, in which AMD's EndCapture recurses without end.
                 self.runtime.stream_update_capture_dependencies(stream, self._before(step), replace=True)
             if isinstance(operation, _UNRECORDED) or _takes_several_calls(operation) or self._is_refused(operation):
                 self._insert(step, operation, stream, where)
@@ -111,7 +111,7 @@ class _CaptureProgram(GraphProgram):
         return isinstance(operation, CallHost) and "capture_host_func" in self.runtime.target.quirks
 
     def _insert(self, step: Step, operation: Operation, stream: int, scope: Scope) -> None:
-        """Put a node into the capture that no stream call records."""
+        """Add a node that no stream call records to the graph under capture."""
         runtime = self.runtime
         graph = runtime.stream_get_capture_info(stream).graph
         node = add_node(graph, self._before(step), operation, runtime, scope)
@@ -138,5 +138,5 @@ class _CaptureProgram(GraphProgram):
 
 
 def _takes_several_calls(operation: Operation) -> bool:
-    """Return whether one node does what takes several calls on a stream: HIP has 2-D memsets of single bytes only."""
+    """Return whether one node replaces several calls on a stream: HIP has 2-D memsets of single bytes only."""
     return isinstance(operation, Fill2D) and operation.height > 1 and operation.element_size > 1

@@ -41,7 +41,7 @@ __all__ = ["UNJOINED", "add_node", "add_steps", "build", "set_attributes"]
 
 _log = logging.getLogger(__name__)
 
-# What a launch has beyond its parameters, and where a step has its node, its predecessors and the children around it.
+# For the compiled adder: the attributes of a launch, and the positions of node, predecessors and enclosing children in a step.
 _NO_ATTRIBUTES: Final = tuple(Launch._field_defaults.values())
 _STEP_FIELDS: Final = tuple(map(Step._fields.index, ("node", "deps", "path")))
 UNJOINED: Final = "join every stream that the function forks: record an event on it and let the stream wait"
@@ -75,7 +75,7 @@ def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
     """Add a program's steps to a graph, and note each one's node and operation."""
     steps, nodes, operations, disabled = program.steps, program.nodes, program.operations, program.disabled
     shared = program.scope.shared
-    several = len(shared.devices) > 1  # then each step needs its own device to be current
+    several = len(shared.devices) > 1  # with several devices, each step needs its own to be current
     places = [program.scope_of(step).place_of(step) for step in steps] if several else [shared.device] * len(steps)
     adders: dict[int, Optional[KernelAdder]] = {}
     current = -1 if several else shared.device
@@ -106,7 +106,7 @@ def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
             failed = steps[index]
             raise at_node(error, program.scope_of(failed).prefix + failed.node.name) from error.__cause__
         if several and isinstance(operation, (CallCaptured, RunChild, RunConditional)):
-            current = -1  # who knows what these have made current
+            current = -1  # the user's functions may have made another device current
         nodes.append(node)
         operations.append(operation)
         index += 1
@@ -117,7 +117,7 @@ def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
 def _kernel_adder(
     graph: int, program: GraphProgram, runtime: Runtime, device: int, left: frozenset[int]
 ) -> Optional[KernelAdder]:
-    """Return what adds a device's plain kernel launches by compiled code, but for the steps `left`, where it can be had."""
+    """Return the compiled adder of a device's plain kernel launches, without the steps `left`; None where it is not available."""
     scope = program.scope
 
     def describe(node: KernelNode) -> Optional[tuple[int, ArgumentPacker, int, int, int, bytes]]:
@@ -190,7 +190,7 @@ def add_node(graph: int, deps: list[int], operation: Operation, runtime: Runtime
 def set_attributes(
     node: int, runtime: Runtime, *, cooperative: bool = False, priority: Optional[int] = None, cluster: Optional[Dim3] = None
 ) -> None:
-    """Set what a kernel node has beyond its parameters."""
+    """Set the attributes of a kernel node."""
     if priority is not None and "priority_refused" in runtime.target.quirks:
         _log.warning("priority=%d of a kernel node is left out: %s refuses every priority", priority, runtime.target.name)
         priority = None

@@ -1,7 +1,7 @@
 """Steps -> operations: a node's meaning with every name replaced by an address, a handle or a value.
 
-Data flow: `Plan` (names) + `Scope` (what the names stand for in one Executable) -> one `Operation` a step, plain data of
-integers -> the backends, which know how to make a graph or a stream do it and nothing of arrays.
+Data flow: `Plan` (names) + `Scope` (the addresses and values of names in one Executable) -> one `Operation` a step, plain
+integers -> the backends, which turn operations into graph nodes or stream calls and know nothing of arrays.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from ..placement import device_of
 from ..plan import Plan, Step
 from ..progress import no_progress
 from ..runtimes.base import ConditionalMode, Copy3D, Dim3, Fill2D, MemcpyKind, MemOp, Runtime
+from ..workflow import Binding, Level, Workflow
 
 __all__ = [
     "BUILT_IN",
@@ -63,9 +64,7 @@ __all__ = [
     "WaitEvent",
     "WaitSemaphore",
     "WriteAndWait",
-    "copy_kernel_grid",
     "prepare",
-    "repeated_bytes",
     "resolve",
 ]
 
@@ -102,7 +101,7 @@ class Copy1D:
 
 @dataclass(frozen=True, slots=True)
 class Alloc:
-    """Make memory for an array; its address is known once this has been lowered or issued."""
+    """Allocate memory for an array; its address is known once this has been lowered or issued."""
 
     array: Array
     nbytes: int
@@ -112,7 +111,7 @@ class Alloc:
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """Return memory."""
+    """Free memory."""
 
     pointer: int
 
@@ -148,7 +147,7 @@ class WaitEvent:
 
 @dataclass(frozen=True, slots=True)
 class SignalSemaphore:
-    """Raise an external semaphore."""
+    """Signal an external semaphore."""
 
     semaphore: int
     value: int
@@ -183,7 +182,7 @@ class RunChild:
 
 @dataclass(frozen=True, slots=True)
 class RunConditional:
-    """Bodies that run as the 32-bit word at an address says."""
+    """Bodies chosen by the 32-bit word at an address."""
 
     mode: ConditionalMode
     condition: int
@@ -197,7 +196,7 @@ class RunConditional:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """Only order."""
+    """Do nothing; keep the order of nodes before and after."""
 
 
 Operation = Union[
@@ -253,7 +252,7 @@ _COPY_BLOCK: Final = 256
 _COPY_GRID: Final = 16  # blocks of a copy kernel: enough to fill a link, few enough to leave the device to others
 
 
-class Scope:
+class Scope(Binding):
     """What the names of one workflow stand for in one Executable.
 
     Parameters
@@ -265,13 +264,12 @@ class Scope:
         ``"child/"`` inside a child graph.
     """
 
-    __slots__ = ("addresses", "bound_from", "children", "parent", "prefix", "runtime", "shared", "values")
+    __slots__ = ("addresses", "bound_from", "children", "runtime", "shared", "values")
 
     def __init__(self, runtime: Runtime, shared: SharedHandles, prefix: str = "", parent: Optional[Scope] = None) -> None:
+        super().__init__(prefix, parent)
         self.runtime = runtime
         self.shared = shared
-        self.prefix = prefix
-        self.parent = parent
         self.addresses: dict[Any, int] = {}
         """Address of each array, symbol and bound array parameter."""
         self.bound_from: dict[Any, Any] = {}
@@ -286,6 +284,20 @@ class Scope:
         for child in path:
             scope = scope.children[child.name]
         return scope
+
+    def levels(self, workflow: Workflow) -> Iterator[tuple[Scope, Level]]:
+        """Yield the levels of a workflow, each with its scope, which is made where there is none yet."""
+        scopes: dict[Level, Scope] = {}
+        for level in workflow.levels():
+            scope = self
+            if level.parent is not None:
+                outer = scopes[level.parent]
+                inner = outer.children.get(level.key)
+                if inner is None:
+                    inner = outer.children[level.key] = Scope(outer.runtime, outer.shared, f"{outer.prefix}{level.key}/", outer)
+                scope = inner
+            scopes[level] = scope
+            yield scope, level
 
     def all_inside(self) -> Iterator[Scope]:
         """Yield this scope and all inside it, outermost first."""
@@ -302,40 +314,33 @@ class Scope:
         """Return the address of the first element of a view; a module's variable has one on each `device`."""
         root = view.root
         found = self.addresses.get(root)
+        offset = view.offset_bytes
         if found is None:
-            found = self._find(root, device)
-        return found + view.offset_bytes
-
-    def _find(self, root: Any, device: Optional[int]) -> int:
-        outer = self.bound_from.get(root)
-        if outer is not None:
-            assert self.parent is not None
-            return self.parent.address(outer, device)
+            scope, root, inner = self.resolve(root)
+            offset += inner
+            found = scope.addresses.get(root)
+        if found is not None:
+            return found + offset
         if isinstance(root, Symbol):
-            return self.shared.symbol(root, self.shared.device if device is None else device)
+            return self.shared.symbol(root, self.shared.device if device is None else device) + offset
         if isinstance(root, Parameter):
             raise DeclarationError(
-                f"parameter {self.prefix + root.name!r} stands for an array and has not been given; pass it to launch",
+                f"parameter {scope.prefix + root.name!r} stands for an array and has not been given; pass it to launch",
                 array=root.name,
             )
-        raise DeclarationError(f"array {self.prefix + root.name!r} has no memory where it is used", array=root.name)
+        raise DeclarationError(f"array {scope.prefix + root.name!r} has no memory where it is used", array=root.name)
 
     def value(self, parameter: Parameter) -> Any:
         """Return the current value of a scalar parameter."""
-        if parameter in self.values:
-            return self.values[parameter]
-        outer = self.bound_from[parameter]
-        if isinstance(outer, Parameter):
-            assert self.parent is not None
-            return self.parent.value(outer)
-        return outer
+        scope, root, _ = self.resolve(parameter)
+        return scope.values[root] if isinstance(root, Parameter) else root
 
     def device_of(self, node: Node) -> int:
         """Return the device that a node runs on; for one that needs none the device that the graph was compiled for."""
         shared = self.shared
         if len(shared.devices) == 1:
             return shared.device
-        found = device_of(node, lambda root: self.root(root)[1], shared.device)
+        found = device_of(node, shared.device, self)
         return shared.device if found is None else found
 
     def place_of(self, step: Step) -> int:
@@ -344,16 +349,11 @@ class Scope:
 
     def owner(self, view: ArrayView) -> int:
         """Return the device that owns what a view leads to, or that the graph was compiled for where no device does."""
-        _, root = self.root(view.root)
-        device = root.device
+        device = self.resolve(view.root)[1].device
         return self.shared.device if device is None else int(device)
 
-    def root(self, root: Any) -> tuple[Scope, Any]:
-        """Return the scope and the array or parameter that a name inside a child finally stands for."""
-        outer = self.bound_from.get(root)
-        if outer is None or self.parent is None:
-            return self, root
-        return self.parent.root(outer.root if isinstance(outer, ArrayView) else outer)
+    def bound(self, root: Any) -> Any:
+        return self.bound_from.get(root)
 
 
 class SharedHandles:
@@ -448,7 +448,7 @@ class SharedHandles:
             function = self.runtime.module_get_function(handle, lowered.get(kernel.name, kernel.name))
             self._require_layouts(kernel, function)
             found = (function, ArgumentPacker(node.signature))
-            if kernel.signature is None:  # what the arguments say may differ from node to node
+            if kernel.signature is None:  # the dtypes of arguments may differ from node to node
                 return found
             self._functions[kernel, device] = found
         return found
@@ -556,7 +556,7 @@ class SharedHandles:
 
 
 def resolve(step: Step, scope: Scope) -> Operation:
-    """Return what a step does, with every name resolved.
+    """Return the operation of a step, with every name resolved.
 
     Raises
     ------
@@ -607,12 +607,13 @@ def resolve(step: Step, scope: Scope) -> Operation:
 
 
 def _semaphore(node: Union[SemaphoreSignalNode, SemaphoreWaitNode]) -> int:
-    if node.semaphore.handle is None:
+    handle: int | None = node.semaphore.handle
+    if handle is None:
         raise DeclarationError(
             f"node {node.name!r}: semaphore {node.semaphore.name!r} has no handle; give hg.Semaphore(name, handle)",
             node=node.name,
         )
-    return node.semaphore.handle
+    return handle
 
 
 def _axis(axis: Any, scope: Scope, node: str, field: str) -> int:
@@ -634,7 +635,7 @@ def _launch(node: KernelNode, scope: Scope, device: int) -> Launch:
         if kind is ArrayView:
             root = arg.root
             found = scope.addresses.get(root)
-            values.append((scope._find(root, device) if found is None else found) + arg.offset_bytes)
+            values.append(scope.address(arg, device) if found is None else found + arg.offset_bytes)
         elif kind is int or kind is float or kind is bool:
             values.append(arg)
         elif kind is Access:
@@ -666,7 +667,7 @@ def _packed(parameter: KernelParameter, value: Any, node: KernelNode) -> Any:
 
 
 def _is_host(view: ArrayView, scope: Scope) -> bool:
-    _, root = scope.root(view.root)
+    root = scope.resolve(view.root)[1]
     return isinstance(root, Array) and root.on_host
 
 
@@ -681,14 +682,14 @@ _KINDS: Final = {
 def _copy(node: MemcpyNode, scope: Scope, device: int) -> Union[Copy1D, Copy3D]:
     dst, src = node.dst, node.src
     to, source = scope.address(dst, device), scope.address(src, device)
-    if isinstance(scope.root(dst.root)[1], Parameter) or isinstance(scope.root(src.root)[1], Parameter):
+    if any(isinstance(scope.resolve(view.root)[1], Parameter) for view in (dst, src)):
         kind = MemcpyKind.DEFAULT  # where the memory is, only the launch says
     else:
         kind = _KINDS[_is_host(src, scope), _is_host(dst, scope)]
         if kind is MemcpyKind.HOST_TO_HOST and "host_copy_kind" in scope.runtime.target.quirks:
             kind = MemcpyKind.DEFAULT
         elif kind is MemcpyKind.DEVICE_TO_DEVICE and len(scope.shared.devices) > 1 and scope.owner(dst) != scope.owner(src):
-            kind = MemcpyKind.DEFAULT  # the addresses say which devices
+            kind = MemcpyKind.DEFAULT  # the addresses determine the devices
     box = copy_geometry(dst, src)
     assert box is not None, "MemcpyNode refuses what no box can copy"
     inside = "interior_host_pointer" in scope.runtime.target.quirks and (_interior(dst, scope), _interior(src, scope))
@@ -703,10 +704,8 @@ def _copy(node: MemcpyNode, scope: Scope, device: int) -> Union[Copy1D, Copy3D]:
 
 def _interior(view: ArrayView, scope: Scope) -> int:
     """Return how far inside a page-locked array a view begins, in bytes; 0 for all others."""
-    owner, root = scope.root(view.root)
-    if not isinstance(root, HostArray) or not root.pinned:
-        return 0
-    return scope.address(view) - owner.address(root.as_view())
+    _, root, offset = scope.resolve(view.root)
+    return offset + view.offset_bytes if isinstance(root, HostArray) and root.pinned else 0
 
 
 def _from_first_bytes(copy: Copy3D, dst_bytes: int, src_bytes: int) -> Copy3D:
@@ -731,19 +730,19 @@ def _position(offset: int, pitch_bytes: int, rows: int, copy: Copy3D) -> tuple[i
 
 def _copy_by_kernel(node: MemcpyNode, scope: Scope, device: int) -> Launch:
     dst, src = scope.address(node.dst, device), scope.address(node.src, device)
-    wide, rest, blocks = copy_kernel_grid(dst | src, node.nbytes)
+    wide, rest, blocks = _copy_kernel_grid(dst | src, node.nbytes)
     function, packer = scope.shared.built_in("hipgraphdsl_copy", device)
     return Launch(function, (blocks, 1, 1), (_COPY_BLOCK, 1, 1), 0, packer, packer.pack((dst, src, wide, rest)))
 
 
-def copy_kernel_grid(addresses: int, nbytes: int) -> tuple[int, int, int]:
+def _copy_kernel_grid(addresses: int, nbytes: int) -> tuple[int, int, int]:
     """Return 16-byte words, bytes after them, and blocks of the kernel that copies; `addresses` are both, joined by or."""
     wide = 0 if addresses % 16 else nbytes // 16
     rest = nbytes - 16 * wide
     return wide, rest, min(_COPY_GRID, -(-max(wide, rest) // _COPY_BLOCK))
 
 
-def repeated_bytes(element: bytes) -> int:
+def _repeated_bytes(element: bytes) -> int:
     """Return the shortest of 1, 2, 4 bytes whose repetition is the element, or 0."""
     for size in (1, 2, 4):
         if len(element) % size == 0 and element == element[:size] * (len(element) // size):
@@ -778,7 +777,7 @@ def _element(node: MemsetNode, scope: Scope) -> bytes:
 def _memset_size(node: MemsetNode, element: bytes, scope: Scope) -> int:
     """Return the size of the elements by which a memset does it, or 0 where the fill kernel must."""
     dims = node.dst.region.dims
-    size = repeated_bytes(element) if len(dims) < 2 else 0
+    size = _repeated_bytes(element) if len(dims) < 2 else 0
     quirks = scope.runtime.target.quirks
     if size > 1 and dims and "memset_2d_elements" in quirks:
         return 0

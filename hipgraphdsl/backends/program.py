@@ -42,7 +42,7 @@ def naming(node: str) -> Iterator[None]:
 
 
 class Program(ABC):
-    """What a backend makes of a plan.
+    """A plan lowered by a backend.
 
     Attributes
     ----------
@@ -68,15 +68,15 @@ class Program(ABC):
 
     @abstractmethod
     def launch(self, stream: int) -> None:
-        """Put one run of the plan on a stream."""
+        """Enqueue one run of the plan on a stream."""
 
     @abstractmethod
     def change(self, index: int, operation: Operation) -> bool:
-        """Let a step do something else from the next launch on; return False if the program must be built again for it."""
+        """Change a step from the next launch on; return False if the program must be built again for it."""
 
     @abstractmethod
     def enable(self, index: int, enabled: bool) -> bool:
-        """Let a step run, or only order; return False if the program must be built again for it."""
+        """Enable or disable a step; return False if the program must be built again for it."""
 
     def unfinished(self) -> tuple[str, ...]:
         """Return the names of nodes that a running launch has not finished, where the runtime can tell."""
@@ -104,7 +104,7 @@ class Program(ABC):
         return self.runtime.using_device(self.scope_of(step).place_of(step)) if several else nullcontext()
 
     def resolve(self, step: Step) -> Operation:
-        """Return what a step does now; a disabled one does nothing."""
+        """Return the current operation of a step; a disabled one does nothing."""
         if step.index in self.disabled:
             return Nothing()
         return resolve(step, self.scope_of(step))
@@ -183,7 +183,7 @@ class GraphProgram(Program):
         return True
 
     def change_child(self, node: int, operation: RunChild) -> bool:
-        """Give a child graph node the child as it is now; False where the backend cannot."""
+        """Update the child graph of a node; False where the backend cannot."""
         return False
 
     def enable(self, index: int, enabled: bool) -> bool:
@@ -208,7 +208,7 @@ class GraphProgram(Program):
         return False
 
     def _is_stand_in(self, operation: Operation) -> bool:
-        """Return whether a node may be another than that of the operation's kind."""
+        """Return whether the node may be a child graph that stands for a cooperative launch."""
         return isinstance(operation, Launch) and operation.cooperative and "cooperative_ignored" in self.runtime.target.quirks
 
     def unfinished(self) -> tuple[str, ...]:

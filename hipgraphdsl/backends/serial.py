@@ -38,12 +38,12 @@ class SerialProgram(EagerProgram):
         if len(self.scope.shared.devices) == 1:
             return stream
         place = self.scope_of(step).place_of(step)
-        self.runtime.set_device(place)  # who launches restores the thread's own
+        self.runtime.set_device(place)  # the caller restores the thread's own device
         return self._streams.get(place, stream)
 
     def launch(self, stream: int) -> None:
         failed = self.scope.shared.host_failed
-        if self._streams:  # what precedes the launch on its stream is before all of it
+        if self._streams:  # earlier work on the launch's stream precedes all of it
             self.runtime.stream_synchronize(stream)
         for step in self.plan.steps:
             place = self.stream_of(step, stream)

@@ -89,7 +89,7 @@ class LaneStreams:
         *,
         by_events: bool = True,
     ) -> None:
-        """Go through all steps: wait, `do(step, stream)`, then record.
+        """Visit all steps in order: wait for events, call `do(step, stream)`, record an event.
 
         Parameters
         ----------
@@ -113,7 +113,7 @@ class LaneStreams:
             stream = streams[step.lane]
             if several and (device := plan.lane_devices[step.lane]) != current:
                 runtime.set_device(device)
-                current = -1 if isinstance(step.node, CapturedNode) else device  # user code may leave another
+                current = -1 if isinstance(step.node, CapturedNode) else device  # user code may have made another device current
             if not joined[step.lane]:
                 runtime.stream_wait_event(stream, self.start)
                 joined[step.lane] = True
@@ -130,7 +130,7 @@ class LaneStreams:
             runtime.stream_wait_event(origin, events[end])
 
     def join(self, origin: int) -> None:
-        """Let `origin` wait for whatever has been put on the other streams; for a run that failed half way."""
+        """Make `origin` wait for all work on the other streams; for a run that failed halfway."""
         runtime = self.runtime
         capturing = runtime.stream_get_capture_info(origin).status is CaptureStatus.ACTIVE
         for lane, stream in self.streams.items():
@@ -193,10 +193,10 @@ class EagerProgram(Program):
         scope = self.scope_of(step)
         arguments = step.node.args if isinstance(step.node, KernelNode) else ()  # a foreign kernel's are no accesses
         views = [access.view for access in step.node.accesses] + [arg for arg in arguments if isinstance(arg, ArrayView)]
-        return any(isinstance(scope.root(view.root)[1], AllocArray) for view in views)
+        return any(isinstance(scope.resolve(view.root)[1], AllocArray) for view in views)
 
     def resolve(self, step: Step) -> Operation:
-        """Return what a step does now, or that only a launch tells, because it makes the memory."""
+        """Return the current operation of a step; a marker where only a launch, which allocates its memory, can resolve it."""
         return _AT_LAUNCH if step.index not in self.disabled and self._is_late(step) else super().resolve(step)
 
     def issue(self, step: Step, stream: int) -> None:
@@ -260,7 +260,7 @@ class EagerProgram(Program):
             self.change(step.index, self._named(step))
 
     def _alloc(self, operation: Alloc, stream: int, scope: Scope) -> None:
-        """Make memory, after what the launch before made and left has been returned."""
+        """Allocate memory, after freeing what the launch before allocated and left."""
         key = (scope, operation.array)
         if self._keeps and key in self._made:
             scope.addresses[operation.array] = self._made[key]
@@ -274,7 +274,7 @@ class EagerProgram(Program):
         self._made[key] = scope.addresses[operation.array]
 
     def close(self) -> None:
-        """Return what the last launch made and left."""
+        """Free what the last launch allocated and left."""
         made, self._made = self._made, {}
         bodies, self._bodies = self._bodies, {}
         with ExitStack() as returned:
@@ -286,7 +286,7 @@ class EagerProgram(Program):
             scope.addresses[array] = pointer
 
     def _return(self, scope: Scope, array: AllocArray, pointer: int) -> None:
-        """Give memory back on the null stream of its device."""
+        """Free memory on the null stream of its device."""
         if len(scope.shared.devices) == 1:
             self.runtime.free_async(pointer, 0)
             return

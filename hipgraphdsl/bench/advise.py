@@ -15,18 +15,8 @@ from rich.progress import Progress
 from ..graph import Graph
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
-from .measure import (
-    Column,
-    Sheet,
-    add_output_arguments,
-    finish,
-    launch_times_us,
-    machine,
-    number,
-    percentile,
-    positive,
-    without_gc,
-)
+from .arguments import add_output_arguments, positive
+from .measure import Column, Sheet, finish, launch_times_us, machine, number, percentile, without_gc
 from .shapes import decode
 
 __all__ = ["add_arguments", "advice", "main", "pays_from", "run"]

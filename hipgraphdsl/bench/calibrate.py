@@ -15,7 +15,8 @@ from ..graph import Graph
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
 from ..target import CostModel, calibrated, costs_path, store_costs
-from .measure import Result, add_output_arguments, clock_us, finish, launch_times_us, machine, percentile, positive, without_gc
+from .arguments import add_output_arguments, positive
+from .measure import Result, clock_us, finish, launch_times_us, machine, percentile, without_gc
 from .overlap import link_limit
 from .shapes import chain, parallel
 

@@ -23,7 +23,8 @@ from ..graph import Graph
 from ..kernels import Module
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
-from .measure import Column, Sheet, add_output_arguments, finish, machine, percentile, positive, repeat_us, without_gc
+from .arguments import add_output_arguments, positive
+from .measure import Column, Sheet, finish, machine, percentile, repeat_us, without_gc
 
 __all__ = ["add_arguments", "bands", "main", "run", "wave"]
 

@@ -21,19 +21,8 @@ from ..kernels import Module
 from ..plan import Lanes
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
-from .measure import (
-    Column,
-    Sheet,
-    add_output_arguments,
-    clock_us,
-    finish,
-    launch_times_us,
-    machine,
-    percentile,
-    positive,
-    repeat_us,
-    without_gc,
-)
+from .arguments import add_output_arguments, positive
+from .measure import Column, Sheet, clock_us, finish, launch_times_us, machine, percentile, repeat_us, without_gc
 from .peers import Cpp, Peer, Skipped, Work, open_peer
 from .shapes import SHAPES, decode, wave
 

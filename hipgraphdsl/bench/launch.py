@@ -25,19 +25,8 @@ from ..nodes import KernelNode
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
 from .advise import pays_from
-from .measure import (
-    Column,
-    Sheet,
-    add_output_arguments,
-    clock_us,
-    finish,
-    launch_times_us,
-    machine,
-    percentile,
-    positive,
-    resident_bytes,
-    without_gc,
-)
+from .arguments import add_output_arguments, positive
+from .measure import Column, Sheet, clock_us, finish, launch_times_us, machine, percentile, resident_bytes, without_gc
 from .peers import PEERS, Peer, Skipped, Work, load_torch_first, open_peer
 from .shapes import chain, decode, diamonds, fan_in, fan_out, parallel, random_layers, wave
 

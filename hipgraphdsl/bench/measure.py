@@ -25,15 +25,12 @@ __all__ = [
     "Result",
     "Row",
     "Sheet",
-    "add_output_arguments",
     "clock_us",
     "finish",
     "launch_times_us",
     "machine",
-    "median_us",
     "number",
     "percentile",
-    "positive",
     "put_section",
     "repeat_us",
     "resident_bytes",
@@ -264,21 +261,6 @@ def put_section(path: str, figures: Figures) -> None:
     file.write_text(head + "\n" + body + ("\n" + tail if tail else ""), encoding="utf-8")
 
 
-def positive(text: str) -> int:
-    """Return a count that an option gives; argparse says what is wrong with any other."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"it is a number from 1 (got {text!r})")
-    return int(text)
-
-
-def add_output_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say where figures go."""
-    parser.add_argument("-o", "--output", metavar="FILE", help="also write the figures as .json, .csv or .md")
-    parser.add_argument(
-        "--markdown", metavar="FILE", help="put the table into a Markdown file, in the place of this device's last one"
-    )
-
-
 def finish(figures: Figures, args: argparse.Namespace, console: Optional[Console] = None) -> None:
     """Print figures and write them where the options of `add_output_arguments` say."""
     figures.print(console or wide_console())
@@ -378,11 +360,6 @@ def percentile(times: Sequence[float], p: float) -> float:
     """Return the p-th percentile, 0 to 100."""
     ordered = sorted(times)
     return ordered[min(len(ordered) - 1, round(p / 100 * (len(ordered) - 1)))]
-
-
-def median_us(run: Callable[[], Any], repeats: int) -> float:
-    """Return the median microseconds of a call."""
-    return percentile(repeat_us(run, repeats), 50)
 
 
 class without_gc:  # noqa: N801  # reads like a statement

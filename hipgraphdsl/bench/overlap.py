@@ -26,7 +26,8 @@ from ..graph import Graph
 from ..kernels import Module
 from ..runtimes import open_runtime
 from ..runtimes.base import MemcpyKind, Runtime
-from .measure import Result, add_output_arguments, finish, machine, percentile, positive, repeat_us, without_gc
+from .arguments import add_output_arguments, positive
+from .measure import Result, finish, machine, percentile, repeat_us, without_gc
 from .peers import Arguments, Skipped, Task, address_of, peer_library
 
 __all__ = ["Link", "add_arguments", "batches", "iterations", "link_limit", "main", "run", "synchronous_loop_us", "wave_to_host"]

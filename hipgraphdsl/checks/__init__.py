@@ -13,6 +13,7 @@ from ..placement import devices_of
 from ..target import Target
 from ..workflow import Workflow
 from .advice import check_redundant_edges, check_reuse, check_shape
+from .bounds import Launches, check_bounds
 from .catalogue import CATALOGUE, Entry
 from .devices import check_devices
 from .lifetimes import check_copies, check_data, check_lifetimes
@@ -43,12 +44,14 @@ def check_workflow(workflow: Workflow, target: Optional[Target] = None, device: 
         The device of all that names none.
     """
     findings = Findings()
+    launches = Launches()
     several = len(devices_of(workflow, device)) > 1
     for scope in scopes_of(workflow):
         check_ignores(scope, findings)
         check_use(scope, findings)
         check_copies(scope, findings)
         check_limits(scope, target, findings)
+        check_bounds(scope, launches, findings)
         check_capture(scope, target, findings)
         if several:
             check_devices(scope, device, findings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Optional
 
 from ..arrays import AllocArray, DeviceArray, HostArray
-from ..nodes import CapturedNode, ChildGraphNode, ConditionalNode, HostNode, KernelNode, MemcpyNode, MemsetNode
+from ..nodes import ChildGraphNode, ConditionalNode
 from ..order import levels
 from ..target import Target
 from .reach import Reach
@@ -17,7 +17,6 @@ _MOST = 20
 _LOOK = 64  # nodes that a search for another path visits before it gives up
 _TRIES = 8  # edges of one array that are examined
 
-_WORK = (KernelNode, MemcpyNode, MemsetNode, HostNode, CapturedNode, ChildGraphNode)
 
 
 def check_redundant_edges(scope: Scope, reach: Reach, findings: Findings) -> None:
@@ -107,7 +106,7 @@ def check_reuse(scope: Scope, findings: Findings) -> None:
             first, second = nodes[source], nodes[i]
             fresh = any(a.view.root is array and a.mode == "write" and a.view.is_whole for a in second.accesses)
             carried = any(f"RAW {name}" in workflow.reasons[t] for t in workflow.successors[i])
-            if not (fresh and carried and isinstance(first, _WORK) and isinstance(second, _WORK)):
+            if not (fresh and carried and first.work and second.work):
                 continue
             if not _another_path(predecessors, source, i):
                 findings.add(
@@ -143,10 +142,10 @@ def check_shape(scope: Scope, target: Optional[Target], findings: Findings) -> N
     if target is None or scope.parent is not None or not workflow.nodes:
         return
     nodes = workflow.nodes
-    work = sum(isinstance(node, _WORK) for node in nodes)
+    work = sum(bool(node.work) for node in nodes)
     widths: dict[int, int] = {}
     for node, level in zip(nodes, levels(workflow.order, workflow.predecessors)):
-        if isinstance(node, (KernelNode, MemcpyNode, MemsetNode, CapturedNode, ChildGraphNode)):
+        if node.work not in ("", "host"):
             widths[level] = widths.get(level, 0) + 1
     width = max(widths.values(), default=0)
     costs = target.costs

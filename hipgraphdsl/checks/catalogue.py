@@ -115,6 +115,10 @@ CATALOGUE: dict[str, Entry] = {
         "variable of another device", "warning",
         "Each device has its own copy of a module's variable; a node reads one that nothing writes on its device.",
     ),
+    "HG409": Entry(
+        "access beyond an array", "error",
+        "A thread of a kernel reads or writes beyond the begin or the end of an array, where other memory may lie.",
+    ),
     # HG5xx: launch limits
     "HG501": Entry("block too large", "error", "A block has more threads, or more along one axis, than the device"
                                                " takes."),

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ..arrays import AllocArray, ArrayView
 from ..kernels import Symbol
 from ..nodes import CapturedNode, KernelNode, Node
 from ..placement import Memory, candidates, device_of, memories, runs_code
@@ -21,20 +18,10 @@ def check_devices(scope: Scope, device: int, findings: Findings) -> None:
     device : int
         The device of all that names none.
     """
-
-    def resolve(root: Any) -> Any:
-        at: Scope | None = scope
-        while at is not None and at.node is not None and not isinstance(root, (AllocArray, Symbol)):
-            outer = at.node.bind.get(root.name)
-            if not isinstance(outer, ArrayView):
-                break
-            root, at = outer.root, at.parent
-        return root
-
     written: dict[Symbol, dict[int, Node]] = {}
     read: list[tuple[Node, Symbol, int]] = []
     for node in scope.workflow.nodes:
-        here = device_of(node, resolve, device)
+        here = device_of(node, device, scope)
         if here is None:
             continue
         for access in node.accesses:
@@ -46,7 +33,7 @@ def check_devices(scope: Scope, device: int, findings: Findings) -> None:
                     read.append((node, root, here))
         if not runs_code(node):
             continue
-        touched = memories(node, resolve, device)
+        touched = memories(node, device, scope)
         if isinstance(node, (KernelNode, CapturedNode)) and node.device is None and touched and not candidates(touched):
             _undecided(scope, node, touched, findings)
             continue

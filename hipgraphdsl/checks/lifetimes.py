@@ -236,7 +236,7 @@ def check_data(scope: Scope, findings: Findings) -> None:
                 continue
             seen.add(root)
             if access.mode == "read" and type(root) is DeviceArray and root.initial is None and _exposed(node, access):
-                bound = scope.node is not None and root.name in scope.node.bind
+                bound = root.name in scope.bind
                 if not bound:
                     findings.add(
                         "HG404",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from ..arrays import Array, ArrayView, HostArray
+from ..arrays import Array, HostArray
 from ..kernels import ForeignModule, Module
 from ..nodes import CapturedNode, ChildGraphNode, ConditionalNode, EmptyNode, KernelNode, MemcpyNode, MemsetNode, Node
 from ..target import Target
@@ -43,7 +43,7 @@ def check_limits(scope: Scope, target: Optional[Target], findings: Findings) -> 
             for code, message, hint in faults or ():
                 findings.add(code, f"{scope.name(node)!r}: {message}", scope=scope, nodes=[node], hint=hint)
         elif type(node) is ConditionalNode:
-            if target is not None and target.platform == "amd":
+            if target is not None and not target.conditional_nodes:
                 findings.add(
                     "HG507",
                     f"{scope.name(node)!r} is a conditional node ({node.mode}), and HIP has no conditional nodes",
@@ -52,7 +52,7 @@ def check_limits(scope: Scope, target: Optional[Target], findings: Findings) -> 
                     hint="compile with backend='streams' or 'serial', where the host reads the condition, or let the kernels"
                     " test it",
                 )
-            for body in scope.children(node):
+            for body in scope.inner(node):
                 _check_body(body, findings)
 
 
@@ -60,7 +60,7 @@ def _check_body(scope: Scope, findings: Findings) -> None:
     """Report what a graph cannot run inside a conditional node, by CUDA's rules."""
     for node in scope.workflow.nodes:
         why = "" if isinstance(node, _IN_BODIES) else f"is a {node.kind} node"
-        if isinstance(node, MemcpyNode) and any(_is_pageable(_outer(scope, view)) for view in (node.src, node.dst)):
+        if isinstance(node, MemcpyNode) and any(_is_pageable(scope.resolve(view.root)[1]) for view in (node.src, node.dst)):
             why = "copies from or to pageable memory"
         if why:
             findings.add(
@@ -72,7 +72,7 @@ def _check_body(scope: Scope, findings: Findings) -> None:
                 " reads the condition",
             )
         if isinstance(node, ChildGraphNode):
-            for inner in scope.children(node):
+            for inner in scope.inner(node):
                 _check_body(inner, findings)
 
 
@@ -117,15 +117,15 @@ def _faults(scope: Scope, node: KernelNode, target: Optional[Target]) -> list[tu
                     "let each thread do more elements, or spread the blocks over another axis",
                 )
             )
-    if target and target.platform == "amd":
+    if target and target.max_axis_threads:
         for axis, blocks, extent in zip(_AXES, grid, block):
-            if blocks is not None and extent is not None and blocks * extent > _MAX_GRID:
+            if blocks is not None and extent is not None and blocks * extent > target.max_axis_threads:
                 found.append(
                     (
                         "HG504",
                         f"{blocks} blocks of {extent} threads along {axis} are {blocks * extent} threads; HIP on"
                         " AMD takes at"
-                        f" most {_MAX_GRID}",
+                        f" most {target.max_axis_threads}",
                         "let each thread do more elements, or spread the blocks over another axis",
                     )
                 )
@@ -150,9 +150,9 @@ def _faults(scope: Scope, node: KernelNode, target: Optional[Target]) -> list[tu
             )
         )
     blocks = _product(grid)
-    if node.cooperative and target and (target.multiprocessors or target.platform == "cpu") and blocks and threads:
+    if node.cooperative and target and (target.multiprocessors or target.on_host) and blocks and threads:
         resident = _RESIDENT_ON_CPU
-        if target.platform != "cpu":
+        if not target.on_host:
             each = min(_RESIDENT_BLOCKS, _RESIDENT_THREADS // min(threads, _RESIDENT_THREADS))
             resident = each * target.multiprocessors
         if blocks > resident:
@@ -186,7 +186,7 @@ def check_capture(scope: Scope, target: Optional[Target], findings: Findings) ->
     for node in scope.workflow.nodes:
         kind = type(node)
         if kind is MemcpyNode:
-            if target is None or target.platform != "cpu":
+            if target is None or not target.on_host:
                 _check_pageable(scope, node, findings)
         elif kind is CapturedNode and not node.accesses:
             findings.add(
@@ -224,8 +224,8 @@ def check_capture(scope: Scope, target: Optional[Target], findings: Findings) ->
 def _check_pageable(scope: Scope, node: Any, findings: Findings) -> None:
     for view in (node.src, node.dst):
         other = node.dst if view is node.src else node.src
-        root = _outer(scope, view)
-        if _is_pageable(root) and not _on_host(_outer(scope, other)):
+        root = scope.resolve(view.root)[1]
+        if _is_pageable(root) and not _on_host(scope.resolve(other.root)[1]):
             verb = "from" if view is node.src else "to"
             findings.add(
                 "HG601",
@@ -237,17 +237,6 @@ def _check_pageable(scope: Scope, node: Any, findings: Findings) -> None:
                 arrays=[root.name],
                 hint=f"declare {root.name!r} with pinned=True",
             )
-
-
-def _outer(scope: Scope, view: ArrayView) -> Any:
-    """Return the array that a view means, seen from the outermost graph."""
-    root = view.root
-    while scope.node is not None and scope.parent is not None:
-        bound = scope.node.bind.get(root.name)
-        if not isinstance(bound, ArrayView):
-            break
-        root, scope = bound.root, scope.parent
-    return root
 
 
 def _is_pageable(root: Any) -> bool:

@@ -34,7 +34,7 @@ def check_defects(scope: Scope, target: Optional[Target], findings: Findings) ->
 
     Without a version only what all versions have is known, and it is information.
     """
-    if target is None or target.platform == "cpu":
+    if target is None:
         return
     for defect in defects_for(target):
         rule = _RULES.get(defect.id)
@@ -83,17 +83,13 @@ def _forked_children(workflow: Workflow) -> list[Node]:
     return [
         node
         for node, successors in zip(workflow.nodes, workflow.successors)
-        if isinstance(node, ChildGraphNode) and successors and _has_branches(node.workflow)
+        if isinstance(node, ChildGraphNode) and successors and any(map(_has_branches, node.workflow.documents))
     ]
 
 
 def _has_branches(workflow: Workflow) -> bool:
     last = sum(not successors for successors in workflow.successors)
-    return (
-        last > 1
-        or any(len(successors) > 1 for successors in workflow.successors)
-        or any(isinstance(node, ChildGraphNode) and _has_branches(node.workflow) for node in workflow.nodes)
-    )
+    return last > 1 or any(len(successors) > 1 for successors in workflow.successors)
 
 
 def _alloc_and_free(workflow: Workflow) -> list[Node]:
@@ -156,7 +152,7 @@ def _large(workflow: Workflow) -> list[Node]:
 
 def _elsewhere(workflow: Workflow) -> list[Node]:
     """Nodes on other devices than the first that is named."""
-    places = {node.name: device_of(node, lambda root: root, 0) for node in workflow.nodes}
+    places = {node.name: device_of(node, 0) for node in workflow.nodes}
     first = next((place for place in places.values() if place is not None), None)
     return [node for node in workflow.nodes if places[node.name] not in (None, first)]
 

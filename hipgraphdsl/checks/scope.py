@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Optional
 
-from ..arrays import Access, AllocArray, ArrayView, ExternalArray, Parameter, Region
-from ..kernels import Symbol
-from ..nodes import ChildGraphNode, ConditionalNode, Node
-from ..workflow import Workflow
+from ..arrays import Access, ExternalArray, Parameter, Region
+from ..nodes import ConditionalNode, Node
+from ..workflow import Level, Workflow
 from .catalogue import CATALOGUE, Severity
 from .report import Diagnostic
 
@@ -43,28 +42,22 @@ class Leaf:
     region: Region
 
 
-@dataclass(eq=False)
-class Scope:
-    """A workflow as it stands in the whole: the graph itself, or a child bound to its parent's memory.
+class Scope(Level):
+    """A level of the workflow that is checked.
 
     Attributes
     ----------
-    workflow : Workflow
-    prefix : str
-        What stands before the names of its nodes: empty, or ``"child/"``.
-    parent : Scope or None
-    node : ChildGraphNode or None
-        The node whose child this is.
     uses : int
         How many child nodes hold this same workflow in the same way; it is checked once.
+    others : list of Scope
+        The same workflow in other child nodes of the parent, or of parents that are checked.
     """
 
-    workflow: Workflow
-    prefix: str = ""
-    parent: Optional[Scope] = None
-    node: Optional[ChildGraphNode] = None
-    uses: int = 1
-    _places: dict[Any, Place] = field(default_factory=dict)
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.uses = 1
+        self.others: list[Scope] = []
+        self._places: dict[Any, Place] = {}
 
     def place(self, root: Any) -> Place:
         """Return the address space of an array and the byte at which the array begins in it."""
@@ -74,18 +67,14 @@ class Scope:
         return found
 
     def _place(self, root: Any) -> Place:
-        if self.node is not None and self.parent is not None:
-            outer = self.node.bind.get(root.name)
-            if isinstance(outer, ArrayView) and not isinstance(root, (AllocArray, Symbol)):
-                key, offset = self.parent.place(outer.root)
-                return key, offset + outer.offset_bytes
+        scope, root, offset = self.resolve(root)
         if isinstance(root, Parameter):
             # What a launch binds is not known; a default that is an array is.
-            default = self.workflow.default_view(root)
+            default = scope.workflow.default_view(root)
             if default is not None:
-                key, offset = self.place(default.root)
-                return key, offset + default.offset_bytes
-        return root.hazard_key, root.hazard_offset
+                key, more = scope.place(default.root)
+                return key, offset + more + default.offset_bytes
+        return root.hazard_key, root.hazard_offset + offset
 
     def placed(self, access: Access) -> tuple[Any, Region]:
         """Return the address space and the exact bytes that an access touches."""
@@ -114,28 +103,13 @@ class Scope:
 
     def value(self, axis: Any) -> Optional[int]:
         """Return an extent of a grid or block; None where only a launch decides."""
-        if not isinstance(axis, Parameter):
-            return int(axis)
-        if self.node is not None and self.parent is not None and axis.name in self.node.bind:
-            return self.parent.value(self.node.bind[axis.name])
-        return None if axis.default is None else int(axis.default)
-
-    def name(self, node: Node) -> str:
-        """Return the node's full name."""
-        return self.prefix + node.name
-
-    def children(self, node: Node) -> tuple[Scope, ...]:
-        """Return the scopes of the workflows that a node holds."""
-        if isinstance(node, ChildGraphNode):
-            return (Scope(node.workflow, f"{self.prefix}{node.name}/", self, node),)
-        if isinstance(node, ConditionalNode):
-            bodies = enumerate(node.children)
-            return tuple(Scope(body.workflow, f"{self.prefix}{node.name}/{n}/", self, body) for n, body in bodies)
-        return ()
+        root = self.resolve(axis)[1] if isinstance(axis, Parameter) else axis
+        extent = root.default if isinstance(root, Parameter) else root
+        return None if extent is None else int(extent)
 
     def leaves(self, node: Node) -> Iterator[Leaf]:
         """Yield the accesses of a node; of a child graph those of its innermost nodes."""
-        inner = self.children(node)
+        inner = tuple(self.inner(node))
         for scope in inner:
             for child in scope.workflow.nodes:
                 yield from scope.leaves(child)
@@ -160,13 +134,12 @@ def scopes_of(workflow: Workflow) -> list[Scope]:
     waiting = [top]
     for scope in waiting:
         for node in scope.workflow.nodes:
-            if not isinstance(node, (ChildGraphNode, ConditionalNode)):
-                continue
-            for child in scope.children(node):
+            for child in scope.inner(node):
                 signature = _signature(child)
                 known = found.get(signature)
                 if known is not None:
                     known.uses += scope.uses
+                    known.others.append(child)
                 else:
                     child.uses = scope.uses
                     found[signature] = child
@@ -179,20 +152,17 @@ def _signature(scope: Scope) -> Any:
     values = tuple(
         (name, scope.value(p))
         for name, p in scope.workflow.parameters.items()
-        if not p.shape and p.dtype.kind in "iu" and _bound(scope, name)
+        if not p.shape and p.dtype.kind in "iu" and name in scope.bind
     )
     if not scope.aliased:
         return (id(scope.workflow), values)
+    roots = (*scope.workflow.arrays.values(), *(p for p in scope.workflow.parameters.values() if p.shape))
     places = tuple(
         (root.name, *scope.place(root))
-        for root in (*scope.workflow.arrays.values(), *scope.workflow.parameters.values())
-        if (isinstance(root, (ExternalArray, Parameter)) and root.shape) or _bound(scope, root.name)
+        for root in roots
+        if isinstance(root, (ExternalArray, Parameter)) or root.name in scope.bind
     )
     return (id(scope.workflow), values, places)
-
-
-def _bound(scope: Scope, name: str) -> bool:
-    return scope.node is not None and name in scope.node.bind
 
 
 class Findings:

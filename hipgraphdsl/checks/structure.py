@@ -47,7 +47,7 @@ def check_ignores(scope: Scope, findings: Findings) -> None:
                 close = get_close_matches(code, CATALOGUE, 3)
                 findings.add(
                     "HG102",
-                    f"{scope.name(node)!r} ignores {code!r}, which is no code of a diagnostic",
+                    f"{scope.name(node)!r} ignores {code!r}, which is not the code of a diagnostic",
                     scope=scope,
                     nodes=[node],
                     hint=f"codes like it are {', '.join(close)}"

@@ -1,4 +1,4 @@
-"""What one Executable is to do: its workflow, plan and steps, which are off, and every change to them."""
+"""The declared state of one Executable: its workflow, plan, steps, the disabled ones, and every change to them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = ["Arrangement"]
 
 
 class Arrangement:
-    """The declared side of an Executable; it has what is built follow each change, or leaves everything as it was.
+    """The declared state of an Executable; applies each change to the built program, or leaves both unchanged.
 
     Nothing here locks: the caller sees to it that one thread changes or launches at a time.
 
@@ -75,7 +75,7 @@ class Arrangement:
     # -- planning and building -------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Build for the first time, unless the first launch must give something."""
+        """Build for the first time, unless the first launch must give a value that the build needs."""
         self._parameters.reach(self.steps, self._built.scope)
         self._watch()
         self._locking.require(self.workflow, self._built.scope)
@@ -83,28 +83,28 @@ class Arrangement:
             self.rebuild()
 
     def _watch(self) -> None:
-        """Have parameters compare what they are bound to with what the nodes touch, and what they are bound to now."""
+        """Check the memory of array parameters against all memory that the nodes access, now and at each launch."""
         self._parameters.watch(self.workflow, self._built.scope)
         self._parameters.require_safe(self._parameters.given())
 
     def planned(self, **options: Any) -> tuple[Plan, frozenset[int]]:
-        """Return the workflow's plan with other options than its own, and which of its steps are off."""
+        """Return the workflow's plan made with other options, and which of its steps are disabled."""
         plan = planned(self.workflow, self._target, **{**self.options, **options}, device=self._home.device)
         off = self.names_off()
         return plan, frozenset(step.index for step in plan.steps if is_in(step.name, off))
 
     def rebuild(self) -> None:
-        """Build afresh from the steps as they are."""
+        """Build again from the current steps."""
         changed = any(a is not b for a, b in zip(self.steps, self.plan.steps))
         plan = replace(self.plan, steps=tuple(self.steps)) if changed else self.plan
         first = self._built.program is None
         self._built.build(plan, frozenset(self.disabled))
         self.plan, self.steps = plan, list(plan.steps)
-        if not first:  # it has waited for what was in flight
+        if not first:  # building has waited for launches in flight
             self._parameters.forget_replaced()
 
     def _replan(self, **options: Any) -> None:
-        """Plan and build again: with the nodes of every child in its place (``inline=True``), or with other uses of memory."""
+        """Plan and build again: with each child's nodes inlined (``inline=True``), or with other uses of memory."""
         before = (self.plan, self.steps, self.disabled, self._parameters.users, self.options)
         known = {step.name: step.node for step in self.steps}
         plan, disabled = self.planned(**options)
@@ -127,12 +127,12 @@ class Arrangement:
     # -- values of parameters --------------------------------------------------------------------------------------------
 
     def prepare(self, params: Mapping[str, Any]) -> None:
-        """Bind parameters and build or mend what a launch needs; all or nothing."""
+        """Bind parameters, and build or update what a launch needs; on failure nothing is changed."""
         parameters, built = self._parameters, self._built
         values = parameters.checked(params)
         copied = {name: values.pop(name) for name in [*values] if name in parameters.own}
         if copied:
-            built.wait()  # launches in flight read what they were given
+            built.wait()  # launches in flight still read the memory that they were given
         parameters.require_safe({name: value for name, value in values.items() if parameters.table[name][1].shape})
         before = {name: parameters.current(name) for name in values}
         changed = [name for name, value in values.items() if not same(before[name], value)]
@@ -154,7 +154,7 @@ class Arrangement:
             for name in changed:
                 parameters.bind(name, before[name])
                 self._compiled.note_value(name)
-            if first:  # what was built holds values that are taken back
+            if first:  # the built program holds values that are rolled back
                 program = built.take_out()
                 built.bind_compiled()
                 if program is not None:
@@ -165,32 +165,32 @@ class Arrangement:
         parameters.copy(copied)
 
     def apply(self, names: Sequence[str], done: Mapping[str, frozenset[int]] = MappingProxyType({})) -> None:
-        """Set the nodes that depend on changed parameters, except those that each has been set in already."""
+        """Set the nodes that depend on changed parameters, except those in `done`, which are set already."""
         program = self._built.program
         assert program is not None
         found: dict[int, None] = {}
         for name in names:
             less = done.get(name, ())
             found.update((i, None) for i in self._parameters.steps_of(name) if i not in less and i not in self.disabled)
-        operations = [(i, program.resolve(self.steps[i])) for i in found]  # all of them before any is set
+        operations = [(i, program.resolve(self.steps[i])) for i in found]  # resolve all of them before any is set
         if not all(self._built.change(i, operation) for i, operation in operations):
             self.rebuild()
 
     def _restore(self, undo: Optional[Callable[[], None]] = None) -> None:
-        """Undo a change that has failed, by building afresh where nothing else can; if that fails too, the next launch builds."""
+        """Roll back a failed change, by a new build where needed; if that fails too, the next launch builds."""
         for attempt in filter(None, (None if self._built.torn else undo, self.rebuild)):
             try:
                 attempt()
                 return
-            except HipError:  # what went wrong first is raised
+            except HipError:  # the first error is raised
                 self._built.torn = True
 
     def names_off(self) -> list[str]:
-        """Return the names of the steps that only order."""
+        """Return the names of the disabled steps."""
         return [self.steps[i].name for i in self.disabled]
 
     def follow(self, given: Sequence[str], off: Sequence[str]) -> None:
-        """Build what parameters that have been bound and steps that are off ask for, in an Executable that is new."""
+        """Build a new Executable with the bound parameters and disabled steps that it has taken over."""
         self.disabled = {step.index for step in self.steps if step.name in off}
         self._watch()
         self._locking.require(self.workflow, self._built.scope)
@@ -205,7 +205,7 @@ class Arrangement:
     # -- the compiled call path ------------------------------------------------------------------------------------------
 
     def take_back(self) -> None:
-        """Note what the compiled call path has done since it was last looked at."""
+        """Take over the launches and values of the compiled call path since the last call."""
         self._built.take_back()
         for name, value in self._compiled.take_back().items():
             if not same(self._parameters.current(name), value):
@@ -214,14 +214,14 @@ class Arrangement:
                 self._built.outdate(self._compiled.steps_of(name))
 
     def offer(self) -> None:
-        """Say what the compiled call path may do from now on."""
+        """Tell the compiled call path which parameters it may set."""
         built = self._built
         built.limit()
         if built.program is not None and not built.torn:
             self._compiled.resume(built.refreshed, self._settable)
 
     def _settable(self) -> dict[str, tuple[Scope, Parameter, list[int]]]:
-        """Return the parameters that something else than a launch the long way could set, with the steps that they reach."""
+        """Return the parameters that the compiled call path can set, each with the steps that use it."""
         if self._home.several and "update_device" in self._target.quirks:
             return {}
         found = {}
@@ -234,7 +234,7 @@ class Arrangement:
     # -- other nodes -----------------------------------------------------------------------------------------------------
 
     def set(self, name: str, fields: Mapping[str, Any]) -> None:
-        """Give a node other fields; see `Executable.set`."""
+        """Change fields of a node; see `Executable.set`."""
         indices = self._indices(name, "set")
         known = node_at(self.workflow, name)
         require_free(name, known, fields)
@@ -277,7 +277,7 @@ class Arrangement:
             self._replace(changes, children)
 
     def _replace(self, changes: Mapping[int, Step], children: Sequence[ChildGraphNode] = ()) -> None:
-        """Put other steps in place and bind children otherwise, or leave everything as it was."""
+        """Replace steps and the bindings of children; on failure nothing is changed."""
         self._require_same_devices(changes, children)
         self._compiled.withdraw()
         parameters, scope = self._parameters, self._built.scope
@@ -329,7 +329,7 @@ class Arrangement:
             raise
 
     def _require_same_devices(self, changes: Mapping[int, Step], children: Sequence[ChildGraphNode]) -> None:
-        """Refuse nodes that would run on another device than before, where lanes and functions are others."""
+        """Refuse nodes that would move to another device, which has its own lanes and functions."""
         if len(self.plan.devices) == 1:
             return
         root = self._built.scope
@@ -352,7 +352,7 @@ class Arrangement:
                 )
 
     def _packs_otherwise(self, before: list[Step], changes: Mapping[int, Step], children: Sequence[ChildGraphNode]) -> bool:
-        """Return whether other steps than before use arrays of alloc nodes, which may share memory by their uses."""
+        """Return whether the steps that use arrays of alloc nodes change; which arrays share memory depends on them."""
         if not self.options["pack"] or not (self.plan.has_allocs or self.plan.packing is not None):
             return False
         return bool(children) or any(alloc_roots(step.node) != alloc_roots(before[i].node) for i, step in changes.items())
@@ -362,10 +362,10 @@ class Arrangement:
             if isinstance(node, KernelNode):
                 self._shared.load({node.kernel.module: ([node.kernel.name], list(node.kernel.module.symbols))})
 
-    # -- nodes that are off ----------------------------------------------------------------------------------------------
+    # -- disabled nodes --------------------------------------------------------------------------------------------------
 
     def enable(self, name: str, enabled: bool) -> None:
-        """Let a node, or all of a child, run from now on, or only order."""
+        """Enable or disable a node, or all nodes of a child."""
         indices = self._indices(name, "enable" if enabled else "disable")
         for step in (self.steps[i] for i in indices):
             if step.node.kind in ("alloc", "free"):
@@ -376,7 +376,7 @@ class Arrangement:
         self._compiled.withdraw()
         indices = [i for i in indices if (i in self.disabled) == enabled]
         if self._built.program is not None:
-            self._built.refreshed(indices)  # parameters may change while they are off, and their nodes keep what they hold
+            self._built.refreshed(indices)  # their parameters may change while they are disabled
         before = self.disabled
         self.disabled = before.difference(indices) if enabled else before.union(indices)
         built, program = self._built, self._built.program
@@ -394,7 +394,7 @@ class Arrangement:
                 in_place = built.enable(i, enabled)
                 if in_place:
                     done.append(i)
-                # A node that is enabled again may have been set meanwhile.
+                # A node may have been set while it was disabled.
                 if not in_place or (enabled and not built.change(i, program.resolve(self.steps[i]))):
                     self.rebuild()
                     break
@@ -406,7 +406,7 @@ class Arrangement:
     # -- names -----------------------------------------------------------------------------------------------------------
 
     def _indices(self, name: str, action: str) -> list[int]:
-        """Return the steps that a name stands for: one, or those of a child that was put in its place."""
+        """Return the steps of a name: one, or those of an inlined child."""
         index = self.plan.index.get(name)
         if index is not None:
             return [index]

@@ -1,4 +1,4 @@
-"""What one Executable has built of its plan: the program that is launched, changed in place, and built afresh."""
+"""The program that one Executable has built from its plan: launched, changed in place, or built again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UPDATES_BEFORE_AFRESH: Final = 4096
 
 
 class Built:
-    """Builds, launches and changes a program; what it shall be, it is told.
+    """Builds, launches and changes the program that the declared state asks for.
 
     Parameters
     ----------
@@ -68,13 +68,13 @@ class Built:
 
     @property
     def sound(self) -> bool:
-        """Whether what is there can be launched as it is."""
+        """Whether the instantiated program matches the current steps."""
         return self.program is not None and not self.torn
 
     # -- building ------------------------------------------------------------------------------------------------------
 
     def build(self, plan: Plan, disabled: frozenset[int]) -> None:
-        """Build and instantiate, and only then return what was there before."""
+        """Build and instantiate; the program before is returned only after that has succeeded."""
         with self._home.there():
             self._build_here(plan, disabled)
 
@@ -112,18 +112,18 @@ class Built:
         self._memory.use_packed(blocks)
 
     def _place_packed(self, plan: Plan, blocks: Mapping[int, Block]) -> None:
-        """Say where the packed arrays of a plan lie."""
+        """Set the addresses of a plan's packed arrays."""
         if plan.packing is not None:
             for packed in plan.packing.arrays:
                 scope = self.scope.inside(packed.path)
                 scope.addresses[packed.array] = blocks[packed.device].pointer + packed.offset
 
     def bind_compiled(self) -> None:
-        """Let the compiled call path launch what is there."""
+        """Bind the compiled call path to the current program."""
         self._compiled.bind(self.program, self._in_flight.stream)
 
     def take_out(self) -> Optional[Program]:
-        """Return the program, which is not launched any more; the caller closes it."""
+        """Detach and return the program; the caller closes it."""
         program, self.program = self.program, None
         self.launch = _not_built
         return program
@@ -131,7 +131,7 @@ class Built:
     # -- running -------------------------------------------------------------------------------------------------------
 
     def _launch_following(self, stream: int) -> None:
-        """Launch on the own stream instead of one of another device, which waits for it, and it for that one before."""
+        """Launch on the own stream, ordered by events after and before the work of a stream of another device."""
         assert self.program is not None
         home, own = self._home.device, self._in_flight.stream
         where = home if stream == own else self._runtime.stream_get_device(stream)
@@ -143,7 +143,7 @@ class Built:
         self._follow(stream, own, home)
 
     def _follow(self, stream: int, other: int, device: int) -> None:
-        """Let a stream wait for what is on a stream of another device."""
+        """Make a stream wait for the work on a stream of another device."""
         with self._runtime.using_device(device):
             event = self._runtime.event_create(timing=False)
         try:
@@ -169,13 +169,13 @@ class Built:
             return () if program is None else program.unfinished()
         plan = program.plan
         words = memory_view(self.scope.addresses[plan.words], plan.words.nbytes, plan.words.shape, plan.words.dtype)
-        # A launch that has not begun yet has no mark of its own.
+        # A launch that has not begun yet has no progress mark.
         return plan.unfinished(words.tolist()) or (() if self._in_flight.done() else plan.all())
 
     # -- changing ------------------------------------------------------------------------------------------------------
 
     def change(self, index: int, operation: Operation) -> bool:
-        """Let a step do something else; return False if the program must be built again for it."""
+        """Change a step in place; return False if the program must be built again for it."""
         program = self.program
         assert program is not None
         if index not in self._outdated and _equal(program.operations[index], operation):
@@ -192,20 +192,20 @@ class Built:
         return True
 
     def enable(self, index: int, enabled: bool) -> bool:
-        """Let a step run, or only order; return False if the program must be built again for it."""
+        """Enable or disable a step in place; return False if the program must be built again for it."""
         assert self.program is not None
         self._let_host_calls_finish(self.program.operations[index])
         return self.program.enable(index, enabled)
 
     def _let_host_calls_finish(self, operation: Operation) -> None:
-        """Wait for launches in flight where they would make a host node's new call instead of the one that it had."""
+        """Wait for launches in flight where the platform would let them call a host node's new function."""
         if isinstance(operation, (CallHost, RunChild)) and "host_update_in_flight" in self._runtime.target.quirks:
             self.wait()
 
     # -- the compiled call path ------------------------------------------------------------------------------------------
 
     def take_back(self) -> None:
-        """Note what the compiled call path has done to it since it was last looked at."""
+        """Count the launches and node updates of the compiled call path since the last call."""
         launcher = self._compiled.launcher
         if launcher.pending:
             self._in_flight.note_compiled()
@@ -216,23 +216,23 @@ class Built:
             self._since = UPDATES_BEFORE_AFRESH - launcher.left
 
     def set_compiled(self, values: Mapping[str, Any]) -> dict[str, frozenset[int]]:
-        """Let the compiled call path set what it can of new values; return the steps that it has set, by parameter."""
+        """Set new values through the compiled call path where it can; return the steps that it has set, by parameter."""
         compiled = self._compiled
         found = {name: steps for name in values if (steps := compiled.steps_of(name))}
         if not found:
             return found
         self.limit()
-        self.outdate(chain(*found.values()))  # before, for whoever undoes what was interrupted
+        self.outdate(chain(*found.values()))  # before the call, so that an interrupted change can be rolled back
         done = {name: steps for name, steps in found.items() if compiled.launcher.set(name, values[name])}
         self.take_back()
         return done
 
     def outdate(self, steps: Iterable[int]) -> None:
-        """Note that the compiled call path has set steps; what they do now is found out when it is asked for."""
+        """Mark steps that the compiled call path has set; their operations are resolved again when they are asked for."""
         self._outdated.update(steps)
 
     def refreshed(self, steps: Optional[Iterable[int]] = None) -> Program:
-        """Return the program, whose operations are what its nodes do: all of them, or those of some steps."""
+        """Return the program with up-to-date operations: of all steps, or of some."""
         program = self.program
         assert program is not None
         for index in sorted(self._outdated if steps is None else self._outdated.intersection(steps)):
@@ -241,7 +241,7 @@ class Built:
         return program
 
     def limit(self) -> None:
-        """Say how many nodes the compiled call path may set."""
+        """Limit how many nodes the compiled call path may set."""
         if self._leaks and self._compiled.launcher is not None:
             self._compiled.launcher.left = max(0, UPDATES_BEFORE_AFRESH - self._since)
 

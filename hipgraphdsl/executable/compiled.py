@@ -1,8 +1,8 @@
-"""The compiled call path of one Executable: what `Executable.launch` is where a compiled launcher can be had.
+"""The compiled call path of one Executable: it replaces `Executable.launch` where a compiled launcher is available.
 
 A launch without arguments, or with new values of parameters that only kernel arguments use, runs without a Python frame. Every
-other call goes to the Python method, which first takes back what the short way has done (`take_back`), lets it set new
-values in kernel arguments (`launcher.set`), and afterwards says what may be set by it (`offer`).
+other call goes to the Python method (the slow path), which first reads back what the fast path has launched and set
+(`take_back`), lets it set new values in kernel arguments (`launcher.set`), and afterwards tells it what it may set (`offer`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NONE: Final[frozenset[int]] = frozenset()
 
 
 class _Arguments:
-    """The parameters of one kernel node in memory that stays, where the launcher writes values."""
+    """The parameters of one kernel node, in memory at a fixed address that the launcher writes to."""
 
     def __init__(self, operation: Launch, runtime: Runtime) -> None:
         self.packer = ArgumentPacker(operation.packer.signature)
@@ -42,7 +42,7 @@ class _Arguments:
         return ctypes.addressof(self._params)
 
     def follow(self, operation: Operation) -> bool:
-        """Hold what the node does now; False if it is no call with arguments of the same types."""
+        """Copy the launch parameters of a node; False unless it is a kernel launch with arguments of the same types."""
         if not isinstance(operation, Launch) or operation.packer.signature is not self.packer.signature or operation.cooperative:
             return False
         params = self._written(operation)
@@ -60,10 +60,10 @@ class LongWay(Protocol):
     def __call__(self, *args: Any, **kwargs: Any) -> None: ...
 
     def failed(self, code: int) -> None:
-        """Raise for a code of hipGraphLaunch."""
+        """Raise the error for a return code of hipGraphLaunch."""
 
     def stand_aside(self, launch: Optional[Callable[..., None]]) -> None:
-        """Let this be called instead, or nothing any more."""
+        """Install this callable as the launch, or remove the installed one."""
 
 
 class CompiledPath:
@@ -96,11 +96,11 @@ class CompiledPath:
         """By step."""
 
     def take_over(self, other: CompiledPath) -> None:
-        """Become what another Executable's is, which is not used any more; bind it then."""
+        """Take over the call path of another Executable, which is closed; `bind` follows."""
         self._long_way, self.launcher = other._long_way, other.launcher
 
     def bind(self, program: Optional[Program], stream: int) -> None:
-        """Launch this program from now on in place of the method, or nothing if it is no graph."""
+        """Launch this program from now on instead of the Python method; a program that is not a graph unbinds."""
         if self.launcher is None:
             return
         self.launcher.ready = False
@@ -114,12 +114,12 @@ class CompiledPath:
         self._long_way.stand_aside(self.launcher.launch if self.bound else None)
 
     def refuse(self) -> None:
-        """Send every call the long way for good, without waiting for any."""
+        """Disable the fast path for good, without waiting for calls in progress."""
         if self.launcher is not None:
             self.launcher.ready = False
 
     def pause(self) -> bool:
-        """Send every call the long way and wait for those under way; return whether there may be something to take back."""
+        """Disable the fast path and wait for calls in progress; return whether it may have launched or set something."""
         if not self.bound:
             return False
         self.launcher.ready = False
@@ -128,14 +128,14 @@ class CompiledPath:
         return True
 
     def has_launched(self) -> bool:
-        """Return whether it has launched since this was last asked."""
+        """Return whether it has launched since the last call of this method."""
         if self.launcher is None or not self.launcher.pending:
             return False
         self.launcher.pending = False
         return True
 
     def counts(self) -> tuple[int, int]:
-        """Return how many launches and node updates it has made since this was last asked."""
+        """Return how many launches and node updates it has made since the last call of this method."""
         launcher = self.launcher
         if launcher is None:
             return 0, 0
@@ -144,8 +144,8 @@ class CompiledPath:
         return launches, updates
 
     def take_back(self) -> dict[str, Any]:
-        """Return the values that the launcher has given parameters by itself."""
-        if self._stale:  # a change that failed has been undone without the launcher
+        """Return the parameter values that the launcher has set on the fast path."""
+        if self._stale:  # a failed change has been rolled back without the launcher
             return {}
         return {name: struct.unpack("=" + kind, self.launcher.value(name))[0] for name, kind in self._kinds.items()}
 
@@ -156,18 +156,18 @@ class CompiledPath:
     def resume(
         self, program: Callable[[], Program], users: Callable[[], Mapping[str, tuple[Scope, Parameter, list[int]]]]
     ) -> None:
-        """Let it take calls again; if it is wanted, offer it what these return."""
+        """Enable the fast path again; where it has been used, offer it the parameters that these callables return."""
         if not self.bound:
             return
         if self._stale and self.wanted:
             self.wanted = False
             self.offer(program(), users())
-        elif self._stale:  # what is changed again before the next launch with values need not be looked through now
+        elif self._stale:  # offered at the next launch with values, since more changes may come before it
             self._forget()
         self.launcher.ready = True
 
     def offer(self, program: Program, users: Mapping[str, tuple[Scope, Parameter, list[int]]]) -> None:
-        """Let the launcher set parameters.
+        """Tell the launcher which parameters it may set, and where.
 
         Parameters
         ----------
@@ -202,7 +202,7 @@ class CompiledPath:
         self._stale = False
 
     def _forget(self) -> None:
-        """Let the launcher set no parameters until the next offer."""
+        """Withdraw the offer: the launcher sets no parameters until the next one."""
         if self._steps:
             self.launcher.slots([], [])
         self._clear()
@@ -211,15 +211,15 @@ class CompiledPath:
         self._kinds, self._steps, self._kept = {}, {}, {}
 
     def withdraw(self) -> None:
-        """Say that what was offered no longer holds."""
+        """Mark the offer as outdated."""
         self._stale = True
 
     def note_value(self, name: str) -> None:
-        """Say that a parameter has another value than the launcher knows of."""
+        """Mark the launcher's copy of a parameter's value as outdated."""
         self._stale |= name in self._steps
 
     def note_step(self, index: int, operation: Operation) -> None:
-        """Say that a step does something else, with other values in the same places, than the launcher knows of."""
+        """Mark the launcher's copy of a step's arguments as outdated."""
         kept = self._kept.get(index)
         if kept is not None and not self._stale:
             self._stale = not kept.follow(operation)
@@ -238,7 +238,7 @@ class CompiledPath:
 
         def is_it(value: object) -> bool:
             """Whether a value is the parameter, which may have another name inside a child."""
-            return isinstance(value, Parameter) and inner.root(value) == (scope, parameter)
+            return isinstance(value, Parameter) and inner.resolve(value)[:2] == (scope, parameter)
 
         if any(map(is_it, (*node.grid, *node.block))):
             return "", []

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Optional
+from typing import Optional
 
 from ..errors import DeclarationError
-from ..nodes import AllocNode, ChildGraphNode, Node
-from ..placement import Memory, bound_root, device_of, memories, runs_code, walk
+from ..nodes import AllocNode, Node
+from ..placement import Memory, device_of, memories, runs_code
 from ..runtimes.base import Runtime
 from ..workflow import Workflow
 
@@ -90,16 +90,12 @@ def grant_access(workflow: Workflow, runtime: Runtime, device: int, devices: Seq
 
 def _reaching(workflow: Workflow, default: int) -> Iterator[tuple[str, Node, int, Memory]]:
     """Yield each node with its device and memory of another device that it touches."""
-    for node, path in walk(workflow):
-
-        def resolve(root: Any, path: tuple[ChildGraphNode, ...] = path) -> Any:
-            return bound_root(root, path)
-
-        device = device_of(node, resolve, default)
+    for level, node in workflow.walk():
+        device = device_of(node, default, level)
         if device is not None:
-            for memory in memories(node, resolve, default):
+            for memory in memories(node, default, level):
                 if memory.owner != device:
-                    yield "/".join([*(child.name for child in path), node.name]), node, device, memory
+                    yield level.name(node), node, device, memory
 
 
 def _peers(workflow: Workflow, default: int, devices: Sequence[int]) -> dict[int, list[int]]:
@@ -117,7 +113,7 @@ def _peers(workflow: Workflow, default: int, devices: Sequence[int]) -> dict[int
 
 def _alloc_devices(workflow: Workflow, default: int) -> set[int]:
     """Return the devices on which alloc nodes make memory."""
-    arrays = (node.array for node, _ in walk(workflow) if isinstance(node, AllocNode))
+    arrays = (node.array for level, node in workflow.walk() if isinstance(node, AllocNode))
     return {default if array.device is None else array.device for array in arrays}
 
 

@@ -1,4 +1,4 @@
-"""The Executable itself: what users call, one at a time, from its making to its end."""
+"""The Executable itself: its public methods, serialised by one lock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn, Optional, Union
 
 import numpy as np
 
-from ..arrays import Array, ExternalArray, as_int
+from ..arrays import Array, ExternalArray, as_handle
 from ..backends import Program, Scope, SharedHandles, backend_named
 from ..backends.callbacks import CapturedArray, HostCalls, captured_call, refuse_inside, running
 from ..backends.program import GraphProgram
@@ -49,13 +49,13 @@ __all__ = ["Executable"]
 
 _log = logging.getLogger(__name__)
 _CLOSE_WARNING_S: Final = 10.0  # between two warnings of a close() that waits
-_LEAVE_S: Final = 10.0  # how long a block that is left by an exception waits for what it has launched
-_INVALID_HANDLE: Final = 400  # what hipEventElapsedTime says of an event that was never recorded
+_LEAVE_S: Final = 10.0  # how long a `with` block that an exception leaves waits for its launches
+_INVALID_HANDLE: Final = 400  # the errors of hipEventElapsedTime for an event that was never recorded
 _ABORT_S: Final = 2.0  # a node that runs when its launch is ended may take so long
 
 
 class _LongWay:
-    """What the compiled call path calls when it cannot do a launch itself; holds no reference, so that nothing is kept alive."""
+    """The fallback of the compiled call path: a weak callback, so that it does not keep the Executable alive."""
 
     def __init__(self, executable: Executable) -> None:
         self._executable = weakref.ref(executable)
@@ -66,13 +66,13 @@ class _LongWay:
             Executable.launch(executable, *args, **kwargs)
 
     def failed(self, code: int) -> None:
-        """Raise for a code of hipGraphLaunch."""
+        """Raise the error for a return code of hipGraphLaunch."""
         executable = self._executable()
         if executable is not None:
             executable.runtime.launch_failed(code)
 
     def stand_aside(self, launch: Optional[Callable[..., None]]) -> None:
-        """Let this be `Executable.launch`, or the method again."""
+        """Install this callable as `Executable.launch`, or restore the method."""
         executable = self._executable()
         if executable is not None:
             if launch is not None:
@@ -82,7 +82,7 @@ class _LongWay:
 
 
 class _Changing:
-    """The section in which one thread changes, launches or returns an Executable the long way, with its device current."""
+    """The critical section of the slow path: one thread changes, launches or closes an Executable, with its device current."""
 
     __slots__ = ("_executable", "_there")
 
@@ -198,7 +198,7 @@ class Executable:
         if "several_devices_crash" in runtime.target.quirks and len(devices_of(workflow, device)) > 1 and backend != "serial":
             backend = "streams"
         inline = inline or watch or backend != "explicit" or "child_order" in runtime.target.quirks
-        # A graph never runs beside itself, but what is issued on streams may: each launch then needs memory of its own.
+        # Launches of one graph never overlap, but launches issued on streams may: each then needs memory of its own.
         pack = pack and backend != "streams"
         options: dict[str, Any] = {"lanes": lanes, "join": join, "inline": inline, "pack": pack, "watch": watch}
         report("plan")
@@ -217,7 +217,7 @@ class Executable:
             with executable._home.there():
                 executable._open(report)
         except BaseException:
-            with suppress(HipError):  # what went wrong first says more
+            with suppress(HipError):  # the first error says more
                 executable.close()
             raise
         executable.stats.plan_us = (after_plan - started) * 1e6
@@ -239,7 +239,7 @@ class Executable:
         self._shared.load(modules, report)
         times.append(time.perf_counter())
         report("allocate")
-        fill(self._scope, workflow, self._memory, self._parameters, {})
+        fill(self._scope, workflow, self._memory, self._parameters)
         times.append(time.perf_counter())
         report("lower and instantiate")
         self._arrangement.open()
@@ -250,15 +250,15 @@ class Executable:
         )  # fmt: skip
 
     def _changing(self, action: str, *, returning: bool = False) -> _Changing:
-        if running:  # before the lock, which who waits for the callback may hold
+        if running:  # before taking the lock, which a thread that waits for the callback may hold
             refuse_inside(action, self.workflow.name)
-        # Made anew each time: kept, it would hold the Executable in a cycle, or nothing when that is collected.
+        # Created on each call: a kept one would make a reference cycle with the Executable.
         return _Changing(self, returning=returning)
 
     # -- running -------------------------------------------------------------------------------------------------------
 
     def launch(self, /, stream: Any = None, **params: Any) -> None:
-        """Put one run of the workflow on a stream and return at once.
+        """Enqueue one run of the workflow on a stream and return at once.
 
         Parameters
         ----------
@@ -278,14 +278,14 @@ class Executable:
         HipGraphError
             After `close`, or in a forked process.
         """
-        with self._changing("launch"):  # no launch with other values may come between; issuing on streams is no single call
+        with self._changing("launch"):  # no launch with other values may come between, and streams take several calls
             if params or self._closed or self._forked or not self._built.sound:
                 self._prepare(params)
             self._compiled.wanted = bool(params)
             handle = self._in_flight.stream if stream is None else _stream_handle(stream)
             try:
                 self._built.launch(handle)
-            finally:  # not before, or a thread that waits meanwhile would take it for done
+            finally:  # not earlier: a thread that waits meanwhile would see the launch as done
                 self._in_flight.launched(handle)
             self._stats.launches += 1
 
@@ -491,8 +491,8 @@ class Executable:
             self._become(new)
 
     def _become(self, workflow: Workflow) -> None:
-        """Take over another workflow wholly; values of arrays that keep name, shape and dtype are kept."""
-        self.synchronize()  # what a callback has raised is raised while nothing has changed
+        """Replace the workflow and build again; arrays that keep name, shape and dtype keep their values."""
+        self.synchronize()  # raise a callback's error before anything is changed
         other = self._twin(workflow)
         before, total = self.stats, other.stats
         self.close()
@@ -668,7 +668,7 @@ class Executable:
                 raise failure from failure.__cause__
 
     def _wait_to_close(self, timeout_s: Optional[float]) -> Optional[WaitTimeout]:
-        """Wait until nothing runs; return the error of a wait after which the work was ended, and raise it if it could not be."""
+        """Wait until nothing runs, or end the work; return the wait's error then, and raise it if the work goes on."""
         began = time.monotonic()
         while True:
             slice_s = _CLOSE_WARNING_S if timeout_s is None else timeout_s
@@ -682,7 +682,7 @@ class Executable:
                     _log.warning("graph %r: close() has waited %.0f s for what it launched%s", self.workflow.name, waited, said)
                     continue
                 if self._program is not None and self._program.abort():
-                    with suppress(WaitTimeout, HipError):  # that it was ended is no news
+                    with suppress(WaitTimeout, HipError):  # the error only says that this call ended the work
                         self._wait(_ABORT_S)
                     if not self._in_flight.any:
                         return WaitTimeout(f"{error}; it was ended, and everything has been returned", error.unfinished)
@@ -691,14 +691,14 @@ class Executable:
                     f" {self.stats.host_bytes} of host memory: let the work end and close it again",
                     error.unfinished,
                 ) from None
-            except HipError:  # a launch that failed has finished; what it says was for synchronize
+            except HipError:  # a failed launch has finished; its error was synchronize's to raise
                 self._in_flight.forget()
                 return None
 
     def _return_everything(self) -> None:
         self._closed = True
         program = self._built.take_out()
-        with ExitStack() as returned:  # in reverse, and all of them, even if one call fails
+        with ExitStack() as returned:  # in reverse order; all of them, even if one call fails
             if self.stream:
                 returned.callback(self.runtime.stream_destroy, self.stream)
             self._memory.return_into(returned)
@@ -709,7 +709,7 @@ class Executable:
                 returned.callback(program.close)
 
     def _leave(self) -> None:
-        """Close where nobody could end an endless wait: what does not end is kept with all that it uses, and a warning logged."""
+        """Close where nobody could interrupt an endless wait: leak work that does not end, with its memory and a warning."""
         try:
             self.close(timeout_s=_LEAVE_S)
         except CallbackError:
@@ -726,7 +726,7 @@ class Executable:
     def __exit__(self, kind: Optional[type[BaseException]], *_: object) -> None:
         if kind is None:
             self.close()
-        else:  # an exception is on its way, and whoever waits for it must get it
+        else:  # an exception is being raised, and the caller must receive it
             try:
                 self._leave()
             except CallbackError as error:
@@ -738,7 +738,7 @@ class Executable:
             if threading.get_ident() in running:  # where nothing can be waited for
                 _thread.start_new_thread(self._leave, ())
             else:
-                self._leave()  # what it raises, Python reports by sys.unraisablehook
+                self._leave()  # Python reports its exceptions through sys.unraisablehook
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an Executable holds device handles and cannot be pickled; pickle graph.to_json() and compile again")
@@ -772,16 +772,10 @@ def _require_seconds(timeout_s: Any) -> None:
 
 
 def _stream_handle(stream: Any) -> int:
-    """Return the raw handle of a stream of whatever library."""
+    """Return the raw handle of a stream object of any library."""
     if type(stream) is int and 0 <= stream < 2**64:
         return stream
-    if hasattr(stream, "__cuda_stream__"):
-        return int(stream.__cuda_stream__()[1])
-    for attribute in ("cuda_stream", "ptr", "handle"):  # torch, cupy, others
-        handle = getattr(stream, attribute, None)
-        if isinstance(handle, int):
-            return handle
-    number = as_int(stream)
-    if number is not None and 0 <= number < 2**64:
-        return number
-    raise DeclarationError(f"stream is a raw handle or a stream object (got {stream!r})")
+    number = as_handle(stream)
+    if number is None:
+        raise DeclarationError(f"stream is a raw handle or a stream object (got {stream!r})")
+    return number

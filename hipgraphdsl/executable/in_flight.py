@@ -1,4 +1,4 @@
-"""What one Executable has launched and nobody has waited for."""
+"""Launches of one Executable that nothing has waited for yet."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .devices import Home
 
 __all__ = ["InFlight", "unfinished_text"]
 
-_WAIT_SLICE_S: Final = 0.05  # how long a wait stays out of Python's reach, so how late Ctrl-C may come
+_WAIT_SLICE_S: Final = 0.05  # how long a wait stays inside one C call, which delays Ctrl-C by as much
 
 
 class InFlight:
@@ -50,7 +50,7 @@ class InFlight:
             self._pending[stream] = next(self._tickets)
 
     def note_compiled(self) -> None:
-        """Remember what the compiled call path has launched, which it does on the own stream."""
+        """Remember launches of the compiled call path, which uses the own stream."""
         if self._compiled.has_launched():
             self.launched(self.stream)
 
@@ -80,7 +80,7 @@ class InFlight:
                     with self._home.there():
                         done = wait(stream, left)
                 except HipError as error:
-                    # The question may have failed and not the work, which must not outlive its modules and memory.
+                    # The query may have failed while the work runs on, and the work must not outlive its modules and memory.
                     with suppress(HipError):
                         self._runtime.stream_synchronize(stream)
                     self._failed, done = self._failed or error, True
@@ -116,7 +116,7 @@ class InFlight:
         return bool(self._pending)
 
     def forget(self) -> None:
-        """Take everything for finished."""
+        """Forget all launches."""
         self._pending.clear()
         self._failed = None
 

@@ -1,4 +1,4 @@
-"""What the addresses and handles of one Executable stand for, for whoever reads a graph back."""
+"""Names for the addresses and handles of one Executable, used by `Graph.from_handle`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Known"]
 
 @dataclass(slots=True)
 class Known:
-    """What addresses and handles stand for, for whoever reads a graph back.
+    """Names for addresses and handles.
 
     Attributes
     ----------

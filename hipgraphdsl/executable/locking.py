@@ -7,13 +7,13 @@ next one is issued, those after it in the launch before. So all memory that one 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Optional
 
 from ..arrays import AllocArray, HostArray
 from ..backends import Scope
 from ..errors import DeclarationError
-from ..nodes import CapturedNode, ChildGraphNode, MemcpyNode, Node, held
+from ..nodes import CapturedNode, ChildGraphNode, MemcpyNode
 from ..placement import runs_code
 from ..workflow import Workflow
 from .devices import Home
@@ -76,9 +76,9 @@ class Locking:
 
     def _look(self, workflow: Workflow, scope: Scope) -> None:
         self._copied, self._written, self._reached = {}, {}, {}
-        for node, inner in _nodes(workflow, scope):
-            for access in node.accesses:
-                root = inner.root(access.view.root)
+        for node, inner in ((node, inner) for inner, level in scope.levels(workflow) for node in level.workflow.nodes):
+            for access in () if isinstance(node, ChildGraphNode) else node.accesses:  # its nodes have them too
+                root = inner.resolve(access.view.root)[:2]
                 if not _may_be_pageable(root[1]):
                     continue
                 name = inner.prefix + node.name
@@ -98,15 +98,6 @@ class Locking:
             node=node,
             array=array.name,
         )
-
-
-def _nodes(workflow: Workflow, scope: Scope) -> Iterator[tuple[Node, Scope]]:
-    """Yield every node with its scope; a child's own accesses are those of its nodes."""
-    for node in workflow.nodes:
-        if not isinstance(node, ChildGraphNode):
-            yield node, scope
-        for name, document, _ in held(node):
-            yield from _nodes(document, scope.children[name])
 
 
 def _may_be_pageable(root: Any) -> bool:

@@ -18,11 +18,10 @@ from ..arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, P
 from ..backends.callbacks import memory_view
 from ..backends.operations import bind_external
 from ..errors import DeclarationError, HipError
-from ..nodes import ChildGraphNode, ConditionalNode
 from ..runtimes.base import ERROR_HOST_MEMORY_ALREADY_REGISTERED, MemcpyKind, Runtime
 from ..temporaries import Packing
 from ..watch import WatchedPlan
-from ..workflow import Workflow
+from ..workflow import Level, Workflow
 from .devices import Home
 from .stats import Stats
 
@@ -34,7 +33,7 @@ _MOST_LOCKED: Final = 64 << 20  # bytes of an array that are page-locked because
 
 @dataclass(slots=True)
 class Block:
-    """What stands behind an array name.
+    """The memory of one array.
 
     Attributes
     ----------
@@ -71,7 +70,7 @@ class Block:
         return buffer
 
     def give_back(self, home: Home) -> None:
-        """Return the allocation on its device, if it is the Executable's to return; what is lent, with its last view."""
+        """Free the allocation on its device if the Executable owns it; lent memory is freed with its last view."""
         if self.release is None:
             return
         views = None if self.keep is not None or self.lent is None else self.lent()
@@ -82,7 +81,7 @@ class Block:
             self.release(self.pointer - self.guard)
 
     def _returned_later(self, home: Home, process: int) -> None:
-        """Return the allocation from a thread of its own: the last view may die where no call of HIP is allowed.
+        """Free the allocation in a thread of its own: the last view may die where HIP forbids calls.
 
         That is so inside a host callback, and in a thread that captures. Locks of `threading` may be held there as well.
         """
@@ -91,7 +90,7 @@ class Block:
             with home.returning(self.device):
                 self.give_back(home)
 
-        if os.getpid() == process:  # in a forked one the allocation is the parent's
+        if os.getpid() == process:  # in a forked process the allocation belongs to the parent
             with suppress(RuntimeError):  # the interpreter is ending, and the process returns everything
                 _thread.start_new_thread(give_back, ())
 
@@ -169,7 +168,7 @@ class Memory:
         """Of watched plans; the last one is the largest."""
 
     def find(self, name: str) -> Block:
-        """Return what stands behind a name.
+        """Return the memory of an array by its name.
 
         Raises
         ------
@@ -178,7 +177,8 @@ class Memory:
         """
         block = self.arrays.get(name)
         if block is None:
-            if isinstance(_array_at(self._workflow, name), AllocArray):
+            level, inner = Level(self._workflow).at(name)
+            if isinstance(level.workflow.arrays.get(inner), AllocArray):
                 raise DeclarationError(
                     f"array {name!r} is made by an alloc node and lives only while the graph runs; copy it to a host or"
                     " device array",
@@ -287,7 +287,7 @@ class Memory:
         return found
 
     def drop_packed(self, blocks: dict[int, Block]) -> None:
-        """Return what `make_packed` made anew."""
+        """Free the new blocks of `make_packed`."""
         for device, block in blocks.items():
             if block is not self._packed.get(device):
                 self._free_packed(block)
@@ -320,7 +320,7 @@ class Memory:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def return_into(self, stack: ExitStack) -> None:
-        """Let a stack return everything."""
+        """Register the release of everything with an exit stack."""
         packed = [replace(block, release=self._runtime.free) for block in self._packed.values()]
         blocks = [*self.arrays.values(), *packed, *self._words]
         self.arrays, self._packed, self._words = {}, {}, []
@@ -329,7 +329,7 @@ class Memory:
 
 
 def hold(array: ExternalArray, pointer: int, home: Home) -> Block:
-    """Keep somebody else's memory, page-locked where it is the host's and can be."""
+    """Keep external memory, page-locked where it is host memory and can be."""
     block = Block(array, pointer, keep=array.obj, pageable=array.on_host)
     if block.pageable and array.lock:
         block.lock(home.runtime)
@@ -367,16 +367,3 @@ def _guarded(values: np.ndarray[Any, Any], guard: int) -> np.ndarray[Any, Any]:
         return values
     zeros = np.zeros(guard, np.uint8)
     return np.concatenate([zeros, np.ascontiguousarray(values).reshape(-1).view(np.uint8), zeros])
-
-
-def _array_at(workflow: Workflow, name: str) -> Optional[Array]:
-    """Return the array of a name such as ``"child/x"``, or ``"loop/0/x"`` in a body of a conditional node."""
-    head, _, rest = name.partition("/")
-    if name in workflow.arrays or not rest:
-        return workflow.arrays.get(name)
-    child = workflow.nodes[workflow.index[head]] if head in workflow.index else None
-    if isinstance(child, ConditionalNode):
-        number, _, rest = rest.partition("/")
-        inside = number.isdecimal() and int(number) < len(child.bodies) and rest
-        return _array_at(child.bodies[int(number)], rest) if inside else None
-    return _array_at(child.workflow, rest) if isinstance(child, ChildGraphNode) else None

@@ -1,4 +1,4 @@
-"""Memory that array parameters are bound to, compared with all else that the graph touches."""
+"""Overlap of the memory that array parameters are bound to with all other memory that the graph accesses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Optional
 
 import numpy as np
 
-from ..arrays import Access, AllocArray, Array, ArrayView, Parameter, Region
+from ..arrays import Access, AllocArray, Array, Parameter, Region
 from ..backends import Scope
 from ..checks.races import racing_pairs
 from ..checks.reach import Reach
@@ -34,7 +34,7 @@ class _Use(NamedTuple):
 
 
 class _Level:
-    """One workflow as it stands in the Executable: which of its nodes reach each root, also by what they hold."""
+    """One workflow of the Executable: which of its nodes access each root array, directly or through a child."""
 
     def __init__(self, workflow: Workflow) -> None:
         self.checked = Checked(workflow)
@@ -46,7 +46,7 @@ class _Level:
 
 
 class _Places:
-    """Where arrays lie, so that those that meet an interval of addresses are found at once."""
+    """The address ranges of arrays, sorted, to find those that overlap an interval."""
 
     def __init__(self, places: Mapping[Root, int]) -> None:
         self._roots = list(places)
@@ -59,7 +59,7 @@ class _Places:
 
 
 class Overlaps:
-    """What the nodes of a workflow touch, by address, as one Executable has it.
+    """The memory that the nodes of a workflow access, by address, in one Executable.
 
     Parameters
     ----------
@@ -99,8 +99,8 @@ class Overlaps:
             if isinstance(node, ConditionalNode):
                 accesses = (Access(node.condition, "read"),)
             for access in accesses:
-                owner, offset = _behind(scope, access.view.root)
-                level.note(owner, i, [_Use(node, scope.prefix + node.name, access.mode, access.bytes.shifted(offset))])
+                owner, root, offset = scope.resolve(access.view.root)
+                level.note((owner, root), i, [_Use(node, scope.prefix + node.name, access.mode, access.bytes.shifted(offset))])
         return level
 
     def writer(self, root: Root) -> Optional[str]:
@@ -155,15 +155,6 @@ class Overlaps:
                         node=second.name,
                         array=root[0].prefix + root[1].name,
                     )
-
-
-def _behind(scope: Scope, root: Any) -> tuple[Root, int]:
-    """Return the root that a name inside a child finally stands for, and the byte at which it begins there."""
-    offset = 0
-    while isinstance(outer := scope.bound_from.get(root), ArrayView) and scope.parent is not None:
-        offset += outer.offset_bytes
-        scope, root = scope.parent, outer.root
-    return (scope, root), offset
 
 
 def _named(root: Root) -> str:

@@ -12,7 +12,7 @@ from ..arrays import Array, ArrayView, ExternalArray, Parameter, Viewable, array
 from ..backends import Scope
 from ..backends.operations import bind_external
 from ..errors import DeclarationError
-from ..nodes import Node, element_bytes, held
+from ..nodes import element_bytes, held
 from ..plan import Step
 from ..workflow import Workflow
 from .devices import Home
@@ -65,7 +65,7 @@ class Parameters:
     # -- values --------------------------------------------------------------------------------------------------------
 
     def checked(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a launch gives as `bind` takes it: values of scalars, addresses of arrays.
+        """Convert a launch's arguments for `bind`: values of scalars, addresses of arrays.
 
         Raises
         ------
@@ -134,13 +134,13 @@ class Parameters:
         return pointer
 
     def watch(self, workflow: Workflow, scope: Scope) -> None:
-        """Compare what array parameters are bound to with what the nodes of this workflow touch from now on."""
+        """From now on check the memory of array parameters against the accesses of this workflow's nodes."""
         self._compared = lambda: Overlaps(workflow, scope)
         self._overlaps = None
         self._apart = set()
 
     def given(self) -> dict[str, int]:
-        """Return the addresses of array parameters that stand for something else than an array that is their default."""
+        """Return the addresses of the array parameters that are not bound to their default array."""
         arrays = ((name, scope.addresses.get(parameter)) for name, (scope, parameter) in self.table.items() if parameter.shape)
         return {name: at for name, at in arrays if at is not None and at != self.defaults.get(name)}
 
@@ -204,11 +204,11 @@ class Parameters:
             table[parameter] = value
 
     def scalars(self) -> dict[str, Any]:
-        """Return the values of those that stand for no array."""
+        """Return the values of the scalar parameters."""
         return {name: scope.values.get(parameter) for name, (scope, parameter) in self.table.items() if not parameter.shape}
 
     def give_to(self, other: Parameters) -> list[str]:
-        """Give another Executable's the values of these, wherever names and kinds are alike; return the names."""
+        """Copy the values to another Executable's parameters of the same names and kinds; return the names."""
         arrays, others = self._memory.arrays, other._memory.arrays
         owners = {block.pointer: name for name, block in arrays.items()}
         given: list[str] = []
@@ -235,7 +235,7 @@ class Parameters:
 
     def lend(self, scope: Scope, view: ArrayView) -> tuple[Any, int]:
         """Return the host memory that a view leads to as a buffer that keeps it, and the buffer's address."""
-        owner, root = scope.root(view.root)
+        owner, root, _ = scope.resolve(view.root)
         name = owner.prefix + root.name
         if isinstance(root, Parameter):
             at = owner.addresses[root]
@@ -248,7 +248,7 @@ class Parameters:
     # -- the memory of others --------------------------------------------------------------------------------------------
 
     def forget_replaced(self) -> None:
-        """Let go of what array parameters were bound to before; no launch may be in flight."""
+        """Release the memory that array parameters were bound to before; no launch may be in flight."""
         for name, kept in self.kept.items():
             if len(kept) > 1:
                 current = self.current(name)
@@ -261,7 +261,7 @@ class Parameters:
         self._read_only = {(name, pointer) for name, pointer in self._read_only if self.current(name) == pointer}
 
     def return_into(self, stack: ExitStack) -> None:
-        """Let a stack return everything that is kept."""
+        """Register the release of all kept memory with an exit stack."""
         blocks = [block for kept in self.kept.values() for block in kept.values()] + [*self.own.values()]
         self.kept, self.own = {}, {}
         for block in blocks:
@@ -276,21 +276,13 @@ class Parameters:
             inner = scope.inside(step.path)
             for parameter in step.node.parameters:
                 self._note_user(inner, parameter, step.index)
-            self._note_held(step.node, inner, step.index)
-
-    def _note_held(self, node: Node, scope: Scope, index: int) -> None:
-        """Note what the workflows that a node holds depend on."""
-        for inner, document, _ in held(node):
-            self._note_inner(scope.children[inner], document, index)
-
-    def _note_inner(self, scope: Scope, workflow: Workflow, index: int) -> None:
-        for node in workflow.nodes:
-            for parameter in node.parameters:
-                self._note_user(scope, parameter, index)
-            self._note_held(node, scope, index)
+            for name, document, _ in held(step.node):
+                for at, level in inner.children[name].levels(document):
+                    for parameter in (parameter for node in level.workflow.nodes for parameter in node.parameters):
+                        self._note_user(at, parameter, step.index)
 
     def _note_user(self, scope: Scope, parameter: Parameter, index: int) -> None:
-        owner, root = scope.root(parameter)
+        owner, root, _ = scope.resolve(parameter)
         if isinstance(root, Parameter):
             users = self.users.setdefault((id(owner), root), [])
             if index not in users[-1:]:

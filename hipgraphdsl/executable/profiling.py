@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from ..backends import Scope
 from ..backends.streams import EagerProgram, LaneStreams
 from ..plan import Plan, Step
-from ..timeline import Span, Timeline, engine_of, engine_on
+from ..timeline import Span, Timeline, engine_on
 from .devices import Home
 
 __all__ = ["profile"]
@@ -71,7 +71,7 @@ def profile(
             start = runtime.event_elapsed_time(zeros[device], before) * 1e3
             stop = start + runtime.event_elapsed_time(before, after) * 1e3
             nbytes = getattr(step.node, "nbytes", 0) if step.node.kind in ("memcpy", "alloc") else 0
-            engine = engine_on(engine_of(step.node), step.device, plan.devices)
+            engine = engine_on(step.node.engine, step.device, plan.devices)
             spans.append(Span(step.name, start, stop, engine, step.lane, step.node.kind, nbytes))
         return Timeline(plan.workflow.name, "us", tuple(spans), tuple(step.deps for step in plan.steps))
 

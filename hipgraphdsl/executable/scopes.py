@@ -8,7 +8,7 @@ from typing import Any
 from ..arrays import AllocArray, Array
 from ..backends import Scope
 from ..kernels import Module, Symbol
-from ..nodes import ChildGraphNode, ConditionalNode, KernelNode, held
+from ..nodes import ChildGraphNode, KernelNode
 from ..workflow import Workflow
 from .memory import Memory
 from .parameters import Parameters, require_alike
@@ -16,8 +16,13 @@ from .parameters import Parameters, require_alike
 __all__ = ["fill", "modules_of"]
 
 
-def fill(scope: Scope, workflow: Workflow, memory: Memory, parameters: Parameters, bind: Mapping[str, Any]) -> None:
+def fill(top: Scope, workflow: Workflow, memory: Memory, parameters: Parameters) -> None:
     """Give each name of a workflow and of its children a meaning: memory, a value, or what the parent binds it to."""
+    for scope, level in top.levels(workflow):
+        _fill(scope, level.workflow, memory, parameters, level.bind)
+
+
+def _fill(scope: Scope, workflow: Workflow, memory: Memory, parameters: Parameters, bind: Mapping[str, Any]) -> None:
     prefix = scope.prefix
     for name, array in workflow.arrays.items():
         if name in bind:
@@ -46,34 +51,21 @@ def fill(scope: Scope, workflow: Workflow, memory: Memory, parameters: Parameter
             parameters.missing.add(prefix + name)
         else:
             scope.values[parameter] = parameter.default
-    for node in workflow.nodes:
-        for inner, document, bound in held(node):
-            child = scope.children[inner] = Scope(scope.runtime, scope.shared, f"{prefix}{inner}/", scope)
-            fill(child, document, memory, parameters, bound)
 
 
 def modules_of(workflow: Workflow) -> dict[Module, tuple[list[str], list[str]]]:
     """Return the kernels and symbols that the workflow needs of each module."""
     found: dict[Module, tuple[list[str], list[str]]] = {}
 
-    def visit(inner: Workflow) -> None:
-        for node in inner.nodes:
-            if isinstance(node, KernelNode):
-                names, _ = found.setdefault(node.kernel.module, ([], []))
-                if node.kernel.name not in names:
-                    names.append(node.kernel.name)
-            elif isinstance(node, ChildGraphNode):
-                visit(node.workflow)
-                continue
-            elif isinstance(node, ConditionalNode):
-                for body in node.bodies:
-                    visit(body)
-            for access in node.accesses:
-                root = access.view.root
-                if isinstance(root, Symbol) and not root.hidden:
-                    _, symbols = found.setdefault(root.module, ([], []))
-                    if root.name not in symbols:
-                        symbols.append(root.name)
-
-    visit(workflow)
+    for node in (node for document in workflow.documents for node in document.nodes):
+        if isinstance(node, KernelNode):
+            names, _ = found.setdefault(node.kernel.module, ([], []))
+            if node.kernel.name not in names:
+                names.append(node.kernel.name)
+        for access in () if isinstance(node, ChildGraphNode) else node.accesses:
+            root = access.view.root
+            if isinstance(root, Symbol) and not root.hidden:
+                _, symbols = found.setdefault(root.module, ([], []))
+                if root.name not in symbols:
+                    symbols.append(root.name)
     return found

@@ -50,7 +50,7 @@ class Repeat:
 
 def signature(node: Node) -> Hashable:
     """Return what a node does and where, apart from its name and the names of its arrays."""
-    return (device_of(node, lambda root: root, 0), *_deed(node))
+    return (device_of(node, 0), *_deed(node))
 
 
 def _deed(node: Node) -> tuple[Hashable, ...]:

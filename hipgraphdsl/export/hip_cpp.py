@@ -19,6 +19,7 @@ from typing import Any, Final, Optional, Union
 import numpy as np
 
 from ..arrays import Access, AllocArray, Array, ArrayView, ExternalArray, Parameter, UnboundValues
+from ..defects import with_quirks
 from ..errors import DeclarationError
 from ..kernels import Symbol
 from ..nodes import (
@@ -32,7 +33,6 @@ from ..nodes import (
     callable_name,
     element_bytes,
 )
-from ..order import find_cycle
 from ..placement import devices_of, rewritten
 from ..plan import Lanes, Plan, make_plan
 from ..source import is_bfloat16
@@ -40,8 +40,8 @@ from ..target import Target
 from ..workflow import Workflow
 from .fold import find_repeats
 from .hip_kernels import HEADERS, Kernels
-from .hip_parts import FIXED_NAMES, PARTS, cuda_names, needed_parts
-from .hip_steps import Body, Function, Given, Memory, Scope, argument_names, plain_value
+from .hip_parts import FIXED_NAMES, INCLUDES, PARTS, cuda_names, needed_parts
+from .hip_steps import Body, Function, Given, Handles, Memory, Scope, argument_names, plain_value
 from .hip_text import (
     DECLARED,
     KEYWORDS,
@@ -120,10 +120,11 @@ class Program:
         self.workflow = workflow
         self.capture = backend == "capture"
         self.target = Target.named(target)
+        self.quirks = with_quirks(self.target).quirks
         self.lanes = lanes
         _require_one_device(workflow)
         self.stem = re.sub(r"[^\w.-]", "_", stem or workflow.name, flags=re.ASCII)
-        self.parts: set[str] = {"CHECK", "fail", "npy", "number"}
+        self.parts: set[str] = {"run"}
         self.kernels = Kernels(workflow)
         self.fixed = FIXED_NAMES | self.kernels.names | KEYWORDS
         self.names = Names(self.fixed)
@@ -140,6 +141,7 @@ class Program:
         self.outer: set[str] = set()
         """Functions, events and variables of the device: what the functions that build graphs mention."""
         self.scope = self._own(workflow, ())
+        self.handles = Handles(self)
 
     @cached_property
     def plan(self) -> Plan:
@@ -163,7 +165,7 @@ class Program:
                 self._external(storage)
             else:
                 self.storage.append(storage)
-            scope.memory[array] = Memory(storage.identifier, 0, array.on_host)
+            scope.memory[array] = Memory(storage.identifier, 0, array)
         for parameter in workflow.parameters.values():
             if parameter.name in bound:
                 continue
@@ -176,7 +178,7 @@ class Program:
             identifier = self.names.new(prefix + parameter.name, "parameter")
             self.parameters.append((prefix + parameter.name, identifier, parameter))
             if parameter.shape:
-                scope.memory[parameter] = Memory(identifier, 0, None)
+                scope.memory[parameter] = Memory(identifier, 0, parameter)
             else:
                 scope.values[parameter] = identifier
         for child in workflow.nodes:
@@ -197,8 +199,8 @@ class Program:
         if array.obj is None or array.location != "host":
             what = "device memory" if array.obj is not None else "memory that nobody has supplied"
             raise DeclarationError(
-                f"external array {storage.name!r} is {what}, which a program of its own has not; declare it as device_array or"
-                " host_array, and the program reads it from a file",
+                f"external array {storage.name!r} is {what}, which a standalone program does not have; declare it as"
+                " device_array or host_array, and the program reads it from a file",
                 array=storage.name,
             )
         first, last = array.pointer, array.pointer + array.nbytes
@@ -247,7 +249,7 @@ class Program:
 
     def _bound(self, view: ArrayView, scope: Scope) -> Memory:
         found = self.memory(view.root, scope)
-        return Memory(found.expression, found.offset + view.offset_bytes // view.dtype.itemsize, found.host)
+        return Memory(found.expression, found.offset + view.offset_bytes // view.dtype.itemsize, found.owner)
 
     def memory(self, root: Any, scope: Scope) -> Memory:
         """Return what an array, symbol or array parameter is in the program."""
@@ -255,7 +257,7 @@ class Program:
             name = self.symbols.get(root)
             if name is None:
                 name = self.symbols[root] = self._outer(root.name, "symbol")
-            return Memory(name, 0, False)
+            return Memory(name, 0, root)
         return scope.memory[root]
 
     def pointer(self, view: ArrayView, scope: Scope) -> list[Piece]:
@@ -409,7 +411,7 @@ class Program:
                 value: Any
                 if isinstance(found, Memory):
                     parameters.append(f"{ctype}* {name}")
-                    value = Memory(name, 0, found.host)
+                    value = Memory(name, 0, found.owner)
                 else:
                     parameters.append(f"{ctype} {name}")
                     value = name
@@ -486,17 +488,16 @@ class Program:
 
     def text(self) -> str:
         build = self._capture_function() if self.capture else self._explicit_function()
-        prepared, run = self._prepare(), self._run()
+        own = self._own_things()
         functions = [line for f in self.functions.values() for line in f.text()]
         declarations = self._declarations()
-        self._use_parts([*declarations, *functions, *build, *prepared, *run])
+        self._use_parts([*declarations, *functions, *build, *own])
         kernels = self.kernels.text(self.symbols)
-        parts = needed_parts(self.parts)
-        shared = "allow_shared" in parts
-        texts = {name: _with_shared(PARTS[name].strip("\n"), shared) for name in parts}
-        before = [line for name in parts if name not in _AFTER_ARRAYS for line in (*texts[name].split("\n"), "")]
-        after = [line for name in parts if name in _AFTER_ARRAYS for line in (*texts[name].split("\n"), "")]
-        inner = "\n".join([*before, *declarations, *after, *functions, *build, *prepared, *run, *kernels])
+        parts: dict[str, list[str]] = {}
+        for part in needed_parts(self.parts):
+            parts.setdefault(part.section, []).extend((*part.lines, ""))
+        helpers, files = parts.values()
+        inner = "\n".join([*helpers, *declarations, *files, *functions, *build, *own, *kernels])
         shim = cuda_names(inner, "\n".join(kernels), any(f.captured for f in self.functions.values()))
         lines = [
             *self._head(),
@@ -504,11 +505,9 @@ class Program:
             *kernels,
             "namespace program {",
             "",
-            *section("Errors and helpers"),
             "static int device = 0;  // that everything runs on: --device N",
-            "",
-            *before,
-            "",
+            *section("Errors and helpers"),
+            *helpers,
             *declarations,
             *(section("Functions for you to write") if functions else []),
             *functions,
@@ -516,13 +515,12 @@ class Program:
             *(["// What differs from node to node in loops.", *self.tables, ""] if self.tables else []),
             *build,
             *section("Files and options"),
-            *after,
+            *files,
             *section("Before and after"),
-            *prepared,
-            *run,
+            *own,
             "}  // namespace program",
             "",
-            "int main(int argc, char** argv) { return program::run(argc, argv); }",
+            "int main(int argc, char** argv) { return program::run(program::itself, argc, argv); }",
             "",
         ]
         return "\n".join(line.rstrip() for line in without_double_blanks(lines)) + "\n"
@@ -569,7 +567,7 @@ class Program:
         return getattr(array, "pinned", True) or array in self._rewritten
 
     def _declarations(self) -> list[str]:
-        lines = [*section("Arrays"), "enum Place { DEVICE, PINNED, PAGEABLE };", ""]
+        lines = section("Arrays")
         width = max((len(self._type(s.array.dtype)) + len(s.identifier) for s in (*self.storage, *self.temporaries)), default=0)
         for storage in (*self.storage, *(s for s, _ in self.aliases), *self.temporaries):
             array = storage.array
@@ -588,16 +586,6 @@ class Program:
             lines += [f"static {self._type(s.dtype)}* {name};" for s, name in self.symbols.items()]
         lines += [
             "",
-            "// What is allocated at the beginning, and can be read from files and written to files by its name.",
-            "struct Array {",
-            "  const char* name;",
-            "  void** data;",
-            "  size_t bytes;",
-            "  Place place;",
-            "  const char* dtype;  // as the header of a .npy file has it",
-            "  const char* shape;",
-            "  const char* file;  // of its first values, where they do not stand here",
-            "};",
             "static const std::vector<Array> arrays = {",
         ]
         for storage in self.storage:
@@ -661,8 +649,6 @@ class Program:
         lines = self._builder(self.plan, self.scope, self.names, [], parts)
         count = max(len(self.plan.lanes), 1)
         text = "\n".join((*lines, *(line for block in parts for line in block)))
-        if "mark(" in text or "wait(" in text:
-            self.parts.add("mark_by_node" if _has_ring(self.plan) else "mark_by_event")
         fork: list[str] = []
         join: list[str] = []
         if count > 1:
@@ -683,8 +669,6 @@ class Program:
                 "}",
             ]
         tidy = ['CHECK(hipEventDestroy(event), "");'] if count > 1 else []
-        if "mark_by_event" in self.parts:
-            tidy.append('for (hipEvent_t each : marks) CHECK(hipEventDestroy(each), "");')
         loads = [f"load(KERNEL({name}));" for name in self._launched_kernels(text)]
         body = [
             *(["// A kernel is loaded when it is first used, which a capture may forbid."] if loads else []),
@@ -717,203 +701,59 @@ class Program:
             names["hipgraphdsl_copy"] = None
         return list(names)
 
-    def _prepare(self) -> list[str]:
-        lines = ["// Allocates all arrays and gives them their first values; an array without any holds zeros."]
-        lines += ["static void prepare(const std::map<std::string, std::string>& inputs, const std::string& data_dir) {"]
-        body = [
-            'CHECK(hipSetDevice(device), "");',
-            "for (const Array& array : arrays) {",
-            "  if (array.place == DEVICE) {",
-            '    CHECK(hipMalloc(array.data, array.bytes), "");',
-            '    CHECK(hipMemset(*array.data, 0, array.bytes), "");',
-            "  } else if (array.place == PINNED) {",
-            '    CHECK(hipHostMalloc(array.data, array.bytes, hipHostMallocDefault), "");',
-            "    std::memset(*array.data, 0, array.bytes);",
-            "  } else {",
-            "    *array.data = std::calloc(array.bytes, 1);",
-            "    if (!*array.data) fail(\"there is no memory for array '%s'\", array.name);",
-            "  }",
-            "}",
-        ]
-        body += [f"{storage.identifier} = {at};" for storage, at in self.aliases]
-        if self.symbols:
-            body += [f"SYMBOL({self.kernels.reference(s)}, {name});" for s, name in self.symbols.items()]
+    def _own_things(self) -> list[str]:
+        """Return what the shared `run` needs of this program: first values, options and their help, events."""
+        first = [f"{storage.identifier} = {at};" for storage, at in self.aliases]
+        first += [f"SYMBOL({self.kernels.reference(s)}, {name});" for s, name in self.symbols.items()]
         for storage in self.storage:
             values = _values(storage.array)
             if isinstance(values, np.ndarray):
-                body += self._short_form(storage, values) or []
-        body += [f'CHECK(hipEventCreate(&{name}), "");' for name in self.events.values()]
-        body += [
-            "for (const Array& array : arrays) {",
-            "  const auto given = inputs.find(array.name);",
-            "  if (given != inputs.end()) read_npy(array, given->second);",
-            '  else if (array.file) read_npy(array, data_dir + "/" + array.file);',
-            "}",
-            'CHECK(hipDeviceSynchronize(), "");',
-        ]
-        return [*lines, *(f"  {line}" for line in body), "}", ""]
-
-    def _run(self) -> list[str]:
-        options = _options(self.parameters)
-        usage = [
-            "  --in NAME=FILE.npy    first values of an array",
-            "  --out NAME=FILE.npy   write an array after the last launch",
-            "  --out-dir DIR         write every array there, each as NAME.npy",
-            "  --data-dir DIR        where the program's own .npy files are (default: the current folder)",
-            "  --repeat N            launches (default: 1); each goes on from what the one before has left",
-            "  --warm-up N           launches before those that are measured (default: 0)",
-            "  --device N            the device that it runs on (default: 0)",
-            "  --quiet               print nothing but errors",
-        ]
-        told = []
-        for (option, _, parameter), flag in zip(self.parameters, options):
+                first += self._short_form(storage, values) or []
+        first += [f'CHECK(hipEventCreate(&{name}), "");' for name in self.events.values()]
+        options, told = [], []
+        for (option, identifier, parameter), flag in zip(self.parameters, _options(self.parameters)):
+            default = parameter.default
             if parameter.shape:
-                default = getattr(parameter.default, "name", parameter.default)
+                default = getattr(default, "name", default)
                 told.append(f"  {flag} NAME  the array that stands for parameter {option} (default: {default})")
+                options.append(f"array_option({quoted(flag)}, {identifier}, {parameter.nbytes}, {quoted(str(default or ''))})")
             elif _is_option(parameter):
-                default = "none, so it must be given" if parameter.default is None else f"default: {parameter.default}"
-                told.append(f"  {flag} VALUE  {dtype_name(parameter.dtype)} ({default})")
+                said = "none, so it must be given" if default is None else f"default: {default}"
+                told.append(f"  {flag} VALUE  {dtype_name(parameter.dtype)} ({said})")
+                options.append(f"value_option({quoted(flag)}, {identifier}{', true' if default is None else ''})")
         names = [f"  {s.name}: {dtype_name(s.array.dtype)}{list(s.array.shape)}" for s in self.storage]
-        text = [f"usage: {self.stem} [options]", "", *told, *usage, "", "arrays:", *names]
-        shown = [f'      {quoted(line)[:-1]}\\n"' for line in text]
-        lines = ["static void help() {", "  std::fputs(", *shown[:-1], f"{shown[-1]},", "      stdout);", "}", ""]
-        chains = []
-        required = []
-        pointers = []
-        for (_, identifier, parameter), flag in zip(self.parameters, options):
-            if parameter.shape:
-                chosen = self.names.new(f"{identifier}_name")
-                default = getattr(parameter.default, "name", parameter.default)
-                pointers.append((chosen, identifier, parameter, flag, default))
-                chains.append(f"else if (option == {quoted(flag)}) {chosen} = text;")
-            elif _is_option(parameter):
-                note = ""
-                if parameter.default is None:
-                    required.append((flag, self.names.new(f"has_{identifier}")))
-                    note = f", {required[-1][1]} = true"
-                taken = f"{identifier} = number<{self._type(parameter.dtype)}>(option, text){note};"
-                chains.append(f"else if (option == {quoted(flag)}) {taken}")
-        body = [
-            "int repeat = 1, warm_up = 0;",
-            "bool quiet = false;",
-            'std::string out_dir, data_dir = ".";',
-            "std::map<std::string, std::string> inputs, outputs;  // files by the names of arrays",
-            *(f"std::string {chosen} = {quoted(str(default or ''))};" for chosen, _, _, _, default in pointers),
-            *(f"bool {name} = false;" for _, name in required),
-            "for (int i = 1; i < argc; ++i) {",
-            "  const std::string option = argv[i];",
-            '  if (option == "--help") return help(), 0;',
-            '  if (option == "--quiet") {',
-            "    quiet = true;",
-            "    continue;",
-            "  }",
-            '  if (i + 1 == argc) fail("option %s is not there, or needs a value; see --help", argv[i]);',
-            "  const char* text = argv[++i];",
-            '  if (option == "--repeat") repeat = number<int>(option, text);',
-            '  else if (option == "--warm-up") warm_up = number<int>(option, text);',
-            '  else if (option == "--device") device = number<int>(option, text);',
-            '  else if (option == "--out-dir") out_dir = text;',
-            '  else if (option == "--data-dir") data_dir = text;',
-            '  else if (option == "--in" || option == "--out") {',
-            "    const char* equals = std::strchr(text, '=');",
-            "    if (!equals) fail(\"%s takes NAME=FILE.npy (got '%s')\", option.c_str(), text);",
-            "    const std::string name(text, equals);",
-            "    array_named(name);",
-            '    (option == "--in" ? inputs : outputs)[name] = equals + 1;',
-            "  }",
-            *(f"  {line}" for line in chains),
-            '  else fail("there is no option %s; see --help", option.c_str());',
-            "}",
-            'if (repeat < 1 || warm_up < 0) fail("--repeat is at least 1, --warm-up at least 0");',
-            *(f'if (!{name}) fail("%s must be given; see --help", {quoted(flag)});' for flag, name in required),
-            "",
-            "prepare(inputs, data_dir);",
-        ]
-        for chosen, identifier, parameter, flag, _ in pointers:
-            body += [
-                f'if ({chosen}.empty()) fail("%s must be given; see --help", {quoted(flag)});',
-                f"if (array_named({chosen}).bytes != {parameter.nbytes})",
-                f'  fail("%s takes an array of %d bytes", {quoted(flag)}, {parameter.nbytes});',
-                f"{identifier} = ({self._type(parameter.dtype)}*)*array_named({chosen}).data;",
-            ]
-        frees = sum(isinstance(step.node, FreeNode) for step in self.plan.steps)
-        allocs = sum(isinstance(step.node, AllocNode) for step in self.plan.steps)
-        flags = "hipGraphInstantiateFlagAutoFreeOnLaunch" if allocs > frees else "0"
-        body += [
-            "hipStream_t stream;",
-            'CHECK(hipStreamCreateWithFlags(&stream, hipStreamNonBlocking), "");',
-            "const hipGraph_t graph = build_graph();",
-            "hipGraphExec_t executable;",
-            f'CHECK(hipGraphInstantiateWithFlags(&executable, graph, {flags}), "");',
-            "",
-            "// Submit: until the call has returned. Done: until the graph has.",
-            "double submit_sum = 0, done_sum = 0, submit_least = INFINITY, done_least = INFINITY;",
-            "for (int i = -warm_up; i < repeat; ++i) {",
-            "  using Clock = std::chrono::steady_clock;",
-            "  const Clock::time_point begin = Clock::now();",
-            '  CHECK(hipGraphLaunch(executable, stream), "");',
-            "  const Clock::time_point submitted = Clock::now();",
-            '  CHECK(hipStreamSynchronize(stream), "");',
-            "  const Clock::time_point finished = Clock::now();",
-            "  if (i < 0) continue;",
-            "  const double submit = std::chrono::duration<double, std::micro>(submitted - begin).count();",
-            "  const double done = std::chrono::duration<double, std::micro>(finished - begin).count();",
-            "  submit_sum += submit, done_sum += done;",
-            "  submit_least = std::fmin(submit_least, submit), done_least = std::fmin(done_least, done);",
-            "}",
-            "if (!quiet)",
-            '  std::printf("%d launch%s, us: submit %.1f least, %.1f mean; until done %.1f least, %.1f mean\\n", repeat,',
-            '              repeat > 1 ? "es" : "", submit_least, submit_sum / repeat, done_least, done_sum / repeat);',
-            "",
-            "for (const auto& [name, path] : outputs) write_npy(array_named(name), path);",
-            "if (!out_dir.empty()) {",
-            "  std::map<std::string, int> written;",
-            "  for (const Array& array : arrays) {",
-            "    std::string name = array.name;",
-            "    for (char& c : name)",
-            "      if (c == '/') c = '.';",
-            "    while (written[name]++) name += '_';  // 'a.b' beside 'a/b'",
-            '    write_npy(array, out_dir + "/" + name + ".npy");',
-            "  }",
+        text = [f"usage: {self.stem} [options]", "", *told, *_USAGE, "", "arrays:", *names]
+        kinds = [type(step.node) for step in self.plan.steps]
+        flags = "hipGraphInstantiateFlagAutoFreeOnLaunch" if kinds.count(AllocNode) > kinds.count(FreeNode) else "0"
+        return [
+            "// Gives arrays their first values; an array without any holds zeros.",
+            "static void initialise() {",
+            *(f"  {line}" for line in first),
             "}",
             "",
-            'CHECK(hipGraphExecDestroy(executable), "");',
-            'CHECK(hipGraphDestroy(graph), "");',
-            'CHECK(hipStreamDestroy(stream), "");',
-            *(f'CHECK(hipEventDestroy({name}), "");' for name in self.events.values()),
-            "for (const Array& array : arrays) {",
-            '  if (array.place == DEVICE) CHECK(hipFree(*array.data), "");',
-            '  else if (array.place == PINNED) CHECK(hipHostFree(*array.data), "");',
-            "  else std::free(*array.data);",
-            "}",
-            "return 0;",
-        ]
-        named = [
-            "static const Array& array_named(const std::string& name) {",
-            "  for (const Array& array : arrays)",
-            "    if (name == array.name) return array;",
-            "  fail(\"there is no array '%s'; see --help\", name.c_str());",
-            "}",
+            "static const Program itself = {",
+            *(f'    {quoted(line)[:-1]}\\n"' for line in text[:-1]),
+            f'    {quoted(text[-1])[:-1]}\\n",',
+            "    arrays, {" + ",\n    ".join(options) + f"}}, initialise, build_graph, {flags}}};",
             "",
         ]
-        return [*lines, *named, "static int run(int argc, char** argv) {", *(f"  {x}" if x else "" for x in body), "}", ""]
 
 
-_AFTER_ARRAYS: Final = ("npy", "number")
-
-
-def _with_shared(text: str, shared: bool) -> str:
-    """Return a part with, or without, the line that asks for much shared memory."""
-    return re.sub(r"//@shared +", "", text) if shared else re.sub(r"\n *//@shared[^\n]*", "", text)
+_USAGE: Final = [
+    "  --in NAME=FILE.npy    first values of an array",
+    "  --out NAME=FILE.npy   write an array after the last launch",
+    "  --out-dir DIR         write every array there, each as NAME.npy",
+    "  --data-dir DIR        where the program's own .npy files are (default: the current folder)",
+    "  --repeat N            launches (default: 1); each goes on from what the one before has left",
+    "  --warm-up N           launches before those that are measured (default: 0)",
+    "  --device N            the device that it runs on (default: 0)",
+    "  --quiet               print nothing but errors",
+]
 
 
 def _includes(shim: list[str], driver: bool, headers: list[str]) -> list[str]:
     cuda = ["#include <cuda.h>"] * driver + ["#include <cuda_runtime.h>"]
     cuda += [f"#include <{HEADERS[name][0]}>" for name in headers]
-    standard = (
-        "cctype cerrno chrono cmath complex cstdint cstdio cstdlib cstring deque functional initializer_list map memory string"
-        " tuple type_traits utility vector"
-    )
     return [
         "#if defined(__CUDACC__)  // HIP's names on CUDA: those that stand below",
         *dict.fromkeys(cuda),
@@ -923,7 +763,7 @@ def _includes(shim: list[str], driver: bool, headers: list[str]) -> list[str]:
         *(["#if !defined(HIP_CPU)", *(f"#include <{name}>" for name in headers), "#endif"] if headers else []),
         "#endif",
         "",
-        *(f"#include <{name}>" for name in standard.split()),
+        *INCLUDES,
         "",
     ]
 
@@ -973,15 +813,6 @@ def _period(data: np.ndarray[Any, Any]) -> int:
             if data[period:].tobytes() == data[:-period].tobytes():
                 return period
     return int(count)
-
-
-def _has_ring(plan: Plan) -> bool:
-    """Return whether streams other than the first wait for each other in a ring."""
-    lane_of = [step.lane for step in plan.steps]
-    waits: list[set[int]] = [set() for _ in plan.lanes]
-    for step in plan.steps:
-        waits[step.lane].update(lane_of[d] for d in step.deps if lane_of[d] and step.lane and lane_of[d] != step.lane)
-    return bool(find_cycle(list(map(sorted, waits))))
 
 
 def _is_option(parameter: Parameter) -> bool:

@@ -44,7 +44,7 @@ class Kernels:
         given = dict.fromkeys(tuple(o for o in m.options if not o.startswith("-D")) for m in self.modules)
         self.flags = list(itertools.chain.from_iterable(given))  # an option may repeat: -Xclang -a -Xclang -b
         words = "\n".join(m.source for m in self.modules)
-        self.headers = [name for name, (_, word) in HEADERS.items() if word.search(words)]
+        self.headers = [name for name, (_, word) in HEADERS.items() if name in words or word.search(words)]
 
     def kernel(self, node: KernelNode) -> str:
         """Return a kernel as the program names it."""

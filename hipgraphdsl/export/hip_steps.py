@@ -6,15 +6,16 @@ import inspect
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Optional, Union
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Optional, Union
 
 import numpy as np
 
 from ..arrays import Access, ArrayView, Parameter
-from ..backends.operations import copy_kernel_grid, repeated_bytes
-from ..errors import DeclarationError
-from ..kernels import KernelParameter, Symbol, check_argument
+from ..backends.operations import BUILT_IN, Copy1D, Launch, Operation, SharedHandles, WriteAndWait, resolve
+from ..backends.operations import Scope as LoweredScope
+from ..errors import DeclarationError, HipError
+from ..kernels import ArgumentPacker, Kernel, KernelParameter, Symbol
 from ..nodes import (
     AllocNode,
     CapturedNode,
@@ -33,10 +34,10 @@ from ..nodes import (
     SemaphoreWaitNode,
     UnboundCallback,
     callable_name,
-    copy_geometry,
-    element_bytes,
 )
 from ..plan import Plan, Step
+from ..runtimes.base import Copy3D, Fill2D
+from ..runtimes.recorder import RecorderRuntime
 from ..source import is_bfloat16
 from .hip_text import (
     DECLARED,
@@ -59,16 +60,21 @@ from .hip_text import (
 if TYPE_CHECKING:
     from .hip_cpp import Program
 
-__all__ = ["Body", "Function", "Given", "Memory", "Scope", "argument_names", "plain_value"]
+__all__ = ["Body", "Function", "Given", "Handles", "Memory", "Scope", "argument_names", "plain_value"]
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a view's root is in the program: a pointer, elements into it, and whether the host owns it (None: unknown)."""
+    """What a view's root is in the program: a pointer, elements into it, and the array or parameter that it belongs to."""
 
     expression: str
     offset: int
-    host: Optional[bool]
+    owner: Any
+
+    @property
+    def host(self) -> Optional[bool]:
+        """Whether the memory is the host's; None where the launch decides."""
+        return None if isinstance(self.owner, Parameter) else self.owner.on_host
 
 
 @dataclass
@@ -93,6 +99,67 @@ class Scope:
     prefix: str = ""
 
 
+_SPAN: Final = 40
+"""Bits of an address that say how far inside an array it is; those above number the array."""
+_QUIRKS: Final = frozenset({"host_copy_kind", "memset_2d_elements", "memset_2d_whole_rows"})
+"""Defects that copies and fills of a program avoid wherever it is compiled."""
+
+
+class Handles(SharedHandles):
+    """Addresses and functions of a program that exist as names only: with them the backends' own `resolve` lowers its steps."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(RecorderRuntime(target=replace(program.target, quirks=_QUIRKS)))
+        self._program = program
+        self._places: dict[tuple[str, int], int] = {}
+        self._placed: list[tuple[str, int]] = []
+
+    def lowered(self, scope: Scope) -> LoweredScope:
+        """Return a scope in which arrays have addresses that stand for their names, and parameters some value."""
+        made = LoweredScope(self.runtime, self, scope.prefix, LoweredScope(self.runtime, self))
+        for root, memory in scope.memory.items():
+            made.addresses[root] = self._address(memory, root.dtype)
+            if memory.owner is not root:
+                made.bound_from[root] = memory.owner
+        for parameter in scope.values:
+            # Its bytes do not repeat, as those of most values do not.
+            plain = is_plain(parameter.dtype)
+            made.values[parameter] = np.ones((), parameter.dtype)[()] if plain else _unlike(parameter.dtype)
+        return made
+
+    def _address(self, memory: Memory, dtype: np.dtype[Any]) -> int:
+        key = (memory.expression, dtype.itemsize)
+        number = self._places.get(key)
+        if number is None:
+            number = self._places[key] = len(self._placed)
+            self._placed.append(key)
+        return (number + 1 << _SPAN) + memory.offset * dtype.itemsize
+
+    def pointer(self, address: int) -> list[Piece]:
+        """Return an address as the program spells it: a name and a number of elements after it."""
+        name, itemsize = self._placed[(address >> _SPAN) - 1]
+        return [name, Hole("offset", address % (1 << _SPAN) // itemsize, hint="offset")]
+
+    def symbol(self, symbol: Symbol, device: int) -> int:
+        return self._address(self._program.memory(symbol, Scope()), symbol.dtype)
+
+    def function(self, kernel: Kernel, node: KernelNode, device: int) -> tuple[int, ArgumentPacker]:
+        packer = self._packers.get(node.signature)
+        if packer is None:
+            packer = self._packers[node.signature] = ArgumentPacker(node.signature)
+        return 0, packer
+
+    def built_in(self, name: str, device: int) -> tuple[int, ArgumentPacker]:
+        signature = BUILT_IN[name].signature
+        assert signature is not None
+        return 0, ArgumentPacker(signature)
+
+
+def _unlike(dtype: np.dtype[Any]) -> Any:
+    """Return an element of which all bytes differ."""
+    return np.frombuffer(bytes(k % 255 + 1 for k in range(dtype.itemsize)), dtype)[0]
+
+
 class Body:
     """The steps of one plan as statements."""
 
@@ -101,6 +168,8 @@ class Body:
         self.plan = plan
         self.names = names
         self.scopes: dict[tuple[int, ...], Scope] = {(): scope}
+        self._lowered: dict[int, LoweredScope] = {}
+        """By the identity of a scope in `scopes`."""
         self.capture = program.capture
         self.called: dict[int, Any] = {}
         self._name_what_is_called()
@@ -215,22 +284,26 @@ class Body:
         node = step.node
         match node:
             case KernelNode():
-                call: list[Piece] = ["add_kernel(", *head, ", ", *self._launched(node, scope), ")"]
-                if node.cooperative:
-                    call = ["cooperative(", *call, ", ", label, ")"]
-                if node.priority is not None:
+                add = "add_cooperative(" if node.cooperative else "add_kernel("
+                call: list[Piece] = [add, *head, ", ", *self._launched(step, node, scope), ")"]
+                if node.priority is not None and not (node.cooperative and "cooperative_ignored" in self.program.quirks):
                     call = ["with_priority(", *call, f", {int(node.priority)}, ", label, ")"]
                 if node.cluster is not None:
                     call = ["with_cluster(", *call, ", ", *self._dim3(node.cluster, scope), ", ", label, ")"]
                 return call
-            case MemcpyNode() if step.by_kernel:
-                return ["add_kernel(", *head, ", ", *self._copy_kernel(node, scope), ")"]
             case MemcpyNode():
-                flat, arguments = self._copied(node, scope)
+                done = self._resolved(step, scope)
+                if isinstance(done, Launch):
+                    return ["add_kernel(", *head, ", ", *self._copied_by_kernel(done), ")"]
+                assert isinstance(done, (Copy1D, Copy3D))
+                flat, arguments = self._copied(node, done)
                 return ["add_copy(" if flat else "add_copy_3d(", *head, ", ", *arguments, ")"]
             case MemsetNode():
-                size, arguments = self._filled(node, scope)
-                return ["add_memset(" if size else "add_fill(", *head, ", ", *arguments, ")"]
+                done = self._resolved(step, scope)
+                if isinstance(done, Launch):
+                    return ["add_fill(", *head, ", ", *self._filled_by_kernel(node, done, scope), ")"]
+                assert isinstance(done, Fill2D)
+                return ["add_memset(", *head, ", ", *self._filled(node, done, scope), ")"]
             case AllocNode():
                 memory = scope.memory[node.array]
                 return ["add_alloc(", *head, f", &{memory.expression}, {bytes_of(node.array)})"]
@@ -250,12 +323,14 @@ class Body:
             case EmptyNode():
                 return ["add_empty(", *head, ")"]
             case MemoryOpsNode():
+                done = self._resolved(step, scope)
+                assert isinstance(done, WriteAndWait)
                 pieces: list[Piece] = ["add_memory_ops(", *head, ", {"]
-                for k, op in enumerate(node.ops):
+                for k, op in enumerate(done.ops):
                     condition = -1 if op.op == "write" else ("geq", "eq", "and", "nor").index(op.condition)
                     pieces += [", "] if k else []
-                    word = f"{op.view.dtype.itemsize}, {op.value}ULL"
-                    pieces += ["memory_op(", *self._pointer(op.view, scope), f", {word}, {condition})"]
+                    at = self.program.handles.pointer(op.address)
+                    pieces += ["memory_op(", *at, f", {op.size}, {op.value}ULL, {condition})"]
                 return [*pieces, "})"]
             case ChildGraphNode():
                 return ["add_child(", *head, ", ", self.called[step.index], ")"]
@@ -296,30 +371,31 @@ class Body:
         match node:
             case KernelNode():
                 function = "launch_cooperative(" if node.cooperative else "launch("
-                call: list[Piece] = [function, *on, ", ", *self._launched(node, scope), ");"]
+                call: list[Piece] = [function, *on, ", ", *self._launched(step, node, scope), ");"]
                 if node.priority is not None:
                     call += ["\nwith_priority(captured_nodes(", *on, f")[0], {int(node.priority)}, ", label, ");"]
                 if node.cluster is not None:
                     dims = self._dim3(node.cluster, scope)
                     call += ["\nwith_cluster(captured_nodes(", *on, ")[0], ", *dims, ", ", label, ");"]
                 return call
-            case MemcpyNode() if step.by_kernel:
-                return ["launch(", *on, ", ", *self._copy_kernel(node, scope), ");"]
             case MemcpyNode():
-                flat, arguments = self._copied(node, scope)
+                done = self._resolved(step, scope)
+                if isinstance(done, Launch):
+                    return ["launch(", *on, ", ", *self._copied_by_kernel(done), ");"]
+                assert isinstance(done, (Copy1D, Copy3D))
+                flat, arguments = self._copied(node, done)
                 return ["CHECK(hipMemcpyAsync(", *arguments, *end] if flat else ["copy_3d(", *on, ", ", *arguments, ");"]
             case MemsetNode():
-                size, arguments = self._filled(node, scope)
-                if not size:
-                    return ["fill_on(", *on, ", ", *arguments, ");"]
-                if size == 1 and not isinstance(node.value, Parameter):
-                    region = node.dst.region
-                    value = self._element(node, name)[0]
-                    pointer = self._pointer(node.dst, scope)
-                    if region.dims:
-                        height, pitch = region.dims[0]
-                        return ["CHECK(hipMemset2DAsync(", *pointer, f", {pitch}, {value}, {region.run}, {height}", *end]
-                    return ["CHECK(hipMemsetAsync(", *pointer, f", {value}, {region.run}", *end]
+                done = self._resolved(step, scope)
+                if isinstance(done, Launch):
+                    return ["fill_on(", *on, ", ", *self._filled_by_kernel(node, done, scope), ");"]
+                assert isinstance(done, Fill2D)
+                if done.element_size == 1 and not isinstance(node.value, Parameter):
+                    pointer = self.program.handles.pointer(done.dst)
+                    if done.height > 1:
+                        rows = f", {done.pitch_bytes}, {done.value}, {done.width}, {done.height}"
+                        return ["CHECK(hipMemset2DAsync(", *pointer, rows, *end]
+                    return ["CHECK(hipMemsetAsync(", *pointer, f", {done.value}, {done.width}", *end]
             case AllocNode():
                 memory = scope.memory[node.array]
                 return [f"CHECK(hipMallocAsync((void**)&{memory.expression}, {bytes_of(node.array)}", *end]
@@ -338,36 +414,29 @@ class Body:
 
     # -- arguments ---------------------------------------------------------------------------------------------------------
 
-    def _pointer(self, view: ArrayView, scope: Scope) -> list[Piece]:
-        return self.program.pointer(view, scope)
-
-    def _launched(self, node: KernelNode, scope: Scope) -> list[Piece]:
-        program = self.program
-        kernel = program.kernels.kernel(node)
-        if node.shared_bytes > 48 * 1024:
-            program.parts.add("allow_shared")
+    def _launched(self, step: Step, node: KernelNode, scope: Scope) -> list[Piece]:
+        kernel = self.program.kernels.kernel(node)
+        launch = self._resolved(step, scope)
+        assert isinstance(launch, Launch)
         pieces: list[Piece] = [
             f"KERNEL({kernel}), ", *self._dim3(node.grid, scope), ", ", *self._dim3(node.block, scope),
-            f", {node.shared_bytes}",
+            f", {launch.shared_bytes}",
         ]  # fmt: skip
-        for parameter, arg in zip(node.signature.parameters, node.args):
-            pieces += [", ", *self._argument(parameter, arg, scope, node)]
+        for parameter, arg, value in zip(node.signature.parameters, node.args, launch.packer.unpack(launch.packed)):
+            pieces += [", ", *self._argument(parameter, arg, value, scope)]
         return pieces
 
-    def _argument(self, parameter: KernelParameter, arg: Any, scope: Scope, node: KernelNode) -> list[Piece]:
-        value = arg.view if isinstance(arg, Access) else arg
-        if isinstance(value, ArrayView):
-            return self._pointer(value, scope)
-        if isinstance(value, Parameter):
-            return [scope.values[value]]
+    def _argument(self, parameter: KernelParameter, arg: Any, packed: Any, scope: Scope) -> list[Piece]:
+        """Return an argument, of which `packed` is the address or the value."""
+        if isinstance(arg, (Access, ArrayView)):
+            return self.program.handles.pointer(packed)
+        if isinstance(arg, Parameter):
+            return [scope.values[arg]]
         dtype = parameter.dtype
         assert dtype is not None
         ctype = ctype_of(dtype)
         if parameter.lanes == 1 and is_plain(dtype):
-            plain = value.item() if isinstance(value, np.generic) else value
-            return [Hole("value", plain, _spelled(parameter, ctype), parameter.name)]
-        where = f"node {scope.prefix + node.name!r}: kernel {node.kernel.name!r}"
-        packed = check_argument(parameter, value, where)
+            return [Hole("value", packed, _spelled(parameter, ctype), parameter.name)]
         data = packed if isinstance(packed, bytes) else np.array(packed, dtype).tobytes()
         if parameter.lanes == 1 and dtype.names is None and not is_bfloat16(dtype) and dtype.kind == "c":
             return [literal_of(data, dtype)]
@@ -384,66 +453,60 @@ class Body:
             pieces += [scope.values[axis]] if isinstance(axis, Parameter) else [Hole("int", axis, hint="extent")]
         return [*pieces, ")"]
 
-    def _copy_kernel(self, node: MemcpyNode, scope: Scope) -> list[Piece]:
-        places = [self.program.memory(v.root, scope).offset * v.dtype.itemsize + v.offset_bytes for v in (node.dst, node.src)]
-        wide, rest, blocks = copy_kernel_grid(places[0] | places[1], node.nbytes)
-        return [
-            f"KERNEL(hipgraphdsl_copy), dim3({blocks}), dim3(256), 0, (unsigned char*)(", *self._pointer(node.dst, scope),
-            "), (const unsigned char*)(", *self._pointer(node.src, scope), f"), uint64_t({wide}), uint64_t({rest})",
-        ]  # fmt: skip
+    def _resolved(self, step: Step, scope: Scope) -> Operation:
+        """Return what the backends do for a step, with addresses that stand for names."""
+        lowered = self._lowered.get(id(scope))
+        if lowered is None:
+            lowered = self._lowered[id(scope)] = self.program.handles.lowered(scope)
+        try:
+            return resolve(step, lowered)
+        except HipError as error:
+            raise DeclarationError(f"node {scope.prefix + step.node.name!r}: {error.text}", node=step.node.name) from None
 
-    def _copied(self, node: MemcpyNode, scope: Scope) -> tuple[bool, list[Piece]]:
+    def _copied(self, node: MemcpyNode, copy: Union[Copy1D, Copy3D]) -> tuple[bool, list[Piece]]:
         """Return whether a copy is one run of bytes, and the arguments that say it."""
-        dst, src = node.dst, node.src
-        to, origin = (self.program.memory(view.root, scope).host for view in (dst, src))
-        kind = "hipMemcpyDefault"  # also within host memory: some versions refuse such copies by their own name
-        if to is not None and origin is not None and not (to and origin):
-            kind = f"hipMemcpy{'Host' if origin else 'Device'}To{'Host' if to else 'Device'}"
-        box = copy_geometry(dst, src)
-        assert box is not None, "MemcpyNode refuses what no box can copy"
-        a, b = self._pointer(dst, scope), self._pointer(src, scope)
-        if box.is_flat:
-            item = dst.dtype.itemsize
-            count = box.width_bytes // item
-            size = f"{count} * sizeof({ctype_of(dst.dtype)})" if item > 1 and count > 1 else str(box.width_bytes)
+        at = self.program.handles.pointer
+        a, b = at(copy.dst), at(copy.src)
+        kind = f"hipMemcpy{copy.kind.name.title().replace('_', '')}"
+        if isinstance(copy, Copy1D):
+            item = node.dst.dtype.itemsize
+            count = copy.nbytes // item
+            size = f"{count} * sizeof({ctype_of(node.dst.dtype)})" if item > 1 and count > 1 else str(copy.nbytes)
             return True, [*a, ", ", *b, f", {size}, {kind}"]
         return False, [
-            "box({", *a, f", {box.dst_pitch}, {box.dst_slice // box.dst_pitch}}}, {{",
-            *(["(void*)(", *b, ")"] if isinstance(src.root, Symbol) else b),
-            f", {box.src_pitch}, {box.src_slice // box.src_pitch}}}, {box.width_bytes}, {box.height}, {box.depth}, {kind})",
+            "box({", *a, f", {copy.dst_pitch_bytes}, {copy.dst_rows}}}, {{",
+            *(["(void*)(", *b, ")"] if isinstance(node.src.root, Symbol) else b),
+            f", {copy.src_pitch_bytes}, {copy.src_rows}}}, {copy.width_bytes}, {copy.height}, {copy.depth}, {kind})",
         ]  # fmt: skip
 
-    def _element(self, node: MemsetNode, name: str) -> bytes:
-        return element_bytes(node.value, node.dst.dtype, f"node {name!r}")
+    def _copied_by_kernel(self, launch: Launch) -> list[Piece]:
+        dst, src, wide, rest = launch.packer.unpack(launch.packed)
+        at = self.program.handles.pointer
+        return [
+            f"KERNEL(hipgraphdsl_copy), dim3({launch.grid[0]}), dim3({launch.block[0]}), 0, (unsigned char*)(", *at(dst),
+            "), (const unsigned char*)(", *at(src), f"), uint64_t({wide}), uint64_t({rest})",
+        ]  # fmt: skip
 
-    def _filled(self, node: MemsetNode, scope: Scope) -> tuple[int, list[Piece]]:
-        """Return the bytes of the elements by which a memset does it, or 0 where a kernel must, and the arguments."""
-        view, region, dtype = node.dst, node.dst.region, node.dst.dtype
-        item = dtype.itemsize
-        pointer = self._pointer(view, scope)
-        parameter = isinstance(node.value, Parameter)
-        element = b"" if parameter else self._element(node, scope.prefix + node.name)
-        size = 0
-        if len(region.dims) < 2:
-            size = (item if item in (1, 2, 4) else 0) if parameter else repeated_bytes(element)
-        # HIP's 2-D memsets of elements of several bytes, and up to the end of an allocation, are faulty or refused.
-        if region.dims and (size > 1 or region.dims[0][0] * region.dims[0][1] > view.root.nbytes):
-            size = 0
-        value = scope.values[node.value] if parameter else self.program.scalar(element, dtype)
-        if size:
-            if parameter or (size == item and size > 1):
-                self.program.parts.add("bits")
-                word = f"bits({value})"
-            else:
-                word = f"{int.from_bytes(element[:size], 'little'):#x}" if any(element) else "0"
-            box = f", {region.dims[0][0]}, {region.dims[0][1]}" if region.dims else ""
-            return size, [*pointer, f", {size}, {word}, {region.run // size}{box}"]
-        counts = [region.run // item, *(count for count, _ in reversed(region.dims))]
-        strides = [item, *(stride for _, stride in reversed(region.dims))]
-        counts += [1] * (4 - len(counts))
-        strides += [0] * (4 - len(strides))
-        listed = f"{', '.join(map(str, counts[:3]))}}}, {{{', '.join(map(str, strides))}"
-        return 0, [*pointer, f", {value}, {item}, Fill{{{view.size}, {{{listed}}}}}"]
+    def _filled(self, node: MemsetNode, fill: Fill2D, scope: Scope) -> list[Piece]:
+        if isinstance(node.value, Parameter):
+            word = f"bits({scope.values[node.value]})"
+        elif fill.element_size == node.dst.dtype.itemsize > 1:
+            element = fill.value.to_bytes(fill.element_size, "little")
+            word = f"bits({self.program.scalar(element, node.dst.dtype)})"
+        else:
+            word = f"{fill.value:#x}" if fill.value else "0"
+        box = f", {fill.height}, {fill.pitch_bytes}" if fill.height > 1 else ""
+        return [*self.program.handles.pointer(fill.dst), f", {fill.element_size}, {word}, {fill.width}{box}"]
+
+    def _filled_by_kernel(self, node: MemsetNode, launch: Launch, scope: Scope) -> list[Piece]:
+        dst, count, item, *numbers = launch.packer.unpack(launch.packed)
+        counts, strides, words = numbers[:3], numbers[3:7], numbers[7:]
+        if isinstance(node.value, Parameter):
+            value = scope.values[node.value]
+        else:
+            value = self.program.scalar(np.array(words, "<u8").tobytes()[:item], node.dst.dtype)
+        listed = f"{', '.join(map(str, counts))}}}, {{{', '.join(map(str, strides))}"
+        return [*self.program.handles.pointer(dst), f", {value}, {item}, Fill{{{count}, {{{listed}}}}}"]
 
 
 def _spelled(parameter: KernelParameter, ctype: str) -> str:

@@ -180,7 +180,7 @@ def literal_of(data: bytes, dtype: np.dtype[Any]) -> str:
 
 
 def is_exact(values: np.ndarray[Any, Any]) -> bool:
-    """Return whether a literal says every value to the bit: of NaNs there are many, and a literal says one."""
+    """Return whether a literal says every value to the bit: the payload of a NaN cannot be written as a literal."""
     if values.dtype.kind not in "fc" or is_bfloat16(values.dtype) or values.dtype.itemsize == 2:
         return True
     parts = values.reshape(-1).view(f"f{values.dtype.itemsize // (2 if values.dtype.kind == 'c' else 1)}")

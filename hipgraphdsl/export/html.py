@@ -119,7 +119,7 @@ def _plan(workflow: Workflow, lanes: bool | int | Plan, target: str | Target | N
 
 @dataclass
 class _Scene:
-    """One workflow laid out on its own: what is the same wherever it stands as a child."""
+    """The layout of one workflow, independent of where it is used as a child."""
 
     workflow: Workflow
     sizes: list[tuple[float, float]]

@@ -41,9 +41,10 @@ from json import encoder
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DeclarationError
+from ..nodes.values import Data
 from ..workflow import Workflow
 from .declare import Builder
-from .document import VERSION, Data, document
+from .document import VERSION, document
 from .json_text import Reader, guard
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..errors import DeclarationError
-from .document import MAX_DIGITS, Data
+from ..nodes.values import MAX_DIGITS, Data, Fault
 
-__all__ = ["MAX_BYTES", "MAX_NESTING", "MAX_NODES", "Fault", "Item", "Reader", "Section", "guard"]
+__all__ = ["MAX_BYTES", "MAX_NESTING", "MAX_NODES", "Item", "Reader", "Section", "guard"]
 
 MAX_BYTES = 64 * 2**20
 MAX_NODES = 1_000_000
@@ -21,14 +21,6 @@ MAX_NESTING = 64
 _MAX_BRACKETS = 4_000_000  # each becomes a Python object of some 60 bytes or more before it is judged
 _MAX_CHILDREN = 10_000  # distinct child graphs of a file
 _MAX_FIELDS = 100  # of a workflow, which has three; those that it has not are named when the version is known
-
-
-class Fault(Exception):
-    """Something in the data is wrong; caught where line and element are known."""
-
-    def __init__(self, message: str, field: str = "") -> None:
-        super().__init__(message)
-        self.field = field
 
 
 class Item:

@@ -296,7 +296,7 @@ def critical_path(workflow: Workflow, critical: Critical) -> list[str]:
 
 def details(node: Node) -> tuple[str, ...]:
     """Return what stands below a node's name: what it does, to what, how much, and on which device if one is named."""
-    device = device_of(node, lambda root: root, _UNNAMED)
+    device = device_of(node, _UNNAMED)
     return _deed(node) if device in (None, _UNNAMED) else (*_deed(node), f"device {device}")
 
 

@@ -16,29 +16,13 @@ import numpy as np
 from ..arrays import Access, AllocArray, Array, ArrayView, ExternalArray, HostArray, Parameter, UnboundValues, Viewable
 from ..errors import DeclarationError
 from ..kernels import ForeignModule, Module, Symbol
-from ..nodes import (
-    AllocNode,
-    CapturedNode,
-    ChildGraphNode,
-    ConditionalNode,
-    EmptyNode,
-    EventRecordNode,
-    EventWaitNode,
-    FreeNode,
-    HostNode,
-    KernelNode,
-    MemcpyNode,
-    MemoryOpsNode,
-    MemsetNode,
-    Node,
-    SemaphoreSignalNode,
-    SemaphoreWaitNode,
-    held,
-)
-from ..nodes.base import as_accesses
+from ..nodes import AllocNode, CapturedNode, HostNode, Node, held
+from ..nodes.fields import quoted
+from ..nodes.host import callback_path
+from ..nodes.values import MAX_VALUES
 from ..source import is_bfloat16
 from ..workflow import Workflow
-from .document import MAX_VALUES, callback_path, ordered_edges
+from .document import ordered_edges
 
 __all__ = ["render"]
 
@@ -94,7 +78,7 @@ class _Program:
         body = "\n\n".join(self.functions)
         modules = [line for module, variable in self.modules.items() for line in (*self._module(module, variable), "")]
         head = [
-            _quoted(f"Workflow {self.root.name}, as hipgraphdsl wrote it."),
+            quoted(f"Workflow {self.root.name}, as hipgraphdsl wrote it."),
             *self._warning(),
             "",
             "from __future__ import annotations",
@@ -220,32 +204,49 @@ class _Body:
     def lines(self) -> list[str]:
         workflow = self.workflow
         infer = "" if workflow.infer else ", infer=False"
-        lines = [f"g = hg.Graph({_quoted(workflow.name)}{infer})"]
+        lines = [f"g = hg.Graph({quoted(workflow.name)}{infer})"]
         for array in workflow.arrays.values():
             if not isinstance(array, AllocArray):
-                lines.append(f"{self._variable(array)} = {self._array(array)}")
+                lines.append(f"{self.variable(array)} = {self._array(array)}")
         for parameter in workflow.parameters.values():
-            extra = f", default={self._value(parameter.default)}" if parameter.default is not None else ""
+            extra = f", default={self.value(parameter.default)}" if parameter.default is not None else ""
             extra += f", shape={parameter.shape!r}" if parameter.shape else ""
             extra += ", copy=True" if parameter.copy else ""
             lines.append(
-                f"{self._variable(parameter)} = g.param({_quoted(parameter.name)},"
+                f"{self.variable(parameter)} = g.param({quoted(parameter.name)},"
                 f" dtype={_dtype(parameter.dtype)}{extra})"
             )
         for node in workflow.nodes:
             with _of_node(node):
                 lines.append(self._node(node))
-        lines += [f"g.order({_quoted(source)}, {_quoted(target)})" for source, target in ordered_edges(workflow)]
+        lines += [f"g.order({quoted(source)}, {quoted(target)})" for source, target in ordered_edges(workflow)]
         return lines
 
-    def _variable(self, thing: Array | Parameter) -> str:
+    def module(self, module: Module) -> str:
+        return self.program.modules[module]
+
+    def child(self, workflow: Workflow) -> str:
+        return self.program.child(workflow)
+
+    def callback(self, fn: Any) -> str:
+        return self.program.callback(fn)
+
+    def dtype(self, dtype: np.dtype[Any]) -> str:
+        return _dtype(dtype)
+
+    def place(self, array: Array) -> str:
+        """Return the arguments that say on which device an array is, and which others have access."""
+        device = f", device={array.device}" if array.device is not None else ""
+        return device + (f", access={list(array.access)}" if array.access else "")
+
+    def variable(self, thing: Array | Parameter) -> str:
         known = self.variables.get(id(thing))
         if known is None:
             known = self.variables[id(thing)] = _identifier(thing.name, self.used)
         return known
 
     def _array(self, array: Array) -> str:
-        device = _where(array)
+        device = self.place(array)
         if isinstance(array, ExternalArray):
             made = f"np.zeros({array.shape!r}, {_dtype(array.dtype)})"
             if array.location == "device":
@@ -253,7 +254,7 @@ class _Body:
             elif not array.writeable:
                 made = f"np.frombuffer(bytes({array.nbytes}), {_dtype(array.dtype)}).reshape({array.shape!r})"
             self.program.outside[array.name] = made
-            return f"g.external_array({_quoted(array.name)}, OUTSIDE[{_quoted(array.name)}]{device})"
+            return f"g.external_array({quoted(array.name)}, OUTSIDE[{quoted(array.name)}]{device})"
         method = "host_array" if isinstance(array, HostArray) else "device_array"
         pinned = ", pinned=False" if isinstance(array, HostArray) and not array.pinned else ""
         initial: Any = getattr(array, "initial", None)
@@ -262,12 +263,12 @@ class _Body:
             given = f"shape={array.shape!r}, {dtype}"
         elif isinstance(initial, UnboundValues) or initial.size > MAX_VALUES:
             self.program.needs.add("values_of")
-            given = f"values_of({_quoted(array.name)}), {dtype}"
+            given = f"values_of({quoted(array.name)}), {dtype}"
         elif initial.dtype.kind in "biuf" and bool(np.isfinite(initial).all()):
             given = f"{_nested(initial)}, {dtype}"
         else:
             given = self._stored(initial)
-        return f"g.{method}({_quoted(array.name)}, {given}{pinned}{device})"
+        return f"g.{method}({quoted(array.name)}, {given}{pinned}{device})"
 
     def _stored(self, values: np.ndarray[Any, Any]) -> str:
         self.program.needs.add("stored")
@@ -276,137 +277,46 @@ class _Body:
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
     def _node(self, node: Node) -> str:
-        common = f", name={_quoted(node.name)}"
-        own = getattr(node, "device", None)
-        if own is not None:
-            common += f", device={own}"
-        if node.after:
-            common += f", after=[{', '.join(map(_quoted, node.after))}]"
-        if node.ignore:
-            common += f", ignore={dict(node.ignore)!r}"
-        match node:
-            case KernelNode():
-                module = self.program.modules[node.kernel.module]
-                args = ", ".join(self._argument(node, i) for i in range(len(node.args)))
-                comma = "," if len(node.args) == 1 else ""
-                extra = f", shared_bytes={node.shared_bytes}" if node.shared_bytes else ""
-                extra += ", cooperative=True" if node.cooperative else ""
-                extra += f", priority={node.priority}" if node.priority is not None else ""
-                extra += f", cluster={self._dim3(node.cluster)}" if node.cluster is not None else ""
-                return (
-                    f"g.kernel({module}[{_quoted(node.kernel.name)}], grid={self._dim3(node.grid)},"
-                    f" block={self._dim3(node.block)},"
-                    f" args=({args}{comma}){extra}{common})"
-                )
-            case MemcpyNode():
-                return f"g.memcpy({self._view(node.dst)}, {self._view(node.src)}{common})"
-            case MemsetNode():
-                return f"g.memset({self._view(node.dst)}, {self._value(node.value)}{common})"
-            case AllocNode():
-                device = _where(node.array)
-                return (
-                    f"{self._variable(node.array)} = g.alloc({_quoted(node.array.name)}, shape={node.shape!r},"
-                    f" dtype={_dtype(node.dtype)}{device}{common})"
-                )
-            case FreeNode():
-                return f"g.free({self._variable(node.array)}{common})"
-            case HostNode() | CapturedNode():
-                return self._user_code(node, common)
-            case EventRecordNode() | EventWaitNode():
-                event = (
-                    f"hg.Event({_quoted(node.event.name)}, shared=True)"
-                    if node.event.shared
-                    else _quoted(node.event.name)
-                )
-                return f"g.{node.kind}({event}{common})"
-            case EmptyNode():
-                return f"g.empty({common[2:]})"
-            case ChildGraphNode():
-                return f"g.child({self.program.child(node.workflow)}{self._bind(node.bind)}{common})"
-            case SemaphoreSignalNode():
-                return f"g.signal_semaphore({_quoted(node.semaphore.name)}, {int(node.value)}{common})"
-            case SemaphoreWaitNode():
-                return f"g.wait_semaphore({_quoted(node.semaphore.name)}, {int(node.value)}{common})"
-            case MemoryOpsNode():
-                ops = [
-                    f"hg.write_value({self._view(op.view)}, {op.value})"
-                    if op.op == "write"
-                    else f"hg.wait_value({self._view(op.view)}, {op.value}, {_quoted(op.condition)})"
-                    for op in node.ops
-                ]
-                return f"g.memory_ops([{', '.join(ops)}]{common})"
-            case ConditionalNode():
-                bodies = ", ".join(self.program.child(body) for body in node.bodies)
-                head = f"{_quoted(node.mode)}, {self._view(node.condition)}, [{bodies}]"
-                return f"g.conditional({head}{self._bind(node.bind)}{common})"
-        raise DeclarationError(f"kind {node.kind!r} has no form in Python")
-
-    def _argument(self, node: KernelNode, i: int) -> str:
-        arg, known = node.args[i], node.kernel.signature
-        if type(arg) is float and known is not None and math.isfinite(arg):
-            dtype = known.parameters[i].dtype
-            if dtype is not None and dtype.kind == "f" and dtype.itemsize < 8:
-                return str(dtype.type(arg))  # the shortest text that rounds to the same float
-        return self._value(arg)
-
-    def _user_code(self, node: HostNode | CapturedNode, common: str) -> str:
-        fn = self.program.callback(node.fn)
-        args = ", ".join(map(self._value, node.args)) + ("," if len(node.args) == 1 else "")
-        given = f", args=({args})" if node.args else ""
-        if node.access == as_accesses(None, None, node.args, node.name):
-            return f"g.{node.kind}({fn}{given}{common})"
-        reads = [a.view for a in node.access if a.is_read]
-        writes = [a.view for a in node.access if a.is_write]
-        if node.access == as_accesses(reads, writes, node.args, node.name):
-            listed = ", ".join(map(self._view, reads)), ", ".join(map(self._view, writes))
-            return f"g.{node.kind}({fn}{given}, reads=[{listed[0]}], writes=[{listed[1]}]{common})"
-        access = ", ".join(map(self._value, node.access))
-        more = f", after={node.after!r}" if node.after else ""
-        more += f", device={node.device}" if isinstance(node, CapturedNode) and node.device is not None else ""
-        more += f", ignore={dict(node.ignore)!r}" if node.ignore else ""
-        return f"g.add(hg.{type(node).__name__}(name={_quoted(node.name)}, fn={fn}{given}, access=({access},){more}))"
-
-    def _bind(self, bind: dict[str, Any]) -> str:
-        if not bind:
-            return ""
-        return f", bind={{{', '.join(f'{inner!r}: {self._value(value)}' for inner, value in bind.items())}}}"
-
-    def _dim3(self, dim: tuple[Any, ...]) -> str:
-        axes = [self._variable(axis) if isinstance(axis, Parameter) else str(axis) for axis in dim]
-        while len(axes) > 1 and axes[-1] == "1":
-            axes.pop()
-        return axes[0] if len(axes) == 1 else f"({', '.join(axes)})"
+        entries = [entry for entry in node.entries if entry.form.always or not entry.omitted(node)]
+        common = ("device", *Node.model_fields)
+        own = [entry.argument(node, self) for entry in entries if entry.name not in common]
+        rest = [entry.argument(node, self) for entry in entries if entry.name in common]
+        arguments = ", ".join([*own, f"name={quoted(node.name)}", *rest])
+        if not node.method:
+            return f"g.add(hg.{type(node).__name__}({arguments}))"
+        made = f"{self.variable(node.array)} = " if isinstance(node, AllocNode) else ""
+        return f"{made}g.{node.method}({arguments})"
 
     # -- values --------------------------------------------------------------------------------------------------------
 
-    def _view(self, view: ArrayView) -> str:
+    def view(self, view: ArrayView) -> str:
         root = view.root
         if isinstance(root, Symbol):
-            name = f"{self.program.modules[root.module]}.symbol({_quoted(root.name)})"
+            name = f"{self.program.modules[root.module]}.symbol({quoted(root.name)})"
         else:
-            name = self._variable(root)
+            name = self.variable(root)
         return name + view.name[len(root.name) :]
 
-    def _value(self, value: Any) -> str:
+    def value(self, value: Any) -> str:
         kind = type(value)
         if isinstance(value, ArrayView):
-            return self._view(value)
+            return self.view(value)
         if isinstance(value, Parameter):
-            return self._variable(value)
+            return self.variable(value)
         if isinstance(value, Access):
-            return f"hg.{value.mode}s({self._view(value.view)})"
+            return f"hg.{value.mode}s({self.view(value.view)})"
         if value is None or kind in (bool, int, str, bytes):
-            return _quoted(value) if kind is str else repr(value)
+            return quoted(value) if kind is str else repr(value)
         if kind is float:
             return repr(value) if math.isfinite(value) else f"float({str(value)!r})"
         if kind is complex:
-            return f"complex({self._value(value.real)}, {self._value(value.imag)})"
+            return f"complex({self.value(value.real)}, {self.value(value.imag)})"
         if kind is tuple:
-            return f"({', '.join(map(self._value, value))}{',' if len(value) == 1 else ''})"
+            return f"({', '.join(map(self.value, value))}{',' if len(value) == 1 else ''})"
         if kind is list:
-            return f"[{', '.join(map(self._value, value))}]"
+            return f"[{', '.join(map(self.value, value))}]"
         if kind is dict:
-            return f"{{{', '.join(f'{self._value(k)}: {self._value(v)}' for k, v in value.items())}}}"
+            return f"{{{', '.join(f'{self.value(k)}: {self.value(v)}' for k, v in value.items())}}}"
         if kind is np.ndarray:
             if value.size > MAX_VALUES:
                 raise DeclarationError(f"an argument of {value.size} elements; declare it as host_array instead")
@@ -414,7 +324,7 @@ class _Body:
         if isinstance(value, np.generic):
             return f"{self._stored(np.asarray(value))}[()]"
         if isinstance(value, Viewable):
-            return self._view(value.as_view())
+            return self.view(value.as_view())
         raise DeclarationError(f"an argument of type {kind.__name__} has no form in program text")
 
 
@@ -425,18 +335,6 @@ def _of_node(node: Node) -> Iterator[None]:
         yield
     except DeclarationError as error:
         raise DeclarationError(f"node {node.name!r} cannot be written as Python: {error}", node=node.name) from None
-
-
-def _where(array: Array) -> str:
-    """Return the arguments that say on which device an array is, and which others have access."""
-    device = f", device={array.device}" if array.device is not None else ""
-    return device + (f", access={list(array.access)}" if array.access else "")
-
-
-def _quoted(text: str) -> str:
-    """Return text as a Python literal, in double quotes where that needs no escapes."""
-    literal = repr(text)
-    return f'"{literal[1:-1]}"' if literal[0] == "'" and '"' not in text and "'" not in text else literal
 
 
 def _helpers(needs: set[str]) -> list[str]:
@@ -477,7 +375,7 @@ def _dtype(dtype: np.dtype[Any]) -> str:
     if dtype.names is not None:  # NumPy writes bfloat16 inside of a struct as a name that only ml_dtypes knows
         text = re.sub(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|\bbfloat16\b""", lambda m: m[1] or "'bfloat16'", repr(dtype))
         return f"np.{text}"
-    return _quoted(dtype.str if dtype.kind == "V" and not is_bfloat16(dtype) else dtype.name)
+    return quoted(dtype.str if dtype.kind == "V" and not is_bfloat16(dtype) else dtype.name)
 
 
 def _nested(values: np.ndarray[Any, Any]) -> str:

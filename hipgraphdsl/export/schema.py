@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..nodes import KINDS
+from ..nodes.values import DEFINITIONS, FLAG, MEMORY, SHAPE, list_of, record, ref
 from .document import VERSION
 
 __all__ = ["schema"]
@@ -11,122 +13,9 @@ __all__ = ["schema"]
 
 def schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of a workflow file."""
-
-    def ref(name: str) -> dict[str, Any]:
-        return {"$ref": f"#/$defs/{name}"}
-
-    def record(properties: dict[str, Any], required: str = "", **more: Any) -> dict[str, Any]:
-        out: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False, **more}
-        if required:
-            out["required"] = required.split()
-        return out
-
-    def list_of(item: dict[str, Any], **more: Any) -> dict[str, Any]:
-        return {"type": "array", "items": item, **more}
-
-    def node(kind: str, properties: dict[str, Any], required: str = "") -> dict[str, Any]:
-        common = {
-            "name": ref("name"),
-            "kind": {"const": kind},
-            "after": list_of(ref("name"), description="Nodes that must have finished first."),
-            "ignore": {"type": "object", "additionalProperties": text, "description": "Diagnostic codes and reasons."},
-        }
-        return record(common | properties, f"name kind {required}".strip())
-
-    text, count, flag = {"type": "string"}, {"type": "integer", "minimum": 0}, {"type": "boolean"}
-    device = {**count, "maximum": 2**16 - 1, "description": "Number of a device; without it, that of compile."}
-    access = list_of(device, description="Other devices whose kernels may reach the memory.")
-    shape = list_of({"type": "integer", "minimum": 1}, maxItems=32)
-    user_code = {"fn": ref("callback"), "args": list_of(ref("value")), "access": list_of(ref("access"))}
-    bind = {"type": "object", "additionalProperties": ref("value")}
-    semaphore = {"semaphore": ref("name"), "value": {"type": "integer", "minimum": 0, "maximum": 2**64 - 1}}
-    event = {"event": {"oneOf": [ref("name"), record({"name": ref("name"), "shared": flag}, "name")]}}
-    nodes = {
-        "kernel": node(
-            "kernel",
-            {
-                "kernel": {"type": "string", "pattern": "^[^:]+:.+$", "description": "module:kernel"},
-                "grid": ref("dim3"),
-                "block": ref("dim3"),
-                "args": list_of(ref("value")),
-                "shared_bytes": count,
-                "cooperative": flag,
-                "priority": {"type": "integer"},
-                "cluster": ref("dim3"),
-                "device": device,
-            },
-            "kernel grid block",
-        ),
-        "memcpy": node("memcpy", {"dst": ref("view"), "src": ref("view"), "device": device}, "dst src"),
-        "memset": node("memset", {"dst": ref("view"), "value": ref("value"), "device": device}, "dst value"),
-        "alloc": node(
-            "alloc",
-            {
-                "array": record(
-                    {"name": ref("name"), "dtype": ref("dtype"), "shape": shape, "device": device, "access": access},
-                    "name dtype shape",
-                )
-            },
-            "array",
-        ),
-        "free": node("free", {"array": ref("name")}, "array"),
-        "host": node("host", user_code, "fn"),
-        "record": node("record", event, "event"),
-        "wait": node("wait", event, "event"),
-        "empty": node("empty", {}),
-        "child": node("child", {"workflow": ref("name"), "bind": bind}, "workflow"),
-        "signal": node("signal", semaphore, "semaphore"),
-        "wait_semaphore": node("wait_semaphore", semaphore, "semaphore"),
-        "memory_ops": node(
-            "memory_ops",
-            {
-                "ops": list_of(
-                    record(
-                        {
-                            "op": {"enum": ["write", "wait"]},
-                            "view": ref("view"),
-                            "value": {"type": "integer"},
-                            "condition": {"enum": ["eq", "geq", "and", "nor"]},
-                        },
-                        "op view value",
-                    ),
-                    minItems=1,
-                    maxItems=256,
-                )
-            },
-            "ops",
-        ),
-        "captured": node("captured", {**user_code, "device": device}, "fn"),
-        "conditional": node(
-            "conditional",
-            {
-                "mode": {"enum": ["if", "while", "switch"]},
-                "condition": ref("view"),
-                "bodies": list_of(ref("name"), minItems=1),
-                "bind": bind,
-            },
-            "mode condition bodies",
-        ),
-    }
-    tags = {
-        "float": {"enum": ["nan", "inf", "-inf"]},
-        "complex": list_of(ref("value"), minItems=2, maxItems=2),
-        "str": text,
-        "bytes": ref("base64"),
-        "tuple": list_of(ref("value")),
-        "dict": {"type": "object", "additionalProperties": ref("value")},
-    }
-    values = [record({tag: form}, tag) for tag, form in tags.items()]
-    values += [
-        record({"numpy": ref("dtype"), "value": ref("value")}, "numpy value"),
-        record({"struct": ref("dtype"), "base64": ref("base64")}, "struct base64"),
-        record(
-            {"ndarray": ref("dtype"), "shape": list_of(count, maxItems=32), "base64": ref("base64")},
-            "ndarray shape base64",
-        ),
-    ]
+    text = {"type": "string"}
     body = {
-        "infer": {**flag, "description": "Whether edges are inferred from what nodes read and write."},
+        "infer": {**FLAG, "description": "Whether edges are inferred from what nodes read and write."},
         "arrays": list_of(ref("array")),
         "parameters": list_of(ref("parameter")),
         "nodes": list_of(ref("node")),
@@ -152,46 +41,7 @@ def schema() -> dict[str, Any]:
             "hipgraphdsl name",
         ),
         "$defs": {
-            "name": {"type": "string", "minLength": 1, "maxLength": 200},
-            "base64": {"type": "string", "contentEncoding": "base64"},
-            "callback": {"type": "string", "pattern": r"^[\w.]+:[\w.]+$", "description": "package.module:function"},
-            "dtype": {
-                "oneOf": [
-                    text,
-                    record({"base": ref("dtype"), "shape": shape}, "base shape"),
-                    record(
-                        {
-                            "names": list_of(text),
-                            "formats": list_of(ref("dtype")),
-                            "offsets": list_of(count),
-                            "itemsize": count,
-                            "align": flag,
-                        },
-                        "names formats offsets itemsize",
-                    ),
-                ]
-            },
-            "view": {
-                "oneOf": [
-                    {"type": "string", "description": "x or x[3, 8:248, 0:10:2]"},
-                    record({"param": text}, "param"),
-                    record({"symbol": {"type": "string", "pattern": "^[^:]+:.+$"}}, "symbol"),
-                ]
-            },
-            "access": {"oneOf": [record({mode: ref("view")}, mode) for mode in ("read", "write", "update")]},
-            "axis": {
-                "oneOf": [{"type": "integer", "minimum": 1, "maximum": 2**32 - 1}, record({"param": text}, "param")]
-            },
-            "dim3": {"oneOf": [ref("axis"), list_of(ref("axis"), minItems=1, maxItems=3)]},
-            "value": {
-                "oneOf": [
-                    {"type": ["null", "boolean", "number"]},
-                    ref("view"),
-                    ref("access"),
-                    list_of(ref("value")),
-                    *values,
-                ]
-            },
+            **DEFINITIONS,
             "module": {
                 "oneOf": [
                     record(
@@ -227,12 +77,11 @@ def schema() -> dict[str, Any]:
                         "name": ref("name"),
                         "kind": {"enum": ["host", "device", "external"]},
                         "dtype": ref("dtype"),
-                        "shape": shape,
-                        "device": device,
-                        "access": access,
-                        "pinned": flag,
+                        "shape": SHAPE,
+                        **MEMORY,
+                        "pinned": FLAG,
                         "location": {"enum": ["host", "device"]},
-                        "writeable": flag,
+                        "writeable": FLAG,
                         "values": list_of({"type": ["number", "boolean"]}, description="All elements, C order."),
                         "base64": {**ref("base64"), "description": "All elements, C order, little-endian."},
                         "sha256": {
@@ -247,13 +96,13 @@ def schema() -> dict[str, Any]:
                 {
                     "name": ref("name"),
                     "dtype": ref("dtype"),
-                    "shape": shape,
+                    "shape": SHAPE,
                     "copy": {"type": "boolean"},
                     "default": ref("value"),
                 },
                 "name dtype",
             ),
-            "node": {"oneOf": [{"$ref": f"#/$defs/node_{kind}"} for kind in nodes]},
-            **{f"node_{kind}": form for kind, form in nodes.items()},
+            "node": {"oneOf": [ref(f"node_{kind}") for kind in KINDS]},
+            **{f"node_{kind}": model.data_schema() for kind, model in KINDS.items()},
         },
     }

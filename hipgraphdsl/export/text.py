@@ -1,49 +1,62 @@
-"""A workflow as a compact table of plain text: what `print(graph)` shows."""
+"""A workflow as a compact table of plain text: what `print(graph)` shows, and the rows of ``hipgraphdsl show``."""
 
 from __future__ import annotations
 
-from ..nodes import ChildGraphNode, Node
+from collections.abc import Sequence
+from typing import Any
+
+from ..nodes import ChildGraphNode
 from ..workflow import Workflow
 
-__all__ = ["table"]
+__all__ = ["HEADS", "aligned", "counted", "row", "short", "table"]
+
+HEADS = ("node", "kind", "what", "after")
 
 _ROWS = 40
+_AFTER = 6  # predecessors that are named
 
 
 def table(workflow: Workflow) -> str:
     """Return name, kind, meaning and predecessors of each node, one a line; the middle of long workflows is left out."""
     edges = sum(map(len, workflow.predecessors))
-    counts = (_count(len(workflow.nodes), "node"), _count(edges, "edge"), _count(len(workflow.arrays), "array"))
+    counts = (counted(len(workflow.nodes), "node"), counted(edges, "edge"), counted(len(workflow.arrays), "array"))
     head = f"{workflow.name}: {', '.join(counts)}"
     if workflow.parameters:
-        head += f", {_count(len(workflow.parameters), 'parameter')}"
+        head += f", {counted(len(workflow.parameters), 'parameter')}"
     if not workflow.infer:
         head += ", declared edges only"
-    shown = list(range(len(workflow.nodes)))
-    if len(shown) > _ROWS:
-        shown = [*shown[: _ROWS - 6], -1, *shown[-5:]]
-    rows = [("node", "kind", "what", "after")]
-    for i in shown:
-        if i < 0:
-            rows.append((f"... {len(workflow.nodes) - _ROWS + 1} more ...", "", "", ""))
-            continue
-        node = workflow.nodes[i]
-        after = ", ".join(workflow.nodes[p].name for p in workflow.predecessors[i])
-        rows.append((node.name, node.kind, _short(_what(node), 60), _short(after, 60)))
-    widths = [max(len(row[c]) for row in rows) for c in range(3)]
-    lines = [head] + ["  " + "  ".join(f"{row[c]:<{widths[c]}}" for c in range(3)) + "  " + row[3] for row in rows]
-    return "\n".join(line.rstrip() for line in lines)
+    n = len(workflow.nodes)
+    rows = [row(workflow, i) for i in (range(n) if n <= _ROWS else range(_ROWS - 6))]
+    if n > _ROWS:
+        rows.append((f"... {n - _ROWS + 1} more ...", "", "", ""))
+        rows += [row(workflow, i) for i in range(n - 5, n)]
+    return "\n".join([head, *(f"  {line}" for line in aligned((HEADS, *rows)))])
 
 
-def _what(node: Node) -> str:
+def row(workflow: Workflow, index: int) -> tuple[str, str, str, str]:
+    """Return name, kind, meaning and predecessors of one node."""
+    node, sources = workflow.nodes[index], workflow.predecessors[index]
+    what = node.describe()
     if isinstance(node, ChildGraphNode):
-        return f"{node.describe()}, {_count(len(node.workflow.nodes), 'node')}"
-    return node.describe()
+        what += f", {counted(len(node.workflow.nodes), 'node')}"
+    after = ", ".join(workflow.nodes[source].name for source in sources[:_AFTER])
+    more = f" and {len(sources) - _AFTER} more" if len(sources) > _AFTER else ""
+    return node.name, node.kind, short(what, 60), after + more
 
 
-def _short(text: str, most: int) -> str:
+def aligned(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
+    """Return rows as lines with aligned columns; those of the columns `right` end at the same place."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    lines = [[cell.rjust(n) if i in right else cell.ljust(n) for i, (cell, n) in enumerate(zip(row, widths))] for row in rows]
+    return ["  ".join(line).rstrip() for line in lines]
+
+
+def short(value: Any, most: int = 40) -> str:
+    """Return a value as text of at most so many characters."""
+    text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
-def _count(n: int, what: str) -> str:
+def counted(n: int, what: str) -> str:
+    """Return a number with its noun: 1 node, 2 nodes."""
     return f"{n} {what}{'s' * (n != 1)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Union
 
 from .base import Dim3, Node
-from .child import ChildGraphNode, ConditionalNode, held
+from .child import ChildGraphNode, ConditionalNode, bound, held
 from .host import CapturedNode, ForeignFunction, HostNode, UnboundCallback, callable_name
 from .kernel import KernelNode, require_clusters
 from .memory import AllocNode, FreeNode, MemcpyNode, MemsetNode, copy_geometry, element_bytes
@@ -22,6 +22,7 @@ from .sync import (
     wait_value,
     write_value,
 )
+from .values import Names
 
 __all__ = [
     "KINDS",
@@ -43,11 +44,13 @@ __all__ = [
     "MemoryOp",
     "MemoryOpsNode",
     "MemsetNode",
+    "Names",
     "Node",
     "Semaphore",
     "SemaphoreSignalNode",
     "SemaphoreWaitNode",
     "UnboundCallback",
+    "bound",
     "callable_name",
     "copy_geometry",
     "element_bytes",

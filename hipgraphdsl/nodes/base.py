@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Generic, Optional, TypeVar, Union, overload
+from typing import Annotated, Any, ClassVar, Generic, Literal, Optional, TypeVar, Union, overload
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, SerializationInfo, ValidationError, model_serializer
+from pydantic_core import core_schema
 
 from ..arrays import Access, Array, ArrayView, Parameter, as_int, as_view
 from ..errors import DeclarationError
+from .fields import Entry, Form, NodeNames, Reasons
+from .values import DEFINITIONS, Data, Fault, Members, Names, Unstorable, record, ref
 
 __all__ = ["Axis", "Dim3", "Node", "argument_text", "as_accesses", "as_dim3", "check_name", "lazy"]
 
@@ -58,13 +63,36 @@ class Node(BaseModel):
 
     kind: ClassVar[str]
     """The node's kind, as in files: ``"kernel"``, ``"memcpy"``, ..."""
-    references: ClassVar[tuple[str, ...]] = ()
-    """Fields that refer to arrays, parameters, kernels, callbacks or workflows; files hold their names."""
+    work: ClassVar[str]
+    """As what its time counts: ``"kernel"``, ``"copy"``, ``"memset"``, ``"host"``; empty where it takes none."""
+    reach: ClassVar[Literal["device", "copy", "host", ""]] = ""
+    """What touches the memory of `accesses`: code on the node's device, a copy, code on the host, or nothing of its own."""
+    fixed: ClassVar[str] = ""
+    """Why an Executable can change no field of it in place; empty where it can."""
+    entries: ClassVar[tuple[Entry, ...]] = ()
+    """The fields that files hold, with their forms, in the order of a file."""
 
     name: str
-    after: tuple[str, ...] = ()
-    ignore: Optional[dict[str, str]] = None
+    after: Annotated[tuple[str, ...], NodeNames()] = ()
+    ignore: Annotated[Optional[dict[str, str]], Reasons()] = None
     source: Optional[tuple[str, int]] = None
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        found = [
+            Entry(name, form, info.default, info.is_required())
+            for name, info in cls.model_fields.items()
+            for form in info.metadata
+            if isinstance(form, Form)
+        ]
+        cls.entries = tuple(sorted(found, key=lambda entry: entry.name in Node.model_fields))  # its own fields come first
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        """Validate JSON as a file holds it, with `Names` as context, and Python objects as they are."""
+        python = handler(source)
+        read = core_schema.with_info_plain_validator_function(cls._from_json)
+        return core_schema.json_or_python_schema(read, python, serialization=python.get("serialization"))
 
     def __init__(self, /, **data: Any) -> None:
         check_name(data.get("name"), "node")
@@ -77,6 +105,88 @@ class Node(BaseModel):
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
         """Bring the raw fields into their normal form, in place; raise DeclarationError for what cannot be."""
+
+    @property
+    def engine(self) -> str:
+        """The engine that it needs: `work`, of a copy its direction."""
+        return self.work
+
+    @property
+    def method(self) -> str:
+        """The method of `Graph` that adds such a node; empty where none takes all of its fields."""
+        return self.kind
+
+    # -- files
+
+    def to_data(self, names: Names) -> dict[str, Data]:
+        """Return the node as a file holds it; fields with their defaults are left out.
+
+        Raises
+        ------
+        DeclarationError
+            If a value has no form in a file.
+        """
+        out: dict[str, Data] = {"name": self.name, "kind": self.kind}
+        fields = self.__dict__
+        try:
+            for name, form, default, required in self.entries:
+                value = fields[name]
+                if required or not ((value is default and form.simple) or form.is_default(value, default, self)):
+                    out[name] = form.dump(value, names, self)
+        except Unstorable as fault:
+            raise DeclarationError(f"node {self.name!r} cannot be stored in a file: {fault}", node=self.name) from None
+        return out
+
+    @classmethod
+    def from_data(cls, members: Members, names: Names, source: Optional[tuple[str, int]] = None) -> Node:
+        """Return the node that a file holds; `name` and `kind` may be taken already.
+
+        Raises
+        ------
+        Fault, DeclarationError
+            If a field is missing, unknown or wrong.
+        """
+        data: dict[str, Any] = {"name": members.take("name", str), "source": source}
+        given = members.data
+        for name, form, _, required in cls.entries:
+            if required or name in given:
+                data[name] = form.load(members.take(name, *form.json_types), names, data["name"])
+        members.done(f"a {cls.kind} node")
+        return cls(**data)
+
+    @classmethod
+    def _from_json(cls, data: Data, info: core_schema.ValidationInfo) -> Node:
+        try:
+            members = Members(data, "a node")
+            if members.take("kind", str, default=cls.kind) != cls.kind:
+                raise Fault(f"the kind of a {cls.__name__} is {cls.kind!r}")
+            return cls.from_data(members, _names_of(info.context))
+        except Fault as fault:
+            raise DeclarationError(str(fault)) from None
+
+    @model_serializer(mode="plain", when_used="json")
+    def _to_json(self, info: SerializationInfo) -> dict[str, Any]:
+        return self.to_data(_names_of(info.context))
+
+    @classmethod
+    def data_schema(cls) -> dict[str, Any]:
+        """Return the JSON Schema of the node in a file; it refers to `DEFINITIONS`."""
+        properties = {"name": ref("name"), "kind": {"const": cls.kind}} | {e.name: e.form.schema for e in cls.entries}
+        return record(properties, " ".join(["name", "kind", *(e.name for e in cls.entries if e.required)]))
+
+    @classmethod
+    def model_json_schema(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Return the JSON Schema (2020-12) of the node in a file, complete."""
+        schema = cls.data_schema()
+        used: set[str] = set()
+        pending = [schema]
+        while pending:
+            for name in set(re.findall(r"#/\$defs/(\w+)", json.dumps(pending.pop()))) - used:
+                used.add(name)
+                pending.append(DEFINITIONS[name])
+        return {"title": cls.__name__, **schema, "$defs": {name: DEFINITIONS[name] for name in DEFINITIONS if name in used}}
+
+    # -- what it does
 
     @lazy
     def accesses(self) -> tuple[Access, ...]:
@@ -113,7 +223,8 @@ class Node(BaseModel):
 
     def translated(self, arrays: Mapping[str, Any], parameters: Mapping[str, Any]) -> Node:
         """Return a copy whose arrays and parameters are those of the same names in another graph."""
-        fields = {name: _translate(getattr(self, name), arrays, parameters, self.name) for name in self.references}
+        own = (entry.name for entry in self.entries if entry.name not in Node.model_fields)
+        fields = {name: _translate(getattr(self, name), arrays, parameters, self.name) for name in own}
         return self.changed(**fields)
 
     def __hash__(self) -> int:
@@ -135,6 +246,10 @@ class Node(BaseModel):
 
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if name.startswith("_") or not hasattr(BaseModel, name)]
+
+
+def _names_of(context: Any) -> Names:
+    return context if isinstance(context, Names) else Names()
 
 
 def _translate(value: Any, arrays: Mapping[str, Any], parameters: Mapping[str, Any], node: str) -> Any:

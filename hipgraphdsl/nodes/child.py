@@ -3,20 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Optional, Union
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Optional, Union
 
 from ..arrays import Access, AllocArray, Array, ArrayView, ExternalArray, HostArray, Parameter, Region, as_dict, as_view
 from ..errors import DeclarationError
 from ..kernels import Symbol
 from .base import Node, lazy
+from .fields import Choice, Form, TextWriter, View
 from .memory import element_bytes
+from .values import Data, Names, list_of, ref
 
 if TYPE_CHECKING:
     from ..workflow import Workflow
 
-__all__ = ["ChildGraphNode", "ConditionalNode", "held"]
+__all__ = ["ChildGraphNode", "ConditionalNode", "bound", "held"]
 
 Bound = Union[ArrayView, Parameter, Any]
+
+
+class WorkflowKey(Form):
+    """A workflow by its key in the file."""
+
+    schema = ref("name")
+    json_types = (str,)
+
+    def dump(self, value: Workflow, names: Names, node: Node) -> Data:
+        return names.key_of_workflow(value)
+
+    def load(self, data: Data, names: Names, node: str) -> Workflow:
+        return names.workflow(data)  # type: ignore[no-any-return]  # Workflow stands below nodes
+
+    def text(self, value: Workflow, writer: TextWriter, node: Node) -> str:
+        return writer.child(value)
+
+
+class WorkflowKeys(Form):
+    """Workflows by their keys in the file."""
+
+    schema = list_of(ref("name"), minItems=1)
+    json_types = (list,)
+
+    def dump(self, value: tuple[Workflow, ...], names: Names, node: Node) -> Data:
+        return [names.key_of_workflow(workflow) for workflow in value]
+
+    def load(self, data: Data, names: Names, node: str) -> tuple[Workflow, ...]:
+        return tuple([names.workflow(key) for key in data])
+
+    def text(self, value: tuple[Workflow, ...], writer: TextWriter, node: Node) -> str:
+        return f"[{', '.join(map(writer.child, value))}]"
+
+
+class Binding(Form):
+    """Values by names of a child."""
+
+    schema = {"type": "object", "additionalProperties": ref("value")}  # noqa: RUF012
+    json_types = (dict,)
+
+    def dump(self, value: dict[str, Any], names: Names, node: Node) -> Data:
+        return {inner: names.value_data(outer) for inner, outer in value.items()}
+
+    def load(self, data: Data, names: Names, node: str) -> dict[str, Any]:
+        return {inner: names.value(outer) for inner, outer in data.items()}
+
+    def text(self, value: dict[str, Any], writer: TextWriter, node: Node) -> str:
+        return f"{{{', '.join(f'{inner!r}: {writer.value(outer)}' for inner, outer in value.items())}}}"
 
 
 class ChildGraphNode(Node):
@@ -33,10 +83,10 @@ class ChildGraphNode(Node):
     """
 
     kind: ClassVar[str] = "child"
-    references: ClassVar[tuple[str, ...]] = ("workflow", "bind")
+    work = "kernel"
 
-    workflow: Any
-    bind: dict[str, Any] = {}  # noqa: RUF012  # Pydantic copies defaults
+    workflow: Annotated[Any, WorkflowKey()]
+    bind: Annotated[dict[str, Any], Binding()] = {}  # noqa: RUF012  # Pydantic copies defaults
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
@@ -63,8 +113,8 @@ class ChildGraphNode(Node):
         found: dict[tuple[Any, str, Region], Access] = {}
         for access in self.workflow.accesses:
             root, offset = self._behind(access.view.root)
-            if root.name in self.bind and not isinstance(root, (Symbol, AllocArray)):
-                outer: ArrayView = self.bind[root.name]
+            outer: Optional[ArrayView] = bound(root, self.workflow, self.bind)
+            if outer is not None:
                 region = access.bytes.shifted(offset + outer.offset_bytes)
                 whole = region == outer.region
                 result = Access(outer, access.mode, None if whole else region)
@@ -79,7 +129,7 @@ class ChildGraphNode(Node):
 
     def _behind(self, root: Any) -> tuple[Any, int]:
         """Return the array that an unbound parameter stands for by default, and where in it; any other root is itself."""
-        if not isinstance(root, Parameter) or root.name in self.bind:
+        if not isinstance(root, Parameter) or bound(root, self.workflow, self.bind) is not None:
             return root, 0
         default = self.workflow.default_view(root)
         return (root, 0) if default is None else (default.root, default.offset_bytes)
@@ -157,12 +207,13 @@ class ConditionalNode(Node):
     """
 
     kind: ClassVar[str] = "conditional"
-    references: ClassVar[tuple[str, ...]] = ("condition", "bodies", "bind")
+    work = "kernel"
+    fixed = "nodes of kind conditional are recorded once"
 
-    mode: Literal["if", "while", "switch"]
-    condition: ArrayView
-    bodies: tuple[Any, ...]
-    bind: dict[str, Any] = {}  # noqa: RUF012  # Pydantic copies defaults
+    mode: Annotated[Literal["if", "while", "switch"], Choice("if", "while", "switch")]
+    condition: Annotated[ArrayView, View()]
+    bodies: Annotated[tuple[Any, ...], WorkflowKeys()]
+    bind: Annotated[dict[str, Any], Binding()] = {}  # noqa: RUF012  # Pydantic copies defaults
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
@@ -199,7 +250,7 @@ class ConditionalNode(Node):
                 raise DeclarationError(f"node {name!r}: no body has an array or parameter {inner!r}", node=name)
         data["bind"] = {k: v for child in children for k, v in child.bind.items()}
 
-    @property
+    @lazy
     def children(self) -> tuple[ChildGraphNode, ...]:
         """The bodies as child graph nodes, bound."""
         return tuple(
@@ -230,6 +281,15 @@ def held(node: Node) -> tuple[tuple[str, Workflow, Mapping[str, Any]], ...]:
     if isinstance(node, ConditionalNode):
         return tuple((f"{node.name}/{n}", body.workflow, body.bind) for n, body in enumerate(node.children))
     return ()
+
+
+def bound(root: Any, workflow: Workflow, bind: Mapping[str, Any]) -> Any:
+    """Return what an array or parameter of a held workflow is bound to, or None; a name of another workflow is not bound."""
+    name = root.name
+    if name not in bind:
+        return None
+    own = workflow.arrays.get(name, workflow.parameters.get(name))
+    return bind[name] if own is root else None
 
 
 def _parameters(values: Iterable[Any]) -> tuple[Parameter, ...]:

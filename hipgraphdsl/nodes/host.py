@@ -5,14 +5,19 @@ from __future__ import annotations
 import ctypes
 import functools
 import inspect
+import re
+import sys
 from collections.abc import Callable
-from typing import Any, ClassVar, Optional
+from types import ModuleType
+from typing import Annotated, Any, ClassVar, Optional
 
 from ..arrays import Access, ArrayView, Parameter, Viewable, as_device
 from ..errors import DeclarationError
 from .base import Node, argument_text, as_accesses, lazy
+from .fields import Device, Form, TextWriter, Values
+from .values import Data, Fault, Names, Unstorable, list_of, ref
 
-__all__ = ["CapturedNode", "ForeignFunction", "HostNode", "callable_name"]
+__all__ = ["CapturedNode", "ForeignFunction", "HostNode", "UnboundCallback", "callable_name", "callback_path"]
 
 
 def callable_name(fn: Any) -> str:
@@ -20,14 +25,63 @@ def callable_name(fn: Any) -> str:
     return getattr(fn, "__name__", None) or type(fn).__name__
 
 
+class Callback(Form):
+    """A callable by its import path, ``"package.module:function"``."""
+
+    schema = ref("callback")
+    json_types = (str,)
+
+    def dump(self, value: Any, names: Names, node: Node) -> Data:
+        try:
+            return _import_path(value)
+        except Unstorable:
+            if names.strict:
+                raise
+            return {"python": callable_name(value)}
+
+    def load(self, data: Data, names: Names, node: str) -> Any:
+        if not re.fullmatch(r"[\w.]{1,400}:[\w.]{1,400}", data):
+            raise Fault(f"'fn' is an import path such as 'package.module:function' (got {data[:60]!r})", "fn")
+        return names.callback(data, node) or UnboundCallback(data)
+
+    def text(self, value: Any, writer: TextWriter, node: Node) -> str:
+        return writer.callback(value)
+
+
+class Accesses(Form):
+    """What the user's code touches; left out where it follows from the arguments."""
+
+    schema = list_of(ref("access"))
+    json_types = (list,)
+    simple = False
+
+    def dump(self, value: tuple[Access, ...], names: Names, node: Node) -> Data:
+        return [names.access_data(access) for access in value]
+
+    def load(self, data: Data, names: Names, node: str) -> tuple[Access, ...]:
+        found = tuple([names.value(entry) for entry in data])
+        if not all(isinstance(entry, Access) for entry in found):
+            raise Fault('\'access\' is a list of {"read": view}, {"write": view} and {"update": view}', "access")
+        return found
+
+    def argument(self, name: str, value: tuple[Access, ...], writer: TextWriter, node: Node) -> str:
+        assert isinstance(node, _UserCode)
+        if node.method:
+            reads, writes = node.lists
+            return f"reads=[{', '.join(map(writer.view, reads))}], writes=[{', '.join(map(writer.view, writes))}]"
+        return f"{name}=({', '.join(map(writer.value, value))},)"
+
+    def is_default(self, value: Any, default: Any, node: Node) -> bool:
+        assert isinstance(node, _UserCode)
+        return bool(value == as_accesses(None, None, node.args, node.name))
+
+
 class _UserCode(Node):
     """What host and captured nodes share."""
 
-    references: ClassVar[tuple[str, ...]] = ("fn", "args", "access")
-
-    fn: Any
-    args: tuple[Any, ...] = ()
-    access: tuple[Access, ...] = ()
+    fn: Annotated[Any, Callback()]
+    args: Annotated[tuple[Any, ...], Values()] = ()
+    access: Annotated[tuple[Access, ...], Accesses()] = ()
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
@@ -65,6 +119,16 @@ class _UserCode(Node):
             data = {name: getattr(self, name) for name in type(self).model_fields if name != "access"}
             return type(self)(**{**data, **fields})
         return super().changed(**fields)
+
+    @property
+    def lists(self) -> tuple[list[ArrayView], list[ArrayView]]:
+        """The views that are read and those that are written, as `reads` and `writes` would list them."""
+        return [a.view for a in self.access if a.is_read], [a.view for a in self.access if a.is_write]
+
+    @property
+    def method(self) -> str:
+        derived = as_accesses(None, None, self.args, self.name), as_accesses(*self.lists, self.args, self.name)
+        return self.kind if self.access in derived else ""
 
     @classmethod
     def _check_access(cls, access: Access, node: str) -> None:
@@ -171,6 +235,59 @@ class ForeignFunction:
         return f"ForeignFunction({self.address:#x}, {self.argument:#x})"
 
 
+def callback_path(fn: Any) -> str:
+    """Return the import path of a function, ``"package.module:function"``.
+
+    Raises
+    ------
+    DeclarationError
+        If it has none: a lambda, a closure, a bound method, an object that is called, or a function of an interactive
+        session.
+    """
+    try:
+        return _import_path(fn)
+    except Unstorable as fault:
+        raise DeclarationError(f"a file holds callbacks by import path, and this one has none: {fault}") from None
+
+
+def _import_path(fn: Any) -> str:
+    if isinstance(fn, UnboundCallback):
+        return fn.path
+    advice = "; use a function at the top level of a module"
+    name = getattr(fn, "__qualname__", None)
+    owner = getattr(fn, "__self__", None)
+    if not isinstance(name, str):
+        raise Unstorable(f"its callback is an object of type {type(fn).__name__}{advice}")
+    if "<lambda>" in name:
+        raise Unstorable(f"its callback is a lambda{advice}")
+    if "<locals>" in name:
+        raise Unstorable(f"its callback {fn.__name__!r} is a function inside a function{advice}")
+    if owner is not None and not isinstance(owner, ModuleType):
+        raise Unstorable(f"its callback {name!r} is a bound method{advice}")
+    module = getattr(fn, "__module__", None) or ""
+    home: Any = sys.modules.get(module)
+    if module == "__main__":
+        module = _main_name(home)
+        if not module:
+            raise Unstorable(f"its callback {name!r} stands in no file{advice}")
+    found = home
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is not fn:
+        raise Unstorable(f"its callback is not what {module}:{name} names{advice}")
+    return f"{module}:{name}"
+
+
+def _main_name(main: Any) -> str:
+    """Return the name under which the program's own file could be imported."""
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        return str(spec.name)
+    file = getattr(main, "__file__", None) or ""
+    stem = re.split(r"[/\\]", file)[-1].removesuffix(".py")
+    return stem if re.fullmatch(r"\w+", stem) else ""
+
+
 class HostNode(_UserCode):
     """A Python callable that the runtime calls on the host (hipGraphAddHostNode).
 
@@ -187,6 +304,8 @@ class HostNode(_UserCode):
     """
 
     kind: ClassVar[str] = "host"
+    work = "host"
+    reach = "host"
 
     @classmethod
     def _check_access(cls, access: Access, node: str) -> None:
@@ -226,8 +345,11 @@ class CapturedNode(_UserCode):
     """
 
     kind: ClassVar[str] = "captured"
+    work = "kernel"
+    reach = "device"
+    fixed = "nodes of kind captured are recorded once"
 
-    device: Optional[int] = None
+    device: Annotated[Optional[int], Device()] = None
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:

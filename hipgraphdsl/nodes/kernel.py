@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Optional
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Optional
 
 import numpy as np
 
@@ -11,6 +12,8 @@ from ..arrays import Access, ArrayView, Parameter, Viewable, as_device, as_int, 
 from ..errors import DeclarationError
 from ..kernels import ForeignModule, Kernel, KernelParameter, Signature, check_argument
 from .base import Dim3, Node, argument_text, as_dim3, lazy
+from .fields import Count, Device, Extents, Flag, Form, Integer, TextWriter, Values, quoted
+from .values import Data, Names
 
 __all__ = ["KernelNode", "require_clusters"]
 
@@ -22,6 +25,50 @@ _BOUNDS: dict[object, tuple[int, int]] = {
 
 _MAX_THREADS = 1024  # of a block, on every device that HIP runs on
 _MAX_CLUSTER = 8  # blocks, on every device that has clusters
+
+
+_ATTRIBUTE = "attributes are fixed when a node is added"
+
+
+class KernelReference(Form):
+    """A kernel as ``"module:kernel"``."""
+
+    schema = {"type": "string", "pattern": "^[^:]+:.+$", "description": "module:kernel"}  # noqa: RUF012
+    json_types = (str,)
+
+    def dump(self, value: Kernel, names: Names, node: Node) -> Data:
+        return f"{names.key_of_module(value.module)}:{value.name}"
+
+    def load(self, data: Data, names: Names, node: str) -> Kernel:
+        return names.kernel(data)
+
+    def text(self, value: Kernel, writer: TextWriter, node: Node) -> str:
+        return f"{writer.module(value.module)}[{quoted(value.name)}]"
+
+
+class Arguments(Values):
+    """Arguments of a kernel; the signature says how short a float may be written."""
+
+    def dump(self, value: Sequence[Any], names: Names, node: Node) -> Data:
+        return super().dump(_shortest(value, node), names, node)
+
+    def text(self, value: Sequence[Any], writer: TextWriter, node: Node) -> str:
+        return super().text(_shortest(value, node), writer, node)
+
+
+def _shortest(args: Sequence[Any], node: Node) -> Sequence[Any]:
+    """Return arguments with the shortest floats that 2- and 4-byte types round to the same values."""
+    assert isinstance(node, KernelNode)
+    known = node.kernel.signature
+    if known is None:  # the arguments' own types are the signature, so they are kept as they are
+        return args
+    return [_short(arg, parameter.dtype) if type(arg) is float else arg for arg, parameter in zip(args, known.parameters)]
+
+
+def _short(value: float, dtype: Any) -> float:
+    if dtype is not None and dtype.kind == "f" and dtype.itemsize < 8 and math.isfinite(value):
+        return float(str(dtype.type(value)))
+    return value
 
 
 class KernelNode(Node):
@@ -52,17 +99,18 @@ class KernelNode(Node):
     """
 
     kind: ClassVar[str] = "kernel"
-    references: ClassVar[tuple[str, ...]] = ("kernel", "grid", "block", "args")
+    work = "kernel"
+    reach = "device"
 
-    kernel: Kernel
-    grid: Any
-    block: Any
-    args: tuple[Any, ...] = ()
-    shared_bytes: int = 0
-    cooperative: bool = False
-    priority: Optional[int] = None
-    cluster: Optional[tuple[int, int, int]] = None
-    device: Optional[int] = None
+    kernel: Annotated[Kernel, KernelReference()]
+    grid: Annotated[Any, Extents(keyword=True)]
+    block: Annotated[Any, Extents(keyword=True)]
+    args: Annotated[tuple[Any, ...], Arguments()] = ()
+    shared_bytes: Annotated[int, Count()] = 0
+    cooperative: Annotated[bool, Flag(fixed=_ATTRIBUTE)] = False
+    priority: Annotated[Optional[int], Integer(fixed=_ATTRIBUTE)] = None
+    cluster: Annotated[Optional[tuple[int, int, int]], Extents(fixed=_ATTRIBUTE)] = None
+    device: Annotated[Optional[int], Device()] = None
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:

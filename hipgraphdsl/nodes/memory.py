@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Optional
+from typing import Annotated, Any, ClassVar, Optional
 
 import numpy as np
 
 from ..arrays import Access, AllocArray, Array, ArrayView, HostArray, Parameter, Viewable, as_device, as_view
 from ..errors import DeclarationError
 from ..kernels import struct_fields
-from .base import Node, lazy
+from .base import Node, check_name, lazy
+from .fields import Device, Form, TextWriter, Value, View, quoted
+from .values import MEMORY, SHAPE, Data, Fault, Members, Names, memory_data, memory_of, record, ref
 
 __all__ = ["AllocNode", "CopyGeometry", "FreeNode", "MemcpyNode", "MemsetNode", "copy_geometry", "element_bytes"]
 
@@ -82,11 +84,12 @@ class MemcpyNode(Node):
     """
 
     kind: ClassVar[str] = "memcpy"
-    references: ClassVar[tuple[str, ...]] = ("dst", "src")
+    work = "copy"
+    reach = "copy"
 
-    dst: ArrayView
-    src: ArrayView
-    device: Optional[int] = None
+    dst: Annotated[ArrayView, View()]
+    src: Annotated[ArrayView, View()]
+    device: Annotated[Optional[int], Device()] = None
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
@@ -126,6 +129,10 @@ class MemcpyNode(Node):
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         return tuple(dict.fromkeys(v.root for v in (self.dst, self.src) if isinstance(v.root, Parameter)))
+
+    @property
+    def engine(self) -> str:
+        return self.direction
 
     @property
     def direction(self) -> str:
@@ -201,11 +208,12 @@ class MemsetNode(Node):
     """
 
     kind: ClassVar[str] = "memset"
-    references: ClassVar[tuple[str, ...]] = ("dst", "value")
+    work = "memset"
+    reach = "device"
 
-    dst: ArrayView
-    value: Any = 0
-    device: Optional[int] = None
+    dst: Annotated[ArrayView, View()]
+    value: Annotated[Any, Value(always=True)] = 0
+    device: Annotated[Optional[int], Device()] = None
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
@@ -267,6 +275,48 @@ class MemsetNode(Node):
         return f"{self.describe()}, {self.dst.nbytes} bytes"
 
 
+class _NewArray(Form):
+    """An array that a node makes."""
+
+    schema = record(
+        {"name": ref("name"), "dtype": ref("dtype"), "shape": SHAPE, **MEMORY}, "name dtype shape"
+    )
+
+    def dump(self, value: AllocArray, names: Names, node: Node) -> Data:
+        return {"name": value.name, **memory_data(value)}
+
+    def load(self, data: Data, names: Names, node: str) -> AllocArray:
+        members = Members(data, "the array of an alloc node")
+        name = check_name(members.take("name", str), "array")
+        if name in names.arrays:
+            raise Fault(f"array {name!r} is declared twice", "array")
+        shape, dtype, where = memory_of(members)
+        members.done("the array of an alloc node")
+        return AllocArray(name, shape, dtype, **where)
+
+    def text(self, value: AllocArray, writer: TextWriter, node: Node) -> str:
+        return f"{quoted(value.name)}, shape={value.shape!r}, dtype={writer.dtype(value.dtype)}{writer.place(value)}"
+
+
+class _ArrayName(Form):
+    """An array that a node made, by its name."""
+
+    schema = ref("name")
+    json_types = (str,)
+
+    def dump(self, value: AllocArray, names: Names, node: Node) -> Data:
+        return value.name
+
+    def load(self, data: Data, names: Names, node: str) -> Array:
+        return names.array(data)
+
+    def text(self, value: AllocArray, writer: TextWriter, node: Node) -> str:
+        return writer.variable(value)
+
+
+_FIXED_MEMORY = "memory that a graph allocates is fixed when it is built"
+
+
 class AllocNode(Node, Viewable):
     """Make an array inside the graph (hipGraphAddMemAllocNode). It may stand wherever its array may.
 
@@ -276,9 +326,10 @@ class AllocNode(Node, Viewable):
     """
 
     kind: ClassVar[str] = "alloc"
-    references: ClassVar[tuple[str, ...]] = ("array",)
+    work = ""
+    fixed = _FIXED_MEMORY
 
-    array: AllocArray
+    array: Annotated[AllocArray, _NewArray()]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -320,9 +371,10 @@ class FreeNode(Node):
     """
 
     kind: ClassVar[str] = "free"
-    references: ClassVar[tuple[str, ...]] = ("array",)
+    work = ""
+    fixed = _FIXED_MEMORY
 
-    array: AllocArray
+    array: Annotated[AllocArray, _ArrayName()]
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:

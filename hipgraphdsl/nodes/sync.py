@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Optional
+from typing import Annotated, Any, ClassVar, Literal
 
-from ..arrays import Access, ArrayView, as_int, as_view
+from ..arrays import Access, ArrayView, as_handle, as_int, as_view
 from ..errors import DeclarationError
 from .base import Node, check_name, lazy
+from .fields import Count, Form, TextWriter, quoted
+from .values import FLAG, Data, Fault, Members, Names, list_of, record, ref
 
 __all__ = [
     "EmptyNode",
@@ -33,13 +35,17 @@ class Event:
     name : str
     shared : bool
         One event of this name for the whole process and device, so that graphs can wait for each other.
-    handle : int or None
-        An event that is there already (hipEvent_t), used as it is and never destroyed here; files do not hold it.
+    handle : int, object or None
+        An event that is there already (hipEvent_t), as a number or an object of hip-python, cuda-bindings or torch; kept as a
+        number. It is used as it is and never destroyed here, and its owner keeps it; files do not hold it.
     """
 
     name: str
     shared: bool = False
-    handle: Optional[int] = None
+    handle: Any = None
+
+    def __post_init__(self) -> None:
+        _keep_number(self, "event")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +55,25 @@ class Semaphore:
     Attributes
     ----------
     name : str
-    handle : int or None
-        The runtime's hipExternalSemaphore_t; None until it is bound.
+    handle : int, object or None
+        The runtime's hipExternalSemaphore_t, as a number or an object; kept as a number. None until it is bound.
     """
 
     name: str
-    handle: Optional[int] = None
+    handle: Any = None
+
+    def __post_init__(self) -> None:
+        _keep_number(self, "semaphore")
+
+
+def _keep_number(value: Event | Semaphore, what: str) -> None:
+    handle = value.handle
+    if handle is None or type(handle) is int:
+        return
+    number = as_handle(handle)
+    if number is None:
+        raise DeclarationError(f"{what} {value.name!r}: handle is a raw handle or an object that has one (got {handle!r})")
+    object.__setattr__(value, "handle", number)
 
 
 def _as_event(value: Any, node: str) -> Event:
@@ -65,14 +84,101 @@ def _as_event(value: Any, node: str) -> Event:
     raise DeclarationError(f"node {node!r}: event is a name or an Event (got {value!r})", node=node)
 
 
+class EventName(Form):
+    """An event by its name."""
+
+    schema = {"oneOf": [ref("name"), record({"name": ref("name"), "shared": FLAG}, "name")]}  # noqa: RUF012
+    json_types = (str, dict)
+
+    def dump(self, value: Event, names: Names, node: Node) -> Data:
+        return {"name": value.name, "shared": True} if value.shared else value.name
+
+    def load(self, data: Data, names: Names, node: str) -> Any:
+        if type(data) is str:
+            return data
+        members = Members(data, "an event")
+        event = Event(check_name(members.take("name", str), "event"), members.take("shared", bool, default=False))
+        members.done("an event")
+        return event
+
+    def text(self, value: Event, writer: TextWriter, node: Node) -> str:
+        return f"hg.Event({quoted(value.name)}, shared=True)" if value.shared else quoted(value.name)
+
+
+class SemaphoreName(Form):
+    """A semaphore by its name."""
+
+    schema = ref("name")
+    json_types = (str,)
+
+    def dump(self, value: Semaphore, names: Names, node: Node) -> Data:
+        return value.name
+
+    def text(self, value: Semaphore, writer: TextWriter, node: Node) -> str:
+        return quoted(value.name)
+
+
+class MemoryOps(Form):
+    """Operations of `hg.write_value` and `hg.wait_value`."""
+
+    schema = list_of(
+        record(
+            {
+                "op": {"enum": ["write", "wait"]},
+                "view": ref("view"),
+                "value": {"type": "integer"},
+                "condition": {"enum": ["eq", "geq", "and", "nor"]},
+            },
+            "op view value",
+        ),
+        minItems=1,
+        maxItems=256,
+    )
+    json_types = (list,)
+
+    def dump(self, value: tuple[MemoryOp, ...], names: Names, node: Node) -> Data:
+        return [
+            {"op": op.op, "view": names.view_data(op.view), "value": op.value}
+            | ({"condition": op.condition} if op.op == "wait" else {})
+            for op in value
+        ]
+
+    def load(self, data: Data, names: Names, node: str) -> tuple[MemoryOp, ...]:
+        return tuple([self._operation(Members(entry, "a memory operation"), names) for entry in data])
+
+    def _operation(self, members: Members, names: Names) -> MemoryOp:
+        op, view, value = members.take("op", str), names.view(members.take("view")), members.take("value", int)
+        if op not in ("write", "wait"):
+            raise Fault(f"'op' is 'write' or 'wait' (got {op[:60]!r})", "ops")
+        found = (
+            write_value(view, value)
+            if op == "write"
+            else wait_value(view, value, members.take("condition", str, default="eq"))
+        )
+        members.done("a memory operation")
+        return found
+
+    def text(self, value: tuple[MemoryOp, ...], writer: TextWriter, node: Node) -> str:
+        ops = (
+            f"hg.{op.op}_value({writer.view(op.view)}, {op.value}"
+            + (f", {quoted(op.condition)})" if op.op == "wait" else ")")
+            for op in value
+        )
+        return f"[{', '.join(ops)}]"
+
+
 class EmptyNode(Node):
     """A node that does nothing but order others (hipGraphAddEmptyNode)."""
 
     kind: ClassVar[str] = "empty"
+    work = ""
+    fixed = "nodes of kind empty are recorded once"
 
 
 class _EventNode(Node):
-    event: Event
+    work = ""
+
+    event: Annotated[Event, EventName()]
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
@@ -105,8 +211,10 @@ class EventWaitNode(_EventNode):
 
 
 class _SemaphoreNode(Node):
-    semaphore: Semaphore
-    value: int = 1
+    work = ""
+
+    semaphore: Annotated[Semaphore, SemaphoreName()]
+    value: Annotated[int, Count(always=True, most=2**64 - 1)] = 1
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
@@ -134,6 +242,10 @@ class SemaphoreSignalNode(_SemaphoreNode):
     """
 
     kind: ClassVar[str] = "signal"
+
+    @property
+    def method(self) -> str:
+        return "signal_semaphore"
 
 
 class SemaphoreWaitNode(_SemaphoreNode):
@@ -205,9 +317,10 @@ class MemoryOpsNode(Node):
     """
 
     kind: ClassVar[str] = "memory_ops"
-    references: ClassVar[tuple[str, ...]] = ("ops",)
+    work = ""
+    reach = "device"
 
-    ops: tuple[MemoryOp, ...]
+    ops: Annotated[tuple[MemoryOp, ...], MemoryOps()]
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:

@@ -22,7 +22,8 @@ from ..errors import HipError, RuntimeUnavailable
 from ..target import Target
 from .base import CodeObject, FunctionInfo, MemOp
 from .code_object import read_code_object
-from .hip_abi import MEM_CONDITIONS, HipAbiRuntime
+from .hip_abi import HipAbiRuntime
+from .hip_calls import MEM_CONDITIONS
 from .hiprtc import HipRtc
 
 __all__ = ["AmdRuntime", "load_hiprtc"]

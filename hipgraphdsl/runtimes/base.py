@@ -288,8 +288,6 @@ class Runtime(ABC):
     @abstractmethod
     def get_device_name(self, device: int) -> str: ...
     @abstractmethod
-    def device_synchronize(self) -> None: ...
-    @abstractmethod
     def mem_get_info(self) -> tuple[int, int]:
         """Return (free, total) bytes of the current device's memory."""
 
@@ -402,8 +400,6 @@ class Runtime(ABC):
     @abstractmethod
     def event_synchronize(self, event: int) -> None: ...
     @abstractmethod
-    def event_query(self, event: int) -> bool: ...
-    @abstractmethod
     def event_elapsed_time(self, start: int, stop: int) -> float:
         """Return milliseconds between two recorded events."""
 
@@ -505,10 +501,6 @@ class Runtime(ABC):
     def graph_create(self) -> int: ...
     @abstractmethod
     def graph_destroy(self, graph: int) -> None: ...
-    @abstractmethod
-    def graph_clone(self, graph: int) -> int: ...
-    @abstractmethod
-    def graph_node_find_in_clone(self, node: int, clone: int) -> int: ...
     @abstractmethod
     def graph_add_kernel_node(
         self, graph: int, deps: Sequence[int], function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int
@@ -646,11 +638,7 @@ class Runtime(ABC):
     @abstractmethod
     def graph_exec_destroy(self, graph_exec: int) -> None: ...
     @abstractmethod
-    def graph_upload(self, graph_exec: int, stream: int) -> None: ...
-    @abstractmethod
     def graph_launch(self, graph_exec: int, stream: int) -> None: ...
-    @abstractmethod
-    def graph_exec_update(self, graph_exec: int, graph: int) -> None: ...
     @abstractmethod
     def graph_exec_kernel_node_set_params(
         self, graph_exec: int, node: int, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int

@@ -8,7 +8,6 @@ several code objects, one for each architecture, into a bundle (clang's document
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,37 +80,6 @@ class KernelLayout:
     shared_bytes: int
     max_threads: int
     warp_size: int
-
-    def check_sizes(self, sizes: Sequence[int]) -> None:
-        """Compare the sizes in bytes of the arguments that a node passes with those that the kernel takes.
-
-        HIP copies as many bytes as the kernel takes from each address that it gets, so fewer are read beyond their end.
-
-        Raises
-        ------
-        DeclarationError
-            If the number or a size differs.
-        """
-        if len(sizes) != len(self.arguments):
-            raise DeclarationError(
-                f"kernel {self.name!r} takes {len(self.arguments)} arguments (got {len(sizes)}): {self._listed()}",
-                array=self.name,
-            )
-        for position, (argument, nbytes) in enumerate(zip(self.arguments, sizes, strict=True)):
-            if argument.nbytes != nbytes:
-                called = f" ({argument.name})" if argument.name else ""
-                raise DeclarationError(
-                    f"kernel {self.name!r}: argument {position}{called} has {argument.nbytes} bytes in the code object "
-                    f"(got {nbytes}); the kernel takes {self._listed()}",
-                    array=self.name,
-                )
-
-    def _listed(self) -> str:
-        parts = [
-            f"{argument.name or position}: {'pointer' if argument.is_pointer else f'{argument.nbytes} bytes'}"
-            for position, argument in enumerate(self.arguments)
-        ]
-        return ", ".join(parts) or "none"
 
 
 @dataclass(frozen=True, slots=True)

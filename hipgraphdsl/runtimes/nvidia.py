@@ -1,27 +1,22 @@
 """nvidia: HIP's calls on CUDA, one to one, as HIP's own NVIDIA platform maps them.
 
-Most of HIP's graph API has CUDA's signatures, so `HipAbiRuntime` serves both: `_NAMES` says which driver function stands behind
-which HIP name. What differs is here: the structures of kernel, memcpy and memset nodes, devices and contexts, modules, and the
-compiler (NVRTC). The driver (libcuda) is called through ctypes, which costs half of what cuda-bindings' wrappers do; the
-binding finds and drives NVRTC and is what says whether CUDA is installed.
+Most of HIP's graph API has CUDA's signatures, so `HipAbiRuntime` serves both: `cuda_driver` says which driver function has which
+HIP name. What differs is here: the structures of kernel, memcpy and memset nodes, devices and contexts, and modules. The
+driver (libcuda) is called through ctypes, which costs half of what cuda-bindings' wrappers do; the binding finds and drives
+NVRTC (`nvrtc`) and is what says whether CUDA is installed.
 """
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import os
-import re
 import struct
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint64, c_void_p
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from ..cache import cache_folder, write_whole
-from ..errors import DeclarationError, HipError, RuntimeUnavailable
+from ..errors import HipError, RuntimeUnavailable
 from ..target import Target
 from .base import (
     CaptureMode,
@@ -36,7 +31,10 @@ from .base import (
     MemoryRange,
     NodeType,
 )
-from .hip_abi import BATCH_MEM_OP_NODE_PARAMS, KERNEL_NODE_LAYOUT, PROTOTYPES, HipAbiRuntime, address_of, pack_mem_ops
+from .cuda_driver import Driver
+from .hip_abi import HipAbiRuntime
+from .hip_calls import BATCH_MEM_OP_NODE_PARAMS, KERNEL_NODE_LAYOUT, address_of, pack_mem_ops
+from .nvrtc import Nvrtc
 
 __all__ = ["NvidiaRuntime"]
 
@@ -50,8 +48,8 @@ _RESIDENT_THREADS: Final = 39  # CUdevice_attribute: of a multiprocessor
 # memset that was disabled does not come back when it is enabled (observed on driver 580, tests/conformance).
 # Where a graph has host nodes, a first or last node that is disabled loses the order between two launches: the second starts
 # before host nodes of the first have run (observed on driver 580, CUDA 13.0, tests/property/test_changes.py; 15 of 15 times).
-# cuGraphNodeSetEnabled on a memset node fails launches of that graph in flight: error 719 (observed on driver 580.159, CUDA 13.0;
-# tests/device/enable_memset_in_flight.cu shows it in one process). Kernel and memcpy nodes do not.
+# A memset node that cuGraphNodeSetEnabled has disabled fails launches, those in flight among them: error 719 (observed on driver
+# 580.159, CUDA 13.0; tests/device/enable_memset_in_flight.cu shows it in one process). Kernel and memcpy nodes do not.
 _QUIRKS: Final = frozenset(
     {"only_flat_updates", "disabled_overlaps_launches", "memset_enable_fails", "pageable_read_at_launch"}
 )
@@ -83,138 +81,6 @@ _HOST, _DEVICE, _UNIFIED = 1, 2, 4  # CUmemorytype
 _MEMORY_TYPE, _RANGE_START, _RANGE_SIZE = 2, 11, 12  # CUpointer_attribute
 
 _NODE_TYPES: Final = {12: NodeType.BATCH_MEM_OP, 13: NodeType.CONDITIONAL}  # CUgraphNodeType where it differs from HIP's
-
-# HIP's name -> the driver's, for functions of one signature.
-_NAMES: Final = {
-    "hipGetDeviceCount": "cuDeviceGetCount",
-    "hipDeviceSynchronize": "cuCtxSynchronize",
-    "hipMemGetInfo": "cuMemGetInfo_v2",
-    "hipMalloc": "cuMemAlloc_v2",
-    "hipFree": "cuMemFree_v2",
-    "hipHostMalloc": "cuMemHostAlloc",
-    "hipHostFree": "cuMemFreeHost",
-    "hipHostRegister": "cuMemHostRegister_v2",
-    "hipHostUnregister": "cuMemHostUnregister",
-    "hipDeviceGetGraphMemAttribute": "cuDeviceGetGraphMemAttribute",
-    "hipDeviceSetGraphMemAttribute": "cuDeviceSetGraphMemAttribute",
-    "hipDeviceGraphMemTrim": "cuDeviceGraphMemTrim",
-    "hipDeviceGetDefaultMemPool": "cuDeviceGetDefaultMemPool",
-    "hipMemPoolSetAccess": "cuMemPoolSetAccess",
-    "hipMallocAsync": "cuMemAllocAsync",
-    "hipFreeAsync": "cuMemFreeAsync",
-    "hipMemcpy3DAsync": "cuMemcpy3DAsync_v2",
-    "hipMemsetD16Async": "cuMemsetD16Async",
-    "hipMemsetD32Async": "cuMemsetD32Async",
-    "hipStreamBatchMemOp": "cuStreamBatchMemOp_v2",
-    "hipStreamCreateWithPriority": "cuStreamCreateWithPriority",
-    "hipStreamDestroy": "cuStreamDestroy_v2",
-    "hipStreamSynchronize": "cuStreamSynchronize",
-    "hipStreamQuery": "cuStreamQuery",
-    "hipStreamWaitEvent": "cuStreamWaitEvent",
-    "hipLaunchHostFunc": "cuLaunchHostFunc",
-    "hipEventCreateWithFlags": "cuEventCreate",
-    "hipEventDestroy": "cuEventDestroy_v2",
-    "hipEventRecord": "cuEventRecord",
-    "hipEventSynchronize": "cuEventSynchronize",
-    "hipEventQuery": "cuEventQuery",
-    "hipEventElapsedTime": "cuEventElapsedTime",
-    "hipModuleLoadData": "cuModuleLoadData",
-    "hipModuleUnload": "cuModuleUnload",
-    "hipModuleGetFunction": "cuModuleGetFunction",
-    "hipModuleGetGlobal": "cuModuleGetGlobal_v2",
-    "hipModuleLaunchKernel": "cuLaunchKernel",
-    "hipModuleLaunchCooperativeKernel": "cuLaunchCooperativeKernel",
-    "hipStreamBeginCapture": "cuStreamBeginCapture_v2",
-    "hipStreamEndCapture": "cuStreamEndCapture",
-    "hipStreamGetCaptureInfo_v2": "cuStreamGetCaptureInfo_v2",
-    "hipStreamUpdateCaptureDependencies": "cuStreamUpdateCaptureDependencies",
-    "hipThreadExchangeStreamCaptureMode": "cuThreadExchangeStreamCaptureMode",
-    "hipGraphCreate": "cuGraphCreate",
-    "hipGraphDestroy": "cuGraphDestroy",
-    "hipGraphClone": "cuGraphClone",
-    "hipGraphNodeFindInClone": "cuGraphNodeFindInClone",
-    "hipGraphAddKernelNode": "cuGraphAddKernelNode_v2",
-    "hipGraphKernelNodeSetAttribute": "cuGraphKernelNodeSetAttribute",
-    "hipGraphKernelNodeGetAttribute": "cuGraphKernelNodeGetAttribute",
-    "hipGraphAddHostNode": "cuGraphAddHostNode",
-    "hipGraphAddMemAllocNode": "cuGraphAddMemAllocNode",
-    "hipGraphAddMemFreeNode": "cuGraphAddMemFreeNode",
-    "hipGraphAddEmptyNode": "cuGraphAddEmptyNode",
-    "hipGraphAddChildGraphNode": "cuGraphAddChildGraphNode",
-    "hipGraphAddEventRecordNode": "cuGraphAddEventRecordNode",
-    "hipGraphAddEventWaitNode": "cuGraphAddEventWaitNode",
-    "hipGraphAddExternalSemaphoresSignalNode": "cuGraphAddExternalSemaphoresSignalNode",
-    "hipGraphAddExternalSemaphoresWaitNode": "cuGraphAddExternalSemaphoresWaitNode",
-    "hipGraphAddBatchMemOpNode": "cuGraphAddBatchMemOpNode",
-    "hipGraphAddDependencies": "cuGraphAddDependencies",
-    "hipGraphRemoveDependencies": "cuGraphRemoveDependencies",
-    "hipGraphDestroyNode": "cuGraphDestroyNode",
-    "hipGraphGetNodes": "cuGraphGetNodes",
-    "hipGraphGetRootNodes": "cuGraphGetRootNodes",
-    "hipGraphGetEdges": "cuGraphGetEdges",
-    "hipGraphNodeGetDependencies": "cuGraphNodeGetDependencies",
-    "hipGraphNodeGetType": "cuGraphNodeGetType",
-    "hipGraphKernelNodeGetParams": "cuGraphKernelNodeGetParams_v2",
-    "hipGraphMemcpyNodeGetParams": "cuGraphMemcpyNodeGetParams",
-    "hipGraphMemsetNodeGetParams": "cuGraphMemsetNodeGetParams",
-    "hipGraphHostNodeGetParams": "cuGraphHostNodeGetParams",
-    "hipGraphMemAllocNodeGetParams": "cuGraphMemAllocNodeGetParams",
-    "hipGraphMemFreeNodeGetParams": "cuGraphMemFreeNodeGetParams",
-    "hipGraphEventRecordNodeGetEvent": "cuGraphEventRecordNodeGetEvent",
-    "hipGraphEventWaitNodeGetEvent": "cuGraphEventWaitNodeGetEvent",
-    "hipGraphExternalSemaphoresSignalNodeGetParams": "cuGraphExternalSemaphoresSignalNodeGetParams",
-    "hipGraphExternalSemaphoresWaitNodeGetParams": "cuGraphExternalSemaphoresWaitNodeGetParams",
-    "hipGraphBatchMemOpNodeGetParams": "cuGraphBatchMemOpNodeGetParams",
-    "hipGraphChildGraphNodeGetGraph": "cuGraphChildGraphNodeGetGraph",
-    "hipGraphInstantiateWithFlags": "cuGraphInstantiateWithFlags",
-    "hipGraphExecDestroy": "cuGraphExecDestroy",
-    "hipGraphUpload": "cuGraphUpload",
-    "hipGraphLaunch": "cuGraphLaunch",
-    "hipGraphExecKernelNodeSetParams": "cuGraphExecKernelNodeSetParams_v2",
-    "hipGraphExecHostNodeSetParams": "cuGraphExecHostNodeSetParams",
-    "hipGraphExecChildGraphNodeSetParams": "cuGraphExecChildGraphNodeSetParams",
-    "hipGraphExecEventRecordNodeSetEvent": "cuGraphExecEventRecordNodeSetEvent",
-    "hipGraphExecEventWaitNodeSetEvent": "cuGraphExecEventWaitNodeSetEvent",
-    "hipGraphNodeSetEnabled": "cuGraphNodeSetEnabled",
-    "hipGraphNodeGetEnabled": "cuGraphNodeGetEnabled",
-}
-
-_P, _I, _Z = c_void_p, c_int, c_size_t
-# Functions of the driver that have no HIP call of the same signature.
-_DRIVER: Final[dict[str, tuple[Any, ...]]] = {
-    "cuInit": (ctypes.c_uint,),
-    "cuDriverGetVersion": (_P,),
-    "cuGetErrorName": (_I, _P),
-    "cuGetErrorString": (_I, _P),
-    "cuDeviceGet": (_P, _I),
-    "cuDeviceGetName": (_P, _I, _I),
-    "cuDeviceGetAttribute": (_P, _I, _I),
-    "cuDevicePrimaryCtxRetain": (_P, _I),
-    "cuDeviceCanAccessPeer": (_P, _I, _I),
-    "cuCtxSetCurrent": (_P,),
-    "cuCtxGetCurrent": (_P,),
-    "cuCtxGetDevice": (_P,),
-    "cuCtxEnablePeerAccess": (_P, ctypes.c_uint),
-    "cuFuncSetAttribute": (_P, _I, _I),
-    "cuFuncGetName": (_P, _P),
-    "cuFuncGetParamInfo": (_P, _Z, _P, _P),
-    "cuKernelGetFunction": (_P, _P),
-    "cuPointerGetAttribute": (_P, _I, _P),
-    "cuMemcpy": (_P, _P, _Z),
-    "cuMemcpyAsync": (_P, _P, _Z, _P),
-    "cuMemsetD8Async": (_P, ctypes.c_ubyte, _Z, _P),
-    "cuMemsetD2D8Async": (_P, _Z, ctypes.c_ubyte, _Z, _Z, _P),
-    "cuMemsetD2D16Async": (_P, _Z, ctypes.c_ushort, _Z, _Z, _P),
-    "cuMemsetD2D32Async": (_P, _Z, ctypes.c_uint, _Z, _Z, _P),
-    "cuGraphAddMemcpyNode": (_P, _P, _P, _Z, _P, _P),
-    "cuGraphAddMemsetNode": (_P, _P, _P, _Z, _P, _P),
-    "cuGraphExecMemcpyNodeSetParams": (_P, _P, _P, _P),
-    "cuGraphExecMemsetNodeSetParams": (_P, _P, _P, _P),
-    "cuGraphExecUpdate_v2": (_P, _P, _P),
-    "cuGraphConditionalHandleCreate": (_P, _P, _P, ctypes.c_uint, ctypes.c_uint),
-    "cuLaunchKernelEx": (_P, _P, _P, _P),
-    "cuGraphAddNode_v2": (_P, _P, _P, _P, _Z, _P),
-}
 
 # A kernel that hands a word in memory to a conditional node, as PTX: cudaGraphSetConditional is part of the driver, which
 # finds it when it loads the module, so that neither NVRTC's headers nor libcudadevrt are needed. PTX 6.4 and sm_50 are the
@@ -252,83 +118,6 @@ _SET_CONDITION: Final = b"""
 \0"""
 _ALL_MODES: Final = (12, 8)  # CUDA from which on `if` may have an else, and there is `switch`
 
-# What HIP source may use and CUDA lacks or spells otherwise. CUDA's warps have 32 threads.
-_PRELUDE: Final = r"""#pragma once
-#define hipThreadIdx_x threadIdx.x
-#define hipThreadIdx_y threadIdx.y
-#define hipThreadIdx_z threadIdx.z
-#define hipBlockIdx_x blockIdx.x
-#define hipBlockIdx_y blockIdx.y
-#define hipBlockIdx_z blockIdx.z
-#define hipBlockDim_x blockDim.x
-#define hipBlockDim_y blockDim.y
-#define hipBlockDim_z blockDim.z
-#define hipGridDim_x gridDim.x
-#define hipGridDim_y gridDim.y
-#define hipGridDim_z gridDim.z
-#define HIP_DYNAMIC_SHARED(type, name) extern __shared__ type name[];
-#define __HIP_PLATFORM_NVIDIA__ 1
-#define __shfl(value, ...) __shfl_sync(0xffffffffu, value, __VA_ARGS__)
-#define __shfl_up(value, ...) __shfl_up_sync(0xffffffffu, value, __VA_ARGS__)
-#define __shfl_down(value, ...) __shfl_down_sync(0xffffffffu, value, __VA_ARGS__)
-#define __shfl_xor(value, ...) __shfl_xor_sync(0xffffffffu, value, __VA_ARGS__)
-#define __ballot(predicate) ((unsigned long long)__ballot_sync(__activemask(), predicate))
-#define __any(predicate) __any_sync(__activemask(), predicate)
-#define __all(predicate) __all_sync(__activemask(), predicate)
-typedef signed char int8_t;
-typedef short int16_t;
-typedef int int32_t;
-typedef long long int64_t;
-typedef unsigned char uint8_t;
-typedef unsigned short uint16_t;
-typedef unsigned int uint32_t;
-typedef unsigned long long uint64_t;
-"""
-_EMPTY_HEADERS: Final = (
-    "hip/hip_runtime.h",
-    "hip/hip_runtime_api.h",
-    "stdint.h",
-    "cstdint",
-    "stddef.h",
-    "cstddef",
-    "math.h",
-    "cmath",
-)
-_HALF_HEADERS: Final = {
-    "hip/hip_fp16.h": "#include <cuda_fp16.h>\n",
-    "hip/hip_bf16.h": "#include <cuda_bf16.h>\ntypedef __nv_bfloat16 __hip_bfloat16;\ntypedef __nv_bfloat162 __hip_bfloat162;\n",
-}
-
-
-class _Driver:
-    """The driver's functions, under HIP's names where the signatures are the same, bound at first use."""
-
-    def __init__(self, library: ctypes.CDLL) -> None:
-        self._library = library
-
-    def __getattr__(self, api: str) -> Callable[..., int]:
-        if api in _NAMES:
-            name, prototype = _NAMES[api], PROTOTYPES[api]
-        elif api in _DRIVER:
-            name, prototype = api, _DRIVER[api]
-        elif api in PROTOTYPES:
-            raise HipError(api, 801, "hipErrorNotSupported", "CUDA has no such call")
-        else:
-            raise AttributeError(api)
-        try:
-            function = getattr(self._library, name)
-        except AttributeError:
-            raise HipError(api, 801, "hipErrorNotSupported", f"this driver does not export {name}") from None
-        function.argtypes = prototype
-        function.restype = c_int
-        setattr(self, api, function)
-        return function  # type: ignore[no-any-return]  # ctypes says Any
-
-    def exports(self, api: str) -> bool:
-        """Return whether the driver has this function."""
-        return api != "hipGetLastError" and hasattr(self._library, _NAMES.get(api, api))
-
-
 class NvidiaRuntime(HipAbiRuntime):
     """One NVIDIA GPU through the CUDA driver.
 
@@ -354,7 +143,6 @@ class NvidiaRuntime(HipAbiRuntime):
                 runtime="nvidia",
                 missing="binding",
             ) from None
-        self._nvrtc = nvrtc
         try:
             library = ctypes.CDLL("libcuda.so.1")
         except OSError as error:
@@ -362,7 +150,7 @@ class NvidiaRuntime(HipAbiRuntime):
                 f"runtime 'nvidia' needs the NVIDIA driver's libcuda.so.1: {error}", runtime="nvidia", missing="library"
             ) from None
         super().__init__(library, "libcuda")
-        self._hip: Any = _Driver(library)
+        self._hip: Any = Driver(library)
         self._clears_last_error = False
         code = self._hip.cuInit(0)
         count = c_int()
@@ -381,6 +169,7 @@ class NvidiaRuntime(HipAbiRuntime):
         if not self._current_context():  # as HIP's threads, which have a current device from the start
             self.set_device(device)
         self.target = self._describe_target(device)
+        self._rtc = Nvrtc(nvrtc, self.architecture)
         self._wide: set[int] = set()
         self._setters: dict[int, int] = {}
         """For each device the kernel that sets conditions."""
@@ -509,7 +298,7 @@ class NvidiaRuntime(HipAbiRuntime):
     def describe(self) -> dict[str, Any]:
         """Return device, driver and compiler versions."""
         try:
-            compiler = ".".join(map(str, self._nvrtc_version()))
+            compiler = ".".join(map(str, self._rtc.version()))
         except RuntimeUnavailable:
             compiler = "not there"
         return {
@@ -583,99 +372,7 @@ class NvidiaRuntime(HipAbiRuntime):
         *,
         name: str = "module",
     ) -> CodeObject:
-        key = hashlib.sha256(
-            repr(
-                (
-                    source,
-                    sorted(names),
-                    sorted(symbols),
-                    tuple(options),
-                    self.architecture,
-                    self._nvrtc_version(),
-                    _PRELUDE,
-                    name,
-                )
-            ).encode()
-        ).hexdigest()
-        cached = cache_folder("nvidia") / f"{key}.cubin"
-        lowered_file = cached.with_suffix(".names")
-        try:
-            pairs = [line.split("\t") for line in lowered_file.read_text().splitlines()]
-            return CodeObject(cached.read_bytes(), {pair[0]: pair[1] for pair in pairs})
-        except (OSError, ValueError):
-            pass
-        code = self._compile(source, names, symbols, options, name)
-        with suppress(OSError):  # a cache that cannot be written only costs time
-            write_whole(cached, code.image)
-            write_whole(lowered_file, "".join(f"{asked}\t{found}\n" for asked, found in code.lowered.items()).encode())
-        return code
-
-    def _compile(
-        self, source: str, names: Sequence[str], symbols: Sequence[str], options: Sequence[str], name: str
-    ) -> CodeObject:
-        nvrtc = self._nvrtc
-        headers = {"hipgraphdsl_prelude.h": _PRELUDE, **dict.fromkeys(_EMPTY_HEADERS, "#pragma once\n")}
-        flags = [f"--gpu-architecture={self.architecture}", "--pre-include=hipgraphdsl_prelude.h", *options]
-        headers.update(_HALF_HEADERS)
-        if re.search(r"__half|half2|bfloat16|hip_fp16|hip_bf16", source):
-            flags += [f"--include-path={folder}" for folder in _cuda_include_folders()]
-        error, program = nvrtc.nvrtcCreateProgram(
-            source.encode(),
-            f"{name}.hip".encode(),
-            len(headers),
-            [text.encode() for text in headers.values()],
-            [header.encode() for header in headers],
-        )
-        self._check_nvrtc(error, "nvrtcCreateProgram")
-        try:
-            asked = {kernel: kernel for kernel in names} | {symbol: f"&{symbol}" for symbol in symbols}
-            for expression in asked.values():
-                self._check_nvrtc(
-                    nvrtc.nvrtcAddNameExpression(program, expression.encode())[0], "nvrtcAddNameExpression"
-                )
-            (error,) = nvrtc.nvrtcCompileProgram(program, len(flags), [flag.encode() for flag in flags])
-            log = self._nvrtc_bytes(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
-            text = log.rstrip(b"\0").decode(errors="replace").strip()
-            if int(error):
-                raise DeclarationError(f"module {name!r} does not compile for {self.architecture}:\n{text}", array=name)
-            image = self._nvrtc_bytes(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
-            lowered = {}
-            for wanted, expression in asked.items():
-                error, found = nvrtc.nvrtcGetLoweredName(program, expression.encode())
-                self._check_nvrtc(error, "nvrtcGetLoweredName")
-                lowered[wanted] = found.decode() if isinstance(found, bytes) else str(found)
-            return CodeObject(image, lowered, text)
-        finally:
-            nvrtc.nvrtcDestroyProgram(program)
-
-    def _nvrtc_version(self) -> tuple[int, int]:
-        """Return NVRTC's version; RuntimeUnavailable where it cannot be loaded, which the binding finds out only when asked."""
-        try:
-            error, major, minor = self._nvrtc.nvrtcVersion()
-        except RuntimeError as missing:
-            raise RuntimeUnavailable(
-                "runtime 'nvidia' compiles kernels by NVRTC, which is not there: install the CUDA toolkit, or the wheel"
-                f" nvidia-cuda-nvrtc of the same version as cuda-bindings ({missing})",
-                runtime="nvidia",
-                missing="library",
-            ) from None
-        self._check_nvrtc(error, "nvrtcVersion")
-        return major, minor
-
-    def _nvrtc_bytes(self, program: Any, size_of: Callable[..., Any], read: Callable[..., Any]) -> bytes:
-        error, size = size_of(program)
-        self._check_nvrtc(error, size_of.__name__)
-        # The binding writes into the bytes that it is given. Python has but one object for each string of one byte, so a log
-        # that is empty (one zero byte) must not be written into bytes of that length.
-        result = bytes(size + 2)
-        if size:
-            self._check_nvrtc(read(program, result)[0], read.__name__)
-        return result[:size]
-
-    @staticmethod
-    def _check_nvrtc(error: Any, api: str) -> None:
-        if int(error):
-            raise HipError(api, int(error), getattr(error, "name", f"NVRTC error {int(error)}"))
+        return self._rtc.compile(source, names, symbols, options, name=name)
 
     def module_load_data(self, image: bytes) -> int:
         return self._new("hipModuleLoadData", image)
@@ -872,12 +569,6 @@ class NvidiaRuntime(HipAbiRuntime):
     def graph_exec_memset_node_set_params(self, graph_exec: int, node: int, fill: Fill2D) -> None:
         self._call("cuGraphExecMemsetNodeSetParams", graph_exec, node, _pack_fill(fill), self._context)
 
-    def graph_exec_update(self, graph_exec: int, graph: int) -> None:
-        result = ctypes.create_string_buffer(24)  # CUgraphExecUpdateResultInfo: result, errorNode, errorFromNode
-        code = self._hip.cuGraphExecUpdate_v2(graph_exec, graph, result)
-        if code:
-            self._fail("hipGraphExecUpdate", code, f"result {struct.unpack_from('=i', result)[0]}")
-
 
 class _UsingContext:
     """Makes a context the thread's current one for a while, and afterwards the one that was, or none, current again."""
@@ -972,16 +663,3 @@ def _pack_copy(copy: Copy3D) -> bytes:
 
 def _pack_fill(fill: Fill2D) -> bytes:
     return _MEMSET_NODE_PARAMS.pack(fill.dst, fill.pitch_bytes, fill.value, fill.element_size, fill.width, fill.height)
-
-
-def _cuda_include_folders() -> list[str]:
-    """Return folders that may hold cuda_fp16.h, best first."""
-    found = [os.environ[name] + "/include" for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
-    try:
-        import cuda.pathfinder
-
-        header = cuda.pathfinder.find_nvidia_header_directory("cudart")
-        found += [header] if header else []
-    except (ImportError, AttributeError):
-        pass
-    return [folder for folder in (*found, "/usr/local/cuda/include") if Path(folder, "cuda_fp16.h").exists()]

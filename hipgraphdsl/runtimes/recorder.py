@@ -8,11 +8,13 @@ refused, where AMD's runtime may crash.
 from __future__ import annotations
 
 import ctypes
+import inspect
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, NoReturn
+from dataclasses import dataclass, field, replace
+from types import MethodType
+from typing import Any, Literal, NamedTuple, NoReturn, cast
 
 from ..errors import HipError
 from ..order import find_cycle
@@ -23,13 +25,10 @@ from .base import (
     CaptureStatus,
     CodeObject,
     ConditionalMode,
-    Copy3D,
     Dim3,
     Fill2D,
     HostParams,
     KernelParams,
-    MemcpyKind,
-    MemOp,
     NodeType,
     Runtime,
 )
@@ -45,12 +44,11 @@ _NAMES = {
     801: "hipErrorNotSupported",
     900: "hipErrorStreamCaptureUnsupported",
     901: "hipErrorStreamCaptureInvalidated",
+    903: "hipErrorStreamCaptureMerge",
     904: "hipErrorStreamCaptureUnjoined",
     906: "hipErrorStreamCaptureImplicit",
     908: "hipErrorStreamCaptureUnmatched",
-    910: "hipErrorGraphExecUpdateFailure",
 }
-
 
 _NO_COPY = (NodeType.MEM_ALLOC, NodeType.CONDITIONAL)
 
@@ -67,8 +65,7 @@ class _Node:
     handle: int
     kind: NodeType
     params: Any
-    child: int = 0
-    bodies: tuple[int, ...] = ()
+    graphs: tuple[int, ...] = ()  # of a child node, and of a conditional node's bodies
 
 
 @dataclass
@@ -76,7 +73,6 @@ class _Graph:
     handle: int
     nodes: dict[int, _Node] = field(default_factory=dict)
     edges: dict[tuple[int, int], None] = field(default_factory=dict)
-    origin: dict[int, int] = field(default_factory=dict)  # in a clone: node of the original -> node
 
     def ancestors(self, nodes: Iterable[int]) -> set[int]:
         found: set[int] = set()
@@ -97,12 +93,6 @@ class _Graph:
 
 
 @dataclass
-class _Exec:
-    graph: _Graph
-    disabled: set[int] = field(default_factory=set)
-
-
-@dataclass
 class _Capture:
     number: int
     origin: int
@@ -110,6 +100,63 @@ class _Capture:
     graph: _Graph
     tails: dict[int, tuple[int, ...]]  # stream -> nodes that its next node waits for
     invalidated: bool = False
+
+
+# The kind of handle that an argument of this name is.
+_HANDLES = {"stream": "stream", "event": "event", "start": "event", "stop": "event", "module": "module",
+            "function": "function", "graph_exec": "exec"}  # fmt: skip
+_OWNERS = ("graph", "deps", "graph_exec", "node", "stream")  # what is no parameter of a node
+
+
+@dataclass(eq=False)
+class _Recorded:
+    """One call of the protocol, as a descriptor: what it does beyond being recorded and having its handles checked.
+
+    Attributes
+    ----------
+    api : str
+        HIP's name.
+    makes, destroys : str
+        The kind of handle that it returns, or takes and destroys.
+    adds, issues, sets : NodeType or None
+        The kind of node that it adds to a graph, adds where its stream captures, or changes in an executable.
+    packs : callable or None
+        What makes the node's parameters one value.
+    refused : int
+        The code while a stream captures, 0 where capture permits the call.
+    during : {"strict", "any", "own"}
+        Which captures refuse: those that are not relaxed, all, or that of the call's own stream.
+    answers : callable or None
+        What returns the answer, called with the runtime and the arguments by name.
+    """
+
+    api: str
+    makes: str = ""
+    destroys: str = ""
+    adds: NodeType | None = None
+    issues: NodeType | None = None
+    sets: NodeType | None = None
+    packs: Callable[..., Any] | None = None
+    refused: int = 0
+    during: Literal["strict", "any", "own"] = "strict"
+    answers: Callable[..., Any] | None = None
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._signature = inspect.signature(getattr(Runtime, name))
+
+    def __get__(self, runtime: RecorderRuntime | None, owner: type | None = None) -> Any:
+        return self if runtime is None else MethodType(self, runtime)
+
+    def __call__(self, runtime: RecorderRuntime, *args: Any, **named: Any) -> Any:
+        bound = self._signature.bind(runtime, *args, **named)
+        bound.apply_defaults()
+        values = {name: tuple(value) if isinstance(value, list) else value for name, value in bound.arguments.items()}
+        del values["self"]
+        return runtime._perform(self, values)
+
+
+def _call(api: str, **effects: Any) -> Callable[..., Any]:
+    return cast("Callable[..., Any]", _Recorded(api, **effects))
 
 
 class RecorderRuntime(Runtime):
@@ -152,7 +199,7 @@ class RecorderRuntime(Runtime):
         self._host_memory: dict[int, ctypes.Array[ctypes.c_char]] = {}
         self._graphs: dict[int, _Graph] = {}
         self._node_graph: dict[int, _Graph] = {}
-        self._execs: dict[int, _Exec] = {}
+        self._execs: dict[int, _Graph] = {}
         self._captures: dict[int, _Capture] = {}
         self._stream_devices: dict[int, int] = {}
         self._recorded: dict[int, tuple[_Capture, tuple[int, ...]] | None] = {}
@@ -180,7 +227,39 @@ class RecorderRuntime(Runtime):
         """Return the names of the calls."""
         return [call.api for call in self.calls]
 
-    # -- machinery -------------------------------------------------------------------------------------------------
+    # -- what every call does ------------------------------------------------------------------------------------------
+    def _perform(self, call: _Recorded, values: dict[str, Any]) -> Any:
+        api = call.api
+        if call.destroys:
+            self._refuse(call, values)
+            return self._destroy(api, call.destroys, *values.values())
+        rest = tuple(value for name, value in values.items() if name not in _OWNERS)
+        params = call.packs(*rest) if call.packs is not None else rest[0] if len(rest) == 1 else rest
+        if call.packs is not None and call.issues is None:
+            self._record(api, *(value for name, value in values.items() if name in _OWNERS), params)
+        else:
+            self._record(api, *values.values())
+        for name, value in values.items():
+            if name in _HANDLES:
+                self._need(api, _HANDLES[name], value)
+            elif name == "graph":
+                self._known_graph(api, value)
+            elif name == "node" and "graph_exec" not in values:
+                self._found(api, value)
+        self._refuse(call, values)
+        if call.adds is not None:
+            return self._add(api, values["graph"], values["deps"], call.adds, params)
+        if call.issues is not None:
+            self._issue(api, values["stream"], call.issues, params)
+        if call.sets is not None:
+            found = self._execs[values["graph_exec"]].nodes.get(values["node"])
+            if found is None or found.kind is not call.sets:
+                self._fail(api, 1, f"{values['node']:#x} is no {call.sets.name} node of the graph that was instantiated")
+            found.params = params
+        if call.makes:
+            return self._make(call.makes, **values)
+        return None if call.answers is None else call.answers(self, **values)
+
     def _record(self, api: str, *args: Any) -> None:
         self.calls.append(Call(api, args))
         failing = 0
@@ -200,8 +279,24 @@ class RecorderRuntime(Runtime):
     def _fail(api: str, code: int, text: str) -> NoReturn:
         raise HipError(api, code, _NAMES.get(code, f"hipError {code}"), text)
 
-    def _make(self, kind: str, handle: int | None = None) -> int:
-        handle = next(self._numbers) * 16 + 0x1000 if handle is None else handle
+    def _handle(self) -> int:
+        return next(self._numbers) * 16 + 0x1000
+
+    def _make(self, kind: str, handle: int = 0, **values: Any) -> int:
+        if kind == "memory":
+            handle = handle or self._address(values["nbytes"])
+        elif kind == "host memory":
+            memory = ctypes.create_string_buffer(max(values["nbytes"], 1))
+            handle = ctypes.addressof(memory)
+            self._host_memory[handle] = memory
+        handle = handle or self._handle()
+        if kind == "stream":
+            self._stream_devices[handle] = self.device
+        elif kind == "graph":
+            self._graphs.setdefault(handle, _Graph(handle))
+        elif kind == "function":  # it goes with its module
+            self._functions[handle] = values["module"]
+            return handle
         self._handles.setdefault(kind, set()).add(handle)
         self.created[kind] += 1
         return handle
@@ -209,18 +304,22 @@ class RecorderRuntime(Runtime):
     def _need(self, api: str, kind: str, handle: int) -> None:
         if kind == "stream" and handle in (0, 1, 2):
             return
-        if handle not in self._handles.get(kind, ()):
-            self._fail(api, 400, f"{handle:#x} is no {kind} that exists")
+        known = self._functions if kind == "function" else self._handles.get(kind, ())
+        if handle not in known:
+            self._fail(api, 1 if kind == "function" else 400, f"{handle:#x} is no {kind} that exists")
 
-    def _destroy(self, api: str, kind: str, handle: int) -> None:
+    def _destroy(self, api: str, kind: str, handle: int, *rest: Any) -> None:
         try:
-            self._record(api, handle)
+            self._record(api, handle, *rest)
         finally:
             known = self._handles.get(kind, set())
             was_there = handle in known
             if was_there:
                 known.remove(handle)
                 self.destroyed[kind] += 1
+                for owned in (self._captures, self._recorded, self._graphs, self._execs, self._host_memory):
+                    cast("dict[int, Any]", owned).pop(handle, None)
+                self._functions = {function: owner for function, owner in self._functions.items() if owner != handle}
         if not was_there:
             self._fail(api, 400, f"{handle:#x} is no {kind} that exists")
 
@@ -229,15 +328,18 @@ class RecorderRuntime(Runtime):
         self._next_address += -(-max(nbytes, 1) // 256) * 256
         return address
 
-    def _forbidden_in_capture(self, api: str, code: int = 900, also_relaxed: bool = False) -> None:
-        for capture in self._captures.values():
-            if also_relaxed or capture.mode is not CaptureMode.RELAXED:
+    def _refuse(self, call: _Recorded, values: dict[str, Any]) -> None:
+        if not call.refused:
+            return
+        for stream, capture in self._captures.items():
+            if call.during == "own" and stream != values["stream"]:
+                continue
+            if call.during != "strict" or capture.mode is not CaptureMode.RELAXED:
                 capture.invalidated = True
-                self._fail(api, code, "a stream is capturing")
+                self._fail(call.api, call.refused, "a stream is capturing")
 
     def _issue(self, api: str, stream: int, kind: NodeType, params: Any) -> None:
         """Add a node where the stream captures; else there is nothing to do."""
-        self._need(api, "stream", stream)
         capture = self._captures.get(stream)
         if capture is None:
             return
@@ -246,33 +348,33 @@ class RecorderRuntime(Runtime):
         node = self._node(capture.graph, capture.tails[stream], kind, params)
         capture.tails[stream] = (node,)
 
-    def _node(self, graph: _Graph, deps: Sequence[int], kind: NodeType, params: Any, child: int = 0) -> int:
-        handle = next(self._numbers) * 16 + 0x1000
-        graph.nodes[handle] = _Node(handle, kind, params, child)
+    def _node(self, graph: _Graph, deps: Sequence[int], kind: NodeType, params: Any, *graphs: int) -> int:
+        handle = self._handle()
+        graph.nodes[handle] = _Node(handle, kind, params, graphs)
         graph.edges.update(dict.fromkeys((dep, handle) for dep in deps))
         self._node_graph[handle] = graph
         return handle
 
-    def _add(self, api: str, graph: int, deps: Sequence[int], kind: NodeType, *params: Any, child: int = 0) -> int:
-        self._record(api, graph, tuple(deps), *params)
+    def _add(self, api: str, graph: int, deps: Sequence[int], kind: NodeType, params: Any, *graphs: int) -> int:
         target = self._known_graph(api, graph)
         for dep in deps:
             if dep not in target.nodes:
                 self._fail(api, 1, f"dependency {dep:#x} is no node of the graph")
         if len(set(deps)) != len(deps):
             self._fail(api, 1, "a dependency is given twice")
-        return self._node(target, deps, kind, params[0] if len(params) == 1 else params, child)
+        if kind is NodeType.EVENT_RECORD:
+            self._recorded.setdefault(params, None)
+        return self._node(target, deps, kind, params, *graphs)
 
-    def _copy_of(self, graph: _Graph, handle: int) -> _Graph:
-        copy = _Graph(handle)
+    def _copy_of(self, graph: _Graph) -> int:
+        copy = _Graph(self._handle())
+        self._graphs[copy.handle] = copy
+        made: dict[int, int] = {}
         for node in graph.nodes.values():
-            child = node.child
-            if child:
-                child = next(self._numbers) * 16 + 0x1000
-                self._graphs[child] = self._copy_of(self._graphs[node.child], child)
-            copy.origin[node.handle] = self._node(copy, (), node.kind, node.params, child)
-        copy.edges = {(copy.origin[source], copy.origin[target]): None for source, target in graph.edges}
-        return copy
+            inner = [self._copy_of(self._graphs[graph]) for graph in node.graphs]
+            made[node.handle] = self._node(copy, (), node.kind, node.params, *inner)
+        copy.edges = {(made[source], made[target]): None for source, target in graph.edges}
+        return copy.handle
 
     def _found(self, api: str, node: int) -> _Node:
         graph = self._node_graph.get(node)
@@ -280,22 +382,21 @@ class RecorderRuntime(Runtime):
             self._fail(api, 1, f"{node:#x} is no node that exists")
         return graph.nodes[node]
 
-    def _set(self, api: str, graph_exec: int, node: int, kind: NodeType, *params: Any) -> None:
-        self._record(api, graph_exec, node, *params)
-        self._need(api, "exec", graph_exec)
-        found = self._execs[graph_exec].graph.nodes.get(node)
-        if found is None or found.kind is not kind:
-            self._fail(api, 1, f"{node:#x} is no {kind.name} node of the graph that was instantiated")
-        found.params = params[0] if len(params) == 1 else params
+    def _known_graph(self, api: str, graph: int) -> _Graph:
+        # Graphs inside child nodes and graphs that are being captured belong to no one who counts them, so not `_need`.
+        found = self._graphs.get(graph)
+        if found is None:
+            self._fail(api, 400, f"{graph:#x} is no graph that exists")
+        return found
 
     # -- device ----------------------------------------------------------------------------------------------------
-    def runtime_get_version(self) -> tuple[int, ...]:
-        self._record("hipRuntimeGetVersion")
-        return self.target.version or (7, 2, 0)
-
-    def get_device_count(self) -> int:
-        self._record("hipGetDeviceCount")
-        return self._devices
+    runtime_get_version = _call("hipRuntimeGetVersion", answers=lambda self: self.target.version or (7, 2, 0))
+    get_device_count = _call("hipGetDeviceCount", answers=lambda self: self._devices)
+    get_device = _call("hipGetDevice", answers=lambda self: self.device)
+    get_device_name = _call("hipDeviceGetName", answers=lambda self, device: "recorder")
+    mem_get_info = _call("hipMemGetInfo", answers=lambda self: (1 << 36, 1 << 36))
+    device_can_access_peer = _call("hipDeviceCanAccessPeer", answers=lambda self, device, peer: device != peer)
+    device_enable_peer_access = _call("hipDeviceEnablePeerAccess")
 
     def set_device(self, device: int) -> None:
         self._record("hipSetDevice", device)
@@ -303,82 +404,36 @@ class RecorderRuntime(Runtime):
             raise HipError("hipSetDevice", 101, "hipErrorInvalidDevice", f"there are {self._devices} devices")
         self.device = device
 
-    def get_device(self) -> int:
-        self._record("hipGetDevice")
-        return self.device
-
-    def get_device_name(self, device: int) -> str:
-        self._record("hipDeviceGetName", device)
-        return "recorder"
-
-    def device_synchronize(self) -> None:
-        self._record("hipDeviceSynchronize")
-        self._forbidden_in_capture("hipDeviceSynchronize", also_relaxed=True)
-
-    def mem_get_info(self) -> tuple[int, int]:
-        self._record("hipMemGetInfo")
-        return 1 << 36, 1 << 36
-
-    def device_can_access_peer(self, device: int, peer: int) -> bool:
-        self._record("hipDeviceCanAccessPeer", device, peer)
-        return device != peer
-
-    def device_enable_peer_access(self, peer: int) -> None:
-        self._record("hipDeviceEnablePeerAccess", peer)
-
     def describe(self) -> dict[str, Any]:
         return {"runtime": self.name, "target": self.target.name, "calls": len(self.calls)}
 
     # -- memory ----------------------------------------------------------------------------------------------------
-    def malloc(self, nbytes: int) -> int:
-        self._record("hipMalloc", nbytes)
-        self._forbidden_in_capture("hipMalloc")
-        return self._make("memory", self._address(nbytes))
-
-    def free(self, pointer: int) -> None:
-        self._forbidden_in_capture("hipFree")
-        self._destroy("hipFree", "memory", pointer)
-
-    def host_malloc(self, nbytes: int) -> int:
-        self._record("hipHostMalloc", nbytes)
-        self._forbidden_in_capture("hipHostMalloc")
-        memory = ctypes.create_string_buffer(max(nbytes, 1))
-        address = ctypes.addressof(memory)
-        self._host_memory[address] = memory
-        return self._make("host memory", address)
-
-    def host_free(self, pointer: int) -> None:
-        self._forbidden_in_capture("hipHostFree")
-        self._destroy("hipHostFree", "host memory", pointer)
-        self._host_memory.pop(pointer, None)
-
-    def memcpy(self, dst: int, src: int, nbytes: int, kind: MemcpyKind) -> None:
-        self._record("hipMemcpy", dst, src, nbytes, kind)
-        self._forbidden_in_capture("hipMemcpy", 906, also_relaxed=True)
-
-    def memcpy_async(self, dst: int, src: int, nbytes: int, kind: MemcpyKind, stream: int) -> None:
-        self._record("hipMemcpyAsync", dst, src, nbytes, kind, stream)
-        self._issue("hipMemcpyAsync", stream, NodeType.MEMCPY, (dst, src, nbytes, kind))
-
-    def memcpy_3d_async(self, copy: Copy3D, stream: int) -> None:
-        self._record("hipMemcpy3DAsync", copy, stream)
-        self._issue("hipMemcpy3DAsync", stream, NodeType.MEMCPY, copy)
+    malloc = _call("hipMalloc", makes="memory", refused=900)
+    host_malloc = _call("hipHostMalloc", makes="host memory", refused=900)
+    free = _call("hipFree", destroys="memory", refused=900)
+    host_free = _call("hipHostFree", destroys="host memory", refused=900)
+    memcpy = _call("hipMemcpy", refused=906, during="any")
+    memcpy_async = _call("hipMemcpyAsync", issues=NodeType.MEMCPY)
+    memcpy_3d_async = _call("hipMemcpy3DAsync", issues=NodeType.MEMCPY)
+    mem_pool_set_access = _call("hipMemPoolSetAccess")
+    stream_batch_mem_op = _call("hipStreamBatchMemOp", issues=NodeType.BATCH_MEM_OP)
+    signal_external_semaphore_async = _call("hipSignalExternalSemaphoresAsync", issues=NodeType.EXT_SEMAPHORE_SIGNAL)
+    wait_external_semaphore_async = _call("hipWaitExternalSemaphoresAsync", issues=NodeType.EXT_SEMAPHORE_WAIT)
 
     def memset_async(self, fill: Fill2D, stream: int) -> None:
         api = "hipMemset2DAsync" if fill.height > 1 else {1: "hipMemsetAsync", 2: "hipMemsetD16Async"}.get(
             fill.element_size, "hipMemsetD32Async"
         )  # fmt: skip
         self._record(api, fill, stream)
+        self._need(api, "stream", stream)
         self._issue(api, stream, NodeType.MEMSET, fill)
 
-    def mem_pool_set_access(self, device: int, access: Sequence[int]) -> None:
-        self._record("hipMemPoolSetAccess", device, tuple(access))
-
-    def malloc_async(self, nbytes: int, stream: int) -> int:
-        self._record("hipMallocAsync", nbytes, stream)
+    def _allocated(self, nbytes: int, stream: int) -> int:
         pointer = self._address(nbytes)
         self._issue("hipMallocAsync", stream, NodeType.MEM_ALLOC, (pointer, nbytes))
         return pointer if stream in self._captures else self._make("memory", pointer)
+
+    malloc_async = _call("hipMallocAsync", answers=_allocated)
 
     def free_async(self, pointer: int, stream: int) -> None:
         if stream in self._captures:
@@ -387,45 +442,18 @@ class RecorderRuntime(Runtime):
         else:
             self._destroy("hipFreeAsync", "memory", pointer)
 
-    def stream_batch_mem_op(self, stream: int, ops: Sequence[MemOp]) -> None:
-        self._record("hipStreamBatchMemOp", stream, tuple(ops))
-        self._issue("hipStreamBatchMemOp", stream, NodeType.BATCH_MEM_OP, tuple(ops))
-
     # -- streams and events ------------------------------------------------------------------------------------------
-    def stream_create(self, priority: int = 0) -> int:
-        self._record("hipStreamCreateWithPriority", priority)
-        stream = self._make("stream")
-        self._stream_devices[stream] = self.device
-        return stream
+    stream_create = _call("hipStreamCreateWithPriority", makes="stream")
+    stream_destroy = _call("hipStreamDestroy", destroys="stream")
+    stream_synchronize = _call("hipStreamSynchronize", refused=900, during="own")
+    stream_query = _call("hipStreamQuery", refused=900, during="own", answers=lambda self, stream: True)
+    launch_host_func = _call("hipLaunchHostFunc", issues=NodeType.HOST, packs=HostParams)
+    event_create = _call("hipEventCreateWithFlags", makes="event")
+    event_destroy = _call("hipEventDestroy", destroys="event")
+    event_synchronize = _call("hipEventSynchronize", refused=900)
+    stream_get_device = _call("hipStreamGetDevice", answers=lambda self, stream: self._stream_devices.get(stream, self.device))
 
-    def stream_destroy(self, stream: int) -> None:
-        self._destroy("hipStreamDestroy", "stream", stream)
-        self._captures.pop(stream, None)
-
-    def stream_synchronize(self, stream: int) -> None:
-        self._record("hipStreamSynchronize", stream)
-        self._outside_capture("hipStreamSynchronize", stream)
-
-    def stream_get_device(self, stream: int) -> int:
-        self._record("hipStreamGetDevice", stream)
-        return self._stream_devices.get(stream, self.device)
-
-    def stream_query(self, stream: int) -> bool:
-        self._record("hipStreamQuery", stream)
-        self._outside_capture("hipStreamQuery", stream)
-        return True
-
-    def _outside_capture(self, api: str, stream: int) -> None:
-        self._need(api, "stream", stream)
-        capture = self._captures.get(stream)
-        if capture is not None:
-            capture.invalidated = True
-            self._fail(api, 900, "the stream is capturing")
-
-    def stream_wait_event(self, stream: int, event: int) -> None:
-        self._record("hipStreamWaitEvent", stream, event)
-        self._need("hipStreamWaitEvent", "stream", stream)
-        self._need("hipStreamWaitEvent", "event", event)
+    def _waits(self, stream: int, event: int) -> None:
         recorded = self._recorded.get(event)
         if recorded is None or recorded[0] not in self._captures.values():
             return
@@ -433,51 +461,29 @@ class RecorderRuntime(Runtime):
         own = self._captures.get(stream)
         if own is not None and own is not capture:
             capture.invalidated = own.invalidated = True
-            raise HipError("hipStreamWaitEvent", 903, "hipErrorStreamCaptureMerge", "two captures would be joined")
+            self._fail("hipStreamWaitEvent", 903, "two captures would be joined")
         self._captures[stream] = capture
         capture.tails[stream] = tuple(dict.fromkeys((*capture.tails.get(stream, ()), *nodes)))
 
-    def launch_host_func(self, stream: int, fn: int, user_data: int) -> None:
-        self._record("hipLaunchHostFunc", stream, fn, user_data)
-        self._issue("hipLaunchHostFunc", stream, NodeType.HOST, HostParams(fn, user_data))
-
-    def event_create(self, timing: bool = True) -> int:
-        self._record("hipEventCreateWithFlags", timing)
-        return self._make("event")
-
-    def event_destroy(self, event: int) -> None:
-        self._destroy("hipEventDestroy", "event", event)
-        self._recorded.pop(event, None)
-
-    def event_record(self, event: int, stream: int) -> None:
-        self._record("hipEventRecord", event, stream)
-        self._need("hipEventRecord", "event", event)
-        self._need("hipEventRecord", "stream", stream)
+    def _records(self, event: int, stream: int) -> None:
         capture = self._captures.get(stream)
         self._recorded[event] = None if capture is None else (capture, capture.tails[stream])
 
-    def event_synchronize(self, event: int) -> None:
-        self._record("hipEventSynchronize", event)
-        self._outside_capture_event("hipEventSynchronize", event)
-
-    def event_query(self, event: int) -> bool:
-        self._record("hipEventQuery", event)
-        self._outside_capture_event("hipEventQuery", event)
-        return True
-
-    def _outside_capture_event(self, api: str, event: int) -> None:
-        self._need(api, "event", event)
-        self._forbidden_in_capture(api)
-
-    def event_elapsed_time(self, start: int, stop: int) -> float:
-        self._record("hipEventElapsedTime", start, stop)
-        for event in (start, stop):
-            self._need("hipEventElapsedTime", "event", event)
-            if event not in self._recorded:
-                self._fail("hipEventElapsedTime", 400, f"event {event:#x} was not recorded")
+    def _elapsed(self, start: int, stop: int) -> float:
+        if not self._recorded.keys() >= {start, stop}:
+            self._fail("hipEventElapsedTime", 400, "an event was not recorded")
         return 0.0
 
+    stream_wait_event = _call("hipStreamWaitEvent", answers=_waits)
+    event_record = _call("hipEventRecord", answers=_records)
+    event_elapsed_time = _call("hipEventElapsedTime", answers=_elapsed)
+
     # -- modules ---------------------------------------------------------------------------------------------------
+    module_load_data = _call("hipModuleLoadData", makes="module", refused=900)
+    module_unload = _call("hipModuleUnload", destroys="module", refused=900)
+    module_get_function = _call("hipModuleGetFunction", makes="function")
+    module_get_global = _call("hipModuleGetGlobal", answers=lambda self, module, name: (self._address(65536), 65536))
+
     def rtc_compile(
         self,
         source: str,
@@ -489,32 +495,6 @@ class RecorderRuntime(Runtime):
     ) -> CodeObject:
         self._record("hiprtcCompileProgram", source, tuple(names), tuple(symbols), tuple(options))
         return CodeObject(b"recorded " + source.encode(), {asked: asked for asked in (*names, *symbols)})
-
-    def module_load_data(self, image: bytes) -> int:
-        self._record("hipModuleLoadData", image)
-        self._forbidden_in_capture("hipModuleLoadData")
-        return self._make("module")
-
-    def module_unload(self, module: int) -> None:
-        self._forbidden_in_capture("hipModuleUnload")
-        self._destroy("hipModuleUnload", "module", module)
-        self._functions = {function: owner for function, owner in self._functions.items() if owner != module}
-
-    def module_get_function(self, module: int, name: str) -> int:
-        self._record("hipModuleGetFunction", module, name)
-        self._need("hipModuleGetFunction", "module", module)
-        function = next(self._numbers) * 16 + 0x1000
-        self._functions[function] = module
-        return function
-
-    def module_get_global(self, module: int, name: str) -> tuple[int, int]:
-        self._record("hipModuleGetGlobal", module, name)
-        self._need("hipModuleGetGlobal", "module", module)
-        return self._address(65536), 65536
-
-    def _need_function(self, api: str, function: int) -> None:
-        if function not in self._functions:
-            self._fail(api, 1, f"{function:#x} is no function of a loaded module")
 
     def module_launch_kernel(
         self,
@@ -529,7 +509,8 @@ class RecorderRuntime(Runtime):
     ) -> None:
         api = "hipModuleLaunchCooperativeKernel" if cooperative else "hipModuleLaunchKernel"
         self._record(api, function, grid, block, shared_bytes, stream, args, *(() if cluster is None else (cluster,)))
-        self._need_function(api, function)
+        self._need(api, "function", function)
+        self._need(api, "stream", stream)
         self._issue(api, stream, NodeType.KERNEL, KernelParams(function, grid, block, shared_bytes, args))
 
     # -- capture ---------------------------------------------------------------------------------------------------
@@ -540,7 +521,7 @@ class RecorderRuntime(Runtime):
             self._fail("hipStreamBeginCapture", 900, "the null stream cannot capture")
         if stream in self._captures:
             self._fail("hipStreamBeginCapture", 401, "the stream is capturing already")
-        handle = next(self._numbers) * 16 + 0x1000
+        handle = self._handle()
         graph = self._graphs[handle] = _Graph(handle)
         self._captures[stream] = _Capture(next(self._captures_begun), stream, mode, graph, {stream: ()})
 
@@ -568,15 +549,15 @@ class RecorderRuntime(Runtime):
             self._captures = {s: c for s, c in self._captures.items() if c is not capture}
         return self._make("graph", capture.graph.handle)
 
-    def stream_get_capture_info(self, stream: int) -> CaptureInfo:
-        self._record("hipStreamGetCaptureInfo_v2", stream)
-        self._need("hipStreamGetCaptureInfo_v2", "stream", stream)
+    def _captured(self, stream: int) -> CaptureInfo:
         capture = self._captures.get(stream)
         if capture is None:
             return CaptureInfo(CaptureStatus.NONE, 0, 0, ())
         if capture.invalidated:
             return CaptureInfo(CaptureStatus.INVALIDATED, 0, 0, ())
         return CaptureInfo(CaptureStatus.ACTIVE, capture.number, capture.graph.handle, capture.tails[stream])
+
+    stream_get_capture_info = _call("hipStreamGetCaptureInfo_v2", answers=_captured)
 
     def stream_update_capture_dependencies(self, stream: int, nodes: Sequence[int], replace: bool) -> None:
         api = "hipStreamUpdateCaptureDependencies"
@@ -589,40 +570,22 @@ class RecorderRuntime(Runtime):
         capture.tails[stream] = tuple(dict.fromkeys(nodes if replace else (*capture.tails[stream], *nodes)))
 
     # -- graphs ----------------------------------------------------------------------------------------------------
-    def graph_create(self) -> int:
-        self._record("hipGraphCreate")
-        handle = self._make("graph")
-        self._graphs[handle] = _Graph(handle)
-        return handle
-
-    def graph_destroy(self, graph: int) -> None:
-        self._destroy("hipGraphDestroy", "graph", graph)
-        del self._graphs[graph]
-
-    def graph_clone(self, graph: int) -> int:
-        self._record("hipGraphClone", graph)
-        self._need("hipGraphClone", "graph", graph)
-        if any(node.kind in _NO_COPY for node in self._graphs[graph].nodes.values()):
-            self._fail("hipGraphClone", 801, "a graph that allocates, or has conditional nodes, cannot be cloned")
-        handle = self._make("graph")
-        self._graphs[handle] = self._copy_of(self._graphs[graph], handle)
-        return handle
-
-    def graph_node_find_in_clone(self, node: int, clone: int) -> int:
-        self._record("hipGraphNodeFindInClone", node, clone)
-        self._need("hipGraphNodeFindInClone", "graph", clone)
-        found = self._graphs[clone].origin.get(node)
-        if found is None:
-            self._fail("hipGraphNodeFindInClone", 1, "the graph is no clone of this node's graph")
-        return found
-
-    def graph_add_kernel_node(
-        self, graph: int, deps: Sequence[int], function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int
-    ) -> int:
-        params = KernelParams(function, grid, block, shared_bytes, args)
-        node = self._add("hipGraphAddKernelNode", graph, deps, NodeType.KERNEL, params)
-        self._need_function("hipGraphAddKernelNode", function)
-        return node
+    graph_create = _call("hipGraphCreate", makes="graph")
+    graph_destroy = _call("hipGraphDestroy", destroys="graph")
+    graph_add_kernel_node = _call("hipGraphAddKernelNode", adds=NodeType.KERNEL, packs=KernelParams)
+    graph_add_memcpy_node_1d = _call("hipGraphAddMemcpyNode1D", adds=NodeType.MEMCPY)
+    graph_add_memcpy_node = _call("hipGraphAddMemcpyNode", adds=NodeType.MEMCPY)
+    graph_add_memset_node = _call("hipGraphAddMemsetNode", adds=NodeType.MEMSET)
+    graph_add_host_node = _call("hipGraphAddHostNode", adds=NodeType.HOST, packs=HostParams)
+    graph_add_mem_free_node = _call("hipGraphAddMemFreeNode", adds=NodeType.MEM_FREE)
+    graph_add_empty_node = _call("hipGraphAddEmptyNode", adds=NodeType.EMPTY)
+    graph_add_event_record_node = _call("hipGraphAddEventRecordNode", adds=NodeType.EVENT_RECORD)
+    graph_add_event_wait_node = _call("hipGraphAddEventWaitNode", adds=NodeType.WAIT_EVENT)
+    graph_add_external_semaphores_signal_node = _call(
+        "hipGraphAddExternalSemaphoresSignalNode", adds=NodeType.EXT_SEMAPHORE_SIGNAL
+    )
+    graph_add_external_semaphores_wait_node = _call("hipGraphAddExternalSemaphoresWaitNode", adds=NodeType.EXT_SEMAPHORE_WAIT)
+    graph_add_batch_mem_op_node = _call("hipGraphAddBatchMemOpNode", adds=NodeType.BATCH_MEM_OP)
 
     def graph_kernel_node_set_attributes(
         self, node: int, *, cooperative: bool = False, priority: int | None = None, cluster: Dim3 | None = None
@@ -633,136 +596,78 @@ class RecorderRuntime(Runtime):
                 self._record(api, node, attribute, value)
                 self._found(api, node)
 
-    def graph_add_memcpy_node_1d(
-        self, graph: int, deps: Sequence[int], dst: int, src: int, nbytes: int, kind: MemcpyKind
-    ) -> int:
-        return self._add("hipGraphAddMemcpyNode1D", graph, deps, NodeType.MEMCPY, dst, src, nbytes, kind)
-
-    def graph_add_memcpy_node(self, graph: int, deps: Sequence[int], copy: Copy3D) -> int:
-        return self._add("hipGraphAddMemcpyNode", graph, deps, NodeType.MEMCPY, copy)
-
-    def graph_add_memset_node(self, graph: int, deps: Sequence[int], fill: Fill2D) -> int:
-        return self._add("hipGraphAddMemsetNode", graph, deps, NodeType.MEMSET, fill)
-
-    def graph_add_host_node(self, graph: int, deps: Sequence[int], fn: int, user_data: int) -> int:
-        return self._add("hipGraphAddHostNode", graph, deps, NodeType.HOST, HostParams(fn, user_data))
-
     def graph_add_mem_alloc_node(
         self, graph: int, deps: Sequence[int], nbytes: int, device: int, access: Sequence[int] = ()
     ) -> tuple[int, int]:
-        pointer = self._address(nbytes)
-        node = self._add("hipGraphAddMemAllocNode", graph, deps, NodeType.MEM_ALLOC, (pointer, nbytes), device, tuple(access))
-        return node, pointer
-
-    def graph_add_mem_free_node(self, graph: int, deps: Sequence[int], pointer: int) -> int:
-        return self._add("hipGraphAddMemFreeNode", graph, deps, NodeType.MEM_FREE, pointer)
-
-    def graph_add_empty_node(self, graph: int, deps: Sequence[int]) -> int:
-        return self._add("hipGraphAddEmptyNode", graph, deps, NodeType.EMPTY)
+        api, pointer = "hipGraphAddMemAllocNode", self._address(nbytes)
+        self._record(api, graph, tuple(deps), (pointer, nbytes), device, tuple(access))
+        return self._add(api, graph, deps, NodeType.MEM_ALLOC, (pointer, nbytes)), pointer
 
     def graph_add_child_graph_node(self, graph: int, deps: Sequence[int], child: int) -> int:
-        if child not in self._graphs:
-            self._fail("hipGraphAddChildGraphNode", 400, f"{child:#x} is no graph that exists")
-        if any(node.kind in _NO_COPY for node in self._graphs[child].nodes.values()):
-            self._fail("hipGraphAddChildGraphNode", 801, "a graph that allocates, or has conditional nodes, is no child graph")
-        handle = next(self._numbers) * 16 + 0x1000
-        node = self._add("hipGraphAddChildGraphNode", graph, deps, NodeType.GRAPH, child, child=handle)
-        self._graphs[handle] = self._copy_of(self._graphs[child], handle)
-        return node
-
-    def graph_add_event_record_node(self, graph: int, deps: Sequence[int], event: int) -> int:
-        node = self._add("hipGraphAddEventRecordNode", graph, deps, NodeType.EVENT_RECORD, event)
-        self._need("hipGraphAddEventRecordNode", "event", event)
-        self._recorded.setdefault(event, None)
-        return node
-
-    def graph_add_event_wait_node(self, graph: int, deps: Sequence[int], event: int) -> int:
-        node = self._add("hipGraphAddEventWaitNode", graph, deps, NodeType.WAIT_EVENT, event)
-        self._need("hipGraphAddEventWaitNode", "event", event)
-        return node
-
-    def graph_add_external_semaphores_signal_node(
-        self, graph: int, deps: Sequence[int], semaphore: int, value: int
-    ) -> int:
-        api = "hipGraphAddExternalSemaphoresSignalNode"
-        return self._add(api, graph, deps, NodeType.EXT_SEMAPHORE_SIGNAL, semaphore, value)
-
-    def graph_add_external_semaphores_wait_node(
-        self, graph: int, deps: Sequence[int], semaphore: int, value: int
-    ) -> int:
-        api = "hipGraphAddExternalSemaphoresWaitNode"
-        return self._add(api, graph, deps, NodeType.EXT_SEMAPHORE_WAIT, semaphore, value)
-
-    def graph_add_batch_mem_op_node(self, graph: int, deps: Sequence[int], ops: Sequence[MemOp]) -> int:
-        return self._add("hipGraphAddBatchMemOpNode", graph, deps, NodeType.BATCH_MEM_OP, tuple(ops))
+        api = "hipGraphAddChildGraphNode"
+        self._record(api, graph, tuple(deps), child)
+        if any(node.kind in _NO_COPY for node in self._known_graph(api, child).nodes.values()):
+            self._fail(api, 801, "a graph that allocates, or has conditional nodes, is no child graph")
+        return self._add(api, graph, deps, NodeType.GRAPH, child, self._copy_of(self._graphs[child]))
 
     def graph_add_conditional_node(
         self, graph: int, deps: Sequence[int], mode: ConditionalMode, condition: int, fill: Sequence[Callable[[int], None]]
     ) -> int:
         api = "hipGraphAddConditionalNode"
-        node = self._add(api, graph, deps, NodeType.CONDITIONAL, mode, condition, len(fill))
+        self._record(api, graph, tuple(deps), mode, condition, len(fill))
         most = {ConditionalMode.IF: 2, ConditionalMode.WHILE: 1}.get(mode, len(fill))
         if not 1 <= len(fill) <= most:
             self._fail(api, 1, f"{len(fill)} bodies for {mode.name}")
-        bodies = tuple(next(self._numbers) * 16 + 0x1000 for _ in fill)
-        self._found(api, node).bodies = bodies
+        bodies = [self._handle() for _ in fill]
+        node = self._add(api, graph, deps, NodeType.CONDITIONAL, (mode, condition, len(fill)), *bodies)
         for body, add in zip(bodies, fill):
             self._graphs[body] = _Graph(body)
             add(body)
         return node
 
-    def conditional_bodies(self, node: int) -> tuple[int, ...]:
-        """Return the graphs inside a conditional node (not a HIP call)."""
-        return self._found("conditional_bodies", node).bodies
-
-    def graph_add_dependencies(self, graph: int, sources: Sequence[int], targets: Sequence[int]) -> None:
-        api = "hipGraphAddDependencies"
-        self._record(api, graph, tuple(sources), tuple(targets))
-        target_graph = self._known_graph(api, graph)
+    def _connected(self, graph: int, sources: Sequence[int], targets: Sequence[int]) -> None:
+        found = self._graphs[graph]
         for edge in zip(sources, targets, strict=True):
-            if not target_graph.nodes.keys() >= set(edge) or edge[0] == edge[1] or edge in target_graph.edges:
-                self._fail(api, 1, f"edge {edge[0]:#x} -> {edge[1]:#x} is there already or is none of this graph's")
-            target_graph.edges[edge] = None
+            if not found.nodes.keys() >= set(edge) or edge[0] == edge[1] or edge in found.edges:
+                self._fail("hipGraphAddDependencies", 1, f"edge {edge[0]:#x} -> {edge[1]:#x} is there or none of this graph's")
+            found.edges[edge] = None
 
-    def graph_get_nodes(self, graph: int) -> tuple[int, ...]:
-        self._record("hipGraphGetNodes", graph)
-        return tuple(self._known_graph("hipGraphGetNodes", graph).nodes)
+    def _child(self, node: int) -> int:
+        found = self._of_kind("hipGraphChildGraphNodeGetGraph", node, NodeType.GRAPH)
+        return found.graphs[0]
 
-    def graph_get_edges(self, graph: int) -> tuple[tuple[int, int], ...]:
-        self._record("hipGraphGetEdges", graph)
-        return tuple(self._known_graph("hipGraphGetEdges", graph).edges)
-
-    def _known_graph(self, api: str, graph: int) -> _Graph:
-        # Graphs inside child nodes and graphs that are being captured belong to no one who counts them, so not `_need`.
-        found = self._graphs.get(graph)
-        if found is None:
-            self._fail(api, 400, f"{graph:#x} is no graph that exists")
+    def _of_kind(self, api: str, node: int, kind: NodeType) -> _Node:
+        found = self._found(api, node)
+        if found.kind is not kind:
+            self._fail(api, 1, f"{node:#x} is no {kind.name} node")
         return found
 
-    def graph_node_get_type(self, node: int) -> NodeType:
-        self._record("hipGraphNodeGetType", node)
-        return self._found("hipGraphNodeGetType", node).kind
+    graph_add_dependencies = _call("hipGraphAddDependencies", answers=_connected)
+    graph_get_nodes = _call("hipGraphGetNodes", answers=lambda self, graph: tuple(self._graphs[graph].nodes))
+    graph_get_edges = _call("hipGraphGetEdges", answers=lambda self, graph: tuple(self._graphs[graph].edges))
+    graph_node_get_type = _call("hipGraphNodeGetType", answers=lambda self, node: self._found("", node).kind)
+    graph_kernel_node_get_params = _call(
+        "hipGraphKernelNodeGetParams",
+        answers=lambda self, node: self._of_kind("hipGraphKernelNodeGetParams", node, NodeType.KERNEL).params,
+    )
+    graph_child_graph_node_get_graph = _call("hipGraphChildGraphNodeGetGraph", answers=_child)
 
     def graph_node_get_params(self, node: int) -> Any:
         """Return what the node was added with (not a HIP call): several arguments as a tuple, in their order."""
         return self._found("graph_node_get_params", node).params
 
-    def graph_kernel_node_get_params(self, node: int) -> KernelParams:
-        """Return what a kernel node would launch."""
-        self._record("hipGraphKernelNodeGetParams", node)
-        params = self._found("hipGraphKernelNodeGetParams", node).params
-        if not isinstance(params, KernelParams):
-            self._fail("hipGraphKernelNodeGetParams", 1, f"{node:#x} is no kernel node")
-        return params
-
-    def graph_child_graph_node_get_graph(self, node: int) -> int:
-        self._record("hipGraphChildGraphNodeGetGraph", node)
-        found = self._found("hipGraphChildGraphNodeGetGraph", node)
-        if found.kind is not NodeType.GRAPH:
-            self._fail("hipGraphChildGraphNodeGetGraph", 1, f"{node:#x} is no child graph node")
-        return found.child
-
     # -- executables -------------------------------------------------------------------------------------------------
+    graph_exec_destroy = _call("hipGraphExecDestroy", destroys="exec")
+    graph_launch = _call("hipGraphLaunch", issues=NodeType.GRAPH)
+    graph_exec_kernel_node_set_params = _call("hipGraphExecKernelNodeSetParams", sets=NodeType.KERNEL, packs=KernelParams)
+    graph_exec_memcpy_node_set_params_1d = _call("hipGraphExecMemcpyNodeSetParams1D", sets=NodeType.MEMCPY)
+    graph_exec_memcpy_node_set_params = _call("hipGraphExecMemcpyNodeSetParams", sets=NodeType.MEMCPY)
+    graph_exec_memset_node_set_params = _call("hipGraphExecMemsetNodeSetParams", sets=NodeType.MEMSET)
+    graph_exec_host_node_set_params = _call("hipGraphExecHostNodeSetParams", sets=NodeType.HOST, packs=HostParams)
+    graph_exec_child_graph_node_set_params = _call("hipGraphExecChildGraphNodeSetParams", sets=NodeType.GRAPH)
+    graph_exec_event_record_node_set_event = _call("hipGraphExecEventRecordNodeSetEvent", sets=NodeType.EVENT_RECORD)
+    graph_exec_event_wait_node_set_event = _call("hipGraphExecEventWaitNodeSetEvent", sets=NodeType.WAIT_EVENT)
+
     def graph_instantiate(self, graph: int, flags: int = 0) -> int:
         api = "hipGraphInstantiateWithFlags"
         self._record(api, graph, flags)
@@ -771,82 +676,15 @@ class RecorderRuntime(Runtime):
             self._fail(api, 1, f"flags {flags}")
         if found.has_cycle():
             self._fail(api, 1, "the graph has a cycle")
-        handle = self._make("exec")
         # The exec is addressed by the nodes of the graph that was instantiated, even after that graph is destroyed.
-        nodes = {h: _Node(h, node.kind, node.params, node.child) for h, node in found.nodes.items()}
-        self._execs[handle] = _Exec(_Graph(handle, nodes, dict(found.edges)))
+        nodes = {handle: replace(node) for handle, node in found.nodes.items()}
+        handle = self._make("exec")
+        self._execs[handle] = _Graph(handle, nodes)
         return handle
 
-    def graph_exec_destroy(self, graph_exec: int) -> None:
-        self._destroy("hipGraphExecDestroy", "exec", graph_exec)
-        del self._execs[graph_exec]
-
-    def graph_upload(self, graph_exec: int, stream: int) -> None:
-        self._record("hipGraphUpload", graph_exec, stream)
-        self._need("hipGraphUpload", "exec", graph_exec)
-
-    def graph_launch(self, graph_exec: int, stream: int) -> None:
-        self._record("hipGraphLaunch", graph_exec, stream)
-        self._need("hipGraphLaunch", "exec", graph_exec)
-        self._issue("hipGraphLaunch", stream, NodeType.GRAPH, graph_exec)
-
-    def graph_exec_update(self, graph_exec: int, graph: int) -> None:
-        api = "hipGraphExecUpdate"
-        self._record(api, graph_exec, graph)
-        self._need(api, "exec", graph_exec)
-        old, new = self._execs[graph_exec].graph, self._known_graph(api, graph)
-
-        def shape(g: _Graph) -> list[tuple[NodeType, int]]:
-            return [(node.kind, sum(t == h for _, t in g.edges)) for h, node in g.nodes.items()]
-
-        if shape(old) != shape(new):
-            self._fail(api, 910, "hipGraphExecUpdateErrorTopologyChanged")
-        for mine, theirs in zip(old.nodes.values(), new.nodes.values(), strict=True):
-            mine.params = theirs.params
-
-    def graph_exec_kernel_node_set_params(
-        self, graph_exec: int, node: int, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int
-    ) -> None:
-        params = KernelParams(function, grid, block, shared_bytes, args)
-        self._set("hipGraphExecKernelNodeSetParams", graph_exec, node, NodeType.KERNEL, params)
-
-    def graph_exec_memcpy_node_set_params_1d(
-        self, graph_exec: int, node: int, dst: int, src: int, nbytes: int, kind: MemcpyKind
-    ) -> None:
-        self._set("hipGraphExecMemcpyNodeSetParams1D", graph_exec, node, NodeType.MEMCPY, dst, src, nbytes, kind)
-
-    def graph_exec_memcpy_node_set_params(self, graph_exec: int, node: int, copy: Copy3D) -> None:
-        self._set("hipGraphExecMemcpyNodeSetParams", graph_exec, node, NodeType.MEMCPY, copy)
-
-    def graph_exec_memset_node_set_params(self, graph_exec: int, node: int, fill: Fill2D) -> None:
-        self._set("hipGraphExecMemsetNodeSetParams", graph_exec, node, NodeType.MEMSET, fill)
-
-    def graph_exec_host_node_set_params(self, graph_exec: int, node: int, fn: int, user_data: int) -> None:
-        self._set("hipGraphExecHostNodeSetParams", graph_exec, node, NodeType.HOST, HostParams(fn, user_data))
-
-    def graph_exec_child_graph_node_set_params(self, graph_exec: int, node: int, child: int) -> None:
-        self._set("hipGraphExecChildGraphNodeSetParams", graph_exec, node, NodeType.GRAPH, child)
-
-    def graph_exec_event_record_node_set_event(self, graph_exec: int, node: int, event: int) -> None:
-        self._set("hipGraphExecEventRecordNodeSetEvent", graph_exec, node, NodeType.EVENT_RECORD, event)
-
-    def graph_exec_event_wait_node_set_event(self, graph_exec: int, node: int, event: int) -> None:
-        self._set("hipGraphExecEventWaitNodeSetEvent", graph_exec, node, NodeType.WAIT_EVENT, event)
-
-    def graph_node_set_enabled(self, graph_exec: int, node: int, enabled: bool) -> None:
-        api = "hipGraphNodeSetEnabled"
-        self._record(api, graph_exec, node, enabled)
-        self._need(api, "exec", graph_exec)
-        graph_exec_object = self._execs[graph_exec]
-        found = graph_exec_object.graph.nodes.get(node)
+    def _enabled(self, graph_exec: int, node: int, enabled: bool) -> None:
+        found = self._execs[graph_exec].nodes.get(node)
         if found is None or found.kind not in (NodeType.KERNEL, NodeType.MEMCPY, NodeType.MEMSET):
-            self._fail(api, 1, "only kernel, memcpy and memset nodes can be enabled and disabled")
-        (graph_exec_object.disabled.discard if enabled else graph_exec_object.disabled.add)(node)
+            self._fail("hipGraphNodeSetEnabled", 1, "only kernel, memcpy and memset nodes can be enabled and disabled")
 
-    def signal_external_semaphore_async(self, semaphore: int, value: int, stream: int) -> None:
-        self._record("hipSignalExternalSemaphoresAsync", semaphore, value, stream)
-        self._issue("hipSignalExternalSemaphoresAsync", stream, NodeType.EXT_SEMAPHORE_SIGNAL, (semaphore, value))
-
-    def wait_external_semaphore_async(self, semaphore: int, value: int, stream: int) -> None:
-        self._record("hipWaitExternalSemaphoresAsync", semaphore, value, stream)
-        self._issue("hipWaitExternalSemaphoresAsync", stream, NodeType.EXT_SEMAPHORE_WAIT, (semaphore, value))
+    graph_node_set_enabled = _call("hipGraphNodeSetEnabled", answers=_enabled)

@@ -1,14 +1,14 @@
 """HIP C++ source, read without compiling it.
 
-``tokens`` splits text, ``expressions`` evaluates integer constants, ``macros`` and ``preprocessor`` follow preprocessor lines,
-``unit`` puts headers in and leaves bodies unread, ``types`` knows C++ types, and ``declarations`` has what a translation unit
-declares: `Declarations` is what `kernels.Module` asks.
+``tokens`` splits text, ``expressions`` evaluates integer constants, ``macros`` and ``preprocessor`` follow preprocessor
+lines, ``unit`` puts headers in and leaves bodies unread, ``bodies`` reads those of kernels as syntax trees, ``types`` knows
+C++ types, and ``declarations`` has what a translation unit declares: `Declarations` is what `kernels.Module` asks.
 What is not understood raises ValueError with the reason; the caller knows whose parameter or variable it is.
 """
 
 from .declarations import Declarations, Item, KernelDeclaration, SymbolDeclaration, TemplateParameter, scan
-from .expressions import evaluate, evaluate_condition
-from .macros import Budget, Macro, expand_macros, option_macros, parse_define
+from .expressions import Value, evaluate, evaluate_condition
+from .macros import PLATFORM_MACROS, Budget, Macro, expand_macros, option_macros, parse_define
 from .preprocessor import Conditionals
 from .tokens import (
     OPENING,
@@ -26,6 +26,7 @@ from .unit import Headers, include_folders, names_in, space_words
 __all__ = [
     "IGNORED_WORDS",
     "OPENING",
+    "PLATFORM_MACROS",
     "Budget",
     "CType",
     "Conditionals",
@@ -39,6 +40,7 @@ __all__ = [
     "SymbolDeclaration",
     "TemplateParameter",
     "Token",
+    "Value",
     "bfloat16_dtype",
     "closing_angle",
     "closing_index",

@@ -302,6 +302,8 @@ class Declarations:
     scope : Scope
     kernels : dict of str to list of KernelDeclaration
     symbols : dict of str to SymbolDeclaration
+    functions : dict of str to list of list of Token
+        The parameters of each function of a name, kernels left out.
     hidden : dict of str to str
         Variables that have a place in device memory and no name to copy them by: variable templates, and static variables of
         functions, as ``"function::name"``. Each with the word that leads to it; empty where any kernel may.
@@ -324,6 +326,7 @@ class Declarations:
         self.symbols: dict[str, SymbolDeclaration] = {}
         self.hidden: dict[str, str] = {}
         self.dynamic: set[str] = set()  # arrays of dynamic shared memory that are declared outside of functions
+        self.functions: dict[str, list[list[Token]]] = {}
         self._types: dict[tuple[str, tuple[tuple[str, ...], ...]], int] = {}
         self._outside: list[Token] = []  # blocks outside of kernels
         self._names: set[str] = set()  # names outside of kernels and of blocks, but for those that variables declare
@@ -346,6 +349,11 @@ class Declarations:
             case "kernel":
                 self._kernel(item)
                 return
+            case "function":
+                plain = without_attributes(item.head)
+                at = next((n for n, t in enumerate(plain) if t.text == "("), 0)
+                if at:
+                    self.functions.setdefault(plain[at - 1].text, []).append(plain[at + 1 : closing_index(plain, at)])
             case "record":
                 name = self._record(item.head, item.body or [], item.record, doubt)
                 if item.trailing and words & VARIABLE_SPACES:
@@ -370,6 +378,10 @@ class Declarations:
     def functions_reach(self) -> tuple[set[str], bool]:
         """Return every name outside of kernels, through macros too, and whether one of these puts names together."""
         return self.unit.reach(self._names | names_in(self._outside))
+
+    def declares(self, name: str) -> bool:
+        """Return whether a name stands outside of kernels and of all bodies, as that of a function or a variable does."""
+        return name in self._names or name in self.symbols
 
     def kernel_reaches(self, kernel: KernelDeclaration) -> tuple[set[str], bool]:
         """Return the same of a kernel's own body."""

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from .tokens import Token, closing_index
 
-__all__ = ["Undecided", "Value", "evaluate", "evaluate_condition"]
+__all__ = ["LEVELS", "WORDS", "Undecided", "Value", "constant", "evaluate", "evaluate_condition"]
 
 
 class Undecided(ValueError):
@@ -35,11 +35,11 @@ class Value(NamedTuple):
         return self.wrapped().number == self.number
 
 
-_LEVELS: Final = {
+LEVELS: Final = {
     "||": 1, "&&": 2, "|": 3, "^": 4, "&": 5, "==": 6, "!=": 6, "<": 7, "<=": 7, ">": 7, ">=": 7, "<<": 8, ">>": 8,
     "+": 9, "-": 9, "*": 10, "/": 10, "%": 10,
 }  # fmt: skip
-_WORDS: Final = {
+WORDS: Final = {
     "and": "&&", "or": "||", "not": "!", "bitand": "&", "bitor": "|", "xor": "^", "compl": "~", "not_eq": "!=",
 }  # fmt: skip
 _ESCAPES: Final = {"n": 10, "t": 9, "r": 13, "a": 7, "b": 8, "f": 12, "v": 11, "\\": 92, "'": 39, '"': 34, "?": 63}
@@ -70,7 +70,16 @@ def evaluate(
     ValueError
         If it is not one, if it holds a name that `lookup` does not know, or if it overflows a signed type.
     """
-    return _Parser(tokens, lookup, sizes or _plain_size, condition=False).whole().number
+    return constant(tokens, lookup, sizes).number
+
+
+def constant(
+    tokens: Sequence[Token],
+    lookup: Callable[[str], Value | int | None],
+    sizes: Callable[[Sequence[Token]], tuple[int, bool, int] | None] | None = None,
+) -> Value:
+    """Evaluate as `evaluate` does, and return the number with its type."""
+    return _Parser(tokens, lookup, sizes or _plain_size, condition=False).whole()
 
 
 def evaluate_condition(tokens: Sequence[Token], lookup: Callable[[str], Value | int | None]) -> bool:
@@ -137,7 +146,7 @@ class _Parser:
         if self.at >= len(self.words):
             return ""
         token = self.words[self.at]
-        return token.text if token.kind != "name" else _WORDS.get(token.text, token.text)
+        return token.text if token.kind != "name" else WORDS.get(token.text, token.text)
 
     def take(self) -> Token:
         if self.at >= len(self.words):
@@ -204,7 +213,7 @@ class _Parser:
         left = self.unary()
         while True:
             operator = self.peek()
-            known = _LEVELS.get(operator)
+            known = LEVELS.get(operator)
             if known is None or known < level:
                 return left
             self.take()

@@ -12,7 +12,18 @@ from typing import Final, Protocol
 from ..errors import DeclarationError
 from .tokens import Doubt, Token, tokenize, without_attributes
 
-__all__ = ["NAME", "Budget", "Lookup", "Macro", "MacroTable", "expand_macros", "option_macros", "parse_define", "strip_comments"]
+__all__ = [
+    "NAME",
+    "PLATFORM_MACROS",
+    "Budget",
+    "Lookup",
+    "Macro",
+    "MacroTable",
+    "expand_macros",
+    "option_macros",
+    "parse_define",
+    "strip_comments",
+]
 
 _MOST_EXPANDED: Final = 100_000
 
@@ -141,6 +152,8 @@ PREDEFINED: Final = {
     "__cplusplus": "201703L",
 }
 """Macros that stand before the first line: AMD's meaning of HIP (warp size 64, its types)."""
+PLATFORM_MACROS: Final = frozenset(PREDEFINED) - {"__cplusplus"}
+"""Macros whose conditionals another platform's compiler decides otherwise."""
 
 
 def option_macros(options: Sequence[str]) -> MacroTable:

@@ -208,6 +208,7 @@ class Scope:
         self.constants: MutableMapping[str, Constant] = {}
         self.opaque: MutableMapping[str, str] = {}
         self.doubts: MutableMapping[str, str] = {}
+        self.ambiguous: set[str] = set()  # constants of one name in several namespaces or records
         self.structs = structs
 
     def inner(self) -> Scope:
@@ -217,6 +218,7 @@ class Scope:
         inside.constants = ChainMap({}, self.constants)
         inside.opaque = self.opaque
         inside.doubts = self.doubts
+        inside.ambiguous = set(self.ambiguous)
         return inside
 
     def define(self, name: str, meaning: Sequence[Token] | Constant | str, doubt: str = "") -> None:
@@ -234,6 +236,8 @@ class Scope:
         elif not doubt:
             self.doubts.pop(name, None)
         if isinstance(meaning, Constant):
+            if name in self.constants and spell(self.constants[name].tokens) != spell(meaning.tokens):
+                self.ambiguous.add(name)
             self.constants[name] = meaning
         else:
             self.aliases[name] = meaning
@@ -261,7 +265,7 @@ class Scope:
             constant = self.constants.get(name)
             if constant is None or name in busy:
                 return None
-            number = evaluate(constant.tokens, self._lookup(busy | {name}), self._size)
+            number = evaluate(constant.tokens, self._lookup(busy | {name}), self.size_of)
             if constant.bits:
                 bits, unsigned = constant.bits, constant.unsigned
             else:
@@ -272,14 +276,23 @@ class Scope:
 
         return value
 
+    def constant(self, name: str) -> Value | None:
+        """Return a named constant whose type is written; None where there is none, or not one alone."""
+        known = self.constants.get(name)
+        try:
+            return self._lookup(frozenset())(name) if known is not None and known.bits and name not in self.ambiguous else None
+        except ValueError:
+            return None
+
     def evaluate(self, tokens: Sequence[Token]) -> int:
         """Evaluate an integer constant expression; raises ValueError."""
         doubt = next((t.doubt for t in tokens if t.doubt is not None), None)
         if doubt is not None:
             raise ValueError(doubt.reason)
-        return evaluate(tokens, self._lookup(frozenset()), self._size)
+        return evaluate(tokens, self._lookup(frozenset()), self.size_of)
 
-    def _size(self, words: Sequence[Token]) -> tuple[int, bool, int] | None:
+    def size_of(self, words: Sequence[Token]) -> tuple[int, bool, int] | None:
+        """Return bits and sign of the integer type that words name, 0 bits for other types, and its bytes; None where unknown."""
         try:
             kind, rest = self.specifiers(words)
         except ValueError:

@@ -10,7 +10,7 @@ from typing import Final
 from ..errors import DeclarationError
 from .macros import NAME, Budget, expand_macros, option_macros
 from .preprocessor import Conditionals
-from .tokens import MOST_TOKENS, Doubt, Lexer, Token, tokenize
+from .tokens import MOST_TOKENS, Doubt, Lexer, Token
 
 __all__ = ["UNDECIDED_TEXT", "Headers", "Unit", "include_folders", "names_in", "space_words", "without_literals"]
 
@@ -100,6 +100,8 @@ class Unit:
     macros : MacroTable
     unread : list of str
         Headers of the project's own that are not found.
+    redefining : set of int
+        The `start` of each block in which macros change: what stands before the change may be expanded wrongly.
     """
 
     def __init__(self, source: str, where: str, options: Sequence[str] = (), headers: Headers | None = None,
@@ -110,6 +112,7 @@ class Unit:
         self.headers = headers or Headers(options)
         self.budget = budget or Budget()
         self.unread: list[str] = []
+        self.redefining: set[int] = set()
         self.conditionals = Conditionals(self.macros, where, budget=self.budget, decided=False)
         self._once: set[str] = set()
         self._count = 0
@@ -213,6 +216,7 @@ class Unit:
         text, conditionals = lexer.text, self.conditionals
         base = conditionals.doubt
         begun = at = counted = lexer.position
+        clock = self.macros.clock
         depths: list[int] = []  # of the braces, where each conditional in it begins
         parts: list[str] = []
         depth, line = 1, opening.line
@@ -255,12 +259,15 @@ class Unit:
                     self.unread.append(token.text.partition("include")[2].strip())
                 if not conditionals.reading:
                     _skip(lexer)
+                parts.append("\n" * (lexer.line - line))  # so that lines count as in the source
                 begun = at = lexer.position
                 line, counted = lexer.line, lexer.position
             else:
                 at = self._literal_end(lexer, found, opening)
         keep(at - 1)
         lexer.position, lexer.line, lexer.line_start = at - 1, line + text.count("\n", counted, at - 1), False
+        if self.macros.clock != clock:
+            self.redefining.add(self.macros.clock)
         return Token("block", " " + "".join(parts), self.macros.clock, at - 1, opening.line, conditionals.doubt)
 
     def _literal_end(self, lexer: Lexer, found: re.Match[str], opening: Token) -> int:
@@ -289,14 +296,20 @@ class Unit:
             if token.kind != "block":
                 out.append(token)
                 continue
-            at, tokens = 0, []
+            at = 0
+            tokens: list[Token] = []
             doubt = token.doubt or Doubt("a conditional inside it", 0)
-            for part in UNDECIDED_TEXT.finditer(token.text):
-                tokens += tokenize(token.text[at : part.start()], self.where)
-                tokens += [t._replace(doubt=doubt) for t in tokenize(part.group()[1:-1], self.where)]
+            text = token.text
+
+            def read(start: int, stop: int, text: str = text, first: int = token.line) -> Lexer:
+                return Lexer(text[start:stop], self.where, first + text.count("\n", 0, start))
+
+            for part in UNDECIDED_TEXT.finditer(text):
+                tokens += read(at, part.start())
+                tokens += [t._replace(doubt=doubt) for t in read(part.start() + 1, part.end() - 1)]
                 at = part.end()
-            tokens += tokenize(token.text[at:], self.where)
-            tokens = [t._replace(line=token.line) for t in tokens if t.kind != "directive"]
+            tokens += read(at, len(text))
+            tokens = [t for t in tokens if t.kind != "directive"]
             out += expand_macros(tokens, self.macros.at(token.start), budget=self.budget)
         return out
 

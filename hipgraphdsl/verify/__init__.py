@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from functools import cache
-from types import MappingProxyType
 from typing import Any, Optional, Protocol, Union
 
 import numpy as np
@@ -23,7 +22,6 @@ from ..backends import backend_named
 from ..backends.callbacks import memory_view
 from ..checks import OF_GRAPHS, check_workflow
 from ..errors import CheckError, DeclarationError, HipGraphError
-from ..nodes import held
 from ..progress import progress_bar
 from ..runtimes import opened_runtime
 from ..runtimes.base import Runtime
@@ -147,7 +145,7 @@ def _proving(
     workflow: Workflow, opened: Runtime, device: int, params: dict[str, Any], found: Found
 ) -> tuple[Laboratory, State, Runtime]:
     """Return a laboratory with its reference and runtime: the CPU, or where it cannot run the workflow the one that is asked."""
-    if opened.name != "cpu":
+    if not opened.target.on_host:
         try:
             cpu = opened_runtime("cpu")
             _require_runs(workflow, cpu, 0)
@@ -177,30 +175,20 @@ def _unstable(workflow: Workflow, runtime: Runtime, device: int, params: dict[st
     return {}
 
 
-def _copied(workflow: Workflow, prefix: str = "", bind: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+def _copied(workflow: Workflow) -> dict[str, Any]:
     """Return the defaults of parameters that copy values: each launch begins with them, whatever nodes have written there."""
-    found = {
-        prefix + name: parameter.default
-        for name, parameter in workflow.parameters.items()
-        if parameter.copy and parameter.default is not None and name not in bind
-    }
-    for node in workflow.nodes:
-        for inner, document, bound in held(node):
-            found.update(_copied(document, f"{prefix}{inner}/", bound))
-    return found
+    parameters = (found for level in workflow.levels() for found in level.own_parameters())
+    return {name: parameter.default for name, parameter in parameters if parameter.copy and parameter.default is not None}
 
 
 @contextmanager
 def _outside_memory(workflow: Workflow) -> Iterator[None]:
     """Give host memory that is not ours its values back."""
     kept: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
-    waiting = [workflow]
-    for inner in waiting:
-        for array in inner.arrays.values():
-            if isinstance(array, ExternalArray) and array.location == "host" and array.pointer and array.writeable:
-                memory = memory_view(array.pointer, array.nbytes, (array.nbytes,), np.dtype(np.uint8))
-                kept.append((memory, memory.copy()))
-        waiting += [document for node in inner.nodes for _, document, _ in held(node)]
+    for array in (array for document in workflow.documents for array in document.arrays.values()):
+        if isinstance(array, ExternalArray) and array.location == "host" and array.pointer and array.writeable:
+            memory = memory_view(array.pointer, array.nbytes, (array.nbytes,), np.dtype(np.uint8))
+            kept.append((memory, memory.copy()))
     try:
         yield
     finally:

@@ -12,7 +12,7 @@ import numpy as np
 from ..arrays import Access, ArrayView, Parameter, Region
 from ..backends.serial import SerialProgram
 from ..errors import HipGraphError
-from ..nodes import AllocNode, CapturedNode, FreeNode, HostNode, KernelNode, MemcpyNode, MemoryOpsNode, MemsetNode
+from ..nodes import AllocNode, CapturedNode, FreeNode, HostNode, KernelNode
 from ..plan import Step
 from .laboratory import Bytes, Cell, Found, Laboratory, State, full_name, near
 from .orders import waits_inside
@@ -26,7 +26,6 @@ _AUDIT_BYTES = 4 << 30  # bytes that an audit may move altogether; what is left 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 _SIDES = {"before": "before the begin", "behind": "beyond the end"}
 _RUNS_ALIKE = 5  # runs of a step from the same memory that must agree for it to be stable
-_AUDITED = (KernelNode, MemcpyNode, MemsetNode, HostNode, CapturedNode, MemoryOpsNode)
 
 
 def audit_accesses(laboratory: Laboratory, found: Found, advance: Callable[[str], None]) -> None:
@@ -39,7 +38,7 @@ def audit_accesses(laboratory: Laboratory, found: Found, advance: Callable[[str]
     laboratory.begin()
     for program, step in laboratory.walk(laboratory.program):
         node = step.node
-        if not isinstance(node, _AUDITED) or waits_inside(node):
+        if not node.reach or waits_inside(node):
             laboratory.do_step(program, step)
             continue
         name = full_name(program, step)

@@ -17,7 +17,7 @@ from ..backends.streams import EagerProgram
 from ..errors import DeclarationError, HipError, HipGraphError
 from ..executable import Executable
 from ..kernels import Symbol
-from ..nodes import AllocNode, ConditionalNode, FreeNode, held
+from ..nodes import AllocNode, ConditionalNode, FreeNode
 from ..plan import Step
 from ..runtimes.base import MemcpyKind, Runtime
 from ..workflow import Workflow
@@ -182,22 +182,15 @@ class Laboratory:
 
     def _look(self, top: Scope) -> None:
         """Note where all memory is."""
-
-        def visit(workflow: Workflow, scope: Scope, prefix: str, bind: Mapping[str, Any]) -> None:
-            for name, array in workflow.arrays.items():
-                if name in bind or isinstance(array, AllocArray):
-                    continue
-                guard = 0 if isinstance(array, ExternalArray) else _GUARD_BYTES
-                self.cells[prefix + name] = cell_of(prefix + name, array, scope.addresses[array], guard)
-            for name, parameter in workflow.parameters.items():
-                if parameter.copy and name not in bind:
-                    cell = cell_of(prefix + name, parameter, scope.addresses[parameter], _GUARD_BYTES)
-                    self.cells[f"parameter {prefix + name}"] = replace(cell, visible=False)
-            for node in workflow.nodes:
-                for inner, document, bound in held(node):
-                    visit(document, scope.children[inner], f"{prefix}{inner}/", bound)
-
-        visit(self.workflow, top, "", {})
+        for scope, level in top.levels(self.workflow):
+            for name, array in level.own_arrays():
+                if not isinstance(array, AllocArray):
+                    guard = 0 if isinstance(array, ExternalArray) else _GUARD_BYTES
+                    self.cells[name] = cell_of(name, array, scope.addresses[array], guard)
+            for name, parameter in level.own_parameters():
+                if parameter.copy:
+                    cell = cell_of(name, parameter, scope.addresses[parameter], _GUARD_BYTES)
+                    self.cells[f"parameter {name}"] = replace(cell, visible=False)
         for step in self.steps:
             for access in step.node.accesses:
                 root = access.view.root

@@ -10,7 +10,6 @@ import numpy as np
 from ..arrays import AllocArray
 from ..errors import HipGraphError
 from ..executable import Executable
-from ..nodes import held
 from ..runtimes.base import Runtime
 from ..workflow import Workflow
 from .laboratory import WAIT_S, Cell, Found, State, cell_of, describe
@@ -90,18 +89,8 @@ def try_backend(
 
 
 def _visible_cells(workflow: Workflow) -> dict[str, Cell]:
-    cells: dict[str, Cell] = {}
-
-    def visit(inner: Workflow, prefix: str, bind: Mapping[str, Any]) -> None:
-        for name, array in inner.arrays.items():
-            if name not in bind and not isinstance(array, AllocArray):
-                cells[prefix + name] = cell_of(prefix + name, array, 0)
-        for node in inner.nodes:
-            for name, document, bound in held(node):
-                visit(document, f"{prefix}{name}/", bound)
-
-    visit(workflow, "", {})
-    return cells
+    arrays = (found for level in workflow.levels() for found in level.own_arrays())
+    return {name: cell_of(name, array, 0) for name, array in arrays if not isinstance(array, AllocArray)}
 
 
 def _launch(executable: Executable, cells: Mapping[str, Cell], values: State, params: dict[str, Any]) -> State:

@@ -817,7 +817,7 @@ def conditional_if(g: hg.Graph, _: Any) -> Case:
     def always(v: Values, p: Mapping[str, Any]) -> None:
         maybe(v, p, "other")
 
-    ops = {"given": _given, "maybe": maybe, "after": copy_into("x", "x", np.s_[8:10], np.s_[:2])}
+    ops: dict[str, Callable[..., None]] = {"given": _given, "maybe": maybe, "after": copy_into("x", "x", np.s_[8:10], np.s_[:2])}
     return Case(g, ops, CONDITIONS, defaults={"c": 1}, sets=[("maybe", {"condition": other}, always)])
 
 
@@ -874,7 +874,7 @@ def conditional_while(g: hg.Graph, _: Any) -> Case:
             mixed(v["y"], v["loop/0/inner/own"], 1)
             v["c"] -= 1
 
-    launches = ({}, {"c": 0}, {"c": 5}, {"c": 2, "k": -9}, {"k": 6}, {"c": 300})
+    launches: tuple[dict[str, int], ...] = ({}, {"c": 0}, {"c": 5}, {"c": 2, "k": -9}, {"k": 6}, {"c": 300})
     ops = {"given": _given, "loop": loop, "after": copy_into("x", "y", np.s_[:2], np.s_[3:5])}
     return Case(g, ops, launches, defaults={"c": 1, "k": 6})
 
@@ -907,7 +907,7 @@ def conditional_nested(g: hg.Graph, _: Any) -> Case:
             v["odd"][...] = 1
         v["odd"][...] = 0
 
-    launches = ({}, {"c": 0}, {"c": 4}, {"c": 1})
+    launches: tuple[dict[str, int], ...] = ({}, {"c": 0}, {"c": 4}, {"c": 1})
     return Case(g, {"given": _given, "child": child}, launches, defaults={"c": 1})
 
 

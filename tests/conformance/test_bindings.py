@@ -59,7 +59,9 @@ def test_set_takes_single_arguments_by_their_names(runtime: Runtime, backend: An
         exe.run()
         assert exe.read("y").tolist() == [5] * 32 + [0] * 32
         exe.set("k", block=(16,))  # the field, not the argument of that name
-        assert exe.workflow.nodes[1].block == (16, 1, 1)
+        node = exe.workflow.nodes[1]
+        assert isinstance(node, hg.KernelNode)
+        assert node.block == (16, 1, 1)
         with pytest.raises(hg.DeclarationError, match=r"no field 'b' and no argument of that name; its fields are name, "):
             exe.set("k", b=1)
         with pytest.raises(hg.DeclarationError, match=r"of kernel 'axpy' are a, x, y, block"):
@@ -424,7 +426,7 @@ def copying(kernels: hg.Module, **options: Any) -> hg.Graph:
     return g
 
 
-def test_copied_values_are_those_of_the_launch(runtime: Runtime, backend: Any, kernels: hg.Module) -> None:
+def test_launch_copies_the_values_of_a_parameter(runtime: Runtime, backend: Any, kernels: hg.Module) -> None:
     g = copying(kernels)
     seen: list[int] = []
 
@@ -472,7 +474,7 @@ def test_copied_parameter_keeps_its_default_and_what_nodes_write(runtime: Runtim
         assert not verify(made, runtime, backends=(backend,), orders=2).findings
 
 
-def test_copied_parameter_in_files(kernels: hg.Module, tmp_path: Path) -> None:
+def test_to_json_keeps_a_copied_parameter(kernels: hg.Module, tmp_path: Path) -> None:
     g = copying(kernels, default=np.arange(64, dtype="i4"))
     jsonschema = pytest.importorskip("jsonschema")
     jsonschema.validate(json.loads(g.to_json()), schema())

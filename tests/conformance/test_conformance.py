@@ -182,7 +182,7 @@ def test_launches_in_a_row_follow_each_other(run: Run) -> None:
     run.agree()
 
 
-def test_a_disabled_node_does_nothing_until_it_is_enabled(run: Run) -> None:
+def test_disable_leaves_a_node_out_until_enable(run: Run) -> None:
     for given in run.case.launches:
         run.launch(given)
     for node in run.case.ops if run.case.toggles is None else run.case.toggles:
@@ -194,7 +194,7 @@ def test_a_disabled_node_does_nothing_until_it_is_enabled(run: Run) -> None:
         run.agree()
 
 
-def test_all_nodes_can_be_disabled_at_once(run: Run) -> None:
+def test_disable_and_enable_all_nodes_at_once(run: Run) -> None:
     names = tuple(run.case.ops if run.case.toggles is None else run.case.toggles)
     for given in run.case.launches:
         run.launch(given)
@@ -239,7 +239,7 @@ def test_profile_is_one_launch_and_leaves_the_graph_as_it_was(run: Run) -> None:
     run.agree()
 
 
-def test_a_clone_goes_on_where_the_original_is(run: Run) -> None:
+def test_clone_goes_on_where_the_original_is(run: Run) -> None:
     for given in run.case.launches:
         run.launch(given)
     external = any(isinstance(array, hg.ExternalArray) for array in run.case.graph.arrays.values())
@@ -254,7 +254,7 @@ def test_a_clone_goes_on_where_the_original_is(run: Run) -> None:
     run.agree()
 
 
-def test_updating_to_the_same_graph_changes_nothing(run: Run, name: str, device: Runtime) -> None:
+def test_update_to_the_same_graph_changes_nothing(run: Run, name: str, device: Runtime) -> None:
     for given in run.case.launches:
         run.launch(given)
     twin_case = build(name, device)

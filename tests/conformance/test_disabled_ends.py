@@ -41,7 +41,7 @@ def graph() -> hg.Graph:
 
 @pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
 @pytest.mark.parametrize("runtime", HERE)
-def test_launches_in_flight_stay_in_order_without_their_first_and_last_nodes(runtime: str, backend: Any) -> None:
+def test_disable_of_first_and_last_nodes_keeps_launches_in_flight_in_order(runtime: Any, backend: Any) -> None:
     k, y = np.arange(N, dtype="i4"), np.zeros(N, "i4")
     with graph().compile(runtime=runtime, backend=backend) as exe:
         for off in ((), ("first",), ("first", "last"), ("last",)):
@@ -56,7 +56,7 @@ def test_launches_in_flight_stay_in_order_without_their_first_and_last_nodes(run
             assert exe.read("y").tolist() == y.tolist(), off
 
 
-def test_where_disabled_nodes_lose_that_order_the_graph_is_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disable_builds_the_graph_again_where_disabled_nodes_lose_that_order(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = hg.open_runtime("cpu")
     lent = replace(runtime.target, quirks=runtime.target.quirks | {"disabled_overlaps_launches"})
     monkeypatch.setattr(runtime, "target", lent)

@@ -72,7 +72,7 @@ def read(graph: hg.Graph) -> nx.DiGraph[str]:
 
 @pytest.mark.parametrize("backend", ["explicit", "capture"])
 @pytest.mark.parametrize("name", sorted(ROWS))
-def test_read_back_graph_has_the_plans_nodes_and_edges_and_does_the_same(name: str, backend: Any, device: Runtime) -> None:
+def test_from_handle_reads_the_plans_nodes_and_edges_and_does_the_same(name: str, backend: Any, device: Runtime) -> None:
     case = built(name, device)
     values = case.initial()
     first = dict(case.launches[0]) if case.launches else {}
@@ -96,7 +96,7 @@ def test_read_back_graph_has_the_plans_nodes_and_edges_and_does_the_same(name: s
     case.finish()
 
 
-def test_captured_calls_come_back_with_kernel_names_arguments_and_arrays(d: Raw) -> None:
+def test_from_capture_reads_kernel_names_arguments_and_arrays(d: Raw) -> None:
     runtime = d.runtime
     function = d.kernel(AXPY, "axpy")
     x, y = d.upload(np.arange(32, dtype="f4")), d.upload(np.zeros(32, "f4"))
@@ -149,7 +149,7 @@ def test_files_refuse_a_foreign_kernel_by_its_name(d: Raw, tmp_path: Any) -> Non
     assert not hg.explain_update(g, hg.Graph.from_capture(fn, d.runtime))
 
 
-def test_foreign_kernel_compiles_for_no_other_runtime(d: Raw) -> None:
+def test_from_capture_compiles_a_foreign_kernel_for_no_other_runtime(d: Raw) -> None:
     function = d.kernel(AXPY, "axpy")
     y = d.upload(np.zeros(4, "f4"))
 
@@ -164,7 +164,7 @@ def test_foreign_kernel_compiles_for_no_other_runtime(d: Raw) -> None:
         exe.set("axpy", args=(*g.nodes[0].args[:2], np.float64(3), np.int32(4)))  # type: ignore[attr-defined]
 
 
-def test_failed_capture_leaves_no_stream_capturing(device: Runtime) -> None:
+def test_from_capture_that_fails_leaves_no_stream_capturing(device: Runtime) -> None:
     def fn(stream: Any) -> None:
         raise ValueError("no")
 
@@ -173,7 +173,7 @@ def test_failed_capture_leaves_no_stream_capturing(device: Runtime) -> None:
     assert len(hg.Graph.from_capture(lambda stream: None, device)) == 0
 
 
-def test_every_type_of_node_comes_back(d: Raw) -> None:
+def test_from_handle_reads_every_type_of_node(d: Raw) -> None:
     """What no row of the tables makes: pitched copies from a corner, foreign host functions, events, nested children."""
     runtime = d.runtime
     called: list[int] = []
@@ -204,7 +204,7 @@ def test_every_type_of_node_comes_back(d: Raw) -> None:
     for backend in ("explicit", "capture", "streams", "serial"):
         d.runtime.memcpy(dst, np.zeros_like(box).ctypes.data, box.nbytes, MemcpyKind.HOST_TO_DEVICE)
         called.clear()
-        with g.compile(runtime, backend) as exe:  # type: ignore[arg-type]  # each of them is one
+        with g.compile(runtime, backend) as exe:
             exe.run()
         wanted = np.zeros_like(box)
         wanted[1:3, 2:4, 1:4] = box[2:4, 1:3, 4:7]
@@ -214,7 +214,7 @@ def test_every_type_of_node_comes_back(d: Raw) -> None:
     runtime.event_destroy(event)
 
 
-def test_memory_operations_and_semaphores_come_back() -> None:
+def test_from_handle_reads_memory_ops_and_semaphores() -> None:
     runtime: Any = open_runtime("cpu")
     with raw(runtime) as d:
         word = d.upload(np.zeros(2, "u8"))
@@ -234,7 +234,7 @@ def test_memory_operations_and_semaphores_come_back() -> None:
         runtime.semaphore_destroy(semaphore)
 
 
-def test_unreadable_type_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_from_handle_names_an_unreadable_type(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = open_runtime("cpu")
     with hg.Graph("g").compile(runtime) as exe:
         graph = exe.graph_handle
@@ -245,7 +245,7 @@ def test_unreadable_type_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
             hg.Graph.from_handle(graph, runtime)
 
 
-def test_conditional_nodes_are_said_to_be_unreadable_by_name(device: Runtime) -> None:
+def test_from_handle_names_conditional_nodes_as_unreadable(device: Runtime) -> None:
     if device.target.platform == "amd":
         pytest.skip("HIP has no conditional nodes")
     case = NODE_KINDS["conditional_while"](hg.Graph("loops"), device)
@@ -254,7 +254,7 @@ def test_conditional_nodes_are_said_to_be_unreadable_by_name(device: Runtime) ->
         hg.Graph.from_handle(exe.graph_handle, device, arrays=exe)
 
 
-def test_an_array_of_an_executable_is_found_by_its_name() -> None:
+def test_from_handle_finds_an_array_of_an_executable_by_its_name() -> None:
     g = hg.Graph("g")
     x = g.device_array("x", np.arange(12, dtype="i4").reshape(3, 4))
     g.memset(x[1, 1:3], 9)

@@ -42,7 +42,7 @@ def graph(rounds: int) -> hg.Graph:
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("runtime", HERE)
 @pytest.mark.parametrize("node", ["memset", "kernel", "memcpy"])
-def test_disable_and_enable_leave_a_launch_in_flight_as_it_was(node: str, runtime: str, backend: Any) -> None:
+def test_disable_and_enable_leave_a_launch_in_flight_as_it_was(node: str, runtime: Any, backend: Any) -> None:
     with graph(ROUNDS[runtime]).compile(runtime=runtime, backend=backend, lanes=1) as exe:
         for _ in range(60 if runtime == "nvidia" else 3):
             exe.launch()

@@ -43,7 +43,7 @@ def declared(g: hg.Graph, kind: str, shape: tuple[int, ...]) -> tuple[Any, dict[
 @pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
 @pytest.mark.parametrize("runtime", HERE)
 def test_copies_see_what_nodes_of_this_launch_and_of_the_one_before_have_written(
-    runtime: str, backend: Any, kind: str, shape: str, order: str
+    runtime: Any, backend: Any, kind: str, shape: str, order: str
 ) -> None:
     extents, part = SHAPES[shape]
     g = hg.Graph("pageable")
@@ -72,7 +72,7 @@ def test_copies_see_what_nodes_of_this_launch_and_of_the_one_before_have_written
 
 @pytest.mark.parametrize("backend", ["explicit", "streams"])
 @pytest.mark.parametrize("runtime", HERE)
-def test_executables_share_page_locked_memory_in_part(runtime: str, backend: Any) -> None:
+def test_executables_share_page_locked_memory_in_part(runtime: Any, backend: Any) -> None:
     memory = np.zeros(3000, "i4")
     pieces = [memory[:1500], memory[700:2000], memory[1990:], memory]
 

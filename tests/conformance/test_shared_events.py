@@ -60,7 +60,7 @@ def test_a_graph_waits_for_the_event_that_another_has_recorded(writer: Any, read
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_time_between_events_of_two_graphs_is_told_by_name(backend: Any, device: Runtime) -> None:
+def test_elapsed_us_between_events_of_two_graphs_names_them(backend: Any, device: Runtime) -> None:
     start, stop = hg.Event(f"start_{backend}", shared=True), hg.Event(f"stop_{backend}", shared=True)
     first, second = hg.Graph("first"), hg.Graph("second")
     first.record(start)

@@ -112,7 +112,7 @@ def test_compiling_and_closing_again_and_again_takes_no_more_memory(device: Runt
     assert growth(loop) <= 4 * NOISE_BYTES
 
 
-def test_graph_memory_is_told_and_given_back(device: Runtime) -> None:
+def test_graph_memory_tells_and_gives_back(device: Runtime) -> None:
     memory = hg.graph_memory(device)
     nbytes = 1 << 20
     g = hg.Graph("g")

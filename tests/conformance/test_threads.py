@@ -80,7 +80,7 @@ def at_once(*work: Callable[[], None]) -> None:
         raise errors[0]
 
 
-def test_clones_in_threads_and_streams_of_their_own_keep_their_values_apart(runtime: Runtime, backend: Any) -> None:
+def test_clone_in_threads_and_streams_of_their_own_keeps_values_apart(runtime: Runtime, backend: Any) -> None:
     """The clones of a launched Executable, each in its own thread, on a user's stream and on its own by turns."""
     first = chain().compile(runtime=runtime, backend=backend)
     ks = [3, 4, 5]
@@ -259,7 +259,7 @@ def test_verify_works_in_another_thread(runtime: Runtime) -> None:
     assert in_thread(lambda: hg.verify(chain(), runtime=runtime, orders=2, repeats=1)).ok
 
 
-def test_graphs_are_captured_in_another_thread(runtime: Runtime) -> None:
+def test_from_capture_works_in_another_thread(runtime: Runtime) -> None:
     with chain().compile(runtime=runtime) as exe:
         memory = exe.array("y").ptr
 
@@ -290,7 +290,12 @@ def test_host_callbacks_run_while_threads_launch(runtime: Runtime, backend: Any)
     g, heard = chain(), []
     g.host(lambda h: heard.append(int(h[0])), args=(g.arrays["h"],), name="hear")
     with g.compile(runtime=runtime, backend=backend) as exe:
-        at_once(*[lambda: [exe.run(k=1) for _ in range(10)]] * 4)
+
+        def launch() -> None:
+            for _ in range(10):
+                exe.run(k=1)
+
+        at_once(*[launch] * 4)
         exe.synchronize()
     wanted, firsts = Chain(), []
     for _ in range(40):

@@ -111,7 +111,7 @@ def test_parameters_without_default_are_given(runtime: Runtime, kernels: hg.Modu
         verify(g, runtime)
 
 
-def test_node_that_waits_for_another_leaves_orders_out(runtime: Runtime) -> None:
+def test_memory_ops_that_wait_for_another_node_leave_orders_out(runtime: Runtime) -> None:
     g = hg.Graph("demo")
     flag = g.device_array("flag", shape=2, dtype="int32")
     g.memory_ops([hg.write_value(flag[0], 1)], name="signal")

@@ -33,7 +33,7 @@ from hipgraphdsl.runtimes.base import (
     NodeType,
 )
 from hipgraphdsl.runtimes.code_object import read_code_object
-from hipgraphdsl.runtimes.hip_abi import STRUCT_LAYOUTS
+from hipgraphdsl.runtimes.hip_calls import STRUCT_LAYOUTS
 
 ROOT = Path(__file__).parents[2]
 H2D, D2H, D2D = MemcpyKind.HOST_TO_DEVICE, MemcpyKind.DEVICE_TO_HOST, MemcpyKind.DEVICE_TO_DEVICE
@@ -197,12 +197,10 @@ def test_an_explicit_graph_of_every_plain_node_runs_in_order(device: Raw) -> Non
     nodes = (up, clear, scale, join, copy, inner, down, record, wait, call)
 
     assert runtime.graph_get_nodes(graph) == nodes
-    assert runtime.graph_get_root_nodes(graph) == (up, clear)
     assert set(runtime.graph_get_edges(graph)) == {
         (up, scale), (scale, join), (clear, join), (join, copy), (copy, inner), (inner, down), (down, record),
         (record, wait), (wait, call),
     }  # fmt: skip
-    assert set(runtime.graph_node_get_dependencies(join)) == {scale, clear}
     assert [runtime.graph_node_get_type(node).name for node in nodes] == [
         "MEMCPY", "MEMSET", "KERNEL", "EMPTY", "MEMCPY", "GRAPH", "MEMCPY", "EVENT_RECORD", "WAIT_EVENT", "HOST",
     ]  # fmt: skip
@@ -469,7 +467,6 @@ def test_nodes_of_an_executable_are_set_and_disabled(device: Raw) -> None:
     )
     assert launched() == 9
     runtime.graph_node_set_enabled(graph_exec, scale, False)
-    assert not runtime.graph_node_get_enabled(graph_exec, scale)
     assert launched() == 2
     runtime.graph_node_set_enabled(graph_exec, scale, True)
     assert launched() == 9
@@ -481,46 +478,6 @@ def test_nodes_of_an_executable_are_set_and_disabled(device: Raw) -> None:
         runtime.graph_node_set_enabled(graph_exec, host, False)
     runtime.graph_exec_destroy(graph_exec)
     runtime.graph_destroy(graph)
-
-
-def test_an_update_takes_new_arguments_and_refuses_another_topology(device: Raw) -> None:
-    runtime = amd(device)
-    function = device.kernel(SCALE, "scale")
-    x = device.upload(np.ones(N, "f4"))
-
-    def chain(factor: float, length: int) -> int:
-        graph = runtime.graph_create()
-        last: tuple[int, ...] = ()
-        for _ in range(length):
-            args = device.args(x, ctypes.c_float(factor), ctypes.c_size_t(N))
-            last = (runtime.graph_add_kernel_node(graph, last, function, (8, 1, 1), (128, 1, 1), 0, args),)
-        return graph
-
-    graphs = [chain(2, 2), chain(3, 2), chain(3, 3)]
-    graph_exec = runtime.graph_instantiate(graphs[0])
-    runtime.graph_exec_update(graph_exec, graphs[1])
-    runtime.graph_launch(graph_exec, device.stream)
-    runtime.stream_synchronize(device.stream)
-    assert device.download(x, np.ones(N, "f4"))[0] == (1 * 3 + 1) * 3 + 1
-    with pytest.raises(HipError, match="hipGraphExecUpdateErrorTopologyChanged") as caught:
-        runtime.graph_exec_update(graph_exec, graphs[2])
-    assert caught.value.code == 910
-    runtime.graph_exec_destroy(graph_exec)
-    for graph in graphs:
-        runtime.graph_destroy(graph)
-
-
-def test_a_clone_is_independent_and_its_nodes_are_found(device: Raw) -> None:
-    runtime = amd(device)
-    x = device.upload(np.zeros(4, "u4"))
-    graph = runtime.graph_create()
-    first = runtime.graph_add_memset_node(graph, (), Fill2D(x, 4, 1, 4))
-    clone = runtime.graph_clone(graph)
-    found = runtime.graph_node_find_in_clone(first, clone)
-    assert runtime.graph_get_nodes(clone) == (found,)
-    runtime.graph_destroy(graph)
-    device.run(clone)
-    assert device.download(x, np.zeros(4, "u4")).tolist() == [1] * 4
 
 
 def test_other_python_threads_run_while_one_waits(device: Raw) -> None:
@@ -615,7 +572,7 @@ def test_dependencies_of_a_capture_can_be_replaced(device: Raw) -> None:
         ("r.malloc(64)", 900),
         ("r.stream_synchronize(s)", 900),
         ("r.stream_query(s)", 900),
-        ("r.device_synchronize()", 900),
+        ("r._check('', r._hip._library.hipDeviceSynchronize())", 900),
         ("r.memcpy(p, p + 64, 64, MemcpyKind.DEVICE_TO_DEVICE)", 906),
     ],
 )
@@ -671,7 +628,7 @@ def test_forked_streams_are_ordered_by_dependencies_in_any_pattern(runtime: AmdR
 
 def test_a_ring_of_waits_is_captured_or_the_target_has_a_quirk(runtime: AmdRuntime) -> None:
     ran = in_a_process(RING.format(by_events=True))
-    assert ran.stdout == "8\n" or "capture_wait_ring" in runtime.target.quirks
+    assert ran.stdout == "8\n" or "capture-wait-ring" in {defect.id for defect in defects_for(runtime.target)}
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------
@@ -699,8 +656,7 @@ def test_cycles_and_duplicate_edges_are_refused(device: Raw) -> None:
     with pytest.raises(HipError) as caught:
         runtime.graph_instantiate(graph)
     assert (caught.value.api, caught.value.code) == ("hipGraphInstantiateWithFlags", 1)
-    runtime.graph_remove_dependencies(graph, (b,), (a,))
-    device.run(graph)
+    runtime.graph_destroy(graph)
 
 
 @pytest.mark.parametrize("flags", [0, 1, 8])
@@ -722,7 +678,6 @@ def test_events_time_what_lies_between_them(device: Raw) -> None:
     runtime.launch_host_func(device.stream, device.callback(lambda _: time.sleep(0.02)), 0)
     runtime.event_record(stop, device.stream)
     runtime.event_synchronize(stop)
-    assert runtime.event_query(stop)
     assert runtime.event_elapsed_time(start, stop) > 10
     for event in (start, stop):
         runtime.event_destroy(event)
@@ -745,7 +700,7 @@ def test_stream_ordered_memory_is_allocated_and_freed(device: Raw) -> None:
 def hiprtc_version() -> tuple[int, ...]:
     """Return the version of the HIP runtime that hip-python finds; a device is not needed."""
     from hipgraphdsl.runtimes.amd import _load_library
-    from hipgraphdsl.runtimes.hip_abi import HipCalls
+    from hipgraphdsl.runtimes.hip_calls import HipCalls
 
     out = ctypes.c_int()
     HipCalls(_load_library()[1], "libamdhip64").hipRuntimeGetVersion(ctypes.byref(out))
@@ -802,8 +757,4 @@ def test_a_compilation_is_kept_on_disk_and_a_damaged_file_is_made_again(
 
 def test_a_code_object_tells_what_its_kernels_take(runtime: AmdRuntime) -> None:
     layout = read_code_object(runtime.rtc_compile(SCALE, ["scale"]).image).kernels["scale"]
-    layout.check_sizes([8, 4, 8])
-    with pytest.raises(DeclarationError, match=r"argument 1 has 4 bytes in the code object \(got 8\)"):
-        layout.check_sizes([8, 8, 8])
-    with pytest.raises(DeclarationError, match=r"takes 3 arguments \(got 2\)"):
-        layout.check_sizes([8, 4])
+    assert [argument.nbytes for argument in layout.arguments] == [8, 4, 8]

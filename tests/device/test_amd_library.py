@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import os
 import re
 import subprocess
@@ -11,6 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +63,9 @@ def graph_backend(request: pytest.FixtureRequest) -> Any:
 
 
 def rows() -> dict[str, Callable[[hg.Graph, Any], Any]]:
-    found = {name: build for name, build in NODE_KINDS.items() if name not in NEEDS}
+    found: dict[str, Callable[[hg.Graph, Any], Any]] = {name: make for name, make in NODE_KINDS.items() if name not in NEEDS}
     for name, build in SHAPES.items():
-        found[f"shape_{name}"] = lambda g, _, build=build: build(g)
+        found[f"shape_{name}"] = partial(lambda make, g, _: make(g), build)
     return found
 
 
@@ -444,13 +446,13 @@ def test_each_call_fails_once_and_nothing_is_left_behind(runtime: AmdRuntime, fa
     while True:
         failing.fail_at += 1
         failing.count, failing.failed = 0, ""
-        exe, raised = None, None
+        opened, raised = None, None
         try:
-            exe = graph.compile(runtime=runtime, backend=backend)
-            exe.run(k=2)
-            exe.run(k=3)
-            exe.read("h")
-            exe.close()
+            opened = graph.compile(runtime=runtime, backend=backend)
+            opened.run(k=2)
+            opened.run(k=3)
+            opened.read("h")
+            opened.close()
         except hg.HipError as error:
             raised = error
         if not failing.failed:
@@ -462,9 +464,9 @@ def test_each_call_fails_once_and_nothing_is_left_behind(runtime: AmdRuntime, fa
             assert (raised.api, raised.code) == (failing.failed, 2)
             if "Add" in raised.api or raised.api in ("hipModuleLaunchKernel", "hipLaunchHostFunc", "hipMallocAsync"):
                 assert raised.node in names or str(raised.node).startswith("~"), raised
-        if exe is not None:
+        if opened is not None:
             with contextlib.suppress(hg.HipError):
-                exe.close()
+                opened.close()
         assert not +failing.living, f"after call {failing.fail_at}, {failing.failed}, failed"
         assert not -failing.living, f"returned twice after call {failing.fail_at}, {failing.failed}, failed"
     assert failing.fail_at > 50
@@ -526,7 +528,7 @@ def lacks_binding(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(name: str) -> Any:
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
-    monkeypatch.setattr(amd.importlib, "import_module", nothing)
+    monkeypatch.setattr(importlib, "import_module", nothing)
 
 
 def test_without_hip_python_the_binding_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

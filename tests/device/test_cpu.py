@@ -21,8 +21,9 @@ import pytest
 
 from hipgraphdsl.cache import wanted_folder
 from hipgraphdsl.errors import DeclarationError, HipError, RuntimeUnavailable
+from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import CaptureMode, CaptureStatus, ConditionalMode, Copy3D, Fill2D, MemcpyKind, MemOp, NodeType
-from hipgraphdsl.runtimes.cpu import CpuRuntime, open_runtime
+from hipgraphdsl.runtimes.cpu import CpuRuntime
 from hipgraphdsl.runtimes.cpu import compiler as compiler_module
 from hipgraphdsl.runtimes.cpu.compiler import Compiler, build, find_compiler
 
@@ -91,7 +92,14 @@ def library() -> Path:
 
 @pytest.fixture(scope="session")
 def rt(library: Path) -> CpuRuntime:
-    return open_runtime()
+    runtime = open_runtime("cpu")
+    assert isinstance(runtime, CpuRuntime)
+    return runtime
+
+
+def device_synchronize(rt: CpuRuntime) -> None:
+    """Wait for all streams by HIP's own call, which programs use and the protocol does not have."""
+    rt._check("hipDeviceSynchronize", rt._ext.hipDeviceSynchronize())
 
 
 class Args:
@@ -153,7 +161,7 @@ class Bench:
 
     def close(self) -> None:
         self.rt.stream_destroy(self.stream)
-        self.rt.device_synchronize()
+        device_synchronize(self.rt)
         for address in self.owned:
             self.rt.free(address)
         self.rt.module_unload(self.module)
@@ -374,7 +382,6 @@ def test_an_event_orders_two_streams_and_measures_time(bench: Bench) -> None:
     rt.event_record(stop, bench.stream)
     rt.stream_wait_event(other, stop)
     bench.launch(other, "note", pointer(at), ctypes.c_uint32(2))
-    assert not rt.event_query(stop)
     assert code_of(lambda: rt.event_elapsed_time(start, stop)) == 600
     rt.event_synchronize(start)  # from here on the clock of the event runs
     time.sleep(0.01)
@@ -441,7 +448,7 @@ def test_a_destroyed_stream_finishes_its_work(bench: Bench) -> None:
     bench.launch(stream, "count", pointer(at))
     bench.rt.stream_destroy(stream)
     flag[0] = 1
-    bench.rt.device_synchronize()
+    device_synchronize(bench.rt)
     assert words[0] == 1
 
 
@@ -623,7 +630,6 @@ def test_a_disabled_node_keeps_its_place_in_the_order(bench: Bench) -> None:
     empty = rt.graph_add_empty_node(graph, [])
     graph_exec = rt.graph_instantiate(graph)
     rt.graph_node_set_enabled(graph_exec, middle, False)
-    assert not rt.graph_node_get_enabled(graph_exec, middle)
     assert code_of(lambda: rt.graph_node_set_enabled(graph_exec, empty, False)) == 1
     rt.graph_launch(graph_exec, bench.stream)
     assert not rt.stream_wait(bench.stream, 0.02)
@@ -681,8 +687,6 @@ def test_a_cycle_is_refused_at_instantiation(bench: Bench) -> None:
     b = rt.graph_add_empty_node(graph, [a])
     rt.graph_add_dependencies(graph, [b], [a])
     assert code_of(lambda: rt.graph_instantiate(graph)) == 1
-    rt.graph_remove_dependencies(graph, [b], [a])
-    rt.graph_exec_destroy(rt.graph_instantiate(graph))
     rt.graph_destroy(graph)
 
 
@@ -699,24 +703,8 @@ def test_refused_nodes_and_edges_leave_nothing_behind(bench: Bench) -> None:
     assert code_of(lambda: rt.graph_add_empty_node(graph, [elsewhere])) == 1
     assert rt.graph_get_nodes(graph) == (a, b)
     assert rt.graph_get_edges(graph) == ((a, b),)
-    rt.graph_destroy_node(a)
-    assert rt.graph_get_nodes(graph) == (b,)
-    assert rt.graph_get_edges(graph) == ()
     rt.graph_destroy(graph)
     rt.graph_destroy(foreign)
-
-
-def test_a_clone_is_a_graph_of_its_own(bench: Bench) -> None:
-    rt = bench.rt
-    graph = rt.graph_create()
-    a = rt.graph_add_empty_node(graph, [])
-    b = rt.graph_add_empty_node(graph, [a])
-    clone = rt.graph_clone(graph)
-    a2, b2 = rt.graph_node_find_in_clone(a, clone), rt.graph_node_find_in_clone(b, clone)
-    assert rt.graph_get_edges(clone) == ((a2, b2),)
-    rt.graph_destroy(graph)
-    assert rt.graph_get_nodes(clone) == (a2, b2)
-    rt.graph_destroy(clone)
 
 
 def test_a_child_is_copied_when_it_is_added_and_can_be_updated(bench: Bench) -> None:
@@ -760,32 +748,6 @@ def test_a_child_is_copied_when_it_is_added_and_can_be_updated(bench: Bench) -> 
     rt.graph_destroy(other)
     rt.graph_exec_destroy(graph_exec)
     rt.graph_destroy(graph)
-
-
-def test_an_update_takes_parameters_and_refuses_another_topology(bench: Bench) -> None:
-    rt = bench.rt
-    at, words = bench.words(64)
-
-    def make(value: int, edges: list[tuple[int, int]]) -> int:
-        graph = rt.graph_create()
-        nodes = [bench.add(graph, [], "note", pointer(at), ctypes.c_uint32(value + i)) for i in range(4)]
-        rt.graph_add_dependencies(graph, [nodes[a] for a, _ in edges], [nodes[b] for _, b in edges])
-        return graph
-
-    chain = [(0, 1), (1, 2), (2, 3)]
-    graph, newer = make(0, chain), make(10, chain)
-    rewired = make(20, [(0, 1), (0, 2), (2, 3)])  # as many dependencies per node, but other ones
-    graph_exec = rt.graph_instantiate(graph)
-    with pytest.raises(HipError, match="TopologyChanged") as refused:
-        rt.graph_exec_update(graph_exec, rewired)
-    assert refused.value.code == 910
-    rt.graph_exec_update(graph_exec, newer)
-    rt.graph_launch(graph_exec, bench.stream)
-    rt.stream_synchronize(bench.stream)
-    assert list(words[1:5]) == [10, 11, 12, 13]
-    for made in (graph, newer, rewired):
-        rt.graph_destroy(made)
-    rt.graph_exec_destroy(graph_exec)
 
 
 def test_host_nodes_run_on_one_thread_and_hold_up_no_other_branch(bench: Bench) -> None:
@@ -837,7 +799,7 @@ def test_events_in_a_graph_order_it_with_streams(bench: Bench) -> None:
     rt.graph_launch(graph_exec, bench.stream)
     rt.stream_wait_event(other, done)
     bench.launch(other, "note", pointer(at), ctypes.c_uint32(3))
-    assert not rt.event_query(done)
+    assert code_of(lambda: rt.event_elapsed_time(gate, done)) == 600
     flag[0] = 1
     rt.stream_synchronize(other)
     assert list(words[:4]) == [3, 1, 2, 3]
@@ -887,7 +849,6 @@ def test_alloc_nodes_give_their_address_at_once_and_their_memory_back(bench: Ben
     copy = rt.graph_add_memcpy_node_1d(graph, [fill], out_at, address + 4000, 16, DEFAULT)
     rt.graph_add_mem_free_node(graph, [copy], address)
     assert code_of(lambda: rt.graph_add_mem_free_node(graph, [], address)) == 1
-    assert code_of(lambda: rt.graph_clone(graph)) == 801
     graph_exec = rt.graph_instantiate(graph)
     assert code_of(lambda: rt.graph_instantiate(graph)) == 801
     for _ in range(3):
@@ -915,42 +876,27 @@ def test_an_allocation_that_is_left_stops_the_next_launch_unless_it_frees_automa
         rt.graph_destroy(graph)
 
 
-def test_profiled_launches_say_when_each_node_ran(bench: Bench) -> None:
-    rt = bench.rt
-    at, _ = bench.words(100)
-    graph = rt.graph_create()
-    first = bench.add(graph, [], "slow_count", pointer(at), blocks=20)
-    second = bench.add(graph, [first], "slow_count", pointer(at), blocks=20)
-    graph_exec = rt.graph_instantiate(graph)
-    rt.graph_exec_profile(graph_exec)
-    rt.graph_launch(graph_exec, bench.stream)
-    rt.stream_synchronize(bench.stream)
-    a, b = rt.graph_exec_times(graph_exec, first), rt.graph_exec_times(graph_exec, second)
-    assert a.start_ns < a.stop_ns <= b.start_ns < b.stop_ns
-    assert a.stop_ns - a.start_ns >= 20 * 20_000 / max(rt.workers, 2)
-    rt.graph_exec_destroy(graph_exec)
-    rt.graph_destroy(graph)
-
-
 def test_attributes_of_a_kernel_node_belong_to_that_node_alone(bench: Bench) -> None:
     rt = bench.rt
     graph = rt.graph_create()
     node = bench.add(graph, [], "empty")
-    clone = rt.graph_clone(graph)
+    outer = rt.graph_create()
+    copied = rt.graph_child_graph_node_get_graph(rt.graph_add_child_graph_node(outer, [], graph))
+    (copy,) = rt.graph_get_nodes(copied)
     rt.graph_kernel_node_set_attributes(node, cooperative=True, priority=-1)
     value = ctypes.create_string_buffer(64)
     read = ctypes.CDLL(str(rt.path)).hipGraphKernelNodeGetAttribute
     read.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
-    for handle, expected in ((node, 1), (rt.graph_node_find_in_clone(node, clone), 0)):
+    for handle, expected in ((node, 1), (copy, 0)):
         assert read(handle, 2, value) == 0
         assert int.from_bytes(value.raw[:4], "little") == expected
     rt.graph_destroy(graph)
-    rt.graph_destroy(clone)
+    rt.graph_destroy(outer)
 
 
 def test_a_host_function_that_waits_for_the_device_is_refused_instead_of_hanging(bench: Bench) -> None:
     codes: list[int] = []
-    waits = (bench.rt.device_synchronize, lambda: bench.rt.stream_synchronize(bench.stream))
+    waits = (lambda: device_synchronize(bench.rt), lambda: bench.rt.stream_synchronize(bench.stream))
     bench.rt.launch_host_func(bench.stream, bench.host(lambda: codes.extend(code_of(wait) for wait in waits)), 0)
     bench.rt.stream_synchronize(bench.stream)
     assert codes == [800, 800]
@@ -1214,13 +1160,12 @@ CAPTURE_RULES: dict[str, tuple[Callable[[Bench, int, int], object], int, int]] =
     "free": (lambda b, _s, _e: b.rt.free(0), 900, 0),
     "host_malloc": (lambda b, _s, _e: b.rt.host_free(b.rt.host_malloc(64)), 900, 0),
     "memcpy": (lambda b, _s, _e: sync_memset(b.rt), 906, 906),
-    "device_synchronize": (lambda b, _s, _e: b.rt.device_synchronize(), 900, 900),
+    "device_synchronize": (lambda b, _s, _e: device_synchronize(b.rt), 900, 900),
     "synchronize_capturing": (lambda b, _s, _e: b.rt.stream_synchronize(b.stream), 900, 900),
     "query_capturing": (lambda b, _s, _e: b.rt.stream_query(b.stream), 900, 900),
     "synchronize_other": (lambda b, s, _e: b.rt.stream_synchronize(s), 900, 0),
     "query_other": (lambda b, s, _e: b.rt.stream_query(s), 900, 0),
     "event_synchronize": (lambda b, _s, e: b.rt.event_synchronize(e), 900, 0),
-    "event_query": (lambda b, _s, e: b.rt.event_query(e), 900, 0),
     "memset_async_other": (lambda b, s, _e: b.rt.memset_async(Fill2D(b.words_at, 4, 0, 1), s), 0, 0),
     "memset_async_null": (lambda b, _s, _e: b.rt.memset_async(Fill2D(b.words_at, 4, 0, 1), 0), 0, 0),
     "malloc_async": (lambda b, _s, _e: b.rt.malloc_async(64, b.stream), 0, 0),
@@ -1414,12 +1359,12 @@ def test_nothing_leaks_in_a_thousand_lives_of_a_graph(bench: Bench) -> None:
     for _ in range(300):
         live()
     gc.collect()
-    rt.device_synchronize()
+    device_synchronize(rt)
     before = resident_bytes()
     for _ in range(1000):
         live()
     gc.collect()
-    rt.device_synchronize()
+    device_synchronize(rt)
     assert resident_bytes() - before < 2_000_000
 
 
@@ -1485,8 +1430,8 @@ def test_a_process_ends_while_work_is_running(library: Path) -> None:
     done = run_python(
         f"""
 import ctypes
-from hipgraphdsl.runtimes.cpu import open_runtime
-rt = open_runtime()
+from hipgraphdsl import open_runtime
+rt = open_runtime("cpu")
 module = rt.module_load_data(open({str(library)!r}, "rb").read())
 flag = rt.malloc(4)
 ctypes.memset(flag, 0, 4)
@@ -1511,8 +1456,8 @@ def test_a_forked_child_is_refused_clearly(library: Path) -> None:
 import os, warnings
 warnings.simplefilter("ignore")
 from hipgraphdsl.errors import HipGraphError
-from hipgraphdsl.runtimes.cpu import open_runtime
-rt = open_runtime()
+from hipgraphdsl import open_runtime
+rt = open_runtime("cpu")
 rt.stream_synchronize(rt.stream_create())
 child = os.fork()
 if child == 0:

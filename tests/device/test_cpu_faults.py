@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import hipgraphdsl as hg
+from hipgraphdsl.graph import Backend
 
 DIVIDE = '__global__ void k(const int* a, const int* d, int* o) { int i = threadIdx.x; o[i] = a[i] / d[i]; }'
 
 
-def graph(source: str, extra: int = 0, n: int = 64, **more: object) -> hg.Graph:
+def graph(source: str, extra: int = 0, n: int = 64, **more: Any) -> hg.Graph:
     g = hg.Graph("faults")
     x = g.device_array("x", np.arange(n, dtype=np.int32))
     g.kernel(hg.Module(source)["k"], 1, 64, (x, extra), name="worker", **more)
@@ -69,7 +72,7 @@ __global__ void k(int* a, int* b, int n) { int i = blockIdx.x * blockDim.x + thr
 
 
 @pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
-def test_blocks_of_a_cooperative_launch_meet(backend: str) -> None:
+def test_blocks_of_a_cooperative_launch_meet(backend: Backend) -> None:
     g = hg.Graph("grid")
     a, b = g.device_array("a", np.zeros(512, np.int32)), g.device_array("b", np.zeros(512, np.int32))
     g.kernel(hg.Module(GRID)["k"], 8, 64, (a, b, 512), cooperative=True)

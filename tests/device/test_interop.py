@@ -135,7 +135,7 @@ def test_cupy_calls_are_one_node(cupy: Any, runtime: Runtime, backend: Any) -> N
         assert exe.read("x").tolist() == (9 * np.arange(N, dtype="f4")).tolist()
 
 
-def test_capture_of_torch_reads_back_as_its_kernels(torch: Any, runtime: Runtime) -> None:
+def test_from_capture_of_torch_reads_its_kernels(torch: Any, runtime: Runtime) -> None:
     a, b = torch.arange(N, dtype=torch.float32, device="cuda"), torch.zeros(N, device="cuda")
     c = torch.zeros(N, device="cuda")  # page-locked memory of torch's would ask for the stream when it is freed
     torch.mul(a, 2.0, out=b)
@@ -166,7 +166,7 @@ def test_capture_of_torch_reads_back_as_its_kernels(torch: Any, runtime: Runtime
         assert [span.name for span in spans] == [node.name for node in g.nodes]
 
 
-def test_graph_that_torch_has_captured_reads_back(torch: Any, runtime: Runtime) -> None:
+def test_from_handle_reads_a_graph_that_torch_has_captured(torch: Any, runtime: Runtime) -> None:
     x = torch.ones(N, device="cuda")
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):

@@ -14,8 +14,8 @@ import pytest
 import hipgraphdsl as hg
 from hipgraphdsl.arrays import Access
 from hipgraphdsl.backends.operations import Launch
+from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import NodeType, Runtime
-from hipgraphdsl.runtimes.cpu import open_runtime
 from hipgraphdsl.runtimes.native import native
 
 pytestmark = pytest.mark.skipif(native() is None, reason="no Python headers or no compiler: the extension module cannot be built")
@@ -33,7 +33,7 @@ extern "C" __global__ void mixed(const float* x, bool b, signed char c, short s,
 
 @pytest.fixture(name="runtime")
 def cpu() -> Runtime:
-    return open_runtime()
+    return open_runtime("cpu")
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,8 @@ def contents(exe: hg.Executable, runtime: Runtime) -> tuple[list[Any], list[Any]
     found: list[Any] = []
     for node, operation in zip(nodes, exe._program.operations):  # type: ignore[union-attr]
         kind = runtime.graph_node_get_type(node)
-        found.append((kind, operation._replace(packer=None, function=0) if isinstance(operation, Launch) else type(operation)))
+        nothing: Any = None
+        found.append((kind, operation._replace(packer=nothing, function=0) if isinstance(operation, Launch) else type(operation)))
         if kind is NodeType.KERNEL:
             params = runtime.graph_kernel_node_get_params(node)
             found.append((params.grid, params.block, params.shared_bytes))
@@ -82,18 +83,18 @@ def contents(exe: hg.Executable, runtime: Runtime) -> tuple[list[Any], list[Any]
 def test_compiled_code_and_python_build_the_same_graph(
     runtime: Runtime, module: hg.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left = []
+    left: list[str] = []
     original = runtime.kernel_adder
 
     def watched(graph: int, *rest: Any) -> Any:
-        adder = original(graph, *rest)
+        adder: Any = original(graph, *rest)
         assert adder is not None
 
         class Watched:
             code = property(lambda _: adder.code)
 
             def __call__(self, first: int) -> int:
-                index = adder(first)
+                index = int(adder(first))
                 left.extend(step.name for step in rest[0][index : index + 1])
                 return index
 
@@ -134,13 +135,13 @@ def test_failing_call_names_the_node_and_the_error(
 ) -> None:
     called = []
 
-    @ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 5)
     def add(out: int, graph: int, deps: int, count: int, params: int) -> int:
         called.append(count)
         return 719 if len(called) == 3 else int(runtime._hip.hipGraphAddKernelNode(out, graph, deps, count or 0, params))
 
     layout = runtime._kernel_node_layout()
-    address = ctypes.cast(add, ctypes.c_void_p).value or 0
+    call = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 5)(add)
+    address = ctypes.cast(call, ctypes.c_void_p).value or 0
     monkeypatch.setattr(runtime, "_kernel_node_layout", lambda: address.to_bytes(8, sys.byteorder) + layout[8:])
     with pytest.raises(hg.HipError) as caught:
         workflow(module).compile(runtime=runtime, backend="explicit", lanes=1)
@@ -182,11 +183,11 @@ def test_waiting_asks_until_the_answer_is_another(answers: tuple[int, ...], last
     left = list(answers)
     streams = []
 
-    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
-    def query(stream: int) -> int:
+    def answer(stream: int) -> int:
         streams.append(stream)
         return left.pop(0)
 
+    query = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(answer)
     module: Any = native()
     assert module.wait(ctypes.cast(query, ctypes.c_void_p).value, 600, 0x1234, 60.0) == last
     assert left == []
@@ -194,10 +195,10 @@ def test_waiting_asks_until_the_answer_is_another(answers: tuple[int, ...], last
 
 
 def test_waiting_ends_when_its_time_is_up_and_other_threads_run_meanwhile() -> None:
-    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
-    def query(_: int) -> int:
+    def answer(_: int) -> int:
         return 600 if not ran else 0
 
+    query = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(answer)
     ran: list[int] = []
     module: Any = native()
     address = ctypes.cast(query, ctypes.c_void_p).value

@@ -128,7 +128,7 @@ def test_blocks_run_in_clusters_of_the_size_that_was_given(runtime: Runtime, bac
         assert exe.read("sizes").tolist() == [2] * 16
 
 
-def test_clusters_are_read_back(runtime: Runtime) -> None:
+def test_from_handle_reads_clusters(runtime: Runtime) -> None:
     if not runtime.target.clusters:
         pytest.skip(f"{runtime.target.name} has no clusters")
     g = hg.Graph("clusters")

@@ -31,7 +31,7 @@ def refused(g: hg.Graph, call: Any, *texts: str, node: str | None = None) -> Non
     assert (list(g.dag), dict(g.arrays), list(g.dag.edges)) == (nodes, arrays, edges)
 
 
-def test_copies_keep_the_dtype(g: hg.Graph) -> None:
+def test_memcpy_keeps_the_dtype(g: hg.Graph) -> None:
     refused(
         g,
         lambda: g.memcpy(g.arrays["f"], g.arrays["x"], name="c"),
@@ -42,7 +42,7 @@ def test_copies_keep_the_dtype(g: hg.Graph) -> None:
     )
 
 
-def test_copies_keep_the_size(g: hg.Graph) -> None:
+def test_memcpy_keeps_the_size(g: hg.Graph) -> None:
     x, h = g.arrays["x"], g.arrays["h"]
     refused(
         g, lambda: g.memcpy(x, h[:3], name="c"), "'h[0:3, 0:6]' has shape (3, 6) (72 bytes)", "(96 bytes)", "slice one", node="c"
@@ -50,7 +50,7 @@ def test_copies_keep_the_size(g: hg.Graph) -> None:
     refused(g, lambda: g.memcpy(x[:, :3], h[:2].root[:2], name="c"), "slice one", node="c")
 
 
-def test_copies_that_no_pitched_copy_expresses_are_refused(g: hg.Graph) -> None:
+def test_memcpy_that_no_pitched_copy_expresses_is_refused(g: hg.Graph) -> None:
     refused(
         g,
         lambda: g.memcpy(g.arrays["x"][:, ::4], g.arrays["h"][:, :2], name="c"),
@@ -64,13 +64,13 @@ def test_copies_that_no_pitched_copy_expresses_are_refused(g: hg.Graph) -> None:
 
 
 @pytest.mark.parametrize("thing", [None, 3, "x", np.zeros(3), object(), print])
-def test_only_arrays_are_copied(g: hg.Graph, thing: Any) -> None:
+def test_memcpy_takes_only_arrays(g: hg.Graph, thing: Any) -> None:
     refused(g, lambda: g.memcpy(g.arrays["x"], thing, name="c"), "node 'c': src: an array is expected", type(thing).__name__)
     refused(g, lambda: g.memcpy(thing, g.arrays["x"], name="c"), "node 'c': dst: an array is expected")
     refused(g, lambda: g.memset(thing, 0, name="c"), "node 'c': dst: an array is expected")
 
 
-def test_arrays_of_another_graph_are_refused(g: hg.Graph) -> None:
+def test_memcpy_refuses_arrays_of_another_graph(g: hg.Graph) -> None:
     other = hg.Graph("other")
     x, y = other.device_array("x", shape=(4, 6), dtype="int32"), other.device_array("y", shape=(4, 6), dtype="int32")
     refused(g, lambda: g.memcpy(x, g.arrays["h"], name="c"), "array 'x' belongs to another graph", node="c")
@@ -94,7 +94,7 @@ def test_memset_parameters_have_the_dtype_of_the_array(g: hg.Graph) -> None:
     refused(g, lambda: g.memset(g.arrays["x"], k, name="m"), "has dtype int32", "'k'", node="m")
 
 
-def test_pageable_memory_is_out_of_a_memsets_reach(g: hg.Graph) -> None:
+def test_memset_does_not_reach_pageable_memory(g: hg.Graph) -> None:
     refused(g, lambda: g.memset(g.arrays["pageable"], 0, name="m"), "pageable host memory", "pinned=True", node="m")
 
 
@@ -105,12 +105,13 @@ def test_memsets_of_too_many_dimensions_or_bytes_are_refused_when_declared(g: hg
     refused(g, lambda: g.memset(wide, np.zeros((), wide.dtype)[()], name="m"), "72 bytes", "at most 64", node="m")
 
 
-def test_only_allocs_are_freed(g: hg.Graph) -> None:
+def test_free_takes_only_allocs(g: hg.Graph) -> None:
     for name, kind in (("x", "device"), ("h", "host")):
         refused(g, lambda name=name: g.free(g.arrays[name], name="f1"), f"{kind} array {name!r}", "returned when", node="f1")
     y = g.alloc("y", 4, "int32")
     refused(g, lambda: g.free(y[:2], name="f1"), "only what an alloc node made", node="f1")
-    refused(g, lambda: g.free(None, name="f1"), "got None", node="f1")
+    nothing: Any = None
+    refused(g, lambda: g.free(nothing, name="f1"), "got None", node="f1")
     g.free(y)
 
 

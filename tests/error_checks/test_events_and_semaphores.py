@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -39,20 +40,20 @@ def test_a_wait_for_nothing_and_a_wait_before_the_record_are_warned_of(g: hg.Gra
 
 @pytest.mark.parametrize("value", [-1, 2**64, 1.5, "1", True, None])
 @pytest.mark.parametrize("method", ["signal_semaphore", "wait_semaphore"])
-def test_semaphore_values_are_unsigned_64_bit_integers(g: hg.Graph, method: str, value: Any) -> None:
+def test_signal_semaphore_and_wait_semaphore_take_unsigned_64_bit_integers(g: hg.Graph, method: str, value: Any) -> None:
     with pytest.raises(hg.DeclarationError, match="value is an unsigned 64-bit integer") as caught:
         getattr(g, method)(hg.Semaphore("s", 1), value, name="n")
     assert caught.value.node == "n"
 
 
 @pytest.mark.parametrize("semaphore", [None, 3, "", object()])
-def test_semaphores_have_names(g: hg.Graph, semaphore: Any) -> None:
+def test_signal_semaphore_takes_a_name(g: hg.Graph, semaphore: Any) -> None:
     with pytest.raises(hg.DeclarationError, match="semaphore"):
         g.signal_semaphore(semaphore, name="n")
 
 
 @pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
-def test_a_semaphore_without_a_handle_is_refused_at_compile_by_name(g: hg.Graph, backend: Any) -> None:
+def test_signal_semaphore_without_a_handle_is_refused_at_compile_by_name(g: hg.Graph, backend: Any) -> None:
     g.signal_semaphore("s", name="n")
     with pytest.raises(hg.DeclarationError, match=r"semaphore 's' has no handle; give hg\.Semaphore\(name, handle\)") as caught:
         g.compile(runtime="recorder", backend=backend)
@@ -71,13 +72,13 @@ def test_a_semaphore_without_a_handle_is_refused_at_compile_by_name(g: hg.Graph,
         (lambda g: hg.write_value(3, 1), "an element of an array"),
     ],
 )
-def test_memory_operations_are_on_one_integer(g: hg.Graph, make: Any, text: str) -> None:
+def test_memory_ops_are_on_one_integer(g: hg.Graph, make: Any, text: str) -> None:
     with pytest.raises(hg.DeclarationError, match=text):
         make(g)
 
 
 @pytest.mark.parametrize("count", [0, 257])
-def test_memory_operations_come_1_to_256_at_a_time(g: hg.Graph, count: int) -> None:
+def test_memory_ops_come_1_to_256_at_a_time(g: hg.Graph, count: int) -> None:
     ops = [hg.write_value(g.arrays["x"][0], 1)] * count
     with pytest.raises(hg.DeclarationError, match="1 to 256 operations"):
         g.memory_ops(ops, name="n")
@@ -146,7 +147,7 @@ def test_the_nodes_of_a_body_are_fixed_and_that_is_said(g: hg.Graph) -> None:
     body.memset(body.device_array("u", shape=4, dtype="uint32"), 1, name="set")
     g.conditional("while", g.arrays["x"][0], body, name="loop")
     with g.compile(runtime=RecorderRuntime(target="nvidia:sm_90")) as exe:
-        for change in (lambda: exe.set("loop/0/set", value=2), lambda: exe.disable("loop/0/set")):
+        for change in (partial(exe.set, "loop/0/set", value=2), partial(exe.disable, "loop/0/set")):
             with pytest.raises(hg.UpdateError, match="'loop/0/set' stands in a body of conditional node 'loop'"):
                 change()
         with pytest.raises(hg.UpdateError, match="bodies of a conditional node is fixed"):

@@ -34,12 +34,12 @@ def refused(text: str, *texts: str) -> None:
     assert time.monotonic() - started < 60
 
 
-def test_every_truncation_is_refused(text: str) -> None:
+def test_from_json_refuses_every_truncation(text: str) -> None:
     for end in {*range(0, len(text) - 2, max(1, len(text) // 200))}:
         refused(text[:end])
 
 
-def test_the_whole_file_is_taken(text: str) -> None:
+def test_from_json_takes_the_whole_file(text: str) -> None:
     assert hg.Graph.from_json(text).to_json() == text
 
 
@@ -69,7 +69,7 @@ def test_unknown_kinds_are_refused_by_name(text: str) -> None:
     refused(text.replace('"memcpy"', '"explode"', 1), "explode")
 
 
-def test_huge_sizes_are_judged_and_not_allocated(text: str) -> None:
+def test_from_json_judges_huge_sizes_and_does_not_allocate_them(text: str) -> None:
     huge = _changed(text, lambda d: _resize(d))
     try:
         g = hg.Graph.from_json(huge)
@@ -92,7 +92,7 @@ def _resize(document: Any) -> None:
 
 
 @pytest.mark.parametrize("backend", ["explicit", "serial"])
-def test_values_that_nobody_supplied_are_asked_for_by_name_when_compiled(backend: Any) -> None:
+def test_from_json_without_values_asks_for_them_by_name_when_compiled(backend: Any) -> None:
     g = hg.Graph("large")
     values = np.arange(5000, dtype="i4")
     g.memcpy(g.host_array("out", shape=5000, dtype="i4"), g.device_array("table", values))

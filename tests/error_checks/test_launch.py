@@ -118,7 +118,7 @@ def test_streams_are_handles_or_stream_objects(exe: hg.Executable, stream: Any) 
     exe.run()
 
 
-def test_events_that_no_node_records_have_no_time(exe: hg.Executable) -> None:
+def test_elapsed_us_refuses_events_that_no_node_records(exe: hg.Executable) -> None:
     with pytest.raises(hg.DeclarationError, match="'launch' records no event 'e'"):
         exe.elapsed_us("e", "f")
 
@@ -132,7 +132,7 @@ def test_unknown_nodes_are_named_with_those_that_are_there(exe: hg.Executable, c
     assert caught.value.node == "z"
 
 
-def test_allocs_and_frees_cannot_be_disabled(exe: hg.Executable) -> None:
+def test_disable_refuses_allocs_and_frees(exe: hg.Executable) -> None:
     for name in ("alloc_t", "free_t"):
         with pytest.raises(hg.UpdateError, match="cannot be disabled, because others use the memory") as caught:
             exe.disable(name)

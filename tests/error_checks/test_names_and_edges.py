@@ -135,7 +135,7 @@ def test_an_array_that_is_asked_for_as_a_node_is_said_to_be_one(g: hg.Graph) -> 
 
 def test_models_are_frozen(g: hg.Graph) -> None:
     with pytest.raises(hg.DeclarationError, match=r"'a' stays as it was declared.*exe\.set\('a', value=\.\.\.\)"):
-        g["a"].value = 5  # type: ignore[attr-defined]  # that it is refused is the point
+        g["a"].value = 5  # that it is refused is the point
 
 
 def test_ignore_is_a_dict_from_codes_to_reasons(g: hg.Graph) -> None:

@@ -113,6 +113,9 @@ def public(owner: type) -> set[str]:
     return {name for name, value in vars(owner).items() if not name.startswith("_") and not isinstance(value, property)}
 
 
+three: Any = 3
+
+
 def test_every_public_method_is_tried() -> None:
     assert set(right(declared())) == public(hg.Graph)
     assert set(RUNNING) | {"build"} == public(hg.Executable)
@@ -152,9 +155,9 @@ def test_an_executable_answers_wrong_types_with_its_own_errors(name: str, runtim
         (lambda g: g.memory_ops(3), "node 'memory_ops': ops is a list of 1 to 256 operations"),
         (lambda g: g.simulate({}, engines=3), r"simulate: engines is a dict \(got 3\)"),
         (lambda g: g.export(3), r"path is a str or a pathlib.Path \(got 3\)"),
-        (lambda g: hg.Graph.from_json(g.to_json(), callbacks=3), r"callbacks is a dict \(got 3\)"),
-        (lambda g: hg.Graph.from_capture(3), r"from_capture: fn is a callable that takes a stream \(got 3\)"),
-        (lambda g: hg.Graph.from_handle("x"), "from_handle: handle is a hipGraph_t or CUgraph as a number"),
+        (lambda g: hg.Graph.from_json(g.to_json(), callbacks=three), r"callbacks is a dict \(got 3\)"),
+        (lambda g: hg.Graph.from_capture(three), r"from_capture: fn is a callable that takes a stream \(got 3\)"),
+        (lambda g: hg.Graph.from_handle(three * 0.5), "from_handle: handle is a hipGraph_t or CUgraph, as a number or an object"),
         (lambda g: g[0], "graph 'g' has no node 0; its nodes are 'in', 'k'"),
     ],
 )

@@ -80,6 +80,7 @@ class Do:
     def parts(self, arrays: Mapping[str, Any], params: Mapping[str, Any], values: Values, name: str) -> list[Part]:
         """Return the nodes that say it, with arrays and parameters of one graph; `values` are the start of a child's own."""
         names = {**arrays, **params}
+        to: Any
         to, origin = (eval(view, {}, names) if view else None for view in (self.to, self.origin))
         number = params.get(self.number, self.number) if isinstance(self.number, str) else self.number
         match self.kind:

@@ -51,7 +51,7 @@ def check(exe: hg.Executable, model: Model) -> None:
         assert exe.read(name).tobytes() == wanted.tobytes(), name
 
 
-def play(data: Any, program: list[Step], runtime: str, backend: Any, actions: int) -> None:
+def play(data: Any, program: list[Step], runtime: Any, backend: Any, actions: int) -> None:
     draw = data.draw
     model = Model(program, draw(st.lists(st.booleans(), min_size=len(program), max_size=len(program))))
     with model.graph().compile(runtime=runtime, backend=backend) as exe:

@@ -66,7 +66,7 @@ def added(h: Any, a: int) -> None:
 @pytest.mark.parametrize("runtime", HERE)
 @settings(max_examples=60)
 @given(data=st.data())
-def test_any_launches_with_values_do_what_they_do_one_by_one(runtime: str, backend: Any, data: Any) -> None:
+def test_any_launches_with_values_do_what_they_do_one_by_one(runtime: Any, backend: Any, data: Any) -> None:
     draw = data.draw
     with graph().compile(runtime=runtime, backend=backend) as exe, graph().compile(runtime=runtime, backend="serial") as wanted:
         for _ in range(12):

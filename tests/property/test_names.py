@@ -68,7 +68,7 @@ def from_python(g: hg.Graph) -> hg.Graph:
 
 @settings(max_examples=60)
 @given(g=workflows())
-def test_files_give_back_every_name_and_value(g: hg.Graph) -> None:
+def test_to_json_and_from_json_give_back_every_name_and_value(g: hg.Graph) -> None:
     text = g.to_json()
     assert json.loads(text, hg.Graph).to_json() == text
     assert graphml.loads(graphml.render(g.workflow()), hg.Graph).to_json() == text

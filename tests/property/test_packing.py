@@ -283,7 +283,7 @@ def test_what_uses_a_temporary_can_be_changed_before_the_first_launch(backend: A
         exe.set("look", src=exe.workflow.arrays["x"])
         exe.enable("look")
         exe.run(p=5)
-        assert exe.read("out").tolist() == x.initial.tolist()
+        assert exe.read("out").tolist() == np.asarray(x.initial).tolist()
         exe.set("look", src=exe.workflow.arrays["y"].as_view())
         exe.run(p=6)
         assert exe.read("out").tolist() == [6] * N

@@ -173,7 +173,7 @@ def test_broken_file_is_named_with_its_line(run: Any, tmp_path: Path) -> None:
     assert done.status == 1
     assert f"{path}: workflow file, line 2, name:" in done.err
     path.write_bytes(b"\xff\xfe")
-    assert "no UTF-8 text" in run("check", path).err
+    assert "not UTF-8 text" in run("check", path).err
 
 
 def test_verbose_shows_the_traceback(run: Any, program: str) -> None:
@@ -310,7 +310,7 @@ def test_run_takes_the_values_of_large_arrays(run: Any, tmp_path: Path) -> None:
     [
         (("--param", "b=1"), "no parameter 'b'; its parameters are 'a'"),
         (("--param", "a"), "NAME=VALUE"),
-        (("--param", "a=two"), "'two' is no value"),
+        (("--param", "a=two"), "'two' is not a value"),
         (("--param", "a=1", "--param", "a=2"), "twice"),
         (("--repeat", "0"), "--repeat"),
         (("--save", "q=q.npy"), "no array 'q'"),
@@ -452,7 +452,7 @@ def test_info_lists_the_defects_of_a_target(run: Any) -> None:
 
 
 def process(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(cli.__file__).parent.parent), *sys.path])}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(cli.__file__).parent.parent.parent), *sys.path])}
     return subprocess.run(
         [sys.executable, "-m", "hipgraphdsl", *arguments], capture_output=True, text=True, env=environment, **options
     )
@@ -478,7 +478,7 @@ def test_help_has_examples(command: str, run: Any) -> None:
 def test_closed_pipe_ends_quietly(tmp_path: Path) -> None:
     pipeline(400).export(tmp_path / "g.json")
     shell = f"'{sys.executable}' -m hipgraphdsl show g.json --rows 0 | head -1; echo ${{PIPESTATUS[0]}}"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(cli.__file__).parent.parent), *sys.path])}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(cli.__file__).parent.parent.parent), *sys.path])}
     done = subprocess.run(["bash", "-c", shell], cwd=tmp_path, capture_output=True, text=True, env=environment, check=True)
     assert done.stderr == ""
     assert done.stdout.splitlines()[0].startswith("pipeline: 1200 nodes")
@@ -489,7 +489,7 @@ def test_interrupt_ends_with_130(run: Any, monkeypatch: pytest.MonkeyPatch) -> N
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "load_graph", interrupt)
+    monkeypatch.setattr(cli.show, "load_graph", interrupt)
     done = run("show", "g.json")
     assert (done.status, done.err) == (130, "hipgraphdsl: interrupted\n")
 

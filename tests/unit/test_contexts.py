@@ -8,6 +8,7 @@ import itertools
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -16,9 +17,9 @@ import pytest
 
 import hipgraphdsl as hg
 from hipgraphdsl.executable import Executable
-from hipgraphdsl.runtimes import nvidia
+from hipgraphdsl.runtimes import cuda_driver, nvidia
 from hipgraphdsl.runtimes.base import CodeObject
-from hipgraphdsl.runtimes.hip_abi import PROTOTYPES
+from hipgraphdsl.runtimes.hip_calls import PROTOTYPES
 from hipgraphdsl.runtimes.native import native
 from hipgraphdsl.runtimes.nvidia import NvidiaRuntime
 
@@ -73,8 +74,8 @@ class FakeCuda:
         self._thread.context = context
 
     def __getattr__(self, name: str) -> Any:
-        hip = next((hip for hip, cuda in nvidia._NAMES.items() if cuda == name), name)
-        prototype = nvidia._DRIVER.get(name) or PROTOTYPES.get(hip)
+        hip = next((hip for hip, cuda in cuda_driver.NAMES.items() if cuda == name), name)
+        prototype = cuda_driver.DRIVER.get(name) or PROTOTYPES.get(hip)
         if prototype is None or name in PROTOTYPES:
             raise AttributeError(name)
 
@@ -223,31 +224,42 @@ def launch(exe: Executable) -> None:
     exe.launch(stream=0)
 
 
+def change(exe: Executable) -> None:
+    exe.set("scale", block=4)
+    exe.set("clear", value=1)
+    exe.set("in", src=exe.workflow.arrays["h2"])
+
+
 def update(exe: Executable) -> None:
     exe.update(workflow(3.0))
     exe.update(hg.Graph("none"), rebuild=True)
 
 
+def each(*calls: Callable[[], object]) -> None:
+    for call in calls:
+        call()
+
+
 METHODS: dict[str, Callable[[Executable], Any]] = {
     "launch": launch,
     "run": lambda exe: exe.run(a=6.0),
-    "synchronize": lambda exe: (launch(exe), exe.synchronize(), exe.launch(), exe.synchronize(timeout_s=1)),
-    "done": lambda exe: (exe.launch(), exe.done()),
+    "synchronize": lambda exe: each(lambda: launch(exe), exe.synchronize, exe.launch, lambda: exe.synchronize(timeout_s=1)),
+    "done": lambda exe: each(exe.launch, exe.done),
     "prepared": lambda exe: exe.prepared(a=7.0),
     "read": lambda exe: [exe.read(name) for name in ("x", "h", "pages", "mine")],
-    "write": lambda exe: [exe.write(name, 1) for name in ("x", "h", "pages", "mine")],
+    "write": lambda exe: each(*(partial(exe.write, name, 1) for name in ("x", "h", "pages", "mine"))),
     "array": lambda exe: exe.array("x").__dlpack__(),
     "known": lambda exe: exe.known(),
-    "set": lambda exe: (exe.set("scale", block=4), exe.set("clear", value=1), exe.set("in", src=exe.workflow.arrays["h2"])),
-    "disable": lambda exe: [exe.disable(name) for name in ("scale", "say", "child", "clear")],
+    "set": change,
+    "disable": lambda exe: each(*(partial(exe.disable, name) for name in ("scale", "say", "child", "clear"))),
     "enable": lambda exe: [act(name) for name in ("scale", "say") for act in (exe.disable, exe.enable)],
     "update": update,
     "clone": lambda exe: exe.clone().close(),
     "profile": lambda exe: exe.profile(a=8.0),
     "elapsed_us": lambda exe: exe.elapsed_us("start", "stop"),
-    "graph_memory": lambda exe: (repr(exe.graph_memory), exe.graph_memory.reset_high(), exe.graph_memory.trim()),
+    "graph_memory": lambda exe: each(lambda: repr(exe.graph_memory), exe.graph_memory.reset_high, exe.graph_memory.trim),
     "parameters": lambda exe: exe.parameters,
-    "close": lambda exe: (exe.launch(), exe.close()),
+    "close": lambda exe: each(exe.launch, exe.close),
 }
 SILENT = {"workflow", "plan", "stats", "handle", "graph_handle", "stream", "build"}
 """What makes no call of the driver; `build` is `Graph.compile`."""

@@ -132,7 +132,7 @@ def test_changed_value_of_an_array_is_told_by_its_index() -> None:
     assert (entry.field, entry.old, entry.new) == ("values[1]", 2, 9)
 
 
-def test_difference_as_json_has_one_entry_a_line() -> None:
+def test_to_json_of_a_difference_has_one_entry_a_line() -> None:
     difference = compare(scaled(2.0), scaled(3.0, grid=2))
     data = json.loads(difference.to_json())
     assert data["same"] is False

@@ -20,6 +20,7 @@ from hipgraphdsl.export.levels import arrange
 from hipgraphdsl.export.picture import draw
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.kernels import Module
+from hipgraphdsl.nodes import ChildGraphNode
 from hipgraphdsl.workflow import Workflow
 
 HOSTILE = ("<script>alert(1)<!--", '"];evil{label="', "<b>&amp;", "a\\", "%%{init}", "@DATA@", "日本 é")
@@ -123,7 +124,7 @@ def test_the_page_holds_every_node_also_those_of_children() -> None:
         found = []
         for node in workflow.nodes:
             found.append(prefix + node.name)
-            if node.kind == "child":
+            if isinstance(node, ChildGraphNode):
                 found += names(node.workflow, f"{prefix}{node.name}/")
             for n, body in enumerate(getattr(node, "bodies", ())):
                 found += [f"{prefix}{node.name}/{n}", *names(body, f"{prefix}{node.name}/{n}/")]

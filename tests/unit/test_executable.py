@@ -109,7 +109,7 @@ def test_arrays_are_read_and_written_by_name_or_as_declared(cpu: CpuRuntime) -> 
             exe.update("g")  # type: ignore[arg-type]
 
 
-def test_time_between_events_needs_a_launch(cpu: CpuRuntime) -> None:
+def test_elapsed_us_needs_a_launch(cpu: CpuRuntime) -> None:
     g = hg.Graph("timed")
     start = g.record("start")
     fill = g.memset(g.device_array("x", shape=4, dtype="i4"), 1, after=[start])
@@ -438,7 +438,7 @@ def memory_operations(g: hg.Graph, count: int) -> list[Any]:
     return [op for n in range(count) for op in (hg.write_value(flags[n], n + 1), hg.wait_value(flags[n], n + 1))]
 
 
-def test_memory_operations_are_apart_where_batches_are_unordered(
+def test_memory_ops_are_apart_where_batches_are_unordered(
     cpu: CpuRuntime, backend: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cpu, "target", replace(cpu.target, quirks=cpu.target.quirks | {"batch_unordered"}))
@@ -577,7 +577,7 @@ def test_an_exception_leaves_a_block_whose_work_never_ends(
         exe.synchronize()
     gate.opened.set()
     with suppress(hg.HipError):  # what a launch that was given up leaves would be said to the next who waits for the device
-        cpu.device_synchronize()
+        cpu._check("hipDeviceSynchronize", cpu._ext.hipDeviceSynchronize())
 
 
 def test_an_exception_ends_what_the_cpu_can_end(
@@ -591,7 +591,7 @@ def test_an_exception_ends_what_the_cpu_can_end(
 
 
 def test_a_failure_is_raised_although_a_wait_was_given_up(cpu: CpuRuntime, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = iter([lambda: None, gate])
+    calls: Iterator[Callable[[], object]] = iter([lambda: None, gate])
     g = hg.Graph("two")
     g.host(lambda: next(calls)(), name="call")
     other = cpu.stream_create()
@@ -860,7 +860,12 @@ def test_parameters_of_inlined_children_are_set_by_the_compiled_path(cpu: CpuRun
     outer.child(inner, bind={"w": y, "v": 7}, name="second")
     resolved: list[str] = []
     resolve = GraphProgram.resolve
-    monkeypatch.setattr(GraphProgram, "resolve", lambda self, step: resolved.append(step.name) or resolve(self, step))
+
+    def noted(self: GraphProgram, step: Any) -> Any:
+        resolved.append(step.name)
+        return resolve(self, step)
+
+    monkeypatch.setattr(GraphProgram, "resolve", noted)
     with outer.compile(runtime=cpu, backend="capture") as exe, outer.compile(runtime=cpu, backend="serial") as wanted:
         for n in range(4):
             for one in (exe, wanted):
@@ -925,7 +930,7 @@ def test_values_of_several_kinds_cost_together_what_they_cost_alone(cpu: CpuRunt
         assert exe.read("z").tolist() == [10] * 4 + [5] * 4
 
 
-def test_a_node_that_was_off_while_a_parameter_changed_has_its_value(cpu: CpuRuntime, backend: Any) -> None:
+def test_enable_of_a_node_that_was_off_while_a_parameter_changed_gives_it_its_value(cpu: CpuRuntime, backend: Any) -> None:
     g = hg.Graph("off")
     y = g.device_array("y", np.zeros(2, "i4"))
     a = g.param("a", "int32", 1)
@@ -1041,7 +1046,7 @@ def test_a_failed_update_leaves_the_graph_as_it_was(cpu: CpuRuntime, backend: An
         assert exe.stats.launches == 2
 
 
-def test_updating_afresh_keeps_values_parameters_and_what_is_disabled(cpu: CpuRuntime, backend: Any) -> None:
+def test_update_that_builds_again_keeps_values_parameters_and_what_is_disabled(cpu: CpuRuntime, backend: Any) -> None:
     g = chain()
     g.param("unused", "int32")
     g.memset(g.arrays["y"], g.parameters["unused"], name="reset")
@@ -1147,7 +1152,7 @@ def parent() -> hg.Graph:
     return g
 
 
-def test_nodes_inside_children_are_set_and_disabled_by_their_full_names(cpu: CpuRuntime, backend: Any) -> None:
+def test_set_and_disable_nodes_inside_children_by_their_full_names(cpu: CpuRuntime, backend: Any) -> None:
     with parent().compile(runtime=cpu, backend=backend) as exe:
         exe.run()
         assert exe.read("y").tolist() == [[4, 4, 8, 8], [3, 3, 8, 8]]

@@ -21,12 +21,14 @@ from specimens import module, report
 import hipgraphdsl as hg
 from hipgraphdsl.cli import main
 from hipgraphdsl.errors import DeclarationError
-from hipgraphdsl.export import hip_text, render
+from hipgraphdsl.export import hip_parts, hip_text, render
 from hipgraphdsl.nodes import KINDS, UnboundCallback
 from hipgraphdsl.runtimes.cpu.compiler import find_compiler
 from hipgraphdsl.runtimes.cpu.program import build_program
 
-ADDS = re.compile(r"\badd_(?:kernel|copy|copy_3d|memset|fill|alloc|free|host|empty|record|wait|child|memory_ops)\(graph,")
+ADDS = re.compile(
+    r"\badd_(?:kernel|cooperative|copy|copy_3d|memset|fill|alloc|free|host|empty|record|wait|child|memory_ops)\(graph,"
+)
 NVCC, HIPCC = shutil.which("nvcc"), shutil.which("hipcc")
 
 
@@ -71,7 +73,7 @@ def test_parameters_become_options() -> None:
     g.kernel(module()["scale"], 1, 64, (x, g.param("a", "float32", 2.5), 64))
     text = text_of(g)
     assert "static float a = 2.5f;" in text
-    assert 'option == "--a"' in text
+    assert 'value_option("--a", a)' in text
     assert '--a VALUE  float32 (default: 2.5)' in text
 
 
@@ -79,7 +81,7 @@ def test_parameter_named_like_an_option_of_the_program_gets_another() -> None:
     g = hg.Graph("g")
     x = g.device_array("x", shape=64, dtype="float32")
     g.kernel(module()["scale"], 1, 64, (x, g.param("repeat", "float32", 2.5), 64))
-    assert 'option == "--param-repeat"' in text_of(g)
+    assert re.search(r'value_option\("--param-repeat", \w+\)', text_of(g))
 
 
 def test_long_repetition_becomes_a_loop() -> None:
@@ -305,7 +307,7 @@ def refused(g: hg.Graph, **options: Any) -> DeclarationError:
     return caught.value
 
 
-def test_semaphore_is_refused_by_node() -> None:
+def test_signal_semaphore_is_refused_by_node() -> None:
     g = hg.Graph("g")
     g.signal_semaphore("s", 1, name="raise")
     error = refused(g)
@@ -321,6 +323,16 @@ def test_conditional_is_refused_by_node() -> None:
     g.conditional("if", c, [body], name="maybe")
     for backend in ("explicit", "capture"):
         assert refused(g, backend=backend).node == "maybe"
+
+
+def test_dynamic_shared_memory_of_no_bytes_is_refused_by_node() -> None:
+    source = "__global__ void k(int* x) { extern __shared__ int s[]; s[threadIdx.x] = 1; x[threadIdx.x] = s[threadIdx.x]; }"
+    g = hg.Graph("g")
+    g.kernel(hg.Module(source)["k"], 1, 4, (g.device_array("x", shape=4, dtype="i4"),), name="sharing")
+    for backend in ("explicit", "capture"):
+        error = refused(g, backend=backend)
+        assert error.node == "sharing"
+        assert "dynamic shared memory" in str(error)
 
 
 def test_code_object_is_refused_by_node(tmp_path: Path) -> None:
@@ -479,7 +491,7 @@ def field_of(kind: str, name: str, other: bool) -> hg.Graph:
             tmp, more = g.alloc("tmp", shape=4, dtype="f4"), g.alloc("more", shape=4, dtype="f4")
             g.free(pick("array", tmp, more), **given)
         case "host":
-            access = {"writes" if pick("access", False, True) else "reads": [x]}
+            access: dict[str, Any] = {"writes" if pick("access", False, True) else "reads": [x]}
             g.memset(x, 0, name="fill")
             g.host(pick("fn", report, print), args=(pick("args", 1, 2),), **access, **given)
             g.kernel(m["fill<float>"], 1, 8, (y, 1.0), name="reader", after=[])
@@ -538,6 +550,22 @@ def test_every_field_of_a_node_is_in_the_program_or_refused_by_name(kind: str, n
         assert after != before
 
 
+@pytest.mark.parametrize("options", [[], ["-D__HIP_PLATFORM_AMD__"]])
+def test_a_cooperative_kernel_is_captured_where_its_attribute_is_ignored(tmp_path: Path, options: list[str]) -> None:
+    written = hip_programs.cooperative()
+    path = export(written, tmp_path, "explicit")
+    assert 'add_cooperative(graph, "together"' in path.read_text()
+    build_program(path, tmp_path / "program", ["-Wall", "-Wextra", "-Werror", "-O0", *options])
+    hip_programs.run(written, tmp_path / "program", hip_programs.outputs(written, "cpu", "explicit"))
+
+
+def test_priority_of_a_cooperative_kernel_is_left_out_where_it_is_captured() -> None:
+    g = hg.Graph("g")
+    g.kernel(module()["fill<float>"], 1, 8, (g.device_array("x", shape=8, dtype="f4"), 1.0), cooperative=True, priority=-1)
+    assert "with_priority(add_cooperative(" in text_of(g, target="nvidia:sm_90")
+    assert "with_priority" not in text_of(g, target="amd:gfx942")
+
+
 def test_a_cluster_is_set_on_cuda() -> None:
     text = text_of(field_of("kernel", "cluster", True))
     assert re.search(r"with_cluster\(add_kernel\(.*\), dim3\(2\), \"it\"\);", text)
@@ -565,6 +593,23 @@ def test_program_on_the_cpu_leaves_the_bytes_of_the_python_run(tmp_path: Path, n
 def compiled(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "HIP_PLATFORM": "amd"})
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("more", [[], ["-D__HIP_PLATFORM_AMD__"]])
+def test_the_header_that_programs_share_compiles_without_a_warning(more: list[str]) -> None:
+    """Every part of it, also those that few programs use."""
+    package = Path(hg.__file__).parent
+    flags = ["-std=c++17", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-DHIP_CPU", '-DHIP_CPU_KERNELS=""', *more]
+    include = f"-I{package / 'runtimes' / 'cpu' / 'include'}"
+    compiled([*find_compiler().command, *flags, include, "-x", "c++", str(package / "hip_program" / "program.h")])
+
+
+def test_each_part_of_the_header_lists_what_it_declares() -> None:
+    for part in hip_parts.PARTS.values():
+        text = "\n".join(part.lines)
+        declared = re.findall(r"^(?:struct|enum|using|#define) (\w+)", text, re.MULTILINE)
+        declared += re.findall(r"^(?!template|using)\w[^\n(;]*?[ *&](\w+)(?:\(|;)", text, re.MULTILINE)
+        assert set(declared) <= set(part.names)
 
 
 @pytest.mark.slow

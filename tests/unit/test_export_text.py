@@ -150,7 +150,7 @@ def test_edge_that_a_tool_added_becomes_an_order() -> None:
     assert back.dag.edges["D2H0", "H2D1"]["reason"] == "after"
 
 
-def test_graph_of_models_comes_back_with_its_edges() -> None:
+def test_from_networkx_takes_models_with_their_edges() -> None:
     g = pipeline(3)
     g.order("D2H0", "H2D1")
     back = graphml.from_networkx(g.dag, Graph)
@@ -158,7 +158,7 @@ def test_graph_of_models_comes_back_with_its_edges() -> None:
     assert [n.name for n in back.nodes] == [n.name for n in g.nodes]
 
 
-def test_networkx_graph_without_models_is_refused() -> None:
+def test_from_networkx_refuses_a_graph_without_models() -> None:
     dag: nx.DiGraph[str] = nx.DiGraph()
     dag.add_node("a")
     with pytest.raises(DeclarationError, match="'a' of the networkx graph has no model"):
@@ -351,3 +351,18 @@ def test_lambda_cannot_be_written_as_python() -> None:
 def test_export_graph_takes_a_workflow(tmp_path: Path) -> None:
     export_graph(pipeline().workflow(), str(tmp_path / "g.json"))
     assert (tmp_path / "g.json").exists()
+
+
+# -- print(graph) ------------------------------------------------------------------------------------------------------
+
+
+def test_print_of_a_graph_names_some_nodes_and_counts_the_rest() -> None:
+    g = chain(60)
+    last = g.nodes[-1].name
+    g.empty(name="all", after=[node.name for node in g.nodes])
+    lines = str(g).splitlines()
+    assert lines[0].startswith("chain: 61 nodes, ")
+    assert len(lines) == 2 + 40
+    assert [line for line in lines if "more ..." in line] == ["  ... 22 more ..."]
+    assert lines[-2].split()[0] == last
+    assert lines[-1].endswith(" and 54 more")

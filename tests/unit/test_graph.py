@@ -184,7 +184,7 @@ def test_dag_edges_taken_out_by_hand_count_at_once(edge: tuple[str, str]) -> Non
     assert _edges(hg.Graph.from_json(g.to_json()).workflow()) == _edges(workflow)
 
 
-def test_dag_edges_of_order_taken_out_by_hand_are_not_exported() -> None:
+def test_to_json_leaves_out_dag_edges_of_order_taken_out_by_hand() -> None:
     g = _by_hand()
     g.order("c", "d")
     g.dag.remove_edge("c", "d")

@@ -22,12 +22,12 @@ from specimens import chain, everything, inner, module, pipeline, report
 
 from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.export import json_text
-from hipgraphdsl.export.document import callback_path
 from hipgraphdsl.export.json import dumps, loads
 from hipgraphdsl.export.schema import schema
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.kernels import Module
 from hipgraphdsl.nodes import KINDS, HostNode, UnboundCallback
+from hipgraphdsl.nodes.host import callback_path
 
 
 def text_of(graph: Graph) -> str:
@@ -58,7 +58,7 @@ def test_specimen_holds_every_kind() -> None:
     assert {n.kind for n in everything().nodes} == set(KINDS)
 
 
-def test_round_trip_is_exact() -> None:
+def test_to_json_and_from_json_are_exact() -> None:
     text = text_of(everything())
     assert text_of(loads(text, Graph)) == text
 
@@ -179,7 +179,7 @@ def test_unpaired_surrogate_in_an_argument_survives() -> None:
 # -- how it reads ------------------------------------------------------------------------------------------------------
 
 
-def test_version_comes_first() -> None:
+def test_to_json_begins_with_the_version() -> None:
     assert text_of(pipeline()).splitlines()[1] == ' "hipgraphdsl": 1,'
 
 
@@ -272,7 +272,7 @@ def test_function_of_a_program_is_stored_under_its_file(tmp_path: Path, monkeypa
         callback_path(program.talk)
 
 
-def test_loading_imports_nothing_and_compile_would_name_the_callback() -> None:
+def test_from_json_imports_nothing_and_compile_would_name_the_callback() -> None:
     text = changed(lambda d: node(d, "report").update(fn="no_such_module_anywhere:talk"))
     graph = loads(text, Graph)
     assert "no_such_module_anywhere" not in sys.modules
@@ -373,7 +373,7 @@ def test_unbound_things_are_all_named() -> None:
         ('{"hipgraphdsl": 1, "name": "\\', "ends too early"),
     ],
 )
-def test_text_that_is_no_workflow_is_refused(text: str, said: str) -> None:
+def test_from_json_refuses_text_that_is_no_workflow(text: str, said: str) -> None:
     assert said in refused(text)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, get_args
 
@@ -10,7 +11,8 @@ import pytest
 from specimens import everything
 
 import hipgraphdsl as hg
-from hipgraphdsl.nodes import KINDS, AnyNode, copy_geometry
+from hipgraphdsl.arrays import AllocArray
+from hipgraphdsl.nodes import KINDS, AnyNode, Names, copy_geometry
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +25,25 @@ def test_each_kind_of_node_has_one_class_and_one_name() -> None:
     assert len(KINDS) == len(get_args(AnyNode)) == 15
     assert all(cls.kind == kind for kind, cls in KINDS.items())
     assert set(get_args(AnyNode)) == set(KINDS.values())
+
+
+def test_each_kind_says_what_it_works_on() -> None:
+    assert all(isinstance(cls.work, str) for cls in KINDS.values())
+    assert {kind for kind, cls in KINDS.items() if cls.reach} == {"kernel", "memcpy", "memset", "host", "captured", "memory_ops"}
+
+
+def test_add_refuses_a_subclass_from_outside() -> None:
+    class Mine(hg.EmptyNode):
+        pass
+
+    class Other(hg.EmptyNode):
+        kind = "other"
+
+    g = hg.Graph("g")
+    for cls in (Mine, Other):
+        with pytest.raises(hg.DeclarationError, match=f"'mine' is a {cls.__name__}: use the class that it inherits from"):
+            g.add(cls(name="mine"))
+    assert not g.nodes
 
 
 def test_nodes_remember_the_line_that_declared_them() -> None:
@@ -73,7 +94,7 @@ def test_parameters_are_found_wherever_a_field_mentions_them() -> None:
     assert g.empty().parameters == ()
 
 
-def test_directions_of_copies_follow_from_where_the_memory_is() -> None:
+def test_memcpy_directions_follow_from_where_the_memory_is() -> None:
     g = hg.Graph("g")
     d, h = g.device_array("d", shape=(4, 6), dtype="i4"), g.host_array("h", shape=(4, 6), dtype="i4")
     t, e = g.alloc("t", (4, 6), "i4"), g.external_array("e", np.zeros((4, 6), "i4"))
@@ -129,3 +150,42 @@ def test_a_node_prints_as_what_it_is() -> None:
     assert [repr(node) for node in g] == [str(node) for node in g] == printed
     assert "grid" in dir(g["scale"])
     assert not [name for name in dir(g["scale"]) if name.startswith("model_")]
+
+
+# -- Pydantic's own methods ---------------------------------------------------------------------------------------------
+def test_model_dump_json_holds_what_a_file_holds_and_model_validate_json_reads_it(g: hg.Graph) -> None:
+    written = Names()
+    lines = {line["name"]: line for line in json.loads(g.to_json())["nodes"]}
+    nodes = [(node, node.model_dump_json(context=written)) for node in g.nodes]
+    arrays = {name: array for name, array in g.arrays.items() if not isinstance(array, AllocArray)}
+    read = Names(arrays, g.parameters, written.modules, written.workflows)
+    for node, text in nodes:
+        assert json.loads(text) == lines[node.name]
+        again = type(node).model_validate_json(text, context=read)
+        if isinstance(again, hg.AllocNode):
+            arrays[again.array.name] = again.array
+        assert again.to_data(written) == lines[node.name]
+        assert again.parameters == node.parameters
+
+
+def test_model_json_schema_of_each_kind_describes_what_model_dump_json_writes(g: hg.Graph) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    for node in g.nodes:
+        schema = type(node).model_json_schema()
+        jsonschema.Draft202012Validator.check_schema(schema)
+        jsonschema.Draft202012Validator(schema).validate(json.loads(node.model_dump_json()))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"name": "a", "kind": "memcpy"}', "the kind of a KernelNode is 'kernel'"),
+        ('{"name": "a", "kernel": "m:f"}', "there is no module 'm'"),
+        ('{"name": "a"}', "field 'kernel' is missing"),
+        ("[1]", "a node is an object"),
+        ("{", "Invalid JSON"),
+    ],
+)
+def test_model_validate_json_says_what_is_wrong(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        hg.KernelNode.model_validate_json(text, context=Names())

@@ -10,18 +10,12 @@ import pytest
 
 import hipgraphdsl as hg
 from hipgraphdsl.nodes import held
-from hipgraphdsl.runtimes.nvidia import NvidiaRuntime
+from hipgraphdsl.runtimes.nvrtc import Nvrtc
 from hipgraphdsl.workflow import Workflow
 
 
-@pytest.fixture
-def compiler() -> NvidiaRuntime:
-    """A runtime without driver and device."""
-    return object.__new__(NvidiaRuntime)
-
-
 @pytest.mark.parametrize("text", [b"", b"x", b"one\n"])
-def test_logs_are_read_into_bytes_of_their_own(compiler: NvidiaRuntime, text: bytes) -> None:
+def test_logs_are_read_into_bytes_of_their_own(text: bytes) -> None:
     said = text + b"\0"
 
     def size_of(_: Any) -> tuple[int, int]:
@@ -33,20 +27,19 @@ def test_logs_are_read_into_bytes_of_their_own(compiler: NvidiaRuntime, text: by
         return (0,)
 
     for _ in range(2):
-        assert compiler._nvrtc_bytes(None, size_of, read) == said
+        assert Nvrtc(None, "sm_90")._bytes(None, size_of, read) == said
         # Python shares its strings of one byte: none of them may have become another.
         assert [bytes([n])[0] for n in range(256)] == list(range(256))
         assert [chr(n).encode("latin1")[0] for n in range(256)] == list(range(256))
 
 
-def test_a_missing_library_is_said_with_what_to_install(compiler: NvidiaRuntime) -> None:
+def test_a_missing_library_is_said_with_what_to_install() -> None:
     class Absent:
         def nvrtcVersion(self) -> None:  # noqa: N802 - its name
             raise RuntimeError("Failed to dlopen libnvrtc.so.12")
 
-    compiler._nvrtc, compiler.architecture = Absent(), "sm_90"
     with pytest.raises(hg.RuntimeUnavailable, match=r"NVRTC, .*nvidia-cuda-nvrtc .*libnvrtc\.so\.12") as caught:
-        compiler.rtc_compile("", [])
+        Nvrtc(Absent(), "sm_90").compile("", [])
     assert caught.value.missing == "library"
 
 
@@ -62,13 +55,13 @@ def kernels_of(workflow: Workflow) -> dict[hg.Module, set[str]]:
 
 
 @pytest.mark.parametrize("architecture", ["sm_75", "sm_90", "sm_100"])
-def test_every_kernel_of_examples_and_conformance_compiles(compiler: NvidiaRuntime, architecture: str) -> None:
+def test_every_kernel_of_examples_and_conformance_compiles(architecture: str) -> None:
     nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings are not installed (extra nvidia)")
     try:
         nvrtc.nvrtcVersion()
     except RuntimeError as error:
         pytest.skip(f"no NVRTC library: {error}")
-    compiler._nvrtc, compiler.architecture = nvrtc, architecture
+    compiler = Nvrtc(nvrtc, architecture)
     count = 0
     for make in hip_programs.MAKERS.values():
         for module, names in kernels_of(make().graph.workflow()).items():

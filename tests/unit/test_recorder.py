@@ -67,10 +67,9 @@ def test_a_graph_answers_what_was_added(recorder: RecorderRuntime) -> None:
     assert recorder.graph_get_edges(graph) == ((first, second),)
     assert recorder.graph_node_get_type(second) is NodeType.MEMSET
     assert recorder.graph_node_get_params(second) == Fill2D(64, 4, 1, 8)
-    clone = recorder.graph_clone(graph)
-    assert recorder.graph_node_find_in_clone(second, clone) in recorder.graph_get_nodes(clone)
+    outer = recorder.graph_create()
     with pytest.raises(HipError) as caught:
-        recorder.graph_add_empty_node(clone, (first,))
+        recorder.graph_add_empty_node(outer, (first,))
     assert code_of(caught) == 1
 
 
@@ -114,7 +113,7 @@ def test_an_unjoined_fork_is_error_904_and_leaves_no_graph(recorder: RecorderRun
 
 
 @pytest.mark.parametrize(
-    ("api", "code"), [("malloc", 900), ("stream_synchronize", 900), ("device_synchronize", 900), ("memcpy", 906)]
+    ("api", "code"), [("malloc", 900), ("stream_synchronize", 900), ("memcpy", 906)]
 )
 def test_a_forbidden_call_spoils_a_capture(recorder: RecorderRuntime, api: str, code: int) -> None:
     stream = recorder.stream_create()
@@ -133,4 +132,4 @@ def test_page_locked_memory_is_real_and_zeroed(recorder: RecorderRuntime) -> Non
     import ctypes
 
     pointer = recorder.host_malloc(8)
-    assert bytes((ctypes.c_char * 8).from_address(pointer)) == bytes(8)  # type: ignore[arg-type]
+    assert bytes((ctypes.c_char * 8).from_address(pointer)) == bytes(8)

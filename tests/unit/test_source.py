@@ -386,7 +386,7 @@ def test_large_source_is_read_in_bounded_time_and_memory() -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB
 
 
-def test_modules_of_a_file_share_the_tokens_that_macros_may_become() -> None:
+def test_from_json_modules_share_the_tokens_that_macros_may_become() -> None:
     bomb = "#define A0 1\n" + "".join(f"#define A{n + 1} A{n} + A{n}\n" for n in range(13)) + "int x = A13;\n" + KERNEL
     hg.Module(bomb)
     modules = {f"m{n}": {"source": [bomb]} for n in range(50)}

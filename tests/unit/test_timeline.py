@@ -226,7 +226,7 @@ def test_gantt_counts_the_rows_that_it_leaves_out() -> None:
     assert "... and 50 more rows" in text
 
 
-def test_timeline_json_has_one_span_a_line() -> None:
+def test_to_json_of_a_timeline_has_one_span_a_line() -> None:
     timeline = pipeline(2).simulate(UNIT)
     text = timeline.to_json()
     data = json.loads(text)

@@ -48,7 +48,7 @@ def build(**other: Any) -> hg.Graph:
     return g
 
 
-def test_a_graph_is_like_itself_and_like_one_declared_in_the_same_way() -> None:
+def test_explain_update_finds_a_graph_like_one_declared_in_the_same_way() -> None:
     assert not hg.explain_update(build(), build())
     assert str(hg.explain_update(build(), build())) == "'g' and 'g' are alike"
     kernels = module()
@@ -68,7 +68,7 @@ def test_a_graph_is_like_itself_and_like_one_declared_in_the_same_way() -> None:
         ({"values": np.arange(4)}, "host", "args"),
     ],
 )
-def test_what_nodes_do_changes_in_place(other: dict[str, Any], node: str, field: str) -> None:
+def test_explain_update_changes_what_nodes_do_in_place(other: dict[str, Any], node: str, field: str) -> None:
     found = hg.explain_update(build(), build(**other))
     assert [(c.node, c.field, c.in_place) for c in found.changes] == [(node, field, True)]
     assert found.in_place
@@ -86,7 +86,7 @@ def test_what_nodes_do_changes_in_place(other: dict[str, Any], node: str, field:
         ({"cooperative": True}, "kernel", "cooperative"),
     ],
 )
-def test_the_shape_of_a_graph_changes_afresh(other: dict[str, Any], node: str, field: str) -> None:
+def test_explain_update_builds_again_for_another_shape(other: dict[str, Any], node: str, field: str) -> None:
     found = hg.explain_update(build(), build(**other))
     assert not found.in_place
     assert (node, field) in [(c.node, c.field) for c in found.changes if not c.in_place]
@@ -99,14 +99,14 @@ def test_the_shape_of_a_graph_changes_afresh(other: dict[str, Any], node: str, f
         exe.run()
 
 
-def test_nodes_that_come_and_go_are_named() -> None:
+def test_explain_update_names_nodes_that_come_and_go() -> None:
     more = build()
     more.empty(name="more")
     assert [(c.node, c.reason) for c in hg.explain_update(build(), more).changes] == [("more", "it is new")]
     assert [(c.node, c.reason) for c in hg.explain_update(more, build()).changes] == [("more", "it is gone")]
 
 
-def test_values_that_are_not_numbers_are_alike() -> None:
+def test_explain_update_finds_nans_alike() -> None:
     def nan() -> hg.Graph:
         g = hg.Graph("g")
         g.memset(g.device_array("x", shape=4, dtype="float64"), float("nan"))
@@ -115,7 +115,7 @@ def test_values_that_are_not_numbers_are_alike() -> None:
     assert not hg.explain_update(nan(), nan())
 
 
-def test_updates_are_counted_and_do_not_instantiate() -> None:
+def test_stats_count_updates_that_do_not_instantiate() -> None:
     with build().compile(runtime="recorder") as exe:
         exe.update(build(a=2.0, value=3, grid=4))
         assert (exe.stats.instantiations, exe.stats.updates) == (1, 2)

@@ -92,3 +92,48 @@ def test_modules_and_accesses_of_children_count() -> None:
     x = other.device_array("x", shape=4, dtype="i4")
     other.memcpy(x, m.symbol("c"))
     assert other.workflow().modules == (m,)
+
+
+def nested() -> hg.Workflow:
+    """A child that holds a conditional node, used twice: once with half of an array bound, once with its own."""
+    body = hg.Graph("body")
+    body.memset(body.device_array("b", shape=(4,), dtype="f4"), 1.0, name="fill")
+    child = hg.Graph("child")
+    c = child.device_array("c", shape=(4,), dtype="f4")
+    chosen = child.device_array("chosen", shape=(1,), dtype="i4")
+    child.memset(c, 0.0, name="zero")
+    child.conditional("if", chosen, body, bind={"b": c}, name="when")
+    g = hg.Graph("g")
+    x = g.device_array("x", shape=(8,), dtype="f4")
+    g.child(child, name="bound", bind={"c": x[4:]})
+    g.child(child, name="own")
+    g.empty(name="last")
+    return g.workflow()
+
+
+def test_walk_yields_every_node_by_its_full_name_and_documents_each_workflow_once() -> None:
+    workflow = nested()
+    names = [level.name(node) for level, node in workflow.walk()]
+    inside = ["zero", "when", "when/0/fill"]
+    assert names == ["bound", "own", "last", *(f"{child}/{name}" for child in ("bound", "own") for name in inside)]
+    assert [document.name for document in workflow.documents] == ["g", "child", "body"]
+    assert [level.prefix for level in workflow.levels()] == ["", "bound/", "bound/when/0/", "own/", "own/when/0/"]
+
+
+def test_level_resolves_names_to_what_they_are_bound_to_with_offsets() -> None:
+    workflow = nested()
+    found = {level.name(node): level.resolve(node.dst.root) for level, node in workflow.walk() if isinstance(node, hg.MemsetNode)}
+    places = {name: (level.prefix + root.name, offset) for name, (level, root, offset) in found.items()}
+    assert places == {
+        "bound/zero": ("x", 16), "bound/when/0/fill": ("x", 16), "own/zero": ("own/c", 0), "own/when/0/fill": ("own/c", 0)
+    }
+
+
+def test_level_at_finds_where_a_full_name_leads_to() -> None:
+    top = next(nested().levels())
+    for name, prefix, inner in (
+        ("last", "", "last"), ("own/zero", "own/", "zero"), ("own/when/0/fill", "own/when/0/", "fill"),
+        ("own/when/7/fill", "own/", "when/7/fill"), ("nothing/x", "", "nothing/x"), ("last/x", "", "last/x"),
+    ):
+        level, rest = top.at(name)
+        assert (level.prefix, rest) == (prefix, inner)

@@ -11,22 +11,21 @@ import ctypes
 import logging
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ...cache import wanted_folder
-from ...errors import HipGraphError, RuntimeUnavailable
+from ...errors import RuntimeUnavailable
 from ...target import Target
 from ..base import CodeObject, ConditionalMode, FunctionInfo
 from ..hip_abi import ERROR_NOT_READY, HipAbiRuntime
 from .compiler import ABI_VERSION, BuildFailed, build, find_compiler
 
-__all__ = ["CpuRuntime", "NodeTimes", "open_runtime", "runtime_library"]
+__all__ = ["CpuRuntime", "runtime_library"]
 
 log = logging.getLogger("hipgraphdsl")
 
@@ -44,8 +43,6 @@ _EXTENSIONS: dict[str, tuple[Any, ...]] = {
     "hgcpuLastFault": (c_char_p, c_size_t),
     "hgcpuSetDeviceCount": (c_int,),
     "hgcpuSetSchedule": (c_uint64, c_int),
-    "hgcpuGraphExecProfile": (c_void_p, c_int),
-    "hgcpuGraphExecTimes": (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p),
     "hgcpuGraphAddConditionalNode": (c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_void_p, c_uint32, c_void_p),
     "hgcpuFunctionInfo": (c_void_p, c_void_p, c_void_p, c_void_p),
     "hgcpuSemaphoreCreate": (c_void_p, c_uint64),
@@ -55,15 +52,6 @@ _EXTENSIONS: dict[str, tuple[Any, ...]] = {
     "hipSignalExternalSemaphoresAsync": (c_void_p, c_void_p, c_uint, c_void_p),
     "hipWaitExternalSemaphoresAsync": (c_void_p, c_void_p, c_uint, c_void_p),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class NodeTimes:
-    """When a node of the last profiled launch ran: nanoseconds of CLOCK_MONOTONIC, and the worker (-1: no worker)."""
-
-    start_ns: int
-    stop_ns: int
-    worker: int
 
 
 class _SemaphoreParams(ctypes.Structure):
@@ -288,7 +276,7 @@ class CpuRuntime(HipAbiRuntime):
         """
         self._extension("hgcpuSetDeviceCount", count)
 
-    # -- schedule and times ----------------------------------------------------------------------------------------
+    # -- schedule --------------------------------------------------------------------------------------------------
     def set_schedule(self, seed: int, mode: int) -> None:
         """Choose how graphs launched from now on are scheduled.
 
@@ -301,16 +289,6 @@ class CpuRuntime(HipAbiRuntime):
             delays.
         """
         self._extension("hgcpuSetSchedule", seed & (2**64 - 1), mode)
-
-    def graph_exec_profile(self, graph_exec: int, enable: bool = True) -> None:
-        """Take the times of each node in launches from now on; about 50 ns a node."""
-        self._extension("hgcpuGraphExecProfile", graph_exec, int(enable))
-
-    def graph_exec_times(self, graph_exec: int, node: int) -> NodeTimes:
-        """Return when `node` ran in the last launch; wait for that launch first."""
-        start, stop, worker = c_uint64(), c_uint64(), c_int()
-        self._extension("hgcpuGraphExecTimes", graph_exec, node, byref(start), byref(stop), byref(worker))
-        return NodeTimes(start.value, stop.value, worker.value)
 
     # -- semaphores ------------------------------------------------------------------------------------------------
     def semaphore_create(self, value: int = 0) -> int:
@@ -340,29 +318,3 @@ class CpuRuntime(HipAbiRuntime):
     def wait_external_semaphore_async(self, semaphore: int, value: int, stream: int) -> None:
         params = _SemaphoreParams(value=value)
         self._extension("hipWaitExternalSemaphoresAsync", byref(c_void_p(semaphore)), byref(params), 1, stream)
-
-
-_opened: CpuRuntime | None = None
-_lock = threading.Lock()
-
-
-def open_runtime() -> CpuRuntime:
-    """Return the process's CPU runtime, building its library if this machine has not yet.
-
-    Raises
-    ------
-    RuntimeUnavailable
-        If there is no C++ compiler.
-    HipGraphError
-        In a child of a process that had opened it: its threads do not survive fork.
-    """
-    global _opened
-    with _lock:
-        if _opened is None:
-            _opened = CpuRuntime()
-        if _opened._pid != os.getpid():
-            raise HipGraphError(
-                "runtime 'cpu' was opened before this process was forked, and its threads do not survive that; "
-                "start processes with the 'spawn' method, or open the runtime in the child only"
-            )
-        return _opened

@@ -26,30 +26,6 @@ API int hipGraphDestroy(Handle graph) {
   graph_discard(g);
   return hipSuccess;
 }
-API int hipGraphClone(Handle* out, Handle graph) {
-  ENTER();
-  GRAPH(g, graph);
-  REQUIRE(out, hipErrorInvalidValue);
-  REQUIRE(!graph_has_memory(g), hipErrorNotSupported);
-  *out = graph_copy(g, true)->handle;
-  return hipSuccess;
-}
-API int hipGraphNodeFindInClone(Handle* out, Handle original, Handle clone) {
-  ENTER();
-  GRAPH(g, clone);
-  REQUIRE(out && original, hipErrorInvalidValue);
-  Node* n = find<Node>(original);
-  if (n && n->index < g->nodes.count && g->nodes[n->index]->cloned_from == original) {
-    *out = g->nodes[n->index]->handle;
-    return hipSuccess;
-  }
-  for (Node* c : g->nodes) {
-    if (c->cloned_from != original) continue;
-    *out = c->handle;
-    return hipSuccess;
-  }
-  return fail(hipErrorInvalidValue);
-}
 
 // Takes over the reference to `action`.
 inline int add_node(Handle* out, Handle graph, const Handle* deps, size_t n, Action* action, Node** made = nullptr) {
@@ -259,35 +235,6 @@ API int hipGraphAddDependencies(Handle graph, const Handle* from, const Handle* 
   }
   return fail(hipErrorInvalidValue);
 }
-API int hipGraphRemoveDependencies(Handle graph, const Handle* from, const Handle* to, size_t n) {
-  ENTER();
-  GRAPH(g, graph);
-  REQUIRE(!n || (from && to), hipErrorInvalidValue);
-  for (size_t i = 0; i < n; ++i) {
-    Node *a = find<Node>(from[i]), *b = find<Node>(to[i]);
-    REQUIRE(a && b && a->graph == g && b->graph == g && edge_has(a, b), hipErrorInvalidValue);
-  }
-  for (size_t i = 0; i < n; ++i) {
-    Node *a = find<Node>(from[i]), *b = find<Node>(to[i]);
-    a->after.remove(b);
-    b->before.remove(a);
-  }
-  return hipSuccess;
-}
-API int hipGraphDestroyNode(Handle node) {
-  ENTER();
-  Node* n = find<Node>(node);
-  REQUIRE(n, hipErrorInvalidValue);
-  int type = n->action->type;
-  REQUIRE(type != hipGraphNodeTypeMemAlloc && type != hipGraphNodeTypeMemFree, hipErrorNotSupported);
-  Graph* g = n->graph;
-  for (Node* b : n->before) b->after.remove(n);
-  for (Node* a : n->after) a->before.remove(n);
-  g->nodes.remove_at(n->index);
-  for (uint32_t i = n->index; i < g->nodes.count; ++i) g->nodes[i]->index = i;
-  node_discard(n);
-  return hipSuccess;
-}
 
 // ---- asking -----------------------------------------------------------------------------------------------------------------
 // HIP's convention: without an array the number, with one as many as fit, and zeros in what is left.
@@ -305,15 +252,6 @@ API int hipGraphGetNodes(Handle graph, Handle* out, size_t* count) {
   GRAPH(g, graph);
   return give([&](uint32_t i) { return g->nodes[i]->handle; }, g->nodes.count, out, count);
 }
-API int hipGraphGetRootNodes(Handle graph, Handle* out, size_t* count) {
-  ENTER();
-  GRAPH(g, graph);
-  Vec<Handle> roots;
-  for (Node* n : g->nodes) {
-    if (!n->before.count) roots.push(n->handle);
-  }
-  return give([&](uint32_t i) { return roots[i]; }, roots.count, out, count);
-}
 API int hipGraphGetEdges(Handle graph, Handle* from, Handle* to, size_t* count) {
   ENTER();
   GRAPH(g, graph);
@@ -328,18 +266,6 @@ API int hipGraphGetEdges(Handle graph, Handle* from, Handle* to, size_t* count) 
   size_t room = *count;
   give([&](uint32_t i) { return targets[i]; }, targets.count, to, &room);
   return give([&](uint32_t i) { return sources[i]; }, sources.count, from, count);
-}
-API int hipGraphNodeGetDependencies(Handle node, Handle* out, size_t* count) {
-  ENTER();
-  Node* n = find<Node>(node);
-  REQUIRE(n, hipErrorInvalidValue);
-  return give([&](uint32_t i) { return n->before[i]->handle; }, n->before.count, out, count);
-}
-API int hipGraphNodeGetDependentNodes(Handle node, Handle* out, size_t* count) {
-  ENTER();
-  Node* n = find<Node>(node);
-  REQUIRE(n, hipErrorInvalidValue);
-  return give([&](uint32_t i) { return n->after[i]->handle; }, n->after.count, out, count);
 }
 API int hipGraphNodeGetType(Handle node, int* type) {
   ENTER();
@@ -562,14 +488,6 @@ API int hipGraphExecDestroy(Handle exec) {
   exec_release(x);
   return hipSuccess;
 }
-API int hipGraphUpload(Handle exec, Handle stream) {
-  ENTER();
-  EXEC(x, exec);
-  STREAM(s, stream);
-  (void)x;
-  (void)s;
-  return hipSuccess;
-}
 API int hipGraphLaunch(Handle exec, Handle stream) {
   ENTER();
   EXEC(x, exec);
@@ -683,14 +601,6 @@ API int hipGraphExecChildGraphNodeSetParams(Handle exec, Handle node, Handle chi
   if (update_shape(x, n->child, c, &at, &result)) return fail(hipErrorGraphExecUpdateFailure);
   return hipSuccess;
 }
-API int hipGraphExecUpdate(Handle exec, Handle graph, Handle* error_node, int* result) {
-  ENTER();
-  EXEC(x, exec);
-  GRAPH(g, graph);
-  REQUIRE(error_node && result, hipErrorInvalidValue);
-  *error_node = 0;
-  return fail(update_shape(x, x->shape, g, error_node, result));
-}
 inline bool can_disable(int type) {
   return type == hipGraphNodeTypeKernel || type == hipGraphNodeTypeMemcpy || type == hipGraphNodeTypeMemset;
 }
@@ -702,14 +612,6 @@ API int hipGraphNodeSetEnabled(Handle exec, Handle node, unsigned enabled) {
   REQUIRE(i && can_disable(x->program->entries[*i].action->type), hipErrorInvalidValue);
   Guard<SpinLock> g(x->lock);
   program_to_change(x)->entries[*i].enabled = enabled != 0;
-  return hipSuccess;
-}
-API int hipGraphNodeGetEnabled(Handle exec, Handle node, unsigned* enabled) {
-  ENTER();
-  EXEC(x, exec);
-  uint64_t* i = x->index_of.find(node);
-  REQUIRE(enabled && i && can_disable(x->program->entries[*i].action->type), hipErrorInvalidValue);
-  *enabled = x->program->entries[*i].enabled;
   return hipSuccess;
 }
 
@@ -752,31 +654,6 @@ API int hgcpuSetSchedule(uint64_t seed, int mode) {
   g_schedule.seed = seed;
   g_schedule.launches = 0;
   g_schedule.mode.set(mode);
-  return hipSuccess;
-}
-// Takes the times of each node of later launches.
-API int hgcpuGraphExecProfile(Handle exec, int enable) {
-  ENTER();
-  EXEC(x, exec);
-  if (enable && !x->times) {
-    auto* times = static_cast<NodeTime*>(calloc(x->count ? x->count : 1, sizeof(NodeTime)));
-    REQUIRE(times, hipErrorOutOfMemory);
-    x->times = times;
-  }
-  Guard<SpinLock> g(x->lock);
-  x->profile = enable != 0;
-  return hipSuccess;
-}
-// Of the last launch, in nanoseconds of CLOCK_MONOTONIC; a child's are those of all that is in it.
-API int hgcpuGraphExecTimes(Handle exec, Handle node, uint64_t* start_ns, uint64_t* stop_ns, int* worker) {
-  ENTER();
-  EXEC(x, exec);
-  uint64_t* i = x->index_of.find(node);
-  REQUIRE(i && x->times && start_ns && stop_ns, hipErrorInvalidValue);
-  uint64_t* entry = x->entry_of.find(node);
-  *start_ns = x->times[entry ? *entry : *i].start_ns;
-  *stop_ns = x->times[*i].stop_ns;
-  if (worker) *worker = x->times[*i].worker;
   return hipSuccess;
 }
 API uint32_t hgcpuWorkers() { return cores(); }

@@ -193,16 +193,6 @@ inline int event_wait_allowed(Event* e) {
   }
   return unsafe_call();
 }
-API int hipEventQuery(Handle event) {
-  ENTER();
-  Event* e = find<Event>(event);
-  REQUIRE(e, hipErrorInvalidHandle);
-  if (int code = event_wait_allowed(e)) return fail(code);
-  Token* t = event_last(e);
-  int code = !t || t->done.get() ? hipSuccess : hipErrorNotReady;
-  token_release(t);
-  return fail(code);
-}
 API int hipEventSynchronize(Handle event) {
   ENTER();
   Event* e = find<Event>(event);
@@ -424,13 +414,5 @@ API int hipStreamUpdateCaptureDependencies(Handle stream, const Handle* deps, si
   for (size_t i = 0; i < n; ++i) {
     if (!s->capture_deps.contains(deps[i])) s->capture_deps.push(deps[i]);
   }
-  return hipSuccess;
-}
-API int hipThreadExchangeStreamCaptureMode(int* mode) {
-  ENTER();
-  REQUIRE(mode && is_mode(*mode), hipErrorInvalidValue);
-  int old = t_capture_mode;
-  t_capture_mode = *mode;
-  *mode = old;
   return hipSuccess;
 }

@@ -283,8 +283,10 @@ struct Captures {
 };
 inline Captures* g_captures = create<Captures>();
 inline Captures& captures() { return *g_captures; }
-inline thread_local int t_capture_mode = hipStreamCaptureModeGlobal;
-inline const void* this_thread() { return &t_capture_mode; }
+inline const void* this_thread() {
+  static thread_local char place;
+  return &place;
+}
 
 inline bool capture_graph_lives(const Capture* c) { return find<Graph>(c->graph_handle) == c->graph; }
 
@@ -292,12 +294,11 @@ inline bool capture_graph_lives(const Capture* c) { return find<Graph>(c->graph_
 inline int capture_refuse(int code, bool even_relaxed) {
   Captures& all = captures();
   if (!all.count.relaxed()) return hipSuccess;
-  if (t_capture_mode == hipStreamCaptureModeRelaxed && !even_relaxed) return hipSuccess;
   Guard<Mutex> g(all.lock);
   int answer = hipSuccess;
   for (Capture* c : all.active) {
     bool mine = c->thread == this_thread() && (c->mode != hipStreamCaptureModeRelaxed || even_relaxed);
-    bool everyones = c->mode == hipStreamCaptureModeGlobal && t_capture_mode == hipStreamCaptureModeGlobal;
+    bool everyones = c->mode == hipStreamCaptureModeGlobal;
     if (!mine && !everyones) continue;
     c->invalid = true;
     answer = code;

@@ -1,0 +1,33 @@
+"""Options that benchmarks and commands share."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable
+
+__all__ = ["add_output_arguments", "count_from", "positive"]
+
+
+def count_from(least: int) -> Callable[[str], int]:
+    """Return what reads an option's count of at least so many; argparse says what is wrong with any other text."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"-?\d{1,9}", text) or int(text) < least:
+            raise argparse.ArgumentTypeError(f"it is a number from {least} (got {text!r})")
+        return int(text)
+
+    return parse
+
+
+def positive(text: str) -> int:
+    """Return an option's count of at least 1."""
+    return count_from(1)(text)
+
+
+def add_output_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say where figures go."""
+    parser.add_argument("-o", "--output", metavar="FILE", help="also write the figures as .json, .csv or .md")
+    parser.add_argument(
+        "--markdown", metavar="FILE", help="put the table into a Markdown file, in the place of this device's last one"
+    )

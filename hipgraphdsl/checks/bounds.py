@@ -1,0 +1,142 @@
+"""Kernels that reach beyond their arrays (HG409), as far as their source tells without a run; see `threads`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..arrays import Access, ArrayView, ExternalArray, Parameter
+from ..nodes import KernelNode
+from .scope import Findings, Scope
+from .threads import Base, Witness, program_of
+
+__all__ = ["Launches", "check_bounds"]
+
+_MOST_STEPS = 20_000  # of the interpreter for all launches of a workflow; those that follow are not looked at
+_MOST_THREADS = 1024  # of a block
+
+
+class Launches:
+    """The launches of a workflow that have been looked at, for all its scopes."""
+
+    def __init__(self) -> None:
+        self.found: dict[Any, tuple[tuple[Base, int, Witness, Witness], ...]] = {}
+        self.steps = 0
+
+    def reached(self, scope: Scope, node: KernelNode) -> tuple[tuple[Base, int, Witness, Witness], ...]:
+        """Return what a launch reaches: into what, the number of the argument, the first access and the last."""
+        program = program_of(node.kernel)
+        grid, block = _extents(scope, node.grid), _extents(scope, node.block)
+        if program is None or grid is None or block is None or block[0] * block[1] * block[2] > _MOST_THREADS:
+            return ()
+        values = tuple([_known(scope, arg) if n in program.deciding else None for n, arg in enumerate(node.args)])
+        key = (program, grid, block, values)
+        found = self.found.get(key)
+        if found is None and self.steps < _MOST_STEPS:
+            reach = program.reach(grid, block, values)
+            self.steps += reach.steps
+            names = [parameter.name for parameter in node.signature.parameters]
+            found = self.found[key] = tuple(
+                (base, names.index(base.name) if base.kind == "argument" else -1, reach.lowest[base], last)
+                for base, last in reach.highest.items()
+            )
+        return found or ()
+
+
+def check_bounds(scope: Scope, launches: Launches, findings: Findings) -> None:
+    """Report accesses beyond the ends of arrays that a thread of a kernel surely makes.
+
+    A launch is looked at where grid, block and the scalar arguments on which addresses depend are known.
+    """
+    for node in scope.workflow.nodes:
+        if type(node) is not KernelNode:
+            continue
+        # Each use of a child graph binds it to other memory; only what leaves the child's own arrays depends on that.
+        several = bool(scope.others) and any(_beyond(scope, node, launches, bound=False))
+        for use in (scope, *scope.others) if several else (scope,):
+            found = next(_beyond(use, node, launches), None)
+            if found is not None:
+                _report(use, node, *found, findings)
+                break
+
+
+def _beyond(
+    scope: Scope, node: KernelNode, launches: Launches, *, bound: bool = True
+) -> Iterator[tuple[Base, Witness, Any, int]]:
+    """Yield what is reached outside of an array: the pointer, the access, the array, and the pointer's byte in it.
+
+    `bound` is False for the arrays as the child graph itself declares them.
+    """
+    for base, number, first, last in launches.reached(scope, node):
+        root: Any = None
+        nbytes, offset = base.nbytes, 0
+        if number >= 0:
+            arg = node.args[number]
+            placed = _memory(scope, arg.view if isinstance(arg, Access) else arg, bound)
+            if placed is None:
+                continue
+            root, offset = placed
+            nbytes = root.nbytes
+        elif base.kind == "dynamic":
+            nbytes = node.shared_bytes or -1  # HG510 is about 0 bytes
+        if nbytes < 0:
+            continue
+        for witness in (last, first):
+            if offset + witness.start >= nbytes or offset + witness.stop <= 0:
+                yield base, witness, root, offset
+                break
+
+
+def _extents(scope: Scope, axes: Any) -> tuple[int, int, int] | None:
+    x, y, z = (_known(scope, axis) for axis in axes)
+    return None if x is None or y is None or z is None else (x, y, z)
+
+
+def _known(scope: Scope, value: Any) -> int | None:
+    """Return an integer that no launch can change, else None."""
+    if isinstance(value, Parameter):
+        value = scope.resolve(value)[1]
+    try:
+        return int(value.__index__())
+    except (AttributeError, TypeError):
+        return None
+
+
+def _memory(scope: Scope, view: ArrayView, bound: bool) -> tuple[Any, int] | None:
+    """Return the array in whose memory a view lies and where; None for memory that others own or a launch chooses."""
+    root, offset = view.root, view.offset_bytes
+    if bound:
+        _, root, inner = scope.resolve(root)
+        offset += inner
+    if isinstance(root, ExternalArray) or (isinstance(root, Parameter) and bound):
+        return None
+    return root, offset
+
+
+def _report(scope: Scope, node: KernelNode, base: Base, witness: Witness, root: Any, offset: int, findings: Findings) -> None:
+    name, size = base.name, witness.stop - witness.start
+    verb = "writes" if witness.writes else "reads"
+    if base.kind == "argument":
+        what = f"{name}[{witness.start // size}]"
+        start = offset + witness.start
+        where = f"bytes {start}..{start + size} of {root.name!r}, which has {root.nbytes} ({root.size} elements)"
+    elif base.kind == "dynamic":
+        what = "dynamic shared memory"
+        where = f"bytes {witness.start}..{witness.stop} of {node.shared_bytes}"
+    else:
+        what = f"{base.kind} array {name!r}" if base.kind != "symbol" else f"variable {name!r}"
+        where = f"bytes {witness.start}..{witness.stop} of {base.nbytes}"
+    arrays = (root.name,) if root is not None else (name,) if base.kind == "symbol" else ()
+    findings.add(
+        "HG409",
+        f"{scope.name(node)!r}: thread {_axes(witness.thread)} of block {_axes(witness.block)} {verb} {what} (kernel"
+        f" {node.kernel.name!r}, line {witness.line}): {where}",
+        scope=Scope(scope.workflow, scope.parent, scope.node, scope.key, scope.bind),  # of one use
+        nodes=[node],
+        arrays=arrays,
+        hint="let the kernel test the index against the length, as in if (i < n) with the array's own n, or launch fewer threads",
+    )
+
+
+def _axes(index: tuple[int, int, int]) -> str:
+    return str(index[0]) if index[1] == index[2] == 0 else str(index)

@@ -1,0 +1,101 @@
+"""Arguments that several commands take, and how their texts are read."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from ..errors import HipGraphError
+from ..plan import Lanes
+from ..target import Target
+from .status import Misuse
+from .workflows import WORKFLOW_HELP
+
+__all__ = [
+    "LANES_HELP", "RUNTIMES", "add_device", "add_options", "add_param", "add_workflow", "lanes", "numbers", "option_value",
+    "pairs", "target_name",
+]  # fmt: skip
+
+RUNTIMES = ("auto", "amd", "nvidia", "cpu")
+
+
+LANES_HELP = "auto, measure, declared or a number (default: auto)"
+
+
+def add_workflow(parser: argparse.ArgumentParser) -> None:
+    """Add the workflow that a command is about."""
+    parser.add_argument("workflow", metavar="WORKFLOW", help=WORKFLOW_HELP)
+
+
+def add_device(parser: argparse.ArgumentParser, whose: str = "") -> None:
+    """Add ``--device``."""
+    parser.add_argument("--device", type=int, default=0, metavar="N", help=f"number of the {whose}device (default: 0)")
+
+
+def add_options(parser: argparse.ArgumentParser, example: str) -> None:
+    """Add ``--option``, which a format of files takes."""
+    parser.add_argument(
+        "--option", action="append", default=[], metavar="NAME=VALUE", help=f"option of that format, e.g. {example}"
+    )
+
+
+def add_param(parser: argparse.ArgumentParser, arrays: str = "; of an array parameter @FILE.npy") -> None:
+    """Add ``--param``."""
+    parser.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help=f"value of a parameter{arrays}")
+
+
+def lanes(text: str) -> Lanes:
+    """Read the value of ``--lanes``."""
+    if text in ("auto", "measure"):
+        return text  # type: ignore[return-value]  # just compared with the literals
+    if text in ("declared", "none"):
+        return None
+    if text.isdigit() and int(text) > 0:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"lanes is auto, measure, declared or a number from 1 (got {text!r})")
+
+
+def target_name(text: str) -> str:
+    """Return the name of a target that exists."""
+    try:
+        Target.named(text)
+    except HipGraphError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def pairs(items: Sequence[str], option: str) -> dict[str, str]:
+    """Split each NAME=VALUE of an option that may be repeated."""
+    found: dict[str, str] = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not equals or not name:
+            raise Misuse(f"{option} takes NAME=VALUE (got {item!r})")
+        if name in found:
+            raise Misuse(f"{option} gives {name!r} twice")
+        found[name] = value
+    return found
+
+
+def option_value(text: str) -> Any:
+    """Return an option's value: true, false, a number, or text."""
+    words: dict[str, Any] = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
+
+
+def numbers(items: Sequence[str], option: str, kind: Callable[[str], Any]) -> dict[str, Any]:
+    """Split each NAME=NUMBER of an option that may be repeated."""
+    found = {}
+    for name, text in pairs(items, option).items():
+        try:
+            found[name] = kind(text)
+        except ValueError:
+            raise Misuse(f"{option} {name} takes a number (got {text!r})") from None
+    return found

@@ -1,0 +1,134 @@
+"""Reads a command line, runs its command, and turns errors into messages and exit statuses."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import os
+import re
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from ..errors import HipGraphError, RuntimeUnavailable
+from . import bench, build, check, diff, info, run, schema, show, timeline, verify
+from .help import Help
+from .status import FAULTY, INTERRUPTED, MISUSED, PIPE, UNAVAILABLE, Misuse, UserCodeFailed
+
+__all__ = ["COMMANDS", "main", "parser"]
+
+COMMANDS = {
+    "info": info, "check": check, "show": show, "run": run, "timeline": timeline, "verify": verify, "bench": bench, "diff": diff,
+    "build": build, "schema": schema,
+}  # fmt: skip
+
+_log = logging.getLogger("hipgraphdsl")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit status.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        Arguments without the program's name; by default those of the process.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    verbose = False
+    try:
+        with _logging():
+            options = _parse(arguments)
+            verbose = options.verbose
+            if verbose:
+                _log.setLevel(logging.DEBUG)
+            status: int = options.command(options)
+        sys.stdout.flush()
+        return status
+    except Misuse as error:
+        return _complain(str(error), MISUSED)
+    except RuntimeUnavailable as error:
+        return _complain(str(error), UNAVAILABLE, verbose)
+    except (HipGraphError, UserCodeFailed) as error:
+        return _complain(str(error), FAULTY, verbose)
+    except KeyboardInterrupt:
+        return _complain("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        # What reads the output has gone; the interpreter must not complain when it flushes at exit.
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE
+
+
+def _complain(message: str, status: int, verbose: bool = False) -> int:
+    if verbose:
+        traceback.print_exc()
+    with suppress(BrokenPipeError):
+        print(f"hipgraphdsl: {message}", file=sys.stderr)
+    return status
+
+
+@contextmanager
+def _logging() -> Iterator[None]:
+    """Show the package's messages on stderr while a command runs."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("hipgraphdsl: %(levelname)s: %(message)s"))
+    level = _log.level
+    _log.addHandler(handler)
+    try:
+        yield
+    finally:
+        _log.removeHandler(handler)
+        _log.setLevel(level)
+
+
+def parser(command: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser of all commands; with the arguments of one command only, where that is known, to start sooner."""
+    found = argparse.ArgumentParser(
+        prog="hipgraphdsl",
+        description="Check, show, run and compare GPU workflows, on AMD, NVIDIA or any CPU.",
+        epilog="examples:\n"
+        "  hipgraphdsl info\n"
+        "  hipgraphdsl check examples/04_wave2d.py --target amd:gfx942\n"
+        "  hipgraphdsl show examples/04_wave2d.py -o wave.svg\n"
+        "  hipgraphdsl run wave.json --runtime cpu --param dt=0.01 --repeat 100\n"
+        "  hipgraphdsl timeline examples/03_overlap_pipeline.py --runtime cpu -o pipeline.html\n"
+        "  hipgraphdsl diff old.json new.json\n"
+        "\nexit status: 0 good, 1 the workflow is faulty, 2 used wrongly, 3 the runtime is not there",
+        formatter_class=Help,
+    )
+    version = importlib.import_module("hipgraphdsl").__version__
+    found.add_argument("--version", action="version", version=f"hipgraphdsl {version}")
+    found.add_argument("-v", "--verbose", action="store_true", help="show tracebacks and debug messages")
+    commands = found.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name, module in COMMANDS.items():
+        text: str = module.DESCRIPTION
+        sub = commands.add_parser(
+            name,
+            help=re.split(r"[.:](?:\s|$)", text[0].lower() + text[1:])[0],
+            description=text,
+            epilog="examples:\n" + "\n".join(f"  hipgraphdsl {name} {example}".rstrip() for example in module.EXAMPLES),
+            formatter_class=Help,
+        )
+        sub.set_defaults(command=module.run)
+        if command in (None, name):
+            module.add_arguments(sub)
+    return found
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    own: list[str] = []
+    first = next((i for i, argument in enumerate(arguments) if not argument.startswith("-")), 0)
+    command = next(iter(arguments[first : first + 1]), "")
+    if command == "bench":
+        at = first + 2
+        if not arguments[at - 1 : at] or not arguments[at - 1].startswith("-"):
+            arguments, own = arguments[:at], arguments[at:]  # what follows the name belongs to the benchmark
+    commands = parser(command)
+    if not arguments:
+        commands.print_help(sys.stderr)
+        sys.exit(MISUSED)
+    options = commands.parse_args(arguments)
+    options.arguments = own
+    return options

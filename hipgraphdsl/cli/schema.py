@@ -1,0 +1,25 @@
+"""``hipgraphdsl schema``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from .status import GOOD
+
+__all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
+
+DESCRIPTION = "Print the JSON schema of a workflow file."
+EXAMPLES = ("", "> workflow.schema.json")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add nothing: the command has no arguments."""
+
+
+def run(_: argparse.Namespace) -> int:
+    """Print the schema."""
+    from ..export.schema import schema
+
+    print(json.dumps(schema(), indent=1))
+    return GOOD

@@ -1,0 +1,106 @@
+"""Values that `--param` and `--array` give."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Parameter
+from ..errors import DeclarationError
+from ..graph import Graph
+from ..workflow import Level, Workflow
+from .arguments import pairs
+from .files import load_npy
+from .status import Misuse
+from .workflows import FILES, load_graph
+
+__all__ = ["add_supplies", "parameter_values", "supplied_graph"]
+
+
+def add_supplies(parser: argparse.ArgumentParser) -> None:
+    """Add the options that give what a workflow file lacks: values of arrays, and callbacks."""
+    parser.add_argument(
+        "--array",
+        action="append",
+        default=[],
+        metavar="NAME=FILE.npy",
+        help="values of an array that a file holds only as a hash",
+    )
+    parser.add_argument(
+        "--import-callbacks",
+        action="store_true",
+        help="import the Python callbacks that a JSON file names; only for files that you trust",
+    )
+
+
+def supplied_graph(options: argparse.Namespace) -> tuple[Graph, dict[str, np.ndarray[Any, Any]]]:
+    """Return the graph, and the given arrays that are still to be written."""
+    given = {name: load_npy(path) for name, path in pairs(options.array, "--array").items()}
+    is_file = Path(options.workflow).suffix.lower() in FILES
+    runs = not getattr(options, "dry_run", False)
+    if options.import_callbacks and not is_file:
+        raise Misuse("--import-callbacks is for workflow files; a Python file brings its own")
+    graph = load_graph(options.workflow, given if is_file else None, options.import_callbacks)
+    missing = graph.workflow().unbound()
+    if missing and runs:
+        lines = [f"graph {graph.name!r} cannot run: its file names values or callbacks that were not supplied:"]
+        lines += [f"  {name}: {what}" for name, what in missing[:20]]
+        lines.append("give arrays with --array NAME=FILE.npy and callbacks with --import-callbacks")
+        raise DeclarationError("\n".join(lines))
+    if is_file and runs:
+        print(
+            f"hipgraphdsl: {options.workflow} holds native code, which is compiled and run now; run only files that you trust",
+            file=sys.stderr,
+        )
+    return graph, {} if is_file else given
+
+
+def parameter_values(graph: Graph, items: Sequence[str]) -> dict[str, Any]:
+    """Return the values of --param, each read as its parameter's dtype."""
+    found = {}
+    for name, text in pairs(items, "--param").items():
+        parameter = _parameter(graph.workflow(), name)
+        found[name] = _parameter_value(parameter, text)
+    for parameter in dict.fromkeys(used for node in graph.nodes for used in node.parameters):
+        if parameter.default is None and parameter.name not in found:
+            value = "@FILE.npy" if parameter.shape else "VALUE"
+            raise Misuse(f"parameter {parameter.name!r} has no default: give --param {parameter.name}={value}")
+    return found
+
+
+def _parameter(workflow: Workflow, name: str) -> Parameter:
+    level, inner = Level(workflow).at(name)
+    known = level.workflow.parameters
+    if inner not in known:
+        shown = ", ".join(map(repr, known)) or "none"
+        raise Misuse(f"graph {level.workflow.name!r} has no parameter {inner!r}; its parameters are {shown}")
+    return known[inner]
+
+
+def _parameter_value(parameter: Parameter, text: str) -> Any:
+    dtype = parameter.dtype
+    if parameter.shape:
+        if not text.startswith("@"):
+            raise Misuse(
+                f"parameter {parameter.name!r} is an array of {dtype}{list(parameter.shape)}: give"
+                f" --param {parameter.name}=@FILE.npy"
+            )
+        return np.ascontiguousarray(load_npy(text[1:]))
+    try:
+        if dtype.kind == "b":
+            return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
+        if dtype.kind in "iu":
+            return int(text, 0)
+        if dtype.kind == "c":
+            return complex(text)
+        if dtype.names is None:
+            return float(text)
+        return tuple(ast.literal_eval(text))
+    except (KeyError, ValueError, TypeError, SyntaxError):
+        raise Misuse(f"parameter {parameter.name!r} is {dtype}, and {text!r} is not a value of that dtype") from None

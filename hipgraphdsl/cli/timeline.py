@@ -1,0 +1,81 @@
+"""``hipgraphdsl timeline``."""
+
+from __future__ import annotations
+
+import argparse
+
+from ..export import timelines
+from .arguments import LANES_HELP, RUNTIMES, add_device, add_options, add_param, add_workflow, lanes, numbers, option_value, pairs
+from .files import require_place, say_written, unknown_format
+from .status import GOOD, Misuse
+from .supplies import add_supplies, parameter_values, supplied_graph
+from .tables import columns
+
+__all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
+
+DESCRIPTION = (
+    "Say when each node runs: measured in one launch, or with --duration predicted. Measuring compiles and runs native code."
+)
+EXAMPLES = (
+    "examples/03_overlap_pipeline.py --runtime cpu",
+    "wave.py --runtime cpu -o wave.html",
+    "wave.py -o wave.trace.json --option by=lane",
+    "examples/03_overlap_pipeline.py --duration H2D=1 --duration kernel=1 --duration D2H=1 --engine kernel=2 -o pipeline.svg",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    add_workflow(parser)
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help=f"write a file; its extension names the format: {' '.join(timelines.FORMATS)}"
+    )
+    add_options(parser, "by=lane")
+    parser.add_argument(
+        "--duration",
+        action="append",
+        default=[],
+        metavar="KEY=TIME",
+        help="predict instead: how long a node takes, or nodes of a kind or direction (kernel, H2D, ...), in any unit",
+    )
+    parser.add_argument(
+        "--engine", action="append", default=[], metavar="NAME=N", help="engines of the prediction, e.g. kernel=2 or copy=1"
+    )
+    parser.add_argument("--runtime", default="auto", choices=RUNTIMES, help="of the measurement (default: auto)")
+    parser.add_argument("--lanes", type=lanes, default="auto", metavar="N", help=LANES_HELP)
+    add_device(parser)
+    add_param(parser)
+    add_supplies(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure or predict the timeline, and print or write it."""
+    options.dry_run = bool(options.duration)  # a prediction runs nothing
+    given = {name: option_value(value) for name, value in pairs(options.option, "--option").items()}
+    if given and not options.output:
+        raise Misuse("--option belongs to -o FILE")
+    if options.output and not timelines.is_known(options.output):
+        raise unknown_format(options.output, timelines.FORMATS)
+    require_place(options.output)
+    if options.engine and not options.duration:
+        raise Misuse("--engine belongs to a prediction: give each kind's time with --duration")
+    if options.param and options.duration:
+        raise Misuse("--param belongs to a measurement: leave --duration out")
+    durations = numbers(options.duration, "--duration", float)
+    engines = numbers(options.engine, "--engine", int)
+    graph, arrays = supplied_graph(options)
+    if durations:
+        found = graph.simulate(durations, engines)
+    else:
+        params = parameter_values(graph, options.param)
+        with graph.compile(runtime=options.runtime, lanes=options.lanes, device=options.device) as exe:
+            for name, values in arrays.items():
+                exe.write(name, values)
+            exe.run(**params)  # what is compiled and placed at the first launch is not measured
+            found = exe.profile()
+    if options.output:
+        timelines.export_timeline(found, options.output, **given)
+        say_written(options.output)
+    else:
+        print(found.text(columns()))
+    return GOOD

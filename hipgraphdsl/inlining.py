@@ -1,0 +1,84 @@
+"""Child graphs replaced by their own nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .errors import DeclarationError
+from .nodes import ChildGraphNode, Node
+from .order import find_cycle
+from .workflow import Level, Workflow
+
+__all__ = ["FlatNode", "cycle_error", "flattened"]
+
+
+@dataclass(frozen=True, slots=True)
+class FlatNode:
+    """A node among those of all children that are replaced.
+
+    Attributes
+    ----------
+    name : str
+        Its full name, ``"child/x"`` inside a child.
+    node : Node
+    deps : tuple of int
+        Positions of those that must have finished before it starts.
+    level : Level
+        Where its names are resolved.
+    path : tuple of ChildGraphNode
+        The children that it stands in, outermost first.
+    """
+
+    name: str
+    node: Node
+    deps: tuple[int, ...]
+    level: Level
+    path: tuple[ChildGraphNode, ...]
+
+
+def flattened(workflow: Workflow, expands: Callable[[str, ChildGraphNode], bool]) -> list[FlatNode]:
+    """Return the nodes in topological order, with the nodes of each child that `expands` accepts in its place.
+
+    Parameters
+    ----------
+    expands : callable
+        Takes a child's full name and node.
+
+    Raises
+    ------
+    DeclarationError
+        If a workflow has a cycle; the message names it node by node.
+    """
+    flat: list[FlatNode] = []
+
+    def visit(level: Level, path: tuple[ChildGraphNode, ...], before: tuple[int, ...]) -> tuple[int, ...]:
+        """Append the nodes of one workflow; return those that nothing inside follows."""
+        inner = level.workflow
+        if inner.nodes and not inner.order:
+            raise cycle_error(inner, level.prefix)
+        ends: dict[int, tuple[int, ...]] = {}  # node -> positions that finish it
+        followed: set[int] = set()
+        for i in inner.order:
+            node = inner.nodes[i]
+            name = level.name(node)
+            sources = tuple(dict.fromkeys(e for d in inner.predecessors[i] for e in ends[d])) or before
+            if isinstance(node, ChildGraphNode) and expands(name, node):
+                (child,) = level.inner(node)
+                ends[i] = visit(child, (*path, node), sources)
+            else:
+                ends[i] = (len(flat),)
+                flat.append(FlatNode(name, node, sources, level, path))
+            followed.update(inner.predecessors[i])
+        return tuple(e for i in inner.order if i not in followed for e in ends[i]) or before
+
+    visit(Level(workflow), (), ())
+    return flat
+
+
+def cycle_error(workflow: Workflow, prefix: str = "") -> DeclarationError:
+    """Return the error for a workflow that has a cycle, with full names."""
+    cycle = [prefix + workflow.nodes[i].name for i in find_cycle(workflow.predecessors)]
+    return DeclarationError(
+        f"graph {workflow.name!r} has a cycle: {' -> '.join([*cycle, cycle[0]])}; remove one of these edges", node=cycle[0]
+    )

@@ -1,0 +1,306 @@
+"""Forms: what a field of a node is in a file, in its JSON Schema and in Python text.
+
+A node's model names the form of each field in its annotation, ``dst: Annotated[ArrayView, View()]``; reading and writing files,
+the published schema and programs as Python text follow from the model alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from ..arrays import Array, ArrayView, Parameter
+from ..kernels import Module
+from .values import COUNT, DEVICE, FLAG, Data, Fault, Names, device_of_data, list_of, ref, shown
+
+if TYPE_CHECKING:
+    from .base import Node
+
+__all__ = [
+    "Choice",
+    "Count",
+    "Device",
+    "Entry",
+    "Extents",
+    "Flag",
+    "Form",
+    "Integer",
+    "NodeNames",
+    "Reasons",
+    "TextWriter",
+    "Value",
+    "Values",
+    "View",
+    "quoted",
+]
+
+
+class TextWriter(Protocol):
+    """Writes a graph as Python text, and knows the names of its variables."""
+
+    def variable(self, thing: Array | Parameter) -> str:
+        """Return the variable of an array or a parameter."""
+        ...
+
+    def module(self, module: Module) -> str:
+        """Return the variable of a module."""
+        ...
+
+    def child(self, workflow: Any) -> str:
+        """Return a call that makes the graph of a child workflow."""
+        ...
+
+    def callback(self, fn: Any) -> str:
+        """Return a callable by its name."""
+        ...
+
+    def view(self, view: ArrayView) -> str:
+        """Return a view."""
+        ...
+
+    def value(self, value: Any) -> str:
+        """Return an argument or a value."""
+        ...
+
+    def dtype(self, dtype: Any) -> str:
+        """Return a dtype."""
+        ...
+
+    def place(self, array: Array) -> str:
+        """Return the arguments that say on which device an array is, and which others have access; empty by default."""
+        ...
+
+
+class Form:
+    """How a field is written and read.
+
+    Attributes
+    ----------
+    always : bool
+        Whether a file holds it even where it has its default.
+    keyword : bool
+        Whether Python text gives it by keyword although it is required.
+    fixed : str
+        Why an Executable cannot change it in place; empty where it can.
+    """
+
+    schema: dict[str, Any] = {}  # noqa: RUF012  # never changed
+    json_types: tuple[type, ...] = ()
+    simple = True
+    """Whether a file leaves out any value that is the default; `is_default` has the last word otherwise."""
+
+    def __init__(self, *, always: bool = False, keyword: bool = False, fixed: str = "") -> None:
+        self.always = always
+        self.keyword = keyword
+        self.fixed = fixed
+        self.simple = self.simple and not always
+
+    def dump(self, value: Any, names: Names, node: Node) -> Data:
+        """Return the value as data."""
+        return value
+
+    def load(self, data: Data, names: Names, node: str) -> Any:
+        """Return the value that data stands for; `json_types` holds of it."""
+        return data
+
+    def text(self, value: Any, writer: TextWriter, node: Node) -> str:
+        """Return the value as Python text."""
+        return writer.value(value)
+
+    def argument(self, name: str, value: Any, writer: TextWriter, node: Node) -> str:
+        """Return the value as a keyword argument of the node's method or, where it has none, of its class."""
+        return f"{name}={self.text(value, writer, node)}"
+
+    def is_default(self, value: Any, default: Any, node: Node) -> bool:
+        """Return whether a file leaves the value out."""
+        return not self.always and (value is default or bool(value == default))
+
+
+class Entry(NamedTuple):
+    """A field of a model: its name, its form, and its default."""
+
+    name: str
+    form: Form
+    default: Any
+    required: bool
+
+    def omitted(self, node: Node) -> bool:
+        """Return whether files and texts leave the field of a node out."""
+        return not self.required and self.form.is_default(getattr(node, self.name), self.default, node)
+
+    def argument(self, node: Node, writer: TextWriter) -> str:
+        """Return the field of a node as an argument in Python text."""
+        value = getattr(node, self.name)
+        if node.method and not self.form.keyword and (self.required or self.form.always):
+            return self.form.text(value, writer, node)
+        return self.form.argument(self.name, value, writer, node)
+
+
+def quoted(text: str) -> str:
+    """Return text as a Python literal, in double quotes where that needs no escapes."""
+    literal = repr(text)
+    return f'"{literal[1:-1]}"' if literal[0] == "'" and '"' not in text and "'" not in text else literal
+
+
+class Count(Form):
+    """An integer from 0."""
+
+    schema = COUNT
+    json_types = (int,)
+
+    def __init__(self, *, most: int | None = None, **more: Any) -> None:
+        super().__init__(**more)
+        if most is not None:
+            self.schema = {**self.schema, "maximum": most}
+
+
+class Integer(Count):
+    """An integer."""
+
+    schema = {"type": "integer"}  # noqa: RUF012
+
+
+class Flag(Form):
+    """True or false."""
+
+    schema = FLAG
+    json_types = (bool,)
+
+
+class Device(Form):
+    """The number of a device."""
+
+    schema = DEVICE
+    json_types = (int,)
+
+    def __init__(self) -> None:
+        super().__init__(fixed="the device of a node is fixed when it is added")
+
+    def load(self, data: Data, names: Names, node: str) -> int | None:
+        return device_of_data(data)
+
+
+class Choice(Form):
+    """One of several words."""
+
+    json_types = (str,)
+
+    def __init__(self, *words: str, **more: Any) -> None:
+        super().__init__(**more)
+        self.schema = {"enum": list(words)}
+
+
+class View(Form):
+    """A view of an array."""
+
+    schema = ref("view")
+
+    def dump(self, value: ArrayView, names: Names, node: Node) -> Data:
+        return names.view_data(value)
+
+    def load(self, data: Data, names: Names, node: str) -> ArrayView:
+        return names.view(data)
+
+
+class Value(Form):
+    """A value or a parameter."""
+
+    schema = ref("value")
+
+    def dump(self, value: Any, names: Names, node: Node) -> Data:
+        return names.value_data(value)
+
+    def load(self, data: Data, names: Names, node: str) -> Any:
+        return names.value(data)
+
+
+class Values(Form):
+    """Arguments: views, accesses, parameters and values."""
+
+    schema = list_of(ref("value"))
+    json_types = (list,)
+
+    def dump(self, value: Sequence[Any], names: Names, node: Node) -> Data:
+        return [names.value_data(arg) for arg in value]
+
+    def load(self, data: Data, names: Names, node: str) -> tuple[Any, ...]:
+        return tuple([names.value(arg) for arg in data])
+
+    def text(self, value: Sequence[Any], writer: TextWriter, node: Node) -> str:
+        return f"({', '.join(map(writer.value, value))}{',' * (len(value) == 1)})"
+
+
+class Extents(Form):
+    """One to three extents, each an integer or a parameter; trailing ones are left out."""
+
+    schema = ref("dim3")
+
+    def dump(self, value: tuple[Any, ...], names: Names, node: Node) -> Data:
+        axes = [{"param": axis.name} if isinstance(axis, Parameter) else axis for axis in _without_ones(value)]
+        return axes[0] if len(axes) == 1 else axes
+
+    def load(self, data: Data, names: Names, node: str) -> Any:
+        return tuple([_axis(axis, names) for axis in data]) if type(data) is list else _axis(data, names)
+
+    def text(self, value: tuple[Any, ...], writer: TextWriter, node: Node) -> str:
+        axes = [writer.value(axis) for axis in _without_ones(value)]
+        return axes[0] if len(axes) == 1 else f"({', '.join(axes)})"
+
+
+def _without_ones(axes: tuple[Any, ...]) -> tuple[Any, ...]:
+    used = len(axes)
+    while used > 1 and axes[used - 1] == 1:
+        used -= 1
+    return axes[:used]
+
+
+def _axis(data: Data, names: Names) -> Any:
+    if type(data) is int:
+        return data
+    value = names.value(data)
+    if not isinstance(value, Parameter):
+        raise Fault(f'an axis of grid or block is an integer or {{"param": name}} (got {shown(data)})')
+    return value
+
+
+class NodeNames(Form):
+    """Names of other nodes."""
+
+    schema = list_of(ref("name"), description="Nodes that must have finished first.")
+    json_types = (list,)
+
+    def dump(self, value: tuple[str, ...], names: Names, node: Node) -> Data:
+        return list(value)
+
+    def load(self, data: Data, names: Names, node: str) -> tuple[str, ...]:
+        if not all(type(entry) is str for entry in data):
+            raise Fault(f"'after' is a list of node names (got {shown(data)})", "after")
+        return tuple(data)
+
+    def text(self, value: tuple[str, ...], writer: TextWriter, node: Node) -> str:
+        return f"[{', '.join(map(quoted, value))}]"
+
+
+class Reasons(Form):
+    """Codes of diagnostics with reasons."""
+
+    schema = {  # noqa: RUF012
+        "type": "object",
+        "additionalProperties": {"type": "string"},
+        "description": "Diagnostic codes and reasons.",
+    }
+    json_types = (dict,)
+
+    def dump(self, value: dict[str, str], names: Names, node: Node) -> Data:
+        return dict(value)
+
+    def load(self, data: Data, names: Names, node: str) -> dict[str, str]:
+        if not all(type(reason) is str for reason in data.values()):
+            raise Fault("'ignore' is an object of codes and reasons", "ignore")
+        return data  # type: ignore[no-any-return]
+
+    def text(self, value: dict[str, str], writer: TextWriter, node: Node) -> str:
+        return repr(dict(value))
+
+    def is_default(self, value: Any, default: Any, node: Node) -> bool:
+        return not value

@@ -1,0 +1,681 @@
+"""Values, views and dtypes as plain data: what stands in a field of a node in a file, and the way back.
+
+`Names` says what the names in a file stand for; the writer and the reader of documents extend it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import re
+from collections.abc import Callable, Mapping, MutableMapping
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ..arrays import Access, Array, ArrayView, Parameter, Viewable, as_dtype, as_shape
+from ..kernels import Kernel, Module, Symbol
+
+__all__ = [
+    "COUNT",
+    "DEFINITIONS",
+    "DEVICE",
+    "FLAG",
+    "MAX_DIGITS",
+    "MAX_VALUES",
+    "MEMORY",
+    "SHAPE",
+    "Data",
+    "Fault",
+    "Members",
+    "Names",
+    "Unstorable",
+    "base64_text",
+    "bytes_of",
+    "device_of_data",
+    "dtype_data",
+    "dtype_of",
+    "filled",
+    "list_of",
+    "memory_data",
+    "memory_of",
+    "record",
+    "ref",
+    "shape_of",
+    "shown",
+    "unique",
+]
+
+MAX_VALUES = 4096
+"""Arrays of at most this many elements are stored with their values."""
+
+MAX_DIGITS = 40
+"""Digits of an int."""
+
+_MAX_ITEM = 2**20  # bytes of an element
+
+Data = Any
+"""What JSON holds: None, bool, int, float, str, list and dict with str keys."""
+
+
+class Fault(Exception):
+    """Something in the data is wrong; caught where line and element are known."""
+
+    def __init__(self, message: str, field: str = "") -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class Unstorable(Exception):
+    """A value that a node holds has no form in a file; caught where the node's name is known."""
+
+
+class Members:
+    """The members of one JSON object; each is asked for once and what is left is refused."""
+
+    def __init__(self, data: Data, what: str) -> None:
+        if not isinstance(data, dict):
+            raise Fault(f"{what} is an object {{...}} (got {shown(data)})")
+        self.data = dict(data)
+
+    def take(self, key: str, *types: type, default: Any = ...) -> Any:
+        """Return the value of a key, of one of the JSON types that are given.
+
+        Raises
+        ------
+        Fault
+            If it is missing and has no default, or is of another type.
+        """
+        if key not in self.data:
+            if default is ...:
+                raise Fault(f"field {key!r} is missing", key)
+            return default
+        value = self.data.pop(key)
+        if types and type(value) not in types:
+            raise Fault(f"{key!r} is {' or '.join(_JSON_NAMES[t] for t in types)} (got {shown(value)})", key)
+        return value
+
+    def done(self, what: str) -> None:
+        """Refuse what nobody has asked for."""
+        if self.data:
+            key = next(iter(self.data))
+            raise Fault(f"{what} has no field {key[:60]!r}", key)
+
+
+_JSON_NAMES: dict[type, str] = {
+    str: "text",
+    int: "an integer",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
+}
+
+
+def shown(value: Any) -> str:
+    """Return a value for a message, shortened."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def unique(name: str, taken: Any) -> str:
+    """Return `name`, with a number behind it if it is among those taken."""
+    taken = set(taken)
+    found, n = name, 1
+    while found in taken:
+        n += 1
+        found = f"{name}_{n}"
+    return found
+
+
+# -- JSON Schema -------------------------------------------------------------------------------------------------------
+
+
+def ref(name: str) -> dict[str, Any]:
+    """Return a reference to a definition."""
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def record(properties: dict[str, Any], required: str = "", **more: Any) -> dict[str, Any]:
+    """Return the schema of an object with these properties and no others."""
+    out: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False, **more}
+    if required:
+        out["required"] = required.split()
+    return out
+
+
+def list_of(item: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Return the schema of a list."""
+    return {"type": "array", "items": item, **more}
+
+
+COUNT: dict[str, Any] = {"type": "integer", "minimum": 0}
+FLAG: dict[str, Any] = {"type": "boolean"}
+DEVICE = {**COUNT, "maximum": 2**16 - 1, "description": "Number of a device; without it, that of compile."}
+MEMORY = {
+    "device": DEVICE,
+    "access": list_of(DEVICE, description="Other devices whose kernels may reach the memory."),
+}
+SHAPE = list_of({"type": "integer", "minimum": 1}, maxItems=32)
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+
+class Names:
+    """What the names in a file stand for, as context for writing and reading nodes.
+
+    Parameters
+    ----------
+    arrays, parameters : mapping
+        Those of the graph, by name.
+    modules, workflows : mapping, optional
+        Modules of kernels and child workflows, by their keys in the file. Writing adds those that are missing.
+    strict : bool
+        False writes ``{"python": text}`` where something has no form in a file; such data is for people and does not load.
+    """
+
+    def __init__(
+        self,
+        arrays: Mapping[str, Array] = MappingProxyType({}),
+        parameters: Mapping[str, Parameter] = MappingProxyType({}),
+        modules: MutableMapping[str, Module] | None = None,
+        workflows: MutableMapping[str, Any] | None = None,
+        *,
+        strict: bool = True,
+    ) -> None:
+        self.arrays = arrays
+        self.parameters = parameters
+        self.modules: MutableMapping[str, Module] = {} if modules is None else modules
+        self.workflows: MutableMapping[str, Any] = {} if workflows is None else workflows
+        self.strict = strict
+        self._module_keys = {module: key for key, module in self.modules.items()}
+        self._workflow_keys = {id(workflow): key for key, workflow in self.workflows.items()}
+        self._kernels: dict[str, Kernel] = {}
+
+    # -- writing
+
+    def key_of_module(self, module: Module) -> str:
+        """Return the key of a module in the file."""
+        key = self._module_keys.get(module)
+        if key is None:
+            key = self._module_keys[module] = unique(module.name.replace(":", "_"), self.modules)
+            self.modules[key] = module
+        return key
+
+    def key_of_workflow(self, workflow: Any) -> str:
+        """Return the key of a child workflow in the file."""
+        key = self._workflow_keys.get(id(workflow))
+        if key is None:
+            self._prepare_workflow(workflow)
+            key = self._workflow_keys[id(workflow)] = unique(workflow.name, self.workflows)
+            self.workflows[key] = workflow
+        return key
+
+    def _prepare_workflow(self, workflow: Any) -> None:
+        """Write what a workflow holds before it gets its key."""
+
+    def view_data(self, view: ArrayView) -> Data:
+        """Return a view as data: ``"x[0:4]"``, or tagged as of a parameter or a symbol."""
+        root = view.root
+        if isinstance(root, Symbol):
+            return {"symbol": f"{self.key_of_module(root.module)}:{view.name}"}
+        if isinstance(root, Parameter):
+            return {"param": view.name}
+        return view.name
+
+    def access_data(self, access: Access) -> Data:
+        """Return an access as data: ``{"read": view}``."""
+        return {access.mode: self.view_data(access.view)}
+
+    def value_data(self, value: Any) -> Data:
+        """Return an argument as data.
+
+        Raises
+        ------
+        Unstorable
+            If JSON has no form for it and `strict` is set.
+        """
+        kind = type(value)
+        if kind is ArrayView:
+            return self.view_data(value)
+        if value is None or kind is bool:
+            return value
+        if kind is int:
+            if abs(value) >= 10**MAX_DIGITS:
+                raise Unstorable(f"an int of more than {MAX_DIGITS} digits is too long")
+            return value
+        if kind is float:
+            return value if math.isfinite(value) else {"float": str(value)}
+        if kind is Parameter:
+            return {"param": value.name}
+        if kind is Access:
+            return self.access_data(value)
+        try:
+            return self._rare_value_data(value)
+        except Unstorable:
+            if self.strict:
+                raise
+            return {"python": shown(value)}
+
+    def _rare_value_data(self, value: Any) -> Data:
+        kind = type(value)
+        if kind is complex:
+            return {"complex": [self.value_data(value.real), self.value_data(value.imag)]}
+        if kind is str:
+            return {"str": value}
+        if kind is bytes:
+            return {"bytes": base64_text(value)}
+        if kind is tuple:
+            return {"tuple": [self.value_data(item) for item in value]}
+        if kind is list:
+            return [self.value_data(item) for item in value]
+        if kind is dict:
+            if not all(type(key) is str for key in value):
+                raise Unstorable(f"a dict whose keys are not all strings ({shown(value)})")
+            return {"dict": {key: self.value_data(item) for key, item in value.items()}}
+        if isinstance(value, np.void):
+            return {"struct": dtype_data(value.dtype), "base64": base64_text(value.tobytes())}
+        if isinstance(value, np.generic) and value.dtype.kind in "biufcV":
+            return {"numpy": dtype_data(value.dtype), "value": self.value_data(_plain(value))}
+        if kind is np.ndarray:
+            if value.size > MAX_VALUES:
+                raise Unstorable(
+                    f"an argument of {value.size} elements; at most {MAX_VALUES} are stored, declare it as host_array instead"
+                )
+            if value.dtype.hasobject or value.dtype.kind not in "biufcV":
+                raise Unstorable(f"an array of dtype {value.dtype}")
+            return {"ndarray": dtype_data(value.dtype), "shape": list(value.shape), "base64": base64_text(value.tobytes())}
+        if isinstance(value, Viewable):
+            return self.view_data(value.as_view())
+        raise Unstorable(f"{shown(value)} of type {kind.__module__}.{kind.__qualname__} has no form in JSON")
+
+    # -- reading
+
+    def member(self, reference: str) -> tuple[Module, str]:
+        """Return the module and the name that ``"module:name"`` stands for."""
+        key, colon, name = reference.partition(":")
+        module = self.modules.get(key)
+        if not colon or not name:
+            raise Fault(f"{reference[:60]!r} is no reference to a module's member; write 'module:name'")
+        if module is None:
+            listed = ", ".join(map(repr, self.modules)) or "none"
+            raise Fault(f"there is no module {key[:60]!r}; the file's modules are {listed}")
+        return module, name
+
+    def kernel(self, reference: str) -> Kernel:
+        """Return the kernel that ``"module:name"`` stands for."""
+        kernel = self._kernels.get(reference)
+        if kernel is None:
+            module, name = self.member(reference)
+            kernel = self._kernels[reference] = module[name]
+        return kernel
+
+    def workflow(self, key: Data) -> Any:
+        """Return the child workflow of a key."""
+        if type(key) is not str:
+            raise Fault(f"a child is named by its key in 'workflows' (got {shown(key)})")
+        workflow = self.workflows.get(key)
+        if workflow is None:
+            raise Fault(self._no_workflow(key))
+        return workflow
+
+    def _no_workflow(self, key: str) -> str:
+        return f"there is no workflow {key[:60]!r} in 'workflows'"
+
+    def callback(self, path: str, node: str) -> Any:
+        """Return the callable that was supplied for an import path or a node, None where none was."""
+        return None
+
+    def array(self, name: str) -> Array:
+        """Return the array of a name."""
+        array = self.arrays.get(name)
+        if array is None:
+            names = list(self.arrays)
+            listed = ", ".join(map(repr, names[:10])) + (", ..." if len(names) > 10 else "")
+            raise Fault(f"there is no array {name[:60]!r} above this line; arrays are {listed or 'none'}")
+        return array
+
+    def parameter(self, name: str) -> Parameter:
+        """Return the parameter of a name."""
+        parameter = self.parameters.get(name)
+        if parameter is None:
+            listed = ", ".join(map(repr, list(self.parameters)[:10])) or "none"
+            raise Fault(f"there is no parameter {name[:60]!r}; parameters are {listed}")
+        return parameter
+
+    def view(self, data: Data) -> ArrayView:
+        """Return the view that data stands for."""
+        value = self.value(data)
+        if not isinstance(value, ArrayView):
+            raise Fault(f"an array or a view such as 'x[0:4]' is expected (got {shown(data)})")
+        return value
+
+    def value(self, data: Data) -> Any:
+        """Return the value that data stands for."""
+        kind = type(data)
+        if kind is str:
+            found = _selected(data, self.array)
+            return found if isinstance(found, ArrayView) else found.as_view()
+        if kind is list:
+            return [self.value(item) for item in data]
+        if kind is not dict:
+            return data
+        tag = next(iter(data), None)
+        read = _TAGS.get(tag) if tag is not None else None
+        if read is None:
+            raise Fault(f"{shown(data)} is no value; an object has one of the tags {', '.join(_TAGS)}")
+        return read(self, Members(data, "a value"))
+
+
+def _plain(value: np.generic) -> Any:
+    """Return a NumPy scalar as the Python number that is exactly it."""
+    return value.item() if value.dtype.kind in "biufc" else float(value)  # bfloat16 is a V that converts
+
+
+def base64_text(data: bytes) -> str:
+    """Return bytes as base64 text."""
+    return base64.b64encode(data).decode("ascii")
+
+
+def _selected(text: str, find: Callable[[str], Any]) -> Any:
+    """Return what ``name`` or ``name[selection]`` stands for."""
+    name, bracket, rest = text.partition("[")
+    root = find(name)
+    if not bracket:
+        return root
+    if not rest.endswith("]") or len(text) > 2000:
+        raise Fault(f"{text[:60]!r} is no view; write 'x[3, 8:248, 0:10:2]'")
+    keys: list[int | slice] = []
+    for part in rest[:-1].split(","):
+        numbers = part.strip().split(":")
+        if len(numbers) > 3 or not all(n.isascii() and n.isdigit() and len(n) <= 20 for n in numbers):
+            raise Fault(f"{text[:60]!r} is no view: {part[:40]!r} is neither an index nor a slice 'start:stop:step'")
+        bounds = [int(n) for n in numbers]
+        keys.append(bounds[0] if len(bounds) == 1 else slice(*bounds))
+    return root[tuple(keys)]
+
+
+def _tagged_param(names: Names, members: Members) -> Any:
+    text = _only(members, "param", str)
+    found = _selected(text, names.parameter)
+    return found.as_view() if isinstance(found, Parameter) and found.shape else found
+
+
+def _tagged_symbol(names: Names, members: Members) -> Any:
+    module, rest = names.member(_only(members, "symbol", str))
+    return _selected(rest, module.symbol).as_view()
+
+
+def _tagged_access(mode: Any) -> Callable[[Names, Members], Any]:
+    return lambda names, members: Access(names.view(_only(members, mode)), mode)
+
+
+def _tagged_float(names: Names, members: Members) -> float:
+    text = _only(members, "float", str)
+    if text not in ("nan", "inf", "-inf"):
+        raise Fault(f"'float' is 'nan', 'inf' or '-inf' (got {text[:60]!r})")
+    return float(text)
+
+
+def _tagged_complex(names: Names, members: Members) -> complex:
+    parts = [names.value(part) for part in _only(members, "complex", list)]
+    if len(parts) != 2 or not all(type(part) in (int, float) for part in parts):
+        raise Fault("'complex' is [real, imaginary]")
+    return complex(*parts)
+
+
+def _tagged_numpy(names: Names, members: Members) -> Any:
+    dtype = dtype_of(members.take("numpy"))
+    value = names.value(members.take("value"))
+    members.done("a NumPy value")
+    if type(value) not in (bool, int, float, complex) or dtype.names is not None:
+        raise Fault(f"'value' of a NumPy value is a number (got {shown(value)})")
+    return filled((value,), (1,), dtype)[0]
+
+
+def _tagged_struct(names: Names, members: Members) -> Any:
+    dtype = dtype_of(members.take("struct"))
+    data = bytes_of(members.take("base64", str))
+    members.done("a struct")
+    if len(data) != dtype.itemsize:
+        raise Fault(f"a struct of {dtype.itemsize} bytes has {len(data)} bytes in 'base64'")
+    return np.frombuffer(data, dtype)[0]
+
+
+def _tagged_ndarray(names: Names, members: Members) -> Any:
+    dtype = dtype_of(members.take("ndarray"))
+    shape = members.take("shape", list)
+    data = bytes_of(members.take("base64", str))
+    members.done("an array value")
+    sizes = all(type(n) is int and n >= 0 for n in shape)
+    if len(shape) > 32 or not sizes or math.prod(filter(None, shape)) > 2**40:  # NumPy counts each extent
+        raise Fault(f"'shape' is a list of integers from 0, with at most 2**40 elements (got {shown(shape)})")
+    if len(data) != math.prod(shape) * dtype.itemsize:
+        raise Fault(f"an array of shape {shape} and {dtype.itemsize} bytes each has {len(data)} bytes in 'base64'")
+    return np.frombuffer(data, dtype).reshape(shape).copy()
+
+
+def _tagged_dict(names: Names, members: Members) -> dict[str, Any]:
+    return {key: names.value(value) for key, value in _only(members, "dict", dict).items()}
+
+
+def _only(members: Members, tag: str, *types: type) -> Any:
+    value = members.take(tag, *types)
+    members.done(f"a value tagged {tag!r}")
+    return value
+
+
+_TAGS: dict[str, Callable[[Names, Members], Any]] = {
+    "param": _tagged_param,
+    "symbol": _tagged_symbol,
+    "read": _tagged_access("read"),
+    "write": _tagged_access("write"),
+    "update": _tagged_access("update"),
+    "float": _tagged_float,
+    "complex": _tagged_complex,
+    "str": lambda names, members: _only(members, "str", str),
+    "bytes": lambda names, members: bytes_of(_only(members, "bytes", str)),
+    "tuple": lambda names, members: tuple([names.value(item) for item in _only(members, "tuple", list)]),
+    "dict": _tagged_dict,
+    "numpy": _tagged_numpy,
+    "struct": _tagged_struct,
+    "ndarray": _tagged_ndarray,
+}
+
+
+def bytes_of(text: str) -> bytes:
+    """Return the bytes of base64 text."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise Fault(f"base64 text is damaged: {error}") from None
+
+
+# -- dtypes, shapes and places --------------------------------------------------------------------------------------
+
+
+def dtype_data(dtype: np.dtype[Any]) -> Data:
+    """Return a dtype as JSON: its name, or for a struct its fields."""
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        return {"base": dtype_data(base), "shape": list(shape)}
+    if dtype.names is None:
+        return dtype.name if dtype.isnative else dtype.str
+    assert dtype.fields is not None
+    fields = [dtype.fields[name] for name in dtype.names]
+    return {
+        "names": list(dtype.names),
+        "formats": [dtype_data(entry[0]) for entry in fields],
+        "offsets": [int(entry[1]) for entry in fields],
+        "itemsize": dtype.itemsize,
+        "align": bool(dtype.isalignedstruct),
+    }
+
+
+def memory_data(array: Array) -> dict[str, Data]:
+    """Return dtype, shape and place of an array as data."""
+    out: dict[str, Data] = {"dtype": dtype_data(array.dtype), "shape": list(array.shape)}
+    if array.device is not None:
+        out["device"] = array.device
+    if array.access:
+        out["access"] = list(array.access)
+    return out
+
+
+_SIMPLE = re.compile(r"[<>=|]?(?:b1|[iu][1248]|f[248]|c(?:8|16)|V[1-9]\d{0,5})")
+_NAMED = {"bool", "bfloat16"} | {
+    f"{kind}{bits}"
+    for kind, sizes in (
+        ("int", (8, 16, 32, 64)),
+        ("uint", (8, 16, 32, 64)),
+        ("float", (16, 32, 64)),
+        ("complex", (64, 128)),
+    )
+    for bits in sizes
+}
+
+
+def dtype_of(data: Data, depth: int = 0) -> np.dtype[Any]:
+    """Return the dtype that `dtype_data` described.
+
+    Raises
+    ------
+    DeclarationError
+        If bfloat16 is asked for and ml_dtypes is not there.
+    """
+    if type(data) is str:
+        if data in _NAMED:
+            return as_dtype(data)
+        if _SIMPLE.fullmatch(data):
+            return np.dtype(data)
+        if re.fullmatch(r"void[1-9]\d{0,8}", data):
+            return _checked_size(np.dtype(f"V{int(data[4:]) // 8}")) if int(data[4:]) >= 8 else _no_dtype(data)
+        return _no_dtype(data)
+    if depth > 16:
+        raise Fault("a struct is nested too deeply")
+    fields = Members(data, "a dtype")
+    if "base" in fields.data:
+        base, shape = dtype_of(fields.take("base"), depth + 1), shape_of(fields.take("shape", list))
+        fields.done("a dtype")
+        if math.prod(shape) * base.itemsize > _MAX_ITEM:
+            raise Fault(f"a struct has at most {_MAX_ITEM} bytes")
+        return np.dtype((base, shape))
+    names, formats, offsets = fields.take("names", list), fields.take("formats", list), fields.take("offsets", list)
+    itemsize, align = fields.take("itemsize", int), fields.take("align", bool, default=False)
+    fields.done("a dtype")
+    if not (len(names) == len(formats) == len(offsets) <= 1000 and all(type(n) is str and n for n in names)):
+        raise Fault("'names', 'formats' and 'offsets' of a struct are lists of one length, at most 1000")
+    if not all(type(n) is int and 0 <= n <= _MAX_ITEM for n in (*offsets, itemsize)):
+        raise Fault(f"a struct has at most {_MAX_ITEM} bytes")
+    parts = [dtype_of(part, depth + 1) for part in formats]
+    try:
+        spec: Any = {"names": names, "formats": parts, "offsets": offsets, "itemsize": itemsize}
+        return np.dtype(spec, align=align)  # type: ignore[no-any-return]  # NumPy's stubs do not know a spec with align
+    except (TypeError, ValueError) as error:
+        raise Fault(f"a struct is wrong: {error}") from None
+
+
+def _checked_size(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    if dtype.itemsize > _MAX_ITEM:
+        raise Fault(f"an element has at most {_MAX_ITEM} bytes")
+    return dtype
+
+
+def _no_dtype(data: str) -> NoReturn:
+    raise Fault(f"there is no dtype {data[:60]!r}; dtypes are {', '.join(sorted(_NAMED))} and structs", "dtype")
+
+
+def shape_of(data: Data) -> tuple[int, ...]:
+    """Return a shape."""
+    if type(data) is not list or not all(type(n) is int for n in data):
+        raise Fault(f"'shape' is a list of integers (got {shown(data)})", "shape")
+    return as_shape(tuple(data))
+
+
+def memory_of(members: Members) -> tuple[tuple[int, ...], np.dtype[Any], dict[str, Any]]:
+    """Return shape, dtype, and where the memory is: its device, and those that have access."""
+    dtype = as_dtype(dtype_of(members.take("dtype")))
+    shape = shape_of(members.take("shape", list))
+    access = [device_of_data(device, "access") for device in members.take("access", list, default=[])]
+    return shape, dtype, {"device": device_of_data(members.take("device", int, default=None)), "access": tuple(access)}
+
+
+def device_of_data(data: Data, field: str = "device") -> int | None:
+    """Return the number of a device."""
+    if data is None and field == "device":
+        return None
+    if type(data) is not int or not 0 <= data < 2**16:
+        raise Fault(f"{field!r} holds the number of a device (got {shown(data)})", field)
+    return data
+
+
+def filled(values: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Return numbers as an array, each judged."""
+    allowed: tuple[type, ...] = {"b": (bool,), "i": (int,), "u": (int,), "c": (int, float, complex)}.get(
+        dtype.kind, (int, float)
+    )
+    for value in values:
+        if type(value) not in allowed:
+            raise Fault(f"{shown(value)} is no value of dtype {dtype}")
+    try:
+        with np.errstate(over="raise"):
+            found = np.array(values, dtype).reshape(shape)
+    except (OverflowError, ValueError, TypeError, FloatingPointError) as error:
+        raise Fault(f"values do not fit dtype {dtype}: {error}") from None
+    return found
+
+
+DEFINITIONS: dict[str, dict[str, Any]] = {
+    "name": {"type": "string", "minLength": 1, "maxLength": 200},
+    "base64": {"type": "string", "contentEncoding": "base64"},
+    "callback": {"type": "string", "pattern": r"^[\w.]+:[\w.]+$", "description": "package.module:function"},
+    "dtype": {
+        "oneOf": [
+            {"type": "string"},
+            record({"base": ref("dtype"), "shape": SHAPE}, "base shape"),
+            record(
+                {
+                    "names": list_of({"type": "string"}),
+                    "formats": list_of(ref("dtype")),
+                    "offsets": list_of(COUNT),
+                    "itemsize": COUNT,
+                    "align": FLAG,
+                },
+                "names formats offsets itemsize",
+            ),
+        ]
+    },
+    "view": {
+        "oneOf": [
+            {"type": "string", "description": "x or x[3, 8:248, 0:10:2]"},
+            record({"param": {"type": "string"}}, "param"),
+            record({"symbol": {"type": "string", "pattern": "^[^:]+:.+$"}}, "symbol"),
+        ]
+    },
+    "access": {"oneOf": [record({mode: ref("view")}, mode) for mode in ("read", "write", "update")]},
+    "axis": {"oneOf": [{"type": "integer", "minimum": 1, "maximum": 2**32 - 1}, record({"param": {"type": "string"}}, "param")]},
+    "dim3": {"oneOf": [ref("axis"), list_of(ref("axis"), minItems=1, maxItems=3)]},
+    "value": {
+        "oneOf": [
+            {"type": ["null", "boolean", "number"]},
+            ref("view"),
+            ref("access"),
+            list_of(ref("value")),
+            record({"float": {"enum": ["nan", "inf", "-inf"]}}, "float"),
+            record({"complex": list_of(ref("value"), minItems=2, maxItems=2)}, "complex"),
+            record({"str": {"type": "string"}}, "str"),
+            record({"bytes": ref("base64")}, "bytes"),
+            record({"tuple": list_of(ref("value"))}, "tuple"),
+            record({"dict": {"type": "object", "additionalProperties": ref("value")}}, "dict"),
+            record({"numpy": ref("dtype"), "value": ref("value")}, "numpy value"),
+            record({"struct": ref("dtype"), "base64": ref("base64")}, "struct base64"),
+            record(
+                {"ndarray": ref("dtype"), "shape": list_of(COUNT, maxItems=32), "base64": ref("base64")}, "ndarray shape base64"
+            ),
+        ]
+    },
+}
+"""JSON Schema of what fields refer to, by name."""

@@ -1,0 +1,506 @@
+"""The library's functions with their prototypes and structures, and what all parts of `HipAbiRuntime` call them by."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable, Sequence
+from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint16, c_uint32, c_uint64, c_ulonglong, c_void_p
+from typing import Any, NoReturn, cast
+
+from ..errors import HipError
+from .base import Copy3D, Fill2D, MemOp, Runtime
+
+__all__ = [
+    "ACCESS_READ_WRITE",
+    "ALLOCATION_PINNED",
+    "ATTRIBUTE_COOPERATIVE",
+    "ATTRIBUTE_PRIORITY",
+    "BATCH_MEM_OP_NODE_PARAMS",
+    "ERROR_NOT_READY",
+    "ERROR_NOT_SUPPORTED",
+    "ERROR_NO_DEVICE",
+    "ERROR_PEER_ACCESS_ALREADY_ENABLED",
+    "EVENT_DISABLE_TIMING",
+    "FUNCTION",
+    "HOST_NODE_PARAMS",
+    "HOST_REGISTER_MAPPED",
+    "KERNEL_NODE_LAYOUT",
+    "KERNEL_NODE_PARAMS",
+    "LAUNCH_ATTRIBUTE_VALUE",
+    "LOCATION_DEVICE",
+    "MEMCPY_3D_PARMS",
+    "MEMORY_HOST",
+    "MEMORY_UNREGISTERED",
+    "MEMSET_PARAMS",
+    "MEM_ACCESS_DESC",
+    "MEM_ALLOC_NODE_PARAMS",
+    "MEM_CONDITIONS",
+    "MEM_OPERATIONS",
+    "NO_CLUSTERS",
+    "PACK_HANDLES",
+    "PACK_KERNEL",
+    "POINTER_ATTRIBUTES",
+    "PROTOTYPES",
+    "SEMAPHORE_NODE_PARAMS",
+    "SEMAPHORE_PARAMS",
+    "STREAM_BATCH_MEM_OP_PARAMS",
+    "STREAM_NON_BLOCKING",
+    "STRUCT_LAYOUTS",
+    "HipCalls",
+    "HipCore",
+    "access_descs",
+    "address_of",
+    "adds",
+    "does",
+    "handles",
+    "makes",
+    "pack_copy",
+    "pack_fill",
+    "pack_mem_ops",
+    "tells",
+]
+
+ERROR_NO_DEVICE = 100
+ERROR_NOT_READY = 600
+FUNCTION = ctypes.CFUNCTYPE(None).__mro__[1]  # what every function of a library is
+ERROR_PEER_ACCESS_ALREADY_ENABLED = 704
+ERROR_NOT_SUPPORTED = 801
+
+STREAM_NON_BLOCKING = 1
+HOST_REGISTER_MAPPED = 1 | 2  # for every device
+EVENT_DISABLE_TIMING = 2
+LOCATION_DEVICE = 1
+ALLOCATION_PINNED = 1
+ACCESS_READ_WRITE = 3
+ATTRIBUTE_COOPERATIVE = 2
+ATTRIBUTE_PRIORITY = 8
+MEMORY_UNREGISTERED = 0  # hipMemoryType
+MEMORY_HOST = 1
+
+NO_CLUSTERS = "HIP has no thread block clusters"
+
+# Structures, in `struct` notation. `STRUCT_LAYOUTS` names them for the test that compiles AMD's header.
+KERNEL_NODE_LAYOUT = struct.Struct("=QIIIIIIQ")
+"""Address of the call, bytes of its parameters, offsets of function, grid, block, shared bytes, arguments; most shared bytes."""
+KERNEL_NODE_PARAMS = struct.Struct("=3I4xQQ3I4xQI4x")  # blockDim, extra, func, gridDim, kernelParams, sharedMemBytes
+MEMSET_PARAMS = struct.Struct("=QI4xQQI4xQ")  # dst, elementSize, height, pitch, value, width
+HOST_NODE_PARAMS = struct.Struct("=QQ")  # fn, userData
+MEMCPY_3D_PARMS = struct.Struct("=Q3Q4QQ3Q4Q3Qi4x")  # src array, pos, ptr; dst array, pos, ptr; extent, kind
+# allocType, handleTypes, location type and id, win32, maxSize, reserved; accessDescs, accessDescCount, bytesize, dptr
+MEM_ALLOC_NODE_PARAMS = struct.Struct("=iiiiQQ56xQQQQ")
+MEM_ACCESS_DESC = struct.Struct("=iii")  # location type and id, flags
+BATCH_MEM_OP_NODE_PARAMS = struct.Struct("=QI4xQI4x")  # ctx, count, paramArray, flags
+STREAM_BATCH_MEM_OP_PARAMS = struct.Struct("=i4xQQI4xQ8x")  # operation, address, value, flags, alias
+SEMAPHORE_NODE_PARAMS = struct.Struct("=QQI4x")  # extSemArray, paramsArray, numExtSems
+SEMAPHORE_PARAMS = struct.Struct("=Q64xI68x")  # params.fence.value, flags
+LAUNCH_ATTRIBUTE_VALUE = struct.Struct("=i60x")
+POINTER_ATTRIBUTES = struct.Struct("=iiQQiI")  # type, device, devicePointer, hostPointer, isManaged, allocationFlags
+
+STRUCT_LAYOUTS: dict[str, tuple[struct.Struct, dict[str, int]]] = {
+    "hipKernelNodeParams": (
+        KERNEL_NODE_PARAMS,
+        {"blockDim": 0, "extra": 16, "func": 24, "gridDim": 32, "kernelParams": 48, "sharedMemBytes": 56},
+    ),
+    "hipMemsetParams": (
+        MEMSET_PARAMS,
+        {"dst": 0, "elementSize": 8, "height": 16, "pitch": 24, "value": 32, "width": 40},
+    ),
+    "hipHostNodeParams": (HOST_NODE_PARAMS, {"fn": 0, "userData": 8}),
+    "hipMemcpy3DParms": (
+        MEMCPY_3D_PARMS,
+        {
+            "srcArray": 0,
+            "srcPos": 8,
+            "srcPtr": 32,
+            "dstArray": 64,
+            "dstPos": 72,
+            "dstPtr": 96,
+            "extent": 128,
+            "kind": 152,
+        },
+    ),
+    "hipMemAllocNodeParams": (
+        MEM_ALLOC_NODE_PARAMS,
+        {
+            "poolProps": 0,
+            "poolProps.location": 8,
+            "poolProps.maxSize": 24,
+            "accessDescs": 88,
+            "accessDescCount": 96,
+            "bytesize": 104,
+            "dptr": 112,
+        },
+    ),
+    "hipMemAccessDesc": (MEM_ACCESS_DESC, {"location": 0, "flags": 8}),
+    "hipBatchMemOpNodeParams": (BATCH_MEM_OP_NODE_PARAMS, {"ctx": 0, "count": 8, "paramArray": 16, "flags": 24}),
+    "hipStreamBatchMemOpParams": (
+        STREAM_BATCH_MEM_OP_PARAMS,
+        {"waitValue.address": 8, "waitValue.value64": 16, "waitValue.flags": 24, "waitValue.alias": 32},
+    ),
+    "hipExternalSemaphoreSignalNodeParams": (
+        SEMAPHORE_NODE_PARAMS,
+        {"extSemArray": 0, "paramsArray": 8, "numExtSems": 16},
+    ),
+    "hipExternalSemaphoreWaitNodeParams": (
+        SEMAPHORE_NODE_PARAMS,
+        {"extSemArray": 0, "paramsArray": 8, "numExtSems": 16},
+    ),
+    "hipExternalSemaphoreSignalParams": (SEMAPHORE_PARAMS, {"params.fence.value": 0, "flags": 72}),
+    "hipExternalSemaphoreWaitParams": (SEMAPHORE_PARAMS, {"params.fence.value": 0, "flags": 72}),
+    "hipPointerAttribute_t": (
+        POINTER_ATTRIBUTES,
+        {"type": 0, "device": 4, "devicePointer": 8, "hostPointer": 16, "isManaged": 24, "allocationFlags": 28},
+    ),
+    "hipLaunchAttributeValue": (LAUNCH_ATTRIBUTE_VALUE, {"cooperative": 0, "priority": 0}),
+}
+
+# hipStreamBatchMemOpParams.operation by (op, bytes), and the flags of a wait.
+MEM_OPERATIONS = {("wait", 4): 1, ("write", 4): 2, ("wait", 8): 4, ("write", 8): 5}
+MEM_CONDITIONS = {"geq": 0, "eq": 1, "and": 2, "nor": 3}
+
+_P, _U, _Z, _I = c_void_p, c_uint, c_size_t, c_int
+_NODE = (_P, _P, _P, _Z)  # address of the new handle, graph, dependencies, their number
+
+PROTOTYPES: dict[str, tuple[Any, ...]] = {
+    "hipInit": (_U,),
+    "hipRuntimeGetVersion": (_P,),
+    "hipGetLastError": (),
+    "hipGetDeviceCount": (_P,),
+    "hipSetDevice": (_I,),
+    "hipGetDevice": (_P,),
+    "hipDeviceGetName": (_P, _I, _I),
+    "hipDeviceGetAttribute": (_P, _I, _I),
+    "hipGetDevicePropertiesR0600": (_P, _I),
+    "hipDeviceCanAccessPeer": (_P, _I, _I),
+    "hipDeviceEnablePeerAccess": (_I, _U),
+    "hipDevicePrimaryCtxRetain": (_P, _I),
+    "hipDevicePrimaryCtxRelease": (_I,),
+    "hipMemGetInfo": (_P, _P),
+    "hipMalloc": (_P, _Z),
+    "hipFree": (_P,),
+    "hipHostMalloc": (_P, _Z, _U),
+    "hipHostFree": (_P,),
+    "hipHostRegister": (_P, _Z, _U),
+    "hipHostUnregister": (_P,),
+    "hipMemcpy": (_P, _P, _Z, _I),
+    "hipMemcpyAsync": (_P, _P, _Z, _I, _P),
+    "hipMemcpy3DAsync": (_P, _P),
+    "hipMemsetAsync": (_P, _I, _Z, _P),
+    "hipMemsetD16Async": (_P, c_uint16, _Z, _P),
+    "hipMemsetD32Async": (_P, _I, _Z, _P),
+    "hipMemset2DAsync": (_P, _Z, _I, _Z, _Z, _P),
+    "hipDeviceGetGraphMemAttribute": (_I, _I, _P),
+    "hipDeviceSetGraphMemAttribute": (_I, _I, _P),
+    "hipDeviceGraphMemTrim": (_I,),
+    "hipMemGetAddressRange": (_P, _P, _P),
+    "hipPointerGetAttributes": (_P, _P),
+    "hipDeviceGetDefaultMemPool": (_P, _I),
+    "hipMemPoolSetAccess": (_P, _P, _Z),
+    "hipMallocAsync": (_P, _Z, _P),
+    "hipFreeAsync": (_P, _P),
+    "hipStreamBatchMemOp": (_P, _U, _P, _U),
+    "hipStreamWriteValue32": (_P, _P, c_uint32, _U),
+    "hipStreamWriteValue64": (_P, _P, c_uint64, _U),
+    "hipStreamWaitValue32": (_P, _P, c_uint32, _U, c_uint32),
+    "hipStreamWaitValue64": (_P, _P, c_uint64, _U, c_uint64),
+    "hipSignalExternalSemaphoresAsync": (_P, _P, _U, _P),
+    "hipWaitExternalSemaphoresAsync": (_P, _P, _U, _P),
+    "hipStreamCreateWithPriority": (_P, _U, _I),
+    "hipStreamDestroy": (_P,),
+    "hipStreamSynchronize": (_P,),
+    "hipStreamQuery": (_P,),
+    "hipStreamGetDevice": (_P, _P),
+    "hipStreamWaitEvent": (_P, _P, _U),
+    "hipLaunchHostFunc": (_P, _P, _P),
+    "hipEventCreateWithFlags": (_P, _U),
+    "hipEventDestroy": (_P,),
+    "hipEventRecord": (_P, _P),
+    "hipEventSynchronize": (_P,),
+    "hipEventElapsedTime": (_P, _P, _P),
+    "hipModuleLoadData": (_P, _P),
+    "hipModuleUnload": (_P,),
+    "hipModuleGetFunction": (_P, _P, c_char_p),
+    "hipGetFuncBySymbol": (_P, _P),
+    "hipModuleGetGlobal": (_P, _P, _P, c_char_p),
+    "hipModuleLaunchKernel": (_P, _U, _U, _U, _U, _U, _U, _U, _P, _P, _P),
+    "hipModuleLaunchCooperativeKernel": (_P, _U, _U, _U, _U, _U, _U, _U, _P, _P),
+    "hipStreamBeginCapture": (_P, _I),
+    "hipStreamEndCapture": (_P, _P),
+    "hipStreamGetCaptureInfo_v2": (_P, _P, _P, _P, _P, _P),
+    "hipStreamUpdateCaptureDependencies": (_P, _P, _Z, _U),
+    "hipThreadExchangeStreamCaptureMode": (_P,),
+    "hipGraphCreate": (_P, _U),
+    "hipGraphDestroy": (_P,),
+    "hipGraphAddKernelNode": (*_NODE, _P),
+    "hipGraphKernelNodeSetAttribute": (_P, _I, _P),
+    "hipGraphKernelNodeGetAttribute": (_P, _I, _P),
+    "hipGraphAddMemcpyNode1D": (*_NODE, _P, _P, _Z, _I),
+    "hipGraphAddMemcpyNode": (*_NODE, _P),
+    "hipGraphAddMemsetNode": (*_NODE, _P),
+    "hipGraphAddHostNode": (*_NODE, _P),
+    "hipGraphAddMemAllocNode": (*_NODE, _P),
+    "hipGraphAddMemFreeNode": (*_NODE, _P),
+    "hipGraphAddEmptyNode": _NODE,
+    "hipGraphAddChildGraphNode": (*_NODE, _P),
+    "hipGraphAddEventRecordNode": (*_NODE, _P),
+    "hipGraphAddEventWaitNode": (*_NODE, _P),
+    "hipGraphAddExternalSemaphoresSignalNode": (*_NODE, _P),
+    "hipGraphAddExternalSemaphoresWaitNode": (*_NODE, _P),
+    "hipGraphAddBatchMemOpNode": (*_NODE, _P),
+    "hipGraphAddDependencies": (_P, _P, _P, _Z),
+    "hipGraphGetNodes": (_P, _P, _P),
+    "hipGraphGetEdges": (_P, _P, _P, _P),
+    "hipGraphNodeGetType": (_P, _P),
+    "hipGraphKernelNodeGetParams": (_P, _P),
+    "hipGraphMemcpyNodeGetParams": (_P, _P),
+    "hipGraphMemsetNodeGetParams": (_P, _P),
+    "hipGraphHostNodeGetParams": (_P, _P),
+    "hipGraphMemAllocNodeGetParams": (_P, _P),
+    "hipGraphMemFreeNodeGetParams": (_P, _P),
+    "hipGraphEventRecordNodeGetEvent": (_P, _P),
+    "hipGraphEventWaitNodeGetEvent": (_P, _P),
+    "hipGraphExternalSemaphoresSignalNodeGetParams": (_P, _P),
+    "hipGraphExternalSemaphoresWaitNodeGetParams": (_P, _P),
+    "hipGraphBatchMemOpNodeGetParams": (_P, _P),
+    "hipGraphChildGraphNodeGetGraph": (_P, _P),
+    "hipGraphInstantiateWithFlags": (_P, _P, c_ulonglong),
+    "hipGraphExecDestroy": (_P,),
+    "hipGraphLaunch": (_P, _P),
+    "hipGraphExecKernelNodeSetParams": (_P, _P, _P),
+    "hipGraphExecMemcpyNodeSetParams1D": (_P, _P, _P, _P, _Z, _I),
+    "hipGraphExecMemcpyNodeSetParams": (_P, _P, _P),
+    "hipGraphExecMemsetNodeSetParams": (_P, _P, _P),
+    "hipGraphExecHostNodeSetParams": (_P, _P, _P),
+    "hipGraphExecChildGraphNodeSetParams": (_P, _P, _P),
+    "hipGraphExecEventRecordNodeSetEvent": (_P, _P, _P),
+    "hipGraphExecEventWaitNodeSetEvent": (_P, _P, _P),
+    "hipGraphNodeSetEnabled": (_P, _P, _U),
+}
+
+_Call = Callable[..., int]
+
+
+class HipCalls:
+    """The library's functions as attributes, each bound with its prototype at first use.
+
+    Reading one that the library does not export raises `HipError` (hipErrorNotSupported), so an old runtime is refused
+    only where the missing call is needed.
+    """
+
+    def __init__(self, library: ctypes.CDLL, label: str) -> None:
+        self._library = library
+        self._label = label
+
+    def __getattr__(self, api: str) -> _Call:
+        prototype = PROTOTYPES.get(api)
+        if prototype is None:
+            raise AttributeError(api)
+        try:
+            function = getattr(self._library, api)
+        except AttributeError:
+            raise HipError(
+                api, ERROR_NOT_SUPPORTED, "hipErrorNotSupported", f"{self._label} does not export it"
+            ) from None
+        function.argtypes = prototype
+        function.restype = c_int
+        setattr(self, api, function)
+        return cast(_Call, function)
+
+    def exports(self, api: str) -> bool:
+        """Return whether the library has this function."""
+        return hasattr(self._library, api)
+
+
+def address_of(call: _Call) -> int:
+    """Return where a function of a library, or a callback, begins."""
+    return ctypes.cast(cast(Any, call), c_void_p).value or 0
+
+
+class _Packers(dict[int, Callable[..., bytes]]):
+    """For n handles, the function that packs them into bytes."""
+
+    def __missing__(self, count: int) -> Callable[..., bytes]:
+        pack = struct.Struct(f"={count}Q").pack
+        if count <= 256:
+            self[count] = pack
+        return pack
+
+
+PACK_HANDLES = _Packers()
+PACK_KERNEL = KERNEL_NODE_PARAMS.pack
+
+
+def handles(given: Sequence[int]) -> bytes | None:
+    """Return handles as an array, None where there are none."""
+    # HIP refuses an address with a count of 0 for some node types, hence None.
+    count = len(given)
+    return PACK_HANDLES[count](*given) if count else None
+
+
+def pack_copy(copy: Copy3D) -> bytes:
+    """Return hipMemcpy3DParms."""
+    # xsize, the extent of the allocation, is 0: HIP only checks by it, and would refuse a box whose last row ends before a
+    # whole pitch of the allocation is left.
+    return MEMCPY_3D_PARMS.pack(
+        0,
+        *copy.src_pos,
+        copy.src,
+        copy.src_pitch_bytes,
+        0,
+        copy.src_rows,
+        0,
+        *copy.dst_pos,
+        copy.dst,
+        copy.dst_pitch_bytes,
+        0,
+        copy.dst_rows,
+        copy.width_bytes,
+        copy.height,
+        copy.depth,
+        copy.kind,
+    )
+
+
+def pack_fill(fill: Fill2D) -> bytes:
+    """Return hipMemsetParams."""
+    # AMD checks the pitch of one row too.
+    pitch_bytes = fill.pitch_bytes or fill.width * fill.element_size
+    return MEMSET_PARAMS.pack(fill.dst, fill.element_size, fill.height, pitch_bytes, fill.value, fill.width)
+
+
+def pack_mem_ops(ops: Sequence[MemOp]) -> bytes:
+    """Return an array of hipStreamBatchMemOpParams."""
+    return b"".join(
+        STREAM_BATCH_MEM_OP_PARAMS.pack(
+            MEM_OPERATIONS[op.op, op.size],
+            op.address,
+            op.value,
+            MEM_CONDITIONS[op.condition] if op.op == "wait" else 0,
+            0,
+        )
+        for op in ops
+    )
+
+
+def access_descs(devices: Sequence[int]) -> ctypes.Array[ctypes.c_char]:
+    """Return the descriptors (hipMemAccessDesc) that let devices read and write."""
+    packed = b"".join(MEM_ACCESS_DESC.pack(LOCATION_DEVICE, device, ACCESS_READ_WRITE) for device in devices)
+    return ctypes.create_string_buffer(packed, max(len(packed), 1))
+
+
+# Methods of calls that need no conversion; those of hot paths are written out, which saves two Python calls.
+def does(api: str) -> Callable[..., Any]:
+    """Return a method that makes a call with its own arguments."""
+    return lambda self, *args: self._call(api, *args)
+
+
+def makes(api: str) -> Callable[..., Any]:
+    """Return a method that returns the handle to which a call's first argument points."""
+    return lambda self, *args: self._new(api, *args)
+
+
+def tells(api: str) -> Callable[..., Any]:
+    """Return a method that returns the handle to which a call's last argument points."""
+    return lambda self, *args: self._new_last(api, *args)
+
+
+def adds(api: str) -> Callable[..., Any]:
+    """Return a method that adds a node to a graph and returns it."""
+    return lambda self, graph, deps, *params: self._add(api, graph, deps, *params)
+
+
+class HipCore(Runtime):
+    """The library's functions, its errors, and the forms that calls have; calls of hot paths are written out where they are."""
+
+    def __init__(self, library: ctypes.CDLL, label: str) -> None:
+        self._hip = HipCalls(library, label)
+        self._error_name = self._text_function(library, "hipGetErrorName")
+        self._error_string = self._text_function(library, "hipGetErrorString")
+        self._clears_last_error = self._hip.exports("hipGetLastError")
+
+    @staticmethod
+    def _text_function(library: ctypes.CDLL, api: str) -> Callable[[int], bytes | None] | None:
+        function = getattr(library, api, None)
+        if function is None:
+            return None
+        function.argtypes = (c_int,)
+        function.restype = c_char_p
+        return cast("Callable[[int], bytes | None]", function)
+
+    # -- errors ----------------------------------------------------------------------------------------------------
+    def _check(self, api: str, code: int, detail: str = "") -> None:
+        """Raise the `HipError` of a code other than hipSuccess."""
+        if code:
+            self._fail(api, code, detail)
+
+    def _fail(self, api: str, code: int, detail: str = "") -> NoReturn:
+        name = self._error_name(code) if self._error_name else None
+        text = self._error_string(code) if self._error_string else None
+        self._clear_last_error()
+        said = text.decode(errors="replace") if text else ""
+        raise HipError(
+            api,
+            code,
+            name.decode(errors="replace") if name else f"hipError {code}",
+            f"{said}; {detail}" if said and detail else said or detail,
+        )
+
+    def _clear_last_error(self) -> None:
+        # The error is reported by exception: another library of this thread must not find it in hipGetLastError.
+        if self._clears_last_error:
+            self._hip.hipGetLastError()
+
+    def _call(self, api: str, *args: Any) -> None:
+        code = getattr(self._hip, api)(*args)
+        if code:
+            self._fail(api, code)
+
+    def _new(self, api: str, *args: Any) -> int:
+        """Call a function whose first argument is the address of the handle that it makes."""
+        out = c_void_p()
+        code = getattr(self._hip, api)(byref(out), *args)
+        if code:
+            self._fail(api, code)
+        return out.value or 0
+
+    def _new_last(self, api: str, *args: Any) -> int:
+        """Call a function whose last argument is the address of the handle that it answers."""
+        out = c_void_p()
+        code = getattr(self._hip, api)(*args, byref(out))
+        if code:
+            self._fail(api, code)
+        return out.value or 0
+
+    def _integer(self, api: str, *args: Any) -> int:
+        """Call a function whose first argument is the address of the int that it answers."""
+        out = c_int()
+        code = getattr(self._hip, api)(byref(out), *args)
+        if code:
+            self._fail(api, code)
+        return out.value
+
+    def _two_calls(self, api: str, handle: int, arrays: int = 1) -> tuple[tuple[int, ...], ...]:
+        """Ask for the number first and then for the handles; `arrays` of them in parallel."""
+        call = getattr(self._hip, api)
+        count = c_size_t()
+        code = call(handle, *[None] * arrays, byref(count))
+        if code:
+            self._fail(api, code)
+        if not count.value:
+            return ((),) * arrays
+        asked = [(c_void_p * count.value)() for _ in range(arrays)]
+        code = call(handle, *asked, byref(count))
+        if code:
+            self._fail(api, code)
+        return tuple(tuple(value or 0 for value in array[: count.value]) for array in asked)
+
+    def _add(self, api: str, graph: int, deps: Sequence[int], *params: Any) -> int:
+        out = c_void_p()
+        count = len(deps)
+        code = getattr(self._hip, api)(
+            byref(out), graph, PACK_HANDLES[count](*deps) if count else None, count, *params
+        )
+        if code:
+            self._fail(api, code)
+        return out.value or 0

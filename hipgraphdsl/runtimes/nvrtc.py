@@ -1,0 +1,196 @@
+"""NVRTC: HIP C++ to a cubin for one architecture, kept in a cache on disk. It needs no device."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from ..cache import cache_folder, write_whole
+from ..errors import DeclarationError, HipError, RuntimeUnavailable
+from .base import CodeObject
+
+__all__ = ["Nvrtc"]
+
+# What HIP source may use and CUDA lacks or spells otherwise. CUDA's warps have 32 threads.
+_PRELUDE: Final = r"""#pragma once
+#define hipThreadIdx_x threadIdx.x
+#define hipThreadIdx_y threadIdx.y
+#define hipThreadIdx_z threadIdx.z
+#define hipBlockIdx_x blockIdx.x
+#define hipBlockIdx_y blockIdx.y
+#define hipBlockIdx_z blockIdx.z
+#define hipBlockDim_x blockDim.x
+#define hipBlockDim_y blockDim.y
+#define hipBlockDim_z blockDim.z
+#define hipGridDim_x gridDim.x
+#define hipGridDim_y gridDim.y
+#define hipGridDim_z gridDim.z
+#define HIP_DYNAMIC_SHARED(type, name) extern __shared__ type name[];
+#define __HIP_PLATFORM_NVIDIA__ 1
+#define __shfl(value, ...) __shfl_sync(0xffffffffu, value, __VA_ARGS__)
+#define __shfl_up(value, ...) __shfl_up_sync(0xffffffffu, value, __VA_ARGS__)
+#define __shfl_down(value, ...) __shfl_down_sync(0xffffffffu, value, __VA_ARGS__)
+#define __shfl_xor(value, ...) __shfl_xor_sync(0xffffffffu, value, __VA_ARGS__)
+#define __ballot(predicate) ((unsigned long long)__ballot_sync(__activemask(), predicate))
+#define __any(predicate) __any_sync(__activemask(), predicate)
+#define __all(predicate) __all_sync(__activemask(), predicate)
+typedef signed char int8_t;
+typedef short int16_t;
+typedef int int32_t;
+typedef long long int64_t;
+typedef unsigned char uint8_t;
+typedef unsigned short uint16_t;
+typedef unsigned int uint32_t;
+typedef unsigned long long uint64_t;
+"""
+_EMPTY_HEADERS: Final = (
+    "hip/hip_runtime.h",
+    "hip/hip_runtime_api.h",
+    "stdint.h",
+    "cstdint",
+    "stddef.h",
+    "cstddef",
+    "math.h",
+    "cmath",
+)
+_HALF_HEADERS: Final = {
+    "hip/hip_fp16.h": "#include <cuda_fp16.h>\n",
+    "hip/hip_bf16.h": "#include <cuda_bf16.h>\ntypedef __nv_bfloat16 __hip_bfloat16;\ntypedef __nv_bfloat162 __hip_bfloat162;\n",
+}
+
+
+class Nvrtc:
+    """The compiler, through cuda-bindings.
+
+    Parameters
+    ----------
+    nvrtc : module
+        ``cuda.bindings.nvrtc``.
+    architecture : str
+        What it compiles for, ``"sm_90"``.
+    """
+
+    def __init__(self, nvrtc: Any, architecture: str) -> None:
+        self._nvrtc = nvrtc
+        self.architecture = architecture
+
+    def compile(
+        self, source: str, names: Sequence[str], symbols: Sequence[str] = (), options: Sequence[str] = (), *, name: str = "module"
+    ) -> CodeObject:
+        """Compile, or take from the cache; the arguments and errors are those of `Runtime.rtc_compile`."""
+        key = hashlib.sha256(
+            repr(
+                (
+                    source,
+                    sorted(names),
+                    sorted(symbols),
+                    tuple(options),
+                    self.architecture,
+                    self.version(),
+                    _PRELUDE,
+                    name,
+                )
+            ).encode()
+        ).hexdigest()
+        cached = cache_folder("nvidia") / f"{key}.cubin"
+        lowered_file = cached.with_suffix(".names")
+        try:
+            pairs = [line.split("\t") for line in lowered_file.read_text().splitlines()]
+            return CodeObject(cached.read_bytes(), {pair[0]: pair[1] for pair in pairs})
+        except (OSError, ValueError):
+            pass
+        code = self._compile(source, names, symbols, options, name)
+        with suppress(OSError):  # a cache that cannot be written only costs time
+            write_whole(cached, code.image)
+            write_whole(lowered_file, "".join(f"{asked}\t{found}\n" for asked, found in code.lowered.items()).encode())
+        return code
+
+    def _compile(
+        self, source: str, names: Sequence[str], symbols: Sequence[str], options: Sequence[str], name: str
+    ) -> CodeObject:
+        nvrtc = self._nvrtc
+        headers = {"hipgraphdsl_prelude.h": _PRELUDE, **dict.fromkeys(_EMPTY_HEADERS, "#pragma once\n"), **_HALF_HEADERS}
+        flags = [f"--gpu-architecture={self.architecture}", "--pre-include=hipgraphdsl_prelude.h", *options]
+        if re.search(r"__half|half2|bfloat16|hip_fp16|hip_bf16", source):
+            flags += [f"--include-path={folder}" for folder in _cuda_include_folders()]
+        error, program = nvrtc.nvrtcCreateProgram(
+            source.encode(),
+            f"{name}.hip".encode(),
+            len(headers),
+            [text.encode() for text in headers.values()],
+            [header.encode() for header in headers],
+        )
+        self._check(error, "nvrtcCreateProgram")
+        try:
+            asked = {kernel: kernel for kernel in names} | {symbol: f"&{symbol}" for symbol in symbols}
+            for expression in asked.values():
+                self._check(
+                    nvrtc.nvrtcAddNameExpression(program, expression.encode())[0], "nvrtcAddNameExpression"
+                )
+            (error,) = nvrtc.nvrtcCompileProgram(program, len(flags), [flag.encode() for flag in flags])
+            log = self._bytes(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
+            text = log.rstrip(b"\0").decode(errors="replace").strip()
+            if int(error):
+                raise DeclarationError(f"module {name!r} does not compile for {self.architecture}:\n{text}", array=name)
+            image = self._bytes(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
+            lowered = {}
+            for wanted, expression in asked.items():
+                error, found = nvrtc.nvrtcGetLoweredName(program, expression.encode())
+                self._check(error, "nvrtcGetLoweredName")
+                lowered[wanted] = found.decode() if isinstance(found, bytes) else str(found)
+            return CodeObject(image, lowered, text)
+        finally:
+            nvrtc.nvrtcDestroyProgram(program)
+
+    def version(self) -> tuple[int, int]:
+        """Return (major, minor).
+
+        Raises
+        ------
+        RuntimeUnavailable
+            If the library cannot be loaded, which the binding finds out only when it is asked.
+        """
+        try:
+            error, major, minor = self._nvrtc.nvrtcVersion()
+        except RuntimeError as missing:
+            raise RuntimeUnavailable(
+                "runtime 'nvidia' compiles kernels by NVRTC, which is not there: install the CUDA toolkit, or the wheel"
+                f" nvidia-cuda-nvrtc of the same version as cuda-bindings ({missing})",
+                runtime="nvidia",
+                missing="library",
+            ) from None
+        self._check(error, "nvrtcVersion")
+        return major, minor
+
+    def _bytes(self, program: Any, size_of: Callable[..., Any], read: Callable[..., Any]) -> bytes:
+        error, size = size_of(program)
+        self._check(error, size_of.__name__)
+        # The binding writes into the bytes that it is given. Python has but one object for each string of one byte, so a log
+        # that is empty (one zero byte) must not be written into bytes of that length.
+        result = bytes(size + 2)
+        if size:
+            self._check(read(program, result)[0], read.__name__)
+        return result[:size]
+
+    @staticmethod
+    def _check(error: Any, api: str) -> None:
+        if int(error):
+            raise HipError(api, int(error), getattr(error, "name", f"NVRTC error {int(error)}"))
+
+
+def _cuda_include_folders() -> list[str]:
+    """Return folders that may hold cuda_fp16.h, best first."""
+    found = [os.environ[name] + "/include" for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
+    try:
+        import cuda.pathfinder
+
+        header = cuda.pathfinder.find_nvidia_header_directory("cudart")
+        found += [header] if header else []
+    except (ImportError, AttributeError):
+        pass
+    return [folder for folder in (*found, "/usr/local/cuda/include") if Path(folder, "cuda_fp16.h").exists()]
