@@ -191,9 +191,10 @@ def test_float_atomics_are_named_as_the_cause(runtime: Runtime) -> None:
 
 
 def _other() -> Runtime:
-    """The CPU runtime under another name."""
+    """The CPU runtime under another name, as if it were a device's."""
     other = copy.copy(open_runtime("cpu"))
     other.name = "other"
+    other.target = replace(other.target, on_host=False)
     return other
 
 

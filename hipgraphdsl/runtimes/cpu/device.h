@@ -756,7 +756,9 @@ struct __hip_bfloat16 {
   }
   HGCPU_INLINE operator float() const { return hgcpu_bits<float>((uint32_t)hgcpu_value << 16); }
 };
+#ifndef HGCPU_OWN_HALF
 typedef __half half;
+#endif
 typedef __hip_bfloat16 hip_bfloat16;
 typedef __hip_bfloat16 __nv_bfloat16;
 #define HGCPU_NARROW(type)                                                                                        \

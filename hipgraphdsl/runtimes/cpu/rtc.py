@@ -157,6 +157,8 @@ class _Compilation:
         read = ["-Ilight", *read]
         if "-mno-wavefrontsize64" in self.options:
             read.append("-DHGCPU_WARP_SIZE=32")
+        if re.search(r"\bvoid\s+half\s*\(", self.source):  # a function of that name, and no type
+            read.append("-DHGCPU_OWN_HALF=1")
         headers = dict.fromkeys(_KNOWN_HEADERS if real else (*_KNOWN_HEADERS, *_LIGHT_HEADERS), "")
         if real:
             read.append("-DHGCPU_STD=1")
