@@ -63,7 +63,7 @@ test: $(READY)
 	$(PYTEST) -q -n $(WORKERS) -m "not slow"
 
 test-slow: $(READY)
-	$(PYTEST) -q -n $(WORKERS) -m slow
+	$(PYTEST) -q -n $(WORKERS) -m slow --timeout 1200
 
 test-gpu:
 	@$(PYTHON) tests/needed.py
