@@ -238,7 +238,7 @@ def test_every_call_works_in_another_thread(runtime: Runtime, backend: Any, else
     elsewhere(lambda: exe.write("y", seen))
     wanted.y[:] = 0
     spans = elsewhere(lambda: exe.profile(k=7)).spans
-    assert {span.name for span in spans if not span.name.startswith("~")} == {node.name for node in g.nodes}  # ~start is the plan's
+    assert {span.name for span in spans if not span.name.startswith("~")} == {node.name for node in g.nodes}
     wanted.step(11, 7)
     equal(exe)
     twin = elsewhere(exe.clone)
