@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Final, Optional
+from typing import Any, Final
 
 import numpy as np
 
@@ -51,7 +51,7 @@ extern "C" __global__ void join(const int* x, const int* y, int* out) {
   int i = blockIdx.x * blockDim.x + threadIdx.x; out[i] = 5 * x[i] - 2 * y[i] + 11;
 }
 """
-_module: Optional[Module] = None
+_module: Module | None = None
 
 
 def _kernels() -> Module:
@@ -454,7 +454,7 @@ def _shifted(node: Node) -> Iterator[tuple[str, Node]]:
                 yield f"{arg.name} to {moved.name}", node.changed(args=(*node.args[:k], moved, *node.args[k + 1 :]))
 
 
-def _moved(view: ArrayView) -> Optional[ArrayView]:
+def _moved(view: ArrayView) -> ArrayView | None:
     """Return the view moved along its first sliced or indexed dimension with room, or None."""
     for axis, (selector, extent) in enumerate(zip(view.selection, view.root.shape)):
         if isinstance(selector, int):
@@ -658,15 +658,13 @@ class Result:
         for kind in self.made:
             sheet.rows.append({"fault": kind, **{key: getattr(self, key).get(kind, 0) for key, _, _ in _COUNTS}})
         sheet.rows.append({"fault": "all", "group": "all", **{key: sum(getattr(self, key).values()) for key, _, _ in _COUNTS}})
-        sheet.notes.append(
-            f"{self.workflows} correct workflows, {len(self.false_alarms)} false alarms; {self.seconds:.0f} s"
-        )
+        sheet.notes.append(f"{self.workflows} correct workflows, {len(self.false_alarms)} false alarms; {self.seconds:.0f} s")
         sheet.notes += [f"false alarm: {text}" for text in self.false_alarms]
         sheet.notes += [f"missed: {text}" for text in self.not_found]
         return sheet
 
 
-def run(progress: Callable[[str], None] = lambda _: None, *, runtime: str = "cpu", most: Optional[int] = None) -> Result:
+def run(progress: Callable[[str], None] = lambda _: None, *, runtime: str = "cpu", most: int | None = None) -> Result:
     """Make the corpus and its mutants, and judge them.
 
     Parameters

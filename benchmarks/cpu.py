@@ -300,7 +300,6 @@ def _built(shape: Callable[[int], Graph], nodes: int) -> tuple[float, float, flo
             return (t3 - t0) * 1e6, (t1 - t0) * 1e6, (t2 - t1) * 1e6, exe.stats.plan_us, exe.stats.build_us
 
 
-
 def _memory(result: Result, name: str, shape: Callable[[int], Graph]) -> None:
     nodes = 10_000
     shape(100).compile(runtime="cpu").close()

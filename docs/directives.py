@@ -188,7 +188,6 @@ class CommandLine(ProjectDirective):
         return found
 
 
-
 def described(parser: argparse.ArgumentParser, skip: argparse.Action | None = None) -> str:
     """Return a command as Markdown: what it does, how it is called, its arguments, its examples."""
     formatter = argparse.HelpFormatter(parser.prog, width=96)
@@ -352,7 +351,6 @@ def within_signature(node: nodes.Node | None) -> bool:
     while node is not None and not isinstance(node, addnodes.desc_signature):
         node = node.parent
     return node is not None
-
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

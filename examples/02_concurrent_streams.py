@@ -77,13 +77,9 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Serial, on a stream, on streams with events, and as one graph.")
     parser.add_argument("--runtime", default="auto", help="auto, amd, nvidia or cpu (default: %(default)s)")
     parser.add_argument("--size", type=int, default=SIZE, help="elements of each array (default: %(default)s)")
-    parser.add_argument(
-        "--full", action="store_true", help=f"the document's size, {FULL_SIZE} elements: 1 GB of memory"
-    )
+    parser.add_argument("--full", action="store_true", help=f"the document's size, {FULL_SIZE} elements: 1 GB of memory")
     parser.add_argument("--iterations", type=int, default=ITERATIONS, help="(default: %(default)s)")
-    parser.add_argument(
-        "--repeat", type=int, default=3, help="runs, of which the fastest counts (default: %(default)s)"
-    )
+    parser.add_argument("--repeat", type=int, default=3, help="runs, of which the fastest counts (default: %(default)s)")
     options = parser.parse_args(argv)
     size = FULL_SIZE if options.full else options.size
 
@@ -109,9 +105,7 @@ def main(argv: list[str] | None = None) -> int:
         table.add_row(way, f"{fastest * 1e3:.1f}", f"{host_a[0]:g}", f"{host_b[0]:g}", how if good else "[red]wrong")
     console = Console()
     console.print(table)
-    console.print(
-        f"Fastest of {options.repeat} runs on {device}; A must be {wanted_a:g} and B {wanted_b:g}.", highlight=False
-    )
+    console.print(f"Fastest of {options.repeat} runs on {device}; A must be {wanted_a:g} and B {wanted_b:g}.", highlight=False)
     return 0 if right else 1
 
 

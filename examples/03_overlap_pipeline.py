@@ -55,9 +55,7 @@ def main(argv: list[str] | None = None) -> int:
     """Print the timeline that the exercise asks for, then measure the same graph."""
     parser = argparse.ArgumentParser(description="Batches whose copies and kernels overlap: predicted and measured.")
     parser.add_argument("--runtime", default="auto", help="auto, amd, nvidia or cpu (default: %(default)s)")
-    parser.add_argument(
-        "--backend", default="explicit", help="explicit, capture, streams or serial (default: %(default)s)"
-    )
+    parser.add_argument("--backend", default="explicit", help="explicit, capture, streams or serial (default: %(default)s)")
     parser.add_argument("--batches", type=int, default=BATCHES, help="(default: %(default)s)")
     parser.add_argument(
         "--batch-size", type=int, default=1 << 20,

@@ -231,9 +231,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--runtime", default="auto", help="auto, amd, nvidia or cpu (default: %(default)s)")
     parser.add_argument("--steps", type=int, default=STEPS, help="(default: %(default)s)")
     parser.add_argument("--side", type=int, default=SIDE, help="cells along a side (default: %(default)s)")
-    parser.add_argument(
-        "--picture", type=Path, default=Path("wave2d.png"), metavar="FILE", help="(default: %(default)s)"
-    )
+    parser.add_argument("--picture", type=Path, default=Path("wave2d.png"), metavar="FILE", help="(default: %(default)s)")
     parser.add_argument("--animate", type=Path, metavar="FILE", help="also write an animation: .gif or .html")
     options = parser.parse_args(argv)
 

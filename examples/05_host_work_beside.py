@@ -72,13 +72,9 @@ def main(argv: list[str] | None = None) -> int:
     """Time the host's work and the graph alone, in sequence and side by side."""
     parser = argparse.ArgumentParser(description="Host work beside a running graph.")
     parser.add_argument("--runtime", default="auto", help="auto, amd, nvidia or cpu (default: %(default)s)")
-    parser.add_argument(
-        "--backend", default="explicit", help="explicit, capture, streams or serial (default: %(default)s)"
-    )
+    parser.add_argument("--backend", default="explicit", help="explicit, capture, streams or serial (default: %(default)s)")
     parser.add_argument("--size", type=int, default=SIZE, help="elements (default: %(default)s)")
-    parser.add_argument(
-        "--repeat", type=int, default=5, help="runs, of which the fastest counts (default: %(default)s)"
-    )
+    parser.add_argument("--repeat", type=int, default=5, help="runs, of which the fastest counts (default: %(default)s)")
     options = parser.parse_args(argv)
 
     with build(options.size).compile(runtime=options.runtime, backend=options.backend) as exe:
@@ -88,9 +84,7 @@ def main(argv: list[str] | None = None) -> int:
         graph = fastest_ms(exe.run, options.repeat)
         # As many lines of log as take about as long as the graph: that is where working side by side gains most.
         few = min(256, before.size)
-        lines = min(
-            before.size, max(few, int(few * graph / fastest_ms(lambda: write_log(before[:few]), options.repeat)))
-        )
+        lines = min(before.size, max(few, int(few * graph / fastest_ms(lambda: write_log(before[:few]), options.repeat))))
         before = before[:lines]
 
         def stop_and_wait() -> None:
@@ -113,9 +107,7 @@ def main(argv: list[str] | None = None) -> int:
     right = bool(np.allclose(after, expected, rtol=1e-5)) and write_log(after[:lines]) == write_log(before)
 
     bound = max(host, graph) + synchronisation
-    print(
-        f"{options.size} elements on {device} and {lines} lines of log, fastest of {options.repeat} runs, milliseconds:"
-    )
+    print(f"{options.size} elements on {device} and {lines} lines of log, fastest of {options.repeat} runs, milliseconds:")
     print(f"  host work alone              {host:8.2f}")
     print(f"  graph alone                  {graph:8.2f}")
     print(f"  synchronising when it is done{synchronisation:8.2f}")

@@ -69,9 +69,7 @@ def bands(rows: int, devices: int) -> list[tuple[int, int]]:
     return list(pairwise(cuts))
 
 
-def build(
-    devices: int = 2, steps: int = STEPS, size: int | tuple[int, int] = SIZE, *, output: bool = True
-) -> hg.Graph:
+def build(devices: int = 2, steps: int = STEPS, size: int | tuple[int, int] = SIZE, *, output: bool = True) -> hg.Graph:
     """Declare all steps on all devices.
 
     Parameters

@@ -13,7 +13,7 @@ import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, Optional, Union
+from typing import Any, Literal
 
 import numpy as np
 
@@ -45,14 +45,14 @@ __all__ = [
 ]
 
 Mode = Literal["read", "write", "update"]
-Selector = Union[int, slice]
+Selector = int | slice
 Selection = tuple[Selector, ...]
 
 _MAX_DIMS = 32
 _MAX_DEVICES = 2**16
 
 
-def as_device(device: Any, what: str) -> Optional[int]:
+def as_device(device: Any, what: str) -> int | None:
     """Return the number of a device as an int; None stays None, the device that a graph is compiled for.
 
     Raises
@@ -85,7 +85,7 @@ def as_devices(devices: Any, what: str) -> tuple[int, ...]:
     return tuple(sorted({number for number in numbers if number is not None}))
 
 
-def as_int(value: Any) -> Optional[int]:
+def as_int(value: Any) -> int | None:
     """Return an integer of any type as an int, and None for anything else; a bool is none."""
     if isinstance(value, (bool, np.bool_)):
         return None
@@ -200,9 +200,7 @@ def converted(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     return result
 
 
-def array_values(
-    what: str, values: Any, dtype: np.dtype[Any], shape: tuple[int, ...], name: str
-) -> np.ndarray[Any, Any]:
+def array_values(what: str, values: Any, dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> np.ndarray[Any, Any]:
     """Return values as an array of a dtype and a shape has them; `what` takes them, called `name`.
 
     Raises
@@ -479,7 +477,7 @@ class Array(_Sliceable):
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    device: Optional[int] = field(default=None, kw_only=True)
+    device: int | None = field(default=None, kw_only=True)
     access: tuple[int, ...] = field(default=(), kw_only=True)
 
     kind = "array"
@@ -607,7 +605,7 @@ class ExternalArray(Array):
         return self.pointer
 
     @staticmethod
-    def wrap(name: str, obj: Any, *, device: Optional[int] = None, access: tuple[int, ...] = ()) -> ExternalArray:
+    def wrap(name: str, obj: Any, *, device: int | None = None, access: tuple[int, ...] = ()) -> ExternalArray:
         """Wrap `__cuda_array_interface__`, DLPack or the buffer protocol, without a copy.
 
         Raises
@@ -674,7 +672,7 @@ class ExternalArray(Array):
 _DLPACK_GPUS = (2, 10)  # kDLCUDA, kDLROCM
 
 
-def _owner(obj: Any) -> Optional[int]:
+def _owner(obj: Any) -> int | None:
     """Return the device that an object of another library says that its memory is on."""
     tell = getattr(obj, "__dlpack_device__", None)
     kind, number = tell() if callable(tell) else (0, 0)
@@ -755,7 +753,7 @@ class Parameter(_Sliceable):
         return f"Parameter({self.name!r}, {self.dtype}{default}{shape}{', copy=True' * self.copy})"
 
 
-Root = Union[Array, Parameter]
+Root = Array | Parameter
 
 
 @dataclass(frozen=True, eq=False)

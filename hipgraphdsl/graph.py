@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from operator import is_
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Optional, SupportsIndex, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, SupportsIndex, TypeVar
 
 import networkx as nx
 import numpy as np
@@ -84,10 +84,10 @@ _DRAWN_NODES = 80  # more are a table in a notebook
 
 N = TypeVar("N", bound=Node)
 A = TypeVar("A", bound=Array)
-After = Union[Node, str, Sequence[Union[Node, str]]]
-Shape = Union[SupportsIndex, Sequence[SupportsIndex]]
-Extents = Union[SupportsIndex, Parameter, Sequence[Union[SupportsIndex, Parameter]]]
-Devices = Union[SupportsIndex, Iterable[SupportsIndex]]
+After = Node | str | Sequence[Node | str]
+Shape = SupportsIndex | Sequence[SupportsIndex]
+Extents = SupportsIndex | Parameter | Sequence[SupportsIndex | Parameter]
+Devices = SupportsIndex | Iterable[SupportsIndex]
 Backend = Literal["explicit", "capture", "streams", "serial"]
 
 
@@ -124,19 +124,19 @@ class Graph:
         self._proposed = ("", "", 0)
         """The last default name, its base and number; it counts once a node has taken it."""
         self._ordered: list[tuple[str, str]] = []
-        self._snapshot: Optional[Workflow] = None
+        self._snapshot: Workflow | None = None
 
     # -- arrays and parameters ---------------------------------------------------------------------------------------
 
     def host_array(
         self,
         name: str,
-        initial: Optional[ArrayLike] = None,
-        shape: Optional[Shape] = None,
-        dtype: Optional[DTypeLike] = None,
+        initial: ArrayLike | None = None,
+        shape: Shape | None = None,
+        dtype: DTypeLike | None = None,
         *,
         pinned: bool = True,
-        device: Optional[int] = None,
+        device: int | None = None,
     ) -> HostArray:
         """Declare host memory that lives as long as the Executable.
 
@@ -165,11 +165,11 @@ class Graph:
     def device_array(
         self,
         name: str,
-        initial: Optional[ArrayLike] = None,
-        shape: Optional[Shape] = None,
-        dtype: Optional[DTypeLike] = None,
+        initial: ArrayLike | None = None,
+        shape: Shape | None = None,
+        dtype: DTypeLike | None = None,
         *,
-        device: Optional[int] = None,
+        device: int | None = None,
         access: Devices = (),
     ) -> DeviceArray:
         """Declare device memory that lives as long as the Executable.
@@ -189,7 +189,7 @@ class Graph:
             DeviceArray(name, shape, dtype, values, device=as_device(device, where), access=as_devices(access, where))
         )
 
-    def external_array(self, name: str, obj: Any, *, device: Optional[int] = None, access: Devices = ()) -> ExternalArray:
+    def external_array(self, name: str, obj: Any, *, device: int | None = None, access: Devices = ()) -> ExternalArray:
         """Use somebody else's memory in place: ``__cuda_array_interface__``, DLPack or the buffer protocol.
 
         The object is kept alive by the graph and its Executables. No copy is made. `device` and `access` are as for
@@ -197,13 +197,9 @@ class Graph:
         """
         self._new_name(name, "array", self.arrays)
         where = f"array {name!r}"
-        return self._add_array(
-            ExternalArray.wrap(name, obj, device=as_device(device, where), access=as_devices(access, where))
-        )
+        return self._add_array(ExternalArray.wrap(name, obj, device=as_device(device, where), access=as_devices(access, where)))
 
-    def param(
-        self, name: str, dtype: DTypeLike, default: Any = None, shape: Shape = (), *, copy: bool = False
-    ) -> Parameter:
+    def param(self, name: str, dtype: DTypeLike, default: Any = None, shape: Shape = (), *, copy: bool = False) -> Parameter:
         """Declare a value that is bound at launch.
 
         Parameters
@@ -251,7 +247,7 @@ class Graph:
         self._snapshot = None
         return parameter
 
-    def _named_values(self, name: str, *given: Any) -> tuple[Optional[np.ndarray[Any, Any]], tuple[int, ...], np.dtype[Any]]:
+    def _named_values(self, name: str, *given: Any) -> tuple[np.ndarray[Any, Any] | None, tuple[int, ...], np.dtype[Any]]:
         self._new_name(name, "array", self.arrays)
         try:
             return self._values(name, *given)
@@ -262,7 +258,7 @@ class Graph:
 
     def _values(
         self, name: str, initial: Any, shape: Any, dtype: Any
-    ) -> tuple[Optional[np.ndarray[Any, Any]], tuple[int, ...], np.dtype[Any]]:
+    ) -> tuple[np.ndarray[Any, Any] | None, tuple[int, ...], np.dtype[Any]]:
         if isinstance(shape, (str, type, np.dtype)):
             raise DeclarationError(
                 f"array {name!r}: a shape is an integer or a tuple of integers (got {shape!r}); the arguments are name, initial"
@@ -321,12 +317,12 @@ class Graph:
         *,
         shared_bytes: int = 0,
         cooperative: bool = False,
-        priority: Optional[int] = None,
-        cluster: Optional[Shape] = None,
-        device: Optional[int] = None,
-        name: Optional[str] = None,
+        priority: int | None = None,
+        cluster: Shape | None = None,
+        device: int | None = None,
+        name: str | None = None,
         after: After = (),
-        ignore: Optional[Mapping[str, str]] = None,
+        ignore: Mapping[str, str] | None = None,
     ) -> KernelNode:
         """Add a kernel launch.
 
@@ -380,10 +376,10 @@ class Graph:
         dst: Viewable,
         src: Viewable,
         *,
-        device: Optional[int] = None,
-        name: Optional[str] = None,
+        device: int | None = None,
+        name: str | None = None,
         after: After = (),
-        ignore: Optional[Mapping[str, str]] = None,
+        ignore: Mapping[str, str] | None = None,
     ) -> MemcpyNode:
         """Add a copy of elements; the direction follows from the arrays. Between devices it is a peer copy.
 
@@ -405,10 +401,10 @@ class Graph:
         dst: Viewable,
         value: Any = 0,
         *,
-        device: Optional[int] = None,
-        name: Optional[str] = None,
+        device: int | None = None,
+        name: str | None = None,
         after: After = (),
-        ignore: Optional[Mapping[str, str]] = None,
+        ignore: Mapping[str, str] | None = None,
     ) -> MemsetNode:
         """Set every element of an array or view to `value`, in its dtype."""
         name = self._default_name("memset_" + _root_name(dst)) if name is None else name
@@ -420,11 +416,11 @@ class Graph:
         shape: Shape,
         dtype: DTypeLike,
         *,
-        device: Optional[int] = None,
+        device: int | None = None,
         access: Devices = (),
-        name: Optional[str] = None,
+        name: str | None = None,
         after: After = (),
-        ignore: Optional[Mapping[str, str]] = None,
+        ignore: Mapping[str, str] | None = None,
     ) -> AllocNode:
         """Add a node that makes device memory while the graph runs; the node stands wherever an array may.
 
@@ -444,7 +440,7 @@ class Graph:
         return self._new(AllocNode, name=name, array=memory, **self._common(after, ignore))
 
     def free(
-        self, array: Viewable, *, name: Optional[str] = None, after: After = (), ignore: Optional[Mapping[str, str]] = None
+        self, array: Viewable, *, name: str | None = None, after: After = (), ignore: Mapping[str, str] | None = None
     ) -> FreeNode:
         """Add a node that returns what an alloc node made."""
         name = self._default_name("free_" + _root_name(array)) if name is None else name
@@ -455,11 +451,11 @@ class Graph:
         fn: Callable[..., Any],
         args: Sequence[Any] = (),
         *,
-        reads: Optional[Sequence[Any]] = None,
-        writes: Optional[Sequence[Any]] = None,
-        name: Optional[str] = None,
+        reads: Sequence[Any] | None = None,
+        writes: Sequence[Any] | None = None,
+        name: str | None = None,
         after: After = (),
-        ignore: Optional[Mapping[str, str]] = None,
+        ignore: Mapping[str, str] | None = None,
     ) -> HostNode:
         """Add a Python callable, called with one NumPy view for each array in `args`.
 
@@ -473,12 +469,12 @@ class Graph:
         fn: Callable[..., Any],
         args: Sequence[Any] = (),
         *,
-        reads: Optional[Sequence[Any]] = None,
-        writes: Optional[Sequence[Any]] = None,
-        device: Optional[int] = None,
-        name: Optional[str] = None,
+        reads: Sequence[Any] | None = None,
+        writes: Sequence[Any] | None = None,
+        device: int | None = None,
+        name: str | None = None,
         after: After = (),
-        ignore: Optional[Mapping[str, str]] = None,
+        ignore: Mapping[str, str] | None = None,
     ) -> CapturedNode:
         """Add whatever ``fn(stream, *args)`` issues on a stream, as one node."""
         name = self._default_name(callable_name(fn).strip("<>")) if name is None else name
@@ -488,11 +484,11 @@ class Graph:
 
     def record(
         self,
-        event: Union[str, Event],
+        event: str | Event,
         *,
-        name: Optional[str] = None,
+        name: str | None = None,
         after: After = (),
-        ignore: Optional[Mapping[str, str]] = None,
+        ignore: Mapping[str, str] | None = None,
     ) -> EventRecordNode:
         """Add an event record; `after` says what it marks the end of."""
         name = self._default_name("record_" + getattr(event, "name", str(event))) if name is None else name
@@ -500,28 +496,28 @@ class Graph:
 
     def wait(
         self,
-        event: Union[str, Event],
+        event: str | Event,
         *,
-        name: Optional[str] = None,
+        name: str | None = None,
         after: After = (),
-        ignore: Optional[Mapping[str, str]] = None,
+        ignore: Mapping[str, str] | None = None,
     ) -> EventWaitNode:
         """Add an event wait; it follows the last earlier record of the event in this graph."""
         name = self._default_name("wait_" + getattr(event, "name", str(event))) if name is None else name
         return self._new(EventWaitNode, name=name, event=event, **self._common(after, ignore))
 
-    def empty(self, *, name: Optional[str] = None, after: After = (), ignore: Optional[Mapping[str, str]] = None) -> EmptyNode:
+    def empty(self, *, name: str | None = None, after: After = (), ignore: Mapping[str, str] | None = None) -> EmptyNode:
         """Add a node that does nothing but order others."""
         return self._new(EmptyNode, name=self._default_name("empty") if name is None else name, **self._common(after, ignore))
 
     def child(
         self,
-        graph: Union[Graph, Workflow],
-        bind: Optional[Mapping[str, Any]] = None,
+        graph: Graph | Workflow,
+        bind: Mapping[str, Any] | None = None,
         *,
-        name: Optional[str] = None,
+        name: str | None = None,
         after: After = (),
-        ignore: Optional[Mapping[str, str]] = None,
+        ignore: Mapping[str, str] | None = None,
     ) -> ChildGraphNode:
         """Add a snapshot of another graph as one node.
 
@@ -536,12 +532,12 @@ class Graph:
 
     def signal_semaphore(
         self,
-        semaphore: Union[str, Semaphore],
+        semaphore: str | Semaphore,
         value: int = 1,
         *,
-        name: Optional[str] = None,
+        name: str | None = None,
         after: After = (),
-        ignore: Optional[Mapping[str, str]] = None,
+        ignore: Mapping[str, str] | None = None,
     ) -> SemaphoreSignalNode:
         """Add a node that raises an external semaphore to `value`."""
         name = self._default_name("signal_" + getattr(semaphore, "name", str(semaphore))) if name is None else name
@@ -549,12 +545,12 @@ class Graph:
 
     def wait_semaphore(
         self,
-        semaphore: Union[str, Semaphore],
+        semaphore: str | Semaphore,
         value: int = 1,
         *,
-        name: Optional[str] = None,
+        name: str | None = None,
         after: After = (),
-        ignore: Optional[Mapping[str, str]] = None,
+        ignore: Mapping[str, str] | None = None,
     ) -> SemaphoreWaitNode:
         """Add a node that waits until an external semaphore has reached `value`."""
         name = self._default_name("wait_" + getattr(semaphore, "name", str(semaphore))) if name is None else name
@@ -562,11 +558,11 @@ class Graph:
 
     def memory_ops(
         self,
-        ops: Union[MemoryOp, Sequence[MemoryOp]],
+        ops: MemoryOp | Sequence[MemoryOp],
         *,
-        name: Optional[str] = None,
+        name: str | None = None,
         after: After = (),
-        ignore: Optional[Mapping[str, str]] = None,
+        ignore: Mapping[str, str] | None = None,
     ) -> MemoryOpsNode:
         """Add writes and waits of single 4- or 8-byte elements, made by `hg.write_value` and `hg.wait_value`."""
         return self._new(
@@ -577,12 +573,12 @@ class Graph:
         self,
         mode: Literal["if", "while", "switch"],
         condition: Viewable,
-        bodies: Union[Graph, Workflow, Sequence[Union[Graph, Workflow]]],
-        bind: Optional[Mapping[str, Any]] = None,
+        bodies: Graph | Workflow | Sequence[Graph | Workflow],
+        bind: Mapping[str, Any] | None = None,
         *,
-        name: Optional[str] = None,
+        name: str | None = None,
         after: After = (),
-        ignore: Optional[Mapping[str, str]] = None,
+        ignore: Mapping[str, str] | None = None,
     ) -> ConditionalNode:
         """Add workflows that run as a 32-bit integer says, which the device reads when the node is reached.
 
@@ -634,7 +630,7 @@ class Graph:
             node = node.changed(after=tuple(dict.fromkeys((*node.after, *extra))), source=node.source or _caller())
         return self._insert(node)
 
-    def order(self, *nodes: Union[Node, str]) -> None:
+    def order(self, *nodes: Node | str) -> None:
         """Make each of the nodes wait for the one before it."""
         names = self._after_names(nodes)
         for source, target in pairwise(names):
@@ -646,7 +642,7 @@ class Graph:
 
     # -- how nodes are added -------------------------------------------------------------------------------------------
 
-    def _common(self, after: After, ignore: Optional[Mapping[str, str]]) -> dict[str, Any]:
+    def _common(self, after: After, ignore: Mapping[str, str] | None) -> dict[str, Any]:
         fields: dict[str, Any] = {"source": _caller()}
         if after is not None and (type(after) is not tuple or after):
             fields["after"] = self._after_names(after)
@@ -821,7 +817,7 @@ class Graph:
             node=missing,
         )
 
-    def check(self, target: Union[str, Target, None] = None) -> Report:
+    def check(self, target: str | Target | None = None) -> Report:
         """Look for faults in the description; no device is needed.
 
         Parameters
@@ -832,9 +828,7 @@ class Graph:
         """
         return check_workflow(self.workflow(), None if target is None else Target.named(target))
 
-    def plan(
-        self, *, target: Union[str, Target, None] = None, lanes: Lanes = "auto", join: bool = True, pack: bool = True
-    ) -> Plan:
+    def plan(self, *, target: str | Target | None = None, lanes: Lanes = "auto", join: bool = True, pack: bool = True) -> Plan:
         """Return what would be lowered: reduced edges, order, lanes, and where temporaries lie.
 
         Parameters
@@ -853,7 +847,7 @@ class Graph:
 
     def compile(
         self,
-        runtime: Union[RuntimeName, Runtime] = "auto",
+        runtime: RuntimeName | Runtime = "auto",
         backend: Backend = "explicit",
         *,
         lanes: Lanes = "auto",
@@ -862,7 +856,7 @@ class Graph:
         check: bool = True,
         pack: bool = True,
         watch: bool = False,
-        progress: Optional[bool] = None,
+        progress: bool | None = None,
     ) -> Executable:
         """Build a relaunchable Executable from a snapshot of this graph.
 
@@ -914,7 +908,7 @@ class Graph:
             )  # fmt: skip
 
     def simulate(
-        self, durations: Union[Mapping[str, float], Callable[[Node], float]], engines: Optional[Mapping[str, int]] = None
+        self, durations: Mapping[str, float] | Callable[[Node], float], engines: Mapping[str, int] | None = None
     ) -> Timeline:
         """Predict when each node runs on a machine with a few engines (list scheduling).
 
@@ -927,7 +921,7 @@ class Graph:
         """
         return simulate(self.workflow(), durations, engines)
 
-    def export(self, path: Union[str, os.PathLike[str]], **options: Any) -> None:
+    def export(self, path: str | os.PathLike[str], **options: Any) -> None:
         """Write the workflow as a file, whole or not at all; the extension names the format.
 
         ======================  ============================================================================================
@@ -961,7 +955,7 @@ class Graph:
 
     @staticmethod
     def from_json(
-        text: str, arrays: Optional[Mapping[str, Any]] = None, callbacks: Optional[Mapping[str, Callable[..., Any]]] = None
+        text: str, arrays: Mapping[str, Any] | None = None, callbacks: Mapping[str, Callable[..., Any]] | None = None
     ) -> Graph:
         """Load a workflow; nothing is run, compiled or imported.
 
@@ -982,7 +976,7 @@ class Graph:
         return json_format.loads(text, Graph, arrays, callbacks)
 
     @staticmethod
-    def from_networkx(dag: nx.DiGraph[Any], *, name: Optional[str] = None, infer: bool = True) -> Graph:
+    def from_networkx(dag: nx.DiGraph[Any], *, name: str | None = None, infer: bool = True) -> Graph:
         """Make a graph from a networkx graph whose nodes carry models (attribute `node`), or that was read from GraphML.
 
         Parameters
@@ -998,7 +992,7 @@ class Graph:
 
     @staticmethod
     def from_capture(
-        fn: Callable[..., Any], runtime: Union[RuntimeName, Runtime] = "auto", *, name: str = "captured", arrays: Arrays = None
+        fn: Callable[..., Any], runtime: RuntimeName | Runtime = "auto", *, name: str = "captured", arrays: Arrays = None
     ) -> Graph:
         """Capture what ``fn(stream)`` issues, and read it back as models.
 
@@ -1018,7 +1012,7 @@ class Graph:
 
     @staticmethod
     def from_handle(
-        handle: Any, runtime: Union[RuntimeName, Runtime] = "auto", *, name: str = "imported", arrays: Arrays = None
+        handle: Any, runtime: RuntimeName | Runtime = "auto", *, name: str = "imported", arrays: Arrays = None
     ) -> Graph:
         """Read a graph that exists in a runtime back into models; names follow from its nodes and are the same each time.
 
@@ -1075,7 +1069,7 @@ def _an(what: str) -> str:
 
 def _caller() -> tuple[str, int]:
     """Return file and line of the first frame outside this module."""
-    frame: Optional[FrameType] = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename == __file__:
         frame = frame.f_back
     return ("<unknown>", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)

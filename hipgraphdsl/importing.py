@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Optional, Union
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Arrays", "import_capture", "import_handle"]
 
-Arrays = Union[Executable, Mapping[str, Any], None]
+Arrays = Executable | Mapping[str, Any] | None
 """What is known of memory: an Executable, or names with arrays, objects that share memory, or the Executables that hold them."""
 
 _BYTE: Final = np.dtype("u1")
@@ -65,8 +65,12 @@ _UNREADABLE: Final = {
 
 
 def import_capture(
-    fn: Callable[..., Any], runtime: Union[str, Runtime], graph_type: type[Graph], name: str, arrays: Arrays,
-    source: Optional[tuple[str, int]],
+    fn: Callable[..., Any],
+    runtime: str | Runtime,
+    graph_type: type[Graph],
+    name: str,
+    arrays: Arrays,
+    source: tuple[str, int] | None,
 ) -> Graph:
     """Return what a function issues on a stream, as a graph; see `Graph.from_capture`."""
     if not callable(fn):
@@ -86,8 +90,12 @@ def import_capture(
 
 
 def import_handle(
-    handle: Any, runtime: Union[str, Runtime], graph_type: type[Graph], name: str, arrays: Arrays,
-    source: Optional[tuple[str, int]],
+    handle: Any,
+    runtime: str | Runtime,
+    graph_type: type[Graph],
+    name: str,
+    arrays: Arrays,
+    source: tuple[str, int] | None,
 ) -> Graph:
     """Return a graph that exists in a runtime; see `Graph.from_handle`."""
     number = as_handle(handle)
@@ -142,11 +150,11 @@ class _RawNode:
 class _RawKernel:
     launch: KernelParams
     info: FunctionInfo
-    arguments: Optional[list[bytes]]
+    arguments: list[bytes] | None
     """Bytes of each argument; None where their sizes are not known."""
     cooperative: bool
-    priority: Optional[int]
-    cluster: Optional[tuple[int, int, int]]
+    priority: int | None
+    cluster: tuple[int, int, int] | None
 
 
 @dataclass
@@ -221,7 +229,7 @@ def _params(type_: NodeType, node: int, runtime: Runtime, name: str, index: int)
             )
 
 
-def _arguments(launch: KernelParams, info: FunctionInfo) -> Optional[list[bytes]]:
+def _arguments(launch: KernelParams, info: FunctionInfo) -> list[bytes] | None:
     """Return the bytes of each argument, copied from the node's own memory."""
     if info.parameters is None:
         return None
@@ -283,7 +291,7 @@ def _filled(fill: Fill2D) -> _Span:
     return _Span(fill.dst, fill.width * fill.element_size, dims)
 
 
-def _view_of(array: Array, base: int, span: _Span) -> Optional[ArrayView]:
+def _view_of(array: Array, base: int, span: _Span) -> ArrayView | None:
     """Return the view of an array at `base` that holds exactly the bytes of a span, in its order; None if none does."""
     itemsize, shape = array.dtype.itemsize, array.shape
     if span.run % itemsize or not base <= span.pointer or span.stop > base + array.nbytes:
@@ -318,13 +326,13 @@ def _view_of(array: Array, base: int, span: _Span) -> Optional[ArrayView]:
     return view if view.region == span.region(base) else None
 
 
-def _from(array: Array, offset: int) -> Optional[ArrayView]:
+def _from(array: Array, offset: int) -> ArrayView | None:
     """Return a contiguous view that begins at a byte of an array and goes on as far as a view can."""
     view = array.as_view()
     if not offset:
         return view
     stride = array.nbytes
-    selection: list[Union[int, slice]] = []
+    selection: list[int | slice] = []
     for extent in array.shape:
         stride //= extent
         start, offset = divmod(offset, stride)
@@ -416,20 +424,20 @@ class _Memory:
         )
         self._places.append((pointer, array))
 
-    def at(self, pointer: int) -> Optional[tuple[int, Array]]:
+    def at(self, pointer: int) -> tuple[int, Array] | None:
         """Return address and array of the smallest array that a pointer leads into."""
-        found: Optional[tuple[int, Array]] = None
+        found: tuple[int, Array] | None = None
         for base, array in self._places:
             if base <= pointer < base + array.nbytes and (found is None or array.nbytes < found[1].nbytes):
                 found = (base, array)
         return found
 
-    def view(self, span: _Span) -> Optional[ArrayView]:
+    def view(self, span: _Span) -> ArrayView | None:
         """Return the view of a declared array with exactly these bytes."""
         found = self.at(span.pointer)
         return None if found is None else _view_of(found[1], found[0], span)
 
-    def alias(self, span: _Span, dtype: np.dtype[Any]) -> Optional[ArrayView]:
+    def alias(self, span: _Span, dtype: np.dtype[Any]) -> ArrayView | None:
         """Return a view of these bytes in a dtype, by an array of its own over the same memory; None for graph memory."""
         found = self.at(span.pointer)
         if found is None or not isinstance(found[1], ExternalArray):
@@ -450,12 +458,19 @@ class _Memory:
         array = self._aliases.get(key)
         if array is None:
             array = self._aliases[key] = ExternalArray(
-                self.unused(f"{root.name}_{dtype.name}"), shape, dtype, device=root.device, obj=root.obj, pointer=span.pointer,
-                location=root.location, writeable=root.writeable, lock=False,
+                self.unused(f"{root.name}_{dtype.name}"),
+                shape,
+                dtype,
+                device=root.device,
+                obj=root.obj,
+                pointer=span.pointer,
+                location=root.location,
+                writeable=root.writeable,
+                lock=False,
             )
         return _view_of(array, span.pointer, span)
 
-    def rest(self, pointer: int, dtype: Optional[np.dtype[Any]] = None) -> Optional[ArrayView]:
+    def rest(self, pointer: int, dtype: np.dtype[Any] | None = None) -> ArrayView | None:
         """Return a contiguous view that begins at a pointer, in a dtype if one is given; None where no array is."""
         found = self.at(pointer)
         if found is None:
@@ -471,8 +486,15 @@ class _Memory:
 
 def _renamed(array: ExternalArray, name: str) -> ExternalArray:
     return ExternalArray(
-        name, array.shape, array.dtype, device=array.device, obj=array.obj, pointer=array.pointer, location=array.location,
-        writeable=array.writeable, lock=array.lock,
+        name,
+        array.shape,
+        array.dtype,
+        device=array.device,
+        obj=array.obj,
+        pointer=array.pointer,
+        location=array.location,
+        writeable=array.writeable,
+        lock=array.lock,
     )
 
 
@@ -541,8 +563,15 @@ class _Builder:
     """Turns the raw nodes of one graph into models."""
 
     def __init__(
-        self, raw: _RawGraph, memory: _Memory, known: Known, runtime: Runtime, graph_type: type[Graph], name: str,
-        source: Optional[tuple[str, int]], outer: Optional[_Builder] = None,
+        self,
+        raw: _RawGraph,
+        memory: _Memory,
+        known: Known,
+        runtime: Runtime,
+        graph_type: type[Graph],
+        name: str,
+        source: tuple[str, int] | None,
+        outer: _Builder | None = None,
     ) -> None:
         self.raw = raw
         self.memory = memory
@@ -710,12 +739,18 @@ class _Builder:
             kernel = Kernel(module, name, None)
             typed = tuple(self._opaque(argument, name) for argument in raw.arguments or ())
         fields: dict[str, Any] = {
-            "kernel": kernel, "grid": launch.grid, "block": launch.block, "args": typed, "shared_bytes": launch.shared_bytes,
-            "cooperative": raw.cooperative, "priority": raw.priority, "cluster": raw.cluster,
+            "kernel": kernel,
+            "grid": launch.grid,
+            "block": launch.block,
+            "args": typed,
+            "shared_bytes": launch.shared_bytes,
+            "cooperative": raw.cooperative,
+            "priority": raw.priority,
+            "cluster": raw.cluster,
         }
         return KernelNode, name, fields
 
-    def _typed(self, kernel: Kernel, arguments: Optional[list[bytes]]) -> Optional[tuple[Any, ...]]:
+    def _typed(self, kernel: Kernel, arguments: list[bytes] | None) -> tuple[Any, ...] | None:
         """Return the arguments as the kernel's own types have them, or None if one of them cannot be."""
         if kernel.signature is None or arguments is None:
             return None
@@ -727,7 +762,7 @@ class _Builder:
             found.append(value)
         return tuple(found)
 
-    def _address(self, data: bytes, dtype: Optional[np.dtype[Any]]) -> Optional[ArrayView]:
+    def _address(self, data: bytes, dtype: np.dtype[Any] | None) -> ArrayView | None:
         view = self.memory.rest(int.from_bytes(data, "little"), dtype)
         return None if view is None or not view.root.on_device else self._rooted(view)
 

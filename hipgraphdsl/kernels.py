@@ -916,9 +916,7 @@ class Module:
         found = self._declared.functions.get(function, [])
         return bool(found) and all(token.text not in ("&", "&&", "...") for tokens in found for token in tokens)
 
-    def _touched(
-        self, kernel: KernelDeclaration, names: set[str], pasted: bool
-    ) -> tuple[tuple[tuple[Symbol, bool], ...], str]:
+    def _touched(self, kernel: KernelDeclaration, names: set[str], pasted: bool) -> tuple[tuple[tuple[Symbol, bool], ...], str]:
         """Return the variables that a kernel names, and those that any function names, since it may call it.
 
         Where that cannot be told these are all variables, and why is said.

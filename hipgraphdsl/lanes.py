@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 from .order import levels, positions
 
@@ -42,8 +42,11 @@ class Cover(NamedTuple):
 
 
 def covered(
-    order: Sequence[int], deps: Sequence[tuple[int, ...]], bound: Optional[int],
-    placed: Optional[Sequence[Optional[int]]] = None, default: int = 0,
+    order: Sequence[int],
+    deps: Sequence[tuple[int, ...]],
+    bound: int | None,
+    placed: Sequence[int | None] | None = None,
+    default: int = 0,
 ) -> Cover:
     """Reduce the edges and cover the nodes with lanes.
 
@@ -59,8 +62,12 @@ class _Covering:
     """The state of one pass."""
 
     def __init__(
-        self, order: Sequence[int], deps: Sequence[tuple[int, ...]], bound: Optional[int],
-        placed: Optional[Sequence[Optional[int]]], default: int,
+        self,
+        order: Sequence[int],
+        deps: Sequence[tuple[int, ...]],
+        bound: int | None,
+        placed: Sequence[int | None] | None,
+        default: int,
     ) -> None:
         n = len(order)
         self.order, self.deps, self.bound, self.placed, self.default = order, deps, bound, placed, default
@@ -130,7 +137,7 @@ class _Covering:
         kept.reverse()
         return tuple(kept), clock
 
-    def _continued(self, kept: tuple[int, ...], device: Optional[int]) -> int:
+    def _continued(self, kept: tuple[int, ...], device: int | None) -> int:
         """Return the lane that a direct predecessor ends, -1 if none does."""
         _, lane_of, lanes, _, devices = self.found
         lane, fewest = -1, 0
@@ -142,7 +149,7 @@ class _Covering:
                     lane, fewest = mine, others
         return lane
 
-    def _ended_before(self, clock: Clock, device: Optional[int]) -> int:
+    def _ended_before(self, clock: Clock, device: int | None) -> int:
         """Return the lane whose end precedes the node and is deepest, -1 if there is none."""
         _, _, lanes, _, devices = self.found
         lane, most = -1, 0
@@ -154,7 +161,7 @@ class _Covering:
                     lane, most = mine, depth
         return lane
 
-    def _other(self, device: Optional[int]) -> tuple[int, int]:
+    def _other(self, device: int | None) -> tuple[int, int]:
         """Return a new lane and -1, or where lanes are bound, the lane that ends earliest and its last node."""
         _, _, lanes, _, devices = self.found
         owner = self.default if device is None else device

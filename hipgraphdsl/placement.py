@@ -7,7 +7,7 @@ graph is compiled for (`default` below), so a workflow that names no device move
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 from .arrays import Access, Array, ArrayView, Parameter
 from .kernels import Symbol
@@ -56,7 +56,7 @@ class Memory(NamedTuple):
     access: tuple[int, ...]
 
 
-def _memory(root: Any, default: int, names: Optional[Binding]) -> Optional[Memory]:
+def _memory(root: Any, default: int, names: Binding | None) -> Memory | None:
     found = root if names is None else names.resolve(root)[1]
     if not isinstance(found, Array) or isinstance(found, Symbol) or found.on_host:
         return None
@@ -72,7 +72,7 @@ def _roots(node: Node) -> Iterator[Any]:
                 yield arg.as_view().root
 
 
-def memories(node: Node, default: int, names: Optional[Binding] = None) -> list[Memory]:
+def memories(node: Node, default: int, names: Binding | None = None) -> list[Memory]:
     """Return the device memory that a node touches, in the order of its accesses, without repeats."""
     found = {}
     for root in dict.fromkeys(_roots(node)):
@@ -93,13 +93,13 @@ def runs_code(node: Node) -> bool:
     return node.reach == "device"
 
 
-def device_of(node: Node, default: int, names: Optional[Binding] = None) -> Optional[int]:
+def device_of(node: Node, default: int, names: Binding | None = None) -> int | None:
     """Return the device that a node runs on, or None if it needs none (host code, order, child graphs).
 
     Names inside children and bodies are resolved by `names`, where the node stands; without it they stand for themselves.
     A kernel whose arrays belong to several devices runs on the first owner that may reach all of them.
     """
-    own: Optional[int] = getattr(node, "device", None)
+    own: int | None = getattr(node, "device", None)
     if own is not None:
         return own
     match node:
@@ -125,7 +125,7 @@ def device_of(node: Node, default: int, names: Optional[Binding] = None) -> Opti
 
 def devices_of(workflow: Workflow, default: int) -> tuple[int, ...]:
     """Return the devices that a workflow and its children name, and `default`, in ascending order."""
-    found: set[Optional[int]] = {default}
+    found: set[int | None] = {default}
     for document in workflow.documents:
         found.update([array.device for array in document.arrays.values()])
         found.update([getattr(node, "device", None) for node in document.nodes])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, NamedTuple, Optional, Union
+from typing import Literal, NamedTuple
 
 from .arrays import HostArray
 from .errors import DeclarationError
@@ -24,7 +24,7 @@ from .workflow import Workflow
 
 __all__ = ["Lanes", "Plan", "Step", "make_plan", "narrowed", "suits_copy_kernel"]
 
-Lanes = Union[int, None, Literal["auto", "measure"]]
+Lanes = int | None | Literal["auto", "measure"]
 
 _FULL_DEVICE_LANES = 8  # kernels that fill the device gain nothing from more (measured on an H200)
 _FAN_OUT = 4  # direct followers that AMD's classic executor can be trusted with
@@ -70,10 +70,10 @@ class Step(NamedTuple):
     lane: int
     added: tuple[int, ...] = ()
     path: tuple[ChildGraphNode, ...] = ()
-    child: Optional[Plan] = None
+    child: Plan | None = None
     bodies: tuple[Plan, ...] = ()
     by_kernel: bool = False
-    device: Optional[int] = None
+    device: int | None = None
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Plan:
     lanes: tuple[tuple[int, ...], ...]
     declared_edges: int
     notes: tuple[str, ...] = field(default=())
-    packing: Optional[Packing] = None
+    packing: Packing | None = None
     device: int = 0
     devices: tuple[int, ...] = (0,)
     lane_devices: tuple[int, ...] = ()
@@ -178,7 +178,13 @@ def _count(n: int, what: str) -> str:
 
 
 def make_plan(
-    workflow: Workflow, target: Target, *, lanes: Lanes = "auto", join: bool = True, inline: bool = False, pack: bool = False,
+    workflow: Workflow,
+    target: Target,
+    *,
+    lanes: Lanes = "auto",
+    join: bool = True,
+    inline: bool = False,
+    pack: bool = False,
     device: int = 0,
 ) -> Plan:
     """Plan a workflow for a target.
@@ -209,7 +215,7 @@ def make_plan(
     return _plan(workflow, target, bound, children, inline, join, automatic, pack, device, devices_of(workflow, device))
 
 
-def _packed(entries: list[FlatNode], device: int) -> tuple[list[FlatNode], Optional[Packing]]:
+def _packed(entries: list[FlatNode], device: int) -> tuple[list[FlatNode], Packing | None]:
     """Leave out the alloc and free nodes of arrays that can share memory; what they had ordered stays ordered."""
     packing = pack_temporaries(entries, device)
     if packing is None:
@@ -228,12 +234,20 @@ def _packed(entries: list[FlatNode], device: int) -> tuple[list[FlatNode], Optio
 
 
 def _plan(
-    workflow: Workflow, target: Target, bound: Optional[int], children: dict[tuple[int, bool], Plan], inline: bool, join: bool,
-    automatic: bool, pack: bool = False, device: int = 0, devices: tuple[int, ...] = (0,),
+    workflow: Workflow,
+    target: Target,
+    bound: int | None,
+    children: dict[tuple[int, bool], Plan],
+    inline: bool,
+    join: bool,
+    automatic: bool,
+    pack: bool = False,
+    device: int = 0,
+    devices: tuple[int, ...] = (0,),
 ) -> Plan:
     pack = pack and _has_allocs(workflow)
     packing = None
-    entries: Optional[list[FlatNode]] = None
+    entries: list[FlatNode] | None = None
     if pack or any(isinstance(node, ChildGraphNode) and (inline or _is_no_child(node.workflow)) for node in workflow.nodes):
         entries = flattened(workflow, lambda _, child: inline or _is_no_child(child.workflow))
         if pack:
@@ -245,7 +259,7 @@ def _plan(
         order = workflow.order
     if not order and deps:
         raise cycle_error(workflow)
-    placed: Optional[list[Optional[int]]] = None
+    placed: list[int | None] | None = None
     if len(devices) > 1 and entries is not None:
         placed = [device_of(entry.node, device, entry.level) for entry in entries]
     elif len(devices) > 1:
@@ -274,8 +288,12 @@ def _plan(
 
 
 def _steps(
-    nodes: Sequence[Node], entries: Optional[Sequence[FlatNode]], order: Sequence[int], position: Sequence[int], cover: Cover,
-    placed: Optional[Sequence[Optional[int]]],
+    nodes: Sequence[Node],
+    entries: Sequence[FlatNode] | None,
+    order: Sequence[int],
+    position: Sequence[int],
+    cover: Cover,
+    placed: Sequence[int | None] | None,
 ) -> list[Step]:
     """Return the nodes, or what they were flattened to, as steps in order; positions take the place of indices."""
     reduced, lane_of, added = cover.reduced, cover.lane_of, cover.added
@@ -414,9 +432,7 @@ def suits_copy_kernel(node: Node, target: Target) -> bool:
     )
 
 
-def _child_plan(
-    workflow: Workflow, target: Target, children: dict[tuple[int, bool], Plan], device: int, inline: bool
-) -> Plan:
+def _child_plan(workflow: Workflow, target: Target, children: dict[tuple[int, bool], Plan], device: int, inline: bool) -> Plan:
     """Return the plan of a child or body, made once however often it is used; which devices it uses, its binding says."""
     key = (id(workflow), inline)
     plan = children.get(key)
@@ -435,7 +451,7 @@ def _is_no_child(workflow: Workflow) -> bool:
     return any(isinstance(node, refused) for document in workflow.documents for node in document.nodes)
 
 
-def _lane_bound(workflow: Workflow, target: Target, lanes: Lanes) -> Optional[int]:
+def _lane_bound(workflow: Workflow, target: Target, lanes: Lanes) -> int | None:
     if lanes is None:
         return None
     if isinstance(lanes, int) and not isinstance(lanes, bool):
@@ -463,5 +479,5 @@ def _expected(target: Target, before: int, after: int) -> str:
     )
 
 
-def _threads(node: Node) -> Optional[int]:
+def _threads(node: Node) -> int | None:
     return node.threads if isinstance(node, KernelNode) else None

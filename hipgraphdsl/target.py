@@ -191,12 +191,8 @@ _KNOWN = {
         on_host=True,
         costs=CostModel(3.0, 0.5, 1.0, 0.5, 3.0, 10.0),
     ),
-    "amd:gfx90a": Target(
-        "amd:gfx90a", **_OF_AMD, multiprocessors=104, costs=CostModel(3.0, 2.0, 1.0, 4.0, 4.0, 50.0)
-    ),
-    "amd:gfx942": Target(
-        "amd:gfx942", **_OF_AMD, multiprocessors=304, costs=CostModel(3.0, 2.0, 1.0, 4.0, 4.0, 55.0)
-    ),
+    "amd:gfx90a": Target("amd:gfx90a", **_OF_AMD, multiprocessors=104, costs=CostModel(3.0, 2.0, 1.0, 4.0, 4.0, 50.0)),
+    "amd:gfx942": Target("amd:gfx942", **_OF_AMD, multiprocessors=304, costs=CostModel(3.0, 2.0, 1.0, 4.0, 4.0, 55.0)),
     "amd:gfx1100": Target(
         "amd:gfx1100",
         **_OF_AMD,

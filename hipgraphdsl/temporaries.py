@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Optional
+from typing import Any, Final
 
 from .arrays import Access, AllocArray, ArrayView
 from .inlining import FlatNode
@@ -104,7 +104,7 @@ def _place(step: FlatNode, root: Any) -> _Place:
     return step.level.resolve(root)[:2]
 
 
-def pack_temporaries(steps: Sequence[FlatNode], device: int = 0) -> Optional[Packing]:
+def pack_temporaries(steps: Sequence[FlatNode], device: int = 0) -> Packing | None:
     """Return where arrays of alloc nodes may lie together; None where that saves nothing.
 
     An array counts if one step allocates it, one step frees it, and every use lies between the two. Two of them may share bytes
@@ -136,8 +136,10 @@ def pack_temporaries(steps: Sequence[FlatNode], device: int = 0) -> Optional[Pac
         offsets = _first_fit(found)
         shared = [
             any(
-                other is not life and other.device == life.device
-                and start < offsets[j] + other.nbytes and offsets[j] < start + life.nbytes
+                other is not life
+                and other.device == life.device
+                and start < offsets[j] + other.nbytes
+                and offsets[j] < start + life.nbytes
                 for j, other in enumerate(found)
             )
             for start, life in zip(offsets, found)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Optional, Union
+from typing import Any, Literal, NamedTuple
 
 from .arrays import as_dict
 from .errors import DeclarationError, HipGraphError
@@ -28,7 +28,7 @@ from .workflow import Workflow
 __all__ = ["ENGINES", "By", "Durations", "Row", "Span", "Timeline", "engine_on", "simulate"]
 
 By = Literal["engine", "lane", "node"]
-Durations = Union[Mapping[str, float], Callable[[Node], float]]
+Durations = Mapping[str, float] | Callable[[Node], float]
 
 ENGINES = ("H2D", "D2H", "D2D", "H2H", "copy", "kernel", "memset", "host")
 """Engines that `simulate` knows. ``"copy"`` takes both directions where it is given and they are not."""
@@ -116,9 +116,7 @@ class Timeline:
 
     def __post_init__(self) -> None:
         if self.deps and len(self.deps) != len(self.spans):
-            raise DeclarationError(
-                f"timeline {self.name!r} has {len(self.spans)} spans and dependencies of {len(self.deps)}"
-            )
+            raise DeclarationError(f"timeline {self.name!r} has {len(self.spans)} spans and dependencies of {len(self.deps)}")
 
     def __len__(self) -> int:
         return len(self.spans)
@@ -130,9 +128,7 @@ class Timeline:
         at = self._index.get(name)
         if at is None:
             shown = ", ".join(repr(s.name) for s in self.spans[:10]) + (", ..." if len(self.spans) > 10 else "")
-            raise DeclarationError(
-                f"timeline {self.name!r} has no node {name!r}; its nodes are {shown or 'none'}", node=name
-            )
+            raise DeclarationError(f"timeline {self.name!r} has no node {name!r}; its nodes are {shown or 'none'}", node=name)
         return self.spans[at]
 
     @cached_property
@@ -284,7 +280,7 @@ class Timeline:
 
     # -- text ----------------------------------------------------------------------------------------------------------
 
-    def render(self, title: Optional[str] = None) -> str:
+    def render(self, title: str | None = None) -> str:
         """Return what starts at each time, one column for each lane, with the same nodes in sequence beside it.
 
         Parameters
@@ -319,10 +315,7 @@ class Timeline:
         margin = max(map(len, times), default=0)
         for text, time in zip(times, sorted(rows)):
             cells = rows[time]
-            row = [
-                " ".join(cells[i]) if i in cells else " " * (width + 2)
-                for i, width in enumerate(widths[: max(cells) + 1])
-            ]
+            row = [" ".join(cells[i]) if i in cells else " " * (width + 2) for i, width in enumerate(widths[: max(cells) + 1])]
             lines.append(f"t={text}:{' ' * (margin - len(text))} " + " ".join(row).rstrip())
         lines += [f"Total: {self.amount(self.makespan)}", f"Speedup: {self.speedup:.2f}x"]
         return "\n".join(lines)
@@ -383,7 +376,7 @@ class Timeline:
     def __str__(self) -> str:
         return self.text()
 
-    def text(self, columns: Optional[int] = None) -> str:
+    def text(self, columns: int | None = None) -> str:
         """Return what is printed: the times, what bounds them, and a chart of bars.
 
         Parameters
@@ -426,7 +419,7 @@ class Timeline:
                 bundle["image/svg+xml"] = str(timelines.render(self, ".svg"))
         return bundle
 
-    def export(self, path: Union[str, os.PathLike[str]], **options: Any) -> None:
+    def export(self, path: str | os.PathLike[str], **options: Any) -> None:
         """Write the timeline as a file; the extension names the format.
 
         ===================  ===============================================================================================
@@ -497,7 +490,7 @@ def _covered(spans: Sequence[Span]) -> float:
 # -- prediction --------------------------------------------------------------------------------------------------------
 
 
-def engine_on(engine: str, device: Optional[int], devices: Sequence[int]) -> str:
+def engine_on(engine: str, device: int | None, devices: Sequence[int]) -> str:
     """Return the name of a device's own engine: ``"kernel@1"`` where there are several devices, else as it is."""
     return engine if len(devices) == 1 or device is None or engine in ("", "host", "H2H") else f"{engine}@{device}"
 
@@ -514,7 +507,7 @@ class _Task(NamedTuple):
 def simulate(
     workflow: Workflow,
     durations: Durations,
-    engines: Optional[Mapping[str, int]] = None,
+    engines: Mapping[str, int] | None = None,
     *,
     unit: Literal["us", "units"] = "units",
 ) -> Timeline:
@@ -550,7 +543,7 @@ def simulate(
     return Timeline(workflow.name, unit, spans, deps, counts)
 
 
-def _limits(engines: Optional[Mapping[str, int]]) -> dict[str, int]:
+def _limits(engines: Mapping[str, int] | None) -> dict[str, int]:
     limits = dict(_DEFAULT_ENGINES)
     given = as_dict(engines, "simulate: engines")
     if "copy" in given:
@@ -558,9 +551,7 @@ def _limits(engines: Optional[Mapping[str, int]]) -> dict[str, int]:
             del limits[direction]
     for name, count in given.items():
         if name not in ENGINES:
-            raise DeclarationError(
-                f"simulate: there is no engine {name!r}; engines are {', '.join(map(repr, ENGINES))}"
-            )
+            raise DeclarationError(f"simulate: there is no engine {name!r}; engines are {', '.join(map(repr, ENGINES))}")
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise DeclarationError(f"simulate: engines[{name!r}] is how many there are, an int from 1 (got {count!r})")
         limits[name] = count
@@ -583,9 +574,9 @@ def _tasks(workflow: Workflow, durations: Durations, limits: Mapping[str, int]) 
     lanes = {step.name: step.lane for step in plan.steps}
     devices = devices_of(workflow, 0)
     tasks: list[_Task] = []
-    found: dict[str, Optional[float]] = {}
+    found: dict[str, float | None] = {}
 
-    def duration_of(name: str, node: Node) -> Optional[float]:
+    def duration_of(name: str, node: Node) -> float | None:
         if name not in found:
             found[name] = _duration(name, node, durations)
         return found[name]
@@ -617,7 +608,7 @@ def _tasks(workflow: Workflow, durations: Durations, limits: Mapping[str, int]) 
     return tasks
 
 
-def _duration(name: str, node: Node, durations: Durations) -> Optional[float]:
+def _duration(name: str, node: Node, durations: Durations) -> float | None:
     value: Any = None
     where = f"durations[{name!r}]"
     if isinstance(durations, Mapping):
@@ -646,15 +637,12 @@ def _duration(name: str, node: Node, durations: Durations) -> Optional[float]:
 def _missing(name: str, node: Node) -> float:
     keys = dict.fromkeys((name, *([node.engine] if isinstance(node, MemcpyNode) else []), node.kind))
     raise DeclarationError(
-        f"simulate: node {name!r} ({node.kind}) has no duration; give"
-        f" durations[{'] or durations['.join(map(repr, keys))}]",
+        f"simulate: node {name!r} ({node.kind}) has no duration; give durations[{'] or durations['.join(map(repr, keys))}]",
         node=name,
     )
 
 
-def _schedule(
-    tasks: Sequence[_Task], limits: Mapping[str, int]
-) -> tuple[tuple[Span, ...], tuple[tuple[int, ...], ...]]:
+def _schedule(tasks: Sequence[_Task], limits: Mapping[str, int]) -> tuple[tuple[Span, ...], tuple[tuple[int, ...], ...]]:
     """Run the tasks in simulated time. Ties go to the lower position, so the result is always the same."""
     followers: list[list[int]] = [[] for _ in tasks]
     missing = [len(task.deps) for task in tasks]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, Optional, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -41,8 +41,8 @@ class Change:
         Why not, or what it is.
     """
 
-    node: Optional[str]
-    field: Optional[str]
+    node: str | None
+    field: str | None
     old: Any
     new: Any
     in_place: bool

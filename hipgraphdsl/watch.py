@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final, Optional
+from typing import Any, Final
 
 import numpy as np
 
@@ -85,7 +85,7 @@ def _count(plan: Plan) -> int:
 
 
 def _marked(
-    plan: Plan, target: Target, words: HostArray, names: list[tuple[str, ...]], prefix: str, device: Optional[int] = None
+    plan: Plan, target: Target, words: HostArray, names: list[tuple[str, ...]], prefix: str, device: int | None = None
 ) -> Plan:
     """Mark one plan; its words are neighbours, and those of its bodies follow. A body's marks run on its node's device."""
     if not plan.steps:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Optional
+from typing import TYPE_CHECKING, Any, Final
 
 import networkx as nx
 
@@ -136,7 +136,7 @@ class Workflow:
                     found.append((level.name(node), f"callback {node.fn.path}"))
         return tuple(found)
 
-    def default_view(self, parameter: Parameter) -> Optional[ArrayView]:
+    def default_view(self, parameter: Parameter) -> ArrayView | None:
         """Return what an array parameter stands for where nothing binds it, if its default is an array or the name of one."""
         default = self.arrays.get(parameter.default) if isinstance(parameter.default, str) else parameter.default
         return default.as_view() if isinstance(default, (Array, ArrayView)) else None
@@ -155,7 +155,7 @@ class Workflow:
             for node in level.workflow.nodes:
                 yield level, node
 
-    def node(self, name: str) -> Optional[Node]:
+    def node(self, name: str) -> Node | None:
         """Return the node of a name, if there is one."""
         at = self.index.get(name)
         return None if at is None else self.nodes[at]
@@ -170,7 +170,7 @@ class Binding:
 
     __slots__ = ("parent", "prefix")
 
-    def __init__(self, prefix: str, parent: Optional[Self]) -> None:
+    def __init__(self, prefix: str, parent: Self | None) -> None:
         self.prefix = prefix
         self.parent = parent
 
@@ -219,8 +219,8 @@ class Level(Binding):
     def __init__(
         self,
         workflow: Workflow,
-        parent: Optional[Self] = None,
-        node: Optional[Node] = None,
+        parent: Self | None = None,
+        node: Node | None = None,
         key: str = "",
         bind: Mapping[str, Any] = _NOTHING,
     ) -> None:

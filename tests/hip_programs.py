@@ -186,9 +186,7 @@ def _read(exe: Any, name: str, array: Any) -> np.ndarray[Any, Any]:
 
 
 def _arrays(workflow: Any, prefix: str = "", bound: Sequence[str] = ()) -> list[tuple[str, Any]]:
-    found = [
-        (prefix + name, array) for name, array in workflow.arrays.items() if name not in bound and array.kind != "alloc"
-    ]
+    found = [(prefix + name, array) for name, array in workflow.arrays.items() if name not in bound and array.kind != "alloc"]
     for node in workflow.nodes:
         if isinstance(node, hg.ChildGraphNode):
             found += _arrays(node.workflow, f"{prefix}{node.name}/", tuple(node.bind))

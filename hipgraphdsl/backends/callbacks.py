@@ -6,7 +6,7 @@ import ctypes
 import itertools
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Optional
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -48,7 +48,7 @@ def refuse_inside(action: str, graph: str) -> None:
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p)  # type: ignore[untyped-decorator]  # ctypes
-def _trampoline(token: Optional[int]) -> None:
+def _trampoline(token: int | None) -> None:
     call = _table.get(token or 0)
     if call is not None:
         call()
@@ -60,8 +60,9 @@ NO_CALL: Final = (_TRAMPOLINE, 0)
 """A host function that does nothing."""
 
 
-def memory_view(address: int, nbytes: int, shape: tuple[int, ...], dtype: np.dtype[Any],
-                strides: Optional[tuple[int, ...]] = None) -> np.ndarray[Any, Any]:
+def memory_view(
+    address: int, nbytes: int, shape: tuple[int, ...], dtype: np.dtype[Any], strides: tuple[int, ...] | None = None
+) -> np.ndarray[Any, Any]:
     """Return host memory as a NumPy array, without a copy; the caller keeps the memory alive."""
     buffer: Any = (ctypes.c_char * nbytes).from_address(address)
     return np.ndarray(shape, dtype, buffer, 0, strides)
@@ -88,7 +89,7 @@ class HostCalls:
         In the order in which they happened; taken by `take_failure`.
     """
 
-    def __init__(self, runtime: Runtime, lend: Lend, launcher: Optional[Launcher]) -> None:
+    def __init__(self, runtime: Runtime, lend: Lend, launcher: Launcher | None) -> None:
         self._runtime = runtime
         self._launcher = launcher
         self._lend = lend
@@ -162,7 +163,7 @@ class HostCalls:
         """Return whether a callback has raised since the last synchronize."""
         return bool(self.failures)
 
-    def take_failure(self) -> Optional[CallbackError]:
+    def take_failure(self) -> CallbackError | None:
         """Return the error to raise for the first failure, and forget all of them."""
         if not self.failures:
             return None

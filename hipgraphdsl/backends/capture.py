@@ -128,8 +128,11 @@ class _CaptureProgram(GraphProgram):
         operation = self.operations[-1]
         if len(recorded) != 1 and not isinstance(operation, CallCaptured):
             raise HipError(
-                "hipStreamGetCaptureInfo_v2", 1, "hipErrorInvalidValue",
-                f"the call recorded {len(recorded)} nodes where one was expected", node=step.name,
+                "hipStreamGetCaptureInfo_v2",
+                1,
+                "hipErrorInvalidValue",
+                f"the call recorded {len(recorded)} nodes where one was expected",
+                node=step.name,
             )
         self.nodes.append(recorded[0] if len(recorded) == 1 else 0)
         if isinstance(operation, Launch) and operation.priority is not None:

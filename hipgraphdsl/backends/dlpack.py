@@ -48,9 +48,7 @@ def _delete(managed: Any) -> None:
     _alive.pop(ctypes.addressof(managed.contents), None)
 
 
-def capsule(
-    pointer: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any], device: tuple[int, int]
-) -> Any:
+def capsule(pointer: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any], device: tuple[int, int]) -> Any:
     """Return a ``"dltensor"`` capsule over memory that the caller keeps alive.
 
     Raises
@@ -65,9 +63,7 @@ def capsule(
     extents = (ctypes.c_int64 * max(ndim, 1))(*shape)
     steps = (ctypes.c_int64 * max(ndim, 1))(*(s // dtype.itemsize for s in strides))
     managed = _Managed()
-    managed.tensor = _Tensor(
-        pointer, _Device(*device), ndim, _DataType(code, 8 * dtype.itemsize, 1), extents, steps, 0
-    )
+    managed.tensor = _Tensor(pointer, _Device(*device), ndim, _DataType(code, 8 * dtype.itemsize, 1), extents, steps, 0)
     managed.deleter = _delete
     _alive[ctypes.addressof(managed)] = (managed, extents, steps)
     new = ctypes.pythonapi.PyCapsule_New

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Optional
+from typing import Final
 
 from ..arrays import Access, ArrayView, Parameter
 from ..errors import HipError
@@ -77,7 +77,7 @@ def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
     shared = program.scope.shared
     several = len(shared.devices) > 1  # with several devices, each step needs its own to be current
     places = [program.scope_of(step).place_of(step) for step in steps] if several else [shared.device] * len(steps)
-    adders: dict[int, Optional[KernelAdder]] = {}
+    adders: dict[int, KernelAdder | None] = {}
     current = -1 if several else shared.device
     count = len(steps)
     index = 0
@@ -114,13 +114,11 @@ def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
         runtime.set_device(shared.device)
 
 
-def _kernel_adder(
-    graph: int, program: GraphProgram, runtime: Runtime, device: int, left: frozenset[int]
-) -> Optional[KernelAdder]:
+def _kernel_adder(graph: int, program: GraphProgram, runtime: Runtime, device: int, left: frozenset[int]) -> KernelAdder | None:
     """Return the compiled adder of a device's plain kernel launches, without the steps `left`; None where it is not available."""
     scope = program.scope
 
-    def describe(node: KernelNode) -> Optional[tuple[int, ArgumentPacker, int, int, int, bytes]]:
+    def describe(node: KernelNode) -> tuple[int, ArgumentPacker, int, int, int, bytes] | None:
         if node.kernel.signature is None or node.kernel.dynamic_shared:  # which `resolve` judges
             return None
         function, packer = scope.shared.function(node.kernel, node, device)
@@ -140,7 +138,12 @@ def add_node(graph: int, deps: list[int], operation: Operation, runtime: Runtime
             if operation.cooperative and "cooperative_ignored" in runtime.target.quirks:
                 return _add_captured(graph, deps, lambda stream: issue(operation, stream, runtime, scope), runtime)
             node = runtime.graph_add_kernel_node(
-                graph, deps, operation.function, operation.grid, operation.block, operation.shared_bytes,
+                graph,
+                deps,
+                operation.function,
+                operation.grid,
+                operation.block,
+                operation.shared_bytes,
                 operation.place(),
             )
             set_attributes(
@@ -188,7 +191,7 @@ def add_node(graph: int, deps: list[int], operation: Operation, runtime: Runtime
 
 
 def set_attributes(
-    node: int, runtime: Runtime, *, cooperative: bool = False, priority: Optional[int] = None, cluster: Optional[Dim3] = None
+    node: int, runtime: Runtime, *, cooperative: bool = False, priority: int | None = None, cluster: Dim3 | None = None
 ) -> None:
     """Set the attributes of a kernel node."""
     if priority is not None and "priority_refused" in runtime.target.quirks:

@@ -30,8 +30,14 @@ def issue(operation: Operation, stream: int, runtime: Runtime, scope: Scope) -> 
     match operation:
         case Launch():
             runtime.module_launch_kernel(
-                operation.function, operation.grid, operation.block, operation.shared_bytes, stream,
-                operation.place(), operation.cooperative, operation.cluster,
+                operation.function,
+                operation.grid,
+                operation.block,
+                operation.shared_bytes,
+                stream,
+                operation.place(),
+                operation.cooperative,
+                operation.cluster,
             )
         case Copy1D(dst, src, nbytes, kind):
             runtime.memcpy_async(dst, src, nbytes, kind, stream)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, Optional, Union
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -81,8 +81,8 @@ class Launch(NamedTuple):
     packer: ArgumentPacker
     packed: bytes
     cooperative: bool = False
-    priority: Optional[int] = None
-    cluster: Optional[Dim3] = None
+    priority: int | None = None
+    cluster: Dim3 | None = None
 
     def place(self) -> int:
         """Write the arguments to memory and return the address of the table of pointers to them."""
@@ -188,7 +188,7 @@ class RunConditional:
     condition: int
     bodies: tuple[RunChild, ...]
 
-    def chosen(self, word: int) -> Optional[RunChild]:
+    def chosen(self, word: int) -> RunChild | None:
         """Return the body that runs if the word has this value."""
         index = word if self.mode is ConditionalMode.SWITCH else int(word == 0)
         return self.bodies[index] if index < len(self.bodies) else None
@@ -199,24 +199,24 @@ class Nothing:
     """Do nothing; keep the order of nodes before and after."""
 
 
-Operation = Union[
-    Launch,
-    Copy1D,
-    Copy3D,
-    Fill2D,
-    Alloc,
-    Free,
-    CallHost,
-    CallCaptured,
-    RecordEvent,
-    WaitEvent,
-    SignalSemaphore,
-    WaitSemaphore,
-    WriteAndWait,
-    RunChild,
-    RunConditional,
-    Nothing,
-]
+Operation = (
+    Launch
+    | Copy1D
+    | Copy3D
+    | Fill2D
+    | Alloc
+    | Free
+    | CallHost
+    | CallCaptured
+    | RecordEvent
+    | WaitEvent
+    | SignalSemaphore
+    | WaitSemaphore
+    | WriteAndWait
+    | RunChild
+    | RunConditional
+    | Nothing
+)
 
 BUILT_IN: Final = Module(
     r"""
@@ -266,7 +266,7 @@ class Scope(Binding):
 
     __slots__ = ("addresses", "bound_from", "children", "runtime", "shared", "values")
 
-    def __init__(self, runtime: Runtime, shared: SharedHandles, prefix: str = "", parent: Optional[Scope] = None) -> None:
+    def __init__(self, runtime: Runtime, shared: SharedHandles, prefix: str = "", parent: Scope | None = None) -> None:
         super().__init__(prefix, parent)
         self.runtime = runtime
         self.shared = shared
@@ -310,7 +310,7 @@ class Scope(Binding):
         """Return the scopes of a conditional node's bodies."""
         return tuple(self.children[f"{node.name}/{n}"] for n in range(len(node.bodies)))
 
-    def address(self, view: ArrayView, device: Optional[int] = None) -> int:
+    def address(self, view: ArrayView, device: int | None = None) -> int:
         """Return the address of the first element of a view; a module's variable has one on each `device`."""
         root = view.root
         found = self.addresses.get(root)
@@ -377,7 +377,7 @@ class SharedHandles:
         runtime: Runtime,
         device: int = 0,
         devices: tuple[int, ...] = (0,),
-        peers: Optional[Mapping[int, Sequence[int]]] = None,
+        peers: Mapping[int, Sequence[int]] | None = None,
     ) -> None:
         self.runtime = runtime
         self.device = device
@@ -530,7 +530,7 @@ class SharedHandles:
         """Return the kernels that have been asked for, by the handles of their functions."""
         return {function: kernel for (kernel, _), (function, _) in self._functions.items()}
 
-    def event_named(self, name: str) -> Optional[int]:
+    def event_named(self, name: str) -> int | None:
         """Return the handle of an event by its name, if a node of the Executable uses it."""
         return next((handle for event, handle in self._events.items() if event.name == name), None)
 
@@ -548,7 +548,6 @@ class SharedHandles:
             for event, handle in events.items():
                 if not event.shared and event.handle is None:
                     returned.callback(self.runtime.event_destroy, handle)
-
 
     def _unload(self, device: int, module: int) -> None:
         with self.runtime.returning_on(device) if len(self.devices) > 1 else nullcontext():
@@ -593,9 +592,7 @@ def resolve(step: Step, scope: Scope) -> Operation:
             return WaitSemaphore(_semaphore(node), node.value)
         case MemoryOpsNode():
             return WriteAndWait(
-                tuple(
-                    MemOp(op.op, scope.address(op.view), op.value, op.view.dtype.itemsize, op.condition) for op in node.ops
-                )
+                tuple(MemOp(op.op, scope.address(op.view), op.value, op.view.dtype.itemsize, op.condition) for op in node.ops)
             )
         case ChildGraphNode():
             assert step.child is not None
@@ -606,7 +603,7 @@ def resolve(step: Step, scope: Scope) -> Operation:
     raise DeclarationError(f"node {step.name!r}: no backend knows nodes of kind {node.kind!r}", node=step.name)
 
 
-def _semaphore(node: Union[SemaphoreSignalNode, SemaphoreWaitNode]) -> int:
+def _semaphore(node: SemaphoreSignalNode | SemaphoreWaitNode) -> int:
     handle: int | None = node.semaphore.handle
     if handle is None:
         raise DeclarationError(
@@ -679,7 +676,7 @@ _KINDS: Final = {
 }
 
 
-def _copy(node: MemcpyNode, scope: Scope, device: int) -> Union[Copy1D, Copy3D]:
+def _copy(node: MemcpyNode, scope: Scope, device: int) -> Copy1D | Copy3D:
     dst, src = node.dst, node.src
     to, source = scope.address(dst, device), scope.address(src, device)
     if any(isinstance(scope.resolve(view.root)[1], Parameter) for view in (dst, src)):
@@ -696,8 +693,16 @@ def _copy(node: MemcpyNode, scope: Scope, device: int) -> Union[Copy1D, Copy3D]:
     if box.is_flat and not (inside and any(inside)):
         return Copy1D(to, source, box.width_bytes, kind)
     made = Copy3D(
-        to, box.dst_pitch, box.dst_slice // box.dst_pitch, source, box.src_pitch,
-        box.src_slice // box.src_pitch, box.width_bytes, box.height, box.depth, kind,
+        to,
+        box.dst_pitch,
+        box.dst_slice // box.dst_pitch,
+        source,
+        box.src_pitch,
+        box.src_slice // box.src_pitch,
+        box.width_bytes,
+        box.height,
+        box.depth,
+        kind,
     )
     return _from_first_bytes(made, *inside) if inside else made
 
@@ -786,7 +791,7 @@ def _memset_size(node: MemsetNode, element: bytes, scope: Scope) -> int:
     return size
 
 
-def _fill(node: MemsetNode, scope: Scope, device: int) -> Union[Fill2D, Launch]:
+def _fill(node: MemsetNode, scope: Scope, device: int) -> Fill2D | Launch:
     view, region = node.dst, node.dst.region
     element = _element(node, scope)
     address = scope.address(view, device)
@@ -803,7 +808,11 @@ def _fill(node: MemsetNode, scope: Scope, device: int) -> Union[Fill2D, Launch]:
     function, packer = scope.shared.built_in("hipgraphdsl_fill", device)
     total = view.size
     return Launch(
-        function, (-(-total // _FILL_BLOCK), 1, 1), (_FILL_BLOCK, 1, 1), 0, packer,
+        function,
+        (-(-total // _FILL_BLOCK), 1, 1),
+        (_FILL_BLOCK, 1, 1),
+        0,
+        packer,
         packer.pack((address, total, itemsize, *counts[:3], *strides, *map(int, words))),
     )
 

@@ -152,7 +152,12 @@ class GraphProgram(Program):
                     if self._is_stand_in(operation):
                         return False
                     runtime.graph_exec_kernel_node_set_params(
-                        self.handle, node, operation.function, operation.grid, operation.block, operation.shared_bytes,
+                        self.handle,
+                        node,
+                        operation.function,
+                        operation.grid,
+                        operation.block,
+                        operation.shared_bytes,
                         operation.place(),
                     )
                 case Copy1D(dst, src, nbytes, kind):

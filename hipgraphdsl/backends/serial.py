@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import Optional
 
 from ..errors import HipError
 from ..plan import Plan, Step
@@ -18,9 +17,7 @@ __all__ = ["SerialProgram", "build"]
 class SerialProgram(EagerProgram):
     """Steps one after the other, each on a stream of its device."""
 
-    def __init__(
-        self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int], device: Optional[int] = None
-    ) -> None:
+    def __init__(self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int], device: int | None = None) -> None:
         super().__init__(plan, scope, runtime, disabled, device)
         self._streams: dict[int, int] = {}
         """A stream on each device but the graph's own, whose stream is that of the launch; a body may be launched on another."""

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, Final, Optional
+from typing import Any, Final
 
 from ..arrays import AllocArray, ArrayView
 from ..errors import HipError
@@ -32,7 +32,7 @@ class LaneStreams:
     waits for it right before its own step. An event belongs to the device of the stream that it is recorded on.
     """
 
-    def __init__(self, plan: Plan, runtime: Runtime, device: Optional[int] = None) -> None:
+    def __init__(self, plan: Plan, runtime: Runtime, device: int | None = None) -> None:
         self.plan = plan
         self.runtime = runtime
         self.device = plan.device if device is None else device
@@ -85,7 +85,7 @@ class LaneStreams:
         self,
         origin: int,
         do: Callable[[Step, int], None],
-        note: Optional[Callable[[Step, int], None]] = None,
+        note: Callable[[Step, int], None] | None = None,
         *,
         by_events: bool = True,
     ) -> None:
@@ -157,9 +157,7 @@ class LaneStreams:
 class EagerProgram(Program):
     """Operations resolved once; those that touch memory which a launch allocates, at each launch."""
 
-    def __init__(
-        self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int], device: Optional[int] = None
-    ) -> None:
+    def __init__(self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int], device: int | None = None) -> None:
         super().__init__(plan, scope, runtime)
         self.device = plan.device if device is None else device
         """Of the stream that it is launched on: for a body, that of the conditional node."""
@@ -332,9 +330,7 @@ class _Issuer(EagerProgram):
 
 
 class _StreamsProgram(EagerProgram):
-    def __init__(
-        self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int], device: Optional[int] = None
-    ) -> None:
+    def __init__(self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int], device: int | None = None) -> None:
         super().__init__(plan, scope, runtime, disabled, device)
         self._lanes = LaneStreams(plan, runtime, device)
 

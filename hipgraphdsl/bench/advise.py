@@ -7,7 +7,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Final, Optional
+from typing import Any, Final
 
 from rich.console import Console
 from rich.progress import Progress
@@ -36,7 +36,7 @@ _COLUMNS: Final = (
 )
 
 
-def pays_from(setup_us: float, each_us: float, other_setup_us: float, other_each_us: float) -> Optional[int]:
+def pays_from(setup_us: float, each_us: float, other_setup_us: float, other_each_us: float) -> int | None:
     """Return from how many launches on `setup + launches * each` is less than the other's; None if never."""
     saved, ahead = other_each_us - each_us, setup_us - other_setup_us
     if saved <= 0:

@@ -10,7 +10,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any, Final, Union
+from typing import Any, Final
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -88,7 +88,7 @@ def iterations_for(runtime: Runtime, microseconds: Sequence[float]) -> list[int]
     return [max(1, round(us / step_us)) for us in microseconds]
 
 
-_Choice = Union[Executable, Peer]
+_Choice = Executable | Peer
 
 
 def _race(opened: dict[str, _Choice], repeats: int) -> dict[str, tuple[float, float]]:

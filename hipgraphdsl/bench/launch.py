@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Optional, Union
+from typing import Any, Final
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -118,7 +118,7 @@ class _Ours:
         """Launch and wait so many times; return the microseconds to submit and until done."""
         return launch_times_us(self.exe.launch, self.exe.synchronize, repeats, self._clock_costs_us)
 
-    def update(self, count: int, repeats: int) -> Optional[list[float]]:
+    def update(self, count: int, repeats: int) -> list[float] | None:
         """Give one or all nodes another argument and launch, so many times; return the microseconds to submit."""
         launch, value = self.exe.launch, self._value
 
@@ -139,7 +139,7 @@ class _Ours:
         self.exe.close()
 
 
-_Contestant = Union[_Ours, Peer]
+_Contestant = _Ours | Peer
 
 
 @contextmanager
@@ -219,7 +219,7 @@ def _compete(
     sheet: Sheet,
     runtime: Runtime,
     shape: str,
-    size: Optional[int],
+    size: int | None,
     backends: Sequence[str],
     repeats: int,
     peers: bool,

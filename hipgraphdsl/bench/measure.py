@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -59,11 +59,11 @@ class Row:
     what: str
     value: float
     unit: str
-    limit: Optional[float] = None
+    limit: float | None = None
     note: str = ""
 
     @property
-    def reached(self) -> Optional[bool]:
+    def reached(self) -> bool | None:
         """Whether the aim is met; None where there is none."""
         return None if self.limit is None else self.value <= self.limit
 
@@ -76,11 +76,11 @@ class Result:
     rows: list[Row] = field(default_factory=list)
     machine: dict[str, Any] = field(default_factory=lambda: machine())
 
-    def add(self, what: str, value: float, unit: str, limit: Optional[float] = None, note: str = "") -> None:
+    def add(self, what: str, value: float, unit: str, limit: float | None = None, note: str = "") -> None:
         """Append a figure."""
         self.rows.append(Row(what, value, unit, limit, note))
 
-    def print(self, console: Optional[Console] = None) -> None:
+    def print(self, console: Console | None = None) -> None:
         """Print a table."""
         table = Table(
             title=f"bench {self.name}", title_justify="left", caption=machine_text(self.machine), caption_justify="left"
@@ -150,7 +150,7 @@ class Sheet:
     section: str = ""
     machine: dict[str, Any] = field(default_factory=lambda: machine())
 
-    def print(self, console: Optional[Console] = None) -> None:
+    def print(self, console: Console | None = None) -> None:
         """Print a table and the notes."""
         console = console or wide_console()
         table = Table(
@@ -207,7 +207,7 @@ class Sheet:
         write_figures(self, path)
 
 
-Figures = Union[Result, Sheet]
+Figures = Result | Sheet
 
 
 def write_figures(figures: Figures, path: str) -> None:
@@ -261,7 +261,7 @@ def put_section(path: str, figures: Figures) -> None:
     file.write_text(head + "\n" + body + ("\n" + tail if tail else ""), encoding="utf-8")
 
 
-def finish(figures: Figures, args: argparse.Namespace, console: Optional[Console] = None) -> None:
+def finish(figures: Figures, args: argparse.Namespace, console: Console | None = None) -> None:
     """Print figures and write them where the options of `add_output_arguments` say."""
     figures.print(console or wide_console())
     if args.output:
@@ -281,7 +281,7 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def machine(runtime: Optional[Runtime] = None) -> dict[str, Any]:
+def machine(runtime: Runtime | None = None) -> dict[str, Any]:
     """Return what a reader needs to know of this machine, and of a runtime's device."""
     model = platform.processor() or platform.machine()
     try:

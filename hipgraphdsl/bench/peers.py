@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, Optional
+from typing import Any, Final
 
 import numpy as np
 
@@ -174,7 +174,7 @@ class Peer(ABC):
     def run(self, repeats: int) -> tuple[list[float], list[float]]:
         """Launch and wait so many times; return the microseconds to submit and until done."""
 
-    def update(self, count: int, repeats: int) -> Optional[list[float]]:
+    def update(self, count: int, repeats: int) -> list[float] | None:
         """Give `count` nodes another argument and launch, so many times; return the microseconds to submit, None if it cannot."""
         return None
 
@@ -309,7 +309,7 @@ class Cpp(Peer):
         times: list[list[float]] = [np.maximum(0.0, t - self._clock_costs_us).tolist() for t in (submit, total)]
         return times[0], times[1]
 
-    def update(self, count: int, repeats: int) -> Optional[list[float]]:
+    def update(self, count: int, repeats: int) -> list[float] | None:
         begin = len(self._tasks) // 2 if count == 1 else 0
         return self._run(begin, begin + count, repeats)[0]
 
@@ -384,7 +384,7 @@ class CudaBindings(PythonPeer):
             raise HipError("cuda-bindings", int(returned[0]), str(returned[0]))
         return returned[1] if len(returned) > 1 else None
 
-    def update(self, count: int, repeats: int) -> Optional[list[float]]:
+    def update(self, count: int, repeats: int) -> list[float] | None:
         begin = len(self._nodes) // 2 if count == 1 else 0
         chosen = range(begin, begin + count)
         sets = [
@@ -634,7 +634,7 @@ def open_peer(kind: type[Peer], work: Work) -> Peer:
     Skipped
         If the library is not installed, or fails in any way; says how.
     """
-    peer: Optional[Peer] = None
+    peer: Peer | None = None
     try:
         peer = kind(work)
         peer.run(1)

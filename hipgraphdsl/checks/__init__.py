@@ -7,8 +7,6 @@ HG7xx performance advice, HG8xx known defects of platforms.
 
 from __future__ import annotations
 
-from typing import Optional
-
 from ..placement import devices_of
 from ..target import Target
 from ..workflow import Workflow
@@ -32,7 +30,7 @@ OF_GRAPHS = frozenset({"HG507", "HG508"})
 """Errors that concern only backends which build a graph."""
 
 
-def check_workflow(workflow: Workflow, target: Optional[Target] = None, device: int = 0) -> Report:
+def check_workflow(workflow: Workflow, target: Target | None = None, device: int = 0) -> Report:
     """Look for faults in a workflow and in the child graphs inside it.
 
     Parameters

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Optional
-
 from ..arrays import AllocArray, DeviceArray, HostArray
 from ..nodes import ChildGraphNode, ConditionalNode
 from ..order import levels
@@ -16,7 +14,6 @@ __all__ = ["check_redundant_edges", "check_reuse", "check_shape"]
 _MOST = 20
 _LOOK = 64  # nodes that a search for another path visits before it gives up
 _TRIES = 8  # edges of one array that are examined
-
 
 
 def check_redundant_edges(scope: Scope, reach: Reach, findings: Findings) -> None:
@@ -136,7 +133,7 @@ def _another_path(predecessors: tuple[tuple[int, ...], ...], source: int, node: 
     return False
 
 
-def check_shape(scope: Scope, target: Optional[Target], findings: Findings) -> None:
+def check_shape(scope: Scope, target: Target | None, findings: Findings) -> None:
     """Report graphs that are too small to pay, or wider than the device."""
     workflow = scope.workflow
     if target is None or scope.parent is not None or not workflow.nodes:

@@ -27,9 +27,7 @@ class _Life:
 
 def _lives(scope: Scope) -> list[_Life]:
     workflow = scope.workflow
-    if not any(type(a) is AllocArray for a in workflow.arrays.values()) and not any(
-        type(n) is FreeNode for n in workflow.nodes
-    ):
+    if not any(type(a) is AllocArray for a in workflow.arrays.values()) and not any(type(n) is FreeNode for n in workflow.nodes):
         return []
     lives: dict[AllocArray, _Life] = {a: _Life(a) for a in workflow.arrays.values() if isinstance(a, AllocArray)}
     for i, node in enumerate(workflow.nodes):
@@ -119,9 +117,7 @@ def _check_life(scope: Scope, life: _Life, before: set[tuple[int, int]], finding
             )
     for free in life.frees:
         if (alloc, free) not in before:
-            last = [nodes[i].name for i in life.uses if not any((i, j) in before for j in life.uses)] or [
-                nodes[alloc].name
-            ]
+            last = [nodes[i].name for i in life.uses if not any((i, j) in before for j in life.uses)] or [nodes[alloc].name]
             say(
                 "HG305",
                 f"{who(free)} frees {name!r}, and no path leads to it from {who(alloc)}, which allocates it",
@@ -240,13 +236,11 @@ def check_data(scope: Scope, findings: Findings) -> None:
                 if not bound:
                     findings.add(
                         "HG404",
-                        f"{scope.name(node)!r} reads {root.name!r}, which has no initial values and is not written"
-                        " before",
+                        f"{scope.name(node)!r} reads {root.name!r}, which has no initial values and is not written before",
                         scope=scope,
                         nodes=[node],
                         arrays=[root.name],
-                        hint=f"it is zero at the first launch; write({root.name!r}, values) before it, or give initial"
-                        " values",
+                        hint=f"it is zero at the first launch; write({root.name!r}, values) before it, or give initial values",
                     )
         if allocs:
             # Writes count once all reads of the same node are judged.
@@ -308,9 +302,7 @@ def _exposed(node: Node, access: Access) -> bool:
     child graph may write before it reads.
     """
     if isinstance(node, (ChildGraphNode, ConditionalNode)):
-        return access.mode == "read" and not any(
-            a.mode != "read" and a.view.root is access.view.root for a in node.accesses
-        )
+        return access.mode == "read" and not any(a.mode != "read" and a.view.root is access.view.root for a in node.accesses)
     if access.mode == "read":
         return True
     return isinstance(node, KernelNode) and any(arg is access for arg in node.args)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any
 
 from ..arrays import Array, HostArray
 from ..kernels import ForeignModule, Module
@@ -22,9 +22,9 @@ _RESIDENT_BLOCKS = 32
 _IN_BODIES = (KernelNode, MemcpyNode, MemsetNode, EmptyNode, ChildGraphNode, CapturedNode, ConditionalNode)
 
 
-def check_limits(scope: Scope, target: Optional[Target], findings: Findings) -> None:
+def check_limits(scope: Scope, target: Target | None, findings: Findings) -> None:
     """Report launches that the target, or every device, refuses. An extent that only a launch decides is left out."""
-    judged: dict[Any, Optional[tuple[tuple[str, str, str], ...]]] = {}
+    judged: dict[Any, tuple[tuple[str, str, str], ...] | None] = {}
     for node in scope.workflow.nodes:
         if type(node) is KernelNode:
             key = (id(node.kernel), node.grid, node.block, node.shared_bytes, node.cooperative)
@@ -76,7 +76,7 @@ def _check_body(scope: Scope, findings: Findings) -> None:
                 _check_body(inner, findings)
 
 
-def _faults(scope: Scope, node: KernelNode, target: Optional[Target]) -> list[tuple[str, str, str]]:
+def _faults(scope: Scope, node: KernelNode, target: Target | None) -> list[tuple[str, str, str]]:
     found: list[tuple[str, str, str]] = []
     block = [scope.value(axis) for axis in node.block]
     grid = [scope.value(axis) for axis in node.grid]
@@ -84,9 +84,7 @@ def _faults(scope: Scope, node: KernelNode, target: Optional[Target]) -> list[tu
     most = target.max_threads if target else _MAX_THREADS
     threads = _product(block)
     if threads is not None and threads > most:
-        found.append(
-            ("HG501", f"a block of {_text(block)} = {threads} threads; {on} at most {most}", "use a smaller block")
-        )
+        found.append(("HG501", f"a block of {_text(block)} = {threads} threads; {on} at most {most}", "use a smaller block"))
     elif target:
         for axis, extent, limit in zip(_AXES, block, target.max_block):
             if extent is not None and extent > limit:
@@ -159,15 +157,14 @@ def _faults(scope: Scope, node: KernelNode, target: Optional[Target]) -> list[tu
             found.append(
                 (
                     "HG506",
-                    f"a cooperative grid of {blocks} blocks of {threads} threads; {target.name} holds at most"
-                    f" {resident} at once",
+                    f"a cooperative grid of {blocks} blocks of {threads} threads; {target.name} holds at most {resident} at once",
                     "use fewer blocks and a loop over the elements",
                 )
             )
     return found
 
 
-def _product(extents: list[Optional[int]]) -> Optional[int]:
+def _product(extents: list[int | None]) -> int | None:
     total = 1
     for extent in extents:
         if extent is None:
@@ -176,11 +173,11 @@ def _product(extents: list[Optional[int]]) -> Optional[int]:
     return total
 
 
-def _text(extents: list[Optional[int]]) -> str:
+def _text(extents: list[int | None]) -> str:
     return " x ".join("?" if e is None else str(e) for e in extents)
 
 
-def check_capture(scope: Scope, target: Optional[Target], findings: Findings) -> None:
+def check_capture(scope: Scope, target: Target | None, findings: Findings) -> None:
     """Report what stream capture cannot take, or takes only in part, and kernels of which not everything is known."""
     unread: dict[tuple[Module, str], list[Node]] = {}
     for node in scope.workflow.nodes:
@@ -191,8 +188,7 @@ def check_capture(scope: Scope, target: Optional[Target], findings: Findings) ->
         elif kind is CapturedNode and not node.accesses:
             findings.add(
                 "HG602",
-                f"captured node {scope.name(node)!r} names no array that it reads or writes, so only declared edges"
-                " order it",
+                f"captured node {scope.name(node)!r} names no array that it reads or writes, so only declared edges order it",
                 scope=scope,
                 nodes=[node],
                 hint="give args=, or reads=[...] and writes=[...]",
@@ -208,7 +204,6 @@ def check_capture(scope: Scope, target: Optional[Target], findings: Findings) ->
                 nodes=[node],
                 hint="wrap its arguments in hg.reads, hg.writes or hg.updates",
             )
-
 
     for (module, why), nodes in unread.items():
         findings.add(

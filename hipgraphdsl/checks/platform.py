@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Optional
+from typing import Any
 
 from ..arrays import Array, HostArray
 from ..defects import Defect, defects_for
@@ -29,7 +29,7 @@ __all__ = ["check_defects"]
 Met = Callable[[Workflow], list[Node]]
 
 
-def check_defects(scope: Scope, target: Optional[Target], findings: Findings) -> None:
+def check_defects(scope: Scope, target: Target | None, findings: Findings) -> None:
     """Report each defect of the target that the graph meets, with the nodes that meet it.
 
     Without a version only what all versions have is known, and it is information.
@@ -118,8 +118,7 @@ def _host_copies(workflow: Workflow) -> list[Node]:
     return [
         node
         for node in workflow.nodes
-        if isinstance(node, MemcpyNode)
-        and all(isinstance(v.root, Array) and v.root.on_host for v in (node.dst, node.src))
+        if isinstance(node, MemcpyNode) and all(isinstance(v.root, Array) and v.root.on_host for v in (node.dst, node.src))
     ]
 
 
@@ -141,8 +140,7 @@ def _reads_copies(workflow: Workflow) -> list[Node]:
     return [
         node
         for i, node in enumerate(workflow.nodes)
-        if isinstance(node, HostNode)
-        and any(isinstance(workflow.nodes[s], MemcpyNode) for s in workflow.predecessors[i])
+        if isinstance(node, HostNode) and any(isinstance(workflow.nodes[s], MemcpyNode) for s in workflow.predecessors[i])
     ]
 
 

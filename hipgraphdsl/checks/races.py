@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Optional
+from typing import Any
 
 from ..arrays import Access, Region
 from ..hazards import HazardTracker
@@ -46,7 +46,7 @@ class _Space:
 
     def __init__(self) -> None:
         self.entries: dict[Region, _Entry] = {}
-        self.single: Optional[_Entry] = None
+        self.single: _Entry | None = None
         self.classes: dict[int, list[_Entry]] = {}
         self.pairs = 0
         self.more = 0
@@ -54,9 +54,7 @@ class _Space:
     def meeting(self, region: Region) -> list[_Entry]:
         single = self.single
         if single is not None:
-            return (
-                [single] if single.region is region or single.region == region or single.region.overlaps(region) else []
-            )
+            return [single] if single.region is region or single.region == region or single.region.overlaps(region) else []
         found = []
         start, stop = region.start, region.stop
         for size, entries in self.classes.items():
@@ -92,7 +90,7 @@ class _Space:
 
 
 def racing_pairs(
-    scope: Scope, reach: Reach, touched: Optional[Mapping[int, Sequence[Touch]]] = None
+    scope: Scope, reach: Reach, touched: Mapping[int, Sequence[Touch]] | None = None
 ) -> tuple[list[tuple[int, int]], dict[Any, int]]:
     """Return all racing pairs of nodes in topological order, and the hits that were left out of the list.
 
@@ -197,7 +195,7 @@ class _Parts:
         return True
 
 
-def _parts_covered(workflow: Workflow) -> Optional[bool]:
+def _parts_covered(workflow: Workflow) -> bool | None:
     """Do the same where regions of one array are equal or apart, as they mostly are; None where they are not."""
     arrays: dict[Any, _Parts] = {}
     for i, (node, sources) in enumerate(zip(workflow.nodes, workflow.predecessors)):
@@ -361,8 +359,7 @@ def check_events(scope: Scope, findings: Findings) -> None:
                 scope=scope,
                 nodes=[node],
                 arrays=[event],
-                hint=f"record({event!r}) before it, or use hg.Event({event!r}, shared=True) for one that another"
-                " graph records",
+                hint=f"record({event!r}) before it, or use hg.Event({event!r}, shared=True) for one that another graph records",
             )
         elif min(recorded) > i and not any(position[r] < position[i] for r in recorded):
             later = workflow.nodes[min(recorded)]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any
 
 from .catalogue import CATALOGUE, Severity
 
@@ -89,7 +89,7 @@ class Report:
     """
 
     graph: str
-    target: Optional[str] = None
+    target: str | None = None
     diagnostics: tuple[Diagnostic, ...] = ()
     ignored: tuple[tuple[Diagnostic, str], ...] = field(default=())
 
@@ -147,7 +147,7 @@ class Report:
         on = f" on {self.target}" if self.target else ""
         return f"graph {self.graph!r}{on}: {', '.join(parts) or 'nothing found'}"
 
-    def _shown(self) -> Iterator[Union[Diagnostic, str]]:
+    def _shown(self) -> Iterator[Diagnostic | str]:
         """Yield what is printed, with a line in place of what would fill screens."""
         for found in (self.errors, self.warnings, self.infos):
             yield from found[:_MOST_SHOWN]
@@ -248,9 +248,7 @@ class Report:
                 "level": _LEVELS[d.severity],
                 "message": {"text": d.message + (f"; {d.hint}" if d.hint else "")},
             }
-            names = [
-                {"name": name, "fullyQualifiedName": f"{self.graph}/{name}", "kind": "element"} for name in d.nodes
-            ]
+            names = [{"name": name, "fullyQualifiedName": f"{self.graph}/{name}", "kind": "element"} for name in d.nodes]
             places: list[dict[str, Any]] = [_location(file, line) for file, line in d.sources]
             if names:
                 if not places:

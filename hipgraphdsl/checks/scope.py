@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Optional
+from typing import Any
 
 from ..arrays import Access, ExternalArray, Parameter, Region
 from ..nodes import ConditionalNode, Node
@@ -101,7 +101,7 @@ class Scope(Level):
                 return True
         return False
 
-    def value(self, axis: Any) -> Optional[int]:
+    def value(self, axis: Any) -> int | None:
         """Return an extent of a grid or block; None where only a launch decides."""
         root = self.resolve(axis)[1] if isinstance(axis, Parameter) else axis
         extent = root.default if isinstance(root, Parameter) else root
@@ -182,7 +182,7 @@ class Findings:
         names: Sequence[str] = (),
         arrays: Iterable[str] = (),
         hint: str = "",
-        severity: Optional[Severity] = None,
+        severity: Severity | None = None,
     ) -> None:
         """Add one finding.
 

@@ -50,9 +50,7 @@ def check_ignores(scope: Scope, findings: Findings) -> None:
                     f"{scope.name(node)!r} ignores {code!r}, which is not the code of a diagnostic",
                     scope=scope,
                     nodes=[node],
-                    hint=f"codes like it are {', '.join(close)}"
-                    if close
-                    else "codes are HG101 to HG808, as check() prints them",
+                    hint=f"codes like it are {', '.join(close)}" if close else "codes are HG101 to HG808, as check() prints them",
                 )
             elif not reason.strip():
                 findings.add(
@@ -68,9 +66,7 @@ def check_use(scope: Scope, findings: Findings) -> None:
     """Report what is declared and not used, or not supplied."""
     workflow = scope.workflow
     if not workflow.nodes:
-        findings.add(
-            "HG104", f"graph {scope.prefix + workflow.name!r} has no nodes, so a launch does nothing", scope=scope
-        )
+        findings.add("HG104", f"graph {scope.prefix + workflow.name!r} has no nodes, so a launch does nothing", scope=scope)
     defaults = (workflow.default_view(parameter) for parameter in workflow.parameters.values())
     used: set[object] = {view.root for view in defaults if view is not None}
     parameters = bool(workflow.parameters)
@@ -126,6 +122,4 @@ def check_use(scope: Scope, findings: Findings) -> None:
             )
     for name, parameter in workflow.parameters.items():
         if parameter not in used:
-            findings.add(
-                "HG106", f"parameter {name!r} is used by no node", scope=scope, arrays=[name], hint="remove it"
-            )
+            findings.add("HG106", f"parameter {name!r} is used by no node", scope=scope, arrays=[name], hint="remove it")

@@ -237,7 +237,11 @@ def _dry_run(graph: Graph, params: Mapping[str, Any], options: argparse.Namespac
     runtime = RecorderRuntime(options.device, target=target)
     sections: list[tuple[str, list[Any]]] = []
     with graph.compile(
-        runtime=runtime, backend=options.backend, lanes=options.lanes, device=options.device, check=not options.no_check,
+        runtime=runtime,
+        backend=options.backend,
+        lanes=options.lanes,
+        device=options.device,
+        check=not options.no_check,
         watch=options.watch,
     ) as exe:
         sections.append(("compile", list(runtime.calls)))

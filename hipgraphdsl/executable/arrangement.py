@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Optional
+from typing import Any
 
 from ..arrays import ArrayView, Parameter
 from ..backends import Scope, SharedHandles
@@ -55,8 +55,17 @@ class Arrangement:
     """
 
     def __init__(
-        self, workflow: Workflow, plan: Plan, options: Mapping[str, Any], home: Home, shared: SharedHandles,
-        parameters: Parameters, locking: Locking, built: Built, compiled: CompiledPath, stats: Stats,
+        self,
+        workflow: Workflow,
+        plan: Plan,
+        options: Mapping[str, Any],
+        home: Home,
+        shared: SharedHandles,
+        parameters: Parameters,
+        locking: Locking,
+        built: Built,
+        compiled: CompiledPath,
+        stats: Stats,
     ) -> None:
         self.workflow = workflow
         self.plan = plan
@@ -176,7 +185,7 @@ class Arrangement:
         if not all(self._built.change(i, operation) for i, operation in operations):
             self.rebuild()
 
-    def _restore(self, undo: Optional[Callable[[], None]] = None) -> None:
+    def _restore(self, undo: Callable[[], None] | None = None) -> None:
         """Roll back a failed change, by a new build where needed; if that fails too, the next launch builds."""
         for attempt in filter(None, (None if self._built.torn else undo, self.rebuild)):
             try:
@@ -256,7 +265,8 @@ class Arrangement:
             if step.path:
                 raise UpdateError(
                     f"node {name!r}: what a node inside a child accesses is fixed; set it in the child and compile again",
-                    node=name, field=field,
+                    node=name,
+                    field=field,
                 )
             require_ordered(self.workflow, new, field, self._home.device)
         self._replace(changes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
-from typing import Any, Final, Optional
+from typing import Any, Final
 
 from ..backends import Program, Scope
 from ..backends.callbacks import memory_view
@@ -46,10 +46,16 @@ class Built:
     """
 
     def __init__(
-        self, build: Callable[..., Program], scope: Scope, home: Home, memory: Memory, in_flight: InFlight,
-        compiled: CompiledPath, stats: Stats,
+        self,
+        build: Callable[..., Program],
+        scope: Scope,
+        home: Home,
+        memory: Memory,
+        in_flight: InFlight,
+        compiled: CompiledPath,
+        stats: Stats,
     ) -> None:
-        self.program: Optional[Program] = None
+        self.program: Program | None = None
         self.torn = False
         self.launch: Callable[[int], None] = _not_built
         self.scope = scope
@@ -122,7 +128,7 @@ class Built:
         """Bind the compiled call path to the current program."""
         self._compiled.bind(self.program, self._in_flight.stream)
 
-    def take_out(self) -> Optional[Program]:
+    def take_out(self) -> Program | None:
         """Detach and return the program; the caller closes it."""
         program, self.program = self.program, None
         self.launch = _not_built
@@ -152,7 +158,7 @@ class Built:
         finally:
             self._runtime.event_destroy(event)
 
-    def wait(self, timeout_s: Optional[float] = None) -> None:
+    def wait(self, timeout_s: float | None = None) -> None:
         """Wait until nothing is in flight; an error names the nodes that have not finished, or the one that failed."""
         try:
             self._in_flight.wait(timeout_s, self.unfinished)
@@ -231,7 +237,7 @@ class Built:
         """Mark steps that the compiled call path has set; their operations are resolved again when they are asked for."""
         self._outdated.update(steps)
 
-    def refreshed(self, steps: Optional[Iterable[int]] = None) -> Program:
+    def refreshed(self, steps: Iterable[int] | None = None) -> Program:
         """Return the program with up-to-date operations: of all steps, or of some."""
         program = self.program
         assert program is not None

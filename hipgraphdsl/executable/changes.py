@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Optional
+from typing import Any
 
 from ..arrays import Parameter
 from ..checks import check_workflow
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 
-def node_at(workflow: Workflow, name: str) -> Optional[Node]:
+def node_at(workflow: Workflow, name: str) -> Node | None:
     """Return the node of a name such as ``"child/x"``."""
     level, inner = Level(workflow).at(name)
     return None if _conditional(level) else level.workflow.node(inner)
@@ -69,7 +69,7 @@ def with_nodes(workflow: Workflow, nodes: Mapping[str, Node]) -> Workflow:
     return replace(workflow, nodes=tuple(replaced))
 
 
-def require_free(name: str, node: Optional[Node], fields: Mapping[str, Any]) -> None:
+def require_free(name: str, node: Node | None, fields: Mapping[str, Any]) -> None:
     """Refuse fields that are fixed when the graph is compiled."""
     for field in ("name", "after", "workflow", "device"):
         if field in fields:
@@ -86,7 +86,8 @@ def require_declared(name: str, workflow: Workflow, new: Node, fields: Mapping[s
     for parameter in new.parameters:
         if workflow.parameters.get(parameter.name) is not parameter:
             raise UpdateError(
-                f"node {name!r}: parameter {parameter.name!r} is not of the graph that was compiled", node=name,
+                f"node {name!r}: parameter {parameter.name!r} is not of the graph that was compiled",
+                node=name,
                 field=next(iter(fields)),
             )
 
@@ -101,7 +102,8 @@ def changed_child(name: str, known: ChildGraphNode, fields: Mapping[str, Any]) -
         raise UpdateError(
             f"node {name!r}: which of the child's names are bound is fixed when the graph is compiled; they are"
             f" {', '.join(map(repr, known.bind)) or 'none'}",
-            node=name, field="bind",
+            node=name,
+            field="bind",
         )
     return child
 
@@ -123,7 +125,8 @@ def require_ordered(workflow: Workflow, new: Node, field: str, device: int) -> N
         raise UpdateError(
             f"node {name!r}: with {field}= it would access memory that the graph's edges do not order: {faults[0].message};"
             " declare it in the graph and compile again",
-            node=name, field=field,
+            node=name,
+            field=field,
         )
 
 
@@ -141,7 +144,8 @@ def differing(workflow: Workflow, new: Workflow) -> list[Node]:
         raise UpdateError(
             f"graph {workflow.name!r} cannot take {new.name!r} in place: {str(blocking).split('  ', 1)[1].strip()};"
             " call update(graph, rebuild=True) to build it afresh",
-            node=blocking.node, field=blocking.field,
+            node=blocking.node,
+            field=blocking.field,
         )
     names = dict.fromkeys(change.node for change in changes if change.node is not None)
     return [new.nodes[new.index[name]].translated(workflow.arrays, workflow.parameters) for name in names]

@@ -11,7 +11,7 @@ import ctypes
 import struct
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Optional, Protocol
+from typing import Any, Final, Protocol
 
 from ..arrays import Parameter
 from ..backends import Program, Scope
@@ -62,7 +62,7 @@ class LongWay(Protocol):
     def failed(self, code: int) -> None:
         """Raise the error for a return code of hipGraphLaunch."""
 
-    def stand_aside(self, launch: Optional[Callable[..., None]]) -> None:
+    def stand_aside(self, launch: Callable[..., None] | None) -> None:
         """Install this callable as the launch, or remove the installed one."""
 
 
@@ -99,7 +99,7 @@ class CompiledPath:
         """Take over the call path of another Executable, which is closed; `bind` follows."""
         self._long_way, self.launcher = other._long_way, other.launcher
 
-    def bind(self, program: Optional[Program], stream: int) -> None:
+    def bind(self, program: Program | None, stream: int) -> None:
         """Launch this program from now on instead of the Python method; a program that is not a graph unbinds."""
         if self.launcher is None:
             return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Optional
 
 from ..errors import DeclarationError
 from ..nodes import AllocNode, Node
@@ -37,13 +36,13 @@ class Home:
         self.several = runtime.get_device_count() > 1
         self.switches = self.several or runtime.needs_context
 
-    def there(self, device: Optional[int] = None) -> AbstractContextManager[None]:
+    def there(self, device: int | None = None) -> AbstractContextManager[None]:
         """Make a device (by default the Executable's) the thread's current one for a while, where that makes a difference."""
         if self.switches:
             return self.runtime.using_device(self.device if device is None else device)
         return nullcontext()
 
-    def returning(self, device: Optional[int] = None) -> AbstractContextManager[None]:
+    def returning(self, device: int | None = None) -> AbstractContextManager[None]:
         """Do the same for what returns handles, which it does even where the device cannot be made current."""
         if self.switches:
             return self.runtime.returning_on(self.device if device is None else device)
@@ -81,7 +80,8 @@ def grant_access(workflow: Workflow, runtime: Runtime, device: int, devices: Seq
                 raise DeclarationError(
                     f"node {name!r} on device {other} reaches {array!r} on device {owner}, and between these two devices"
                     " there is no peer access; copy what it needs to its own device by memcpy, which works between all",
-                    node=name, array=array,
+                    node=name,
+                    array=array,
                 )
         if owner in pools and owner in granted:
             runtime.mem_pool_set_access(owner, granted[owner])
@@ -117,7 +117,7 @@ def _alloc_devices(workflow: Workflow, default: int) -> set[int]:
     return {default if array.device is None else array.device for array in arrays}
 
 
-def _code_that_reaches(workflow: Workflow, device: int, owner: int, default: int) -> Optional[tuple[str, str]]:
+def _code_that_reaches(workflow: Workflow, device: int, owner: int, default: int) -> tuple[str, str] | None:
     """Return a node of one device, and the array of the other, that needs peer access between them; copies do not."""
     for name, node, here, memory in _reaching(workflow, default):
         if (here, memory.owner) == (device, owner) and runs_code(node):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Final, NoReturn, Optional, Union
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
@@ -71,7 +71,7 @@ class _LongWay:
         if executable is not None:
             executable.runtime.launch_failed(code)
 
-    def stand_aside(self, launch: Optional[Callable[..., None]]) -> None:
+    def stand_aside(self, launch: Callable[..., None] | None) -> None:
         """Install this callable as `Executable.launch`, or restore the method."""
         executable = self._executable()
         if executable is not None:
@@ -150,7 +150,13 @@ class Executable:
     """
 
     def __init__(
-        self, workflow: Workflow, plan: Plan, runtime: Runtime, backend: str, device: int, options: Mapping[str, Any],
+        self,
+        workflow: Workflow,
+        plan: Plan,
+        runtime: Runtime,
+        backend: str,
+        device: int,
+        options: Mapping[str, Any],
         guard: int = 0,
     ) -> None:
         self._closed = True  # until everything is there
@@ -176,14 +182,32 @@ class Executable:
         self._in_flight = InFlight(workflow.name, home, compiled)
         self._built = Built(build, self._scope, home, self._memory, self._in_flight, compiled, stats)
         self._arrangement = Arrangement(
-            workflow, plan, options, home, self._shared, self._parameters, Locking(home, self._memory, self._parameters),
-            self._built, compiled, stats,
+            workflow,
+            plan,
+            options,
+            home,
+            self._shared,
+            self._parameters,
+            Locking(home, self._memory, self._parameters),
+            self._built,
+            compiled,
+            stats,
         )
 
     @staticmethod
     def build(
-        workflow: Workflow, runtime: Runtime, backend: str, *, lanes: Lanes = "auto", join: bool = True, inline: bool = False,
-        device: int = 0, pack: bool = False, guard: int = 0, note: str = "", watch: bool = False,
+        workflow: Workflow,
+        runtime: Runtime,
+        backend: str,
+        *,
+        lanes: Lanes = "auto",
+        join: bool = True,
+        inline: bool = False,
+        device: int = 0,
+        pack: bool = False,
+        guard: int = 0,
+        note: str = "",
+        watch: bool = False,
         report: Callable[[str], None] = no_progress,
     ) -> Executable:
         """Plan, allocate, load, lower and instantiate; on failure everything is returned.
@@ -304,7 +328,7 @@ class Executable:
             self._prepare(params)
             return self._built.refreshed()
 
-    def synchronize(self, timeout_s: Optional[float] = None) -> None:
+    def synchronize(self, timeout_s: float | None = None) -> None:
         """Wait until all launches have finished; Ctrl-C interrupts.
 
         Parameters
@@ -335,7 +359,7 @@ class Executable:
             raise failure from failure.__cause__
         self._hosts.forget_stale()
 
-    def _wait(self, timeout_s: Optional[float]) -> None:
+    def _wait(self, timeout_s: float | None) -> None:
         self._built.wait(timeout_s)
         if self._parameters.keeps_replaced:
             with self._lock:
@@ -355,7 +379,7 @@ class Executable:
 
     # -- data ----------------------------------------------------------------------------------------------------------
 
-    def read(self, name: Union[str, Array]) -> np.ndarray[Any, Any]:
+    def read(self, name: str | Array) -> np.ndarray[Any, Any]:
         """Wait, and return a copy of an array's values.
 
         Parameters
@@ -372,7 +396,7 @@ class Executable:
         self.synchronize()
         return self._memory.read(block)
 
-    def write(self, name: Union[str, Array], values: Any) -> None:
+    def write(self, name: str | Array, values: Any) -> None:
         """Wait, and set an array's values.
 
         Parameters
@@ -392,7 +416,7 @@ class Executable:
         self.synchronize()
         self._memory.write(block, source)
 
-    def array(self, name: Union[str, Array]) -> CapturedArray:
+    def array(self, name: str | Array) -> CapturedArray:
         """Return an array's memory itself, for other libraries: `ptr`, ``__cuda_array_interface__``, ``__dlpack__``, no copy.
 
         What this process can reach also has ``__array_interface__``. Nothing waits: synchronize before it is read, and do not use
@@ -406,7 +430,7 @@ class Executable:
         block = self._find(name, "array")
         return CapturedArray(block.pointer, block.array.as_view(), self._scope)
 
-    def _find(self, name: Union[str, Array], action: str) -> Block:
+    def _find(self, name: str | Array, action: str) -> Block:
         self._require_open(action)
         if isinstance(name, str):
             return self._memory.find(name)
@@ -429,7 +453,7 @@ class Executable:
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
-    def set(self, node: Union[str, Node], /, **fields: Any) -> None:
+    def set(self, node: str | Node, /, **fields: Any) -> None:
         """Give a node other fields, from the next launch on.
 
         Parameters
@@ -450,13 +474,13 @@ class Executable:
             self._require_open("set")
             self._arrangement.set(_name_of(node, "set"), fields)
 
-    def enable(self, node: Union[str, Node]) -> None:
+    def enable(self, node: str | Node) -> None:
         """Let a disabled node run again, from the next launch on."""
         with self._changing("enable"):
             self._require_open("enable")
             self._arrangement.enable(_name_of(node, "enable"), True)
 
-    def disable(self, node: Union[str, Node]) -> None:
+    def disable(self, node: str | Node) -> None:
         """Let a node do nothing, from the next launch on; what it orders stays ordered."""
         with self._changing("disable"):
             self._require_open("disable")
@@ -592,7 +616,7 @@ class Executable:
         return self._stats
 
     @property
-    def _program(self) -> Optional[Program]:
+    def _program(self) -> Program | None:
         return self._built.program
 
     @property
@@ -634,7 +658,7 @@ class Executable:
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
-    def close(self, timeout_s: Optional[float] = None) -> None:
+    def close(self, timeout_s: float | None = None) -> None:
         """Wait for the device and return everything; a second call does nothing.
 
         What a callback has raised since the last `synchronize` is raised when everything has been returned.
@@ -667,7 +691,7 @@ class Executable:
             if failure is not None:
                 raise failure from failure.__cause__
 
-    def _wait_to_close(self, timeout_s: Optional[float]) -> Optional[WaitTimeout]:
+    def _wait_to_close(self, timeout_s: float | None) -> WaitTimeout | None:
         """Wait until nothing runs, or end the work; return the wait's error then, and raise it if the work goes on."""
         began = time.monotonic()
         while True:
@@ -723,7 +747,7 @@ class Executable:
     def __enter__(self) -> Executable:
         return self
 
-    def __exit__(self, kind: Optional[type[BaseException]], *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close()
         else:  # an exception is being raised, and the caller must receive it

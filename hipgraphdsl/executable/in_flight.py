@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, Optional
+from typing import Final
 
 from ..errors import HipError, WaitTimeout
 from .compiled import CompiledPath
@@ -37,7 +37,7 @@ class InFlight:
         """Streams with launches that nobody has waited for yet, each with the number of the last one."""
         self._lock = threading.Lock()
         self._tickets = itertools.count(1)
-        self._failed: Optional[HipError] = None
+        self._failed: HipError | None = None
         """What a launch has failed with, until nothing is in flight and it can be raised."""
 
     def open(self) -> None:
@@ -54,7 +54,7 @@ class InFlight:
         if self._compiled.has_launched():
             self.launched(self.stream)
 
-    def wait(self, timeout_s: Optional[float], unfinished: Callable[[], tuple[str, ...]]) -> None:
+    def wait(self, timeout_s: float | None, unfinished: Callable[[], tuple[str, ...]]) -> None:
         """Wait until all launches have finished.
 
         Parameters

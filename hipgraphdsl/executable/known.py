@@ -44,9 +44,15 @@ class Known:
             array = block.array
             location: Literal["host", "device"] = "host" if array.on_host else "device"
             self.arrays[name] = ExternalArray(
-                name, array.shape, array.dtype, device=block.device if several else array.device, obj=owner,
-                pointer=block.pointer, location=location,
-                writeable=getattr(array, "writeable", True), lock=False,
+                name,
+                array.shape,
+                array.dtype,
+                device=block.device if several else array.device,
+                obj=owner,
+                pointer=block.pointer,
+                location=location,
+                writeable=getattr(array, "writeable", True),
+                lock=False,
             )
         for inner in scope.all_inside():
             for root, pointer in inner.addresses.items():

@@ -8,7 +8,7 @@ next one is issued, those after it in the launch before. So all memory that one 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Optional
+from typing import Any
 
 from ..arrays import AllocArray, HostArray
 from ..backends import Scope
@@ -33,7 +33,7 @@ class Locking:
         self._memory = memory
         self._parameters = parameters
         self._early = "pageable_read_at_launch" in home.runtime.target.quirks
-        self._of: Optional[Workflow] = None
+        self._of: Workflow | None = None
         self._copied: dict[_Root, str] = {}
         """Host arrays and parameters that are copied, each with the first node that does so."""
         self._written: dict[_Root, str] = {}
@@ -104,7 +104,7 @@ def _may_be_pageable(root: Any) -> bool:
     return bool(root.on_host) and not isinstance(root, AllocArray) and not (isinstance(root, HostArray) and root.pinned)
 
 
-def _block_at(address: int, blocks: Sequence[Block]) -> Optional[Block]:
+def _block_at(address: int, blocks: Sequence[Block]) -> Block | None:
     return next((block for block in blocks if block.pointer <= address < block.pointer + block.array.nbytes), None)
 
 

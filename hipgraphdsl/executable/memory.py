@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final, Optional, Union
+from typing import Any, Final
 
 import numpy as np
 
@@ -51,13 +51,13 @@ class Block:
 
     array: Array
     pointer: int
-    release: Optional[Callable[[int], None]] = None
+    release: Callable[[int], None] | None = None
     keep: Any = None
     device: int = 0
     guard: int = 0
     pageable: bool = False
-    refused: Optional[HipError] = None
-    lent: Optional[weakref.ref[Any]] = None
+    refused: HipError | None = None
+    lent: weakref.ref[Any] | None = None
     """The buffer of the views that callbacks have got, while there are any."""
 
     def lend(self) -> Any:
@@ -267,7 +267,7 @@ class Memory:
 
     # -- packed arrays -------------------------------------------------------------------------------------------------
 
-    def make_packed(self, packing: Optional[Packing]) -> dict[int, Block]:
+    def make_packed(self, packing: Packing | None) -> dict[int, Block]:
         """Return blocks, by device, that a plan's packed arrays can lie in: those that are there, if they are large enough."""
         found: dict[int, Block] = {}
         if packing is None:
@@ -341,7 +341,7 @@ def _pages(nbytes: int) -> int:
     return -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
-def _initial(name: str, array: Union[DeviceArray, HostArray]) -> np.ndarray[Any, Any]:
+def _initial(name: str, array: DeviceArray | HostArray) -> np.ndarray[Any, Any]:
     if isinstance(array.initial, UnboundValues):
         raise DeclarationError(
             f"array {name!r} has no initial values: the file holds only their hash; supply them by"

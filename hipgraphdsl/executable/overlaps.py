@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from itertools import chain, product
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -103,7 +103,7 @@ class Overlaps:
                 level.note((owner, root), i, [_Use(node, scope.prefix + node.name, access.mode, access.bytes.shifted(offset))])
         return level
 
-    def writer(self, root: Root) -> Optional[str]:
+    def writer(self, root: Root) -> str | None:
         """Return the name of a node that writes what a root stands for."""
         uses = chain(*self._levels[0].uses.get(root, {}).values())
         return next((use.name for use in uses if use.mode != "read"), None)

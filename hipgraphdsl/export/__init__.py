@@ -22,7 +22,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, NamedTuple
 
 from ..errors import DeclarationError
 from ..workflow import Workflow
@@ -75,13 +75,13 @@ def formats() -> dict[str, str]:
     return found
 
 
-def is_known(path: Union[str, os.PathLike[str]]) -> bool:
+def is_known(path: str | os.PathLike[str]) -> bool:
     """Return whether the extension of a path names a format."""
     extension = Path(path).suffix.lower()
     return _SAME.get(extension, extension) in formats()
 
 
-def render(workflow: Workflow, extension: str, **options: Any) -> Union[str, bytes]:
+def render(workflow: Workflow, extension: str, **options: Any) -> str | bytes:
     """Return the workflow in the format of an extension.
 
     Raises
@@ -100,7 +100,7 @@ def render(workflow: Workflow, extension: str, **options: Any) -> Union[str, byt
     return made(FORMATS[wanted], wanted, workflow, options)
 
 
-def made(entry: Format, extension: str, subject: Any, options: Mapping[str, Any]) -> Union[str, bytes]:
+def made(entry: Format, extension: str, subject: Any, options: Mapping[str, Any]) -> str | bytes:
     """Return what a format's function makes of a workflow or a timeline.
 
     Raises
@@ -108,9 +108,7 @@ def made(entry: Format, extension: str, subject: Any, options: Mapping[str, Any]
     DeclarationError
         If the function takes no such option, or needs a package that is not installed.
     """
-    function: Callable[..., Union[str, bytes]] = getattr(
-        importlib.import_module(f"{__name__}.{entry.module}"), entry.function
-    )
+    function: Callable[..., str | bytes] = getattr(importlib.import_module(f"{__name__}.{entry.module}"), entry.function)
     accepted: Mapping[str, inspect.Parameter] = inspect.signature(function).parameters
     if any(p.kind is p.VAR_KEYWORD for p in accepted.values()):  # drawings hand on what they do not know
         accepted = {**accepted, **inspect.signature(importlib.import_module(f"{__name__}.picture").draw).parameters}
@@ -123,7 +121,7 @@ def made(entry: Format, extension: str, subject: Any, options: Mapping[str, Any]
     return function(subject, **options)
 
 
-def export_graph(workflow: Workflow, path: Union[str, os.PathLike[str]], **options: Any) -> None:
+def export_graph(workflow: Workflow, path: str | os.PathLike[str], **options: Any) -> None:
     """Write a workflow to a file, whole or not at all; the extension names the format.
 
     Parameters
@@ -167,7 +165,7 @@ def as_path(path: Any) -> Path:
     return Path(path)
 
 
-def write_file(path: Union[str, os.PathLike[str]], content: Union[str, bytes]) -> None:
+def write_file(path: str | os.PathLike[str], content: str | bytes) -> None:
     """Write a file beside and rename it, so that a reader never sees half of it.
 
     Raises
@@ -177,7 +175,7 @@ def write_file(path: Union[str, os.PathLike[str]], content: Union[str, bytes]) -
     """
     target = Path(path)
     data = content.encode() if isinstance(content, str) else content
-    beside: Optional[Path] = None
+    beside: Path | None = None
     try:
         if target.exists() and not target.is_file():  # a pipe or a terminal, which a rename would replace
             target.write_bytes(data)

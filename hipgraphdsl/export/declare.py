@@ -71,9 +71,7 @@ class Builder:
         root = self.root
         version = root.scalars.get("hipgraphdsl")
         if version is None:
-            root.item.refuse(
-                "this is no hipgraphdsl workflow: it has no field 'hipgraphdsl' with the version of the format"
-            )
+            root.item.refuse("this is no hipgraphdsl workflow: it has no field 'hipgraphdsl' with the version of the format")
         if type(version.value) is not int or version.value < 1:
             version.refuse(f"the version is an integer from 1 (got {shown(version.value)})")
         if version.value > VERSION:
@@ -105,9 +103,7 @@ class Builder:
         for name in self.callbacks:
             if name not in self.used_callbacks:
                 shown = ", ".join(map(repr, list(self.known_callbacks)[:20])) or "none"
-                raise DeclarationError(
-                    f"callbacks has {name!r}, which no node of the file uses; its callbacks are {shown}"
-                )
+                raise DeclarationError(f"callbacks has {name!r}, which no node of the file uses; its callbacks are {shown}")
 
     def callback(self, path: str, node: str, prefix: str) -> Any:
         """Return the callable that was supplied for a node, or None."""
@@ -295,9 +291,7 @@ def _initial(fields: Members, name: str, shape: tuple[int, ...], dtype: np.dtype
     if given == ["values"]:
         values = fields.take("values", list)
         if len(values) != size:
-            raise Fault(
-                f"array {name!r} of shape {list(shape)} has {size} elements, 'values' holds {len(values)}", "values"
-            )
+            raise Fault(f"array {name!r} of shape {list(shape)} has {size} elements, 'values' holds {len(values)}", "values")
         found = filled(values, shape, dtype)
     else:
         data = bytes_of(fields.take("base64", str))
@@ -326,9 +320,7 @@ def _supplied(name: str, value: Any, stored: Any, shape: tuple[int, ...], dtype:
         raise DeclarationError(f"array {name!r}: what arrays supplies cannot be taken: {error}", array=name) from None
     _require_same(name, found.shape, found.dtype, shape, dtype)
     if isinstance(stored, UnboundValues) and sha256_of(found) != stored.sha256:
-        _log.warning(
-            "array %r: the values supplied are not those that the file was written with (SHA-256 differs)", name
-        )
+        _log.warning("array %r: the values supplied are not those that the file was written with (SHA-256 differs)", name)
     found.flags.writeable = False
     return found
 

@@ -49,9 +49,7 @@ class Entry:
             summary = _summary(self.new if self.how == "added" else self.old)
             return head + (f"  {summary}" if summary else "")
         if self.how == "rewired":
-            parts = [f"no longer waits for {edge}" for edge in self.old] + [
-                f"now waits for {edge}" for edge in self.new
-            ]
+            parts = [f"no longer waits for {edge}" for edge in self.old] + [f"now waits for {edge}" for edge in self.new]
             return f"{head} {'; '.join(parts)}"
         if self.field == "source" and self.what == "module":
             return "\n".join([f"{head} source:", *("    " + line for line in source_diff(self.old, self.new))])
@@ -209,12 +207,8 @@ def _compare_workflows(prefix: str, a: Any, b: Any, old: Workflow, new: Workflow
         come = [source for source in waits_b[name] if source not in waits_a[name]]
         if gone or come:
             lost = [_edge(source, waits_a[name][source]) for source in gone]
-            entries.append(
-                Entry("rewired", "node", prefix + name, "waits for", lost, [_edge(s, waits_b[name][s]) for s in come])
-            )
-    removed = [
-        Entry("removed", "node", prefix + name, old=data) for name, data in nodes_a.items() if name not in nodes_b
-    ]
+            entries.append(Entry("rewired", "node", prefix + name, "waits for", lost, [_edge(s, waits_b[name][s]) for s in come]))
+    removed = [Entry("removed", "node", prefix + name, old=data) for name, data in nodes_a.items() if name not in nodes_b]
     return entries + removed
 
 
@@ -258,12 +252,7 @@ def _changes(what: str, name: str, old: Mapping[str, Any], new: Mapping[str, Any
         before, after = old.get(field), new.get(field)
         if _same(before, after) or field == "name":
             continue
-        if (
-            field in ("args", "values")
-            and isinstance(before, list)
-            and isinstance(after, list)
-            and len(before) == len(after)
-        ):
+        if field in ("args", "values") and isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
             for i, (x, y) in enumerate(zip(before, after)):
                 if not _same(x, y):
                     known = f" ({arguments[i]})" if field == "args" and i < len(arguments) else ""

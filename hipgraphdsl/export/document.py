@@ -21,6 +21,7 @@ VERSION = 1
 MAX_CHILD_DEPTH = 16
 """Child graphs inside child graphs."""
 
+
 def document(workflow: Workflow, *, strict: bool = True) -> dict[str, Data]:
     """Return a workflow as plain data, in the order in which `dumps` writes it.
 

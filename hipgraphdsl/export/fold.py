@@ -145,9 +145,7 @@ def _edge_hashes(predecessors: Sequence[Sequence[int]]) -> tuple[np.ndarray[Any,
     return relative, mixed
 
 
-def _free_part(
-    wanted: Repeat, taken: np.ndarray[Any, Any], predecessors: Sequence[Sequence[int]]
-) -> Repeat | None:
+def _free_part(wanted: Repeat, taken: np.ndarray[Any, Any], predecessors: Sequence[Sequence[int]]) -> Repeat | None:
     """Return the longest part of a stretch that no other has taken and whose fixed sources lie before it."""
     start, stop, period = wanted.start, wanted.stop, wanted.period
     used = taken[start:stop]

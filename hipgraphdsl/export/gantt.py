@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from typing import Any, Final, Optional
+from typing import Any, Final
 
 from ..timeline import By, Timeline
 from . import fitting, need
@@ -29,7 +29,7 @@ _OUTLINED: Final = 0.09  # inches of a bar from which on an outline shows
 _LETTER: Final = 0.082  # inches of a letter of 9 points, more or less
 
 
-def svg(timeline: Timeline, *, by: By = "engine", critical: bool = True, title: Optional[str] = None) -> str:
+def svg(timeline: Timeline, *, by: By = "engine", critical: bool = True, title: str | None = None) -> str:
     """Return a chart as SVG; names are text.
 
     Parameters
@@ -57,9 +57,7 @@ def svg(timeline: Timeline, *, by: By = "engine", critical: bool = True, title: 
     return re.sub(r' id="(?!p[0-9a-f]{10}|m[0-9a-f]{10})[^"]*"', "", text)
 
 
-def png(
-    timeline: Timeline, *, by: By = "engine", critical: bool = True, title: Optional[str] = None, dpi: int = 144
-) -> bytes:
+def png(timeline: Timeline, *, by: By = "engine", critical: bool = True, title: str | None = None, dpi: int = 144) -> bytes:
     """Return a chart as PNG.
 
     Parameters
@@ -93,7 +91,7 @@ def summary(timeline: Timeline) -> list[str]:
     return lines
 
 
-def _drawn(timeline: Timeline, by: By, critical: bool, title: Optional[str], **saved: Any) -> bytes:
+def _drawn(timeline: Timeline, by: By, critical: bool, title: str | None, **saved: Any) -> bytes:
     out = io.BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph")  # a letter that the font lacks is drawn as a box
@@ -101,7 +99,7 @@ def _drawn(timeline: Timeline, by: By, critical: bool, title: Optional[str], **s
     return out.getvalue()
 
 
-def _figure(timeline: Timeline, by: By, critical: bool, title: Optional[str]) -> Any:
+def _figure(timeline: Timeline, by: By, critical: bool, title: str | None) -> Any:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

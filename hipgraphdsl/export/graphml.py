@@ -182,14 +182,11 @@ def from_networkx(
             node = attributes.get("node")
             if not isinstance(node, Node):
                 raise DeclarationError(
-                    f"node {key!r} of the networkx graph has no model; give it the attribute node=hg.KernelNode(...)"
-                    " or another",
+                    f"node {key!r} of the networkx graph has no model; give it the attribute node=hg.KernelNode(...) or another",
                     node=str(key),
                 )
             if node.name != key:
-                raise DeclarationError(
-                    f"node {key!r} of the networkx graph holds a model named {node.name!r}", node=node.name
-                )
+                raise DeclarationError(f"node {key!r} of the networkx graph holds a model named {node.name!r}", node=node.name)
             _declare_what_it_uses(graph, node)
             graph.add(node)
     for source, target in dag.edges():

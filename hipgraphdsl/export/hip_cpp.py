@@ -14,7 +14,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, Optional, Union
+from typing import Any, Final
 
 import numpy as np
 
@@ -150,7 +150,7 @@ class Program:
 
     # -- storage -----------------------------------------------------------------------------------------------------------
 
-    def _own(self, workflow: Workflow, path: tuple[str, ...], node: Optional[ChildGraphNode] = None) -> Scope:
+    def _own(self, workflow: Workflow, path: tuple[str, ...], node: ChildGraphNode | None = None) -> Scope:
         """Declare what a workflow and its children own, except for what `node` binds."""
         prefix = "".join(f"{name}/" for name in path)
         scope = Scope(prefix=prefix)
@@ -295,7 +295,7 @@ class Program:
     def _file(self, storage: _Storage) -> str:
         return f"{self.stem}.{storage.identifier}.npy"
 
-    def _short_form(self, storage: _Storage, values: np.ndarray[Any, Any]) -> Optional[list[str]]:
+    def _short_form(self, storage: _Storage, values: np.ndarray[Any, Any]) -> list[str] | None:
         """Return the statement that gives an array these values, or None where a file must."""
         name, dtype = storage.identifier, values.dtype
         flat = np.ascontiguousarray(values).reshape(-1)
@@ -342,7 +342,7 @@ class Program:
 
     # -- statements --------------------------------------------------------------------------------------------------------
 
-    def _builder(self, plan: Plan, scope: Scope, names: Names, head: list[str], parts: Optional[list[list[str]]]) -> list[str]:
+    def _builder(self, plan: Plan, scope: Scope, names: Names, head: list[str], parts: list[list[str]] | None) -> list[str]:
         """Return the lines that add a plan's steps; where there are very many, functions of them are put into `parts`."""
         body = Body(self, plan, scope, names)
         statements = body.statements()
@@ -451,7 +451,7 @@ class Program:
             known = self.events[event.name] = self._outer(event.name, "event")
         return known
 
-    def function(self, node: Union[HostNode, CapturedNode], scope: Scope, name: str) -> tuple[Function, list[list[Piece]]]:
+    def function(self, node: HostNode | CapturedNode, scope: Scope, name: str) -> tuple[Function, list[list[Piece]]]:
         """Return the function that the user fills in, and the arguments of one call."""
         given: list[Given] = []
         arguments: list[list[Piece]] = []

@@ -7,7 +7,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Optional, Union
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -72,7 +72,7 @@ class Memory:
     owner: Any
 
     @property
-    def host(self) -> Optional[bool]:
+    def host(self) -> bool | None:
         """Whether the memory is the host's; None where the launch decides."""
         return None if isinstance(self.owner, Parameter) else self.owner.on_host
 
@@ -179,7 +179,7 @@ class Body:
         for step in plan.steps:
             needed.update(d for d in step.deps if not self.capture or lanes[d] != step.lane)
         self.needed = needed
-        self.variables: dict[int, tuple[str, Optional[int]]] = {}
+        self.variables: dict[int, tuple[str, int | None]] = {}
         self._declared: list[str] = []
         self._name_variables()
 
@@ -463,7 +463,7 @@ class Body:
         except HipError as error:
             raise DeclarationError(f"node {scope.prefix + step.node.name!r}: {error.text}", node=step.node.name) from None
 
-    def _copied(self, node: MemcpyNode, copy: Union[Copy1D, Copy3D]) -> tuple[bool, list[Piece]]:
+    def _copied(self, node: MemcpyNode, copy: Copy1D | Copy3D) -> tuple[bool, list[Piece]]:
         """Return whether a copy is one run of bytes, and the arguments that say it."""
         at = self.program.handles.pointer
         a, b = at(copy.dst), at(copy.src)
@@ -531,7 +531,7 @@ class Given:
     mode: str = ""
     shape: tuple[int, ...] = ()
     strides: tuple[int, ...] = ()
-    dtype: Optional[np.dtype[Any]] = None
+    dtype: np.dtype[Any] | None = None
 
 
 @dataclass(slots=True)
@@ -596,7 +596,7 @@ def _python(fn: Any) -> list[str]:
     return lines if len(lines) <= 200 else [*lines[:200], f"... and {len(lines) - 200} lines more"]
 
 
-def argument_names(node: Union[HostNode, CapturedNode]) -> list[str]:
+def argument_names(node: HostNode | CapturedNode) -> list[str]:
     """Return the names of a callback's arguments, as far as they are known."""
     if isinstance(node.fn, UnboundCallback):
         return []
@@ -608,7 +608,7 @@ def argument_names(node: Union[HostNode, CapturedNode]) -> list[str]:
     return names[1:] if isinstance(node, CapturedNode) else names
 
 
-def plain_value(value: Any) -> Optional[tuple[str, Optional[str]]]:
+def plain_value(value: Any) -> tuple[str, str | None] | None:
     """Return the type of a value, and its text where it cannot differ from node to node of a loop; None for no C++ value."""
     if isinstance(value, (bool, np.bool_)):
         return "bool", None

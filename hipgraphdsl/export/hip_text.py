@@ -9,7 +9,7 @@ import textwrap
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Optional, Union
+from typing import Any, Final
 
 import numpy as np
 
@@ -209,7 +209,7 @@ class Hole:
     hint: str = ""
 
 
-Piece = Union[str, Hole]
+Piece = str | Hole
 DECLARED: Final = "\1"
 """Stands before a variable where its type would, if it is declared there."""
 
@@ -259,7 +259,7 @@ def _argument_literal(value: Any, ctype: str) -> str:
     return _floating(value, ctype) if ctype in ("float", "double") else _integer(int(value), ctype)
 
 
-def _term(values: Sequence[int], first: int) -> Optional[str]:
+def _term(values: Sequence[int], first: int) -> str | None:
     """Return an expression in the counter ``n``, which starts at `first`, that takes these values; None where none is short."""
     start = values[0]
     step = values[1] - start

@@ -52,9 +52,7 @@ def lay_out(text: str, form: str, *, what: str, timeout_s: float = 120.0, dpi: i
     """
     command = engine()
     if command is None:
-        raise DeclarationError(
-            f"{what} needs Graphviz for the layout: pip install pygraphviz; .dot, .mmd and .html need nothing"
-        )
+        raise DeclarationError(f"{what} needs Graphviz for the layout: pip install pygraphviz; .dot, .mmd and .html need nothing")
     if len(command) == 1:
         command = [*command, f"-T{form}", *([f"-Gdpi={dpi}"] if dpi else [])]
     else:

@@ -95,7 +95,7 @@ def _text(text: str) -> str:
     """Return text for a quoted label: nothing in it can end the label or be taken for markup."""
     out = []
     for c in text:
-        if c in "\"#&<>`\\[]{}|" or ord(c) < 32:
+        if c in '"#&<>`\\[]{}|' or ord(c) < 32:
             out.append(f"#{ord(c)};")
         else:
             out.append(c)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal, Union
+from typing import Any, Literal
 
 from ..arrays import ArrayView
 from ..checks import Report, check_workflow
@@ -42,7 +42,7 @@ __all__ = ["Box", "Cluster", "Critical", "Edges", "Fault", "Link", "Picture", "a
            "lanes_by_name", "needed_edges", "weigh"]  # fmt: skip
 
 Edges = Literal["needed", "all", "labels"]
-Critical = Union[bool, Timeline, Mapping[str, float]]
+Critical = bool | Timeline | Mapping[str, float]
 
 _UNNAMED = -1  # stands for the device that a graph is compiled for
 _FOLD_FROM = 30  # nodes of one level from which on it is folded

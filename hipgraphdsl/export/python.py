@@ -213,8 +213,7 @@ class _Body:
             extra += f", shape={parameter.shape!r}" if parameter.shape else ""
             extra += ", copy=True" if parameter.copy else ""
             lines.append(
-                f"{self.variable(parameter)} = g.param({quoted(parameter.name)},"
-                f" dtype={_dtype(parameter.dtype)}{extra})"
+                f"{self.variable(parameter)} = g.param({quoted(parameter.name)}, dtype={_dtype(parameter.dtype)}{extra})"
             )
         for node in workflow.nodes:
             with _of_node(node):

@@ -19,9 +19,7 @@ def schema() -> dict[str, Any]:
         "arrays": list_of(ref("array")),
         "parameters": list_of(ref("parameter")),
         "nodes": list_of(ref("node")),
-        "order": list_of(
-            list_of(ref("name"), minItems=2, maxItems=2), description="Plain edges: earlier node, later node."
-        ),
+        "order": list_of(list_of(ref("name"), minItems=2, maxItems=2), description="Plain edges: earlier node, later node."),
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Final, Optional, Union
+from typing import Any, Final
 
 from ..errors import DeclarationError
 from ..timeline import Timeline
@@ -25,7 +25,7 @@ FORMATS: Final[dict[str, Format]] = {
 _SAME: Final = {".htm": ".html"}
 
 
-def export_timeline(timeline: Timeline, path: Union[str, os.PathLike[str]], **options: Any) -> None:
+def export_timeline(timeline: Timeline, path: str | os.PathLike[str], **options: Any) -> None:
     """Write a timeline to a file, whole or not at all.
 
     Raises
@@ -36,17 +36,17 @@ def export_timeline(timeline: Timeline, path: Union[str, os.PathLike[str]], **op
     write_file(path, render(timeline, max(_fitting(path), key=len, default=Path(path).suffix), **options))
 
 
-def is_known(path: Union[str, os.PathLike[str]]) -> bool:
+def is_known(path: str | os.PathLike[str]) -> bool:
     """Return whether the extension of a path names a format."""
     return bool(_fitting(path))
 
 
-def _fitting(path: Union[str, os.PathLike[str]]) -> list[str]:
+def _fitting(path: str | os.PathLike[str]) -> list[str]:
     name = Path(path).name.lower()
     return [extension for extension in (*FORMATS, *_SAME) if name.endswith(extension)]
 
 
-def render(timeline: Timeline, extension: str, **options: Any) -> Union[str, bytes]:
+def render(timeline: Timeline, extension: str, **options: Any) -> str | bytes:
     """Return a timeline in the format of an extension.
 
     Raises
@@ -69,7 +69,7 @@ def spans(timeline: Timeline) -> str:
     return timeline.to_json()
 
 
-def text(timeline: Timeline, *, title: Optional[str] = None) -> str:
+def text(timeline: Timeline, *, title: str | None = None) -> str:
     """Return what starts at each time.
 
     Parameters

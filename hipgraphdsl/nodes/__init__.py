@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Union
-
 from .base import Dim3, Node
 from .child import ChildGraphNode, ConditionalNode, bound, held
 from .host import CapturedNode, ForeignFunction, HostNode, UnboundCallback, callable_name
@@ -60,23 +58,23 @@ __all__ = [
     "write_value",
 ]
 
-AnyNode = Union[
-    KernelNode,
-    MemcpyNode,
-    MemsetNode,
-    AllocNode,
-    FreeNode,
-    HostNode,
-    EventRecordNode,
-    EventWaitNode,
-    EmptyNode,
-    ChildGraphNode,
-    SemaphoreSignalNode,
-    SemaphoreWaitNode,
-    MemoryOpsNode,
-    CapturedNode,
-    ConditionalNode,
-]
+AnyNode = (
+    KernelNode
+    | MemcpyNode
+    | MemsetNode
+    | AllocNode
+    | FreeNode
+    | HostNode
+    | EventRecordNode
+    | EventWaitNode
+    | EmptyNode
+    | ChildGraphNode
+    | SemaphoreSignalNode
+    | SemaphoreWaitNode
+    | MemoryOpsNode
+    | CapturedNode
+    | ConditionalNode
+)
 """Every node; a `match` over it ends with `assert_never`."""
 
 KINDS: dict[str, type[Node]] = {

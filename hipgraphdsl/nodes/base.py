@@ -6,7 +6,7 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, ClassVar, Generic, Literal, Optional, TypeVar, Union, overload
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar, overload
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, SerializationInfo, ValidationError, model_serializer
 from pydantic_core import core_schema
@@ -19,7 +19,7 @@ from .values import DEFINITIONS, Data, Fault, Members, Names, Unstorable, record
 __all__ = ["Axis", "Dim3", "Node", "argument_text", "as_accesses", "as_dim3", "check_name", "lazy"]
 
 T = TypeVar("T")
-Axis = Union[int, Parameter]
+Axis = int | Parameter
 Dim3 = tuple[Axis, Axis, Axis]
 
 _MAX_NAME = 200
@@ -74,8 +74,8 @@ class Node(BaseModel):
 
     name: str
     after: Annotated[tuple[str, ...], NodeNames()] = ()
-    ignore: Annotated[Optional[dict[str, str]], Reasons()] = None
-    source: Optional[tuple[str, int]] = None
+    ignore: Annotated[dict[str, str] | None, Reasons()] = None
+    source: tuple[str, int] | None = None
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -138,7 +138,7 @@ class Node(BaseModel):
         return out
 
     @classmethod
-    def from_data(cls, members: Members, names: Names, source: Optional[tuple[str, int]] = None) -> Node:
+    def from_data(cls, members: Members, names: Names, source: tuple[str, int] | None = None) -> Node:
         """Return the node that a file holds; `name` and `kind` may be taken already.
 
         Raises

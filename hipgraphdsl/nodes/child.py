@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Optional, Union
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from ..arrays import Access, AllocArray, Array, ArrayView, ExternalArray, HostArray, Parameter, Region, as_dict, as_view
 from ..errors import DeclarationError
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ChildGraphNode", "ConditionalNode", "bound", "held"]
 
-Bound = Union[ArrayView, Parameter, Any]
+Bound = ArrayView | Parameter | Any
 
 
 class WorkflowKey(Form):
@@ -113,7 +113,7 @@ class ChildGraphNode(Node):
         found: dict[tuple[Any, str, Region], Access] = {}
         for access in self.workflow.accesses:
             root, offset = self._behind(access.view.root)
-            outer: Optional[ArrayView] = bound(root, self.workflow, self.bind)
+            outer: ArrayView | None = bound(root, self.workflow, self.bind)
             if outer is not None:
                 region = access.bytes.shifted(offset + outer.offset_bytes)
                 whole = region == outer.region
@@ -151,7 +151,7 @@ def _as_workflow(value: Any, node: str) -> Workflow:
     return value  # type: ignore[no-any-return]  # told by its attributes, because Workflow stands below nodes
 
 
-def _bind_array(inner: Union[Array, Parameter], value: Any, node: str) -> ArrayView:
+def _bind_array(inner: Array | Parameter, value: Any, node: str) -> ArrayView:
     outer = as_view(value, f"node {node!r}: an array for {inner.name!r} of the child")
     if isinstance(inner, AllocArray):
         raise DeclarationError(
@@ -236,7 +236,7 @@ class ConditionalNode(Node):
         bodies = data.get("bodies", ())
         bodies = tuple(bodies) if isinstance(bodies, (tuple, list)) else (bodies,)
         data["bodies"] = tuple(_as_workflow(body, name) for body in bodies)
-        most: Optional[int] = {"if": 2, "while": 1, "switch": None}[mode]
+        most: int | None = {"if": 2, "while": 1, "switch": None}[mode]
         if not bodies or (most is not None and len(bodies) > most):
             wanted = {"if": "one or two bodies", "while": "one body", "switch": "one or more bodies"}[mode]
             raise DeclarationError(f"node {name!r}: mode {mode!r} takes {wanted} (got {len(bodies)})", node=name)

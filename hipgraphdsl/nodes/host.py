@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Callable
 from types import ModuleType
-from typing import Annotated, Any, ClassVar, Optional
+from typing import Annotated, Any, ClassVar
 
 from ..arrays import Access, ArrayView, Parameter, Viewable, as_device
 from ..errors import DeclarationError
@@ -349,7 +349,7 @@ class CapturedNode(_UserCode):
     reach = "device"
     fixed = "nodes of kind captured are recorded once"
 
-    device: Annotated[Optional[int], Device()] = None
+    device: Annotated[int | None, Device()] = None
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Optional
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -108,9 +108,9 @@ class KernelNode(Node):
     args: Annotated[tuple[Any, ...], Arguments()] = ()
     shared_bytes: Annotated[int, Count()] = 0
     cooperative: Annotated[bool, Flag(fixed=_ATTRIBUTE)] = False
-    priority: Annotated[Optional[int], Integer(fixed=_ATTRIBUTE)] = None
-    cluster: Annotated[Optional[tuple[int, int, int]], Extents(fixed=_ATTRIBUTE)] = None
-    device: Annotated[Optional[int], Device()] = None
+    priority: Annotated[int | None, Integer(fixed=_ATTRIBUTE)] = None
+    cluster: Annotated[tuple[int, int, int] | None, Extents(fixed=_ATTRIBUTE)] = None
+    device: Annotated[int | None, Device()] = None
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
@@ -223,7 +223,7 @@ class KernelNode(Node):
         return tuple(found) if found else ()
 
     @property
-    def threads(self) -> Optional[int]:
+    def threads(self) -> int | None:
         """Threads of the whole launch, None where a parameter decides."""
         total = 1
         for axis in (*self.grid, *self.block):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Optional
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -42,7 +42,7 @@ class CopyGeometry:
         return self.height == 1 and self.depth == 1
 
 
-def copy_geometry(dst: ArrayView, src: ArrayView) -> Optional[CopyGeometry]:
+def copy_geometry(dst: ArrayView, src: ArrayView) -> CopyGeometry | None:
     """Return the pitched box that copies `src` to `dst` element by element, or None where there is none.
 
     Both have the same number of elements and, unless both are contiguous, the same extents apart from ones.
@@ -89,7 +89,7 @@ class MemcpyNode(Node):
 
     dst: Annotated[ArrayView, View()]
     src: Annotated[ArrayView, View()]
-    device: Annotated[Optional[int], Device()] = None
+    device: Annotated[int | None, Device()] = None
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
@@ -213,7 +213,7 @@ class MemsetNode(Node):
 
     dst: Annotated[ArrayView, View()]
     value: Annotated[Any, Value(always=True)] = 0
-    device: Annotated[Optional[int], Device()] = None
+    device: Annotated[int | None, Device()] = None
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
@@ -278,9 +278,7 @@ class MemsetNode(Node):
 class _NewArray(Form):
     """An array that a node makes."""
 
-    schema = record(
-        {"name": ref("name"), "dtype": ref("dtype"), "shape": SHAPE, **MEMORY}, "name dtype shape"
-    )
+    schema = record({"name": ref("name"), "dtype": ref("dtype"), "shape": SHAPE, **MEMORY}, "name dtype shape")
 
     def dump(self, value: AllocArray, names: Names, node: Node) -> Data:
         return {"name": value.name, **memory_data(value)}

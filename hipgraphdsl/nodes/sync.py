@@ -151,17 +151,14 @@ class MemoryOps(Form):
         if op not in ("write", "wait"):
             raise Fault(f"'op' is 'write' or 'wait' (got {op[:60]!r})", "ops")
         found = (
-            write_value(view, value)
-            if op == "write"
-            else wait_value(view, value, members.take("condition", str, default="eq"))
+            write_value(view, value) if op == "write" else wait_value(view, value, members.take("condition", str, default="eq"))
         )
         members.done("a memory operation")
         return found
 
     def text(self, value: tuple[MemoryOp, ...], writer: TextWriter, node: Node) -> str:
         ops = (
-            f"hg.{op.op}_value({writer.view(op.view)}, {op.value}"
-            + (f", {quoted(op.condition)})" if op.op == "wait" else ")")
+            f"hg.{op.op}_value({writer.view(op.view)}, {op.value}" + (f", {quoted(op.condition)})" if op.op == "wait" else ")")
             for op in value
         )
         return f"[{', '.join(ops)}]"

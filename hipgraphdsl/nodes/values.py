@@ -614,9 +614,7 @@ def device_of_data(data: Data, field: str = "device") -> int | None:
 
 def filled(values: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """Return numbers as an array, each judged."""
-    allowed: tuple[type, ...] = {"b": (bool,), "i": (int,), "u": (int,), "c": (int, float, complex)}.get(
-        dtype.kind, (int, float)
-    )
+    allowed: tuple[type, ...] = {"b": (bool,), "i": (int,), "u": (int,), "c": (int, float, complex)}.get(dtype.kind, (int, float))
     for value in values:
         if type(value) not in allowed:
             raise Fault(f"{shown(value)} is no value of dtype {dtype}")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, ClassVar, NoReturn, Optional, Protocol
+from typing import Any, ClassVar, NoReturn, Protocol
 
 from ..errors import HipError
 from ..target import Target
@@ -546,13 +546,9 @@ class Runtime(ABC):
     @abstractmethod
     def graph_add_event_wait_node(self, graph: int, deps: Sequence[int], event: int) -> int: ...
     @abstractmethod
-    def graph_add_external_semaphores_signal_node(
-        self, graph: int, deps: Sequence[int], semaphore: int, value: int
-    ) -> int: ...
+    def graph_add_external_semaphores_signal_node(self, graph: int, deps: Sequence[int], semaphore: int, value: int) -> int: ...
     @abstractmethod
-    def graph_add_external_semaphores_wait_node(
-        self, graph: int, deps: Sequence[int], semaphore: int, value: int
-    ) -> int: ...
+    def graph_add_external_semaphores_wait_node(self, graph: int, deps: Sequence[int], semaphore: int, value: int) -> int: ...
     @abstractmethod
     def graph_add_batch_mem_op_node(self, graph: int, deps: Sequence[int], ops: Sequence[MemOp]) -> int: ...
     def graph_add_conditional_node(
@@ -684,7 +680,7 @@ class Runtime(ABC):
         """
         return None
 
-    def kernel_adder(self, graph: int, *rest: Any) -> Optional[KernelAdder]:
+    def kernel_adder(self, graph: int, *rest: Any) -> KernelAdder | None:
         """Return what adds the kernel nodes of steps to a graph by compiled code, or None where there is none."""
         return None
 

@@ -119,9 +119,7 @@ def read_code_object(image: bytes, architecture: str = "") -> CodeObjectInfo:
     try:
         return _read_elf(_unbundled(image, architecture))
     except (struct.error, IndexError, KeyError, TypeError, UnicodeDecodeError, RecursionError) as error:
-        raise DeclarationError(
-            f"the code object is damaged: {type(error).__name__} while reading it ({error})"
-        ) from error
+        raise DeclarationError(f"the code object is damaged: {type(error).__name__} while reading it ({error})") from error
 
 
 def _unbundled(image: bytes, architecture: str) -> bytes:
@@ -151,20 +149,14 @@ def _unbundled(image: bytes, architecture: str) -> bytes:
 
 def _read_elf(image: bytes) -> CodeObjectInfo:
     if image[:5] != b"\x7fELF\x02":
-        raise DeclarationError(
-            f"this is no AMD GPU code object: it begins with {image[:8]!r}, not as a 64-bit ELF file"
-        )
+        raise DeclarationError(f"this is no AMD GPU code object: it begins with {image[:8]!r}, not as a 64-bit ELF file")
     machine = struct.unpack_from("<H", image, 18)[0]
     if machine != _EM_AMDGPU:
-        raise DeclarationError(
-            f"this is no AMD GPU code object: its ELF machine is {machine}, not {_EM_AMDGPU} (AMDGPU)"
-        )
+        raise DeclarationError(f"this is no AMD GPU code object: its ELF machine is {machine}, not {_EM_AMDGPU} (AMDGPU)")
     flags = struct.unpack_from("<I", image, 48)[0]
     (section_offset,) = struct.unpack_from("<Q", image, 40)
     entry_size, entries = struct.unpack_from("<HH", image, 58)
-    sections = [
-        struct.unpack_from("<IIQQQQIIQQ", image, section_offset + index * entry_size) for index in range(entries)
-    ]
+    sections = [struct.unpack_from("<IIQQQQIIQQ", image, section_offset + index * entry_size) for index in range(entries)]
     kernels: dict[str, KernelLayout] = {}
     variables: dict[str, int] = {}
     for _, kind, _, _, offset, nbytes, link, *_ in sections:

@@ -98,6 +98,7 @@ class HipAbiRuntime(HipGraphs):
         self._registered = _registrations.setdefault(type(self), {})
         self._query: tuple[Any, int] | None = None
         """hipStreamQuery and its address."""
+
     # -- the compiled call path ----------------------------------------------------------------------------------------
     def launcher(self, slow: Any) -> Any:
         module = native()
@@ -207,7 +208,9 @@ class HipAbiRuntime(HipGraphs):
                     return start
                 if start < stop and pointer < piece.stop:
                     raise HipError(
-                        "hipHostRegister", ERROR_HOST_MEMORY_ALREADY_REGISTERED, "hipErrorHostMemoryAlreadyRegistered",
+                        "hipHostRegister",
+                        ERROR_HOST_MEMORY_ALREADY_REGISTERED,
+                        "hipErrorHostMemoryAlreadyRegistered",
                         "a part of it is page-locked already, and no copy reaches across the end of that part",
                     )
             # AMD registers its own page-locked memory anew, and then cannot free it.
@@ -251,9 +254,7 @@ class HipAbiRuntime(HipGraphs):
         if fill.height > 1:
             bytes_of_value = value.to_bytes(size, "little")
             if len(set(bytes_of_value)) == 1:
-                self._call(
-                    "hipMemset2DAsync", fill.dst, fill.pitch_bytes, value & 0xFF, fill.width * size, fill.height, stream
-                )
+                self._call("hipMemset2DAsync", fill.dst, fill.pitch_bytes, value & 0xFF, fill.width * size, fill.height, stream)
                 return
             # HIP has no asynchronous 2-D fill of 2- or 4-byte values.
             for row in range(fill.height):

@@ -299,9 +299,7 @@ class HipCalls:
         try:
             function = getattr(self._library, api)
         except AttributeError:
-            raise HipError(
-                api, ERROR_NOT_SUPPORTED, "hipErrorNotSupported", f"{self._label} does not export it"
-            ) from None
+            raise HipError(api, ERROR_NOT_SUPPORTED, "hipErrorNotSupported", f"{self._label} does not export it") from None
         function.argtypes = prototype
         function.restype = c_int
         setattr(self, api, function)
@@ -498,9 +496,7 @@ class HipCore(Runtime):
     def _add(self, api: str, graph: int, deps: Sequence[int], *params: Any) -> int:
         out = c_void_p()
         count = len(deps)
-        code = getattr(self._hip, api)(
-            byref(out), graph, PACK_HANDLES[count](*deps) if count else None, count, *params
-        )
+        code = getattr(self._hip, api)(byref(out), graph, PACK_HANDLES[count](*deps) if count else None, count, *params)
         if code:
             self._fail(api, code)
         return out.value or 0

@@ -100,9 +100,7 @@ class HipGraphs(HipCore):
         if priority is not None:
             self._call(api, node, ATTRIBUTE_PRIORITY, LAUNCH_ATTRIBUTE_VALUE.pack(priority))
 
-    def graph_add_memcpy_node_1d(
-        self, graph: int, deps: Sequence[int], dst: int, src: int, nbytes: int, kind: MemcpyKind
-    ) -> int:
+    def graph_add_memcpy_node_1d(self, graph: int, deps: Sequence[int], dst: int, src: int, nbytes: int, kind: MemcpyKind) -> int:
         return self._add("hipGraphAddMemcpyNode1D", graph, deps, dst, src, nbytes, kind)
 
     def graph_add_memcpy_node(self, graph: int, deps: Sequence[int], copy: Copy3D) -> int:
@@ -127,14 +125,10 @@ class HipGraphs(HipCore):
         node = self._add("hipGraphAddMemAllocNode", graph, deps, params)
         return node, int(MEM_ALLOC_NODE_PARAMS.unpack(params)[-1])
 
-    def graph_add_external_semaphores_signal_node(
-        self, graph: int, deps: Sequence[int], semaphore: int, value: int
-    ) -> int:
+    def graph_add_external_semaphores_signal_node(self, graph: int, deps: Sequence[int], semaphore: int, value: int) -> int:
         return self._add_semaphore("hipGraphAddExternalSemaphoresSignalNode", graph, deps, semaphore, value)
 
-    def graph_add_external_semaphores_wait_node(
-        self, graph: int, deps: Sequence[int], semaphore: int, value: int
-    ) -> int:
+    def graph_add_external_semaphores_wait_node(self, graph: int, deps: Sequence[int], semaphore: int, value: int) -> int:
         return self._add_semaphore("hipGraphAddExternalSemaphoresWaitNode", graph, deps, semaphore, value)
 
     def _add_semaphore(self, api: str, graph: int, deps: Sequence[int], semaphore: int, value: int) -> int:

@@ -185,9 +185,7 @@ class HipRtc:
 
     def _lowered(self, program: c_void_p, expression: str) -> str:
         name = c_char_p()
-        self._check(
-            "hiprtcGetLoweredName", self._library.hiprtcGetLoweredName(program, expression.encode(), byref(name))
-        )
+        self._check("hiprtcGetLoweredName", self._library.hiprtcGetLoweredName(program, expression.encode(), byref(name)))
         return (name.value or b"").decode()
 
 

@@ -50,9 +50,7 @@ _RESIDENT_THREADS: Final = 39  # CUdevice_attribute: of a multiprocessor
 # before host nodes of the first have run (observed on driver 580, CUDA 13.0, tests/property/test_changes.py; 15 of 15 times).
 # A memset node that cuGraphNodeSetEnabled has disabled fails launches, those in flight among them: error 719 (observed on driver
 # 580.159, CUDA 13.0; tests/device/enable_memset_in_flight.cu shows it in one process). Kernel and memcpy nodes do not.
-_QUIRKS: Final = frozenset(
-    {"only_flat_updates", "disabled_overlaps_launches", "memset_enable_fails", "pageable_read_at_launch"}
-)
+_QUIRKS: Final = frozenset({"only_flat_updates", "disabled_overlaps_launches", "memset_enable_fails", "pageable_read_at_launch"})
 _NOT_FOUND: Final = 500
 
 _COMPUTE_MAJOR, _COMPUTE_MINOR, _MULTIPROCESSORS, _SHARED_OPTIN, _COPY_ENGINES = (
@@ -66,9 +64,7 @@ _MAX_DYNAMIC_SHARED: Final = 8  # CUfunction_attribute
 _ORDINARY_SHARED_BYTES: Final = 49152  # beyond it a kernel must ask
 _ATTRIBUTE_COOPERATIVE, _ATTRIBUTE_CLUSTER, _ATTRIBUTE_PRIORITY = 2, 4, 8  # CUlaunchAttributeID
 
-_KERNEL_NODE_PARAMS: Final = struct.Struct(
-    "=Q7I4xQQQQ"
-)  # func, grid, block, sharedMemBytes, kernelParams, extra, kern, ctx
+_KERNEL_NODE_PARAMS: Final = struct.Struct("=Q7I4xQQQQ")  # func, grid, block, sharedMemBytes, kernelParams, extra, kern, ctx
 # CUgraphNodeParams: type, then from byte 16 on handle, type, size, phGraph_out, ctx; 256 bytes in all
 _CONDITIONAL_NODE_PARAMS: Final = struct.Struct("=i12xQIIQQ208x")
 _CONDITIONAL, _BODIES_AT = 13, 32
@@ -117,6 +113,7 @@ _SET_CONDITION: Final = b"""
 }
 \0"""
 _ALL_MODES: Final = (12, 8)  # CUDA from which on `if` may have an else, and there is `switch`
+
 
 class NvidiaRuntime(HipAbiRuntime):
     """One NVIDIA GPU through the CUDA driver.
@@ -285,9 +282,7 @@ class NvidiaRuntime(HipAbiRuntime):
 
     def device_can_access_peer(self, device: int, peer: int) -> bool:
         return bool(
-            self._integer(
-                "cuDeviceCanAccessPeer", self._integer("cuDeviceGet", device), self._integer("cuDeviceGet", peer)
-            )
+            self._integer("cuDeviceCanAccessPeer", self._integer("cuDeviceGet", device), self._integer("cuDeviceGet", peer))
         )
 
     def device_enable_peer_access(self, peer: int) -> None:
@@ -457,12 +452,8 @@ class NvidiaRuntime(HipAbiRuntime):
         x, y, z = struct.unpack_from("=3I", value)
         return cooperative, priority, (x, y, z) if x else None
 
-    def graph_add_memcpy_node_1d(
-        self, graph: int, deps: Sequence[int], dst: int, src: int, nbytes: int, kind: MemcpyKind
-    ) -> int:
-        return self._add(
-            "cuGraphAddMemcpyNode", graph, deps, _pack_run(dst, src, nbytes, kind), self._context
-        )
+    def graph_add_memcpy_node_1d(self, graph: int, deps: Sequence[int], dst: int, src: int, nbytes: int, kind: MemcpyKind) -> int:
+        return self._add("cuGraphAddMemcpyNode", graph, deps, _pack_run(dst, src, nbytes, kind), self._context)
 
     def graph_add_memcpy_node(self, graph: int, deps: Sequence[int], copy: Copy3D) -> int:
         return self._add("cuGraphAddMemcpyNode", graph, deps, _pack_copy(copy), self._context)
@@ -512,7 +503,9 @@ class NvidiaRuntime(HipAbiRuntime):
         version = self.runtime_get_version()
         if version < _ALL_MODES and (mode is ConditionalMode.SWITCH or len(fill) > 1):
             raise HipError(
-                "cuGraphAddNode", 801, "hipErrorNotSupported",
+                "cuGraphAddNode",
+                801,
+                "hipErrorNotSupported",
                 f"switch, and if with an else, need a driver of CUDA 12.8 (this one is of {'.'.join(map(str, version))})",
             )
         handle, context = c_uint64(), self._context
@@ -592,9 +585,7 @@ class _UsingContext:
 def _pack_kernel(function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int) -> bytes:
     grid_x, grid_y, grid_z = grid
     block_x, block_y, block_z = block
-    return _KERNEL_NODE_PARAMS.pack(
-        function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, args, 0, 0, 0
-    )
+    return _KERNEL_NODE_PARAMS.pack(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, args, 0, 0, 0)
 
 
 def _side(kind: int, pointer: int) -> tuple[int, int, int]:

@@ -129,9 +129,7 @@ class Nvrtc:
         try:
             asked = {kernel: kernel for kernel in names} | {symbol: f"&{symbol}" for symbol in symbols}
             for expression in asked.values():
-                self._check(
-                    nvrtc.nvrtcAddNameExpression(program, expression.encode())[0], "nvrtcAddNameExpression"
-                )
+                self._check(nvrtc.nvrtcAddNameExpression(program, expression.encode())[0], "nvrtcAddNameExpression")
             (error,) = nvrtc.nvrtcCompileProgram(program, len(flags), [flag.encode() for flag in flags])
             log = self._bytes(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
             text = log.rstrip(b"\0").decode(errors="replace").strip()

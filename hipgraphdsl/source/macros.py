@@ -311,9 +311,7 @@ def expand_macros(
             made = _substitute(macro, arguments, lambda part: expand_macros(part, macros, hidden, budget))
         budget.spend(1 + len(made) + sum(len(t.text) for t in made if t.kind == "string") // 8, token)
         doubt = macro.doubt or token.doubt
-        made = [
-            Token(t.kind, t.text, token.start, end, token.line, t.doubt or doubt) if t.kind != "block" else t for t in made
-        ]
+        made = [Token(t.kind, t.text, token.start, end, token.line, t.doubt or doubt) if t.kind != "block" else t for t in made]
         out += expand_macros(made, macros, inner, budget)
         i = after
     return out

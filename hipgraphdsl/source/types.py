@@ -269,9 +269,7 @@ class Scope:
             if constant.bits:
                 bits, unsigned = constant.bits, constant.unsigned
             else:
-                bits, unsigned = next(
-                    (kind for kind in ((32, False), (64, False)) if Value(number, *kind).fits), (64, True)
-                )
+                bits, unsigned = next((kind for kind in ((32, False), (64, False)) if Value(number, *kind).fits), (64, True))
             return Value(int(number != 0) if bits == 1 else number, bits, unsigned).wrapped()
 
         return value

@@ -31,9 +31,7 @@ _SYSTEM: Final = re.compile(
 )
 #: In a function's body, only what may hide or be a brace is looked at.
 _EVENT: Final = re.compile(r"[{}\"'#]|/[/*]")
-_LITERAL: Final = re.compile(
-    r"//[^\n]*|/\*.*?\*/|\"[^\"\\\n]*(?:\\.[^\"\\\n]*)*\"|'[^'\\\n]*(?:\\.[^'\\\n]*)*'", re.DOTALL
-)
+_LITERAL: Final = re.compile(r"//[^\n]*|/\*.*?\*/|\"[^\"\\\n]*(?:\\.[^\"\\\n]*)*\"|'[^'\\\n]*(?:\\.[^'\\\n]*)*'", re.DOTALL)
 _RAW: Final = re.compile(r"\"([^()\\\s]{0,16})\(.*?\)\1\"", re.DOTALL)
 _RAW_PREFIX: Final = re.compile(r"(?<![\w$])(?:u8|[uUL])?R\Z")
 _SEPARATED: Final = re.compile(r"(?<![\w$.])\.?[0-9][\w.']*\Z")

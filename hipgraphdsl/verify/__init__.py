@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from functools import cache
-from typing import Any, Optional, Protocol, Union
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -43,13 +43,13 @@ class HasWorkflow(Protocol):
 
 def verify(
     graph: HasWorkflow,
-    runtime: Union[str, Runtime] = "auto",
+    runtime: str | Runtime = "auto",
     backends: Sequence[str] = ("explicit", "capture", "streams"),
     *,
     orders: int = 20,
     repeats: int = 5,
     tolerance: Tolerance = None,
-    params: Optional[Mapping[str, Any]] = None,
+    params: Mapping[str, Any] | None = None,
     seed: int = 0,
     audit: bool = True,
     device: int = 0,
@@ -126,9 +126,7 @@ def verify(
         for contestant, place in contestants:
             for backend in backends:
                 advance(f"backend {backend} on {contestant.name}")
-                try_backend(
-                    workflow, prover, contestant, backend, place, values, reference, repeats, orders, seed, given, found
-                )
+                try_backend(workflow, prover, contestant, backend, place, values, reference, repeats, orders, seed, given, found)
     seconds = time.perf_counter() - started
     targets = " and ".join(dict.fromkeys(contestant.target.name for contestant, _ in contestants))
     return VerifyReport(workflow.name, targets, tuple(found.findings), tuple(found.done), tuple(found.left_out), seconds)

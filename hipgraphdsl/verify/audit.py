@@ -337,9 +337,7 @@ def _compare_with_reference(audit: _Audit, found: Found) -> None:
             offset = address - cells[name].pointer
             span = view.region.stop - view.region.start
             ours = np.ndarray(view.shape, view.dtype, after[name][offset : offset + span].tobytes(), 0, view.strides)
-            copy = np.ndarray(
-                view.shape, view.dtype, before[name][offset : offset + span].tobytes(), 0, view.strides
-            ).copy()
+            copy = np.ndarray(view.shape, view.dtype, before[name][offset : offset + span].tobytes(), 0, view.strides).copy()
             args.append(copy)
             arrays.append((name, view, copy, ours))
         else:

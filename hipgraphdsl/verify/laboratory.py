@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Any, Optional, Union
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +29,7 @@ __all__ = [
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 State = dict[str, Bytes]
-Tolerance = Union[None, float, Mapping[str, float]]
+Tolerance = None | float | Mapping[str, float]
 
 WAIT_S = 120.0  # a launch that has not finished by then is a finding
 POISONS = (0xA5, 0x3C)  # what fresh graph memory is filled with
@@ -99,9 +99,7 @@ def describe(cell: Cell, ours: Bytes, wanted: Bytes) -> str:
     rows = (ours.reshape(-1, size) != wanted.reshape(-1, size)).any(axis=1)
     first = int(np.flatnonzero(rows)[0])
     index = ", ".join(str(i) for i in np.unravel_index(first, cell.shape))
-    return (
-        f"{cell.name}[{index}] is {a[first]} instead of {b[first]} ({int(rows.sum())} of {rows.size} elements differ)"
-    )
+    return f"{cell.name}[{index}] is {a[first]} instead of {b[first]} ({int(rows.sum())} of {rows.size} elements differ)"
 
 
 @dataclass(slots=True)
@@ -143,9 +141,7 @@ class Laboratory:
     def __init__(self, workflow: Workflow, runtime: Runtime, device: int) -> None:
         self.workflow = workflow
         self.runtime = runtime
-        self.executable = Executable.build(
-            workflow, runtime, "serial", lanes=None, join=False, device=device, guard=_GUARD_BYTES
-        )
+        self.executable = Executable.build(workflow, runtime, "serial", lanes=None, join=False, device=device, guard=_GUARD_BYTES)
         self.poison = POISONS[0]
         self.cells: dict[str, Cell] = {}
         self.fresh: dict[str, Cell] = {}
@@ -232,7 +228,7 @@ class Laboratory:
 
     # -- running --
 
-    def run(self, order: Optional[Sequence[int]] = None) -> State:
+    def run(self, order: Sequence[int] | None = None) -> State:
         """Run all steps in an order, from the values of the start; return what is in memory then."""
         self.begin()
         for index in range(len(self.steps)) if order is None else order:

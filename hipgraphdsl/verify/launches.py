@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 
@@ -37,8 +37,8 @@ def try_backend(
     named = f"backend {backend!r}" + (f" on {runtime.name}" if runtime is not prover else "")
     cells = _visible_cells(workflow)
     wanted = {name: data for name, data in reference.items() if name in cells}
-    set_schedule: Optional[Callable[[int, int], None]] = getattr(runtime, "set_schedule", None)
-    schedules: list[tuple[str, Optional[int], int]] = [("", None, 0)] * repeats
+    set_schedule: Callable[[int, int], None] | None = getattr(runtime, "set_schedule", None)
+    schedules: list[tuple[str, int | None, int]] = [("", None, 0)] * repeats
     if set_schedule is not None and backend == "explicit" and not any(map(waits_inside, workflow.nodes)):
         schedules += [("one worker in random order", seed + k, 1) for k in range(orders)]
         schedules += [("random delays", seed + k, 2) for k in range(min(orders, repeats))]
@@ -83,8 +83,7 @@ def try_backend(
         executable.close()
     seeded = len(schedules) - repeats
     found.done.append(
-        f"{named} {repeats} time{'s' * (repeats != 1)}"
-        + (f" and {seeded} seeded schedule{'s' * (seeded != 1)}" * (seeded > 0))
+        f"{named} {repeats} time{'s' * (repeats != 1)}" + (f" and {seeded} seeded schedule{'s' * (seeded != 1)}" * (seeded > 0))
     )
 
 
@@ -110,15 +109,15 @@ def _first_wrong_node(
     device: int,
     values: State,
     params: dict[str, Any],
-    schedule: tuple[Optional[int], int],
+    schedule: tuple[int | None, int],
     found: Found,
-) -> Optional[str]:
+) -> str | None:
     """Bisect over the beginnings of the workflow: return the node with which results turn wrong.
 
     None where the fault does not show again, which a fault of timing may not.
     """
     cells = _visible_cells(workflow)
-    set_schedule: Optional[Callable[[int, int], None]] = getattr(runtime, "set_schedule", None)
+    set_schedule: Callable[[int, int], None] | None = getattr(runtime, "set_schedule", None)
     order = workflow.order
 
     def wrong(count: int) -> bool:

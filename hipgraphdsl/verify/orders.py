@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Sequence
-from typing import Optional
 
 from ..errors import HipGraphError
 from ..nodes import AllocNode, MemoryOpsNode, Node, SemaphoreWaitNode
@@ -42,7 +41,7 @@ def try_fresh_memory(laboratory: Laboratory, reference: State, found: Found) -> 
     found.done.append("the serial order with two fillings of fresh graph memory")
 
 
-def _first_difference(laboratory: Laboratory, order: Iterable[int], found: Found) -> Optional[int]:
+def _first_difference(laboratory: Laboratory, order: Iterable[int], found: Found) -> int | None:
     """Return the first step after which memory differs between the two fillings of fresh memory."""
     traces: list[list[State]] = []
     for poison in POISONS:
@@ -97,9 +96,7 @@ def try_orders(
         return
     waiting = next((step for step in laboratory.steps if waits_inside(step.node)), None)
     if waiting is not None:
-        found.left_out.append(
-            f"other orders: {waiting.name!r} waits for what another node does, so one node at a time may stop"
-        )
+        found.left_out.append(f"other orders: {waiting.name!r} waits for what another node does, so one node at a time may stop")
         return
     tried = 0
     for k in range(seed, seed + count):
@@ -113,9 +110,7 @@ def try_orders(
                 break
             pair = _blame(laboratory, order, reference, found)
             if pair is None or pair[0] in deps[pair[1]] or len(found.findings) >= _MOST_FINDINGS:
-                found.add(
-                    Finding("order", f"in the topological order of seed {k} {outcome[0]}", (), outcome[1], seed=k)
-                )
+                found.add(Finding("order", f"in the topological order of seed {k} {outcome[0]}", (), outcome[1], seed=k))
                 return
             first, second = (laboratory.name(i) for i in pair)
             found.add(
@@ -131,14 +126,10 @@ def try_orders(
 
 def waits_inside(node: Node) -> bool:
     """Whether a node may wait for another one that no edge names."""
-    return isinstance(node, SemaphoreWaitNode) or (
-        isinstance(node, MemoryOpsNode) and any(op.op == "wait" for op in node.ops)
-    )
+    return isinstance(node, SemaphoreWaitNode) or (isinstance(node, MemoryOpsNode) and any(op.op == "wait" for op in node.ops))
 
 
-def _outcome(
-    laboratory: Laboratory, order: Sequence[int], reference: State, found: Found
-) -> Optional[tuple[str, tuple[str, ...]]]:
+def _outcome(laboratory: Laboratory, order: Sequence[int], reference: State, found: Found) -> tuple[str, tuple[str, ...]] | None:
     """Return how a run in this order differs from the reference, in words and arrays; None if it does not."""
     try:
         ours = laboratory.run(order)
@@ -158,7 +149,7 @@ def _recover(laboratory: Laboratory) -> None:
         laboratory.fresh.clear()
 
 
-def _blame(laboratory: Laboratory, order: Sequence[int], reference: State, found: Found) -> Optional[tuple[int, int]]:
+def _blame(laboratory: Laboratory, order: Sequence[int], reference: State, found: Found) -> tuple[int, int] | None:
     """Return two steps, the earlier declared first, that the order exchanges with an effect.
 
     Orders that begin with k steps of the failing one and go on in the serial order are topological too. Bisection gives

@@ -5,13 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, Optional
+from typing import Any, Literal
 
 __all__ = ["Finding", "Kind", "VerifyReport"]
 
 Kind = Literal[
-    "backend", "order", "schedule", "uninitialised", "undeclared write", "undeclared read", "out of bounds", "reference",
-    "failure", "unstable",
+    "backend",
+    "order",
+    "schedule",
+    "uninitialised",
+    "undeclared write",
+    "undeclared read",
+    "out of bounds",
+    "reference",
+    "failure",
+    "unstable",
 ]
 
 
@@ -42,7 +50,7 @@ class Finding:
     nodes: tuple[str, ...] = ()
     arrays: tuple[str, ...] = ()
     backend: str = ""
-    seed: Optional[int] = None
+    seed: int | None = None
     hint: str = ""
 
     def __str__(self) -> str:

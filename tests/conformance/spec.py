@@ -337,7 +337,10 @@ def kernel_cluster(g: hg.Graph, _: Any) -> Case:
         mixed(v["y"], v["x"], 3)
 
     return Case(
-        g, {"fixed": fixed, "given": given}, ({}, {"blocks": 2}, {"blocks": 4}), defaults={"blocks": 4},
+        g,
+        {"fixed": fixed, "given": given},
+        ({}, {"blocks": 2}, {"blocks": 4}),
+        defaults={"blocks": 4},
         sets=[("fixed", {"cluster": 4}, four), ("fixed", {"cluster": None}, four)],
     )
 

@@ -96,9 +96,7 @@ def test_struct_parameter_takes_the_dict_that_an_argument_takes(runtime: Runtime
 
 def test_struct_with_an_array_inside_is_refused_by_the_field() -> None:
     block = np.dtype([("p", "u8"), ("n", "i4")], align=True)
-    module = hg.Module(
-        'struct Block { float* p; int n; }; extern "C" __global__ void k(Block b) {}', structs={"Block": block}
-    )
+    module = hg.Module('struct Block { float* p; int n; }; extern "C" __global__ void k(Block b) {}', structs={"Block": block})
     g = hg.Graph("demo")
     y = g.device_array("y", shape=4, dtype="f4")
     for value in ((y, 4), {"p": y[1:], "n": 3}):
@@ -227,9 +225,7 @@ def test_tiles_of_a_matrix_have_the_edges_of_tiles_stored_apart(tiles: hg.Module
     apart = hg.Graph("apart")
     places = [(i, j) for i in range(T) for j in range(i + 1)]
     cholesky(apart, tiles, {p: apart.device_array(f"a {p}", shape=(B, B), dtype="f8") for p in places}, B)
-    edges = [
-        {(u, v, reason.split()[0]) for u, v, reason in graph.dag.edges(data="reason")} for graph in (g, apart)
-    ]
+    edges = [{(u, v, reason.split()[0]) for u, v, reason in graph.dag.edges(data="reason")} for graph in (g, apart)]
     assert edges[0] == edges[1]
     assert not g.check().errors
 
@@ -286,9 +282,7 @@ def reader(kernels: hg.Module) -> hg.Graph:
     return g
 
 
-def test_launch_refuses_memory_that_the_graph_touches_in_no_order(
-    runtime: Runtime, backend: Any, kernels: hg.Module
-) -> None:
+def test_launch_refuses_memory_that_the_graph_touches_in_no_order(runtime: Runtime, backend: Any, kernels: hg.Module) -> None:
     with reader(kernels).compile(runtime, backend) as exe:
         for _ in range(2):
             with pytest.raises(hg.DeclarationError, match="parameter 'p' is bound to memory that is array 'x' too") as caught:

@@ -1487,7 +1487,7 @@ def test_no_compiler_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_p
     finally:
         compiler_module.forget_compiler()
     assert refused.value.missing == "compiler"
-    assert 'install a C++ compiler, or `pip install ziglang`' in str(refused.value)
+    assert "install a C++ compiler, or `pip install ziglang`" in str(refused.value)
 
 
 def test_a_compiler_that_does_not_work_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

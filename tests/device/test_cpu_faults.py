@@ -10,7 +10,7 @@ import pytest
 import hipgraphdsl as hg
 from hipgraphdsl.graph import Backend
 
-DIVIDE = '__global__ void k(const int* a, const int* d, int* o) { int i = threadIdx.x; o[i] = a[i] / d[i]; }'
+DIVIDE = "__global__ void k(const int* a, const int* d, int* o) { int i = threadIdx.x; o[i] = a[i] / d[i]; }"
 
 
 def graph(source: str, extra: int = 0, n: int = 64, **more: Any) -> hg.Graph:

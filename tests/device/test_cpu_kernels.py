@@ -517,9 +517,7 @@ HOLDER_BODIES = {
 
 @pytest.mark.parametrize("improve", [True, False])
 @pytest.mark.parametrize("name", HOLDER_BODIES)
-def test_what_a_thread_reaches_in_a_roundabout_way_is_right_across_barriers(
-    compiler: Compiler, name: str, improve: bool
-) -> None:
+def test_what_a_thread_reaches_in_a_roundabout_way_is_right_across_barriers(compiler: Compiler, name: str, improve: bool) -> None:
     kernels = []
     for kernel, body in HOLDER_BODIES.items():
         ahead = "HIP_DYNAMIC_SHARED(int, s)\n" if kernel == "macro_first" else ""
@@ -569,9 +567,7 @@ __global__ void own_loop_with_atomics(int* z, const int* x, int n) {
 }
 """
 ROUND_PRAGMA = ROUND.replace("  for (unsigned", "#pragma clang loop vectorize(enable)\n  for (unsigned")
-ROUND_NAMES = (
-    "masked; narrow; split; own_loop; own_loop_beside_a_barrier; own_loop_in_a_function; own_loop_with_atomics"
-)
+ROUND_NAMES = "masked; narrow; split; own_loop; own_loop_beside_a_barrier; own_loop_in_a_function; own_loop_with_atomics"
 
 
 @pytest.mark.parametrize("name", ["masked", "narrow", "split"])

@@ -73,7 +73,7 @@ VALID = {
     "complex": "#include <complex>\n__global__ void k(int* o) { std::complex<float> z(0, 1); o[0] = (int)-(z * z).real(); }",
     "functional": "#include <functional>\n__global__ void k(int* o) { o[0] = std::plus<int>()(0, 1); }",
     "random": "#include <random>\n__global__ void k(int* o) { o[0] = 1; }",
-    "no variable arguments": "#define LOG(f, ...) printf(f, ##__VA_ARGS__)\n__global__ void k(int* o) { LOG(\"\"); o[0] = 1; }",
+    "no variable arguments": '#define LOG(f, ...) printf(f, ##__VA_ARGS__)\n__global__ void k(int* o) { LOG(""); o[0] = 1; }',
     "defined after its caller": "__device__ int h(int);\n__global__ void k(int* o) { o[threadIdx.x] = h(1); }\n"
     "__device__ int h(int v) { return v + threadIdx.x; }",
     "own saturate": "__device__ float saturate(float x) { return x; }\n__global__ void k(int* o) { o[0] = saturate(1); }",

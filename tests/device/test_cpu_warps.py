@@ -118,9 +118,7 @@ def loops(lane: int) -> int:
 KEY = np.array([i % 7 if i % 3 else 1 for i in range(64)], i32)
 EXPECTED: dict[str, list[int]] = {
     "branches": [132, 32] * 32,
-    "after_a_loop": [
-        2016 + 10000 * sum(count(lambda other, n=n: other % 5 > n) for n in range(lane % 5)) for lane in range(64)
-    ],
+    "after_a_loop": [2016 + 10000 * sum(count(lambda other, n=n: other % 5 > n) for n in range(lane % 5)) for lane in range(64)],
     "one_line": [20] * 20 + [44] * 44,
     "short_circuit": [129] * 20 + [128] * 44,
     "lambdas": [8] * 16 + [48] * 48,

@@ -130,9 +130,7 @@ def test_disabled_steps_are_left_to_python(runtime: Runtime, module: hg.Module) 
         assert exe.read("x")[40:].tolist() == (np.arange(40, 64, dtype="f4") * 2.5).tolist()
 
 
-def test_failing_call_names_the_node_and_the_error(
-    runtime: Any, module: hg.Module, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failing_call_names_the_node_and_the_error(runtime: Any, module: hg.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     called = []
 
     def add(out: int, graph: int, deps: int, count: int, params: int) -> int:

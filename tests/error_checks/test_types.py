@@ -91,7 +91,7 @@ def wrong(method: Callable[..., Any]) -> Iterator[tuple[tuple[Any, ...], dict[st
     for name, parameter in inspect.signature(method).parameters.items():
         keywords = NAMES.get(method.__name__, ("a", "other")) if parameter.kind is parameter.VAR_KEYWORD else (name,)
         # A flag is whatever has a truth value, and an array of three has none.
-        for value in WRONG[:-1] if parameter.annotation in ("bool", "Optional[bool]") else WRONG:
+        for value in WRONG[:-1] if parameter.annotation in ("bool", "bool | None") else WRONG:
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
                 yield (value,), {}
             else:

@@ -59,11 +59,7 @@ def results(exe: hg.Executable) -> list[bytes]:
 
 
 def uses(plan: hg.Plan, array: Any) -> set[int]:
-    return {
-        step.index
-        for step in plan.steps
-        if any(access.view.root is array for access in step.node.accesses)
-    }
+    return {step.index for step in plan.steps if any(access.view.root is array for access in step.node.accesses)}
 
 
 def check_sound(plan: hg.Plan) -> None:
@@ -236,7 +232,10 @@ def test_order_through_a_node_that_is_left_out_stays() -> None:
     g.memset(out, 2, name="second", after=[last])
     plan = g.plan(target="cpu")
     assert [(step.name, step.deps) for step in plan.steps] == [
-        ("first", ()), ("memset_t0", (0,)), ("memset_t1", (1,)), ("second", (2,))
+        ("first", ()),
+        ("memset_t0", (0,)),
+        ("memset_t1", (1,)),
+        ("second", (2,)),
     ]
 
 

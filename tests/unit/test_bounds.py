@@ -221,7 +221,7 @@ def test_lines_count_behind_conditionals_of_the_preprocessor() -> None:
     [
         "__device__ int min(int a, int b) { return 0; }",  # not the min that is known
         "__device__ void fail() { __trap(); }",
-        "#include \"not_here.h\"\n",
+        '#include "not_here.h"\n',
         "#ifdef __HIP_PLATFORM_AMD__\n#define W 1\n#endif\n",
         "namespace a { const int M = 500; }\nnamespace b { const int M = 50; }",
         "struct S { static constexpr int M = 5; };\n__device__ void set(int& i);",

@@ -110,6 +110,7 @@ def test_what_a_conditional_binds_is_used() -> None:
     assert node.parameters == (a,)
     assert [d.arrays for d in g.check().diagnostics if not d.nodes] == [("beside",)]  # the body's own
 
+
 @pytest.mark.parametrize("form", ["name", "array"])
 def test_unused_array_is_no_default_of_a_parameter(form: str) -> None:
     g = hg.Graph("demo")

@@ -115,7 +115,7 @@ def test_hostile_names_cannot_break_out_of_the_page() -> None:
 
 def test_the_page_asks_for_nothing_from_a_network() -> None:
     page = text(everything().workflow(), ".html")
-    assert re.findall(r'(?:src|href)\s*=|@import|url\(|fetch\(|XMLHttp', page.split('id="data"')[0]) == []
+    assert re.findall(r"(?:src|href)\s*=|@import|url\(|fetch\(|XMLHttp", page.split('id="data"')[0]) == []
     assert "default-src 'none'" in page
 
 

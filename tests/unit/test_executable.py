@@ -438,9 +438,7 @@ def memory_operations(g: hg.Graph, count: int) -> list[Any]:
     return [op for n in range(count) for op in (hg.write_value(flags[n], n + 1), hg.wait_value(flags[n], n + 1))]
 
 
-def test_memory_ops_are_apart_where_batches_are_unordered(
-    cpu: CpuRuntime, backend: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_ops_are_apart_where_batches_are_unordered(cpu: CpuRuntime, backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "target", replace(cpu.target, quirks=cpu.target.quirks | {"batch_unordered"}))
     calls: list[tuple[str, ...]] = []
     batch = cpu.stream_batch_mem_op

@@ -74,7 +74,7 @@ def test_parameters_become_options() -> None:
     text = text_of(g)
     assert "static float a = 2.5f;" in text
     assert 'value_option("--a", a)' in text
-    assert '--a VALUE  float32 (default: 2.5)' in text
+    assert "--a VALUE  float32 (default: 2.5)" in text
 
 
 def test_parameter_named_like_an_option_of_the_program_gets_another() -> None:
@@ -91,7 +91,7 @@ def test_long_repetition_becomes_a_loop() -> None:
     loop = re.search(r"for \(long n = (\d+); n < (\d+); \+\+n\) \{\n(.*?)\n  \}", part, re.DOTALL)
     assert loop is not None
     assert int(loop[2]) - int(loop[1]) > 600
-    assert "label(\"step_%ld\", n)" in loop[3]
+    assert 'label("step_%ld", n)' in loop[3]
     assert "u + 65536 * (n % 5)" in loop[3]
 
 

@@ -73,8 +73,7 @@ def test_a_number_of_cpu_devices_that_is_set_too_late_says_so(monkeypatch: pytes
 @pytest.mark.parametrize("inside", ["nothing", "a conditional"])
 def test_a_failed_assertion_on_the_cpu_names_its_node(backend: Any, inside: str) -> None:
     module = hg.Module(
-        'extern "C" __global__ void fine(int* x) { x[0] = 1; }\n'
-        'extern "C" __global__ void strict(int* x) { assert(x[0] == 2); }'
+        'extern "C" __global__ void fine(int* x) { x[0] = 1; }\nextern "C" __global__ void strict(int* x) { assert(x[0] == 2); }'
     )
     g = hg.Graph("g")
     x = g.device_array("x", [1], dtype="int32")

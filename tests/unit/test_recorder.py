@@ -112,9 +112,7 @@ def test_an_unjoined_fork_is_error_904_and_leaves_no_graph(recorder: RecorderRun
     assert "graph" not in recorder.live
 
 
-@pytest.mark.parametrize(
-    ("api", "code"), [("malloc", 900), ("stream_synchronize", 900), ("memcpy", 906)]
-)
+@pytest.mark.parametrize(("api", "code"), [("malloc", 900), ("stream_synchronize", 900), ("memcpy", 906)])
 def test_a_forbidden_call_spoils_a_capture(recorder: RecorderRuntime, api: str, code: int) -> None:
     stream = recorder.stream_create()
     recorder.stream_begin_capture(stream)

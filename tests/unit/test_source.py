@@ -195,7 +195,7 @@ def test_condition_that_only_a_compiler_decides_is_decided_by_the_cpu_runtimes()
 
 def edge(before: str, write: str, read: str, **options: Any) -> tuple[list[str], hg.Graph]:
     """Return the reasons of the edges between a kernel that writes a variable and one that reads it."""
-    source = f'{before}\n__global__ void wr(int a) {{ {write} }}\n__global__ void rd(int* o) {{ {read} }}\n'
+    source = f"{before}\n__global__ void wr(int a) {{ {write} }}\n__global__ void rd(int* o) {{ {read} }}\n"
     module = hg.Module(source, **options)
     g = hg.Graph("t")
     o = g.device_array("o", np.zeros(1, "i4"))
@@ -229,7 +229,7 @@ def test_variable_of_a_module_is_seen(before: str, write: str, read: str, reason
         "__device__ int f() { static const int table[] = {1, 2}; return table[0]; }",
         "struct S { static constexpr int n = 2; static __device__ int twice(int x) { return 2 * x; } };",
         "__device__ int v; // wr and rd do not use v\n",
-        "#include <hip/hip_runtime.h>\n#include <vector>\n#include \"hip/hip_fp16.h\"",
+        '#include <hip/hip_runtime.h>\n#include <vector>\n#include "hip/hip_fp16.h"',
     ],
 )
 def test_kernels_that_share_no_variable_are_not_ordered(before: str) -> None:

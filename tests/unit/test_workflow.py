@@ -125,15 +125,22 @@ def test_level_resolves_names_to_what_they_are_bound_to_with_offsets() -> None:
     found = {level.name(node): level.resolve(node.dst.root) for level, node in workflow.walk() if isinstance(node, hg.MemsetNode)}
     places = {name: (level.prefix + root.name, offset) for name, (level, root, offset) in found.items()}
     assert places == {
-        "bound/zero": ("x", 16), "bound/when/0/fill": ("x", 16), "own/zero": ("own/c", 0), "own/when/0/fill": ("own/c", 0)
+        "bound/zero": ("x", 16),
+        "bound/when/0/fill": ("x", 16),
+        "own/zero": ("own/c", 0),
+        "own/when/0/fill": ("own/c", 0),
     }
 
 
 def test_level_at_finds_where_a_full_name_leads_to() -> None:
     top = next(nested().levels())
     for name, prefix, inner in (
-        ("last", "", "last"), ("own/zero", "own/", "zero"), ("own/when/0/fill", "own/when/0/", "fill"),
-        ("own/when/7/fill", "own/", "when/7/fill"), ("nothing/x", "", "nothing/x"), ("last/x", "", "last/x"),
+        ("last", "", "last"),
+        ("own/zero", "own/", "zero"),
+        ("own/when/0/fill", "own/when/0/", "fill"),
+        ("own/when/7/fill", "own/", "when/7/fill"),
+        ("nothing/x", "", "nothing/x"),
+        ("last/x", "", "last/x"),
     ):
         level, rest = top.at(name)
         assert (level.prefix, rest) == (prefix, inner)

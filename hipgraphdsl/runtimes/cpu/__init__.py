@@ -84,7 +84,7 @@ def runtime_library() -> Path:
     except BuildFailed as error:
         raise RuntimeUnavailable(
             f"runtime 'cpu' could not build its library with {' '.join(compiler.command)}: {error.log.strip()[:2000]}; "
-            'choose another compiler by HIPGRAPHDSL_CXX, or `pip install ziglang`',
+            "choose another compiler by HIPGRAPHDSL_CXX, or `pip install ziglang`",
             runtime="cpu",
             missing="compiler",
         ) from error
@@ -124,7 +124,8 @@ class CpuRuntime(HipAbiRuntime):
         if not (asked.isdecimal() and 1 <= int(asked) <= _MAX_DEVICES):
             raise RuntimeUnavailable(
                 f"runtime 'cpu' has 1 to {_MAX_DEVICES} devices, and HIPGRAPHDSL_CPU_DEVICES is {asked!r}",
-                runtime="cpu", missing="device",
+                runtime="cpu",
+                missing="device",
             )
         self.path = runtime_library()
         library = ctypes.CDLL(str(self.path))
@@ -140,9 +141,9 @@ class CpuRuntime(HipAbiRuntime):
         count = self.get_device_count()
         if not 0 <= device < count:
             raise RuntimeUnavailable(
-                f"runtime 'cpu' has {count} device{'s' * (count != 1)}, from number 0 (got {device})"
-                + self.more_devices(),
-                runtime="cpu", missing="device",
+                f"runtime 'cpu' has {count} device{'s' * (count != 1)}, from number 0 (got {device})" + self.more_devices(),
+                runtime="cpu",
+                missing="device",
             )
         self.name = "cpu"
         self.workers = int(library.hgcpuWorkers())
@@ -236,9 +237,7 @@ class CpuRuntime(HipAbiRuntime):
     ) -> int:
         node, bodies = c_void_p(), (c_void_p * len(fill))()
         before = (c_void_p * len(deps))(*deps)
-        self._extension(
-            "hgcpuGraphAddConditionalNode", byref(node), graph, before, len(deps), mode, condition, len(fill), bodies
-        )
+        self._extension("hgcpuGraphAddConditionalNode", byref(node), graph, before, len(deps), mode, condition, len(fill), bodies)
         for add, body in zip(fill, bodies):
             add(body or 0)
         return node.value or 0

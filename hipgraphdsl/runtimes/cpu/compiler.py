@@ -178,8 +178,7 @@ def _find(chosen: str | None, path: str | None) -> Compiler:
         if (found := _probe(command)) is not None:
             return found
     raise RuntimeUnavailable(
-        "runtime 'cpu' compiles kernels and found no C++ compiler: "
-        'install a C++ compiler, or `pip install ziglang`',
+        "runtime 'cpu' compiles kernels and found no C++ compiler: install a C++ compiler, or `pip install ziglang`",
         runtime="cpu",
         missing="compiler",
     )
@@ -368,7 +367,7 @@ def _run(command: list[str], folder: Path, what: str) -> str:
     except OSError as error:
         raise RuntimeUnavailable(
             f"runtime 'cpu' cannot start its compiler {command[0]!r}: {error.strerror}; "
-            'install a C++ compiler, or `pip install ziglang`',
+            "install a C++ compiler, or `pip install ziglang`",
             runtime="cpu",
             missing="compiler",
         ) from error

@@ -16,7 +16,7 @@ import os
 import sysconfig
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Optional, Protocol
+from typing import Any, Protocol
 
 from ...errors import RuntimeUnavailable
 
@@ -46,12 +46,12 @@ class Launcher(Protocol):
     ) -> None: ...
     def slots(self, slots: list[Slot], keep: Any) -> None: ...
     def set(self, name: str, value: Any) -> bool: ...
-    def value(self, name: str) -> Optional[bytes]: ...
+    def value(self, name: str) -> bytes | None: ...
     def callback(self, runs: bool, /) -> None: ...
 
 
 @functools.cache
-def native() -> Optional[ModuleType]:
+def native() -> ModuleType | None:
     """Return the extension module, or None where it cannot be had; HIPGRAPHDSL_NATIVE=0 does without it."""
     if os.environ.get("HIPGRAPHDSL_NATIVE") == "0":
         return None
