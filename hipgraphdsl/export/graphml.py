@@ -14,7 +14,7 @@ from xml.parsers import expat
 
 import networkx as nx
 
-from ..arrays import AllocArray, Parameter
+from ..arrays import AllocArray, Array
 from ..errors import DeclarationError
 from ..kernels import Symbol
 from ..nodes import AllocNode, Node
@@ -200,7 +200,7 @@ def _declare_what_it_uses(graph: Graph, node: Node) -> None:
         graph.parameters.setdefault(parameter.name, parameter)
     for access in node.accesses:
         root = access.view.root
-        if not isinstance(root, (Parameter, Symbol, AllocArray)) and not isinstance(node, AllocNode):
+        if isinstance(root, Array) and not isinstance(root, (Symbol, AllocArray)) and not isinstance(node, AllocNode):
             graph.arrays.setdefault(root.name, root)
 
 

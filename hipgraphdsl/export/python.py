@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Access, AllocArray, Array, ArrayView, ExternalArray, HostArray, Parameter, UnboundValues, Viewable
+from ..arrays import Access, AllocArray, Array, ArrayView, ExternalArray, HostArray, Parameter, Root, UnboundValues, Viewable
 from ..errors import DeclarationError
 from ..kernels import ForeignModule, Module, Symbol
 from ..nodes import AllocNode, CapturedNode, HostNode, Node, held
@@ -238,7 +238,7 @@ class _Body:
         device = f", device={array.device}" if array.device is not None else ""
         return device + (f", access={list(array.access)}" if array.access else "")
 
-    def variable(self, thing: Array | Parameter) -> str:
+    def variable(self, thing: Root) -> str:
         known = self.variables.get(id(thing))
         if known is None:
             known = self.variables[id(thing)] = _identifier(thing.name, self.used)

@@ -1,0 +1,42 @@
+"""What a node reads and writes: arrays, views of them, and parameters.
+
+An array is a frozen description: a name, a shape, a dtype and where it lives. Memory exists only in an `Executable`.
+An `ArrayView` selects elements of one array by basic slices with positive steps; its `Region`, an exact set of bytes, is
+the unit of dependency.
+"""
+
+from .arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, UnboundValues
+from .coercion import array_values, as_device, as_devices, as_dict, as_dtype, as_handle, as_int, as_shape, converted
+from .parameters import Parameter
+from .regions import Region
+from .views import Access, ArrayView, Mode, Root, Viewable, as_view, no_array, reads, updates, writes
+
+__all__ = [
+    "Access",
+    "AllocArray",
+    "Array",
+    "ArrayView",
+    "DeviceArray",
+    "ExternalArray",
+    "HostArray",
+    "Mode",
+    "Parameter",
+    "Region",
+    "Root",
+    "UnboundValues",
+    "Viewable",
+    "array_values",
+    "as_device",
+    "as_devices",
+    "as_dict",
+    "as_dtype",
+    "as_handle",
+    "as_int",
+    "as_shape",
+    "as_view",
+    "converted",
+    "no_array",
+    "reads",
+    "updates",
+    "writes",
+]

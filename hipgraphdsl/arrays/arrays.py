@@ -1,0 +1,230 @@
+"""Arrays: frozen descriptions of memory, each with a name, a shape, a dtype and where it is. Only an Executable has memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from ..errors import DeclarationError
+from .coercion import as_dtype, as_shape
+from .views import Root
+
+__all__ = ["AllocArray", "Array", "DeviceArray", "ExternalArray", "HostArray", "UnboundValues"]
+
+
+@dataclass(frozen=True, eq=False)
+class Array(Root):
+    """Base of all arrays: a named block of memory, C order.
+
+    Attributes
+    ----------
+    name : str
+        Unique among the arrays of its graph.
+    shape : tuple of int
+    dtype : numpy.dtype
+    device : int or None
+        The device that owns the memory; None is the device that the graph is compiled for.
+    access : tuple of int
+        Other devices that may reach the memory from their kernels (peer access).
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    device: int | None = field(default=None, kw_only=True)
+    access: tuple[int, ...] = field(default=(), kw_only=True)
+
+    kind = "array"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, shape={self.shape}, dtype={self.dtype})"
+
+
+@dataclass(frozen=True, slots=True)
+class UnboundValues:
+    """Initial values that a file names by their hash and nobody has supplied yet; compile refuses them by name.
+
+    Attributes
+    ----------
+    sha256 : str
+        Hash of the bytes, C order, in hexadecimal.
+    """
+
+    sha256: str
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DeviceArray(Array):
+    """Device memory that lives as long as the Executable.
+
+    Attributes
+    ----------
+    initial : numpy.ndarray, UnboundValues or None
+        Values written when the graph is compiled; read-only.
+    """
+
+    initial: np.ndarray[Any, Any] | UnboundValues | None = None
+
+    kind = "device"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HostArray(Array):
+    """Host memory that lives as long as the Executable.
+
+    Attributes
+    ----------
+    pinned : bool
+        Page-locked: copies are asynchronous and kernels can reach it. Otherwise pageable.
+    initial : numpy.ndarray, UnboundValues or None
+        Values written when the graph is compiled; read-only.
+    """
+
+    pinned: bool = True
+    initial: np.ndarray[Any, Any] | UnboundValues | None = None
+
+    kind = "host"
+
+    @property
+    def on_host(self) -> bool:
+        return True
+
+    @property
+    def on_device(self) -> bool:
+        return self.pinned
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AllocArray(Array):
+    """Device memory that an alloc node makes and a free node returns."""
+
+    kind = "alloc"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ExternalArray(Array):
+    """Somebody else's memory, used in place.
+
+    Attributes
+    ----------
+    obj : object or None
+        The owner, kept alive by whatever holds this array; None when it was loaded from a file and is not bound yet.
+    pointer : int
+        Address of the first element.
+    location : {"host", "device"}
+        Where the memory is.
+    writeable : bool
+        Whether nodes may write it.
+    lock : bool
+        Whether host memory is page-locked while an Executable uses it, where the device could not reach it otherwise.
+    """
+
+    obj: Any = None
+    pointer: int = 0
+    location: Literal["host", "device"] = "host"
+    writeable: bool = True
+    lock: bool = True
+
+    kind = "external"
+
+    @property
+    def on_host(self) -> bool:
+        return self.location == "host"
+
+    @property
+    def hazard_key(self) -> Any:
+        return "memory" if self.pointer else self
+
+    @property
+    def hazard_offset(self) -> int:
+        return self.pointer
+
+    @staticmethod
+    def wrap(name: str, obj: Any, *, device: int | None = None, access: tuple[int, ...] = ()) -> ExternalArray:
+        """Wrap `__cuda_array_interface__`, DLPack or the buffer protocol, without a copy.
+
+        Raises
+        ------
+        DeclarationError
+            If the object offers none of them, is not C-contiguous, has masked elements, or a dtype that a device cannot hold.
+        """
+        interface = getattr(obj, "__cuda_array_interface__", None)
+        if isinstance(interface, dict):
+            dtype = as_dtype(interface["typestr"])
+            shape = tuple(int(n) for n in interface["shape"])
+            pointer, readonly = interface["data"]
+            if device is None:
+                device = _owner(obj)
+            _require_contiguous(name, shape, interface.get("strides"), dtype.itemsize)
+            return ExternalArray(
+                name,
+                as_shape(shape),
+                dtype,
+                device=device,
+                access=access,
+                obj=obj,
+                pointer=int(pointer),
+                location="device",
+                writeable=not readonly,
+            )
+        try:
+            if isinstance(obj, np.ndarray):
+                host = obj
+            elif hasattr(obj, "__array_interface__"):
+                host = np.asarray(obj)
+            elif hasattr(obj, "__dlpack__"):
+                host = np.from_dlpack(obj)
+            else:
+                host = np.asarray(memoryview(obj))
+        except (TypeError, BufferError, RuntimeError, ValueError) as error:
+            raise DeclarationError(
+                f"external array {name!r}: {type(obj).__name__} offers no memory that can be shared ({error}); give a NumPy"
+                " array, or an object with __cuda_array_interface__, __dlpack__ or the buffer protocol",
+                array=name,
+            ) from None
+        if isinstance(host, np.ma.MaskedArray) and np.ma.is_masked(host):
+            raise DeclarationError(
+                f"external array {name!r} has {np.ma.getmaskarray(host).sum()} masked elements, and a device knows no mask; give"
+                " x.data, or x.filled(value), which copies",
+                array=name,
+            )
+        dtype = as_dtype(host.dtype)
+        _require_contiguous(name, host.shape, host.strides, dtype.itemsize)
+        if host.dtype != dtype:
+            raise DeclarationError(f"external array {name!r} has foreign byte order {host.dtype}", array=name)
+        return ExternalArray(
+            name,
+            as_shape(host.shape),
+            dtype,
+            device=device,
+            obj=host,
+            pointer=int(host.ctypes.data),
+            location="host",
+            writeable=bool(host.flags.writeable),
+        )
+
+
+_DLPACK_GPUS = (2, 10)  # kDLCUDA, kDLROCM
+
+
+def _owner(obj: Any) -> int | None:
+    """Return the device that an object of another library says that its memory is on."""
+    tell = getattr(obj, "__dlpack_device__", None)
+    kind, number = tell() if callable(tell) else (0, 0)
+    return int(number) if int(kind) in _DLPACK_GPUS else None
+
+
+def _require_contiguous(name: str, shape: tuple[int, ...], strides: Any, itemsize: int) -> None:
+    if strides is None:
+        return
+    expected = itemsize
+    for extent, stride in zip(reversed(shape), reversed(tuple(strides))):
+        if extent > 1 and stride != expected:
+            raise DeclarationError(
+                f"external array {name!r} has shape {shape} and strides {tuple(strides)}; only C-contiguous memory can be"
+                " wrapped, so give a contiguous copy, or wrap its base and take a view",
+                array=name,
+            )
+        expected *= extent

@@ -1,0 +1,219 @@
+"""What users give, as the package's own types: device numbers, handles, dtypes, shapes, values."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..errors import DeclarationError
+
+__all__ = [
+    "array_values",
+    "as_device",
+    "as_devices",
+    "as_dict",
+    "as_dtype",
+    "as_handle",
+    "as_int",
+    "as_shape",
+    "converted",
+]
+
+_MAX_DIMS = 32
+_MAX_DEVICES = 2**16
+
+
+def as_device(device: Any, what: str) -> int | None:
+    """Return the number of a device as an int; None stays None, the device that a graph is compiled for.
+
+    Raises
+    ------
+    DeclarationError
+        If it is no number of a device.
+    """
+    if device is None:
+        return None
+    number = as_int(device)
+    if number is None:
+        raise DeclarationError(f"{what}: device is the number of a device, or None for that of compile (got {device!r})")
+    if not 0 <= number < _MAX_DEVICES:
+        raise DeclarationError(f"{what}: device is the number of a device, from 0 (got {number})")
+    return number
+
+
+def as_devices(devices: Any, what: str) -> tuple[int, ...]:
+    """Return numbers of devices in their order, without repeats.
+
+    Raises
+    ------
+    DeclarationError
+        If it is no list of devices.
+    """
+    given = tuple(devices) if isinstance(devices, (tuple, list, set, frozenset, range)) else (devices,)
+    numbers = [as_device(device, f"{what}: access") for device in given]
+    if None in numbers:
+        raise DeclarationError(f"{what}: access lists the numbers of devices (got {devices!r})")
+    return tuple(sorted({number for number in numbers if number is not None}))
+
+
+def as_int(value: Any) -> int | None:
+    """Return an integer of any type as an int, and None for anything else; a bool is none."""
+    if isinstance(value, (bool, np.bool_)):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:  # an array of floats has an `__index__` too
+        return None
+
+
+_HANDLE_ATTRIBUTES = ("cuda_stream", "cuda_event", "ptr", "handle")  # torch, torch, cupy, others
+_HANDLE_METHODS = ("as_c_void_p", "getPtr")  # what marks a handle of hip-python and of cuda-bindings, whose int() is its value
+
+
+def as_handle(value: Any) -> int | None:
+    """Return the raw handle (stream, event, graph, semaphore) of an object of whatever library, and None for anything else.
+
+    Taken are integers, ctypes pointers, `__cuda_stream__`, the attributes that torch and cupy have, and the handle types of
+    hip-python and cuda-bindings. The object stays its owner's, who keeps it for as long as the handle is used.
+    """
+    if hasattr(value, "__cuda_stream__"):
+        value = value.__cuda_stream__()[1]
+    elif isinstance(value, ctypes.c_void_p):
+        value = value.value or 0
+    elif any(hasattr(type(value), name) for name in _HANDLE_METHODS):
+        value = int(value)
+    else:
+        named = (getattr(value, name, None) for name in _HANDLE_ATTRIBUTES)
+        value = next((handle for handle in named if isinstance(handle, int)), value)
+    number = as_int(value)
+    return number if number is not None and 0 <= number < 2**64 else None
+
+
+def as_dict(value: Any, what: str, of: str = "") -> dict[Any, Any]:
+    """Return a mapping as a dict; None is an empty one.
+
+    Raises
+    ------
+    DeclarationError
+        If it is no mapping.
+    """
+    if value is not None and not isinstance(value, Mapping):
+        raise DeclarationError(f"{what} is a dict{of} (got {value!r})")
+    return dict(value or {})
+
+
+def as_dtype(dtype: Any) -> np.dtype[Any]:
+    """Return the NumPy dtype of a name or type; ``"bfloat16"`` needs the package ml_dtypes.
+
+    Raises
+    ------
+    DeclarationError
+        If it is no dtype, or one that a GPU cannot hold (objects, strings, dates, long double).
+    """
+    if isinstance(dtype, str) and dtype == "bfloat16":
+        try:
+            import ml_dtypes
+        except ImportError:
+            raise DeclarationError("dtype 'bfloat16' needs the package ml_dtypes: pip install ml_dtypes") from None
+        return np.dtype(ml_dtypes.bfloat16)  # type: ignore[no-any-return]  # ml_dtypes has no types
+    try:
+        result = np.dtype("float64" if dtype is None else dtype)
+    except (TypeError, ValueError, SyntaxError):
+        result = None
+    if result is None or dtype is None:  # NumPy takes None for float64, which nobody has asked for
+        raise DeclarationError(f"{dtype!r} is not a dtype; give a NumPy dtype such as 'float32'")
+    if result.subdtype is not None:
+        raise DeclarationError(f"dtype {dtype!r} has a shape of its own; give {result.base} and put {result.shape} into shape=")
+    if result.hasobject or result.kind in "OSUMm" or (result.kind in "fc" and result.itemsize > 8 * (1 + (result.kind == "c"))):
+        raise DeclarationError(
+            f"dtype {result} cannot live on a device; use bool, 8- to 64-bit integers, float16, bfloat16, float32, float64,"
+            " complex or structured dtypes of these"
+        )
+    if result.itemsize == 0:
+        raise DeclarationError(f"dtype {dtype!r} has elements of 0 bytes; give its size")
+    return result.newbyteorder("=") if result.kind != "V" else result
+
+
+def converted(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Return values in a dtype, for arrays that are declared and written alike; rounding of floats is all that may change them.
+
+    Raises
+    ------
+    TypeError, ValueError, OverflowError
+        If the dtype cannot hold a value: out of range, no whole number, complex, neither true nor false, masked.
+    """
+    if np.ma.is_masked(values):
+        raise ValueError("some are masked; fill them first, as with values.filled(0)")
+    if dtype.kind == "V" and dtype.name != "bfloat16":  # structs, and bytes whose meaning is not known
+        return np.asarray(values, dtype)
+    given = np.asarray(values)
+    if given.dtype == dtype:
+        return given
+    if given.dtype.kind == "O":  # such as integers beyond 64 bits
+        return np.asarray(values, dtype)
+    if given.dtype.kind not in "biufc" and given.dtype.name != "bfloat16":
+        raise TypeError(f"{given.reshape(-1)[:1].tolist()} of dtype {given.dtype} are no numbers")
+    if given.dtype.kind == "c" and dtype.kind != "c":
+        raise TypeError(f"they are complex, and the dtype is {dtype}; give their real parts")
+    if dtype.kind == "b" and not np.isin(given, (0, 1)).all():
+        raise ValueError("they are neither true nor false")
+    if dtype.kind in "iu" and given.size:
+        if given.dtype.kind not in "biu" and not (np.isfinite(given) & (np.trunc(given) == given)).all():
+            raise ValueError(f"they are no whole numbers, and the dtype is {dtype}; round them first")
+        info = np.iinfo(dtype)
+        for extreme in (given.min(), given.max()):
+            if not info.min <= int(extreme) <= info.max:
+                raise OverflowError(f"{extreme} is out of the range {info.min}..{info.max} of {dtype}")
+    with np.errstate(over="ignore"):
+        result = given.astype(dtype)
+    if dtype.kind not in "biu" and (np.isfinite(given) & ~np.isfinite(result)).any():
+        raise OverflowError(f"overflow: {dtype} cannot hold values so large")
+    return result
+
+
+def array_values(what: str, values: Any, dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> np.ndarray[Any, Any]:
+    """Return values as an array of a dtype and a shape has them; `what` takes them, called `name`.
+
+    Raises
+    ------
+    DeclarationError
+        If they have another shape or cannot be converted.
+    """
+    try:
+        return np.ascontiguousarray(np.broadcast_to(converted(values, dtype), shape))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DeclarationError(
+            f"{what} takes values of shape {shape} and dtype {dtype} (got {getattr(values, 'shape', type(values).__name__)}):"
+            f" {str(error).partition(' with remapped')[0]}",
+            array=name,
+        ) from None
+
+
+def as_shape(shape: Any) -> tuple[int, ...]:
+    """Return a shape as a tuple of positive ints.
+
+    Raises
+    ------
+    DeclarationError
+        If an extent is not an integer or is less than 1.
+    """
+    try:
+        extents = tuple(shape) if isinstance(shape, (tuple, list, np.ndarray)) else (shape,)
+        result = tuple(e.__index__() for e in extents)
+    except (AttributeError, TypeError):
+        raise DeclarationError(f"a shape is an integer or a tuple of integers (got {shape!r})") from None
+    if any(isinstance(e, (bool, np.bool_)) for e in extents):
+        raise DeclarationError(f"a shape is an integer or a tuple of integers (got {shape!r})")
+    if len(result) > _MAX_DIMS:
+        raise DeclarationError(f"a shape has at most {_MAX_DIMS} dimensions (got {len(result)})")
+    for extent in result:
+        if extent < 1:
+            raise DeclarationError(f"each extent of a shape is at least 1 (got {extent} in {result})")
+    if math.prod(result) > 2**62:
+        raise DeclarationError(f"an array of shape {result} has more elements than an address space")
+    return result

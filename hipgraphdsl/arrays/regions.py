@@ -1,0 +1,130 @@
+"""Exact sets of bytes inside one allocation, and whether two of them meet."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["Region"]
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """An exact set of bytes inside one allocation.
+
+    ``{start + sum(i_k * stride_k) + b}`` for ``0 <= i_k < count_k`` and ``0 <= b < run``.
+
+    Attributes
+    ----------
+    start, stop : int
+        Byte offsets of the first byte and past the last byte.
+    run : int
+        Bytes of each contiguous run.
+    dims : tuple of (count, stride in bytes)
+        Outer dimensions, outermost first; empty for a contiguous region.
+    """
+
+    start: int
+    stop: int
+    run: int
+    dims: tuple[tuple[int, int], ...] = ()
+
+    @staticmethod
+    def strided(start: int, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> Region:
+        """Return the normal form of a strided region: unit and mergeable dimensions are joined."""
+        run = itemsize
+        dims: list[tuple[int, int]] = []
+        for count, stride in zip(reversed(shape), reversed(strides)):
+            if count == 1:
+                continue
+            if not dims and stride == run:
+                run *= count
+            elif dims and stride == dims[0][0] * dims[0][1]:
+                dims[0] = (dims[0][0] * count, dims[0][1])
+            else:
+                dims.insert(0, (count, stride))
+        last = start + sum((count - 1) * stride for count, stride in dims)
+        return Region(start, last + run, run, tuple(dims))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the region holds."""
+        return self.run * math.prod(count for count, _ in self.dims)
+
+    def shifted(self, offset: int) -> Region:
+        """Return the same region `offset` bytes further on."""
+        if not offset:
+            return self
+        return Region(self.start + offset, self.stop + offset, self.run, self.dims)
+
+    def overlaps(self, other: Region) -> bool:
+        """Return whether the two share a byte; exact."""
+        if self.start >= other.stop or other.start >= self.stop:
+            return False
+        if not self.dims and not other.dims:
+            return True
+        if len(self.dims) < 2 and len(other.dims) < 2:
+            rows, pitch = self.dims[0] if self.dims else (1, 0)
+            other_rows, other_pitch = other.dims[0] if other.dims else (1, 0)
+            if pitch == other_pitch or not pitch or not other_pitch:
+                # Rows i here and i + m there, of which one is -rows < m < other_rows, meet where
+                # -other.run < ahead + m * pitch < run.
+                pitch, ahead = pitch or other_pitch, other.start - self.start
+                least = max((-other.run - ahead) // pitch + 1, 1 - rows)
+                return least < other_rows and ahead + least * pitch < self.run
+        return _strided_overlap(self, other)
+
+    def contains(self, other: Region) -> bool:
+        """Return whether every byte of `other` is here; may say False for strided regions of unlike form."""
+        if not self.dims:
+            return self.start <= other.start and other.stop <= self.stop
+        if self == other:
+            return True
+        if self.run == other.run and len(self.dims) == len(other.dims):
+            offset = other.start - self.start
+            for (count, stride), (other_count, other_stride) in zip(self.dims, other.dims):
+                if stride != other_stride and other_count > 1:
+                    return False
+                index, offset = divmod(offset, stride)
+                if index < 0 or index + other_count > count:
+                    return False
+            return offset == 0
+        return False
+
+    def __str__(self) -> str:
+        text = f"bytes {self.start}..{self.stop}"
+        if self.dims:
+            text += " (" + " x ".join(f"{count} every {stride}" for count, stride in self.dims) + f" of {self.run})"
+        return text
+
+
+# NumPy decides whether two strided sets of addresses meet (a bounded Diophantine problem) without touching memory. Beyond
+# this much work the answer is "they do", which can only add an edge or a report.
+_OVERLAP_WORK = 1_000_000
+
+
+class _Addresses:
+    """Strided addresses as NumPy sees them; never dereferenced."""
+
+    def __init__(self, region: Region, base: int) -> None:
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": "|u1",
+            "shape": (*(count for count, _ in region.dims), region.run),
+            "strides": (*(stride for _, stride in region.dims), 1),
+            "data": (region.start - base + 4096, True),
+        }
+
+
+def _strided_overlap(a: Region, b: Region) -> bool:
+    base = min(a.start, b.start)
+    try:
+        return np.shares_memory(
+            np.asarray(_Addresses(a, base)),
+            np.asarray(_Addresses(b, base)),
+            max_work=_OVERLAP_WORK,  # type: ignore[arg-type]  # NumPy's stub knows only the two limits that have names
+        )
+    except np.exceptions.TooHardError:
+        return True

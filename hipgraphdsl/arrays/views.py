@@ -1,0 +1,377 @@
+"""Views: elements of one array or parameter, and how a node accesses them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from ..errors import DeclarationError
+from .coercion import as_int
+from .regions import Region
+
+__all__ = ["Access", "ArrayView", "Mode", "Root", "Viewable", "as_view", "no_array", "reads", "updates", "writes"]
+
+Mode = Literal["read", "write", "update"]
+Selector = int | slice
+Selection = tuple[Selector, ...]
+
+
+class Viewable:
+    """Whatever may stand where an array may: arrays, views, alloc nodes, parameters with a shape.
+
+    A plain base class, because `isinstance` of an abstract one costs more than the rest of declaring a node.
+    """
+
+    __slots__ = ()
+
+    def as_view(self) -> ArrayView:
+        """Return all of it as a view."""
+        raise TypeError(f"{type(self).__name__} is no array")
+
+
+def as_view(obj: Any, what: str = "an array") -> ArrayView:
+    """Return `obj` as a view.
+
+    Raises
+    ------
+    DeclarationError
+        If `obj` is neither an array, a view, an alloc node nor a parameter with a shape.
+    """
+    if isinstance(obj, ArrayView):
+        return obj
+    if isinstance(obj, Viewable):
+        return obj.as_view()
+    raise DeclarationError(
+        f"{what} is expected (a declared array, a view of one, an alloc node, or a parameter with a shape); {no_array(obj)}"
+    )
+
+
+def no_array(obj: Any) -> str:
+    """Return, for a message, what came instead of a declared array, and how it becomes one."""
+    kind = type(obj).__name__
+    if isinstance(obj, str):
+        return f"got str {_short(obj)}; a graph has its arrays by name in g.arrays"
+    if hasattr(obj, "shape") and hasattr(obj, "dtype"):
+        return (
+            f"got {kind} of shape {tuple(obj.shape)} and dtype {obj.dtype}; declare it: g.device_array(name, values) and"
+            " g.host_array(name, values) copy the values, g.external_array(name, values) uses them in place"
+        )
+    return f"got {kind} {_short(obj)}"
+
+
+def _short(obj: Any) -> str:
+    text = repr(obj)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+class Sliceable(Viewable):
+    """Slicing and sizes shared by everything with a name, a shape and a dtype."""
+
+    __slots__ = ()
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    def __getitem__(self, key: Any) -> ArrayView:
+        return self.as_view()[key]
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError(f"{self.name!r} has no dimensions")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[ArrayView]:
+        return (self[i] for i in range(len(self)))
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray[Any, Any]:
+        # Without this NumPy would make an array of a view for each element.
+        raise DeclarationError(
+            f"{self.name!r} is declared and holds no values, so NumPy cannot take it; an Executable has them:"
+            f" exe.read({self.name!r}), and a host callback gets them as an argument",
+            array=self.name,
+        )
+
+
+class Root(Sliceable):
+    """What a view may be of: an array, or a parameter that is bound to memory at launch.
+
+    Attributes
+    ----------
+    kind : str
+        Which sort it is, as files and messages write it.
+    device : int or None
+        The device that owns the memory; None is the device that the graph is compiled for.
+    """
+
+    kind: ClassVar[str]
+    device: int | None
+
+    @property
+    def on_host(self) -> bool:
+        """Whether host callbacks may take it."""
+        return False
+
+    @property
+    def on_device(self) -> bool:
+        """Whether kernels may take it."""
+        return True
+
+    @cached_property
+    def _all(self) -> ArrayView:
+        return ArrayView(self, tuple(slice(0, extent, 1) for extent in self.shape))
+
+    def as_view(self) -> ArrayView:
+        """Return the view of all elements."""
+        return self._all
+
+    @property
+    def hazard_key(self) -> Any:
+        """Roots with one key share one address space; regions are offset by `hazard_offset`."""
+        return self
+
+    @property
+    def hazard_offset(self) -> int:
+        """Byte offset of this root in the address space of its key."""
+        return 0
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayView(Sliceable):
+    """Elements of one array, chosen by basic slices with positive steps.
+
+    Attributes
+    ----------
+    root : Array or Parameter
+        What it views.
+    selection : tuple of int or slice
+        One selector for each dimension of the root: an index drops the dimension, a slice is ``start:stop:step`` with all
+        three given.
+    """
+
+    root: Root
+    selection: Selection
+
+    def __post_init__(self) -> None:
+        root = self.root
+        itemsize = root.dtype.itemsize
+        offset = 0
+        step_bytes = itemsize
+        shape: list[int] = []
+        strides: list[int] = []
+        for extent, selector in zip(reversed(root.shape), reversed(self.selection)):
+            if isinstance(selector, int):
+                offset += selector * step_bytes
+            else:
+                offset += selector.start * step_bytes
+                shape.append(-(-(selector.stop - selector.start) // selector.step))
+                strides.append(selector.step * step_bytes)
+            step_bytes *= extent
+        values = self.__dict__
+        values["offset_bytes"] = offset
+        values["shape"] = tuple(reversed(shape))
+        values["strides"] = tuple(reversed(strides))
+        values["dtype"] = root.dtype
+        values["region"] = Region.strided(offset, self.shape, self.strides, itemsize)
+        values["contiguous"] = not self.region.dims
+
+    offset_bytes: int = field(init=False, repr=False)
+    shape: tuple[int, ...] = field(init=False)
+    strides: tuple[int, ...] = field(init=False, repr=False)
+    dtype: np.dtype[Any] = field(init=False)
+    region: Region = field(init=False, repr=False)
+    contiguous: bool = field(init=False, repr=False)
+
+    def as_view(self) -> ArrayView:
+        """Return itself."""
+        return self
+
+    @cached_property
+    def hazard(self) -> tuple[Any, Region]:
+        """The address space and the exact bytes in it, by which accesses are compared."""
+        offset = self.root.hazard_offset
+        return self.root.hazard_key, self.region.shifted(offset)
+
+    def accessed(self, mode: Mode) -> Access:
+        """Return the access of the view in a mode; the same object each time."""
+        known: dict[Mode, Access] = self.__dict__.setdefault("_accesses", {})
+        access = known.get(mode)
+        if access is None:
+            access = known[mode] = Access(self, mode)
+        return access
+
+    @cached_property
+    def name(self) -> str:  # type: ignore[override]  # an attribute elsewhere, here it is made from the selection
+        """The root's name with the selection: ``"u"``, ``"u[3, 8:248]"``."""
+        if self.is_whole:
+            return self.root.name
+        return f"{self.root.name}[{', '.join(_selector_text(s) for s in self.selection)}]"
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it holds every element of its root, with all dimensions."""
+        return self.shape == self.root.shape
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ArrayView):
+            return NotImplemented
+        return self.root is other.root and self.selection == other.selection
+
+    def __hash__(self) -> int:
+        return hash((id(self.root), self.offset_bytes, self.shape))
+
+    def __repr__(self) -> str:
+        return f"ArrayView({self.name}, shape={self.shape}, dtype={self.dtype})"
+
+    def __getitem__(self, key: Any) -> ArrayView:
+        keys = key if isinstance(key, tuple) else (key,)
+        if any(k is Ellipsis for k in keys):
+            at = next(i for i, k in enumerate(keys) if k is Ellipsis)
+            missing = len(self.shape) - (len(keys) - 1)
+            keys = (*keys[:at], *(slice(None),) * max(missing, 0), *keys[at + 1 :])
+        if len(keys) > len(self.shape):
+            raise self._refuse(key, f"it has {len(self.shape)} dimension{'s' * (len(self.shape) != 1)}")
+        keys = (*keys, *(slice(None),) * (len(self.shape) - len(keys)))
+        remaining = iter(zip(keys, self.shape))
+        selection: list[Selector] = []
+        for selector in self.selection:
+            if isinstance(selector, int):
+                selection.append(selector)
+                continue
+            wanted, extent = next(remaining)
+            if isinstance(wanted, slice):
+                start, stop, step = self._slice(key, wanted, extent)
+                first = selector.start + start * selector.step
+                count = -(-(stop - start) // step)
+                stride = step * selector.step
+                selection.append(slice(first, first + (count - 1) * stride + 1, stride if count > 1 else 1))
+            else:
+                index = wanted if type(wanted) is int else self._index(key, wanted)
+                if not -extent <= index < extent:
+                    raise self._refuse(key, f"index {index} is out of range for an extent of {extent}")
+                selection.append(selector.start + (index % extent) * selector.step)
+        return ArrayView(self.root, tuple(selection))
+
+    def _index(self, key: Any, wanted: Any) -> int:
+        # Asked of an int too, isinstance of a protocol would cost more than the rest of taking a view.
+        if (index := as_int(wanted)) is not None and not isinstance(wanted, np.ndarray):
+            return index
+        raise self._refuse(key, f"{wanted!r} is neither an index nor a slice")
+
+    def _slice(self, key: Any, wanted: slice, extent: int) -> tuple[int, int, int]:
+        try:
+            start, stop, step = (None if v is None else v.__index__() for v in (wanted.start, wanted.stop, wanted.step))
+        except (AttributeError, TypeError):
+            raise self._refuse(key, "the bounds of a slice are integers") from None
+        if step is not None and step < 1:
+            raise self._refuse(key, f"steps are positive (got {step})")
+        for bound in (start, stop):
+            if bound is not None and not -extent <= bound <= extent:
+                raise self._refuse(key, f"{bound} is out of range for an extent of {extent}")
+        first = 0 if start is None else start + extent * (start < 0)
+        last = extent if stop is None else stop + extent * (stop < 0)
+        if first >= last:
+            raise self._refuse(key, "it selects no element")
+        return first, last, step or 1
+
+    def _refuse(self, key: Any, why: str) -> DeclarationError:
+        keys = key if isinstance(key, tuple) else (key,)
+        text = ", ".join(_selector_text(k) for k in keys)
+        return DeclarationError(
+            f"{self.name}[{text}]: {why}; {self.root.name!r} has shape {self.root.shape}", array=self.root.name
+        )
+
+
+def _selector_text(selector: Any) -> str:
+    if not isinstance(selector, slice):
+        return "..." if selector is Ellipsis else str(selector)
+    start = "" if selector.start is None else selector.start
+    stop = "" if selector.stop is None else selector.stop
+    return f"{start}:{stop}" + (f":{selector.step}" if selector.step not in (None, 1) else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Access(Viewable):
+    """How a node touches memory.
+
+    Attributes
+    ----------
+    view : ArrayView
+        What is touched, as the user named it.
+    mode : {"read", "write", "update"}
+        ``"update"`` reads and writes.
+    region : Region or None
+        The exact bytes in the root's address space, where they are not the view's own (inside a child graph).
+    """
+
+    view: ArrayView
+    mode: Mode
+    region: Region | None = None
+
+    def as_view(self) -> ArrayView:
+        """Return the view."""
+        return self.view
+
+    @property
+    def bytes(self) -> Region:
+        """The exact bytes, relative to the root."""
+        return self.view.region if self.region is None else self.region
+
+    @property
+    def hazard(self) -> tuple[Any, Region]:
+        """The address space and the exact bytes in it, by which accesses are compared."""
+        if self.region is None:
+            return self.view.hazard
+        root = self.view.root
+        return root.hazard_key, self.region.shifted(root.hazard_offset)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether earlier values matter."""
+        return self.mode != "write"
+
+    @property
+    def is_write(self) -> bool:
+        """Whether values change."""
+        return self.mode != "read"
+
+    def __repr__(self) -> str:
+        return f"{self.mode}s({self.view.name})"
+
+
+def reads(array: Any) -> Access:
+    """Say that a node only reads this argument, whatever its signature says."""
+    return Access(as_view(array, "hg.reads: an array"), "read")
+
+
+def writes(array: Any) -> Access:
+    """Say that a node overwrites this argument wholly and does not read it."""
+    return Access(as_view(array, "hg.writes: an array"), "write")
+
+
+def updates(array: Any) -> Access:
+    """Say that a node reads and writes this argument."""
+    return Access(as_view(array, "hg.updates: an array"), "update")
