@@ -37,6 +37,7 @@ __all__ = [
     "RuntimeUnavailable",
     "UpdateError",
     "WaitTimeout",
+    "short_repr",
     "unknown_name",
 ]
 
@@ -60,6 +61,12 @@ class DeclarationError(HipGraphError, ValueError):
         super().__init__(message)
         self.node = node
         self.array = array
+
+
+def short_repr(value: object) -> str:
+    """Return the ``repr`` of a value for a message, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def unknown_name(

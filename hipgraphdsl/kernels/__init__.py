@@ -1,0 +1,21 @@
+"""Kernel and Module: HIP C++ source or a code object, and the signatures that stand in it.
+
+A `Module` reads its source (`source/`) and never compiles anything. What is not understood is refused by name when
+that kernel is asked for, so that a source file may hold kernels which other programs use.
+"""
+
+from .module import ForeignModule, Kernel, Module, Symbol
+from .packing import ArgumentPacker, check_argument, struct_fields
+from .signature import KernelParameter, Signature
+
+__all__ = [
+    "ArgumentPacker",
+    "ForeignModule",
+    "Kernel",
+    "KernelParameter",
+    "Module",
+    "Signature",
+    "Symbol",
+    "check_argument",
+    "struct_fields",
+]

@@ -1,0 +1,185 @@
+"""Kernels and variables by their names: which declaration is meant, with the template arguments that the name gives."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import DeclarationError
+from ..source import (
+    CType,
+    Declarations,
+    KernelDeclaration,
+    Scope,
+    SymbolDeclaration,
+    TemplateParameter,
+    Token,
+    closing_angle,
+    closing_index,
+    spell,
+    split_commas,
+    tokenize,
+)
+
+__all__ = ["Instance", "find_kernel", "variable_layout"]
+
+
+class Instance(NamedTuple):
+    """A kernel that a name stands for.
+
+    Attributes
+    ----------
+    declared : KernelDeclaration
+    scope : Scope
+        What names mean in it: those of the source, and its template parameters.
+    name : str
+        Its full name, template arguments included.
+    """
+
+    declared: KernelDeclaration
+    scope: Scope
+    name: str
+
+
+def find_kernel(source: Declarations, name: str) -> Instance:
+    """Return the kernel of a name such as ``"scale"`` or ``"scale<float>"``.
+
+    Raises
+    ------
+    DeclarationError
+        If there is none or more than one, if it is declared faultily, or if its template arguments do not fit.
+    """
+    tokens = tokenize(name, f"kernel name {name!r}")
+    angle = next((n for n, t in enumerate(tokens) if t.text == "<"), len(tokens))
+    written = spell(tokens)
+    found = _named(source, written) if angle < len(tokens) else []
+    arguments: list[list[Token]] = []
+    if not found:
+        found = _named(source, spell(tokens[:angle]))
+        if angle < len(tokens):
+            close = closing_angle(tokens, angle)
+            if close != len(tokens) - 1:
+                raise DeclarationError(f"kernel name {name!r} of {source.where}: '<' is not closed", array=name)
+            arguments = split_commas(tokens[angle + 1 : close])
+    if not found:
+        names = ", ".join(repr(known) for known in source.kernels) or "none"
+        raise DeclarationError(f"{source.where} has no kernel {name!r}; its kernels are {names}", array=name)
+    if len(found) > 1:
+        raise DeclarationError(f"{source.where} has {len(found)} kernels {name!r}; give overloads different names", array=name)
+    declared = found[0]
+    if declared.fault:
+        raise DeclarationError(f"kernel {name!r} of {source.where}, line {declared.line}: {declared.fault}", array=name)
+    if declared.templates is not None:
+        _check_arguments(source, declared, declared.templates, arguments, name)
+        scope = _bound(source, declared.templates, arguments, name)
+        return Instance(declared, scope, f"{declared.name}<{', '.join(spell(part) for part in arguments)}>")
+    if arguments or (angle < len(tokens) and declared.name != written):
+        raise DeclarationError(
+            f"kernel {declared.name!r} of {source.where} is no template; ask for module[{declared.name!r}]", array=name
+        )
+    return Instance(declared, source.scope, declared.name)
+
+
+def _named(source: Declarations, name: str) -> list[KernelDeclaration]:
+    name = name.removeprefix("::")
+    if name in source.kernels:
+        return source.kernels[name]
+    return [d for key, found in source.kernels.items() if key.endswith(f"::{name}") for d in found]
+
+
+def _check_arguments(
+    source: Declarations,
+    declared: KernelDeclaration,
+    templates: Sequence[TemplateParameter],
+    arguments: Sequence[Any],
+    name: str,
+) -> None:
+    wanted = ", ".join(t.spelling for t in templates)
+    if any("..." in t.spelling for t in templates):
+        raise DeclarationError(
+            f"kernel {declared.name!r} of {source.where} takes a template parameter pack ({wanted}), which "
+            "is not supported; write the parameters out",
+            array=name,
+        )
+    if not sum(not t.default for t in templates) <= len(arguments) <= len(templates):
+        raise DeclarationError(
+            f"kernel {declared.name!r} of {source.where} is a template of ({wanted}); "
+            f"ask for module['{declared.name}<...>'] (got {len(arguments)} arguments)",
+            array=name,
+        )
+
+
+def _bound(source: Declarations, templates: Sequence[TemplateParameter], arguments: Sequence[list[Token]], name: str) -> Scope:
+    """Return the scope of a kernel in which its template parameters stand for arguments."""
+    scope = source.scope.inner()
+    for n, parameter in enumerate(templates):
+        value = arguments[n] if n < len(arguments) else list(parameter.default)
+        if not parameter.name:
+            continue
+        try:
+            if parameter.type:
+                scope.specifiers(value)
+                # Resolved now, because an argument may have the name of a parameter: k<T> inside another template.
+                scope.aliases[parameter.name] = value
+            else:
+                number = value[0]._replace(kind="number", text=str(scope.evaluate(value)))
+                words = tokenize(parameter.spelling)[:-1]
+                scope.define_constants([*words, value[0]._replace(kind="name", text=parameter.name),
+                                        number._replace(kind="punct", text="="), number])  # fmt: skip
+        except ValueError as error:
+            if parameter.type or not value:
+                raise DeclarationError(
+                    f"kernel {name!r} of {source.where}: template argument {parameter.spelling!r}: {error}", array=name
+                ) from None
+            scope.constants.pop(parameter.name, None)
+    return scope
+
+
+def variable_layout(source: Declarations, declared: SymbolDeclaration) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return shape and dtype of a variable; a vector type adds one axis of its lanes.
+
+    Raises
+    ------
+    DeclarationError
+        If its type or an extent is not understood.
+    """
+    name, scope = declared.name, source.scope
+    try:
+        if f"variable {name}" in scope.doubts:
+            raise ValueError(scope.doubts[f"variable {name}"])
+        declarators = scope.declarators(source.unit.tokens_of(declared.tokens))
+        found = next(d for d in declarators if d.name == name.rpartition("::")[2])
+        kind = found.type
+        if kind.pointers:
+            kind = CType(kind.spelling, np.dtype("u8"), 1, 8, 8)
+        if kind.dtype is None:
+            raise ValueError(
+                f"the layout of {kind.opaque} {kind.spelling!r} is not known; give it with "
+                f"Module(structs={{{kind.spelling!r}: numpy dtype}})"
+            )
+        shape = []
+        for n, bound in enumerate(found.bounds):
+            if bound:
+                shape.append(scope.evaluate(bound))
+            elif n == 0 and found.initializer:
+                shape.append(_initializer_length(found.initializer))
+            else:
+                raise ValueError("an array bound is missing")
+    except (ValueError, StopIteration) as error:
+        raise DeclarationError(
+            f"variable {name!r} of {source.where}, line {declared.line}: {error or 'it is not understood'}", array=name
+        ) from None
+    if kind.lanes > 1:
+        shape.append(kind.lanes)
+    return tuple(shape), kind.dtype
+
+
+def _initializer_length(tokens: Sequence[Token]) -> int:
+    if tokens[0].text == "{":
+        return len([part for part in split_commas(tokens[1 : closing_index(tokens, 0)]) if part])
+    if tokens[0].kind == "string":
+        return len(re.sub(r"\\.", "x", tokens[0].text[1:-1])) + 1
+    raise ValueError("an array bound is missing")

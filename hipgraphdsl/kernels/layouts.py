@@ -1,0 +1,79 @@
+"""Layouts of structs: NumPy dtypes, as users give them and as JSON holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..arrays import as_dtype
+from ..errors import DeclarationError
+from ..source import bfloat16_dtype, is_bfloat16
+
+__all__ = ["dtype_from_json", "dtype_to_json", "struct_layouts"]
+
+
+def struct_layouts(structs: Mapping[str, Any] | None, module: str) -> dict[str, np.dtype[Any]]:
+    """Return the layouts of structs as dtypes of this machine's byte order."""
+    found = {key: as_dtype(value) for key, value in (structs or {}).items()}
+    for key, dtype in found.items():
+        swapped = _swapped_field(dtype)
+        if swapped:
+            raise DeclarationError(
+                f"module {module!r}: struct {key!r}: field {swapped} has the byte order of another machine, which no device"
+                f" reads; give structs={{{key!r}: dtype.newbyteorder('=')}}",
+                array=key,
+            )
+    return found
+
+
+def _swapped_field(dtype: np.dtype[Any], name: str = "") -> str:
+    if dtype.subdtype is not None:
+        return _swapped_field(dtype.subdtype[0], name)
+    if dtype.names is not None:
+        assert dtype.fields is not None
+        fields = dtype.fields
+        inner = (_swapped_field(fields[key][0], f"{name}.{key}" if name else key) for key in dtype.names)
+        return next(filter(None, inner), "")
+    return "" if dtype.isnative else repr(name)
+
+
+def dtype_to_json(dtype: np.dtype[Any]) -> Any:
+    """Return a dtype as JSON can hold it."""
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        return {"base": dtype_to_json(base), "shape": list(shape)}
+    if dtype.names is None:
+        return dtype.name if is_bfloat16(dtype) else dtype.str
+    assert dtype.fields is not None
+    fields = [dtype.fields[name] for name in dtype.names]
+    return {
+        "names": list(dtype.names),
+        "formats": [dtype_to_json(entry[0]) for entry in fields],
+        "offsets": [int(entry[1]) for entry in fields],
+        "itemsize": dtype.itemsize,
+        "align": bool(dtype.isalignedstruct),
+    }
+
+
+def dtype_from_json(data: Any, depth: int = 0) -> np.dtype[Any]:
+    """Return the dtype that `dtype_to_json` described; raises ValueError, KeyError or TypeError."""
+    if depth > 16:
+        raise ValueError("a struct is nested too deeply")
+    if isinstance(data, str):
+        if data == "bfloat16":
+            found = bfloat16_dtype()
+            if found is None:
+                raise ValueError("bfloat16 needs the package ml_dtypes: pip install ml_dtypes")
+            return found
+        return np.dtype(data)
+    if "base" in data:
+        return np.dtype((dtype_from_json(data["base"], depth + 1), tuple(int(n) for n in data["shape"])))
+    fields: Any = {
+        "names": [str(name) for name in data["names"]],
+        "formats": [dtype_from_json(part, depth + 1) for part in data["formats"]],
+        "offsets": [int(n) for n in data["offsets"]],
+        "itemsize": int(data["itemsize"]),
+    }
+    return np.dtype(fields, align=bool(data.get("align", False)))  # type: ignore[no-any-return]

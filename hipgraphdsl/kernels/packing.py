@@ -1,0 +1,204 @@
+"""Arguments: what a kernel takes by value, checked and packed into the memory that a launch reads."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Viewable
+from ..errors import DeclarationError, short_repr
+from ..source import is_bfloat16
+from .signature import KernelParameter, Signature
+
+__all__ = ["ArgumentPacker", "PackedValue", "check_argument", "said", "struct_fields"]
+
+PackedValue = int | float | bytes
+"""What `ArgumentPacker.pack` writes: an int, a float, or bytes prepared by `check_argument`."""
+
+
+def check_argument(param: KernelParameter, value: object, where: str) -> PackedValue:
+    """Check a value against a parameter and return it ready for `ArgumentPacker.pack`.
+
+    Parameters
+    ----------
+    param : KernelParameter
+        The parameter; for a pointer only None (a null pointer) is a value.
+    value : object
+        A Python or NumPy scalar; for a vector type a sequence of `lanes` numbers; for a struct a `numpy.void`, a
+        0-dimensional structured array or a tuple of its fields.
+    where : str
+        Who passes it, for messages: ``"node 'scale'"``.
+
+    Raises
+    ------
+    DeclarationError
+        If the value is of another kind, or does not fit: the message names the range.
+    """
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if param.pointer:
+        if value is None:
+            return 0
+        raise DeclarationError(
+            f"{where}: parameter '{param}' takes an array (got {said(value)}); make one with device_array, "
+            "host_array, alloc or external_array",
+            array=param.name,
+        )
+    dtype = param.dtype
+    assert dtype is not None
+    if param.lanes > 1:
+        if isinstance(value, (str, bytes)) or not isinstance(value, (Sequence, np.ndarray)) or len(value) != param.lanes:
+            raise DeclarationError(
+                f"{where}: parameter '{param}' takes {param.lanes} numbers, e.g. a tuple (got {said(value)})",
+                array=param.name,
+            )
+        return np.array([_number(dtype, part, param, where) for part in value], dtype).tobytes()
+    if dtype.names is not None:
+        return _struct_bytes(dtype, value, param, where)
+    if dtype.kind == "V" and isinstance(value, np.void) and value.dtype == dtype:  # bytes whose meaning is not known
+        return value.tobytes()
+    number = _number(dtype, value, param, where)
+    if dtype.kind == "c" or is_bfloat16(dtype):
+        return np.array(number, dtype).tobytes()
+    assert not isinstance(number, complex)
+    return number
+
+
+def said(value: object) -> str:
+    """Return, for a message, what a value is and of what type."""
+    return f"{short_repr(value)} of type {type(value).__name__}"
+
+
+def _number(dtype: np.dtype[Any], value: object, param: KernelParameter, where: str) -> int | float | complex:
+    """Return the Python number that stands for `value` in `dtype`, or refuse it."""
+
+    def refuse(wanted: str) -> DeclarationError:
+        return DeclarationError(f"{where}: parameter '{param}' takes {wanted} (got {said(value)})", array=param.name)
+
+    if isinstance(value, np.generic) and not isinstance(value, np.void):
+        kind = "f" if is_bfloat16(value.dtype) else value.dtype.kind
+        plain: object = float(value) if kind == "f" else value.item()
+    else:
+        plain = value
+    if dtype.kind == "b":
+        if isinstance(plain, bool) or (isinstance(plain, int) and plain in (0, 1)):
+            return bool(plain)
+        raise refuse("True or False")
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        if not isinstance(plain, int):
+            hint = "; convert it with int()" if isinstance(plain, float) else ""
+            raise DeclarationError(f"{where}: parameter '{param}' takes an int (got {said(value)}){hint}", array=param.name)
+        if not info.min <= plain <= info.max:
+            raise refuse(f"an int from {info.min} to {info.max}")
+        return int(plain)
+    if dtype.kind == "c":
+        if isinstance(plain, (int, float, complex)) and not isinstance(plain, bool):
+            return complex(plain)
+        raise refuse("a complex number")
+    if not isinstance(plain, (int, float)) or isinstance(plain, bool):
+        raise refuse("a float")
+    try:
+        number = float(plain)
+    except OverflowError:
+        raise refuse(f"a number that {dtype.name} can hold") from None
+    if math.isfinite(number) and dtype.itemsize < 8:
+        if dtype.char == "f":
+            rounded = ctypes.c_float(number).value
+        else:
+            with np.errstate(over="ignore"):
+                rounded = float(np.array(number).astype(dtype))
+        if math.isinf(rounded):
+            raise refuse(f"a number that {dtype.name} can hold")
+        return rounded
+    return number
+
+
+def struct_fields(dtype: np.dtype[Any], value: object, where: str) -> object:
+    """Return a struct that is given by its fields' names as a tuple in their order; anything else is as it was.
+
+    Raises
+    ------
+    DeclarationError
+        If an array or a parameter stands in a field.
+    """
+    names = dtype.names or ()
+    if isinstance(value, Mapping) and set(value) == set(names):
+        value = tuple(value[name] for name in names)
+    if not isinstance(value, tuple) or len(value) != len(names):
+        return value
+    for name, part in zip(names, value):
+        if isinstance(part, Viewable):
+            raise DeclarationError(
+                f"{where}: field {name!r} is an array, and a struct with pointers takes none: no edge would follow from it; pass"
+                " the array as an argument of its own"
+            )
+    return tuple(struct_fields(dtype[name], part, where) for name, part in zip(names, value))
+
+
+def _struct_bytes(dtype: np.dtype[Any], value: object, param: KernelParameter, where: str) -> bytes:
+    if isinstance(value, np.void) and value.dtype == dtype:
+        return value.tobytes()
+    value = struct_fields(dtype, value, f"{where}: parameter '{param}'")
+    if isinstance(value, tuple) and len(value) == len(dtype.names or ()):
+        try:
+            return np.array(value, dtype).tobytes()
+        except (TypeError, ValueError, OverflowError) as error:
+            raise DeclarationError(f"{where}: parameter '{param}': {error}", array=param.name) from None
+    fields = ", ".join(dtype.names or ())
+    raise DeclarationError(
+        f"{where}: parameter '{param}' takes a struct ({fields}): a numpy.void of its dtype, a tuple or a dict "
+        f"(got {said(value)})",
+        array=param.name,
+    )
+
+
+class ArgumentPacker:
+    """Argument memory of one kernel signature, made once and written before each call.
+
+    `pack` turns the arguments into bytes, `place` writes those and returns the address of the table of pointers to them,
+    which HIP's calls take as ``kernelParams`` and copy before they return. The memory lives as long as the packer. One packer
+    must not be used by two threads at once: a lock around `place` and the call that reads the table is the caller's.
+
+    Attributes
+    ----------
+    signature : Signature
+    address : int
+        Of the table of pointers.
+    memory : int
+        Address of the arguments.
+    """
+
+    __slots__ = ("_buffer", "_keep", "_struct", "_view", "address", "memory", "signature")
+
+    def __init__(self, signature: Signature) -> None:
+        self.signature = signature
+        # Vector types of 32 bytes may be read with aligned instructions.
+        buffer = bytearray(signature.nbytes + 64)
+        self._buffer = ctypes.c_char.from_buffer(buffer)
+        base = ctypes.addressof(self._buffer)
+        offset = -base % 64
+        self.memory = base + offset
+        self._view = memoryview(buffer)[offset : offset + signature.nbytes]
+        table = (ctypes.c_void_p * max(1, len(signature.parameters)))(*(self.memory + at for at in signature.offsets))
+        self._keep = table
+        self._struct = struct.Struct(signature.format)
+        self.address = ctypes.addressof(table)
+
+    def pack(self, values: Sequence[PackedValue]) -> bytes:
+        """Return the bytes of the arguments, each given as `check_argument` returned it or as an address."""
+        return self._struct.pack(*values)
+
+    def unpack(self, packed: bytes) -> tuple[Any, ...]:
+        """Return the arguments that `pack` was given, as far as their types can tell."""
+        return self._struct.unpack(packed)
+
+    def place(self, packed: bytes) -> int:
+        """Write packed arguments to where the table points, and return the table's address."""
+        self._view[:] = packed
+        return self.address

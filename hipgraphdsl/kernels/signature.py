@@ -1,0 +1,202 @@
+"""Signatures: the parameters of a kernel and how their arguments lie in memory."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from ..errors import DeclarationError
+from ..source import IGNORED_WORDS, Scope, Token, is_bfloat16, natural_alignment, spell
+
+__all__ = ["KernelParameter", "Signature", "read_parameters"]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelParameter:
+    """One parameter of a kernel.
+
+    Attributes
+    ----------
+    name : str
+        As written; ``arg0`` and so on where the source gives none.
+    ctype : str
+        The type as written, normalised: ``"const float*"``.
+    pointer : bool
+        Whether an address is passed.
+    const : bool
+        Whether what it points at is const, so that the kernel only reads it.
+    dtype : numpy.dtype or None
+        Type of one element behind the pointer, or of the value; None for ``void*``.
+    lanes : int
+        Elements of a vector type: ``float4`` has dtype float32 and 4 lanes; else 1.
+    size, align : int
+        Bytes of the argument itself, in C's natural layout on 64 bits.
+    target_align : int
+        Alignment of what a pointer points at, in bytes: 16 for ``float4*``; 1 where it is not known.
+    """
+
+    name: str
+    ctype: str
+    pointer: bool
+    const: bool
+    dtype: np.dtype[Any] | None
+    lanes: int
+    size: int
+    align: int
+    target_align: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.ctype} {self.name}"
+
+    @property
+    def format(self) -> str:
+        """The `struct` code of the argument; types that `struct` lacks are bytes prepared beforehand."""
+        if self.pointer:
+            return "Q"
+        assert self.dtype is not None
+        return _format(self.dtype, self.lanes, self.size)
+
+
+@lru_cache(maxsize=256)
+def _format(dtype: np.dtype[Any], lanes: int, size: int) -> str:
+    if lanes == 1 and not is_bfloat16(dtype) and dtype.kind in "biuf":
+        return _FORMATS[dtype.kind, dtype.itemsize]
+    return f"{size}s"
+
+
+_FORMATS: Final = {
+    ("b", 1): "?", ("i", 1): "b", ("u", 1): "B", ("i", 2): "h", ("u", 2): "H", ("i", 4): "i", ("u", 4): "I",
+    ("i", 8): "q", ("u", 8): "Q", ("f", 2): "e", ("f", 4): "f", ("f", 8): "d",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The parameters of a kernel and their layout in memory.
+
+    Attributes
+    ----------
+    kernel : str
+        The kernel's name.
+    parameters : tuple of KernelParameter
+        In order of declaration.
+    """
+
+    kernel: str
+    parameters: tuple[KernelParameter, ...]
+
+    @cached_property
+    def offsets(self) -> tuple[int, ...]:
+        """Byte offset of each argument in C's natural layout."""
+        at, out = 0, []
+        for parameter in self.parameters:
+            at = -(-at // parameter.align) * parameter.align
+            out.append(at)
+            at += parameter.size
+        return tuple(out)
+
+    @cached_property
+    def nbytes(self) -> int:
+        """Bytes of all arguments together, padding between them included."""
+        return self.offsets[-1] + self.parameters[-1].size if self.parameters else 0
+
+    @cached_property
+    def format(self) -> str:
+        """`struct` format of the arguments, native byte order, with the padding written out."""
+        at, out = 0, ["="]
+        for parameter, offset in zip(self.parameters, self.offsets, strict=True):
+            if offset > at:
+                out.append(f"{offset - at}x")
+            out.append(parameter.format)
+            at = offset + parameter.size
+        return "".join(out)
+
+    @cached_property
+    def places(self) -> bytes:
+        """For each argument its offset and its kind, packed as ``=Ic3x``: a `struct` code, P for a pointer, s for bytes."""
+        return b"".join(
+            struct.pack("=Ic3x", offset, b"P" if parameter.pointer else parameter.format[-1:].encode())
+            for parameter, offset in zip(self.parameters, self.offsets, strict=True)
+        )
+
+    def __str__(self) -> str:
+        return f"{self.kernel}({', '.join(str(p) for p in self.parameters)})"
+
+    @staticmethod
+    def of_values(kernel: str, dtypes: Sequence[np.dtype[Any] | None]) -> Signature:
+        """Return the signature that arguments themselves imply, for a kernel of a code object that came without one.
+
+        Parameters
+        ----------
+        kernel : str
+            The kernel's name.
+        dtypes : sequence of numpy.dtype or None
+            For each argument its type, or None for an address; what an address points at counts as updated.
+        """
+        made = []
+        for n, dtype in enumerate(dtypes):
+            if dtype is None:
+                made.append(KernelParameter(f"arg{n}", "void*", True, False, None, 1, 8, 8))
+            else:
+                size, align = dtype.itemsize, natural_alignment(dtype)
+                made.append(KernelParameter(f"arg{n}", dtype.name, False, False, dtype, 1, size, align))
+        return Signature(kernel, tuple(made))
+
+
+def read_parameters(scope: Scope, parts: Sequence[list[Token]], kernel: str, where: str) -> tuple[KernelParameter, ...]:
+    """Return the parameters that a kernel of `where` declares, each given by its tokens.
+
+    Raises
+    ------
+    DeclarationError
+        If one cannot be read or passed; kernel and parameter are named.
+    """
+    return tuple(_parameter(scope, part, n, kernel, where) for n, part in enumerate(parts))
+
+
+def _parameter(scope: Scope, tokens: list[Token], n: int, kernel: str, where: str) -> KernelParameter:
+    written = spell(tokens)
+
+    def refuse(reason: str, name: str = "") -> DeclarationError:
+        which = f"parameter {name!r}" if name else f"parameter {n} ({written})"
+        return DeclarationError(f"kernel {kernel!r} of {where}: {which}: {reason}", array=kernel)
+
+    try:
+        for token in tokens:
+            if token.doubt is not None and not token.doubt.branch and token.text not in IGNORED_WORDS:
+                raise ValueError(f"what it is cannot be told: {token.doubt.reason}")
+        found = scope.declarators(tokens)
+    except ValueError as error:
+        names = [t.text for n, t in enumerate(tokens) if t.kind == "name" and (n == 0 or tokens[n - 1].text != "(")]
+        inner = [t.text for n, t in enumerate(tokens) if t.kind == "name" and n and tokens[n - 1].text == "*"]
+        name = inner[0] if inner else names[-1] if len(names) > 1 else ""
+        raise refuse(str(error), name) from None
+    declared = found[0]
+    name = declared.name or f"arg{n}"
+    kind = declared.type
+    pointers = kind.pointers + (1 if declared.bounds and not kind.pointers else 0)
+    if declared.bounds and kind.pointers and "(" not in {t.text for t in tokens}:
+        pointers = kind.pointers + 1
+    ctype = ("const " if kind.const else "") + kind.spelling + "*" * pointers
+    if declared.reference:
+        raise refuse(f"{ctype}& is a reference, and a kernel cannot take one; pass a value or a pointer", name)
+    if pointers > 1:
+        raise refuse(f"{ctype} is a pointer to a pointer; declare it as void* and cast inside the kernel", name)
+    if pointers == 1:
+        return KernelParameter(name, ctype, True, kind.const, kind.dtype, kind.lanes, 8, 8, kind.align)
+    if kind.opaque == "void":
+        raise refuse("void has no value; did you mean void*?", name)
+    if kind.opaque == "enum":
+        raise refuse(f"enum {kind.spelling} is not taken by value; declare it int and cast inside the kernel", name)
+    if kind.dtype is None:
+        raise refuse(
+            f"struct {kind.spelling} is passed by value and its layout is not known; "
+            f"give it: Module(source, structs={{{kind.spelling!r}: numpy.dtype([...], align=True)}})",
+            name,
+        )
+    return KernelParameter(name, ctype, False, False, kind.dtype, kind.lanes, kind.size, kind.align)
