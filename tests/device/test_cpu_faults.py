@@ -86,3 +86,20 @@ def test_too_many_cooperative_blocks_are_refused() -> None:
     a, b = g.device_array("a", np.zeros(512, np.int32)), g.device_array("b", np.zeros(512, np.int32))
     g.kernel(hg.Module(GRID)["k"], 512, 1, (a, b, 512), cooperative=True)
     assert [d.code for d in g.check("cpu").errors] == ["HG506"]
+
+
+def test_blocks_run_after_one_that_failed_before_or_behind_a_barrier() -> None:
+    source = """__global__ void k(int* o, const int* how, int zero) {
+      int n = *how; if (n & 1) n /= zero; __syncthreads(); if (n & 2) n /= zero; __syncthreads(); o[threadIdx.x] = n; }"""
+    g = hg.Graph("faults")
+    x, how = g.device_array("x", np.zeros(64, np.int32)), g.device_array("how", np.zeros(1, np.int32))
+    g.kernel(hg.Module(source)["k"], 1, 64, (x, how, 0), name="worker")
+    with g.compile("cpu") as exe:
+        for n in (4, 1, 8, 2, 2, 1, 12):
+            exe.write("how", np.array([n], np.int32))
+            if n in (1, 2):
+                with pytest.raises(hg.HipError, match="divided by zero"):
+                    exe.run()
+            else:
+                exe.run()
+                assert exe.read("x").tolist() == [n] * 64

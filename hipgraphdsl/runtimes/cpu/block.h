@@ -30,6 +30,8 @@ extern "C" {
 // Save the callee-saved registers and the stack pointer, take the other stack. It returns, not jumps: the processor predicts
 // returns from the calls before, and a jump would make all that follow wrong.
 void hgcpu_switch(void** save, void* load) __asm__(HGCPU_SYMBOL(hgcpu_switch));
+// Save the same, and call a function on the stack that ends at `top`. Returns when it does, or where somebody takes `save`.
+void hgcpu_call_on(void** save, void* top, void (*main)(hgcpu_fiber*), hgcpu_fiber* fiber) __asm__(HGCPU_SYMBOL(hgcpu_call_on));
 void hgcpu_trampoline(void) __asm__(HGCPU_SYMBOL(hgcpu_trampoline));
 }
 
@@ -47,12 +49,18 @@ __asm__(
     "  movq %rsp, (%rdi)\n  movq %rsi, %rsp\n"
     "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n"
     "  ret\n"
+    ".p2align 4\n.globl " HGCPU_SYMBOL(hgcpu_call_on) "\n" HGCPU_HIDE(hgcpu_call_on)
+    HGCPU_SYMBOL(hgcpu_call_on) ":\n"
+    "  pushq %rbp\n  pushq %rbx\n  pushq %r12\n  pushq %r13\n  pushq %r14\n  pushq %r15\n"
+    "  movq %rsp, (%rdi)\n  movq %rsp, %rbx\n  movq %rsi, %rsp\n  movq %rcx, %rdi\n  callq *%rdx\n  movq %rbx, %rsp\n"
+    "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n"
+    "  ret\n"
     ".p2align 4\n.globl " HGCPU_SYMBOL(hgcpu_trampoline) "\n" HGCPU_HIDE(hgcpu_trampoline)
     HGCPU_SYMBOL(hgcpu_trampoline) ":\n"
     "  movq %r12, %rdi\n  callq *%r13\n  ud2\n");
 
-static void* hgcpu_prepare(char* top, hgcpu_fiber* fiber, void (*main)(hgcpu_fiber*)) {
-  void** sp = (void**)((uintptr_t)top & ~(uintptr_t)63);
+static void* hgcpu_prepare(void* top, hgcpu_fiber* fiber, void (*main)(hgcpu_fiber*)) {
+  void** sp = (void**)top;
   *--sp = nullptr;  // where a caller's return address would be: the stack is 16 bytes aligned at the call
   *--sp = nullptr;
   *--sp = (void*)hgcpu_trampoline;
@@ -65,24 +73,33 @@ static void* hgcpu_prepare(char* top, hgcpu_fiber* fiber, void (*main)(hgcpu_fib
   return sp;
 }
 #elif defined(__aarch64__)
+#define HGCPU_SAVE_REGISTERS \
+  "  sub sp, sp, #160\n" \
+  "  stp x19, x20, [sp, #0]\n  stp x21, x22, [sp, #16]\n  stp x23, x24, [sp, #32]\n" \
+  "  stp x25, x26, [sp, #48]\n  stp x27, x28, [sp, #64]\n  stp x29, x30, [sp, #80]\n" \
+  "  stp d8, d9, [sp, #96]\n  stp d10, d11, [sp, #112]\n  stp d12, d13, [sp, #128]\n  stp d14, d15, [sp, #144]\n"
+#define HGCPU_LOAD_REGISTERS \
+  "  ldp x19, x20, [sp, #0]\n  ldp x21, x22, [sp, #16]\n  ldp x23, x24, [sp, #32]\n" \
+  "  ldp x25, x26, [sp, #48]\n  ldp x27, x28, [sp, #64]\n  ldp x29, x30, [sp, #80]\n" \
+  "  ldp d8, d9, [sp, #96]\n  ldp d10, d11, [sp, #112]\n  ldp d12, d13, [sp, #128]\n  ldp d14, d15, [sp, #144]\n" \
+  "  add sp, sp, #160\n  ret\n"
 __asm__(
     ".text\n.p2align 4\n.globl " HGCPU_SYMBOL(hgcpu_switch) "\n" HGCPU_HIDE(hgcpu_switch)
     HGCPU_SYMBOL(hgcpu_switch) ":\n"
-    "  sub sp, sp, #160\n"
-    "  stp x19, x20, [sp, #0]\n  stp x21, x22, [sp, #16]\n  stp x23, x24, [sp, #32]\n"
-    "  stp x25, x26, [sp, #48]\n  stp x27, x28, [sp, #64]\n  stp x29, x30, [sp, #80]\n"
-    "  stp d8, d9, [sp, #96]\n  stp d10, d11, [sp, #112]\n  stp d12, d13, [sp, #128]\n  stp d14, d15, [sp, #144]\n"
+    HGCPU_SAVE_REGISTERS
     "  mov x9, sp\n  str x9, [x0]\n  mov sp, x1\n"
-    "  ldp x19, x20, [sp, #0]\n  ldp x21, x22, [sp, #16]\n  ldp x23, x24, [sp, #32]\n"
-    "  ldp x25, x26, [sp, #48]\n  ldp x27, x28, [sp, #64]\n  ldp x29, x30, [sp, #80]\n"
-    "  ldp d8, d9, [sp, #96]\n  ldp d10, d11, [sp, #112]\n  ldp d12, d13, [sp, #128]\n  ldp d14, d15, [sp, #144]\n"
-    "  add sp, sp, #160\n  ret\n"
+    HGCPU_LOAD_REGISTERS
+    ".p2align 4\n.globl " HGCPU_SYMBOL(hgcpu_call_on) "\n" HGCPU_HIDE(hgcpu_call_on)
+    HGCPU_SYMBOL(hgcpu_call_on) ":\n"
+    HGCPU_SAVE_REGISTERS
+    "  mov x9, sp\n  str x9, [x0]\n  mov x19, x9\n  mov sp, x1\n  mov x0, x3\n  blr x2\n  mov sp, x19\n"
+    HGCPU_LOAD_REGISTERS
     ".p2align 4\n.globl " HGCPU_SYMBOL(hgcpu_trampoline) "\n" HGCPU_HIDE(hgcpu_trampoline)
     HGCPU_SYMBOL(hgcpu_trampoline) ":\n"
     "  mov x0, x19\n  blr x20\n  brk #1\n");
 
-static void* hgcpu_prepare(char* top, hgcpu_fiber* fiber, void (*main)(hgcpu_fiber*)) {
-  void** sp = (void**)((uintptr_t)top & ~(uintptr_t)63) - 20;
+static void* hgcpu_prepare(void* top, hgcpu_fiber* fiber, void (*main)(hgcpu_fiber*)) {
+  void** sp = (void**)top - 20;
   memset(sp, 0, 160);
   sp[0] = fiber;                        // x19
   sp[1] = (void*)main;                  // x20
@@ -102,6 +119,7 @@ struct BlockWorker : hgcpu_worker {
   uint32_t threads, warps, warp_size, warp_shift;
   uint32_t current;  // warp whose lanes run
   uint32_t made;     // fibers that have a stack
+  bool waited;       // whether a thread of the block has
   int status;
   const char* fault;       // what ended the launch, if a signal did
   uint32_t arrivals, sum;  // at the barrier now filling
@@ -175,6 +193,11 @@ inline void release_warp(BlockWorker* w, hgcpu_warp* warp) {
 
 inline void fiber_main(hgcpu_fiber* self);
 
+// Stacks whose tops lie alike would share sets of the caches.
+inline void* stack_top(const BlockWorker* w, const hgcpu_fiber* f) {
+  const size_t n = size_t(f - w->fiber);
+  return w->stacks + (n + 1) * w->stride - (n * 192 & 4095);
+}
 inline hgcpu_fiber* idle_fiber(BlockWorker* w) {
   if (hgcpu_fiber* f = w->idle) {
     w->idle = f->next;
@@ -183,9 +206,7 @@ inline hgcpu_fiber* idle_fiber(BlockWorker* w) {
   hgcpu_fiber* f = &w->fiber[w->made++];
   char* stack = w->stacks + size_t(f - w->fiber) * w->stride;
   mprotect(stack, size_t(w->stride - w->stack_bytes) / 2, PROT_NONE);
-  // Stacks whose tops lie alike would share sets of the caches.
-  char* top = stack + w->stride - (size_t(f - w->fiber) * 192 & 4095);
-  f->stack_pointer = hgcpu_prepare(top, f, fiber_main);
+  f->stack_pointer = hgcpu_prepare(stack_top(w, f), f, fiber_main);
   return f;
 }
 
@@ -236,6 +257,7 @@ inline void fiber_main(hgcpu_fiber* self) {
     self->depth = 0;
     self->leaf = 0;
     w->body(w->job);
+    if (!w->waited) return;  // to block_run: no other fiber has begun
     self->next = w->idle;
     w->idle = self;
     switch_from(w, self);  // picks itself where more threads are to begin
@@ -254,20 +276,27 @@ inline int block_run(hgcpu_worker* worker, uint32_t threads, uint32_t warp_size,
   w->started = w->current = 0;
   w->arrivals = w->sum = 0;
   w->status = 0;
-  for (uint32_t n = 0; n < w->warps; ++n) w->warp[n].ready = w->warp[n].at_warp = w->warp[n].at_block = 0;
-  w->self = idle_fiber(w);
-  hgcpu_switch(&w->main_stack_pointer, w->self->stack_pointer);
+  w->waited = false;
+  // A call, not a switch, and the same fiber for block after block: most blocks never wait, and their returns are predicted.
+  hgcpu_fiber* first = w->self = idle_fiber(w);
+  hgcpu_call_on(&w->main_stack_pointer, stack_top(w, first), fiber_main, first);
   w->self = nullptr;
   if (w->status) {
     // Its fibers stand somewhere inside the kernel: the next block begins them anew.
     w->made = 0;
     w->idle = nullptr;
+    for (hgcpu_warp& warp : w->warp) warp.ready = warp.at_warp = warp.at_block = 0;
+  } else if (!w->waited) {
+    first->stack_pointer = hgcpu_prepare(stack_top(w, first), first, fiber_main);
+    first->next = w->idle;
+    w->idle = first;
   }
   return w->status;
 }
 
 inline void block_wait(hgcpu_worker* worker, uint32_t thread, uint32_t count) {
   BlockWorker* w = static_cast<BlockWorker*>(worker);
+  w->waited = true;
   if (w->started <= thread) w->started = thread + 1;
   w->arrivals++;
   w->sum += count;
@@ -279,6 +308,7 @@ inline void block_wait(hgcpu_worker* worker, uint32_t thread, uint32_t count) {
 inline hgcpu_warp* block_wait_warp(hgcpu_worker* worker, uint32_t thread) {
   BlockWorker* w = static_cast<BlockWorker*>(worker);
   hgcpu_warp* warp = &w->warp[thread >> w->warp_shift];
+  w->waited = true;
   if (w->started <= thread) w->started = thread + 1;
   w->of[thread] = w->self;
   warp->at_warp |= 1ull << (thread & (w->warp_size - 1));
