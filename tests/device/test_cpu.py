@@ -578,6 +578,38 @@ def test_independent_nodes_run_at_the_same_time(bench: Bench) -> None:
     rt.graph_destroy(graph)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_node_that_waits_for_another_branch_ends_whichever_way_a_launch_runs(bench: Bench, seed: int) -> None:
+    rt, dice = bench.rt, random.Random(seed)
+    flag_at, flag = bench.words(1)
+    at, words = bench.words(60)
+    graph = rt.graph_create()
+    nodes: list[int] = []
+    branches: list[list[int]] = [[], []]  # a node of one never follows one of the other
+    special, waiting = [dice.randrange(25), dice.randrange(25)], seed % 2
+    for n in range(60):
+        side = branches[n % 2]
+        before = dice.sample(side[-6:], min(len(side), dice.randrange(4)))
+        if len(side) == special[n % 2]:
+            waits = n % 2 == waiting
+            values = (pointer(flag_at),) if waits else (pointer(flag_at), ctypes.c_uint32(1))
+            node = bench.add(graph, before, "await_flag" if waits else "set_flag", *values)
+        else:
+            node = bench.add(graph, before, "count", pointer(at + 4 * n))
+            nodes.append(n)
+        if dice.random() < 0.1:
+            node = rt.graph_add_host_node(graph, [node], bench.host(lambda: None), 0)
+        side.append(node)
+    graph_exec = rt.graph_instantiate(graph)
+    for launch in range(1, 16):  # the first twelve try all ways
+        flag[0] = 0
+        rt.graph_launch(graph_exec, bench.stream)
+        assert rt.stream_wait(bench.stream, 30.0)
+        assert [words[n] for n in nodes] == [launch] * len(nodes)
+    rt.graph_exec_destroy(graph_exec)
+    rt.graph_destroy(graph)
+
+
 def test_arguments_are_copied_and_the_executable_outlives_its_graph(bench: Bench) -> None:
     rt = bench.rt
     at, words = bench.words(8)

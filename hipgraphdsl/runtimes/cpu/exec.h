@@ -52,13 +52,16 @@ struct Exec {
   Launch *running = nullptr, *queue = nullptr, *queue_tail = nullptr;
   uint32_t submitted = 0, epoch = 0;
   bool wide = false;              // several nodes may be ready at once
-  uint32_t timed = 0;             // launches since the ways of handing out ready nodes were compared first
-  uint64_t fastest[2] = {~0ull, ~0ull};  // ns of a launch that wakes other workers, and of one that wakes nobody
+  bool prioritised = false;       // nodes differ in priority, so the order in which they are stored is not the one to run in
+  uint32_t timed = 0;             // launches since the ways of running were compared first
+  uint64_t fastest[3] = {};       // ns of a launch, for each way
 };
-// Waking a worker costs more than a short node takes, and how long nodes take only a launch tells. So the first launches try both
-// ways in turns, later ones take the faster, and both are tried again now and then. Where nobody was woken and a node waits for
-// another, the monitor wakes.
-constexpr uint32_t kTrials = 8, kTrialsEvery = 1024;
+// Waking a worker costs more than a short node takes, and so does handing out nodes that nobody else takes; how long nodes take
+// only a launch tells. So the first launches try the ways in turns, later ones take the fastest, and all are tried again now and
+// then. kWake: ready nodes wake other workers. kQuiet: they wake nobody; where one waits for another, the monitor wakes.
+// kInOrder: one worker runs all nodes in the order in which they are stored, until it waits or the monitor finds it stuck.
+enum Way : uint32_t { kWake, kQuiet, kInOrder };
+constexpr uint32_t kTrialsEach = 4, kTrialsEvery = 1024;
 
 // Schedule fuzzing: 0 normal; 1 one worker, seeded random topological order; 2 normal workers with seeded delays.
 struct Schedule {
@@ -86,8 +89,12 @@ struct Launch {
   Atomic<uint32_t> remaining;
   uint32_t epoch = 0;
   int mode = 0;
-  bool quiet = false;  // ready nodes wake nobody
+  Way way = kWake;
   uint64_t begun = 0;  // ns, where the time is taken
+  // Of a launch in order: the node to begin next, and what the monitor saw there last; its place among such launches.
+  Atomic<uint32_t> next_node;
+  uint32_t seen = 0;
+  Launch *left = nullptr, *right = nullptr;
   uint64_t seed = 0;
   Token** tokens = nullptr;
   Fuzz* fuzz = nullptr;
@@ -291,7 +298,10 @@ inline int exec_new(Graph* g, unsigned long long flags, Exec** out) {
     x->blocks.push(a->memory.block);
   }
   x->wide = x->roots.count > 1;
-  for (uint32_t k = 0; k < n; ++k) x->wide = x->wide || x->nodes[k].count > 1;
+  for (uint32_t k = 0; k < n; ++k) {
+    x->wide = x->wide || x->nodes[k].count > 1;
+    x->prioritised = x->prioritised || flat.items[k].priority != flat.items[0].priority;
+  }
   for (uint32_t k = 0; k < n; ++k) {
     const Node* node = flat.items[order[k]].node;
     if (!node) continue;
@@ -389,8 +399,8 @@ inline void launch_finish(Launch* l) {
   x->running = next;
   --x->submitted;
   if (l->begun && !launch_failure(l)) {
-    uint64_t took = now_ns() - l->begun, &fastest = x->fastest[l->quiet];
-    if (took < fastest) fastest = took;
+    uint64_t took = now_ns() - l->begun, &fastest = x->fastest[l->way];
+    if (!fastest || took < fastest) fastest = took;
   }
   x->lock.unlock();
   if (next) push_last({launch_begin_task, next, 0, 0});
@@ -518,10 +528,10 @@ inline bool node_ready(Exec* x, uint32_t s) {
 // Pushes nodes that became ready where this thread will look first.
 inline void nodes_push(const Launch* l, const Task* tasks, uint32_t n) {
   (t_worker ? t_worker->deque : g_pool->shared).push(tasks, n);
-  if (l->quiet) {
-    monitor_kick();
-  } else {
+  if (l->way == kWake) {
     pool_notify();
+  } else {
+    monitor_kick();
   }
 }
 
@@ -579,6 +589,83 @@ inline void nodes_run(Launch* l, uint32_t i, uint32_t did) {
   if (did && l->remaining.sub(did) == did) launch_finish(l);
 }
 inline void node_run(void* object, uint64_t index, int) { nodes_run(static_cast<Launch*>(object), uint32_t(index), 0); }
+
+// ---- one worker, in order ------------------------------------------------------------------------------------------------
+// The worker holds one unit of `remaining`, so that the launch cannot finish under it. Claiming a node is a compare-and-swap of
+// `next_node`; whoever swaps in kHandedOver instead lets all workers have the nodes that have not begun. The last node that was
+// claimed counts as running then: who finishes it, and fails to claim the next, makes its successors ready.
+constexpr uint32_t kHandedOver = ~0u;
+struct InOrder {
+  SpinLock lock;
+  Launch* first = nullptr;
+};
+inline InOrder g_in_order;
+
+inline void in_order_enter(Launch* l) {
+  Guard<SpinLock> g(g_in_order.lock);
+  l->right = g_in_order.first;
+  if (l->right) l->right->left = l;
+  g_in_order.first = l;
+}
+inline void in_order_leave(Launch* l) {
+  Guard<SpinLock> g(g_in_order.lock);
+  (l->left ? l->left->right : g_in_order.first) = l->right;
+  if (l->right) l->right->left = l->left;
+}
+
+inline void in_order_hand_over(Launch* l) {
+  Exec* x = l->exec;
+  uint32_t next;
+  do {
+    next = l->next_node.get();
+    if (!next || next >= x->count) return;
+  } while (!l->next_node.replace(next, kHandedOver));
+  for (uint32_t i : x->roots) {
+    if (i >= next) push_last({node_run, l, i, 0});
+  }
+  for (uint32_t i = 0; i + 1 < next; ++i) {
+    const ExecNode& n = x->nodes[i];
+    for (uint32_t k = n.first; k < n.first + n.count; ++k) {
+      uint32_t s = x->successors[k];
+      if (s >= next && node_ready(x, s)) push_last({node_run, l, s, 0});
+    }
+  }
+}
+// Called by the monitor every few milliseconds: a launch that has begun no node since may be waiting for one of its own.
+inline bool in_order_check() {
+  Guard<SpinLock> g(g_in_order.lock);
+  for (Launch* l = g_in_order.first; l; l = l->right) {
+    uint32_t next = l->next_node.get();
+    if (next == l->seen) in_order_hand_over(l);
+    l->seen = next;
+  }
+  return g_in_order.first;
+}
+
+inline void in_order_run(Launch* l, uint32_t i);
+inline void in_order_task(void* object, uint64_t index, int) { in_order_run(static_cast<Launch*>(object), uint32_t(index)); }
+inline void in_order_run(Launch* l, uint32_t i) {
+  uint32_t did = 0;
+  for (const uint32_t n = l->exec->count; i < n;) {
+    if (!l->next_node.replace(i, i + 1)) {
+      in_order_leave(l);
+      return nodes_run(l, node_successor(l, i - 1), did + 1);
+    }
+    int code = 0;
+    if (node_start(l, i, {node_done, l, i, 0}, &code) == kPending) {
+      in_order_hand_over(l);
+      break;
+    }
+    node_mark(l, i, code);
+    ++did;
+    if (++i % 64 == 0 && i < n && others_wait()) {
+      l->remaining.sub(did);
+      return push_last({in_order_task, l, i, 0});
+    }
+  }
+  in_order_leave(l);
+  if (l->remaining.sub(did + 1) == did + 1) launch_finish(l);
+}
 
 // ---- one worker, seeded order ---------------------------------------------------------------------------------------------
 // The loop holds one unit of `remaining`, so that the launch cannot finish under it.
@@ -652,9 +739,13 @@ inline void launch_begin(Launch* l) {
   x->lock.lock();
   l->epoch = ++x->epoch;
   if (x->wide && !l->mode) {
-    uint32_t turn = x->timed++ % kTrialsEvery;
-    if (!turn) x->fastest[0] = x->fastest[1] = ~0ull;
-    l->quiet = turn < kTrials ? turn & 1 : x->fastest[1] < x->fastest[0];
+    const uint32_t turn = x->timed++ % kTrialsEvery, ways = x->prioritised ? kInOrder : kInOrder + 1;
+    if (!turn) memset(x->fastest, 0, sizeof x->fastest);
+    uint32_t way = turn % ways;
+    for (uint32_t other = 0; other < ways && turn >= kTrialsEach * ways; ++other) {
+      if (x->fastest[other] < x->fastest[way]) way = other;
+    }
+    l->way = Way(way);
     l->begun = now_ns();
   }
   x->lock.unlock();
@@ -666,6 +757,12 @@ inline void launch_begin(Launch* l) {
     l->fuzz->busy = true;
     l->remaining.set(x->count + 1);
     return fuzz_loop(l);
+  }
+  if (l->way == kInOrder) {
+    l->remaining.set(x->count + 1);
+    in_order_enter(l);
+    monitor_kick();
+    return in_order_run(l, 0);
   }
   l->remaining.set(x->count);
   Task tasks[64];

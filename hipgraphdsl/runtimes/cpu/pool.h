@@ -197,6 +197,7 @@ inline bool poll_wait(const Poll& p) {
 }
 
 inline Worker* worker_add(bool extra);
+inline bool in_order_check();
 
 inline uint64_t cpu_ns() {
   timespec t;
@@ -234,7 +235,7 @@ inline void* monitor_main(void*) {
         ticks += w->ticks.relaxed();
         waiting = waiting || w->deque.size.get();
       }
-      calm = waiting ? 0 : calm + 1;
+      calm = in_order_check() || waiting ? 0 : calm + 1;
       uint64_t cpu = cpu_ns();
       if (!waiting || !looked || ticks != seen) {
         moved = now;
