@@ -121,10 +121,10 @@ UPWARDS = {
 ONLY_IN = {
     "hip": ("runtimes.amd",),
     "rocm": ("runtimes.amd",),
-    "cuda": ("runtimes.nvidia", "runtimes.nvrtc", "bench.peers"),
+    "cuda": ("runtimes.nvidia", "runtimes.nvrtc"),
     "ziglang": ("runtimes.cpu",),
     "networkx": ("workflow", "hazards", "checks", "plan", "graph", "export"),
-    "matplotlib": ("export", "bench"),
+    "matplotlib": ("export",),
     "pygraphviz": ("export",),
 }
 
