@@ -1,6 +1,6 @@
-"""AMD GPUs: libamdhip64 and libhiprtc, those that hip-python finds and uses.
+"""AMD GPUs: libamdhip64, as hip-python finds it, and hip-python's hiprtc.
 
-hip-python names the libraries and is made to load them first; the calls go through `HipAbiRuntime` to the same library,
+hip-python names libamdhip64 and is made to load it first; the calls go through `HipAbiRuntime` to the same library,
 so that handles made here and handles made by hip-python are the same things.
 """
 
@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from ctypes import byref
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from ..cache import wanted_folder
@@ -42,6 +43,7 @@ _PROPERTIES_SIZE = 4096
 _ARCHITECTURE_OFFSET = 1160
 
 _INSTALL_LIBRARY = "install ROCm 6.4 or newer, or set LD_LIBRARY_PATH (hip-python 10: ROCM_PATH) to where it is"
+_NO_BINDING = "runtime 'amd' needs hip-python: pip install hip-python"
 
 # What changes how graphs are run; `describe` reports those that are set.
 SWITCHES = (
@@ -260,39 +262,48 @@ def load_hiprtc(version: tuple[int, ...]) -> HipRtc:
     RuntimeUnavailable
         If hip-python or libhiprtc is not there.
     """
-    name = _library_name("hiprtc")[1]
     try:
-        return HipRtc(ctypes.CDLL(name), version)
-    except (OSError, AttributeError) as error:
+        binding = _binding("hiprtc")
+    except ImportError as error:
+        raise RuntimeUnavailable(_NO_BINDING, runtime="amd", missing="binding") from error
+    try:
+        return HipRtc(binding, version)
+    except RuntimeError as error:
         raise RuntimeUnavailable(
-            f"runtime 'amd' needs libhiprtc to compile kernels; loading {name!r} fails: {error}; {_INSTALL_LIBRARY}",
+            f"runtime 'amd' needs libhiprtc to compile kernels, and hip-python does not load it: {error}; {_INSTALL_LIBRARY}",
             runtime="amd",
             missing="library",
         ) from error
 
 
-def _library_name(short: str) -> tuple[str, str]:
-    """Return hip-python's version and the name by which it loads a library."""
+def _binding(name: str) -> ModuleType:
+    """Return a module of hip-python, by its name in release 10 or before."""
+    try:
+        return importlib.import_module(f"rocm.bindings.{name}")
+    except ModuleNotFoundError:
+        return importlib.import_module(f"hip.{name}")
+
+
+def _library_name() -> tuple[str, str]:
+    """Return hip-python's version and the name by which it loads libamdhip64."""
     try:
         paths = importlib.import_module("rocm.bindings.util.paths")
     except ModuleNotFoundError:
         pass
     else:
         version = importlib.import_module("rocm.version").ROCM_VERSION_NAME
-        return f"hip-python {version}", os.fsdecode(paths.get_library_path(short))
+        return f"hip-python {version}", os.fsdecode(paths.get_library_path("amdhip64"))
     try:
-        wrapper = importlib.import_module({"amdhip64": "hip.chip", "hiprtc": "hip.chiprtc"}[short])
+        wrapper = importlib.import_module("hip.chip")
         version = importlib.import_module("hip").ROCM_VERSION_NAME
     except (ImportError, AttributeError) as error:
-        raise RuntimeUnavailable(
-            "runtime 'amd' needs hip-python: pip install hip-python", runtime="amd", missing="binding"
-        ) from error
+        raise RuntimeUnavailable(_NO_BINDING, runtime="amd", missing="binding") from error
     return f"hip-python {version}", os.fsdecode(wrapper.DLL)
 
 
 def _load_library() -> tuple[str, ctypes.CDLL, str]:
     """Return hip-python's version, the library, and the path of its file."""
-    binding, name = _library_name("amdhip64")
+    binding, name = _library_name()
     # A runtime that another package of this process brought along is the one to use: its handles must be valid here.
     present = _mapped_libraries()
     chosen = present[0] if len(present) == 1 else name
@@ -320,11 +331,7 @@ def _load_library() -> tuple[str, ctypes.CDLL, str]:
 def _make_binding_load() -> None:
     # Any call makes hip-python load its library, and only then can a second copy be seen.
     try:
-        hip = importlib.import_module("rocm.bindings.hip")
-    except ModuleNotFoundError:
-        hip = importlib.import_module("hip.hip")
-    try:
-        hip.hipRuntimeGetVersion()
+        _binding("hip").hipRuntimeGetVersion()
     except RuntimeError as error:
         raise RuntimeUnavailable(
             f"runtime 'amd': hip-python does not load libamdhip64: {error}; {_INSTALL_LIBRARY}",

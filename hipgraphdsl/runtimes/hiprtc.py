@@ -6,16 +6,16 @@ where there is none.
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
+import importlib
 import json
 import logging
 import os
 import re
 from collections.abc import Sequence
-from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
 from pathlib import Path
-from typing import Any, cast
+from types import ModuleType
+from typing import Any
 
 from ..cache import cache_folder, write_whole
 from ..errors import DeclarationError, HipError
@@ -25,7 +25,6 @@ __all__ = ["HipRtc"]
 
 _log = logging.getLogger(__name__)
 
-_COMPILATION = 6
 _CACHE_FORMAT = 1
 
 # hiprtc before 7 ends the process when it meets an architecture that it does not know, so only these are let through.
@@ -37,41 +36,28 @@ _KNOWN_BEFORE_7 = frozenset(
     }
 )
 
-_PROTOTYPES: dict[str, tuple[Any, ...]] = {
-    "hiprtcVersion": (c_void_p, c_void_p),
-    "hiprtcCreateProgram": (c_void_p, c_char_p, c_char_p, c_int, c_void_p, c_void_p),
-    "hiprtcAddNameExpression": (c_void_p, c_char_p),
-    "hiprtcCompileProgram": (c_void_p, c_int, c_void_p),
-    "hiprtcGetProgramLogSize": (c_void_p, c_void_p),
-    "hiprtcGetProgramLog": (c_void_p, c_void_p),
-    "hiprtcGetCodeSize": (c_void_p, c_void_p),
-    "hiprtcGetCode": (c_void_p, c_void_p),
-    "hiprtcGetLoweredName": (c_void_p, c_char_p, c_void_p),
-    "hiprtcDestroyProgram": (c_void_p,),
-}
-
 
 class HipRtc:
-    """The compiler library.
+    """The compiler library, called through hip-python.
 
     Parameters
     ----------
-    library : ctypes.CDLL
-        libhiprtc, loaded.
+    binding : module
+        hip-python's ``hiprtc``.
     version : tuple of int
         Version of the HIP runtime that it belongs to; hiprtc itself answers 9.0 in all releases.
+
+    Raises
+    ------
+    RuntimeError
+        If hip-python does not find libhiprtc.
     """
 
-    def __init__(self, library: ctypes.CDLL, version: tuple[int, ...]) -> None:
-        self._library = library
+    def __init__(self, binding: ModuleType, version: tuple[int, ...]) -> None:
+        self._binding = binding
         self.version = version
-        for name, prototype in _PROTOTYPES.items():
-            function = getattr(library, name)
-            function.argtypes = prototype
-            function.restype = c_int
-        library.hiprtcGetErrorString.argtypes = (c_int,)
-        library.hiprtcGetErrorString.restype = c_char_p
-        self._identity = [".".join(map(str, version)), *_file_identity(library)]
+        self._call("hiprtcVersion")  # makes hip-python load the library
+        self._identity = [".".join(map(str, version)), *_file_identity()]
 
     def compile(
         self,
@@ -129,10 +115,12 @@ class HipRtc:
         key = json.dumps([_CACHE_FORMAT, self._identity, *wanted])
         return cache_folder("hiprtc") / f"{hashlib.sha256(key.encode()).hexdigest()}.co"
 
-    def _check(self, api: str, code: int) -> None:
+    def _call(self, api: str, *args: Any) -> Any:
+        """Return what a call answers besides its code."""
+        code, *answers = getattr(self._binding, api)(*args)
         if code:
-            text = self._library.hiprtcGetErrorString(code)
-            raise HipError(api, code, text.decode(errors="replace") if text else f"hiprtc error {code}")
+            raise HipError(api, int(code), getattr(code, "name", f"hiprtc error {int(code)}"))
+        return answers[0] if len(answers) == 1 else answers
 
     def _compile(
         self,
@@ -143,61 +131,56 @@ class HipRtc:
         architecture: str,
         name: str,
     ) -> CodeObject:
-        rtc = self._library
         file_name = re.sub(r"[^\w.+-]", "_", name) + ".hip"
-        program = c_void_p()
-        self._check(
-            "hiprtcCreateProgram",
-            rtc.hiprtcCreateProgram(byref(program), source.encode(), file_name.encode(), 0, None, None),
-        )
+        program = self._call("hiprtcCreateProgram", source.encode(), file_name.encode(), 0, None, None)
         try:
             # A variable's expression is its address, as in C++; both keep what they name from being thrown away.
             expressions = {name: name for name in names} | {symbol: f"&{symbol}" for symbol in symbols}
             for expression in expressions.values():
-                self._check("hiprtcAddNameExpression", rtc.hiprtcAddNameExpression(program, expression.encode()))
+                self._call("hiprtcAddNameExpression", program, expression.encode())
             given = [f"--offload-arch={architecture}", *options]
-            array = (c_char_p * len(given))(*(option.encode() for option in given))
-            code = rtc.hiprtcCompileProgram(program, len(given), array)
+            # hip-python 7.2 frees an array that it makes of a list before the call, so it is made here.
+            array = self._list_of_bytes([option.encode() for option in given])
+            (code,) = self._binding.hiprtcCompileProgram(program, len(given), array)
             log = self._program_log(program, file_name)
-            if code == _COMPILATION:
+            if code == self._binding.hiprtcResult.HIPRTC_ERROR_COMPILATION:
                 raise DeclarationError(_explain(log, source, architecture, name, file_name))
-            self._check("hiprtcCompileProgram", code)
-            nbytes = c_size_t()
-            self._check("hiprtcGetCodeSize", rtc.hiprtcGetCodeSize(program, byref(nbytes)))
-            if not nbytes.value:
+            if code:
+                raise HipError("hiprtcCompileProgram", int(code), code.name)
+            image = bytearray(self._call("hiprtcGetCodeSize", program))
+            if not image:
                 raise DeclarationError("hiprtc made no code object; the option -fgpu-rdc is not supported")
-            image = ctypes.create_string_buffer(nbytes.value)
-            self._check("hiprtcGetCode", rtc.hiprtcGetCode(program, image))
-            lowered = {name: self._lowered(program, expression) for name, expression in expressions.items()}
-            return CodeObject(image.raw, lowered, log)
+            self._call("hiprtcGetCode", program, image)
+            lowered = {
+                name: bytes(self._call("hiprtcGetLoweredName", program, expression.encode())).decode()
+                for name, expression in expressions.items()
+            }
+            return CodeObject(bytes(image), lowered, log)
         finally:
-            rtc.hiprtcDestroyProgram(byref(program))
+            self._binding.hiprtcDestroyProgram(program.createRef())
 
-    def _program_log(self, program: c_void_p, file_name: str) -> str:
-        nbytes = c_size_t()
-        self._check("hiprtcGetProgramLogSize", self._library.hiprtcGetProgramLogSize(program, byref(nbytes)))
-        if nbytes.value <= 1:
+    def _list_of_bytes(self, items: list[bytes]) -> Any:
+        package = self._binding.__name__.rpartition(".")[0]
+        types = importlib.import_module(f"{package}.{'_util' if package == 'hip' else 'util'}.types")
+        return types.ListOfBytes(items)
+
+    def _program_log(self, program: Any, file_name: str) -> str:
+        log = bytearray(self._call("hiprtcGetProgramLogSize", program))
+        if len(log) <= 1:
             return ""
-        log = ctypes.create_string_buffer(nbytes.value)
-        self._check("hiprtcGetProgramLog", self._library.hiprtcGetProgramLog(program, log))
+        self._call("hiprtcGetProgramLog", program, log)
+        text = log.partition(b"\0")[0].decode(errors="replace")
         # hiprtc compiles a copy in a temporary folder, whose name is no help and differs from run to run.
-        return re.sub(rf"\S*/{re.escape(file_name)}\b", file_name, log.value.decode(errors="replace")).strip()
-
-    def _lowered(self, program: c_void_p, expression: str) -> str:
-        name = c_char_p()
-        self._check("hiprtcGetLoweredName", self._library.hiprtcGetLoweredName(program, expression.encode(), byref(name)))
-        return (name.value or b"").decode()
+        return re.sub(rf"\S*/{re.escape(file_name)}\b", file_name, text).strip()
 
 
-def _file_identity(library: ctypes.CDLL) -> list[str]:
+def _file_identity() -> list[str]:
     # Distributions rebuild a release without changing its version, so the file itself is part of the cache's key.
-    address = cast(int, ctypes.cast(library.hiprtcCompileProgram, c_void_p).value)
     for line in Path("/proc/self/maps").read_text().splitlines():
-        fields = line.split(maxsplit=5)
-        begin, _, end = fields[0].partition("-")
-        if len(fields) == 6 and int(begin, 16) <= address < int(end, 16):
-            state = os.stat(fields[5])
-            return [fields[5], str(state.st_size), str(state.st_mtime_ns)]
+        path = line.partition("/")[1] + line.partition("/")[2]
+        if Path(path).name.startswith("libhiprtc.so"):
+            state = os.stat(path)
+            return [path, str(state.st_size), str(state.st_mtime_ns)]
     return []
 
 
