@@ -16,12 +16,11 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.memory import resident_bytes
 from hipgraphdsl.backends.explicit import add_steps
 from hipgraphdsl.backends.operations import Launch
 from hipgraphdsl.backends.program import GraphProgram
 from hipgraphdsl.bench.arguments import add_output_arguments
-from hipgraphdsl.bench.measure import Result, finish, machine, percentile, repeat_us, without_gc
+from hipgraphdsl.bench.measure import Result, finish, machine, percentile, repeat_us, resident_bytes, without_gc
 from hipgraphdsl.executable import UPDATES_BEFORE_AFRESH, Executable
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.kernels import Module

@@ -13,10 +13,9 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.shapes import layers
 from hipgraphdsl.bench.arguments import add_output_arguments
 from hipgraphdsl.bench.measure import Result, finish, machine, percentile, repeat_us, without_gc
-from hipgraphdsl.bench.shapes import chain
+from hipgraphdsl.bench.shapes import chain, layers
 from hipgraphdsl.executable import Executable
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.kernels import Module
@@ -133,7 +132,7 @@ def run(quick: bool = False, report: Callable[[str], None] = lambda what: None) 
     if not quick:
         for name in ("chain", "layers of 8"):
             small, large = (
-                next(r["value"] for r in result.rows if r["what"] == f"build {name}, {size} nodes: in all") * size
+                next(r.value for r in result.rows if r.what == f"build {name}, {size} nodes: in all") * size
                 for size in (10_000, 100_000)
             )
             result.add(f"build {name}: 100 000 nodes against 10 000", large / small, "x", 12)

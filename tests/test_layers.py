@@ -121,10 +121,10 @@ UPWARDS = {
 ONLY_IN = {
     "hip": ("runtimes.amd",),
     "rocm": ("runtimes.amd",),
-    "cuda": ("runtimes.nvidia", "runtimes.nvrtc"),
+    "cuda": ("runtimes.nvidia", "runtimes.nvrtc", "bench.peers"),
     "ziglang": ("runtimes.cpu",),
     "networkx": ("workflow", "hazards", "checks", "plan", "graph", "export"),
-    "matplotlib": ("export",),
+    "matplotlib": ("export", "bench"),
     "pygraphviz": ("export",),
 }
 

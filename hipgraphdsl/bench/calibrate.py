@@ -16,8 +16,8 @@ from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
 from ..target import CostModel, calibrated, costs_path, store_costs
 from .arguments import add_output_arguments, positive
-from .link import link_limit
 from .measure import Result, clock_us, finish, launch_times_us, machine, percentile, without_gc
+from .overlap import link_limit
 from .shapes import chain, parallel
 
 __all__ = ["add_arguments", "main", "measure_costs"]

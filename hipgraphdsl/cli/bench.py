@@ -17,17 +17,15 @@ from .workflows import load_graph
 
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 
-_PACKAGE = Path(__file__).parent.parent
-
 DESCRIPTION = "Measure how fast hipgraphdsl itself is."
-EXAMPLES = ("", "advise workflow.py", "advise --help")
+EXAMPLES = ("", "cpu", "cpu --help")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments, and the benchmarks to its description."""
     known = _benchmarks()
-    width = max(map(len, known))
-    listed = "\n".join(f"  {name:<{width}}  {title}" for name, (_, title) in known.items())
+    width = max(map(len, known), default=0)
+    listed = "\n".join(f"  {name:<{width}}  {title}" for name, (_, title) in known.items()) or "  none is installed"
     parser.description = f"{DESCRIPTION}\n\nbenchmarks:\n{listed}"
     parser.add_argument("name", nargs="?", metavar="NAME", help="which benchmark (default: all of them)")
 
@@ -37,8 +35,7 @@ def run(options: argparse.Namespace) -> int:
     known = _benchmarks()
     if options.name is not None:
         if options.name not in known:
-            more = "" if _is_checkout() else "; those of the project's own claims are in its repository (benchmarks/)"
-            raise Misuse(f"there is no benchmark {options.name!r}; benchmarks are {', '.join(known)}{more}")
+            raise Misuse(f"there is no benchmark {options.name!r}; benchmarks are {', '.join(known) or 'none'}")
         return _measure(options.name, known[options.name][0], options.arguments)
     status = GOOD
     for name, (module, title) in known.items():
@@ -64,15 +61,12 @@ def _measure(name: str, path: str, arguments: list[str]) -> int:
     return int(module.main(options) or GOOD)
 
 
-def _is_checkout() -> bool:
-    return (_PACKAGE.parent / "pyproject.toml").exists()
-
-
 def _benchmarks() -> dict[str, tuple[str, str]]:
     """Return the benchmarks: name -> module and first line of its docstring; none is imported."""
-    folders = {"hipgraphdsl.bench": _PACKAGE / "bench"}
-    if _is_checkout():  # which has the developers' own beside the package
-        folders["benchmarks"] = _PACKAGE.parent / "benchmarks"
+    package = Path(__file__).parent.parent
+    folders = {"hipgraphdsl.bench": package / "bench"}
+    if (package.parent / "pyproject.toml").exists():  # a checkout, which has the developers' own beside the package
+        folders["benchmarks"] = package.parent / "benchmarks"
     found = {}
     for parent, folder in folders.items():
         for module in pkgutil.iter_modules([str(folder)]):

@@ -11,26 +11,26 @@ import ctypes
 import functools
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks.peers import Arguments, Skipped, Task, address_of, peer_library
-from hipgraphdsl.arrays import writes
-from hipgraphdsl.backends.operations import Copy1D, Launch
-from hipgraphdsl.bench.arguments import add_output_arguments, positive
-from hipgraphdsl.bench.link import Link, link_limit
-from hipgraphdsl.bench.measure import Result, finish, machine, percentile, repeat_us, without_gc
-from hipgraphdsl.errors import HipGraphError
-from hipgraphdsl.executable import Executable
-from hipgraphdsl.graph import Graph
-from hipgraphdsl.kernels import Module
-from hipgraphdsl.runtimes import open_runtime
-from hipgraphdsl.runtimes.base import Runtime
+from ..arrays import writes
+from ..backends.operations import Copy1D, Launch
+from ..errors import HipGraphError
+from ..executable import Executable
+from ..graph import Graph
+from ..kernels import Module
+from ..runtimes import open_runtime
+from ..runtimes.base import MemcpyKind, Runtime
+from .arguments import add_output_arguments, positive
+from .measure import Result, finish, machine, percentile, repeat_us, without_gc
+from .peers import Arguments, Skipped, Task, address_of, peer_library
 
-__all__ = ["add_arguments", "batches", "iterations", "main", "run", "synchronous_loop_us", "wave_to_host"]
+__all__ = ["Link", "add_arguments", "batches", "iterations", "link_limit", "main", "run", "synchronous_loop_us", "wave_to_host"]
 
 _MODULE: Final = Module(
     r"""
@@ -138,7 +138,55 @@ def iterations(count: int = 50, n: int = 1 << 20) -> Graph:
     return g
 
 
-# -- the synchronous loop ---------------------------------------------------------------------------------
+# -- the link and the synchronous loop ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Link:
+    """What the link between host and device carries, in 10^9 bytes a second."""
+
+    host_to_device: float
+    device_to_host: float
+    both_ways: float
+
+    def least_us(self, to_device: int, to_host: int) -> float:
+        """Return the least time, in microseconds, for so many bytes each way at once."""
+        alone = max(to_device / self.host_to_device, to_host / self.device_to_host)
+        return max(alone, (to_device + to_host) / self.both_ways if to_device and to_host else 0.0) / 1e3
+
+
+def link_limit(runtime: Runtime, nbytes: int, repeats: int = 5) -> Link:
+    """Measure the link by copies of one large run of bytes, each way alone and both at once; the fastest of each counts."""
+    device, host = [runtime.malloc(nbytes) for _ in range(2)], [runtime.host_malloc(nbytes) for _ in range(2)]
+    streams = [runtime.stream_create() for _ in range(2)]
+
+    def into() -> None:
+        runtime.memcpy_async(device[0], host[0], nbytes, MemcpyKind.HOST_TO_DEVICE, streams[0])
+
+    def out() -> None:
+        runtime.memcpy_async(host[1], device[1], nbytes, MemcpyKind.DEVICE_TO_HOST, streams[1])
+
+    def timed(*calls: Callable[[], None]) -> float:
+        def once() -> None:
+            for call in calls:
+                call()
+            for stream in streams:
+                runtime.stream_synchronize(stream)
+
+        once()
+        return len(calls) * nbytes / (min(repeat_us(once, repeats)) * 1e3)
+
+    try:
+        for pointer in host:
+            ctypes.memset(pointer, 1, nbytes)
+        return Link(timed(into), timed(out), timed(into, out))
+    finally:
+        for stream in streams:
+            runtime.stream_destroy(stream)
+        for pointer in device:
+            runtime.free(pointer)
+        for pointer in host:
+            runtime.host_free(pointer)
 
 
 def synchronous_loop_us(exe: Executable) -> Callable[[], float]:

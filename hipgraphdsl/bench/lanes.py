@@ -15,17 +15,16 @@ from typing import Any, Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks.peers import Cpp, Peer, Skipped, Work, open_peer
-from benchmarks.shapes import SHAPES, wave
-from hipgraphdsl.bench.arguments import add_output_arguments, positive
-from hipgraphdsl.bench.measure import Column, Sheet, clock_us, finish, launch_times_us, machine, percentile, repeat_us, without_gc
-from hipgraphdsl.bench.shapes import decode
-from hipgraphdsl.executable import Executable
-from hipgraphdsl.graph import Graph
-from hipgraphdsl.kernels import Module
-from hipgraphdsl.plan import Lanes
-from hipgraphdsl.runtimes import open_runtime
-from hipgraphdsl.runtimes.base import Runtime
+from ..executable import Executable
+from ..graph import Graph
+from ..kernels import Module
+from ..plan import Lanes
+from ..runtimes import open_runtime
+from ..runtimes.base import Runtime
+from .arguments import add_output_arguments, positive
+from .measure import Column, Sheet, clock_us, finish, launch_times_us, machine, percentile, repeat_us, without_gc
+from .peers import Cpp, Peer, Skipped, Work, open_peer
+from .shapes import SHAPES, decode, wave
 
 __all__ = ["add_arguments", "independent", "iterations_for", "main", "run"]
 

@@ -21,15 +21,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from hipgraphdsl.backends.operations import Launch
-from hipgraphdsl.bench.measure import clock_us, launch_times_us
-from hipgraphdsl.errors import HipError, RuntimeUnavailable
-from hipgraphdsl.executable import Executable
-from hipgraphdsl.kernels import ArgumentPacker, Signature
-from hipgraphdsl.nodes import KernelNode
-from hipgraphdsl.plan import make_plan
-from hipgraphdsl.runtimes.base import Dim3, Runtime
-from hipgraphdsl.runtimes.cpu.compiler import BuildFailed, build, find_compiler
+from ..backends.operations import Launch
+from ..errors import HipError, RuntimeUnavailable
+from ..executable import Executable
+from ..kernels import ArgumentPacker, Signature
+from ..nodes import KernelNode
+from ..plan import make_plan
+from ..runtimes.base import Dim3, Runtime
+from ..runtimes.cpu.compiler import BuildFailed, build, find_compiler
+from .measure import clock_us, launch_times_us
 
 __all__ = ["PEERS", "Peer", "Skipped", "Task", "Work", "address_of", "load_torch_first", "open_peer", "peer_library"]
 

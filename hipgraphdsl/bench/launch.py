@@ -18,19 +18,17 @@ from typing import Any, Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks.memory import resident_bytes
-from benchmarks.peers import PEERS, Peer, Skipped, Work, load_torch_first, open_peer
-from benchmarks.shapes import diamonds, fan_in, fan_out, random_layers, wave
-from hipgraphdsl.bench.advise import pays_from
-from hipgraphdsl.bench.arguments import add_output_arguments, positive
-from hipgraphdsl.bench.measure import Column, Sheet, clock_us, finish, launch_times_us, machine, percentile, without_gc
-from hipgraphdsl.bench.shapes import chain, decode, parallel
-from hipgraphdsl.errors import HipGraphError
-from hipgraphdsl.executable import Executable
-from hipgraphdsl.graph import Graph
-from hipgraphdsl.nodes import KernelNode
-from hipgraphdsl.runtimes import open_runtime
-from hipgraphdsl.runtimes.base import Runtime
+from ..errors import HipGraphError
+from ..executable import Executable
+from ..graph import Graph
+from ..nodes import KernelNode
+from ..runtimes import open_runtime
+from ..runtimes.base import Runtime
+from .advise import pays_from
+from .arguments import add_output_arguments, positive
+from .measure import Column, Sheet, clock_us, finish, launch_times_us, machine, percentile, resident_bytes, without_gc
+from .peers import PEERS, Peer, Skipped, Work, load_torch_first, open_peer
+from .shapes import chain, decode, diamonds, fan_in, fan_out, parallel, random_layers, wave
 
 __all__ = ["BACKENDS", "LAUNCH_SHAPES", "add_arguments", "main", "plot", "run"]
 

@@ -16,15 +16,15 @@ from typing import Any, Final, Literal
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from hipgraphdsl.arrays import writes
-from hipgraphdsl.bench.arguments import add_output_arguments, positive
-from hipgraphdsl.bench.measure import Column, Sheet, finish, machine, percentile, repeat_us, without_gc
-from hipgraphdsl.errors import HipGraphError
-from hipgraphdsl.executable import Executable
-from hipgraphdsl.graph import Graph
-from hipgraphdsl.kernels import Module
-from hipgraphdsl.runtimes import open_runtime
-from hipgraphdsl.runtimes.base import Runtime
+from ..arrays import writes
+from ..errors import HipGraphError
+from ..executable import Executable
+from ..graph import Graph
+from ..kernels import Module
+from ..runtimes import open_runtime
+from ..runtimes.base import Runtime
+from .arguments import add_output_arguments, positive
+from .measure import Column, Sheet, finish, machine, percentile, repeat_us, without_gc
 
 __all__ = ["add_arguments", "bands", "main", "run", "wave"]
 
