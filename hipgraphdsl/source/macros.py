@@ -48,7 +48,7 @@ class Macro:
     @cached_property
     def body(self) -> tuple[Token, ...]:
         """The text's tokens."""
-        return tuple(tokenize(self.text, "macro"))
+        return tuple(tokenize(f" {self.text}", "macro"))  # the blank: # is an operator here, it begins no directive
 
     @cached_property
     def words(self) -> frozenset[str]:
@@ -234,7 +234,7 @@ def _substitute(macro: Macro, arguments: list[list[Token]], expand_argument: Cal
         token = body[i]
         pasted = i + 1 < len(body) and body[i + 1].text == "##"
         if token.text == "#" and i + 1 < len(body) and body[i + 1].text in bound:
-            text = " ".join(t.text for t in bound[body[i + 1].text])
+            text = _spelled(bound[body[i + 1].text])
             piece = [Token("string", '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"', 0, 0, 0)]
             i += 1
             pasted = i + 1 < len(body) and body[i + 1].text == "##"
@@ -255,6 +255,12 @@ def _substitute(macro: Macro, arguments: list[list[Token]], expand_argument: Cal
             out += piece
         i += 2 if pasted else 1
     return out + (left or [])
+
+
+def _spelled(tokens: Sequence[Token]) -> str:
+    """Return what ``#`` makes of an argument: one blank wherever there are blanks."""
+    parts = [("" if n and tokens[n - 1].end == t.start else " ") + t.text for n, t in enumerate(tokens)]
+    return "".join(parts)[1:]
 
 
 class Budget:
@@ -311,7 +317,15 @@ def expand_macros(
             made = _substitute(macro, arguments, lambda part: expand_macros(part, macros, hidden, budget))
         budget.spend(1 + len(made) + sum(len(t.text) for t in made if t.kind == "string") // 8, token)
         doubt = macro.doubt or token.doubt
-        made = [Token(t.kind, t.text, token.start, end, token.line, t.doubt or doubt) if t.kind != "block" else t for t in made]
+        # The halves of >> go on touching each other.
+        ends = [
+            token.start if t.text == next_one.text == ">" and t.end == next_one.start else end
+            for t, next_one in zip(made, [*made[1:], token])
+        ]
+        made = [
+            Token(t.kind, t.text, token.start, ends[n], token.line, t.doubt or doubt) if t.kind != "block" else t
+            for n, t in enumerate(made)
+        ]
         out += expand_macros(made, macros, inner, budget)
         i = after
     return out

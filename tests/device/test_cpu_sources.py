@@ -94,3 +94,28 @@ def test_valid_sources_run(compiler: Compiler, what: str) -> None:  # noqa: F811
     out = np.zeros(8, i32)
     made.run("k", 1, 1, out)
     assert out[0] == 1
+
+
+def test_a_kernel_may_be_called_like_a_function(compiler: Compiler) -> None:  # noqa: F811
+    source = """#include <hip/hip_runtime.h>
+    template <class T> __device__ T twice(T x) { return x + x; }
+    __global__ void sin(float* y);
+    __global__ void sin(float* y) { y[threadIdx.x] = sin(y[threadIdx.x]) + cos(0); }
+    extern "C" __global__ [[gnu::noinline]] void max(float* y) { y[threadIdx.x] = max(y[threadIdx.x], 0.5f); }
+    __global__ __launch_bounds__(64) void abs(float* y) { y[threadIdx.x] = abs(y[threadIdx.x]); }
+    __global__ void twice(float* y) { y[threadIdx.x] = twice(y[threadIdx.x]); }
+    template <class T> __global__ void scaled(T* y) { y[threadIdx.x] *= T(3); }
+    __global__ void scaled(float* y) { y[threadIdx.x] *= 2; }
+    namespace deep { namespace er { __global__ void min(float* y); } }
+    __global__ void deep::er::min(float* y) { y[threadIdx.x] = ::min(y[threadIdx.x], 0.5f); }
+    """
+    made = library(compiler, source, "sin; max; abs; twice; scaled; scaled<float>; deep::er::min; er::min")
+    x = np.linspace(-1, 1, 8, dtype="f4")
+    wanted = {
+        "sin": np.sin(x) + 1, "max": np.maximum(x, 0.5), "abs": np.abs(x), "twice": x + x, "scaled": 2 * x,
+        "scaled<float>": 3 * x, "deep::er::min": np.minimum(x, 0.5), "er::min": np.minimum(x, 0.5),
+    }  # fmt: skip
+    for name, values in wanted.items():
+        y = x.copy()
+        made.run(name, 1, 8, y)
+        np.testing.assert_allclose(y, values, rtol=1e-6, err_msg=name)

@@ -111,11 +111,20 @@ def test_conditions_are_those_of_the_compiler() -> None:
         ({"LOG": (("f", "__VA_ARGS__"), "p(f, ## __VA_ARGS__)")}, "LOG(1) LOG(1, 2)", "p ( 1 ) p ( 1 , 2 )"),
         ({"F": (None, "F + 1")}, "F", "F + 1"),
         ({"J": (("a", "b", "c"), "a b ## c")}, "J(1, , 3)", "1 3"),
+        ({"S": (("x",), "#x")}, "S(a  >> 1) S(a>>1) S( ->b )", '"a >> 1" "a>>1" "->b"'),
     ],
 )
 def test_macros_become_what_the_compiler_makes_of_them(defines: dict[str, Any], use: str, wanted: str) -> None:
     macros = {name: Macro(text, names, bool(names) and names[-1] == "__VA_ARGS__") for name, (names, text) in defines.items()}
     assert " ".join(t.text for t in expand_macros(tokenize(use), macros)) == wanted
+
+
+def test_a_shift_to_the_right_goes_through_macros() -> None:
+    macros = {"M": Macro("(x)", ("x",)), "N": Macro("M(M(x) >> 1)", ("x",)), "SHIFT": Macro("32 >> 2")}
+    tokens = expand_macros(tokenize("M(8 >> 1) == 4 && N(64>>1) == 16 && M(SHIFT) == 8 && SHIFT == 8"), macros)
+    assert evaluate_condition(tokens, lambda _: 0)
+    with pytest.raises(ValueError):
+        evaluate_condition(expand_macros(tokenize("M(8 > > 1)"), macros), lambda _: 0)
 
 
 # -- conditionals ------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
@@ -214,7 +214,7 @@ class _Compilation:
         how = "assume_safety" if self.compiler.major >= 21 else "enable"
         return f'_Pragma("clang loop vectorize({how}) interleave_count(1)")'
 
-    def find(self, asked: str, kernels: Sequence[str]) -> str:
+    def find(self, asked: str, kernels: Mapping[str, str]) -> str:
         """Return the qualified expression for a kernel."""
         stem, angle, arguments = asked.removeprefix("::").partition("<")
         stem = stem.strip()
@@ -222,7 +222,7 @@ class _Compilation:
         if not found:
             known = ", ".join(repr(known) for known in dict.fromkeys(kernels)) or "none"
             raise DeclarationError(f"kernel source {self.name!r} has no kernel {asked!r}; its kernels are {known}", array=asked)
-        return f"::{found[0]}{angle}{arguments}"
+        return f"::{found[0] if angle else kernels[found[0]]}{angle}{arguments}"
 
     def explained(self, failed: BuildFailed) -> DeclarationError:
         """Return the error for what the compiler refused."""

@@ -30,6 +30,7 @@ _OPERATIONS: Final = _MASKLESS | _MASKED
 _CLASS_KEYS: Final = frozenset({"struct", "class", "union"})
 _ATTRIBUTES: Final = frozenset({"__attribute__", "__attribute", "alignas", "_Alignas", "decltype", "noexcept", "__declspec"})
 _OPEN: Final = {"(": ")", "[": "]", "{": "}"}
+_OWN: Final = "hgcpu_own_"  # before the name of a kernel that functions share
 _NOT_CALLED: Final = _ATTRIBUTES | set(
     """if for while switch return sizeof alignof catch static_assert int float double char bool short long unsigned signed
     void auto const_cast static_cast reinterpret_cast dynamic_cast new delete operator else do case and or not""".split()  # noqa: SIM905
@@ -122,8 +123,8 @@ class Woven:
     ----------
     text : str
         C++ with line markers.
-    kernels : list of str
-        Names of the kernels that have a body, with their namespaces.
+    kernels : dict of str to str
+        Names of the kernels that have a body, with their namespaces, and what they are called in `text`.
     dynamic : bool
         Whether dynamic shared memory is declared.
     prints : bool
@@ -131,7 +132,7 @@ class Woven:
     """
 
     text: str
-    kernels: list[str] = field(default_factory=list)
+    kernels: dict[str, str] = field(default_factory=dict)
     dynamic: bool = False
     prints: bool = False
 
@@ -163,18 +164,22 @@ class _Weaver:
         tokens = self.tokens
         self.scope(0, len(tokens), "", "")
         words = {t.text for t in tokens if t.kind == "name"}
-        kernels = []
+        taken = self.taken()
         for n, token in enumerate(tokens):
             before = tokens[n - 1].text if n else ""
             if token.text == "__global__":
                 self.edit(token.start, token.end, "__attribute__((unused))")
+                self.rename(n, taken)
             elif token.text == "__noinline__" and before not in ("(", ","):  # alone, not in __attribute__((__noinline__))
                 self.edit(token.start, token.end, "__attribute__((noinline))")
             elif token.text == "__shared__":
                 self.shared(n)
+        kernels = {}
         for unit in self.units:
-            if any(t.text == "__global__" for t in tokens[slice(*unit.head)]):
-                kernels.append(unit.space + unit.name)
+            head = {t.text for t in tokens[slice(*unit.head)]}
+            if "__global__" in head and ("template" not in head or unit.space + unit.name not in kernels):
+                renamed = unit.name in taken and "template" not in head
+                kernels[unit.space + unit.name] = f"{unit.space}{_OWN * renamed}{unit.name}"
         if words & _MASKLESS:
             self.structure()
         for name, meaning in (("uchar", "char"), ("ushort", "short"), ("uint", "int"), ("ulong", "long")):
@@ -215,6 +220,30 @@ class _Weaver:
 
     def refuse(self, at: int, what: str) -> DeclarationError:
         return DeclarationError(f"{self.tokens[at].place}: runtime 'cpu' {what}")
+
+    # -- kernels -------------------------------------------------------------------------------------------------------
+
+    def taken(self) -> set[str]:
+        """Return the names that a kernel may share with functions: of headers, and of the user's own."""
+        names = [unit.name for unit in self.units]
+        taken = {name for name in names if names.count(name) > 1}
+        at = 0
+        for token in self.tokens:
+            if token.start - at > 80:  # more than blanks and a line marker
+                taken.update(re.findall(r"[^\W\d]\w*", self.text[at : token.start]))
+            at = token.end
+        return taken
+
+    def rename(self, n: int, taken: set[str]) -> None:
+        """Give a kernel, declared at `n`, a name of its own where functions share it, else its address would be ambiguous."""
+        tokens = self.tokens
+        start = n
+        while start and tokens[start - 1].text not in (";", "{", "}") and tokens[start - 1].kind != "pragma":
+            start -= 1
+        while n + 1 < len(tokens) and (tokens[n].text != "(" or tokens[n - 1].text in _ATTRIBUTES):
+            n = self.closing[n] + 1 if tokens[n].text in _OPEN else n + 1
+        if tokens[n - 1].text in taken and all(t.text != "template" for t in tokens[start:n]):
+            self.edit(tokens[n - 1].start, tokens[n - 1].start, _OWN)
 
     # -- shared memory -------------------------------------------------------------------------------------------------
 
@@ -341,15 +370,21 @@ class _Weaver:
     def function(self, head: int, called: int, i: int, close: int, space: str, owner: str) -> None:
         tokens = self.tokens
         before = [t.text for t in tokens[head:called]]
-        name = tokens[called - 1].text
+        n = called - 1
+        name = tokens[n].text
         if name == ">":  # of an explicit specialisation
-            depth, n = 0, called - 1
+            depth = 0
             while n > head:
                 depth += {">": 1, "<": -1}.get(tokens[n].text, 0)
                 n -= 1
                 if not depth:
                     break
             name = tokens[n].text
+        names = ""
+        while n - 2 >= head and tokens[n - 1].text == "::" and tokens[n - 2].kind == "name":  # declared before, in a namespace
+            n -= 2
+            names = f"{tokens[n].text}::{names}"
+        space += names
         operator = "operator" in before
         callee = (operator and tokens[called].text == "(" and before[-2:] != ["operator", "("]) or name == owner or "~" in before
         if operator:
