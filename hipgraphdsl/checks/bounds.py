@@ -7,8 +7,10 @@ from typing import Any
 
 from ..arrays import Access, ArrayView, ExternalArray, Parameter
 from ..nodes import KernelNode
+from .arithmetic import Base
+from .programs import program_of
 from .scope import Findings, Scope
-from .threads import Base, Witness, program_of
+from .threads import Witness, reach_of
 
 __all__ = ["Launches", "check_bounds"]
 
@@ -33,7 +35,7 @@ class Launches:
         key = (program, grid, block, values)
         found = self.found.get(key)
         if found is None and self.steps < _MOST_STEPS:
-            reach = program.reach(grid, block, values)
+            reach = reach_of(program, grid, block, values)
             self.steps += reach.steps
             names = [parameter.name for parameter in node.signature.parameters]
             found = self.found[key] = tuple(

@@ -3,14 +3,13 @@
 Understood are declarations of scalars, pointers and arrays, expressions of C without aggregates, `if`, `for`, `while`, `do`,
 `return`, `break`, `continue`, casts, templates' arguments and calls. A statement outside of the subset (`switch`, `goto`, a
 lambda, a reference to a variable, a doubtful branch of the preprocessor) becomes `Unread`, together with the rest of the braces
-around it: what stands before it keeps its meaning.
+around it: what stands before it keeps its meaning. An integer literal is a `Value`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from .expressions import LEVELS, WORDS, Value, constant
 from .tokens import CLOSING, Token, closing_angle, closing_index, split_commas
@@ -25,17 +24,13 @@ __all__ = [
     "Cast",
     "Choice",
     "Declare",
-    "Deref",
-    "Evaluate",
     "If",
     "Index",
     "Leave",
     "Loop",
     "Member",
     "Name",
-    "Number",
     "Opaque",
-    "Step",
     "Unary",
     "Unread",
     "parse_body",
@@ -44,55 +39,27 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Number:
-    """An integer literal."""
-
-    value: Value
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Name:
+class Name(NamedTuple):
     """A variable of the kernel by its number, or with -1 a name from outside."""
 
     text: str
     slot: int = -1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Unary:
+class Unary(NamedTuple):
     """``+ - ! ~``."""
 
     operator: str
     operand: Any
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Deref:
-    """``*p``."""
-
-    operand: Any
-    line: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class AddressOf:
+class AddressOf(NamedTuple):
     """``&x``."""
 
     operand: Any
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Step:
-    """``++x`` or ``x++``; `by` is 1 or -1."""
-
-    target: Any
-    by: int
-    before: bool
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Binary:
+class Binary(NamedTuple):
     """Two operands; `operator` may be ``,``."""
 
     operator: str
@@ -100,8 +67,7 @@ class Binary:
     right: Any
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Choice:
+class Choice(NamedTuple):
     """``condition ? then : otherwise``."""
 
     condition: Any
@@ -109,26 +75,24 @@ class Choice:
     otherwise: Any
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Assign:
-    """``target = value``, or with an operator ``target += value``."""
+class Assign(NamedTuple):
+    """``target = value``, or with an operator ``target += value``; `before` (``x++``): its result is the old value."""
 
     operator: str
     target: Any
     value: Any
+    before: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Index:
-    """``base[index]``."""
+class Index(NamedTuple):
+    """``base[index]``; ``*base`` has the index 0."""
 
     base: Any
     index: Any
     line: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Member:
+class Member(NamedTuple):
     """``base.name`` or ``base->name``."""
 
     base: Any
@@ -137,8 +101,7 @@ class Member:
     line: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Call:
+class Call(NamedTuple):
     """A call of a function; `name` is empty where an expression is called, which is then the first argument."""
 
     name: str
@@ -146,23 +109,20 @@ class Call:
     line: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Cast:
-    """A conversion; `type` is None where it is not known."""
+class Cast(NamedTuple):
+    """A conversion."""
 
-    type: CType | None
+    type: CType
     operand: Any
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Opaque:
+class Opaque(NamedTuple):
     """A value that is not computed; its parts are evaluated."""
 
     parts: tuple[Any, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Declare:
+class Declare(NamedTuple):
     """A variable.
 
     Attributes
@@ -189,22 +149,13 @@ class Declare:
     space: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Evaluate:
-    """An expression."""
-
-    expression: Any
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Block:
-    """Statements in braces."""
+class Block(NamedTuple):
+    """Statements in braces; an expression is one too."""
 
     statements: tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class If:
+class If(NamedTuple):
     """``if``; `otherwise` may be None."""
 
     condition: Any
@@ -212,8 +163,7 @@ class If:
     otherwise: Any
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Loop:
+class Loop(NamedTuple):
     """``for``, ``while``, and with `late` ``do``; `condition` and `step` may be None."""
 
     condition: Any
@@ -222,29 +172,25 @@ class Loop:
     late: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Leave:
+class Leave(NamedTuple):
     """``return``, ``break`` or ``continue``."""
 
     kind: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Unread:
+class Unread(NamedTuple):
     """What is not understood, and all that follows it in the same braces."""
 
     reason: str
-    line: int
 
 
 def walk(node: Any) -> Iterator[Any]:
     """Yield a tree's nodes, itself first."""
-    yield node
-    for field in fields(node):
-        value = getattr(node, field.name)
-        for part in value if isinstance(value, tuple) else (value,):
-            if is_dataclass(part) and not isinstance(part, CType):
-                yield from walk(part)
+    if isinstance(node, tuple):
+        if hasattr(node, "_fields"):
+            yield node
+        for part in node:
+            yield from walk(part)
 
 
 def parse_body(tokens: Sequence[Token], parameters: Sequence[str], scope: Scope) -> tuple[Block, frozenset[int]]:
@@ -346,13 +292,12 @@ class _Parser:
         found: list[Any] = []
         scopes, depth = len(self.names), self.depth
         while self.at < stop:
-            line = self.line
             try:
                 found += self.statement()
             except ValueError as error:
                 del self.names[scopes:]
                 self.depth = depth
-                found.append(Unread(str(error), line))
+                found.append(Unread(str(error)))
                 self.at = stop
         return found
 
@@ -442,7 +387,7 @@ class _Parser:
         points = self.text(1) == "(" and self.text(2) in ("*", "&")
         if points and self.slot(self.text()) < 0 and self.value_type(self.tokens[self.at]) is not None:
             raise _NotUnderstood("a pointer to an array or to a function")
-        found = Evaluate(self.expression())
+        found = self.expression()
         self.take(";")
         return [found]
 
@@ -602,7 +547,7 @@ class _Parser:
                 return Unary(text, self.unary())
             if text == "*":
                 self.take()
-                return Deref(self.unary(), line)
+                return Index(self.unary(), Value(0), line)
             if text == "&":
                 self.take()
                 operand = self.unary()
@@ -610,7 +555,7 @@ class _Parser:
                 return AddressOf(operand)
             if text in ("++", "--"):
                 self.take()
-                return Step(self.unary(), 1 if text == "++" else -1, before=True)
+                return Assign(text[0], self.unary(), Value(1))
             if text == "(" and (cast := self.cast()) is not None:
                 return cast
         if text in ("sizeof", "alignof"):
@@ -647,7 +592,7 @@ class _Parser:
             raise _NotUnderstood("sizeof without parentheses")
         self.pass_to(closing_index(self.tokens, self.at) + 1)
         try:
-            return Number(constant(self.tokens[begun : self.at], lambda _: None, self.scope.size_of))
+            return constant(self.tokens[begun : self.at], lambda _: None, self.scope.size_of)
         except ValueError:
             return Opaque()
 
@@ -655,7 +600,7 @@ class _Parser:
         line, token = self.line, self.take()
         if token.kind == "number" or token.kind == "char":
             try:
-                return Number(constant([token], lambda _: None))
+                return constant([token], lambda _: None)
             except ValueError:
                 return Opaque()  # a floating-point number
         if token.kind == "string":
@@ -671,7 +616,7 @@ class _Parser:
             token = token._replace(text="")
         name = token.text
         if name in ("true", "false"):
-            return Number(Value(int(name == "true"), 1, True))
+            return Value(int(name == "true"), 1, True)
         if name in _CASTS:
             return self.named_cast()
         slot = self.slot(name)
@@ -747,7 +692,7 @@ class _Parser:
                 found = Call("", (found, *self.arguments()), line)
             elif text in ("++", "--"):
                 self.take()
-                found = Step(found, 1 if text == "++" else -1, before=False)
+                found = Assign(text[0], found, Value(1), before=True)
             else:
                 return found
 
@@ -765,7 +710,7 @@ def variables(expression: Any) -> set[int]:
             return variables(expression.then) | variables(expression.otherwise)
         case Binary(operator=","):
             return variables(expression.right)
-        case Assign() | Step():
+        case Assign():
             return variables(expression.target)
         case Member(arrow=False):
             return variables(expression.base)

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 
 import hipgraphdsl as hg
-from hipgraphdsl.checks.threads import Base, program_of
+from hipgraphdsl.checks.arithmetic import Base
+from hipgraphdsl.checks.programs import program_of
+from hipgraphdsl.checks.threads import reach_of
 
 KERNELS = 30
 MOST = 1 << 15  # accesses of a kernel that are written down
@@ -130,7 +132,7 @@ def compare(seeds: Sequence[int]) -> tuple[int, int]:
             program = program_of(check[f"k{seed}"])
             if program is None:  # longer than what is read
                 continue
-            reach = program.reach(GRID, BLOCK, (None, None, N, M, None, None))
+            reach = reach_of(program, GRID, BLOCK, (None, None, N, M, None, None))
             made = int(exe.read(f"count{seed}")[0])
             if made > MOST:
                 continue

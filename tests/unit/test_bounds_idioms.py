@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import hipgraphdsl as hg
-from hipgraphdsl.checks.threads import program_of
+from hipgraphdsl.checks.programs import program_of
 from hipgraphdsl.source import bodies
 
 SOURCE = r"""

@@ -1,0 +1,198 @@
+"""C++'s arithmetic of integers and pointers on one value for each lane, where some lanes' values are not known."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from ..source import CType
+
+__all__ = ["FAR", "Base", "Integer", "Lanes", "Pointer", "as_integer", "as_pointer", "cast", "common", "fit", "fits", "moved"]
+__all__ += ["operate", "promoted", "settled", "type_of"]
+
+FAR: Final = 2**52
+"""Numbers and offsets beyond this count as unknown where floating-point numbers judge them."""
+
+Known = Any  # bool, or one for each lane
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What a pointer points into: an ``argument``, a ``symbol``, ``shared`` or ``local`` memory, or ``dynamic`` shared memory.
+
+    `nbytes` is -1 where the kernel's source does not tell.
+    """
+
+    kind: str
+    name: str
+    nbytes: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Integer:
+    """An integer type; bool has 1 bit."""
+
+    bits: int = 32
+    unsigned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """The type of a pointer into `base`, to elements of `size` bytes (0: not known) or to arrays of them with `extents`."""
+
+    base: Base
+    size: int
+    extents: tuple[int, ...] = ()
+
+    @property
+    def stride(self) -> int:
+        """Bytes from one thing that it may point at to the next."""
+        return self.size * math.prod(self.extents)
+
+
+class Lanes(NamedTuple):
+    """A value in each lane: an integer, or a pointer as bytes from its base.
+
+    Attributes
+    ----------
+    number, known : int and bool, or an array of one for each lane
+        Where `known` is False the number means nothing.
+    type : Integer or Pointer
+    """
+
+    number: Any
+    known: Known
+    type: Any = Integer()
+
+
+def as_integer(value: Lanes | None) -> Lanes | None:
+    """Return what is an integer, else None."""
+    return value if value is not None and isinstance(value.type, Integer) else None
+
+
+def as_pointer(value: Lanes | None) -> Lanes | None:
+    """Return what is a pointer, else None."""
+    return value if value is not None and isinstance(value.type, Pointer) else None
+
+
+def type_of(kind: CType) -> Integer | Pointer | None:
+    """Return the type of a C++ type; None for what is neither an integer nor a pointer to objects of known size."""
+    if kind.pointers == 1:
+        return Pointer(Base("none", ""), kind.size)
+    if kind.pointers or kind.dtype is None or kind.lanes > 1 or kind.dtype.kind not in "biu":
+        return None
+    return Integer(1 if kind.dtype.kind == "b" else 8 * kind.size, kind.dtype.kind != "i")
+
+
+def settled(number: Any) -> Any:
+    """Return truth values and numbers without dimensions as integers."""
+    return number.astype(np.int64, copy=False) if isinstance(number, np.ndarray) and number.ndim else int(number)
+
+
+def fits(number: Any, kind: Integer) -> Known:
+    """Return whether a number is one of a type's; those beyond 63 bits are none."""
+    if kind.bits == 1:
+        return (number >= 0) & (number <= 1)
+    low, high = (0, 2**kind.bits - 1) if kind.unsigned else (-(2 ** (kind.bits - 1)), 2 ** (kind.bits - 1) - 1)
+    return (number >= low) & (number <= min(high, 2**63 - 1))
+
+
+def fit(number: Any, known: Known, kind: Integer) -> Lanes:
+    """Return a result in its type: unsigned ones of up to 32 bits wrap around, others are unknown where they do not fit."""
+    if kind.bits == 1:
+        return Lanes(settled(number != 0), known, Integer(1, True))
+    if kind.unsigned and kind.bits < 64:
+        return Lanes(number & (2**kind.bits - 1), known, kind)
+    inside = fits(number, kind)
+    if isinstance(number, int) and not inside:
+        number = 0
+    return Lanes(number, known & inside, kind)
+
+
+def cast(value: Lanes | None, kind: Integer | Pointer) -> Lanes:
+    """Return a value in a type, unknown where it has none; a pointer keeps what it points into."""
+    if isinstance(kind, Integer) and (integer := as_integer(value)):
+        return fit(integer.number, integer.known, kind)
+    if isinstance(kind, Pointer) and (pointer := as_pointer(value)):
+        return pointer._replace(type=replace(kind, base=pointer.type.base))
+    return Lanes(0, False, kind)
+
+
+def promoted(value: Lanes) -> Lanes:
+    """Return an integer after C++'s integral promotion."""
+    return value if value.type.bits >= 32 else Lanes(value.number, value.known)
+
+
+def common(left: Lanes, right: Lanes) -> tuple[Lanes, Lanes, Integer]:
+    """Return two integers after the usual arithmetic conversions, and their type."""
+    left, right = promoted(left), promoted(right)
+    bits = max(left.type.bits, right.type.bits)
+    kind = Integer(bits, any(value.type.unsigned for value in (left, right) if value.type.bits == bits))
+    return cast(left, kind), cast(right, kind), kind
+
+
+_COMPARISONS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+_OPERATORS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "&": operator.and_, "|": operator.or_, "^": operator.xor,
+}  # fmt: skip
+
+
+def operate(sign: str, left: Lanes | None, right: Lanes | None) -> Lanes | None:
+    """Return the result of a binary operator; None where it is of no known type."""
+    if as_pointer(left) or as_pointer(right):
+        if sign == "+":
+            return moved(left, right, 1)
+        return moved(left, right, -1) if sign == "-" and as_pointer(left) else None
+    if left is None or right is None:
+        return None
+    if sign in ("<<", ">>"):
+        return _shift(sign, promoted(left), promoted(right))
+    (x, x_known, _), (y, y_known, _), kind = common(left, right)
+    known = x_known & y_known
+    if sign in _COMPARISONS:
+        return Lanes(settled(_COMPARISONS[sign](x, y)), known)
+    if sign in ("/", "%"):
+        known = known & (y != 0)
+        divisor = y if isinstance(y, int) and y else np.where(y == 0, 1, y)
+        quotient = abs(x) // abs(divisor)
+        quotient = settled(np.where((x < 0) == (divisor < 0), quotient, -quotient))
+        return fit(settled(quotient if sign == "/" else x - quotient * divisor), known, kind)
+    if sign not in _OPERATORS:
+        return None
+    if sign in ("+", "-") and kind.bits == 64:
+        known = known & (abs(x) < 2**62) & (abs(y) < 2**62)
+    elif sign == "*" and (kind.bits == 64 or kind.unsigned):
+        known = known & (_float(abs(x)) * _float(abs(y)) < 2.0**62)
+    return fit(settled(_OPERATORS[sign](x, y)), known, kind)
+
+
+def _shift(sign: str, left: Lanes, right: Lanes) -> Lanes:
+    known = left.known & right.known & (right.number >= 0) & (right.number < left.type.bits)
+    by = right.number if isinstance(right.number, int) and known is True else np.where(known, right.number, 0)
+    if sign == ">>":
+        return Lanes(settled(left.number >> by), known, left.type)
+    known = known & (left.number >= 0) & (_float(abs(left.number)) * 2.0 ** _float(by) < 2.0**62)
+    return fit(settled(left.number << by), known, left.type)
+
+
+def _float(number: Any) -> Any:
+    return float(number) if isinstance(number, int) else number.astype(float)
+
+
+def moved(pointer: Lanes | None, index: Lanes | None, sign: int) -> Lanes | None:
+    """Return a pointer some elements further on; None where one is no pointer to known elements or the other no integer."""
+    if as_pointer(index):
+        pointer, index = index, pointer
+    if pointer is None or not isinstance(pointer.type, Pointer) or as_integer(index) is None or not pointer.type.stride:
+        return None
+    assert index is not None
+    stride = pointer.type.stride
+    known = pointer.known & index.known & (abs(index.number) < FAR // stride) & (abs(pointer.number) < FAR)
+    return pointer._replace(number=pointer.number + sign * index.number * stride, known=known)
