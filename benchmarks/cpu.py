@@ -132,7 +132,7 @@ def run(quick: bool = False, report: Callable[[str], None] = lambda what: None) 
     if not quick:
         for name in ("chain", "layers of 8"):
             small, large = (
-                next(r.value for r in result.rows if r.what == f"build {name}, {size} nodes: in all") * size
+                next(r["value"] for r in result.rows if r["what"] == f"build {name}, {size} nodes: in all") * size
                 for size in (10_000, 100_000)
             )
             result.add(f"build {name}: 100 000 nodes against 10 000", large / small, "x", 12)

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from rich.console import Console
-from rich.progress import Progress
-
 from ..graph import Graph
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
-from .arguments import add_output_arguments, positive
-from .measure import Column, Sheet, finish, launch_times_us, machine, number, percentile, without_gc
+from .arguments import add_device_arguments, add_output_arguments, positive
+from .measure import Column, Sheet, finish, launch_times_us, machine, number, percentile, reporting, without_gc
 from .shapes import decode
 
 __all__ = ["add_arguments", "advice", "main", "pays_from", "run"]
@@ -115,8 +111,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "workflow", nargs="?", metavar="WORKFLOW", help="as for `run` (default: the decode step of a language model)"
     )
-    parser.add_argument("--runtime", default="auto", help="auto, amd, nvidia or cpu (default: auto)")
-    parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the device (default: 0)")
+    add_device_arguments(parser)
     parser.add_argument("--repeats", type=positive, default=100, metavar="N", help="launches of each backend (default: 100)")
     parser.add_argument("--quick", action="store_true", help="10 launches of each backend")
     add_output_arguments(parser)
@@ -126,8 +121,7 @@ def main(args: argparse.Namespace) -> int:
     """Run the benchmark and print its table."""
     graph = args.load_graph(args.workflow) if args.workflow else decode()
     runtime = open_runtime(args.runtime, args.device)
-    with Progress(console=Console(file=sys.stderr), transient=True) as progress:
-        task = progress.add_task("bench advise", total=None)
-        sheet = run(graph, runtime, 10 if args.quick else args.repeats, lambda what: progress.update(task, description=what))
+    with reporting("advise") as report:
+        sheet = run(graph, runtime, 10 if args.quick else args.repeats, report)
     finish(sheet, args)
     return 0

@@ -6,7 +6,7 @@ import argparse
 import re
 from collections.abc import Callable
 
-__all__ = ["add_output_arguments", "count_from", "positive"]
+__all__ = ["add_device_arguments", "add_output_arguments", "count_from", "positive"]
 
 
 def count_from(least: int) -> Callable[[str], int]:
@@ -23,6 +23,12 @@ def count_from(least: int) -> Callable[[str], int]:
 def positive(text: str) -> int:
     """Return an option's count of at least 1."""
     return count_from(1)(text)
+
+
+def add_device_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say on what is measured."""
+    parser.add_argument("--runtime", default="auto", help="auto, amd, nvidia or cpu (default: auto)")
+    parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the device (default: 0)")
 
 
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
-
-from rich.console import Console
-from rich.progress import Progress
 
 from ..graph import Graph
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
 from ..target import CostModel, calibrated, costs_path, store_costs
-from .arguments import add_output_arguments, positive
-from .measure import Result, clock_us, finish, launch_times_us, machine, percentile, without_gc
+from .arguments import add_device_arguments, add_output_arguments, positive
+from .measure import Result, clock_us, finish, launch_times_us, machine, percentile, reporting, without_gc
 from .overlap import link_limit
 from .shapes import chain, parallel
 
@@ -82,8 +78,7 @@ _MEANINGS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the benchmark's options."""
-    parser.add_argument("--runtime", default="auto", help="auto, amd, nvidia or cpu (default: auto)")
-    parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the device (default: 0)")
+    add_device_arguments(parser)
     parser.add_argument("--repeats", type=positive, default=200, metavar="N", help="launches of each graph (default: 200)")
     parser.add_argument("--quick", action="store_true", help="20 launches of each graph")
     parser.add_argument("--no-store", action="store_true", help="print the constants, and keep nothing")
@@ -99,9 +94,8 @@ def main(args: argparse.Namespace) -> int:
         path.unlink(missing_ok=True)
         print(f"nothing is kept for {runtime.target.name} any more")
         return 0
-    with Progress(console=Console(file=sys.stderr), transient=True) as progress:
-        task = progress.add_task("bench calibrate", total=None)
-        costs = measure_costs(runtime, 20 if args.quick else args.repeats, lambda what: progress.update(task, description=what))
+    with reporting("calibrate") as report:
+        costs = measure_costs(runtime, 20 if args.quick else args.repeats, report)
     result = Result("calibrate", machine=machine(runtime))
     before = asdict(runtime.target.costs)
     for name, value in asdict(costs).items():

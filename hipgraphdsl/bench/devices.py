@@ -8,46 +8,22 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import sys
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Final, Literal
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ..arrays import writes
 from ..errors import HipGraphError
 from ..executable import Executable
 from ..graph import Graph
-from ..kernels import Module
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
 from .arguments import add_output_arguments, positive
-from .measure import Column, Sheet, finish, machine, percentile, repeat_us, without_gc
+from .measure import Column, Sheet, finish, machine, percentile, repeat_us, reporting, without_gc
+from .shapes import KERNELS
 
 __all__ = ["add_arguments", "bands", "main", "run", "wave"]
 
-_MODULE: Final = Module(
-    r"""
-extern "C" __global__ void wave2d_rows(
-    const float* U0, const float* U1, float* U2, const float* V, int rows, int N1, float dt2, int P0, int P1, float push)
-{
-    const int i0 = blockIdx.y * blockDim.y + threadIdx.y;
-    const int i1 = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i0 >= rows || i1 < 2 || i1 >= N1 - 2) return;
-    const size_t own = (size_t)i0 * N1 + i1;
-    const size_t at = own + 2 * (size_t)N1;
-    const float far = -1.0f / 12.0f, near = 4.0f / 3.0f, here = -2.5f;
-    const float along0 = far * (U1[at - 2 * N1] + U1[at + 2 * N1]) + near * (U1[at - N1] + U1[at + N1]) + here * U1[at];
-    const float along1 = far * (U1[at - 2] + U1[at + 2]) + near * (U1[at - 1] + U1[at + 1]) + here * U1[at];
-    float next = 2.0f * U1[at] - U0[own] + dt2 * V[own] * V[own] * (along0 + along1);
-    if (i0 == P0 && i1 == P1) next += push;
-    U2[own] = next;
-}
-""",
-    name="devices",
-)
 _REACH: Final = 2  # rows that a cell needs on either side
 _FIELDS: Final = 3  # wavefields that take turns
 _BLOCK: Final = (64, 4)
@@ -80,7 +56,7 @@ def bands(rows: int, devices: int) -> list[tuple[int, int]]:
 def wave(devices: int, steps: int, rows: int, columns: int) -> Graph:
     """Return `steps` time steps of a wave, its rows shared out over devices 0 to `devices` - 1."""
     owned = bands(rows, devices)
-    kernel = _MODULE["wave2d_rows"]
+    kernel = KERNELS["wave2d_rows"]
     g = Graph(f"wave_on_{devices}")
     u, v = [], []
     for d, (first, stop) in enumerate(owned):
@@ -192,10 +168,7 @@ def main(args: argparse.Namespace) -> int:
     on_cpu = runtime.target.platform == "cpu"
     columns = args.columns or (512 if on_cpu else 8192)
     grids = [(rows, columns) for rows in (args.rows or ((512,) if on_cpu else (8192, 16384)))]
-    bars = (TextColumn("{task.description:<40}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*bars, console=Console(file=sys.stderr), transient=True) as progress:
-        task = progress.add_task("bench devices", total=len(counts) * len(grids) * len(args.backends))
-        told = iter(range(1000))
+    with reporting("devices", len(counts) * len(grids) * len(args.backends)) as report:
         sheet = run(
             runtime,
             counts,
@@ -203,7 +176,7 @@ def main(args: argparse.Namespace) -> int:
             60 if args.quick else args.steps,
             args.backends,
             2 if args.quick else _ROUNDS,
-            lambda what: progress.update(task, description=what, completed=next(told)),
+            report,
         )
     finish(sheet, args)
     return int(any(row["bits"] != "same" for row in sheet.rows))

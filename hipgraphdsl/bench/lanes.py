@@ -7,38 +7,22 @@ the other benchmarks as declared against ``lanes="auto"``, which should never be
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, Final
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
 from ..executable import Executable
 from ..graph import Graph
-from ..kernels import Module
 from ..plan import Lanes
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
-from .arguments import add_output_arguments, positive
-from .measure import Column, Sheet, clock_us, finish, launch_times_us, machine, percentile, repeat_us, without_gc
+from .arguments import add_device_arguments, add_output_arguments, positive
+from .measure import Column, Sheet, clock_us, finish, launch_times_us, machine, percentile, repeat_us, reporting, without_gc
 from .peers import Cpp, Peer, Skipped, Work, open_peer
-from .shapes import SHAPES, decode, wave
+from .shapes import KERNELS, SHAPES, decode, wave
 
 __all__ = ["add_arguments", "independent", "iterations_for", "main", "run"]
 
-_MODULE: Final = Module(
-    r"""
-// A chain of dependent operations, so that `steps` alone says how long a block takes.
-extern "C" __global__ void spin(const float* x, float* y, int steps) {
-  float v = x[threadIdx.x];
-  for (int k = 0; k < steps; ++k) v = v * 0.9999f + 0.5f;
-  y[threadIdx.x] = v;
-}
-""",
-    name="lanes",
-)
 _THREADS: Final = 64
 _LANES: Final[tuple[Lanes, ...]] = (None, 1, 4, 8, 16, 32, 64, 128, "auto")
 _ROUNDS: Final = 10
@@ -65,7 +49,7 @@ def independent(nodes: int, steps: int, blocks: int = 1, threads: int = _THREADS
     """Return kernels that nothing orders, each `steps` dependent operations long."""
     g = Graph(f"independent_{nodes}")
     x = g.device_array("x", shape=threads, dtype="float32")
-    kernel = _MODULE["spin"]
+    kernel = KERNELS["spin"]
     for i in range(nodes):
         g.kernel(kernel, blocks, threads, (x, g.device_array(f"y{i}", shape=threads, dtype="float32"), steps))
     return g
@@ -79,7 +63,7 @@ def iterations_for(runtime: Runtime, microseconds: Sequence[float]) -> list[int]
         g = Graph("calibration")
         x, y = (g.device_array(name, shape=_THREADS, dtype="float32") for name in "xy")
         for _ in range(8):
-            g.kernel(_MODULE["spin"], 1, _THREADS, (x, y, steps))
+            g.kernel(KERNELS["spin"], 1, _THREADS, (x, y, steps))
         with g.compile(runtime=runtime, check=False) as exe:
             exe.run()
             return min(repeat_us(exe.run, 5)) / 8
@@ -221,8 +205,7 @@ def run(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the benchmark's options."""
-    parser.add_argument("--runtime", default="auto", help="auto, amd, nvidia or cpu (default: auto)")
-    parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the device (default: 0)")
+    add_device_arguments(parser)
     parser.add_argument("--backend", default="explicit", choices=("explicit", "capture", "streams"), help="(default: explicit)")
     parser.add_argument("--nodes", type=positive, default=1024, metavar="N", help="kernels of each graph (default: 1024)")
     parser.add_argument("--repeats", type=positive, default=200, metavar="N", help="launches of each choice (default: 200)")
@@ -235,10 +218,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Run the benchmark and print its table."""
     runtime = open_runtime(args.runtime, args.device)
-    columns = (TextColumn("{task.description:<30}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
-        task = progress.add_task("bench lanes", total=5 + (0 if args.no_shapes else 2 * len(SHAPES) + 2))
-        told = iter(range(1000))
+    with reporting("lanes", 5 + (0 if args.no_shapes else 2 * len(SHAPES) + 2)) as report:
         sheet = run(
             runtime,
             min(args.nodes, 128) if args.quick else args.nodes,
@@ -247,7 +227,7 @@ def main(args: argparse.Namespace) -> int:
             args.backend,
             not args.no_peers,
             not args.no_shapes,
-            lambda what: progress.update(task, description=what, completed=next(told)),
+            report,
         )
     finish(sheet, args)
     return 0

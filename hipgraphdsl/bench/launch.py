@@ -15,9 +15,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
 from ..errors import HipGraphError
 from ..executable import Executable
 from ..graph import Graph
@@ -25,8 +22,8 @@ from ..nodes import KernelNode
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
 from .advise import pays_from
-from .arguments import add_output_arguments, positive
-from .measure import Column, Sheet, clock_us, finish, launch_times_us, machine, percentile, resident_bytes, without_gc
+from .arguments import add_device_arguments, add_output_arguments, positive
+from .measure import Column, Sheet, clock_us, finish, launch_times_us, machine, percentile, reporting, resident_bytes, without_gc
 from .peers import PEERS, Peer, Skipped, Work, load_torch_first, open_peer
 from .shapes import chain, decode, diamonds, fan_in, fan_out, parallel, random_layers, wave
 
@@ -434,8 +431,7 @@ def plot(sheet: Sheet, path: str, key: str = "total_us") -> None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the benchmark's options."""
-    parser.add_argument("--runtime", default="auto", help="auto, amd, nvidia or cpu (default: auto)")
-    parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the device (default: 0)")
+    add_device_arguments(parser)
     parser.add_argument("--shape", action="append", choices=tuple(LAUNCH_SHAPES), help="only this one; may be repeated")
     parser.add_argument("--size", action="append", type=positive, metavar="N", help=f"nodes; may be repeated (default: {_SIZES})")
     parser.add_argument("--backend", action="append", choices=BACKENDS, help="only this one; may be repeated")
@@ -462,10 +458,7 @@ def main(args: argparse.Namespace) -> int:
     sizes = args.size or (_QUICK_SIZES if args.quick else _SIZES)
     repeats = min(args.repeats, 50) if args.quick else args.repeats
     lanes = None if args.lanes in ("declared", "none") else int(args.lanes) if args.lanes.isdigit() else args.lanes
-    columns = (TextColumn("{task.description:<20}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
-        task = progress.add_task("bench launch", total=sum(len(sizes) if LAUNCH_SHAPES[s].sized else 1 for s in shapes))
-        told = iter(range(1 << 30))
+    with reporting("launch", sum(len(sizes) if LAUNCH_SHAPES[s].sized else 1 for s in shapes)) as report:
         sheet = run(
             runtime,
             shapes,
@@ -474,7 +467,7 @@ def main(args: argparse.Namespace) -> int:
             repeats,
             not args.no_peers,
             lanes,
-            lambda what: progress.update(task, description=what, completed=next(told)),
+            report,
         )
     finish(sheet, args)
     for key, paths in (("total_us", args.plot), ("submit_us", args.plot_submit)):

@@ -9,13 +9,17 @@ import io
 import json
 import os
 import platform
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from ..runtimes.base import Runtime
@@ -23,7 +27,6 @@ from ..runtimes.base import Runtime
 __all__ = [
     "Column",
     "Result",
-    "Row",
     "Sheet",
     "clock_us",
     "finish",
@@ -33,6 +36,7 @@ __all__ = [
     "percentile",
     "put_section",
     "repeat_us",
+    "reporting",
     "resident_bytes",
     "wide_console",
     "without_gc",
@@ -41,95 +45,31 @@ __all__ = [
 _WIDTH_WITHOUT_TERMINAL = 260
 
 
-@dataclass(frozen=True)
-class Row:
-    """One measured figure.
-
-    Attributes
-    ----------
-    what : str
-    value : float
-    unit : str
-        ``"us"``, ``"us/node"``, ``"x"`` (a ratio), ``"bytes/node"``, ...
-    limit : float or None
-        The figure that the project aims for, at most.
-    note : str
-    """
-
-    what: str
-    value: float
-    unit: str
-    limit: float | None = None
-    note: str = ""
-
-    @property
-    def reached(self) -> bool | None:
-        """Whether the aim is met; None where there is none."""
-        return None if self.limit is None else self.value <= self.limit
-
-
-@dataclass
-class Result:
-    """The figures of one run and the machine that they were taken on."""
-
-    name: str
-    rows: list[Row] = field(default_factory=list)
-    machine: dict[str, Any] = field(default_factory=lambda: machine())
-
-    def add(self, what: str, value: float, unit: str, limit: float | None = None, note: str = "") -> None:
-        """Append a figure."""
-        self.rows.append(Row(what, value, unit, limit, note))
-
-    def print(self, console: Console | None = None) -> None:
-        """Print a table."""
-        table = Table(
-            title=f"bench {self.name}", title_justify="left", caption=machine_text(self.machine), caption_justify="left"
-        )
-        for column, justify in (("what", "left"), ("measured", "right"), ("aim", "right"), ("", "left"), ("note", "left")):
-            table.add_column(column, justify=justify)  # type: ignore[arg-type]  # rich's own literals
-        for row in self.rows:
-            mark = {True: "[green]ok[/]", False: "[red]missed[/]", None: ""}[row.reached]
-            aim = "" if row.limit is None else f"<= {number(row.limit)}"
-            table.add_row(row.what, f"{number(row.value)} {row.unit}", aim, mark, row.note)
-        (console or Console()).print(table)
-
-    def to_json(self) -> str:
-        """Return the figures as JSON."""
-        return json.dumps({"bench": self.name, "machine": self.machine, "rows": [asdict(row) for row in self.rows]}, indent=1)
-
-    def to_csv(self) -> str:
-        """Return the figures as CSV."""
-        out = io.StringIO()
-        writer = csv.writer(out)
-        writer.writerow(["what", "value", "unit", "limit", "note"])
-        writer.writerows([r.what, r.value, r.unit, "" if r.limit is None else r.limit, r.note] for r in self.rows)
-        return out.getvalue()
-
-    def to_markdown(self) -> str:
-        """Return the figures as a Markdown table."""
-        rows = []
-        for row in self.rows:
-            aim = "" if row.limit is None else f"<= {number(row.limit)}{'' if row.reached else ', missed'}"
-            rows.append((row.what, f"{number(row.value)} {row.unit}", aim, row.note))
-        return markdown_table((("what", False), ("measured", True), ("aim", True), ("note", False)), rows) + "\n"
-
-    def write(self, path: str) -> None:
-        """Write JSON, CSV or Markdown, as the extension says."""
-        write_figures(self, path)
+Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a `Sheet`: the key of its values in the rows, its title, and what it says."""
+    """A column of a `Sheet`: the key of its values in the rows, its title, what it says, and how a row's value is shown."""
 
     key: str
     title: str
     meaning: str = ""
+    text: Callable[[Row], str] | None = None
+
+    def of(self, row: Row) -> str:
+        """Return the text of a row in this column."""
+        value = row.get(self.key)
+        if value is None:
+            return ""
+        if self.text is not None:
+            return self.text(row)
+        return number(value) if isinstance(value, float) else str(value)
 
 
 @dataclass
 class Sheet:
-    """Figures with several columns: each row is a mapping, and a value that is missing was not measured.
+    """Sheet with several columns: each row is a mapping, and a value that is missing was not measured.
 
     Attributes
     ----------
@@ -165,7 +105,7 @@ class Sheet:
             if before is not None and group != before:
                 table.add_section()
             before = group
-            table.add_row(*(cell(row.get(column.key)) for column in shown))
+            table.add_row(*(column.of(row) for column in shown))
         console.print(table)
         for note in self.notes:
             console.print(note, markup=False, highlight=False)
@@ -198,29 +138,37 @@ class Sheet:
         text = "".join([*(f"- {note}\n" for note in self.notes), "\n"] if self.notes else [])
         for name in dict.fromkeys(row.get(self.section) for row in self.rows):
             rows = [row for row in self.rows if row.get(self.section) == name]
-            table = markdown_table(heads, [[cell(row.get(column.key)) for column in shown] for row in rows])
+            table = markdown_table(heads, [[column.of(row) for column in shown] for row in rows])
             text += f"<details><summary>{name}</summary>\n\n{table}\n</details>\n\n" if name else f"{table}\n"
         return text
 
     def write(self, path: str) -> None:
         """Write JSON, CSV or Markdown, as the extension says."""
-        write_figures(self, path)
+        text = self.to_csv() if path.endswith(".csv") else self.to_markdown() if path.endswith(".md") else self.to_json()
+        Path(path).write_text(text, encoding="utf-8")
 
 
-Figures = Result | Sheet
+def _aim(row: Row) -> str:
+    return f"<= {number(row['limit'])}{'' if row['value'] <= row['limit'] else ', missed'}"
 
 
-def write_figures(figures: Figures, path: str) -> None:
-    """Write JSON, CSV or Markdown, as the extension says."""
-    text = figures.to_csv() if path.endswith(".csv") else figures.to_markdown() if path.endswith(".md") else figures.to_json()
-    Path(path).write_text(text, encoding="utf-8")
+_FIGURE = (
+    Column("what", "what"),
+    Column("value", "measured", text=lambda row: f"{number(row['value'])} {row['unit']}"),
+    Column("limit", "aim", text=_aim),
+    Column("note", "note"),
+)
 
 
-def cell(value: Any) -> str:
-    """Return a value as a table shows it."""
-    if value is None:
-        return ""
-    return number(value) if isinstance(value, float) else str(value)
+@dataclass
+class Result(Sheet):
+    """A sheet of one figure a row: what it is, its value and unit, at most which value the project aims for, and a note."""
+
+    columns: Sequence[Column] = _FIGURE
+
+    def add(self, what: str, value: float, unit: str, limit: float | None = None, note: str = "") -> None:
+        """Append a figure."""
+        self.rows.append({"what": what, "value": value, "unit": unit, "limit": limit, "note": note})
 
 
 def markdown_table(heads: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> str:
@@ -232,7 +180,7 @@ def markdown_table(heads: Sequence[tuple[str, bool]], rows: Sequence[Sequence[st
     return line([head for head, _ in heads]) + line(["---:" if right else "---" for _, right in heads]) + "".join(map(line, rows))
 
 
-def put_section(path: str, figures: Figures) -> None:
+def put_section(path: str, figures: Sheet) -> None:
     """Put a table into a Markdown file, in the place of an earlier run of this benchmark on this device.
 
     A table stands between two comments that name benchmark and device, so that the text around it can be written by hand. A new
@@ -261,7 +209,7 @@ def put_section(path: str, figures: Figures) -> None:
     file.write_text(head + "\n" + body + ("\n" + tail if tail else ""), encoding="utf-8")
 
 
-def finish(figures: Figures, args: argparse.Namespace, console: Console | None = None) -> None:
+def finish(figures: Sheet, args: argparse.Namespace, console: Console | None = None) -> None:
     """Print figures and write them where the options of `add_output_arguments` say."""
     figures.print(console or wide_console())
     if args.output:
@@ -360,6 +308,16 @@ def percentile(times: Sequence[float], p: float) -> float:
     """Return the p-th percentile, 0 to 100."""
     ordered = sorted(times)
     return ordered[min(len(ordered) - 1, round(p / 100 * (len(ordered) - 1)))]
+
+
+@contextmanager
+def reporting(name: str, total: int | None = None) -> Iterator[Callable[[str], None]]:
+    """Show on stderr how far a benchmark is; the function that it gives is told what is measured next, `total` times."""
+    columns = (TextColumn("{task.description:<30}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
+        task = progress.add_task(f"bench {name}", total=total)
+        told = count()
+        yield lambda what: progress.update(task, description=what, completed=next(told))
 
 
 class without_gc:  # noqa: N801  # reads like a statement

@@ -9,66 +9,25 @@ from __future__ import annotations
 import argparse
 import ctypes
 import functools
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ..arrays import writes
 from ..backends.operations import Copy1D, Launch
 from ..errors import HipGraphError
 from ..executable import Executable
 from ..graph import Graph
-from ..kernels import Module
 from ..runtimes import open_runtime
 from ..runtimes.base import MemcpyKind, Runtime
-from .arguments import add_output_arguments, positive
-from .measure import Result, finish, machine, percentile, repeat_us, without_gc
+from .arguments import add_device_arguments, add_output_arguments, positive
+from .measure import Result, finish, machine, percentile, repeat_us, reporting, without_gc
 from .peers import Arguments, Skipped, Task, address_of, peer_library
+from .shapes import KERNELS
 
 __all__ = ["Link", "add_arguments", "batches", "iterations", "link_limit", "main", "run", "synchronous_loop_us", "wave_to_host"]
-
-_MODULE: Final = Module(
-    r"""
-extern "C" __global__ void first(float* a, int n) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) a[i] += 1.0f;
-}
-extern "C" __global__ void second(const float* a, float* b, int n) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) b[i] += a[i] + 3.0f;
-}
-extern "C" __global__ void process(const float* in, float* out, int n) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) out[i] = sqrtf(in[i]);
-}
-""",
-    name="overlap",
-)
-_WAVE: Final = Module(
-    r"""
-extern "C" __global__ void wave2d_4o(
-    const float* U0, const float* U1, float* U2, const float* V, int N0, int N1,
-    float dt2, float inv_dx02, float inv_dx12, int P0, int P1, float pi2fm2t2)
-{
-    const int i0 = blockIdx.y * blockDim.y + threadIdx.y;
-    const int i1 = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i0 < 2 || i0 >= N0 - 2 || i1 < 2 || i1 >= N1 - 2) return;
-    const int at = i0 * N1 + i1;
-    const float far = -1.0f / 12.0f, near = 4.0f / 3.0f, here = -2.5f;
-    const float along0 = far * (U1[at - 2 * N1] + U1[at + 2 * N1]) + near * (U1[at - N1] + U1[at + N1]) + here * U1[at];
-    const float along1 = far * (U1[at - 2] + U1[at + 2]) + near * (U1[at - 1] + U1[at + 1]) + here * U1[at];
-    float next = 2.0f * U1[at] - U0[at] + dt2 * V[at] * V[at] * (along0 * inv_dx02 + along1 * inv_dx12);
-    if (i0 == P0 && i1 == P1) next += (1.0f - 2.0f * pi2fm2t2) * expf(-pi2fm2t2);
-    U2[at] = next;
-}
-""",
-    name="wave2d",
-)
 
 
 # -- workloads ---------------------------------------------------------------------------------------------------------
@@ -88,7 +47,7 @@ def wave_to_host(steps: int = 640, side: int = 256) -> Graph:
         u0, u1, u2 = (u[(i + k) % 5] for k in range(3))
         forcing = (np.pi * frequency * (i * dt - 2.0 / frequency)) ** 2
         g.kernel(
-            _WAVE["wave2d_4o"],
+            KERNELS["wave2d_4o"],
             grid,
             (64, 4),
             (u0, u1, u2, v, side, side, dt * dt, 1 / dx**2, 1 / dx**2, side // 2, side // 2, float(forcing)),
@@ -117,7 +76,7 @@ def batches(count: int = 8, nbytes: int = 64 << 20, buffers: int = 0) -> Graph:
     for i in range(count):
         k = i % buffers
         g.memcpy(inside[k], source[i])
-        g.kernel(_MODULE["process"], -(-n // 256), 256, (inside[k], writes(outside[k]), n))
+        g.kernel(KERNELS["process"], -(-n // 256), 256, (inside[k], writes(outside[k]), n))
         g.memcpy(result[i], outside[k])
     return g
 
@@ -131,8 +90,8 @@ def iterations(count: int = 50, n: int = 1 << 20) -> Graph:
     for _ in range(count):
         g.memcpy(a, host_a)
         g.memcpy(b, host_b)
-        g.kernel(_MODULE["first"], blocks, 256, (a, n))
-        g.kernel(_MODULE["second"], blocks, 256, (a, b, n))
+        g.kernel(KERNELS["first"], blocks, 256, (a, n))
+        g.kernel(KERNELS["second"], blocks, 256, (a, b, n))
         g.memcpy(host_a, a)
         g.memcpy(host_b, b)
     return g
@@ -400,8 +359,7 @@ def run(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the benchmark's options."""
-    parser.add_argument("--runtime", default="auto", help="auto, amd, nvidia or cpu (default: auto)")
-    parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the device (default: 0)")
+    add_device_arguments(parser)
     parser.add_argument("--steps", type=positive, default=640, metavar="N", help="steps of the wave (default: 640)")
     parser.add_argument("--side", type=positive, default=256, metavar="N", help="cells along a side of the wave (default: 256)")
     parser.add_argument("--megabytes", type=positive, metavar="N", help="MiB of each batch (default: 64; on the CPU 4)")
@@ -415,10 +373,7 @@ def main(args: argparse.Namespace) -> int:
     runtime = open_runtime(args.runtime, args.device)
     on_cpu = runtime.target.platform == "cpu"
     megabytes = args.megabytes or (4 if on_cpu else 64)
-    columns = (TextColumn("{task.description:<40}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
-        task = progress.add_task("bench overlap", total=4)
-        told = iter(range(4))
+    with reporting("overlap", 4) as report:
         result = run(
             runtime,
             args.steps,
@@ -428,7 +383,7 @@ def main(args: argparse.Namespace) -> int:
             50,
             (16 if on_cpu else 256) << 20,
             min(args.repeats, 5) if args.quick else args.repeats,
-            lambda what: progress.update(task, description=what, completed=next(told)),
+            report,
         )
     finish(result, args)
     return 0

@@ -14,7 +14,7 @@ import time
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -57,16 +57,7 @@ class Task:
         """Return the same launch with another last argument."""
         if not self.signature.parameters or self.signature.parameters[-1].pointer:
             return self
-        return Task(
-            self.kernel,
-            self.function,
-            self.grid,
-            self.block,
-            (*self.values[:-1], self.values[-1] - 1),
-            self.signature,
-            self.deps,
-            self.lane,
-        )
+        return replace(self, values=(*self.values[:-1], self.values[-1] - 1))
 
 
 @dataclass

@@ -4,103 +4,23 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 
 from ..graph import Graph
 from ..kernels import Kernel, Module
 
-__all__ = ["SHAPES", "chain", "decode", "kernel", "layers", "parallel", "wave"]
+__all__ = ["KERNELS", "SHAPES", "chain", "decode", "kernel", "layers", "parallel", "wave"]
 
-_MODULE = Module(
-    r"""
-extern "C" __global__ void empty(const float* x, float* y, int n) {}
-extern "C" __global__ void axpy(const float* x, float* y, int n) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) y[i] = y[i] * 0.5f + x[i];
-}
-""",
-    name="shapes",
-)
-
-_WAVE = Module(
-    r"""
-extern "C" __global__ void wave(const float* U0, const float* U1, float* U2, const float* V, int n) {
-  const int i0 = blockIdx.y * blockDim.y + threadIdx.y;
-  const int i1 = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i0 < 2 || i0 >= n - 2 || i1 < 2 || i1 >= n - 2) return;
-  const int at = i0 * n + i1;
-  const float far = -1.0f / 12.0f, near = 4.0f / 3.0f, here = -2.5f;
-  const float along0 = far * (U1[at - 2 * n] + U1[at + 2 * n]) + near * (U1[at - n] + U1[at + n]) + here * U1[at];
-  const float along1 = far * (U1[at - 2] + U1[at + 2]) + near * (U1[at - 1] + U1[at + 1]) + here * U1[at];
-  float next = 2.0f * U1[at] - U0[at] + V[at] * (along0 + along1);
-  if (i0 == n / 2 && i1 == n / 2) next += 1.0f;
-  U2[at] = next;
-}
-""",
-    name="wave",
-)
-
-# One token through a transformer: vectors of n elements, one block of n threads each.
-_DECODE = Module(
-    r"""
-extern "C" __global__ void rms_norm(const float* x, const float* gain, float* y, int n) {
-  float sum = 0.0f;
-  for (int k = 0; k < n; ++k) sum += x[k] * x[k];
-  int i = threadIdx.x;
-  if (i < n) y[i] = x[i] * gain[i] / sqrtf(sum / n + 1e-5f);
-}
-extern "C" __global__ void project(const float* x, const float* W, float* y, int n) {
-  int i = threadIdx.x;
-  if (i >= n) return;
-  float sum = 0.0f;
-  for (int k = 0; k < n; ++k) sum += W[k * n + i] * x[k];
-  y[i] = sum;
-}
-extern "C" __global__ void add_projected(const float* x, const float* W, float* y, int n) {
-  int i = threadIdx.x;
-  if (i >= n) return;
-  float sum = 0.0f;
-  for (int k = 0; k < n; ++k) sum += W[k * n + i] * x[k];
-  y[i] += sum;
-}
-extern "C" __global__ void rotate(float* q, float* k, int n) {
-  int i = 2 * threadIdx.x;
-  if (i + 1 >= n) return;
-  float c = cosf(i * 0.01f), s = sinf(i * 0.01f), q0 = q[i], q1 = q[i + 1], k0 = k[i], k1 = k[i + 1];
-  q[i] = c * q0 - s * q1; q[i + 1] = s * q0 + c * q1;
-  k[i] = c * k0 - s * k1; k[i + 1] = s * k0 + c * k1;
-}
-extern "C" __global__ void store(const float* k, const float* v, float* keys, float* values, int n) {
-  int i = threadIdx.x;
-  if (i < n) { keys[i] = k[i]; values[i] = v[i]; }
-}
-extern "C" __global__ void attend(const float* q, const float* keys, const float* values, float* y, int n) {
-  int i = threadIdx.x;
-  if (i >= n) return;
-  float sum = 0.0f, weights = 0.0f;
-  for (int t = 0; t < 16; ++t) {
-    float score = 0.0f;
-    for (int k = 0; k < 16; ++k) score += q[k] * keys[t * n + k];
-    float weight = expf(fminf(score, 20.0f));
-    weights += weight;
-    sum += weight * values[t * n + i];
-  }
-  y[i] = sum / weights;
-}
-extern "C" __global__ void gate(const float* g, float* u, int n) {
-  int i = threadIdx.x;
-  if (i < n) u[i] *= g[i] / (1.0f + expf(-g[i]));
-}
-""",
-    name="decode",
-)
+KERNELS: Final = Module.from_file(Path(__file__).with_name("kernels.hip"))
+"""The kernels of all benchmarks."""
 
 
 def kernel(name: str = "empty") -> Kernel:
     """Return ``"empty"`` or ``"axpy"``."""
-    return _MODULE[name]
+    return KERNELS[name]
 
 
 def _arrays(g: Graph, count: int, n: int) -> list[Any]:
@@ -203,14 +123,14 @@ def wave(steps: int = 16, side: int = 256) -> Graph:
     grid = (-(-side // 64), -(-side // 4))
     for i in range(steps):
         u0, u1, u2 = (fields[(i + k) % 5] for k in range(3))
-        g.kernel(_WAVE["wave"], grid, (64, 4), (u0, u1, u2, v, side))
+        g.kernel(KERNELS["wave"], grid, (64, 4), (u0, u1, u2, v, side))
     return g
 
 
 def decode(layers: int = 40, width: int = 128) -> Graph:
     """Return what one token of a language model asks for: 13 small kernels a layer, some of them independent."""
     g = Graph(f"decode_{layers}")
-    k, n = _DECODE, width
+    k, n = KERNELS, width
     rng = np.random.default_rng(0)
     gain = g.device_array("gain", np.ones(n, "float32"))
     weights = [g.device_array(f"w{i}", rng.standard_normal((n, n)).astype("float32") / n) for i in range(7)]

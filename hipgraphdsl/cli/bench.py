@@ -18,7 +18,7 @@ from .workflows import load_graph
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 
 DESCRIPTION = "Measure how fast hipgraphdsl itself is."
-EXAMPLES = ("", "cpu", "cpu --help")
+EXAMPLES = ("", "launch", "advise wave.py")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -182,11 +182,11 @@ def test_with_parameters_keeps_the_numbers(cpu: Any) -> None:
 
 def test_overlap_measures_all_workloads_and_the_link(cpu: Any) -> None:
     result = overlap.run(cpu, 20, 32, 4096, 1024, 2, 1 << 16, 2)
-    names = [row.what for row in result.rows]
+    names = [row["what"] for row in result.rows]
     assert names[:3] == ["link, host to device", "link, device to host", "link, both at once"]
     for what in ("wave2d 32 x 32, 20 steps: explicit / the link's limit", "8 batches of 0 MB, 8 buffers: explicit / serial"):
         assert what in names
-    assert all(row.value > 0 for row in result.rows if "left out" not in row.what)
+    assert all(row["value"] > 0 for row in result.rows if "left out" not in row["what"])
 
 
 def test_link_counts_both_directions() -> None:
