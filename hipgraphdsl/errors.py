@@ -164,8 +164,8 @@ class HipError(HipGraphError):
         self.hint = hint
 
     def at(self, node: str, hint: str | None = None) -> HipError:
-        """Return the same error with the node's name in it."""
-        return HipError(self.api, self.code, self.name, self.text, node=node, hint=hint or self.hint)
+        """Return the same error with the node's name in it, or itself where it names a node already."""
+        return self if self.node else HipError(self.api, self.code, self.name, self.text, node=node, hint=hint or self.hint)
 
     def hinted(self, hint: str) -> HipError:
         """Return the same error with a hint at its end."""

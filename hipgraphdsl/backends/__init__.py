@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from ..errors import unknown_name
 from . import capture, explicit, serial, streams
-from .operations import Scope, SharedHandles
+from .handles import SharedHandles
 from .program import Program
+from .scope import Scope
 
 __all__ = ["BACKENDS", "Program", "Scope", "SharedHandles", "backend_named"]
 

@@ -15,7 +15,7 @@ from ..errors import CallbackError, DeclarationError, HipError, HipGraphError
 from ..nodes import CapturedNode, ForeignFunction, HostNode, UnboundCallback
 from ..runtimes.base import Runtime
 from .dlpack import capsule
-from .operations import Scope
+from .scope import Scope
 
 if TYPE_CHECKING:
     from ..runtimes.native import Launcher

@@ -6,34 +6,35 @@ from contextlib import ExitStack
 
 from ..errors import HipError
 from ..plan import Plan, Step
-from ..runtimes.base import Fill2D, Runtime
+from ..runtimes.base import Runtime
 from .capturing import capturing
-from .explicit import UNJOINED, add_node, set_attributes
-from .issue import issue
+from .explicit import UNJOINED, add_node
 from .operations import (
     CallCaptured,
     CallHost,
+    Fill,
     Launch,
     Nothing,
     Operation,
     RecordEvent,
+    RunChild,
     RunConditional,
-    Scope,
     SignalSemaphore,
     WaitEvent,
     WaitSemaphore,
     WriteAndWait,
-    at_node,
-    prepare,
+    set_attributes,
 )
 from .program import GraphProgram, naming
+from .resolve import prepare
+from .scope import Scope
 from .streams import LaneStreams
 
 __all__ = ["build"]
 
 # An event record or wait on a capturing stream only orders the capture; semaphores and memory operations are captured by
 # some versions and refused or run at once by others; nothing records an empty or a conditional node.
-_UNRECORDED = (Nothing, RecordEvent, WaitEvent, SignalSemaphore, WaitSemaphore, WriteAndWait, RunConditional)
+_UNRECORDED = (Nothing, RecordEvent, WaitEvent, SignalSemaphore, WaitSemaphore, WriteAndWait, RunChild, RunConditional)
 
 
 def build(plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> GraphProgram:
@@ -89,7 +90,6 @@ class _CaptureProgram(GraphProgram):
         return error.at(names[0], UNJOINED + (f" (or it is one of {', '.join(map(repr, names[1:]))})" if names[1:] else ""))
 
     def _record(self, step: Step, stream: int) -> None:
-        where = self.scope_of(step)
         try:
             operation: Operation = self.resolve(step)
             previous = self._previous[step.lane]
@@ -99,22 +99,22 @@ class _CaptureProgram(GraphProgram):
                 # streams never wait for each other in a cycle, in which AMD's EndCapture recurses without end.
                 self.runtime.stream_update_capture_dependencies(stream, self._before(step), replace=True)
             if isinstance(operation, _UNRECORDED) or _takes_several_calls(operation) or self._is_refused(operation):
-                self._insert(step, operation, stream, where)
+                self._insert(step, operation, stream)
             else:
-                issue(operation, stream, self.runtime, where)
+                operation.issue(self.runtime, stream)
         except HipError as error:
-            raise at_node(error, step.name) from error.__cause__
+            raise error.at(step.name) from error.__cause__
         self.operations.append(operation)
         self._previous[step.lane] = step.index
 
     def _is_refused(self, operation: Operation) -> bool:
         return isinstance(operation, CallHost) and "capture_host_func" in self.runtime.target.quirks
 
-    def _insert(self, step: Step, operation: Operation, stream: int, scope: Scope) -> None:
+    def _insert(self, step: Step, operation: Operation, stream: int) -> None:
         """Add a node that no stream call records to the graph under capture."""
         runtime = self.runtime
         graph = runtime.stream_get_capture_info(stream).graph
-        node = add_node(graph, self._before(step), operation, runtime, scope)
+        node = add_node(graph, self._before(step), operation, runtime)
         runtime.stream_update_capture_dependencies(stream, [node], replace=True)
 
     def _before(self, step: Step) -> list[int]:
@@ -142,4 +142,4 @@ class _CaptureProgram(GraphProgram):
 
 def _takes_several_calls(operation: Operation) -> bool:
     """Return whether one node replaces several calls on a stream: HIP has 2-D memsets of single bytes only."""
-    return isinstance(operation, Fill2D) and operation.height > 1 and operation.element_size > 1
+    return isinstance(operation, Fill) and operation.height > 1 and operation.element_size > 1

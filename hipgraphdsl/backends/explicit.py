@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -12,34 +11,14 @@ from ..errors import HipError
 from ..kernels import ArgumentPacker
 from ..nodes import KernelNode
 from ..plan import Plan, Step
-from ..runtimes.base import Copy3D, Dim3, Fill2D, KernelAdder, Runtime
+from ..runtimes.base import KernelAdder, Runtime
 from .capturing import capturing
-from .issue import issue
-from .operations import (
-    Alloc,
-    CallCaptured,
-    CallHost,
-    Copy1D,
-    Free,
-    Launch,
-    Nothing,
-    Operation,
-    RecordEvent,
-    RunChild,
-    RunConditional,
-    Scope,
-    SignalSemaphore,
-    WaitEvent,
-    WaitSemaphore,
-    WriteAndWait,
-    at_node,
-    resolve,
-)
+from .operations import CallCaptured, Launch, Nothing, Operation, RunChild, RunConditional
 from .program import GraphProgram
+from .resolve import resolve
+from .scope import Scope
 
-__all__ = ["UNJOINED", "add_node", "add_steps", "build", "set_attributes"]
-
-_log = logging.getLogger(__name__)
+__all__ = ["UNJOINED", "add_node", "add_steps", "build"]
 
 # For the compiled adder: the attributes of a launch, and the positions of node, predecessors and enclosing children in a step.
 _NO_ATTRIBUTES: Final = tuple(Launch._field_defaults.values())
@@ -101,10 +80,10 @@ def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
                     continue
             scope = program.scope_of(steps[index])
             operation = Nothing() if index in disabled else resolve(steps[index], scope)
-            node = add_node(graph, [nodes[d] for d in steps[index].deps], operation, runtime, scope)
+            node = add_node(graph, [nodes[d] for d in steps[index].deps], operation, runtime)
         except HipError as error:
             failed = steps[index]
-            raise at_node(error, program.scope_of(failed).prefix + failed.node.name) from error.__cause__
+            raise error.at(program.scope_of(failed).prefix + failed.node.name) from error.__cause__
         if several and isinstance(operation, (CallCaptured, RunChild, RunConditional)):
             current = -1  # the user's functions may have made another device current
         nodes.append(node)
@@ -131,52 +110,11 @@ def _kernel_adder(graph: int, program: GraphProgram, runtime: Runtime, device: i
     )  # fmt: skip
 
 
-def add_node(graph: int, deps: list[int], operation: Operation, runtime: Runtime, scope: Scope) -> int:
-    """Add one operation to a graph; an allocation writes its address into `scope`."""
+def add_node(graph: int, deps: list[int], operation: Operation, runtime: Runtime) -> int:
+    """Add one operation to a graph."""
     match operation:
-        case Launch():
-            if operation.cooperative and "cooperative_ignored" in runtime.target.quirks:
-                return _add_captured(graph, deps, lambda stream: issue(operation, stream, runtime, scope), runtime)
-            node = runtime.graph_add_kernel_node(
-                graph,
-                deps,
-                operation.function,
-                operation.grid,
-                operation.block,
-                operation.shared_bytes,
-                operation.place(),
-            )
-            set_attributes(
-                node, runtime, cooperative=operation.cooperative, priority=operation.priority, cluster=operation.cluster
-            )
-            return node
-        case Copy1D(dst, src, nbytes, kind):
-            return runtime.graph_add_memcpy_node_1d(graph, deps, dst, src, nbytes, kind)
-        case Copy3D():
-            return runtime.graph_add_memcpy_node(graph, deps, operation)
-        case Fill2D():
-            return runtime.graph_add_memset_node(graph, deps, operation)
-        case CallHost(fn, user_data):
-            return runtime.graph_add_host_node(graph, deps, fn, user_data)
         case CallCaptured(call):
             return _add_captured(graph, deps, call, runtime)
-        case Alloc(array, nbytes, device, access):
-            node, scope.addresses[array] = runtime.graph_add_mem_alloc_node(graph, deps, nbytes, device, access)
-            return node
-        case Free(pointer):
-            return runtime.graph_add_mem_free_node(graph, deps, pointer)
-        case RecordEvent(event):
-            return runtime.graph_add_event_record_node(graph, deps, event)
-        case WaitEvent(event):
-            return runtime.graph_add_event_wait_node(graph, deps, event)
-        case SignalSemaphore(semaphore, value):
-            return runtime.graph_add_external_semaphores_signal_node(graph, deps, semaphore, value)
-        case WaitSemaphore(semaphore, value):
-            return runtime.graph_add_external_semaphores_wait_node(graph, deps, semaphore, value)
-        case WriteAndWait():
-            for ops in operation.batches(runtime.target.quirks):
-                deps = [runtime.graph_add_batch_mem_op_node(graph, deps, ops)]
-            return deps[0]
         case RunChild():
             child = _child_graph(runtime, operation)
             try:
@@ -186,18 +124,10 @@ def add_node(graph: int, deps: list[int], operation: Operation, runtime: Runtime
         case RunConditional(mode, condition, bodies):
             fill = [partial(_fill, body, runtime) for body in bodies]
             return runtime.graph_add_conditional_node(graph, deps, mode, condition, fill)
-        case Nothing():
-            return runtime.graph_add_empty_node(graph, deps)
-
-
-def set_attributes(
-    node: int, runtime: Runtime, *, cooperative: bool = False, priority: int | None = None, cluster: Dim3 | None = None
-) -> None:
-    """Set the attributes of a kernel node."""
-    if priority is not None and "priority_refused" in runtime.target.quirks:
-        _log.warning("priority=%d of a kernel node is left out: %s refuses every priority", priority, runtime.target.name)
-        priority = None
-    runtime.graph_kernel_node_set_attributes(node, cooperative=cooperative, priority=priority, cluster=cluster)
+        case Launch() if operation.is_stand_in(runtime):
+            return _add_captured(graph, deps, partial(operation.issue, runtime), runtime)
+        case _:
+            return operation.add(runtime, graph, deps)
 
 
 def _add_captured(graph: int, deps: list[int], call: Callable[[int], None], runtime: Runtime) -> int:

@@ -9,23 +9,11 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from ..errors import HipError
 from ..nodes import HostNode
 from ..plan import Plan, Step
-from ..runtimes.base import Copy3D, Fill2D, Runtime
+from ..runtimes.base import Runtime
 from .callbacks import NO_CALL
-from .operations import (
-    Alloc,
-    CallHost,
-    Copy1D,
-    Free,
-    Launch,
-    Nothing,
-    Operation,
-    RecordEvent,
-    RunChild,
-    Scope,
-    WaitEvent,
-    at_node,
-    resolve,
-)
+from .operations import Alloc, CallHost, Copy, Copy1D, Fill, Free, Launch, Nothing, Operation, RunChild
+from .resolve import resolve
+from .scope import Scope
 
 __all__ = ["GraphProgram", "Program", "naming"]
 
@@ -38,7 +26,7 @@ def naming(node: str) -> Iterator[None]:
     try:
         yield
     except HipError as error:
-        raise at_node(error, node) from error.__cause__
+        raise error.at(node) from error.__cause__
 
 
 class Program(ABC):
@@ -136,85 +124,42 @@ class GraphProgram(Program):
         self.runtime.graph_launch(self.handle, stream)
 
     def change(self, index: int, operation: Operation) -> bool:
-        runtime, node = self.runtime, self.nodes[index]
-        if not node or type(operation) is not type(self.operations[index]):
+        node, before = self.nodes[index], self.operations[index]
+        if not node or type(operation) is not type(before):
             return False
-        if getattr(operation, "kind", None) != getattr(self.operations[index], "kind", None):
-            return False  # HIP fixes the direction of a copy when the node is added
         with naming(self.steps[index].name), self.on_device_of(self.steps[index]):
-            match operation:
-                case Launch():
-                    before = self.operations[index]
-                    assert isinstance(before, Launch)
-                    attributes = (operation.cooperative, operation.priority, operation.cluster)
-                    if (before.cooperative, before.priority, before.cluster) != attributes:
-                        return False
-                    if self._is_stand_in(operation):
-                        return False
-                    runtime.graph_exec_kernel_node_set_params(
-                        self.handle,
-                        node,
-                        operation.function,
-                        operation.grid,
-                        operation.block,
-                        operation.shared_bytes,
-                        operation.place(),
-                    )
-                case Copy1D(dst, src, nbytes, kind):
-                    runtime.graph_exec_memcpy_node_set_params_1d(self.handle, node, dst, src, nbytes, kind)
-                case Copy3D():
-                    if "only_flat_updates" in runtime.target.quirks:
-                        return False
-                    runtime.graph_exec_memcpy_node_set_params(self.handle, node, operation)
-                case Fill2D():
-                    known = self.operations[index]
-                    if "only_flat_updates" in runtime.target.quirks and not _both_flat(operation, known):
-                        return False
-                    if isinstance(known, Fill2D) and (known.height > 1) != (operation.height > 1):
-                        return False  # a memset that was captured in one dimension stays so
-                    runtime.graph_exec_memset_node_set_params(self.handle, node, operation)
-                case CallHost(fn, user_data):
-                    runtime.graph_exec_host_node_set_params(self.handle, node, fn, user_data)
-                case RecordEvent(event):
-                    runtime.graph_exec_event_record_node_set_event(self.handle, node, event)
-                case WaitEvent(event):
-                    runtime.graph_exec_event_wait_node_set_event(self.handle, node, event)
-                case RunChild():
-                    if not self.change_child(node, operation):
-                        return False
-                case _:
-                    return False
-        self.operations[index] = operation
-        return True
+            if isinstance(operation, RunChild):
+                changed = self.change_child(node, operation)
+            else:
+                changed = operation.set(self.runtime, self.handle, node, before)
+        if changed:
+            self.operations[index] = operation
+        return changed
 
     def change_child(self, node: int, operation: RunChild) -> bool:
         """Update the child graph of a node; False where the backend cannot."""
         return False
 
     def enable(self, index: int, enabled: bool) -> bool:
-        operation = self.operations[index]
-        if isinstance(operation, CallHost) and self.nodes[index]:
-            fn, user_data = (operation.fn, operation.user_data) if enabled else NO_CALL
-            with naming(self.steps[index].name):
-                self.runtime.graph_exec_host_node_set_params(self.handle, self.nodes[index], fn, user_data)
-            return True
-        quirks = self.runtime.target.quirks
-        in_place = isinstance(operation, (Launch, Copy1D, Copy3D, Fill2D)) and bool(self.nodes[index])
-        if "memset_enable_fails" in quirks and isinstance(operation, Fill2D):
-            in_place = False
-        if self._is_stand_in(operation):
-            in_place = False
-        if in_place and "disabled_overlaps_launches" in quirks and _calls_host(self.plan):
-            in_place = False
-        if in_place and "disabled_drops_edges" not in quirks:
-            with naming(self.steps[index].name):
-                self.runtime.graph_node_set_enabled(self.handle, self.nodes[index], enabled)
-            return True
+        operation, node, runtime = self.operations[index], self.nodes[index], self.runtime
+        with naming(self.steps[index].name):
+            if isinstance(operation, CallHost) and node:
+                fn, user_data = (operation.fn, operation.user_data) if enabled else NO_CALL
+                runtime.graph_exec_host_node_set_params(self.handle, node, fn, user_data)
+                return True
+            if node and self._can_disable(operation):
+                runtime.graph_node_set_enabled(self.handle, node, enabled)
+                return True
         return False
 
-    def _is_stand_in(self, operation: Operation) -> bool:
-        """Return whether the node may be a child graph that stands for a cooperative launch."""
-        return isinstance(operation, Launch) and operation.cooperative and "cooperative_ignored" in self.runtime.target.quirks
+    def _can_disable(self, operation: Operation) -> bool:
+        """Return whether the runtime can disable a node of an instantiated graph that does this."""
+        quirks = self.runtime.target.quirks
+        if "disabled_drops_edges" in quirks or ("disabled_overlaps_launches" in quirks and _calls_host(self.plan)):
+            return False
+        if isinstance(operation, Launch):
+            return not operation.is_stand_in(self.runtime)
+        return isinstance(operation, (Copy1D, Copy)) or (isinstance(operation, Fill) and "memset_enable_fails" not in quirks)
 
     def unfinished(self) -> tuple[str, ...]:
         names = self._names()
@@ -244,7 +189,3 @@ def _calls_host(plan: Plan) -> bool:
         isinstance(step.node, HostNode) or any(map(_calls_host, (*step.bodies, *((step.child,) if step.child else ()))))
         for step in plan.steps
     )
-
-
-def _both_flat(after: Operation, before: Operation) -> bool:
-    return all(isinstance(fill, Fill2D) and fill.height == 1 for fill in (after, before))

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from ..errors import HipError
 from ..plan import Plan, Step
 from ..runtimes.base import Runtime
-from .operations import Scope, at_node
 from .program import Program
+from .scope import Scope
 from .streams import EagerProgram
 
 __all__ = ["SerialProgram", "build"]
@@ -39,7 +39,6 @@ class SerialProgram(EagerProgram):
         return self._streams.get(place, stream)
 
     def launch(self, stream: int) -> None:
-        failed = self.scope.shared.host_failed
         if self._streams:  # earlier work on the launch's stream precedes all of it
             self.runtime.stream_synchronize(stream)
         for step in self.plan.steps:
@@ -48,9 +47,9 @@ class SerialProgram(EagerProgram):
             try:
                 self.runtime.stream_synchronize(place)
             except HipError as error:
-                if not failed():
-                    raise at_node(error, step.name) from error.__cause__
-            if failed():  # nothing after it starts; the next synchronize of the Executable raises it
+                if not self.host_failed():
+                    raise error.at(step.name) from error.__cause__
+            if self.host_failed():
                 return
 
     def close(self) -> None:

@@ -13,9 +13,9 @@ from ..errors import HipError
 from ..nodes import CapturedNode, KernelNode
 from ..plan import Plan, Step
 from ..runtimes.base import CaptureStatus, ConditionalMode, MemcpyKind, Runtime
-from .issue import issue
-from .operations import Alloc, Free, Operation, RunChild, RunConditional, Scope, at_node
+from .operations import Alloc, Free, Operation, RunChild, RunConditional
 from .program import Program
+from .scope import Scope
 
 __all__ = ["EagerProgram", "LaneStreams", "build"]
 
@@ -178,11 +178,16 @@ class EagerProgram(Program):
         """Return the operations of a plan, to be issued by the caller."""
         return _Issuer(plan, scope, runtime, disabled)
 
+    def host_failed(self) -> bool:
+        """Return whether a callback has raised: nothing after it starts, and the next synchronize of the Executable raises it."""
+        calls = self.scope.shared.calls
+        return calls is not None and calls.has_failed()
+
     def _named(self, step: Step) -> Operation:
         try:
             return self.resolve(step)
         except HipError as error:
-            raise at_node(error, step.name) from error.__cause__
+            raise error.at(step.name) from error.__cause__
 
     def _is_late(self, step: Step) -> bool:
         """Return whether a step touches memory that a launch makes, under whatever name; user code is called at each launch."""
@@ -201,24 +206,22 @@ class EagerProgram(Program):
         """Issue one step of `steps` on a stream."""
         index = step.index
         try:
-            current = self.steps[index]
-            scope = self.scope_of(current)
-            operation = super().resolve(current) if self._late[index] else self.operations[index]
+            current, late = self.steps[index], self._late[index]
+            operation = super().resolve(current) if late else self.operations[index]
             if isinstance(operation, RunConditional):
-                for body in self._decide(current, operation, stream, refresh=self._late[index]):
+                for body in self._decide(current, operation, stream, refresh=late):
                     body.launch(stream)
-                return
-            if not self._late[index]:
-                issue(operation, stream, self.runtime, scope)
-                return
-            if isinstance(operation, Alloc):
-                self._alloc(operation, stream, scope)
-            elif not (self._keeps and isinstance(operation, Free)):
-                if isinstance(operation, Free):  # even if it fails, it is not tried again
+            elif isinstance(operation, Alloc):
+                self._alloc(operation, stream, self.scope_of(current))
+            elif isinstance(operation, Free):
+                if not self._keeps:  # even if it fails, it is not tried again
                     self._made = {key: pointer for key, pointer in self._made.items() if pointer != operation.pointer}
-                issue(operation, stream, self.runtime, scope)
+                    operation.issue(self.runtime, stream)
+            else:
+                assert not isinstance(operation, RunChild), "children are inlined for streams"
+                operation.issue(self.runtime, stream)
         except HipError as error:
-            raise at_node(error, step.name) from error.__cause__
+            raise error.at(step.name) from error.__cause__
 
     def bodies(self, step: Step, stream: int) -> Iterator[EagerProgram]:
         """Yield what a conditional step runs, one body after the other; each is for the caller to issue."""
@@ -232,7 +235,7 @@ class EagerProgram(Program):
         word = ctypes.c_uint32()
         while True:
             runtime.stream_synchronize(stream)
-            if self.scope.shared.host_failed():
+            if self.host_failed():
                 return
             runtime.memcpy(ctypes.addressof(word), operation.condition, 4, MemcpyKind.DEFAULT)
             body = operation.chosen(word.value)
@@ -268,7 +271,7 @@ class EagerProgram(Program):
             self.runtime.free_async(left, stream)
         elif operation.array in scope.addresses and key not in self._before:
             self._before[key] = scope.addresses[operation.array]
-        issue(operation, stream, self.runtime, scope)
+        operation.issue(self.runtime, stream)
         self._made[key] = scope.addresses[operation.array]
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..arrays import Array, ExternalArray, as_handle
 from ..backends import Program, Scope, SharedHandles, backend_named
-from ..backends.callbacks import CapturedArray, HostCalls, captured_call, refuse_inside, running
+from ..backends.callbacks import CapturedArray, HostCalls, refuse_inside, running
 from ..backends.program import GraphProgram
 from ..errors import CallbackError, DeclarationError, HipError, HipGraphError, UpdateError, WaitTimeout
 from ..graph_memory import GraphMemory
@@ -174,10 +174,7 @@ class Executable:
         self._parameters = Parameters(workflow.name, home, self._memory)
         self._compiled = compiled = CompiledPath(home, _LongWay(self))
         self._hosts = HostCalls(runtime, self._parameters.lend, compiled.launcher)
-        self._shared = SharedHandles(runtime, device, plan.devices)
-        self._shared.register_host = self._hosts.register
-        self._shared.register_captured = captured_call
-        self._shared.host_failed = self._hosts.has_failed
+        self._shared = SharedHandles(runtime, device, plan.devices, self._hosts)
         self._scope = Scope(runtime, self._shared)
         self._in_flight = InFlight(workflow.name, home, compiled)
         self._built = Built(build, self._scope, home, self._memory, self._in_flight, compiled, stats)

@@ -16,7 +16,6 @@ import numpy as np
 
 from ..arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, Parameter, UnboundValues, array_values
 from ..backends.callbacks import memory_view
-from ..backends.operations import bind_external
 from ..errors import DeclarationError, HipError
 from ..runtimes.base import ERROR_HOST_MEMORY_ALREADY_REGISTERED, MemcpyKind, Runtime
 from ..temporaries import Packing
@@ -25,7 +24,7 @@ from ..workflow import Level, Workflow
 from .devices import Home
 from .stats import Stats
 
-__all__ = ["Block", "Memory", "hold"]
+__all__ = ["Block", "Memory", "bind_external", "hold"]
 
 
 _MOST_LOCKED: Final = 64 << 20  # bytes of an array that are page-locked because a view of it is used
@@ -326,6 +325,22 @@ class Memory:
         self.arrays, self._packed, self._words = {}, {}, []
         for block in blocks:
             stack.callback(block.give_back, self._home)
+
+
+def bind_external(array: ExternalArray, prefix: str) -> int:
+    """Return the address of an external array.
+
+    Raises
+    ------
+    DeclarationError
+        If it was loaded from a file and nobody has supplied its memory.
+    """
+    if not array.pointer:
+        raise DeclarationError(
+            f"external array {prefix + array.name!r} has no memory; supply it by from_json(text, arrays={{{array.name!r}: ...}})",
+            array=array.name,
+        )
+    return array.pointer
 
 
 def hold(array: ExternalArray, pointer: int, home: Home) -> Block:

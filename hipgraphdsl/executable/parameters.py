@@ -10,13 +10,12 @@ import numpy as np
 
 from ..arrays import Array, ArrayView, ExternalArray, Parameter, Viewable, array_values, no_array
 from ..backends import Scope
-from ..backends.operations import bind_external
 from ..errors import DeclarationError
 from ..nodes import element_bytes, held
 from ..plan import Step
 from ..workflow import Workflow
 from .devices import Home
-from .memory import Block, Memory, hold
+from .memory import Block, Memory, bind_external, hold
 from .overlaps import Overlaps
 
 __all__ = ["Parameters", "require_alike", "same"]

@@ -6,7 +6,7 @@ import itertools
 import re
 from typing import Final
 
-from ..backends.operations import BUILT_IN
+from ..backends.handles import BUILT_IN
 from ..errors import DeclarationError
 from ..kernels import ForeignModule, Module, Symbol
 from ..nodes import (

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ..arrays import Access, ArrayView, Parameter
-from ..backends.operations import BUILT_IN, Copy1D, Launch, Operation, SharedHandles, WriteAndWait, resolve
-from ..backends.operations import Scope as LoweredScope
+from ..backends.handles import BUILT_IN, SharedHandles
+from ..backends.operations import Copy1D, Launch, Operation, WriteAndWait
+from ..backends.resolve import resolve
+from ..backends.scope import Scope as LoweredScope
 from ..errors import DeclarationError, HipError
 from ..kernels import ArgumentPacker, Kernel, KernelParameter, Symbol
 from ..nodes import (

@@ -11,7 +11,6 @@ import numpy as np
 from ..arrays import AllocArray, Array, ExternalArray, Mode, Parameter, Region
 from ..backends import Scope
 from ..backends.callbacks import memory_view
-from ..backends.operations import at_node
 from ..backends.serial import SerialProgram
 from ..backends.streams import EagerProgram
 from ..errors import DeclarationError, HipError, HipGraphError
@@ -284,7 +283,7 @@ class Laboratory:
                 finished = self._issue(program, step)
             except HipError as error:
                 self.executable.synchronize()  # raises what a callback raised, if one did
-                raise at_node(error, name) from error.__cause__
+                raise error.at(name) from error.__cause__
             if not finished:
                 raise HipGraphError(f"{name!r} alone has not finished after {WAIT_S:g} s")
             self.executable.synchronize()

@@ -15,7 +15,9 @@ from hipgraphdsl.backends.operations import (
     Alloc,
     CallCaptured,
     CallHost,
+    Copy,
     Copy1D,
+    Fill,
     Free,
     Launch,
     Nothing,
@@ -29,7 +31,7 @@ from hipgraphdsl.backends.operations import (
 )
 from hipgraphdsl.backends.program import GraphProgram
 from hipgraphdsl.runtimes import open_runtime
-from hipgraphdsl.runtimes.base import Copy3D, Fill2D, NodeType, Runtime
+from hipgraphdsl.runtimes.base import NodeType, Runtime
 from hipgraphdsl.runtimes.recorder import RecorderRuntime
 
 
@@ -44,8 +46,8 @@ ROWS: dict[str, Callable[[hg.Graph, Any], Case]] = {
 NODE_TYPES = {
     Launch: NodeType.KERNEL,
     Copy1D: NodeType.MEMCPY,
-    Copy3D: NodeType.MEMCPY,
-    Fill2D: NodeType.MEMSET,
+    Copy: NodeType.MEMCPY,
+    Fill: NodeType.MEMSET,
     Alloc: NodeType.MEM_ALLOC,
     Free: NodeType.MEM_FREE,
     CallHost: NodeType.HOST,

@@ -22,8 +22,8 @@ from conformance.spec import NEEDS, NODE_KINDS, SHAPES, N, mixed, module, number
 from test_examples import SHORT, SMALL, load
 
 import hipgraphdsl as hg
+from hipgraphdsl.backends.handles import BUILT_IN
 from hipgraphdsl.backends.operations import (
-    BUILT_IN,
     Alloc,
     CallHost,
     Copy1D,

@@ -1,0 +1,226 @@
+"""Modules, functions, symbols and events of one Executable: loaded or made when they are asked for, returned together."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from ..errors import DeclarationError, UpdateError
+from ..kernels import ArgumentPacker, ForeignModule, Kernel, Module, Signature, Symbol
+from ..nodes import Event, HostNode, KernelNode
+from ..progress import no_progress
+from ..runtimes.base import Runtime
+
+__all__ = ["BUILT_IN", "SharedHandles"]
+
+_log = logging.getLogger(__name__)
+
+BUILT_IN: Final = Module(Path(__file__).with_name("built_in.h").read_text(), name="built_in")
+
+
+class Calls(Protocol):
+    """The user's functions that host nodes call."""
+
+    def register(self, name: str, node: HostNode, scope: Any, /) -> tuple[int, int]:
+        """Return the C function and its argument that call a host node with its current arguments."""
+
+    def has_failed(self) -> bool:
+        """Return whether one has raised since the last synchronize."""
+
+
+class SharedHandles:
+    """Handles that a workflow and all of its children share; returned together when the Executable is closed.
+
+    Each device has modules of its own, so functions and the addresses of variables are asked for by device.
+
+    Parameters
+    ----------
+    runtime : Runtime
+    device : int
+        The device that the graph is compiled for.
+    devices : tuple of int
+        All devices that it uses.
+    calls : Calls, optional
+        The host nodes' functions.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        device: int = 0,
+        devices: tuple[int, ...] = (0,),
+        calls: Calls | None = None,
+    ) -> None:
+        self.runtime = runtime
+        self.device = device
+        self.devices = devices
+        self.peers: Mapping[int, Sequence[int]] = {}
+        """For each device those that reach its memory."""
+        self.calls = calls
+        self._modules: dict[tuple[Module, int], tuple[int, Mapping[str, str]]] = {}
+        self._names: dict[Module, set[str]] = {}
+        """The kernels that each module was compiled for."""
+        self._added: dict[tuple[Module, str, int], tuple[int, Mapping[str, str]]] = {}
+        """Kernels that were compiled later, with where they are."""
+        self._functions: dict[tuple[Kernel, int], tuple[int, ArgumentPacker]] = {}
+        self._packers: dict[Any, ArgumentPacker] = {}
+        self._symbols: dict[tuple[Symbol, int], int] = {}
+        self._events: dict[Event, int] = {}
+
+    def load(self, kernels: Mapping[Module, tuple[list[str], list[str]]], report: Callable[[str], None] = no_progress) -> None:
+        """Compile and load modules, each with the kernels and symbols that will be asked for; report each one first."""
+        for number, (module, (names, symbols)) in enumerate(kernels.items(), 1):
+            report(f"kernels, module {number} of {len(kernels)}")
+            if isinstance(module, ForeignModule):
+                continue
+            if (module, self.device) in self._modules:
+                self._load_more(module, names)
+                continue
+            image, lowered = module.image, {}
+            if image is None:
+                started = time.perf_counter()
+                code = self.runtime.rtc_compile(module.source, names, symbols, module.options, name=module.name)
+                took_s = time.perf_counter() - started
+                _log.debug("module %r: compiled %s in %.3f s", module.name, ", ".join(names), took_s)
+                image, lowered = code.image, dict(code.lowered)
+                self._names.setdefault(module, set()).update(names)
+            for device, handle in self._loaded(image):
+                self._modules[module, device] = (handle, lowered)
+
+    def _loaded(self, image: bytes) -> Iterator[tuple[int, int]]:
+        """Load code on every device; yield device and module, to be noted at once."""
+        for device in self.devices:
+            with self.runtime.using_device(device) if len(self.devices) > 1 else nullcontext():
+                yield device, self.runtime.module_load_data(image)
+
+    def _load_more(self, module: Module, names: Sequence[str]) -> None:
+        """Compile kernels of a module that were not asked for when it was loaded."""
+        more = [name for name in names if name not in self._names.get(module, names)]
+        if not more:
+            return
+        if module.symbols:
+            raise UpdateError(
+                f"kernel {more[0]!r} was not compiled with the graph, and module {module.name!r} has variables"
+                f" ({', '.join(module.symbols)}) that a second copy would not share; compile the graph again"
+            )
+        code = self.runtime.rtc_compile(module.source, more, (), module.options, name=module.name)
+        for device, handle in self._loaded(code.image):
+            for name in more:
+                self._added[module, name, device] = (handle, code.lowered)
+        self._names[module].update(more)
+
+    def function(self, kernel: Kernel, node: KernelNode, device: int) -> tuple[int, ArgumentPacker]:
+        """Return the function handle of a kernel on a device and what packs its arguments."""
+        found = self._functions.get((kernel, device))
+        if found is None and isinstance(kernel.module, ForeignModule):
+            return self._foreign(kernel.module, node)
+        return found or self._function(kernel, node.signature, device)
+
+    def _function(self, kernel: Kernel, signature: Signature, device: int) -> tuple[int, ArgumentPacker]:
+        """Ask for a function of a loaded module."""
+        handle, lowered = self._added.get((kernel.module, kernel.name, device)) or self._modules[kernel.module, device]
+        function = self.runtime.module_get_function(handle, lowered.get(kernel.name, kernel.name))
+        self._require_layouts(kernel, function)
+        found = (function, ArgumentPacker(signature))
+        if kernel.signature is not None:  # else the dtypes of arguments may differ from node to node
+            self._functions[kernel, device] = found
+        return found
+
+    def _require_layouts(self, kernel: Kernel, function: int) -> None:
+        """Refuse a struct whose dtype has another size than the compiled kernel reads, where the platform tells."""
+        parameters = kernel.signature.parameters if kernel.signature is not None else ()
+        if not any(p.dtype is not None and p.dtype.names and not p.pointer for p in parameters):
+            return
+        for parameter, (_, size) in zip(parameters, self.runtime.func_get_info(function).parameters or ()):
+            if parameter.size != size:
+                raise DeclarationError(
+                    f"kernel {kernel.name!r} of module {kernel.module.name!r}: parameter '{parameter}' has {size} bytes where it"
+                    f" is compiled, and {parameter.size} by structs=; list all fields, and give align=True for padding as in C++",
+                    array=kernel.name,
+                )
+
+    def _foreign(self, module: ForeignModule, node: KernelNode) -> tuple[int, ArgumentPacker]:
+        if module.owner is not self.runtime:
+            raise DeclarationError(
+                f"node {node.name!r}: kernel {module.name!r} is loaded in runtime {module.owner.name!r} and in no other; compile"
+                " for that runtime, in the process that it was read in",
+                node=node.name,
+            )
+        packer = ArgumentPacker(node.signature)
+        sizes = tuple(parameter.size for parameter in packer.signature.parameters)
+        if sizes != module.sizes:
+            wanted = "unknown, because the platform does not tell" if module.sizes is None else str(list(module.sizes))
+            raise DeclarationError(
+                f"node {node.name!r}: the bytes of each argument of kernel {module.name!r} are {wanted} (got {list(sizes)})",
+                node=node.name,
+            )
+        return module.function, packer
+
+    def symbol(self, symbol: Symbol, device: int) -> int:
+        """Return the address of a module's variable on a device."""
+        known = self._symbols.get((symbol, device))
+        if known is not None:
+            return known
+        handle, lowered = self._modules[symbol.module, device]
+        pointer, nbytes = self.runtime.module_get_global(handle, lowered.get(symbol.name, symbol.name))
+        if nbytes < symbol.nbytes:
+            raise DeclarationError(
+                f"variable {symbol.name!r} has {nbytes} bytes on the device, {symbol.nbytes} by its declaration",
+                array=symbol.name,
+            )
+        self._symbols[symbol, device] = pointer
+        return pointer
+
+    def built_in(self, name: str, device: int) -> tuple[int, ArgumentPacker]:
+        """Return a kernel of the library's own, compiled when it is first needed."""
+        if (BUILT_IN, device) not in self._modules:
+            self.load({BUILT_IN: (list(BUILT_IN.kernels), [])})
+        kernel = BUILT_IN[name]
+        assert kernel.signature is not None
+        return self._functions.get((kernel, device)) or self._function(kernel, kernel.signature, device)
+
+    def event(self, event: Event) -> int:
+        """Return the handle of an event; all belong to the device that the graph was compiled for."""
+        handle = self._events.get(event)
+        if handle is None:
+            with self.runtime.using_device(self.device) if len(self.devices) > 1 else nullcontext():
+                handle = event.handle
+                if handle is None:
+                    handle = self.runtime.shared_event(event.name) if event.shared else self.runtime.event_create(timing=True)
+                self._events[event] = handle
+        return handle
+
+    def events(self) -> dict[int, Event]:
+        """Return all events by their handles."""
+        return {handle: event for event, handle in self._events.items()}
+
+    def kernels(self) -> dict[int, Kernel]:
+        """Return the kernels that have been asked for, by the handles of their functions."""
+        return {function: kernel for (kernel, _), (function, _) in self._functions.items()}
+
+    def event_named(self, name: str) -> int | None:
+        """Return the handle of an event by its name, if a node of the Executable uses it."""
+        return next((handle for event, handle in self._events.items() if event.name == name), None)
+
+    def close(self) -> None:
+        """Return events and modules."""
+        events, self._events = self._events, {}
+        loaded = ((key[-1], handle) for table in (self._modules, self._added) for key, (handle, _) in table.items())
+        modules = dict.fromkeys(loaded)
+        self._modules, self._added, self._names = {}, {}, {}
+        self._functions.clear()
+        self._symbols.clear()
+        with ExitStack() as returned:  # all of them, even if one call fails
+            for device, handle in modules:
+                returned.callback(self._unload, device, handle)
+            for event, handle in events.items():
+                if not event.shared and event.handle is None:
+                    returned.callback(self.runtime.event_destroy, handle)
+
+    def _unload(self, device: int, module: int) -> None:
+        with self.runtime.returning_on(device) if len(self.devices) > 1 else nullcontext():
+            self.runtime.module_unload(module)

@@ -1,0 +1,311 @@
+"""Steps -> operations: a node's meaning with every name replaced by an address, a handle or a value.
+
+Data flow: `Plan` (names) + `Scope` (the addresses and values of names in one Executable) -> one `Operation` a step, plain
+integers -> the backends, which turn operations into graph nodes or stream calls and know nothing of arrays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from ..arrays import Access, Array, ArrayView, HostArray, Parameter
+from ..errors import DeclarationError, HipError
+from ..kernels import KernelParameter, check_argument
+from ..nodes import (
+    AllocNode,
+    CapturedNode,
+    ChildGraphNode,
+    ConditionalNode,
+    EmptyNode,
+    EventRecordNode,
+    EventWaitNode,
+    FreeNode,
+    HostNode,
+    KernelNode,
+    MemcpyNode,
+    MemoryOpsNode,
+    MemsetNode,
+    SemaphoreSignalNode,
+    SemaphoreWaitNode,
+    copy_geometry,
+    element_bytes,
+    require_clusters,
+)
+from ..plan import Plan, Step
+from ..runtimes.base import ConditionalMode, Dim3, MemcpyKind, MemOp
+from . import operations as op
+from .callbacks import captured_call
+from .scope import Scope
+
+__all__ = ["prepare", "resolve"]
+
+_FILL_BLOCK: Final = 256
+_COPY_BLOCK: Final = 256
+_COPY_GRID: Final = 16  # blocks of a copy kernel: enough to fill a link, few enough to leave the device to others
+
+
+def resolve(step: Step, scope: Scope) -> op.Operation:
+    """Return the operation of a step, with every name resolved.
+
+    Raises
+    ------
+    DeclarationError
+        If an array has no memory at this place, or a value does not fit; the node is named.
+    """
+    node = step.node
+    match node:
+        case KernelNode():
+            return _launch(node, scope, scope.place_of(step))
+        case MemcpyNode():
+            device = scope.place_of(step)
+            return _copy_by_kernel(node, scope, device) if step.by_kernel else _copy(node, scope, device)
+        case MemsetNode():
+            return _fill(node, scope, scope.place_of(step))
+        case AllocNode():
+            device = scope.place_of(step)
+            return op.Alloc(node.array, node.array.nbytes, device, tuple(scope.shared.peers.get(device, ())), scope.addresses)
+        case FreeNode():
+            return op.Free(scope.address(node.array.as_view()))
+        case HostNode():
+            assert scope.shared.calls is not None
+            return op.CallHost(*scope.shared.calls.register(scope.prefix + node.name, node, scope))
+        case CapturedNode():
+            return op.CallCaptured(captured_call(scope.prefix + node.name, node, scope))
+        case EventRecordNode():
+            return op.RecordEvent(scope.shared.event(node.event))
+        case EventWaitNode():
+            return op.WaitEvent(scope.shared.event(node.event))
+        case EmptyNode():
+            return op.Nothing()
+        case SemaphoreSignalNode():
+            return op.SignalSemaphore(_semaphore(node), node.value)
+        case SemaphoreWaitNode():
+            return op.WaitSemaphore(_semaphore(node), node.value)
+        case MemoryOpsNode():
+            return op.WriteAndWait(
+                tuple(MemOp(o.op, scope.address(o.view), o.value, o.view.dtype.itemsize, o.condition) for o in node.ops)
+            )
+        case ChildGraphNode():
+            assert step.child is not None
+            return op.RunChild(step.child, scope.children[node.name])
+        case ConditionalNode():
+            bodies = tuple(op.RunChild(plan, inner) for plan, inner in zip(step.bodies, scope.bodies(node)))
+            return op.RunConditional(ConditionalMode[node.mode.upper()], scope.address(node.condition), bodies)
+    raise DeclarationError(f"node {step.name!r}: no backend knows nodes of kind {node.kind!r}", node=step.name)
+
+
+def _semaphore(node: SemaphoreSignalNode | SemaphoreWaitNode) -> int:
+    handle: int | None = node.semaphore.handle
+    if handle is None:
+        raise DeclarationError(
+            f"node {node.name!r}: semaphore {node.semaphore.name!r} has no handle; give hg.Semaphore(name, handle)",
+            node=node.name,
+        )
+    return handle
+
+
+def _axis(axis: Any, scope: Scope, node: str, field: str) -> int:
+    if not isinstance(axis, Parameter):
+        return axis  # type: ignore[no-any-return]  # a checked int
+    value = int(scope.value(axis))
+    if not 1 <= value < 2**32:
+        raise DeclarationError(
+            f"node {node!r}: {field} is parameter {axis.name!r}, which must be at least 1 (got {value})", node=node
+        )
+    return value
+
+
+def _launch(node: KernelNode, scope: Scope, device: int) -> op.Launch:
+    function, packer = scope.shared.function(node.kernel, node, device)
+    values = []
+    for parameter, arg in zip(packer.signature.parameters, node.args):
+        kind = type(arg)
+        if kind is ArrayView:
+            root = arg.root
+            found = scope.addresses.get(root)
+            values.append(scope.address(arg, device) if found is None else found + arg.offset_bytes)
+        elif kind is int or kind is float or kind is bool:
+            values.append(arg)
+        elif kind is Access:
+            values.append(scope.address(arg.view, device))
+        else:
+            values.append(_packed(parameter, scope.value(arg) if kind is Parameter else arg, node))
+    grid, block = node.grid, node.block
+    if type(grid[0]) is not int or type(grid[1]) is not int or type(grid[2]) is not int:
+        grid = tuple(_axis(axis, scope, node.name, f"grid.{i}") for i, axis in enumerate(grid))
+    if type(block[0]) is not int or type(block[1]) is not int or type(block[2]) is not int:
+        block = tuple(_axis(axis, scope, node.name, f"block.{i}") for i, axis in enumerate(block))
+        if block[0] * block[1] * block[2] > 1024:
+            raise DeclarationError(f"node {node.name!r}: a block has at most 1024 threads (got {block})", node=node.name)
+    if node.kernel.dynamic_shared and not node.shared_bytes:
+        raise HipError(
+            f"launch of kernel {node.kernel.name!r}", 1, "hipErrorInvalidValue",
+            "it uses dynamic shared memory (extern __shared__) and gets 0 bytes of it",
+            node=node.name, hint="give kernel(..., shared_bytes=)",
+        )  # fmt: skip
+    cluster = node.cluster if scope.runtime.target.clusters else None
+    if cluster is not None:
+        require_clusters(grid, cluster, node.name)
+    packed = packer.pack(values)
+    return op.Launch(function, grid, block, node.shared_bytes, packer, packed, node.cooperative, node.priority, cluster)
+
+
+def _packed(parameter: KernelParameter, value: Any, node: KernelNode) -> Any:
+    return check_argument(parameter, value, f"node {node.name!r}: kernel {node.kernel.name!r}")
+
+
+def _is_host(view: ArrayView, scope: Scope) -> bool:
+    root = scope.resolve(view.root)[1]
+    return isinstance(root, Array) and root.on_host
+
+
+_KINDS: Final = {
+    (True, True): MemcpyKind.HOST_TO_HOST,
+    (True, False): MemcpyKind.HOST_TO_DEVICE,
+    (False, True): MemcpyKind.DEVICE_TO_HOST,
+    (False, False): MemcpyKind.DEVICE_TO_DEVICE,
+}
+
+
+def _copy(node: MemcpyNode, scope: Scope, device: int) -> op.Copy1D | op.Copy:
+    dst, src = node.dst, node.src
+    to, source = scope.address(dst, device), scope.address(src, device)
+    if any(isinstance(scope.resolve(view.root)[1], Parameter) for view in (dst, src)):
+        kind = MemcpyKind.DEFAULT  # where the memory is, only the launch says
+    else:
+        kind = _KINDS[_is_host(src, scope), _is_host(dst, scope)]
+        if kind is MemcpyKind.HOST_TO_HOST and "host_copy_kind" in scope.runtime.target.quirks:
+            kind = MemcpyKind.DEFAULT
+        elif kind is MemcpyKind.DEVICE_TO_DEVICE and len(scope.shared.devices) > 1 and scope.owner(dst) != scope.owner(src):
+            kind = MemcpyKind.DEFAULT  # the addresses determine the devices
+    box = copy_geometry(dst, src)
+    assert box is not None, "MemcpyNode refuses what no box can copy"
+    inside = "interior_host_pointer" in scope.runtime.target.quirks and (_interior(dst, scope), _interior(src, scope))
+    if box.is_flat and not (inside and any(inside)):
+        return op.Copy1D(to, source, box.width_bytes, kind)
+    made = op.Copy(
+        to,
+        box.dst_pitch,
+        box.dst_slice // box.dst_pitch,
+        source,
+        box.src_pitch,
+        box.src_slice // box.src_pitch,
+        box.width_bytes,
+        box.height,
+        box.depth,
+        kind,
+    )
+    return _from_first_bytes(made, *inside) if inside else made
+
+
+def _interior(view: ArrayView, scope: Scope) -> int:
+    """Return how far inside a page-locked array a view begins, in bytes; 0 for all others."""
+    _, root, offset = scope.resolve(view.root)
+    return offset + view.offset_bytes if isinstance(root, HostArray) and root.pinned else 0
+
+
+def _from_first_bytes(copy: op.Copy, dst_bytes: int, src_bytes: int) -> op.Copy:
+    """Return the copy with pointers to the first byte of page-locked memory, and positions inside it."""
+    if dst_bytes:
+        pitch, rows, pos = _position(dst_bytes, copy.dst_pitch_bytes, copy.dst_rows, copy)
+        copy = replace(copy, dst=copy.dst - dst_bytes, dst_pitch_bytes=pitch, dst_rows=rows, dst_pos=pos)
+    if src_bytes:
+        pitch, rows, pos = _position(src_bytes, copy.src_pitch_bytes, copy.src_rows, copy)
+        copy = replace(copy, src=copy.src - src_bytes, src_pitch_bytes=pitch, src_rows=rows, src_pos=pos)
+    return copy
+
+
+def _position(offset: int, pitch_bytes: int, rows: int, copy: op.Copy) -> tuple[int, int, Dim3]:
+    """Return pitch and rows of an allocation, and where in it a box lies that begins so many bytes inside."""
+    if copy.height == copy.depth == 1:  # one run of bytes: a row that begins with the allocation
+        return offset + copy.width_bytes, 1, (offset, 0, 0)
+    rows += copy.depth == 1 and offset // pitch_bytes  # one slice may have as many rows as stand before the box
+    row, x = divmod(offset, pitch_bytes)
+    return pitch_bytes, rows, (x, row % rows, row // rows)
+
+
+def _copy_by_kernel(node: MemcpyNode, scope: Scope, device: int) -> op.Launch:
+    dst, src = scope.address(node.dst, device), scope.address(node.src, device)
+    wide, rest, blocks = _copy_kernel_grid(dst | src, node.nbytes)
+    function, packer = scope.shared.built_in("hipgraphdsl_copy", device)
+    return op.Launch(function, (blocks, 1, 1), (_COPY_BLOCK, 1, 1), 0, packer, packer.pack((dst, src, wide, rest)))
+
+
+def _copy_kernel_grid(addresses: int, nbytes: int) -> tuple[int, int, int]:
+    """Return 16-byte words, bytes after them, and blocks of the kernel that copies; `addresses` are both, joined by or."""
+    wide = 0 if addresses % 16 else nbytes // 16
+    rest = nbytes - 16 * wide
+    return wide, rest, min(_COPY_GRID, -(-max(wide, rest) // _COPY_BLOCK))
+
+
+def _repeated_bytes(element: bytes) -> int:
+    """Return the shortest of 1, 2, 4 bytes whose repetition is the element, or 0."""
+    for size in (1, 2, 4):
+        if len(element) % size == 0 and element == element[:size] * (len(element) // size):
+            return size
+    return 0
+
+
+def prepare(step: Step, scope: Scope) -> None:
+    """Load the library's own kernels that a step needs, because a capture forbids to load any."""
+    device = scope.place_of(step)
+    if step.by_kernel:
+        scope.shared.built_in("hipgraphdsl_copy", device)
+    elif isinstance(step.node, ConditionalNode):
+        for plan, inner in zip(step.bodies, scope.bodies(step.node)):
+            _prepare_all(plan, inner)
+    elif isinstance(step.node, ChildGraphNode) and step.child is not None:
+        _prepare_all(step.child, scope.children[step.node.name])
+    elif isinstance(step.node, MemsetNode) and not _memset_size(step.node, _element(step.node, scope), scope):
+        scope.shared.built_in("hipgraphdsl_fill", device)
+
+
+def _prepare_all(plan: Plan, scope: Scope) -> None:
+    for step in plan.steps:
+        prepare(step, scope.inside(step.path))
+
+
+def _element(node: MemsetNode, scope: Scope) -> bytes:
+    value = scope.value(node.value) if isinstance(node.value, Parameter) else node.value
+    return element_bytes(value, node.dst.dtype, f"node {node.name!r}")
+
+
+def _memset_size(node: MemsetNode, element: bytes, scope: Scope) -> int:
+    """Return the size of the elements by which a memset does it, or 0 where the fill kernel must."""
+    dims = node.dst.region.dims
+    size = _repeated_bytes(element) if len(dims) < 2 else 0
+    quirks = scope.runtime.target.quirks
+    if size > 1 and dims and "memset_2d_elements" in quirks:
+        return 0
+    if dims and dims[0][0] * dims[0][1] > node.dst.root.nbytes and "memset_2d_whole_rows" in quirks:
+        return 0
+    return size
+
+
+def _fill(node: MemsetNode, scope: Scope, device: int) -> op.Fill | op.Launch:
+    view, region = node.dst, node.dst.region
+    element = _element(node, scope)
+    address = scope.address(view, device)
+    size = _memset_size(node, element, scope)
+    if size:
+        height, pitch = region.dims[0] if region.dims else (1, 0)
+        return op.Fill(address, size, int.from_bytes(element[:size], "little"), region.run // size, height, pitch)
+    itemsize = len(element)
+    counts = [region.run // itemsize, *(count for count, _ in reversed(region.dims))]
+    strides = [itemsize, *(stride for _, stride in reversed(region.dims))]
+    counts += [1] * (4 - len(counts))
+    strides += [0] * (4 - len(strides))
+    words = np.frombuffer(element + bytes(64 - itemsize), "<u8")
+    function, packer = scope.shared.built_in("hipgraphdsl_fill", device)
+    total = view.size
+    return op.Launch(
+        function,
+        (-(-total // _FILL_BLOCK), 1, 1),
+        (_FILL_BLOCK, 1, 1),
+        0,
+        packer,
+        packer.pack((address, total, itemsize, *counts[:3], *strides, *map(int, words))),
+    )

@@ -1,0 +1,122 @@
+"""What the names of one workflow stand for in one Executable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..arrays import ArrayView, Parameter
+from ..errors import DeclarationError
+from ..kernels import Symbol
+from ..nodes import ChildGraphNode, ConditionalNode, Node
+from ..placement import device_of
+from ..plan import Step
+from ..runtimes.base import Runtime
+from ..workflow import Binding, Level, Workflow
+from .handles import SharedHandles
+
+__all__ = ["Scope"]
+
+
+class Scope(Binding):
+    """What the names of one workflow stand for in one Executable.
+
+    Parameters
+    ----------
+    runtime : Runtime
+    shared : SharedHandles
+        Modules, functions, events and callbacks, common to a workflow and its children.
+    prefix : str
+        ``"child/"`` inside a child graph.
+    """
+
+    __slots__ = ("addresses", "bound_from", "children", "runtime", "shared", "values")
+
+    def __init__(self, runtime: Runtime, shared: SharedHandles, prefix: str = "", parent: Scope | None = None) -> None:
+        super().__init__(prefix, parent)
+        self.runtime = runtime
+        self.shared = shared
+        self.addresses: dict[Any, int] = {}
+        """Address of each array, symbol and bound array parameter."""
+        self.bound_from: dict[Any, Any] = {}
+        """Inside a child: its arrays and parameters -> the parent's views, parameters or values."""
+        self.values: dict[Parameter, Any] = {}
+        """Current value of each scalar parameter that belongs to this scope."""
+        self.children: dict[str, Scope] = {}
+
+    def inside(self, path: Sequence[ChildGraphNode]) -> Scope:
+        """Return the scope inside child graphs, outermost first."""
+        scope = self
+        for child in path:
+            scope = scope.children[child.name]
+        return scope
+
+    def levels(self, workflow: Workflow) -> Iterator[tuple[Scope, Level]]:
+        """Yield the levels of a workflow, each with its scope, which is made where there is none yet."""
+        scopes: dict[Level, Scope] = {}
+        for level in workflow.levels():
+            scope = self
+            if level.parent is not None:
+                outer = scopes[level.parent]
+                inner = outer.children.get(level.key)
+                if inner is None:
+                    inner = outer.children[level.key] = Scope(outer.runtime, outer.shared, f"{outer.prefix}{level.key}/", outer)
+                scope = inner
+            scopes[level] = scope
+            yield scope, level
+
+    def all_inside(self) -> Iterator[Scope]:
+        """Yield this scope and all inside it, outermost first."""
+        waiting = [self]
+        for found in waiting:
+            waiting += found.children.values()
+            yield found
+
+    def bodies(self, node: ConditionalNode) -> tuple[Scope, ...]:
+        """Return the scopes of a conditional node's bodies."""
+        return tuple(self.children[f"{node.name}/{n}"] for n in range(len(node.bodies)))
+
+    def address(self, view: ArrayView, device: int | None = None) -> int:
+        """Return the address of the first element of a view; a module's variable has one on each `device`."""
+        root = view.root
+        found = self.addresses.get(root)
+        offset = view.offset_bytes
+        if found is None:
+            scope, root, inner = self.resolve(root)
+            offset += inner
+            found = scope.addresses.get(root)
+        if found is not None:
+            return found + offset
+        if isinstance(root, Symbol):
+            return self.shared.symbol(root, self.shared.device if device is None else device) + offset
+        if isinstance(root, Parameter):
+            raise DeclarationError(
+                f"parameter {scope.prefix + root.name!r} stands for an array and has not been given; pass it to launch",
+                array=root.name,
+            )
+        raise DeclarationError(f"array {scope.prefix + root.name!r} has no memory where it is used", array=root.name)
+
+    def value(self, parameter: Parameter) -> Any:
+        """Return the current value of a scalar parameter."""
+        scope, root, _ = self.resolve(parameter)
+        return scope.values[root] if isinstance(root, Parameter) else root
+
+    def device_of(self, node: Node) -> int:
+        """Return the device that a node runs on; for one that needs none the device that the graph was compiled for."""
+        shared = self.shared
+        if len(shared.devices) == 1:
+            return shared.device
+        found = device_of(node, shared.device, self)
+        return shared.device if found is None else found
+
+    def place_of(self, step: Step) -> int:
+        """Return the same of a step, which knows it unless it stands in a child that was planned for any binding."""
+        return self.device_of(step.node) if step.device is None else step.device
+
+    def owner(self, view: ArrayView) -> int:
+        """Return the device that owns what a view leads to, or that the graph was compiled for where no device does."""
+        device = self.resolve(view.root)[1].device
+        return self.shared.device if device is None else int(device)
+
+    def bound(self, root: Any) -> Any:
+        return self.bound_from.get(root)
