@@ -8,6 +8,7 @@ captured functions have graphs of their own: how these are made is the backend's
 from __future__ import annotations
 
 import logging
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -65,16 +66,19 @@ class Launch(NamedTuple):
         return self.cooperative and "cooperative_ignored" in runtime.target.quirks
 
     def add(self, runtime: Runtime, graph: int, deps: Sequence[int]) -> int:
+        """Add a kernel node to a graph behind other nodes; return it."""
         node = runtime.graph_add_kernel_node(graph, deps, self.function, self.grid, self.block, self.shared_bytes, self.place())
         set_attributes(node, runtime, cooperative=self.cooperative, priority=self.priority, cluster=self.cluster)
         return node
 
     def issue(self, runtime: Runtime, stream: int) -> None:
+        """Put the launch on a stream."""
         runtime.module_launch_kernel(
             self.function, self.grid, self.block, self.shared_bytes, stream, self.place(), self.cooperative, self.cluster
         )
 
     def set(self, runtime: Runtime, graph_exec: int, node: int, before: Any) -> bool:
+        """Let a node of an instantiated graph launch this in place of another kernel; False if no call can."""
         attributes = (self.cooperative, self.priority, self.cluster)
         if (before.cooperative, before.priority, before.cluster) != attributes or self.is_stand_in(runtime):
             return False
@@ -95,16 +99,29 @@ def set_attributes(
 
 
 class _Fixed:
-    """What no call changes in an instantiated graph."""
-
     __slots__ = ()
 
     def set(self, runtime: Runtime, graph_exec: int, node: int, before: Any) -> bool:
+        """Let a node of an instantiated graph do it in place of another operation of its type; False if no call can."""
         return False
 
 
+class Call(_Fixed):
+    """One node of a graph, or one call on a stream."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def add(self, runtime: Runtime, graph: int, deps: Sequence[int]) -> int:
+        """Add it to a graph behind other nodes; return its node."""
+
+    @abstractmethod
+    def issue(self, runtime: Runtime, stream: int) -> None:
+        """Put it on a stream."""
+
+
 @dataclass(frozen=True, slots=True)
-class Copy1D:
+class Copy1D(Call):
     """A contiguous copy."""
 
     dst: int
@@ -126,7 +143,7 @@ class Copy1D:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy(Copy3D):
+class Copy(Copy3D, Call):
     """A pitched copy."""
 
     def add(self, runtime: Runtime, graph: int, deps: Sequence[int]) -> int:
@@ -143,7 +160,7 @@ class Copy(Copy3D):
 
 
 @dataclass(frozen=True, slots=True)
-class Fill(Fill2D):
+class Fill(Fill2D, Call):
     """A memset."""
 
     def add(self, runtime: Runtime, graph: int, deps: Sequence[int]) -> int:
@@ -162,7 +179,7 @@ class Fill(Fill2D):
 
 
 @dataclass(frozen=True, slots=True)
-class Alloc(_Fixed):
+class Alloc(Call):
     """Allocate memory for an array; its address is put into `addresses` when this is added or issued."""
 
     array: Array
@@ -181,7 +198,7 @@ class Alloc(_Fixed):
 
 
 @dataclass(frozen=True, slots=True)
-class Free(_Fixed):
+class Free(Call):
     """Free memory."""
 
     pointer: int
@@ -194,7 +211,7 @@ class Free(_Fixed):
 
 
 @dataclass(frozen=True, slots=True)
-class CallHost:
+class CallHost(Call):
     """Call a C function on the host: `fn(user_data)`."""
 
     fn: int
@@ -212,7 +229,7 @@ class CallHost:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordEvent:
+class RecordEvent(Call):
     """Record an event."""
 
     event: int
@@ -229,7 +246,7 @@ class RecordEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class WaitEvent:
+class WaitEvent(Call):
     """Wait for an event."""
 
     event: int
@@ -246,7 +263,7 @@ class WaitEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class SignalSemaphore(_Fixed):
+class SignalSemaphore(Call):
     """Signal an external semaphore."""
 
     semaphore: int
@@ -260,7 +277,7 @@ class SignalSemaphore(_Fixed):
 
 
 @dataclass(frozen=True, slots=True)
-class WaitSemaphore(_Fixed):
+class WaitSemaphore(Call):
     """Wait for an external semaphore."""
 
     semaphore: int
@@ -274,7 +291,7 @@ class WaitSemaphore(_Fixed):
 
 
 @dataclass(frozen=True, slots=True)
-class WriteAndWait(_Fixed):
+class WriteAndWait(Call):
     """Batch memory operations, done in order."""
 
     ops: tuple[MemOp, ...]
@@ -294,7 +311,7 @@ class WriteAndWait(_Fixed):
 
 
 @dataclass(frozen=True, slots=True)
-class Nothing(_Fixed):
+class Nothing(Call):
     """Do nothing; keep the order of nodes before and after."""
 
     def add(self, runtime: Runtime, graph: int, deps: Sequence[int]) -> int:
@@ -311,6 +328,7 @@ class CallCaptured(_Fixed):
     call: Callable[[int], None]
 
     def issue(self, runtime: Runtime, stream: int) -> None:
+        """Call it."""
         self.call(stream)
 
 
@@ -336,21 +354,4 @@ class RunConditional(_Fixed):
         return self.bodies[index] if index < len(self.bodies) else None
 
 
-Call = (
-    Launch
-    | Copy1D
-    | Copy
-    | Fill
-    | Alloc
-    | Free
-    | CallHost
-    | RecordEvent
-    | WaitEvent
-    | SignalSemaphore
-    | WaitSemaphore
-    | WriteAndWait
-    | Nothing
-)
-"""What one node of a graph, or one call on a stream, does."""
-
-Operation = Call | CallCaptured | RunChild | RunConditional
+Operation = Launch | Call | CallCaptured | RunChild | RunConditional
