@@ -38,14 +38,13 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from hipgraphdsl import Graph
+from hipgraphdsl import Graph, Workflow
 from hipgraphdsl.checks import Report
 from hipgraphdsl.cli import load_graph
 from hipgraphdsl.cli.entry import parser as command_parser
 from hipgraphdsl.export import FORMATS, formats, render, timelines
 from hipgraphdsl.export.dot import dot_text
 from hipgraphdsl.export.picture import draw
-from hipgraphdsl.export.schema import schema
 from hipgraphdsl.export.svg import svg_text
 
 ROOT = Path(__file__).parent.parent
@@ -256,7 +255,7 @@ class Schema(ProjectDirective):
     required_arguments = 0
 
     def run(self) -> list[nodes.Node]:
-        return [self.listing(json.dumps(schema(), indent=1), "json")]
+        return [self.listing(json.dumps(Workflow.model_json_schema(), indent=1), "json")]
 
 
 class Mermaid(ProjectDirective):

@@ -20,8 +20,6 @@ from .kernels import Kernel, Module, Symbol
 from .nodes import (
     AllocNode,
     CapturedNode,
-    ChildGraphNode,
-    ConditionalNode,
     EmptyNode,
     Event,
     EventRecordNode,
@@ -45,7 +43,7 @@ from .target import Target
 from .timeline import Timeline
 from .update import explain_update
 from .verify import verify
-from .workflow import Workflow
+from .workflow import ChildGraphNode, ConditionalNode, Workflow
 
 __version__ = "0.1.0"
 

@@ -7,11 +7,9 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
-from operator import is_
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, SupportsIndex, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeVar
 
 import networkx as nx
-import numpy as np
 
 from .arrays import (
     AllocArray,
@@ -21,29 +19,23 @@ from .arrays import (
     HostArray,
     Parameter,
     Viewable,
-    array_values,
     as_device,
     as_devices,
     as_dict,
     as_dtype,
     as_shape,
-    converted,
 )
 from .checks import OF_GRAPHS, Report, check_workflow
+from .draft import Draft, array_arguments
 from .errors import CheckError, DeclarationError, HipGraphError
 from .executable import Executable
 from .export import export_graph, graphml, render, text
-from .export import json as json_format
-from .hazards import HazardTracker
 from .importing import Arrays, import_capture, import_handle
-from .kernels import Kernel, Symbol
+from .kernels import Kernel
 from .measuring import fastest_lanes
 from .nodes import (
-    KINDS,
     AllocNode,
     CapturedNode,
-    ChildGraphNode,
-    ConditionalNode,
     EmptyNode,
     Event,
     EventRecordNode,
@@ -60,15 +52,13 @@ from .nodes import (
     SemaphoreSignalNode,
     SemaphoreWaitNode,
     callable_name,
-    element_bytes,
 )
-from .nodes.base import check_name
 from .plan import Lanes, Plan, make_plan
 from .progress import progress_bar
 from .runtimes import RuntimeName, opened_runtime, target_of
 from .target import Target
 from .timeline import Timeline, simulate
-from .workflow import Workflow
+from .workflow import ChildGraphNode, ConditionalNode, Workflow, is_node
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -79,12 +69,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Graph"]
 
-_RESERVED = ("stream", "after", "timeout_s")  # keywords of launch that are no parameters
 _DRAWN_NODES = 80  # more are a table in a notebook
 
 N = TypeVar("N", bound=Node)
-A = TypeVar("A", bound=Array)
 After = Node | str | Sequence[Node | str]
+Ignore = Mapping[str, str] | None
 Shape = SupportsIndex | Sequence[SupportsIndex]
 Extents = SupportsIndex | Parameter | Sequence[SupportsIndex | Parameter]
 Devices = SupportsIndex | Iterable[SupportsIndex]
@@ -106,25 +95,54 @@ class Graph:
     """
 
     def __init__(self, name: str = "graph", *, infer: bool = True) -> None:
-        self.name = check_name(name, "graph")
-        self.infer = infer
-        self.dag: nx.DiGraph[str] = nx.DiGraph(name=name)
-        """Node attribute `node`: the model; edge attribute `reason`: ``"RAW x"``, ``"after"``, ``"event e"``, ...
+        self._draft = Draft(name, infer)
+
+    @classmethod
+    def from_workflow(cls, workflow: Workflow) -> Graph:
+        """Return a graph that goes on where a workflow ends, with the same nodes, arrays and parameters.
+
+        Raises
+        ------
+        DeclarationError
+            If it is no workflow.
+        """
+        if not isinstance(workflow, Workflow):
+            raise DeclarationError(f"a graph is made from a Workflow (got {type(workflow).__name__})")
+        graph = cls.__new__(cls)
+        graph._draft = Draft.of(workflow)
+        return graph
+
+    @property
+    def name(self) -> str:
+        """Name in messages, drawings and files."""
+        return self._draft.name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self._draft.rename(name)
+
+    @property
+    def infer(self) -> bool:
+        """Whether edges are inferred from what nodes read and write."""
+        return self._draft.infer
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """Arrays by name, those of alloc nodes included."""
+        return self._draft.arrays
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        """Parameters by name."""
+        return self._draft.parameters
+
+    @property
+    def dag(self) -> nx.DiGraph[str]:
+        """As networkx has it: node attribute `node`, the model; edge attribute `reason`, such as ``"RAW x"`` or ``"after"``.
 
         Edges that are put in or taken out by hand count from then on; nodes are declared by the methods only.
         """
-        self.arrays: dict[str, Array] = {}
-        self.parameters: dict[str, Parameter] = {}
-        self._names: set[str] = set()
-        self._inferred = 0
-        """Nodes that were declared, and edges that their accesses have given."""
-        self._hazards = HazardTracker()
-        self._recorded: dict[str, str] = {}
-        self._counts: dict[str, int] = {}
-        self._proposed = ("", "", 0)
-        """The last default name, its base and number; it counts once a node has taken it."""
-        self._ordered: list[tuple[str, str]] = []
-        self._snapshot: Workflow | None = None
+        return self._draft.dag
 
     # -- arrays and parameters ---------------------------------------------------------------------------------------
 
@@ -159,8 +177,9 @@ class Graph:
         DeclarationError
             If the name is taken, or shape and dtype are missing or impossible.
         """
-        values, shape, dtype = self._named_values(name, initial, shape, dtype)
-        return self._add_array(HostArray(name, shape, dtype, pinned, values, device=as_device(device, f"array {name!r}")))
+        self._draft.require_new(name, "array", self.arrays)
+        values, shape, dtype = array_arguments(name, initial, shape, dtype)
+        return self._draft.add_array(HostArray(name, shape, dtype, pinned, values, device=as_device(device, f"array {name!r}")))
 
     def device_array(
         self,
@@ -183,9 +202,10 @@ class Graph:
         access : int or sequence of int, optional
             Other devices whose kernels may reach it. Copies between devices need none.
         """
-        values, shape, dtype = self._named_values(name, initial, shape, dtype)
+        self._draft.require_new(name, "array", self.arrays)
+        values, shape, dtype = array_arguments(name, initial, shape, dtype)
         where = f"array {name!r}"
-        return self._add_array(
+        return self._draft.add_array(
             DeviceArray(name, shape, dtype, values, device=as_device(device, where), access=as_devices(access, where))
         )
 
@@ -195,9 +215,11 @@ class Graph:
         The object is kept alive by the graph and its Executables. No copy is made. `device` and `access` are as for
         `device_array`; without `device` what the object's ``__dlpack_device__`` says is taken, where it has one.
         """
-        self._new_name(name, "array", self.arrays)
+        self._draft.require_new(name, "array", self.arrays)
         where = f"array {name!r}"
-        return self._add_array(ExternalArray.wrap(name, obj, device=as_device(device, where), access=as_devices(access, where)))
+        return self._draft.add_array(
+            ExternalArray.wrap(name, obj, device=as_device(device, where), access=as_devices(access, where))
+        )
 
     def param(self, name: str, dtype: DTypeLike, default: Any = None, shape: Shape = (), *, copy: bool = False) -> Parameter:
         """Declare a value that is bound at launch.
@@ -220,91 +242,7 @@ class Graph:
         DeclarationError
             If the name is taken, reserved or no identifier, or the default is no value of the dtype.
         """
-        self._new_name(name, "parameter", self.parameters)
-        if not name.isidentifier() or name in _RESERVED:
-            why = "is reserved for an option of launch" if name in _RESERVED else "is no Python identifier"
-            raise DeclarationError(
-                f"parameter {name!r} {why}, and parameters are launch keywords; choose another name", array=name
-            )
-        dtype, shape = as_dtype(dtype), () if isinstance(shape, tuple) and not shape else as_shape(shape)
-        if copy and not shape:
-            raise DeclarationError(
-                f"parameter {name!r}: copy=True is for parameters with a shape; scalars are always copied", array=name
-            )
-        if copy and default is not None:
-            default = np.array(array_values(f"parameter {name!r}: default", default, dtype, shape, name))
-            default.flags.writeable = False
-        elif default is not None and not shape:
-            element_bytes(default, dtype, f"parameter {name!r}: default")
-        elif isinstance(default, (int, float, complex, np.generic)):
-            raise DeclarationError(
-                f"parameter {name!r} stands for an array of {dtype}{list(shape)}, and so does its default: the name of an array"
-                f" of the graph, or an object with memory (got {default!r})",
-                array=name,
-            )
-        parameter = Parameter(name, dtype, default, shape, copy)
-        self.parameters[name] = parameter
-        self._snapshot = None
-        return parameter
-
-    def _named_values(self, name: str, *given: Any) -> tuple[np.ndarray[Any, Any] | None, tuple[int, ...], np.dtype[Any]]:
-        self._new_name(name, "array", self.arrays)
-        try:
-            return self._values(name, *given)
-        except DeclarationError as error:
-            if error.array is not None:
-                raise
-            raise DeclarationError(f"array {name!r}: {error}", array=name) from None
-
-    def _values(
-        self, name: str, initial: Any, shape: Any, dtype: Any
-    ) -> tuple[np.ndarray[Any, Any] | None, tuple[int, ...], np.dtype[Any]]:
-        if isinstance(shape, (str, type, np.dtype)):
-            raise DeclarationError(
-                f"array {name!r}: a shape is an integer or a tuple of integers (got {shape!r}); the arguments are name, initial"
-                " values, shape, dtype, so say shape= and dtype=",
-                array=name,
-            )
-        if initial is None:
-            if shape is None or dtype is None:
-                raise DeclarationError(
-                    f"array {name!r} needs initial values, or shape= and dtype= (got shape={shape!r}, dtype={dtype!r})",
-                    array=name,
-                )
-            return None, as_shape(shape), as_dtype(dtype)
-        extents = initial if isinstance(initial, tuple) else (initial,)
-        if shape is None and all(isinstance(extent, (int, np.integer)) for extent in extents):
-            # np.zeros((16, 16)) is in everybody's fingers, and the same here would be an array of two values.
-            raise DeclarationError(
-                f"array {name!r}: the second argument holds initial values, and {initial!r} looks like a shape; say"
-                f" shape={initial!r}, or give the values as a list or a NumPy array",
-                array=name,
-            )
-        wanted_dtype = None if dtype is None else as_dtype(dtype)
-        try:
-            given = np.asarray(initial)
-            values = np.array(converted(initial, given.dtype if wanted_dtype is None else wanted_dtype), order="C")
-        except (TypeError, ValueError, OverflowError) as error:
-            raise DeclarationError(f"array {name!r}: the initial values cannot be taken: {error}", array=name) from None
-        values = values.astype(as_dtype(values.dtype), copy=False)
-        wanted = values.shape if shape is None else as_shape(shape)
-        if wanted != values.shape:
-            raise DeclarationError(
-                f"array {name!r} has shape {wanted}, its initial values {values.shape}; give one of them", array=name
-            )
-        as_shape(values.shape)
-        values.flags.writeable = False
-        return values, values.shape, values.dtype
-
-    def _add_array(self, array: A) -> A:
-        self.arrays[array.name] = array
-        self._snapshot = None
-        return array
-
-    def _new_name(self, name: str, what: str, known: Mapping[str, Any]) -> None:
-        check_name(name, what)
-        if name in known:
-            raise DeclarationError(f"graph {self.name!r} already has {_an(what)} {name!r}; choose another name", array=name)
+        return self._draft.add_parameter(name, dtype, default, shape, copy)
 
     # -- nodes -------------------------------------------------------------------------------------------------------
 
@@ -322,7 +260,7 @@ class Graph:
         device: int | None = None,
         name: str | None = None,
         after: After = (),
-        ignore: Mapping[str, str] | None = None,
+        ignore: Ignore = None,
     ) -> KernelNode:
         """Add a kernel launch.
 
@@ -354,11 +292,12 @@ class Graph:
         DeclarationError
             If an extent is 0, a block has over 1024 threads, or an argument's count, kind, dtype or range is wrong.
         """
-        if name is None:
-            name = self._default_name(getattr(kernel, "name", "kernel"))
         return self._new(
             KernelNode,
-            name=name,
+            name,
+            getattr(kernel, "name", "kernel"),
+            after,
+            ignore,
             kernel=kernel,
             grid=grid,
             block=block,
@@ -368,7 +307,6 @@ class Graph:
             priority=priority,
             cluster=cluster,
             device=device,
-            **self._common(after, ignore),
         )
 
     def memcpy(
@@ -379,7 +317,7 @@ class Graph:
         device: int | None = None,
         name: str | None = None,
         after: After = (),
-        ignore: Mapping[str, str] | None = None,
+        ignore: Ignore = None,
     ) -> MemcpyNode:
         """Add a copy of elements; the direction follows from the arrays. Between devices it is a peer copy.
 
@@ -393,8 +331,7 @@ class Graph:
         DeclarationError
             If dtypes or shapes differ, or no single 3-D pitched copy can express it.
         """
-        name = self._default_name("memcpy_" + _root_name(dst)) if name is None else name
-        return self._new(MemcpyNode, name=name, dst=dst, src=src, device=device, **self._common(after, ignore))
+        return self._new(MemcpyNode, name, "memcpy_" + _root_name(dst), after, ignore, dst=dst, src=src, device=device)
 
     def memset(
         self,
@@ -404,11 +341,10 @@ class Graph:
         device: int | None = None,
         name: str | None = None,
         after: After = (),
-        ignore: Mapping[str, str] | None = None,
+        ignore: Ignore = None,
     ) -> MemsetNode:
         """Set every element of an array or view to `value`, in its dtype."""
-        name = self._default_name("memset_" + _root_name(dst)) if name is None else name
-        return self._new(MemsetNode, name=name, dst=dst, value=value, device=device, **self._common(after, ignore))
+        return self._new(MemsetNode, name, "memset_" + _root_name(dst), after, ignore, dst=dst, value=value, device=device)
 
     def alloc(
         self,
@@ -420,7 +356,7 @@ class Graph:
         access: Devices = (),
         name: str | None = None,
         after: After = (),
-        ignore: Mapping[str, str] | None = None,
+        ignore: Ignore = None,
     ) -> AllocNode:
         """Add a node that makes device memory while the graph runs; the node stands wherever an array may.
 
@@ -431,20 +367,16 @@ class Graph:
         device, access : optional
             As for `device_array`.
         """
-        self._new_name(array, "array", self.arrays)
+        self._draft.require_new(array, "array", self.arrays)
         where = f"array {array!r}"
         memory = AllocArray(
             array, as_shape(shape), as_dtype(dtype), device=as_device(device, where), access=as_devices(access, where)
         )
-        name = self._default_name("alloc_" + array) if name is None else name
-        return self._new(AllocNode, name=name, array=memory, **self._common(after, ignore))
+        return self._new(AllocNode, name, "alloc_" + array, after, ignore, array=memory)
 
-    def free(
-        self, array: Viewable, *, name: str | None = None, after: After = (), ignore: Mapping[str, str] | None = None
-    ) -> FreeNode:
+    def free(self, array: Viewable, *, name: str | None = None, after: After = (), ignore: Ignore = None) -> FreeNode:
         """Add a node that returns what an alloc node made."""
-        name = self._default_name("free_" + _root_name(array)) if name is None else name
-        return self._new(FreeNode, name=name, array=array, **self._common(after, ignore))
+        return self._new(FreeNode, name, "free_" + _root_name(array), after, ignore, array=array)
 
     def host(
         self,
@@ -455,14 +387,15 @@ class Graph:
         writes: Sequence[Any] | None = None,
         name: str | None = None,
         after: After = (),
-        ignore: Mapping[str, str] | None = None,
+        ignore: Ignore = None,
     ) -> HostNode:
         """Add a Python callable, called with one NumPy view for each array in `args`.
 
         Without `reads` and `writes` it updates every array in `args`. Its exception is raised at the next `synchronize()`.
         """
-        name = self._default_name(callable_name(fn).strip("<>")) if name is None else name
-        return self._new(HostNode, name=name, fn=fn, args=args, reads=reads, writes=writes, **self._common(after, ignore))
+        return self._new(
+            HostNode, name, callable_name(fn).strip("<>"), after, ignore, fn=fn, args=args, reads=reads, writes=writes
+        )
 
     def captured(
         self,
@@ -474,41 +407,33 @@ class Graph:
         device: int | None = None,
         name: str | None = None,
         after: After = (),
-        ignore: Mapping[str, str] | None = None,
+        ignore: Ignore = None,
     ) -> CapturedNode:
         """Add whatever ``fn(stream, *args)`` issues on a stream, as one node."""
-        name = self._default_name(callable_name(fn).strip("<>")) if name is None else name
         return self._new(
-            CapturedNode, name=name, fn=fn, args=args, reads=reads, writes=writes, device=device, **self._common(after, ignore)
+            CapturedNode,
+            name,
+            callable_name(fn).strip("<>"),
+            after,
+            ignore,
+            fn=fn,
+            args=args,
+            reads=reads,
+            writes=writes,
+            device=device,
         )
 
-    def record(
-        self,
-        event: str | Event,
-        *,
-        name: str | None = None,
-        after: After = (),
-        ignore: Mapping[str, str] | None = None,
-    ) -> EventRecordNode:
+    def record(self, event: str | Event, *, name: str | None = None, after: After = (), ignore: Ignore = None) -> EventRecordNode:
         """Add an event record; `after` says what it marks the end of."""
-        name = self._default_name("record_" + getattr(event, "name", str(event))) if name is None else name
-        return self._new(EventRecordNode, name=name, event=event, **self._common(after, ignore))
+        return self._new(EventRecordNode, name, "record_" + getattr(event, "name", str(event)), after, ignore, event=event)
 
-    def wait(
-        self,
-        event: str | Event,
-        *,
-        name: str | None = None,
-        after: After = (),
-        ignore: Mapping[str, str] | None = None,
-    ) -> EventWaitNode:
+    def wait(self, event: str | Event, *, name: str | None = None, after: After = (), ignore: Ignore = None) -> EventWaitNode:
         """Add an event wait; it follows the last earlier record of the event in this graph."""
-        name = self._default_name("wait_" + getattr(event, "name", str(event))) if name is None else name
-        return self._new(EventWaitNode, name=name, event=event, **self._common(after, ignore))
+        return self._new(EventWaitNode, name, "wait_" + getattr(event, "name", str(event)), after, ignore, event=event)
 
-    def empty(self, *, name: str | None = None, after: After = (), ignore: Mapping[str, str] | None = None) -> EmptyNode:
+    def empty(self, *, name: str | None = None, after: After = (), ignore: Ignore = None) -> EmptyNode:
         """Add a node that does nothing but order others."""
-        return self._new(EmptyNode, name=self._default_name("empty") if name is None else name, **self._common(after, ignore))
+        return self._new(EmptyNode, name, "empty", after, ignore)
 
     def child(
         self,
@@ -517,7 +442,7 @@ class Graph:
         *,
         name: str | None = None,
         after: After = (),
-        ignore: Mapping[str, str] | None = None,
+        ignore: Ignore = None,
     ) -> ChildGraphNode:
         """Add a snapshot of another graph as one node.
 
@@ -527,47 +452,41 @@ class Graph:
         bind : mapping, optional
             The child's arrays and parameters, by name, to this graph's arrays, views, parameters or values.
         """
-        name = self._default_name(getattr(graph, "name", "child")) if name is None else name
-        return self._new(ChildGraphNode, name=name, workflow=graph, bind=bind, **self._common(after, ignore))
+        return self._new(ChildGraphNode, name, getattr(graph, "name", "child"), after, ignore, workflow=graph, bind=bind)
 
     def signal_semaphore(
-        self,
-        semaphore: str | Semaphore,
-        value: int = 1,
-        *,
-        name: str | None = None,
-        after: After = (),
-        ignore: Mapping[str, str] | None = None,
+        self, semaphore: str | Semaphore, value: int = 1, *, name: str | None = None, after: After = (), ignore: Ignore = None
     ) -> SemaphoreSignalNode:
         """Add a node that raises an external semaphore to `value`."""
-        name = self._default_name("signal_" + getattr(semaphore, "name", str(semaphore))) if name is None else name
-        return self._new(SemaphoreSignalNode, name=name, semaphore=semaphore, value=value, **self._common(after, ignore))
+        return self._new(
+            SemaphoreSignalNode,
+            name,
+            "signal_" + getattr(semaphore, "name", str(semaphore)),
+            after,
+            ignore,
+            semaphore=semaphore,
+            value=value,
+        )
 
     def wait_semaphore(
-        self,
-        semaphore: str | Semaphore,
-        value: int = 1,
-        *,
-        name: str | None = None,
-        after: After = (),
-        ignore: Mapping[str, str] | None = None,
+        self, semaphore: str | Semaphore, value: int = 1, *, name: str | None = None, after: After = (), ignore: Ignore = None
     ) -> SemaphoreWaitNode:
         """Add a node that waits until an external semaphore has reached `value`."""
-        name = self._default_name("wait_" + getattr(semaphore, "name", str(semaphore))) if name is None else name
-        return self._new(SemaphoreWaitNode, name=name, semaphore=semaphore, value=value, **self._common(after, ignore))
+        return self._new(
+            SemaphoreWaitNode,
+            name,
+            "wait_" + getattr(semaphore, "name", str(semaphore)),
+            after,
+            ignore,
+            semaphore=semaphore,
+            value=value,
+        )
 
     def memory_ops(
-        self,
-        ops: MemoryOp | Sequence[MemoryOp],
-        *,
-        name: str | None = None,
-        after: After = (),
-        ignore: Mapping[str, str] | None = None,
+        self, ops: MemoryOp | Sequence[MemoryOp], *, name: str | None = None, after: After = (), ignore: Ignore = None
     ) -> MemoryOpsNode:
         """Add writes and waits of single 4- or 8-byte elements, made by `hg.write_value` and `hg.wait_value`."""
-        return self._new(
-            MemoryOpsNode, name=self._default_name("memory_ops") if name is None else name, ops=ops, **self._common(after, ignore)
-        )
+        return self._new(MemoryOpsNode, name, "memory_ops", after, ignore, ops=ops)
 
     def conditional(
         self,
@@ -578,7 +497,7 @@ class Graph:
         *,
         name: str | None = None,
         after: After = (),
-        ignore: Mapping[str, str] | None = None,
+        ignore: Ignore = None,
     ) -> ConditionalNode:
         """Add workflows that run as a 32-bit integer says, which the device reads when the node is reached.
 
@@ -595,15 +514,16 @@ class Graph:
         bind : mapping, optional
             As for `child`, for all bodies. What is not bound is called ``<node>/<number of the body>/<array>``.
         """
-        name = self._default_name(f"{mode}_{_root_name(condition)}") if name is None else name
         return self._new(
             ConditionalNode,
-            name=name,
+            name,
+            f"{mode}_{_root_name(condition)}",
+            after,
+            ignore,
             mode=mode,
             condition=condition,
             bodies=bodies,
             bind=bind,
-            **self._common(after, ignore),
         )
 
     def add(self, node: Node, after: After = ()) -> Node:
@@ -616,143 +536,45 @@ class Graph:
         """
         if not isinstance(node, Node):
             raise DeclarationError(f"graph {self.name!r} takes node models (got {type(node).__name__})")
-        if KINDS.get(getattr(node, "kind", "")) is not type(node):
+        if not is_node(node):
             raise DeclarationError(
                 f"graph {self.name!r} takes nodes of the package's own classes, which checks, backends and files know;"
                 f" {node.name!r} is a {type(node).__name__}: use the class that it inherits from",
                 node=node.name,
             )
-        extra = self._after_names(after)
-        unknown = [name for name in node.after if name not in self._names]
-        if unknown:
-            raise self._no_node(unknown[0])
+        extra = self._draft.names_of(after)
         if extra or node.source is None:
             node = node.changed(after=tuple(dict.fromkeys((*node.after, *extra))), source=node.source or _caller())
-        return self._insert(node)
+        self._draft.add(node)
+        return node
 
     def order(self, *nodes: Node | str) -> None:
         """Make each of the nodes wait for the one before it."""
-        names = self._after_names(nodes)
-        for source, target in pairwise(names):
-            if source == target:
-                raise DeclarationError(f"graph {self.name!r}: node {source!r} cannot wait for itself", node=source)
-            if not self.dag.has_edge(source, target):
-                self.dag.add_edge(source, target, reason="after")
-            self._ordered.append((source, target))
+        for source, target in pairwise(self._draft.names_of(nodes)):
+            self._draft.order(source, target)
 
     # -- how nodes are added -------------------------------------------------------------------------------------------
 
-    def _common(self, after: After, ignore: Mapping[str, str] | None) -> dict[str, Any]:
-        fields: dict[str, Any] = {"source": _caller()}
+    def _new(self, kind: type[N], name: str | None, base: str, after: After, ignore: Ignore, **fields: Any) -> N:
+        """Add a node of these fields; without a name it is called `base`, with a number behind it if that is taken."""
+        draft = self._draft
         if after is not None and (type(after) is not tuple or after):
-            fields["after"] = self._after_names(after)
+            fields["after"] = draft.names_of(after)
         if ignore is not None:
             fields["ignore"] = as_dict(ignore, f"graph {self.name!r}: ignore", " from codes to reasons") or None
-        return fields
-
-    def _after_names(self, after: After) -> tuple[str, ...]:
-        if isinstance(after, (str, Node)):
-            after = (after,)
-        elif not isinstance(after, Iterable):
-            raise DeclarationError(f"graph {self.name!r}: after is a list of nodes or of their names (got {after!r})")
-        names = []
-        for item in after:
-            name = item if isinstance(item, str) else getattr(item, "name", None)
-            known = self.dag._node.get(name) if isinstance(name, str) and name in self._names else None
-            if known is None or (isinstance(item, Node) and known["node"] is not item and type(known["node"]) is not type(item)):
-                raise self._no_node(str(name if name is not None else item))
-            names.append(name)
-        return tuple(names)  # type: ignore[arg-type]  # every name was found among the nodes
-
-    def _no_node(self, name: Any) -> DeclarationError:
-        names = list(self.dag)
-        if isinstance(name, str) and (name in self.arrays or name in self.parameters):
-            where = "arrays" if name in self.arrays else "parameters"
-            return DeclarationError(f"graph {self.name!r} has no node {name!r}; that is g.{where}[{name!r}]", node=name)
-        shown = ", ".join(map(repr, names[:10])) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
-        return DeclarationError(f"graph {self.name!r} has no node {name!r}; its nodes are {shown or 'none'}", node=name)
-
-    def _default_name(self, base: str) -> str:
-        if not base.isidentifier():  # such as a template's arguments
-            base = "".join(c if c.isprintable() and c not in "[/" else "_" for c in base).strip()[:180]
-        count = self._counts.get(base, 0) + 1
-        name = base if count == 1 else f"{base}_{count}"
-        while name in self.dag:
-            count += 1
-            name = f"{base}_{count}"
-        self._proposed = (name, base, count)
-        return name
-
-    def _new(self, kind: type[N], **fields: Any) -> N:
-        return self._insert(kind(**fields))
-
-    def _insert(self, node: N) -> N:
-        """Add a finished model with its edges; nothing is changed if it is refused."""
-        dag, name = self.dag, node.name
-        if name in dag:
-            raise DeclarationError(f"graph {self.name!r} already has a node {name!r}; choose another name", node=name)
-        accesses = node.accesses
-        arrays = self.arrays
-        made = node.array if isinstance(node, AllocNode) else None
-        for access in accesses:
-            root = access.view.root
-            if arrays.get(root.name) is not root and root is not made:
-                self._require_known(root, name)
-        for parameter in node.parameters:
-            if self.parameters.get(parameter.name) is not parameter:
-                self._require_known(parameter, name)
-        if made is not None:
-            if arrays.get(made.name, made) is not made:
-                raise DeclarationError(
-                    f"graph {self.name!r} already has an array {made.name!r}; choose another name", array=made.name
-                )
-            arrays[made.name] = made
-        edges = self._hazards.edges(accesses) if self.infer else {}
-        self._inferred += len(edges)
-        if isinstance(node, EventWaitNode) and node.event.name in self._recorded:
-            edges.setdefault(self._recorded[node.event.name], f"event {node.event.name}")
-        for source in node.after:
-            edges.setdefault(source, "after")
-        if self.infer:
-            self._hazards.record(name, accesses)
-        if isinstance(node, EventRecordNode):
-            self._recorded[node.event.name] = name
-        dag.add_node(name, node=node)
-        self._names.add(name)
-        if self._proposed[0] == name:
-            self._counts[self._proposed[1]] = self._proposed[2]
-        if edges:
-            dag.add_edges_from([(source, name, {"reason": reason}) for source, reason in edges.items()])
+        node = kind(name=draft.default_name(base) if name is None else name, source=_caller(), **fields)
+        draft.add(node)
         return node
-
-    def _require_known(self, root: Any, node: str) -> None:
-        if isinstance(root, Symbol):
-            return
-        known = self.parameters if isinstance(root, Parameter) else self.arrays
-        if known.get(root.name) is root:
-            return
-        what = "parameter" if isinstance(root, Parameter) else "array"
-        if root.name in known:
-            raise DeclarationError(
-                f"node {node!r}: {what} {root.name!r} belongs to another graph; graph {self.name!r} has its own of that name",
-                node=node,
-                array=root.name,
-            )
-        names = ", ".join(map(repr, list(known)[:10])) or "none yet"
-        raise DeclarationError(
-            f"node {node!r}: graph {self.name!r} has no {what} {root.name!r}; its {what}s are {names}", node=node, array=root.name
-        )
 
     # -- what a graph can do -------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        return len(self.dag)
+        return len(self._draft.nodes)
 
     def __getitem__(self, name: str) -> Node:
-        if not isinstance(name, str) or name not in self:
-            raise self._no_node(name)
-        node: Node = self.dag.nodes[name]["node"]
-        return node
+        if not isinstance(name, str) or name not in self._draft.index:
+            raise self._draft.no_node(name)
+        return self._draft.nodes[self._draft.index[name]]
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes)
@@ -760,12 +582,12 @@ class Graph:
     def __contains__(self, node: object) -> bool:
         if isinstance(node, Node):
             return any(known is node for known in self)
-        return isinstance(node, str) and node in self.dag and node in self._names
+        return isinstance(node, str) and node in self._draft.index
 
     @property
     def nodes(self) -> tuple[Node, ...]:
         """All models in order of declaration."""
-        return tuple([data["node"] for data in self.dag._node.values()])
+        return tuple(self._draft.nodes)
 
     def workflow(self) -> Workflow:
         """Return the frozen document as it stands now; the same one until something has changed.
@@ -775,47 +597,7 @@ class Graph:
         DeclarationError
             If a node was put into `dag`, or taken out of it, by hand.
         """
-        dag = self.dag
-        if dag._node.keys() != self._names:
-            self._refuse_nodes_by_hand()
-        index = {name: i for i, name in enumerate(dag)}
-        predecessors, reasons = [], []
-        for data, sources in zip(dag._node.values(), dag._pred.values()):  # networkx's views cost five times as much
-            node = data["node"]
-            if not all(map(sources.__contains__, node.after)):  # the model follows what was taken out
-                data["node"] = node.changed(after=tuple(filter(sources.__contains__, node.after)))
-            predecessors.append(tuple([index[source] for source in sources]))
-            reasons.append(tuple([data.get("reason", "after") for data in sources.values()]))
-        nodes, edges = self.nodes, (tuple(predecessors), tuple(reasons))
-        known = self._snapshot
-        if (
-            known is None
-            or (known.predecessors, known.reasons) != edges
-            or len(known.nodes) != len(nodes)
-            or not all(map(is_, known.nodes, nodes))
-        ):
-            inferred = sum(reason.startswith(("RAW ", "WAR ", "WAW ")) for found in reasons for reason in found)
-            ordered = tuple(pair for pair in self._ordered if dag.has_edge(*pair))
-            # A file of a graph whose inferred edges were taken out by hand must not infer them again.
-            infer = self.infer and inferred >= self._inferred
-            self._snapshot = Workflow(self.name, dict(self.arrays), dict(self.parameters), nodes, *edges, infer, ordered)
-        assert self._snapshot is not None
-        return self._snapshot
-
-    def _refuse_nodes_by_hand(self) -> NoReturn:
-        added = [name for name in self.dag if name not in self._names]
-        if added:
-            raise DeclarationError(
-                f"graph {self.name!r}: node {added[0]!r} was put into g.dag by hand, where no model or accesses of it are known;"
-                " declare it by a method, such as g.empty, or by g.add",
-                node=str(added[0]),
-            )
-        missing = min(self._names.difference(self.dag))
-        raise DeclarationError(
-            f"graph {self.name!r}: node {missing!r} was taken out of g.dag by hand, and other nodes' edges were inferred with it;"
-            " declare the graph without it",
-            node=missing,
-        )
+        return Workflow.of(self._draft)
 
     def check(self, target: str | Target | None = None) -> Report:
         """Look for faults in the description; no device is needed.
@@ -951,7 +733,7 @@ class Graph:
 
     def to_json(self) -> str:
         """Return the workflow as versioned JSON, one node a line."""
-        return json_format.dumps(self.workflow())
+        return self.workflow().model_dump_json()
 
     @staticmethod
     def from_json(
@@ -973,7 +755,7 @@ class Graph:
         DeclarationError
             If the text is no workflow, of a newer version, truncated or beyond the limits.
         """
-        return json_format.loads(text, Graph, arrays, callbacks)
+        return Graph.from_workflow(Workflow.model_validate_json(text, arrays=arrays, callbacks=callbacks))
 
     @staticmethod
     def from_networkx(dag: nx.DiGraph[Any], *, name: str | None = None, infer: bool = True) -> Graph:
@@ -988,7 +770,7 @@ class Graph:
         infer : bool
             Whether edges are also inferred from what nodes read and write.
         """
-        return graphml.from_networkx(dag, Graph, name=name, infer=infer)
+        return Graph.from_workflow(graphml.from_networkx(dag, name=name, infer=infer))
 
     @staticmethod
     def from_capture(
@@ -1008,7 +790,7 @@ class Graph:
         HipError
             If a call that `fn` makes cannot be captured, or `fn` leaves a forked stream unjoined.
         """
-        return import_capture(fn, runtime, Graph, name, arrays, _caller())
+        return Graph.from_workflow(import_capture(fn, runtime, name, arrays, _caller()))
 
     @staticmethod
     def from_handle(
@@ -1041,7 +823,7 @@ class Graph:
         HipError
             If the runtime refuses to tell a node's parameters.
         """
-        return import_handle(handle, runtime, Graph, name, arrays, _caller())
+        return Graph.from_workflow(import_handle(handle, runtime, name, arrays, _caller()))
 
     def __str__(self) -> str:
         return text.table(self.workflow())
@@ -1049,22 +831,18 @@ class Graph:
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         """Show small graphs as a drawing in notebooks, where the extra `viz` is installed."""
         bundle = {"text/plain": str(self)}
-        if 0 < len(self.dag) <= _DRAWN_NODES:
+        if 0 < len(self) <= _DRAWN_NODES:
             with suppress(HipGraphError):  # without Graphviz the table is shown
                 bundle["image/svg+xml"] = str(render(self.workflow(), ".svg"))
         return bundle
 
     def __repr__(self) -> str:
-        return f"Graph({self.name!r}, {len(self.dag)} nodes, {self.dag.number_of_edges()} edges)"
+        return f"Graph({self.name!r}, {len(self)} nodes, {self._draft.number_of_edges} edges)"
 
 
 def _root_name(obj: Any) -> str:
     root = getattr(obj, "root", None) or getattr(obj, "array", None) or obj
     return str(getattr(root, "name", "array"))
-
-
-def _an(what: str) -> str:
-    return f"an {what}" if what[0] in "aeiou" else f"a {what}"
 
 
 def _caller() -> tuple[str, int]:

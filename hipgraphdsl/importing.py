@@ -1,7 +1,7 @@
 """Graphs that somebody else has built or captured -> models: nodes, edges and parameters read back from the runtime.
 
 Data flow: hipGraph_t -> raw nodes (what each GetParams call answers) -> memory (which address belongs to which array) -> models
-in a Graph without inferred edges. What a kernel reads and writes no runtime tells, so its array arguments are addresses only.
+in a Workflow without inferred edges. What a kernel reads and writes no runtime tells, so its array arguments are addresses only.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
 from .arrays import AllocArray, Array, ArrayView, DeviceArray, ExternalArray, Region, as_handle
 from .backends.callbacks import CapturedStream
 from .backends.capturing import capturing
+from .draft import Draft
 from .errors import DeclarationError, HipError
 from .executable import Executable, Known
 from .kernels import ForeignModule, Kernel, KernelParameter
 from .nodes import (
     AllocNode,
-    ChildGraphNode,
     EmptyNode,
     Event,
     EventRecordNode,
@@ -44,9 +44,7 @@ from .nodes import (
 from .order import positions, topological_order
 from .runtimes import opened_runtime
 from .runtimes.base import Copy3D, Fill2D, FunctionInfo, KernelParams, MemcpyKind, MemOp, NodeType, Runtime
-
-if TYPE_CHECKING:
-    from .graph import Graph
+from .workflow import ChildGraphNode, Workflow
 
 __all__ = ["Arrays", "import_capture", "import_handle"]
 
@@ -65,14 +63,9 @@ _UNREADABLE: Final = {
 
 
 def import_capture(
-    fn: Callable[..., Any],
-    runtime: str | Runtime,
-    graph_type: type[Graph],
-    name: str,
-    arrays: Arrays,
-    source: tuple[str, int] | None,
-) -> Graph:
-    """Return what a function issues on a stream, as a graph; see `Graph.from_capture`."""
+    fn: Callable[..., Any], runtime: str | Runtime, name: str, arrays: Arrays, source: tuple[str, int] | None
+) -> Workflow:
+    """Return what a function issues on a stream; see `Graph.from_capture`."""
     if not callable(fn):
         raise DeclarationError(f"from_capture: fn is a callable that takes a stream (got {fn!r})")
     opened = opened_runtime(runtime)
@@ -84,20 +77,13 @@ def import_capture(
         finally:
             opened.stream_destroy(stream)
         try:
-            return import_handle(capture.graph, opened, graph_type, name, arrays, source)
+            return import_handle(capture.graph, opened, name, arrays, source)
         finally:
             opened.graph_destroy(capture.graph)
 
 
-def import_handle(
-    handle: Any,
-    runtime: str | Runtime,
-    graph_type: type[Graph],
-    name: str,
-    arrays: Arrays,
-    source: tuple[str, int] | None,
-) -> Graph:
-    """Return a graph that exists in a runtime; see `Graph.from_handle`."""
+def import_handle(handle: Any, runtime: str | Runtime, name: str, arrays: Arrays, source: tuple[str, int] | None) -> Workflow:
+    """Return a graph that exists in a runtime as a workflow; see `Graph.from_handle`."""
     number = as_handle(handle)
     if number is None:
         raise DeclarationError(f"from_handle: handle is a hipGraph_t or CUgraph, as a number or an object (got {handle!r})")
@@ -105,7 +91,7 @@ def import_handle(
     known = _known(arrays)
     with opened.using_device(opened.get_device()):  # functions are told for it
         raw = _RawGraph.read(number, opened, name)
-        return _Builder(raw, _Memory(opened, known, raw), known, opened, graph_type, name, source).build()
+        return _Builder(raw, _Memory(opened, known, raw), known, opened, name, source).build()
 
 
 def _known(arrays: Arrays) -> Known:
@@ -568,7 +554,6 @@ class _Builder:
         memory: _Memory,
         known: Known,
         runtime: Runtime,
-        graph_type: type[Graph],
         name: str,
         source: tuple[str, int] | None,
         outer: _Builder | None = None,
@@ -577,11 +562,9 @@ class _Builder:
         self.memory = memory
         self.known = known
         self.runtime = runtime
-        self.graph_type = graph_type
         self.source = source
         self.outer = outer
-        self.graph = graph_type(name, infer=False)
-        self._names: set[str] = set()
+        self.draft = Draft(name, infer=False)
         self._own = {node.params[0] for node in raw.nodes if node.type is NodeType.MEM_ALLOC}
         self._stand_ins: dict[AllocArray, DeviceArray] = {}
         """Memory of an enclosing graph that this one uses, and what stands for it here."""
@@ -592,33 +575,22 @@ class _Builder:
         else:
             self._events, self._semaphores, self._modules = outer._events, outer._semaphores, outer._modules
 
-    def build(self) -> Graph:
+    def build(self) -> Workflow:
         ends: list[tuple[str, ...]] = []  # for each raw node the models that finish it
         for index, raw in enumerate(self.raw.nodes):
             after = tuple(dict.fromkeys(end for source in raw.before for end in ends[source]))
             made: list[str] = []
             for kind, base, fields in self._models(raw, index):
-                node = kind(name=self._name(base), after=after, source=self.source, **fields)
-                for view in (*(access.view for access in node.accesses), *_addresses(node)):
-                    root = view.root
-                    if isinstance(root, Array) and not isinstance(node, AllocNode):
-                        self.graph.arrays.setdefault(root.name, root)
-                self.graph.add(node)
-                made.append(node.name)
+                name = self.draft.default_name(_plain(base))
+                node = kind(name=name, after=after, source=self.source, **fields)
+                self.draft.declare_used(node)
+                self.draft.add(node)
+                made.append(name)
             ends.append(tuple(made))
-        return self.graph
-
-    def _name(self, base: str) -> str:
-        name = found = _plain(base)
-        n = 1
-        while found in self._names:
-            n += 1
-            found = f"{name}_{n}"
-        self._names.add(found)
-        return found
+        return Workflow.of(self.draft)
 
     def _refuse(self, index: int, raw: _RawNode, why: str) -> NoReturn:
-        raise DeclarationError(f"graph {self.graph.name!r}: node {index} ({raw.type.name.lower()}) {why}")
+        raise DeclarationError(f"graph {self.draft.name!r}: node {index} ({raw.type.name.lower()}) {why}")
 
     def _models(self, raw: _RawNode, index: int) -> list[tuple[type[Node], str, dict[str, Any]]]:
         """Return class, base of the name, and fields of what a raw node becomes; several semaphores become several nodes."""
@@ -776,7 +748,7 @@ class _Builder:
             found = self.memory.at(int.from_bytes(data[at : at + 8], "little"))
             if found is not None and isinstance(found[1], AllocArray):
                 raise DeclarationError(
-                    f"graph {self.graph.name!r}: kernel {kernel!r} takes a struct of {len(data)} bytes that holds an address of"
+                    f"graph {self.draft.name!r}: kernel {kernel!r} takes a struct of {len(data)} bytes that holds an address of"
                     " memory which the graph itself allocates; it would have another address in a graph made of this one"
                 )
         return np.frombuffer(data, f"u{len(data)}" if len(data) in (1, 2, 4, 8) else f"V{len(data)}")[0]
@@ -796,21 +768,10 @@ class _Builder:
         return found
 
     def _child(self, raw: _RawGraph, index: int) -> tuple[type[Node], str, dict[str, Any]]:
-        inner = _Builder(
-            raw, self.memory, self.known, self.runtime, self.graph_type, f"{self.graph.name}.{index}", self.source, self
-        )
-        graph = inner.build()
+        inner = _Builder(raw, self.memory, self.known, self.runtime, f"{self.draft.name}.{index}", self.source, self)
+        workflow = inner.build()
         bind = {stand_in.name: self._rooted(array.as_view()) for array, stand_in in inner._stand_ins.items()}
-        return ChildGraphNode, "child", {"workflow": graph, "bind": bind}
-
-
-def _addresses(node: Node) -> Iterator[ArrayView]:
-    """Yield the arrays that a kernel is given and that are no accesses."""
-    for arg in node.args if isinstance(node, KernelNode) else ():
-        if isinstance(arg, ArrayView):
-            yield arg
-    if isinstance(node, ChildGraphNode):
-        yield from (value for value in node.bind.values() if isinstance(value, ArrayView))
+        return ChildGraphNode, "child", {"workflow": workflow, "bind": bind}
 
 
 def _contiguous(span: _Span) -> bool:

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .errors import DeclarationError
-from .nodes import ChildGraphNode, Node
 from .order import find_cycle
-from .workflow import Level, Workflow
+from .workflow import AnyNode, ChildGraphNode, Level, Workflow
 
 __all__ = ["FlatNode", "cycle_error", "flattened"]
 
@@ -31,7 +30,7 @@ class FlatNode:
     """
 
     name: str
-    node: Node
+    node: AnyNode
     deps: tuple[int, ...]
     level: Level
     path: tuple[ChildGraphNode, ...]

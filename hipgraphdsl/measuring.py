@@ -16,17 +16,10 @@ import numpy as np
 from .arrays import ExternalArray
 from .backends.callbacks import memory_view
 from .executable import Executable
-from .nodes import (
-    CapturedNode,
-    ConditionalNode,
-    HostNode,
-    MemoryOpsNode,
-    SemaphoreSignalNode,
-    SemaphoreWaitNode,
-)
+from .nodes import CapturedNode, HostNode, MemoryOpsNode, SemaphoreSignalNode, SemaphoreWaitNode
 from .plan import Lanes, Plan, make_plan
 from .runtimes.base import MemcpyKind, Runtime
-from .workflow import Workflow
+from .workflow import ConditionalNode, Workflow
 
 __all__ = ["fastest_lanes"]
 

@@ -14,19 +14,16 @@ from .kernels import Symbol
 from .nodes import (
     AllocNode,
     CapturedNode,
-    ChildGraphNode,
-    ConditionalNode,
     EventRecordNode,
     FreeNode,
     KernelNode,
     MemcpyNode,
     MemoryOpsNode,
     MemsetNode,
-    Node,
     SemaphoreSignalNode,
     SemaphoreWaitNode,
 )
-from .workflow import Binding, Workflow
+from .workflow import AnyNode, Binding, ConditionalNode, Workflow
 
 __all__ = [
     "Memory",
@@ -63,7 +60,7 @@ def _memory(root: Any, default: int, names: Binding | None) -> Memory | None:
     return Memory(found, default if found.device is None else found.device, found.access)
 
 
-def _roots(node: Node) -> Iterator[Any]:
+def _roots(node: AnyNode) -> Iterator[Any]:
     for access in node.accesses:
         yield access.view.root
     if isinstance(node, (KernelNode, CapturedNode)):  # a foreign kernel's arguments are no accesses
@@ -72,7 +69,7 @@ def _roots(node: Node) -> Iterator[Any]:
                 yield arg.as_view().root
 
 
-def memories(node: Node, default: int, names: Binding | None = None) -> list[Memory]:
+def memories(node: AnyNode, default: int, names: Binding | None = None) -> list[Memory]:
     """Return the device memory that a node touches, in the order of its accesses, without repeats."""
     found = {}
     for root in dict.fromkeys(_roots(node)):
@@ -88,12 +85,12 @@ def candidates(touched: list[Memory]) -> list[int]:
     return [device for device in devices if all(device == m.owner or device in m.access for m in touched)]
 
 
-def runs_code(node: Node) -> bool:
+def runs_code(node: AnyNode) -> bool:
     """Return whether a node reaches memory by code on its device, and not by a copy."""
     return node.reach == "device"
 
 
-def device_of(node: Node, default: int, names: Binding | None = None) -> int | None:
+def device_of(node: AnyNode, default: int, names: Binding | None = None) -> int | None:
     """Return the device that a node runs on, or None if it needs none (host code, order, child graphs).
 
     Names inside children and bodies are resolved by `names`, where the node stands; without it they stand for themselves.
@@ -137,7 +134,7 @@ def rewritten(workflow: Workflow) -> set[Array]:
     copied: set[Any] = set()
     written: set[Any] = set()
     for level, node in workflow.walk():
-        for access in () if isinstance(node, ChildGraphNode) else node.accesses:
+        for access in node.own_accesses:
             root = level.resolve(access.view.root)[1]
             if access.mode != "write" and isinstance(node, (MemcpyNode, CapturedNode)):
                 copied.add(root)

@@ -15,12 +15,12 @@ from .arrays import HostArray
 from .errors import DeclarationError
 from .inlining import FlatNode, cycle_error, flattened
 from .lanes import Cover, covered, gathers
-from .nodes import AllocNode, ChildGraphNode, ConditionalNode, EmptyNode, FreeNode, KernelNode, MemcpyNode, Node
+from .nodes import AllocNode, EmptyNode, FreeNode, KernelNode, MemcpyNode
 from .order import levels, positions, topological_order
 from .placement import device_of, devices_of
 from .target import Target
 from .temporaries import Packing, pack_temporaries
-from .workflow import Workflow
+from .workflow import AnyNode, ChildGraphNode, ConditionalNode, Workflow
 
 __all__ = ["Lanes", "Plan", "Step", "make_plan", "narrowed", "suits_copy_kernel"]
 
@@ -64,7 +64,7 @@ class Step(NamedTuple):
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody asks of a step
     name: str
-    node: Node
+    node: AnyNode
     origin: tuple[str, ...]
     deps: tuple[int, ...]
     lane: int
@@ -288,7 +288,7 @@ def _plan(
 
 
 def _steps(
-    nodes: Sequence[Node],
+    nodes: Sequence[AnyNode],
     entries: Sequence[FlatNode] | None,
     order: Sequence[int],
     position: Sequence[int],
@@ -419,7 +419,7 @@ def _copies_by_kernel(steps: list[Step], target: Target) -> tuple[list[Step], in
     return [step._replace(by_kernel=True) if step.index in marked else step for step in steps], len(small)
 
 
-def suits_copy_kernel(node: Node, target: Target) -> bool:
+def suits_copy_kernel(node: AnyNode, target: Target) -> bool:
     """Return whether a node is a small copy to page-locked memory, which a kernel may do."""
     return (
         type(node) is MemcpyNode
@@ -479,5 +479,5 @@ def _expected(target: Target, before: int, after: int) -> str:
     )
 
 
-def _threads(node: Node) -> int | None:
+def _threads(node: AnyNode) -> int | None:
     return node.threads if isinstance(node, KernelNode) else None

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from .arrays import Access, AllocArray, ArrayView
 from .inlining import FlatNode
-from .nodes import AllocNode, ChildGraphNode, ConditionalNode, FreeNode, Node
-from .workflow import Level
+from .nodes import AllocNode, FreeNode
+from .workflow import AnyNode, ChildGraphNode, ConditionalNode, Level
 
 __all__ = ["PackedArray", "Packing", "alloc_roots", "pack_temporaries"]
 
@@ -196,7 +196,7 @@ def _note_uses(steps: Sequence[FlatNode], lives: dict[_Place, _Life]) -> None:
 
 
 def _roots(step: FlatNode) -> list[_Place]:
-    node: Node = step.node
+    node: AnyNode = step.node
     roots = [access.view.root for access in node.accesses]
     given = list(getattr(node, "args", ()))
     if isinstance(node, (ChildGraphNode, ConditionalNode)):
@@ -229,7 +229,7 @@ def _rounded(nbytes: int) -> int:
     return -(-nbytes // _ALIGN) * _ALIGN
 
 
-def alloc_roots(node: Node) -> frozenset[Any]:
+def alloc_roots(node: AnyNode) -> frozenset[Any]:
     """Return the arrays of alloc nodes that a node names."""
     roots = {access.view.root for access in node.accesses}
     roots.update(v.as_view().root for v in getattr(node, "args", ()) if isinstance(v, (Access, ArrayView)))

@@ -18,17 +18,18 @@ from typing import Any, Literal, NamedTuple
 
 from .arrays import as_dict
 from .errors import DeclarationError, HipGraphError
+from .export import timelines
 from .inlining import flattened
-from .nodes import KINDS, MemcpyNode, Node
+from .nodes import MemcpyNode
 from .placement import device_of, devices_of
 from .plan import make_plan
 from .target import Target
-from .workflow import Workflow
+from .workflow import KINDS, AnyNode, Workflow
 
 __all__ = ["ENGINES", "By", "Durations", "Row", "Span", "Timeline", "engine_on", "simulate"]
 
 By = Literal["engine", "lane", "node"]
-Durations = Mapping[str, float] | Callable[[Node], float]
+Durations = Mapping[str, float] | Callable[[AnyNode], float]
 
 ENGINES = ("H2D", "D2H", "D2D", "H2H", "copy", "kernel", "memset", "host")
 """Engines that `simulate` knows. ``"copy"`` takes both directions where it is given and they are not."""
@@ -413,8 +414,6 @@ class Timeline:
         """Show short timelines as a drawing in notebooks, where the extra `viz` is installed."""
         bundle = {"text/plain": str(self)}
         if 0 < len(self.spans) <= _DRAWN_SPANS:
-            from .export import timelines
-
             with suppress(HipGraphError):  # without matplotlib the text is shown
                 bundle["image/svg+xml"] = str(timelines.render(self, ".svg"))
         return bundle
@@ -442,8 +441,6 @@ class Timeline:
         DeclarationError
             If there is no such format or option, a package is missing (it says which), or the file cannot be written.
         """
-        from .export import timelines  # the formats know timelines, so they can only be imported when they are asked for
-
         timelines.export_timeline(self, path, **options)
 
     def to_json(self) -> str:
@@ -497,7 +494,7 @@ def engine_on(engine: str, device: int | None, devices: Sequence[int]) -> str:
 
 class _Task(NamedTuple):
     name: str
-    node: Node
+    node: AnyNode
     deps: tuple[int, ...]
     duration: float
     engine: str
@@ -576,7 +573,7 @@ def _tasks(workflow: Workflow, durations: Durations, limits: Mapping[str, int]) 
     tasks: list[_Task] = []
     found: dict[str, float | None] = {}
 
-    def duration_of(name: str, node: Node) -> float | None:
+    def duration_of(name: str, node: AnyNode) -> float | None:
         if name not in found:
             found[name] = _duration(name, node, durations)
         return found[name]
@@ -608,7 +605,7 @@ def _tasks(workflow: Workflow, durations: Durations, limits: Mapping[str, int]) 
     return tasks
 
 
-def _duration(name: str, node: Node, durations: Durations) -> float | None:
+def _duration(name: str, node: AnyNode, durations: Durations) -> float | None:
     value: Any = None
     where = f"durations[{name!r}]"
     if isinstance(durations, Mapping):
@@ -634,7 +631,7 @@ def _duration(name: str, node: Node, durations: Durations) -> float | None:
     return number
 
 
-def _missing(name: str, node: Node) -> float:
+def _missing(name: str, node: AnyNode) -> float:
     keys = dict.fromkeys((name, *([node.engine] if isinstance(node, MemcpyNode) else []), node.kind))
     raise DeclarationError(
         f"simulate: node {name!r} ({node.kind}) has no duration; give durations[{'] or durations['.join(map(repr, keys))}]",

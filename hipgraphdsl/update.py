@@ -9,11 +9,11 @@ import numpy as np
 
 from .arrays import ArrayView
 from .errors import DeclarationError
-from .nodes import ChildGraphNode, KernelNode, Node
-from .nodes.child import Binding, WorkflowKey, WorkflowKeys
+from .nodes import KernelNode, Node
+from .nodes.fields import BoundValues, WorkflowKey, WorkflowKeys
 from .nodes.kernel import KernelReference
 from .placement import device_of
-from .workflow import Workflow
+from .workflow import AnyNode, ChildGraphNode, Workflow
 
 __all__ = ["Change", "UpdatePlan", "explain_update"]
 
@@ -119,7 +119,7 @@ def explain_update(old: HasWorkflow, new: HasWorkflow) -> UpdatePlan:
     return UpdatePlan(before.name, after.name, tuple(changes))
 
 
-def _moves(old: Node, new: Node) -> list[Change]:
+def _moves(old: AnyNode, new: AnyNode) -> list[Change]:
     """Return that a node would run on another device, because of the arrays that it is given now."""
     before, after = _placed(old), _placed(new)
     if before == after or getattr(old, "device", None) != getattr(new, "device", None):
@@ -127,7 +127,7 @@ def _moves(old: Node, new: Node) -> list[Change]:
     return [Change(old.name, "device", before, after, False, "the device of a node is fixed when it is added")]
 
 
-def _placed(node: Node) -> Any:
+def _placed(node: AnyNode) -> Any:
     """Return the device of a node, None for the one of compile; of a child graph those of the arrays that it is given."""
     if isinstance(node, ChildGraphNode):
         return [view.root.device for view in node.bind.values() if isinstance(view, ArrayView) and not view.root.on_host]
@@ -135,7 +135,7 @@ def _placed(node: Node) -> Any:
     return None if found == -1 else found
 
 
-def _fields(old: Node, new: Node, workflow: Workflow) -> list[Change]:
+def _fields(old: AnyNode, new: AnyNode, workflow: Workflow) -> list[Change]:
     changes = []
     foreign = ""
     try:
@@ -156,7 +156,7 @@ def _fields(old: Node, new: Node, workflow: Workflow) -> list[Change]:
             if not parts:
                 continue
             reason = f"what a body holds is fixed when it is built: {'; '.join(parts)}"
-        elif isinstance(form, Binding) and not old.fixed and a.keys() != b.keys():
+        elif isinstance(form, BoundValues) and not old.fixed and a.keys() != b.keys():
             reason = "which names of a child are bound is fixed when it is built"
         elif not reason and isinstance(form, KernelReference) and b.module.symbols and b not in _kernels(workflow):
             reason = f"{b.name!r} was not compiled with the graph, and a second copy of its module would have its own variables"

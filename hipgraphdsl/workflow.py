@@ -1,25 +1,63 @@
-"""Workflow: the frozen document that a Graph describes, a file holds and a Plan is made from."""
+"""Workflow: the frozen document that a Graph describes, a file holds and a Plan is made from; nodes that hold workflows."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeGuard
 
 import networkx as nx
+from pydantic_core import core_schema
 
-from .arrays import Access, Array, ArrayView, ExternalArray, Parameter, Region, UnboundValues
-from .kernels import Module
-from .nodes import CapturedNode, HostNode, KernelNode, Node, UnboundCallback, bound, held
+from .arrays import (
+    Access,
+    AllocArray,
+    Array,
+    ArrayView,
+    ExternalArray,
+    HostArray,
+    Parameter,
+    Region,
+    UnboundValues,
+    as_dict,
+    as_view,
+)
+from .document.parts import VERSION, array_data, document_schema, module_data, parameter_data
+from .document.reader import MAX_CHILD_DEPTH, Loader
+from .document.text import written
+from .draft import Draft
+from .errors import DeclarationError
+from .kernels import Module, Symbol
+from .nodes import (
+    AllocNode,
+    CapturedNode,
+    EmptyNode,
+    EventRecordNode,
+    EventWaitNode,
+    FreeNode,
+    HostNode,
+    KernelNode,
+    MemcpyNode,
+    MemoryOpsNode,
+    MemsetNode,
+    Node,
+    SemaphoreSignalNode,
+    SemaphoreWaitNode,
+    UnboundCallback,
+    element_bytes,
+)
+from .nodes.base import lazy
+from .nodes.fields import BoundValues, Choice, View, WorkflowKey, WorkflowKeys
+from .nodes.values import Data, Names
 from .order import successors, topological_order
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Binding", "Level", "Workflow"]
+__all__ = ["KINDS", "AnyNode", "Binding", "ChildGraphNode", "ConditionalNode", "Level", "Workflow", "is_node"]
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -50,11 +88,28 @@ class Workflow:
     name: str
     arrays: Mapping[str, Array]
     parameters: Mapping[str, Parameter]
-    nodes: tuple[Node, ...]
+    nodes: tuple[AnyNode, ...]
     predecessors: tuple[tuple[int, ...], ...]
     reasons: tuple[tuple[str, ...], ...]
     infer: bool = True
     ordered: tuple[tuple[str, str], ...] = field(default=())
+
+    @classmethod
+    def of(cls, draft: Draft) -> Workflow:
+        """Return what a draft says as it stands now; the same workflow until it has changed."""
+        draft.follow_dag()
+        if draft.snapshot is None:
+            draft.snapshot = cls(
+                draft.name,
+                dict(draft.arrays),
+                dict(draft.parameters),
+                tuple(draft.nodes),  # type: ignore[arg-type]  # `is_node` judged those that are not made by the package
+                tuple(draft.predecessors),
+                tuple(draft.reasons),
+                draft.infers_all,
+                tuple(draft.ordered),
+            )
+        return draft.snapshot  # type: ignore[no-any-return]  # a draft does not know what it becomes
 
     def __repr__(self) -> str:
         return f"Workflow({self.name!r}, {len(self.nodes)} nodes, {sum(map(len, self.predecessors))} edges)"
@@ -76,8 +131,8 @@ class Workflow:
         for node in self.nodes:
             if isinstance(node, KernelNode):
                 found[node.kernel.module] = None
-            elif inner := held(node):
-                found.update(dict.fromkeys(module for _, document, _ in inner for module in document.modules))
+            elif node.held:
+                found.update(dict.fromkeys(module for _, document, _ in node.held for module in document.modules))
             else:
                 for access in node.accesses:
                     module = getattr(access.view.root, "module", None)
@@ -92,7 +147,7 @@ class Workflow:
 
     @cached_property
     def _inside(self) -> tuple[Workflow, ...]:  # without the workflow itself, which would then be in a reference cycle
-        found = (document for node in self.nodes for _, inner, _ in held(node) for document in inner.documents)
+        found = (document for node in self.nodes for _, inner, _ in node.held for document in inner.documents)
         return tuple(dict.fromkeys(found))
 
     @cached_property
@@ -132,8 +187,8 @@ class Workflow:
                 elif isinstance(array, ExternalArray) and array.obj is None:
                     found.append((name, f"external memory of {array.dtype}{list(array.shape)}"))
             for node in level.workflow.nodes:
-                if isinstance(node, (HostNode, CapturedNode)) and isinstance(node.fn, UnboundCallback):
-                    found.append((level.name(node), f"callback {node.fn.path}"))
+                if isinstance(node.callback, UnboundCallback):
+                    found.append((level.name(node), f"callback {node.callback.path}"))
         return tuple(found)
 
     def default_view(self, parameter: Parameter) -> ArrayView | None:
@@ -149,13 +204,13 @@ class Workflow:
             yield level
             waiting += reversed([inner for node in level.workflow.nodes for inner in level.inner(node)])
 
-    def walk(self) -> Iterator[tuple[Level, Node]]:
+    def walk(self) -> Iterator[tuple[Level, AnyNode]]:
         """Yield every node of every level; ``level.name(node)`` is its full name."""
         for level in self.levels():
             for node in level.workflow.nodes:
                 yield level, node
 
-    def node(self, name: str) -> Node | None:
+    def node(self, name: str) -> AnyNode | None:
         """Return the node of a name, if there is one."""
         at = self.index.get(name)
         return None if at is None else self.nodes[at]
@@ -163,6 +218,121 @@ class Workflow:
     def workflow(self) -> Workflow:
         """Return itself, so that a Workflow stands wherever a Graph may."""
         return self
+
+    # -- as a document
+
+    @property
+    def plain_edges(self) -> tuple[tuple[str, str], ...]:
+        """Edges that nodes do not tell, by name: those of `Graph.order`, and those that were put into the DAG by hand."""
+        found = dict.fromkeys(self.ordered)
+        for node, sources, reasons in zip(self.nodes, self.predecessors, self.reasons):
+            for source, reason in zip(sources, reasons):
+                if not reason.startswith(("RAW ", "WAR ", "WAW ", "event ")[3 * (not self.infer) :]):
+                    name = self.nodes[source].name
+                    if name not in node.after:
+                        found[(name, node.name)] = None
+        return tuple(found)
+
+    def to_data(self, names: Names) -> dict[str, Data]:
+        """Return what a file holds of this workflow alone; `names` collects modules and children."""
+        return {
+            "infer": self.infer,
+            "arrays": [array_data(array) for array in self.arrays.values() if not isinstance(array, AllocArray)],
+            "parameters": [parameter_data(parameter, names) for parameter in self.parameters.values()],
+            "nodes": [node.to_data(names) for node in self.nodes],
+            "order": [list(pair) for pair in self.plain_edges],
+        }
+
+    def document(self, *, strict: bool = True) -> dict[str, Data]:
+        """Return the whole file as plain data, in the order in which the text is written.
+
+        Parameters
+        ----------
+        strict : bool
+            False puts ``{"python": text}`` where something has no form in a file; such data is for people and does not load.
+
+        Raises
+        ------
+        DeclarationError
+            As `model_dump_json`.
+        """
+        return self.documented(strict=strict)[0]
+
+    def documented(self, *, strict: bool = False) -> tuple[dict[str, Data], dict[str, Workflow]]:
+        """Return `document`, and the children by their keys in it."""
+        names = Names(strict=strict)
+        for module in self.modules:
+            names.key_of_module(module)
+        bodies: dict[str, dict[str, Data]] = {}
+
+        def write(workflow: Workflow, depth: int) -> dict[str, Data]:
+            if depth > MAX_CHILD_DEPTH:
+                raise DeclarationError(f"graph {self.name!r} has child graphs nested deeper than {MAX_CHILD_DEPTH}")
+            for _, inner, _ in (held for node in workflow.nodes for held in node.held):
+                if not names.has_workflow(inner):
+                    data = write(inner, depth + 1)
+                    key = names.key_of_workflow(inner)
+                    bodies[key] = ({} if key == inner.name else {"name": inner.name}) | data
+            return workflow.to_data(names)
+
+        body = write(self, 0)
+        out: dict[str, Data] = {"hipgraphdsl": VERSION, "name": self.name, "infer": body.pop("infer")}
+        out["modules"] = {key: module_data(module, key, strict=strict) for key, module in names.modules.items()}
+        out.update(body)
+        if bodies:
+            out["workflows"] = bodies
+        return out, dict(names.workflows)
+
+    def model_dump_json(self) -> str:
+        """Return the workflow as versioned JSON, one array, parameter or node a line.
+
+        Raises
+        ------
+        DeclarationError
+            If it holds what cannot be stored: a lambda, a closure or a bound method (the node is named), or an argument of a
+            type without a form in JSON.
+        """
+        return written(self.document())
+
+    @staticmethod
+    def model_validate_json(
+        text: str, *, arrays: Mapping[str, Any] | None = None, callbacks: Mapping[str, Callable[..., Any]] | None = None
+    ) -> Workflow:
+        """Return the workflow that JSON describes; nothing is run, compiled or imported.
+
+        Parameters
+        ----------
+        text : str
+        arrays, callbacks : mapping, optional
+            As for `Graph.from_json`.
+
+        Raises
+        ------
+        DeclarationError
+            If it is no workflow, of a newer version, truncated or beyond the limits; line and field are named.
+        """
+        return Loader(KINDS, Workflow.of, arrays, callbacks).text(text)
+
+    @staticmethod
+    def from_data(
+        data: Data, arrays: Mapping[str, Any] | None = None, callbacks: Mapping[str, Callable[..., Any]] | None = None
+    ) -> Workflow:
+        """Return the workflow that plain data describes, as `document` gives it; parameters and errors as for JSON."""
+        return Loader(KINDS, Workflow.of, arrays, callbacks).data(data)
+
+    @staticmethod
+    def model_json_schema() -> dict[str, Any]:
+        """Return the JSON Schema (2020-12) of a workflow file."""
+        return document_schema(KINDS)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:
+        """Let models of Pydantic hold workflows: an instance, in JSON its document."""
+        return core_schema.json_or_python_schema(
+            core_schema.no_info_plain_validator_function(cls.from_data),
+            core_schema.is_instance_schema(cls),
+            serialization=core_schema.plain_serializer_function_ser_schema(cls.document, when_used="json"),
+        )
 
 
 class Binding:
@@ -220,7 +390,7 @@ class Level(Binding):
         self,
         workflow: Workflow,
         parent: Self | None = None,
-        node: Node | None = None,
+        node: AnyNode | None = None,
         key: str = "",
         bind: Mapping[str, Any] = _NOTHING,
     ) -> None:
@@ -234,9 +404,9 @@ class Level(Binding):
         """Return the full name of one of its nodes."""
         return self.prefix + node.name
 
-    def inner(self, node: Node) -> Iterator[Self]:
+    def inner(self, node: AnyNode) -> Iterator[Self]:
         """Yield the levels that a node holds."""
-        for key, document, bind in held(node):
+        for key, document, bind in node.held:
             yield type(self)(document, self, node, key, bind)
 
     def bound(self, root: Any) -> Any:
@@ -258,3 +428,297 @@ class Level(Binding):
     def own_parameters(self) -> Iterator[tuple[str, Parameter]]:
         """Yield the parameters that no parent binds, by full name."""
         return ((self.prefix + name, value) for name, value in self.workflow.parameters.items() if name not in self.bind)
+
+
+# -- nodes that hold workflows
+
+
+class ChildGraphNode(Node):
+    """A whole workflow as one node (hipGraphAddChildGraphNode).
+
+    Attributes
+    ----------
+    workflow : Workflow
+        A snapshot: later changes of the graph that it came from are not seen.
+    bind : dict of str to view, Parameter or value
+        The child's arrays and parameters, by name, to the parent's arrays or views (contiguous, same dtype and size),
+        parameters, or values. Arrays that are not bound belong to the parent's Executable as ``<node>/<array>``; parameters
+        that are not bound keep their defaults.
+    """
+
+    kind: ClassVar[str] = "child"
+    work = "kernel"
+
+    workflow: Annotated[Workflow, WorkflowKey()]
+    bind: Annotated[dict[str, Any], BoundValues()] = {}  # noqa: RUF012  # Pydantic copies defaults
+
+    @classmethod
+    def _prepare(cls, data: dict[str, Any]) -> None:
+        name = data["name"]
+        workflow = data["workflow"] = _as_workflow(data.get("workflow"), name)
+        bind = as_dict(data.get("bind"), f"node {name!r}: bind", " from the child's names")
+        bound: dict[str, Any] = {}
+        for inner, value in bind.items():
+            if inner in workflow.arrays:
+                bound[inner] = _bind_array(workflow.arrays[inner], value, name)
+            elif inner in workflow.parameters:
+                parameter = workflow.parameters[inner]
+                bound[inner] = _bind_array(parameter, value, name) if parameter.shape else _bind_value(parameter, value, name)
+            else:
+                names = ", ".join(map(repr, [*workflow.arrays, *workflow.parameters])) or "none"
+                raise DeclarationError(
+                    f"node {name!r}: child graph {workflow.name!r} has no array or parameter {inner!r}; it has {names}", node=name
+                )
+        data["bind"] = bound
+
+    @lazy
+    def accesses(self) -> tuple[Access, ...]:
+        """What the child touches of the parent's arrays, byte for byte; its own arrays are nobody else's business."""
+        found: dict[tuple[Any, str, Region], Access] = {}
+        for access in self.workflow.accesses:
+            root, offset = self._behind(access.view.root)
+            outer: ArrayView | None = bound(root, self.workflow, self.bind)
+            if outer is not None:
+                region = access.bytes.shifted(offset + outer.offset_bytes)
+                whole = region == outer.region
+                result = Access(outer, access.mode, None if whole else region)
+            elif root is access.view.root and isinstance(root, (ExternalArray, Symbol)):
+                result = access
+            elif isinstance(root, ExternalArray):
+                result = Access(root.as_view(), access.mode, access.bytes.shifted(offset))
+            else:
+                continue
+            found[(result.view.root, result.mode, result.bytes)] = result
+        return tuple(found.values())
+
+    def _behind(self, root: Any) -> tuple[Any, int]:
+        """Return the array that an unbound parameter stands for by default, and where in it; any other root is itself."""
+        if not isinstance(root, Parameter) or bound(root, self.workflow, self.bind) is not None:
+            return root, 0
+        default = self.workflow.default_view(root)
+        return (root, 0) if default is None else (default.root, default.offset_bytes)
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return _parameters(self.bind.values())
+
+    @property
+    def addresses(self) -> tuple[ArrayView, ...]:
+        return tuple(value for value in self.bind.values() if isinstance(value, ArrayView))
+
+    @property
+    def own_accesses(self) -> tuple[Access, ...]:
+        return ()
+
+    @property
+    def held(self) -> tuple[tuple[str, Workflow, Mapping[str, Any]], ...]:
+        return ((self.name, self.workflow, self.bind),)
+
+    def describe(self) -> str:
+        bound = ", ".join(f"{inner}={getattr(value, 'name', value)}" for inner, value in self.bind.items())
+        return f"{self.workflow.name}({bound})"
+
+
+def _as_workflow(value: Any, node: str) -> Workflow:
+    found = value.workflow() if callable(getattr(value, "workflow", None)) else value
+    if not isinstance(found, Workflow):
+        raise DeclarationError(f"node {node!r}: workflow is a Graph or a Workflow (got {type(value).__name__})", node=node)
+    return found
+
+
+def _bind_array(inner: Array | Parameter, value: Any, node: str) -> ArrayView:
+    outer = as_view(value, f"node {node!r}: an array for {inner.name!r} of the child")
+    if isinstance(inner, AllocArray):
+        raise DeclarationError(
+            f"node {node!r}: {inner.name!r} is made by an alloc node of the child and cannot be bound", node=node
+        )
+    if outer.dtype != inner.dtype or outer.nbytes != inner.nbytes or not outer.contiguous:
+        raise DeclarationError(
+            f"node {node!r}: {inner.name!r} of the child is {inner.dtype}{list(inner.shape)} and takes a contiguous array of the"
+            f" same dtype and size; {outer.name!r} is {outer.dtype}{list(outer.shape)}"
+            + ("" if outer.contiguous else " and not contiguous"),
+            node=node,
+            array=outer.root.name,
+        )
+    if isinstance(inner, HostArray) and not outer.root.on_host:
+        raise DeclarationError(
+            f"node {node!r}: {inner.name!r} of the child is a host array; {outer.name!r} is {outer.root.kind} memory",
+            node=node,
+            array=outer.root.name,
+        )
+    if inner.on_device and not outer.root.on_device:
+        raise DeclarationError(
+            f"node {node!r}: {inner.name!r} of the child is reached by the device; {outer.name!r} is pageable host memory",
+            node=node,
+            array=outer.root.name,
+        )
+    return outer
+
+
+def _bind_value(inner: Parameter, value: Any, node: str) -> Any:
+    if isinstance(value, Parameter):
+        if value.dtype != inner.dtype or value.shape:
+            raise DeclarationError(
+                f"node {node!r}: parameter {inner.name!r} of the child is {inner.dtype}; {value!r} is not", node=node
+            )
+        return value
+    element_bytes(value, inner.dtype, f"node {node!r}: parameter {inner.name!r}")
+    return value
+
+
+class ConditionalNode(Node):
+    """Run workflows as a condition in device memory says (cudaGraphConditionalHandle; HIP has none up to 10.0).
+
+    Attributes
+    ----------
+    mode : {"if", "while", "switch"}
+    condition : ArrayView
+        One 32-bit integer where kernels reach it: not 0 for ``if`` and ``while``, the index of the body for ``switch``. It is
+        read when the node is reached, and by ``while`` again whenever the body has ended.
+    bodies : tuple of Workflow
+        One for ``while``, one or two (then, else) for ``if``, one or more for ``switch``.
+    bind : dict
+        As for a child graph, for all bodies. What is not bound is called ``<node>/<number of the body>/<array>``.
+    """
+
+    kind: ClassVar[str] = "conditional"
+    work = "kernel"
+    fixed = "nodes of kind conditional are recorded once"
+
+    mode: Annotated[Literal["if", "while", "switch"], Choice("if", "while", "switch")]
+    condition: Annotated[ArrayView, View()]
+    bodies: Annotated[tuple[Workflow, ...], WorkflowKeys()]
+    bind: Annotated[dict[str, Any], BoundValues()] = {}  # noqa: RUF012  # Pydantic copies defaults
+
+    @classmethod
+    def _prepare(cls, data: dict[str, Any]) -> None:
+        name = data["name"]
+        mode = data.get("mode")
+        if not isinstance(mode, str) or mode not in ("if", "while", "switch"):
+            raise DeclarationError(f"node {name!r}: mode is 'if', 'while' or 'switch' (got {mode!r})", node=name)
+        condition = data["condition"] = as_view(data.get("condition"), f"node {name!r}: condition: an array")
+        if condition.size != 1 or condition.dtype.kind not in "iu" or condition.dtype.itemsize != 4:
+            raise DeclarationError(
+                f"node {name!r}: condition is one 32-bit integer; {condition.name!r} has {condition.size} of {condition.dtype}",
+                node=name,
+            )
+        if isinstance(condition.root, Array) and not condition.root.on_device:
+            raise DeclarationError(
+                f"node {name!r}: the device reads the condition; {condition.name!r} is pageable host memory",
+                node=name,
+                array=condition.root.name,
+            )
+        bodies = data.get("bodies", ())
+        bodies = tuple(bodies) if isinstance(bodies, (tuple, list)) else (bodies,)
+        data["bodies"] = tuple(_as_workflow(body, name) for body in bodies)
+        most: int | None = {"if": 2, "while": 1, "switch": None}[mode]
+        if not bodies or (most is not None and len(bodies) > most):
+            wanted = {"if": "one or two bodies", "while": "one body", "switch": "one or more bodies"}[mode]
+            raise DeclarationError(f"node {name!r}: mode {mode!r} takes {wanted} (got {len(bodies)})", node=name)
+        bind = as_dict(data.get("bind"), f"node {name!r}: bind", " from the bodies' names")
+        children = [
+            ChildGraphNode(name=name, workflow=body, bind={k: v for k, v in bind.items() if _has(body, k)})
+            for body in data["bodies"]
+        ]
+        for inner in bind:
+            if not any(inner in child.bind for child in children):
+                raise DeclarationError(f"node {name!r}: no body has an array or parameter {inner!r}", node=name)
+        data["bind"] = {k: v for child in children for k, v in child.bind.items()}
+
+    @lazy
+    def children(self) -> tuple[ChildGraphNode, ...]:
+        """The bodies as child graph nodes, bound."""
+        return tuple(
+            ChildGraphNode(name=self.name, workflow=body, bind={k: v for k, v in self.bind.items() if _has(body, k)})
+            for body in self.bodies
+        )
+
+    @lazy
+    def accesses(self) -> tuple[Access, ...]:
+        found = [Access(self.condition, "read")]
+        for child in self.children:
+            # A body may be skipped, so what it writes keeps its earlier value: an update.
+            found += [Access(a.view, "update" if a.is_write else "read", a.region) for a in child.accesses]
+        return tuple(found)
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return _parameters((self.condition, *self.bind.values()))
+
+    @property
+    def own_accesses(self) -> tuple[Access, ...]:
+        return (Access(self.condition, "read"),)
+
+    @property
+    def held(self) -> tuple[tuple[str, Workflow, Mapping[str, Any]], ...]:
+        return tuple((f"{self.name}/{n}", body.workflow, body.bind) for n, body in enumerate(self.children))
+
+    def describe(self) -> str:
+        return f"{self.mode} {self.condition.name}: {', '.join(body.name for body in self.bodies)}"
+
+
+def bound(root: Any, workflow: Workflow, bind: Mapping[str, Any]) -> Any:
+    """Return what an array or parameter of a held workflow is bound to, or None; a name of another workflow is not bound."""
+    name = root.name
+    if name not in bind:
+        return None
+    own = workflow.arrays.get(name, workflow.parameters.get(name))
+    return bind[name] if own is root else None
+
+
+def _parameters(values: Iterable[Any]) -> tuple[Parameter, ...]:
+    roots = (value.root if isinstance(value, ArrayView) else value for value in values)
+    return tuple(dict.fromkeys(root for root in roots if isinstance(root, Parameter)))
+
+
+def _has(workflow: Workflow, name: str) -> bool:
+    return name in workflow.arrays or name in workflow.parameters
+
+
+# -- every node
+
+AnyNode = (
+    KernelNode
+    | MemcpyNode
+    | MemsetNode
+    | AllocNode
+    | FreeNode
+    | HostNode
+    | EventRecordNode
+    | EventWaitNode
+    | EmptyNode
+    | ChildGraphNode
+    | SemaphoreSignalNode
+    | SemaphoreWaitNode
+    | MemoryOpsNode
+    | CapturedNode
+    | ConditionalNode
+)
+"""Every node; a `match` over it ends with `assert_never`."""
+
+KINDS: dict[str, type[Node]] = {
+    cls.kind: cls
+    for cls in (
+        KernelNode,
+        MemcpyNode,
+        MemsetNode,
+        AllocNode,
+        FreeNode,
+        HostNode,
+        EventRecordNode,
+        EventWaitNode,
+        EmptyNode,
+        ChildGraphNode,
+        SemaphoreSignalNode,
+        SemaphoreWaitNode,
+        MemoryOpsNode,
+        CapturedNode,
+        ConditionalNode,
+    )
+}
+"""Node classes by kind."""
+
+
+def is_node(value: object) -> TypeGuard[AnyNode]:
+    """Return whether it is a node of one of the package's own classes, which every pass knows."""
+    return isinstance(value, Node) and KINDS.get(getattr(value, "kind", "")) is type(value)

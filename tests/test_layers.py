@@ -42,12 +42,22 @@ ORDER = (
     "kernels",
     "target",
     "defects",
+    "nodes.values",
+    "nodes.fields",
+    "nodes.base",
     "nodes",
     "order",
+    "hazards",
+    "draft",
+    "document",
+    "document.text",
+    "document.parts",
+    "document.reader",
     "workflow",
+    "export.files",
+    "export.timelines",
     "inlining",
     "placement",
-    "hazards",
     "checks",
     "temporaries",
     "lanes",
@@ -106,14 +116,6 @@ ORDER = (
 
 # What imports from below all the same, for type checkers or inside a function, and why. This list only shrinks.
 UPWARDS = {
-    ("nodes.fields", "nodes.base"): "a form is told the node whose field it writes",
-    ("nodes.child", "workflow"): "a child node holds a Workflow, which holds nodes",
-    ("timeline", "export.timelines"): "a timeline writes itself, as a graph does, with formats that know timelines",
-    ("export.declare", "graph"): "a loader makes the Graph; it is to return a Workflow",
-    ("export.graphml", "graph"): "as export.declare",
-    ("export.json", "graph"): "as export.declare",
-    ("export.yaml", "graph"): "as export.declare",
-    ("importing", "graph"): "as export.declare",
     ("export.hip_steps", "export.hip_cpp"): "steps write into the program that is made of them",
 }
 
@@ -123,7 +125,7 @@ ONLY_IN = {
     "rocm": ("runtimes.amd",),
     "cuda": ("runtimes.nvidia", "runtimes.nvrtc", "bench.peers"),
     "ziglang": ("runtimes.cpu",),
-    "networkx": ("workflow", "hazards", "checks", "plan", "graph", "export"),
+    "networkx": ("draft", "workflow", "checks", "graph", "export"),
     "matplotlib": ("export", "bench"),
     "pygraphviz": ("export",),
 }

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..arrays import AllocArray, DeviceArray, HostArray
-from ..nodes import ChildGraphNode, ConditionalNode
 from ..order import levels
 from ..target import Target
+from ..workflow import ChildGraphNode, ConditionalNode
 from .reach import Reach
 from .scope import Findings, Scope
 

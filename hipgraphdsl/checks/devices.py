@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ..kernels import Symbol
-from ..nodes import CapturedNode, KernelNode, Node
+from ..nodes import CapturedNode, KernelNode
 from ..placement import Memory, candidates, device_of, memories, runs_code
+from ..workflow import AnyNode
 from .scope import Findings, Scope
 
 __all__ = ["check_devices"]
@@ -18,8 +19,8 @@ def check_devices(scope: Scope, device: int, findings: Findings) -> None:
     device : int
         The device of all that names none.
     """
-    written: dict[Symbol, dict[int, Node]] = {}
-    read: list[tuple[Node, Symbol, int]] = []
+    written: dict[Symbol, dict[int, AnyNode]] = {}
+    read: list[tuple[AnyNode, Symbol, int]] = []
     for node in scope.workflow.nodes:
         here = device_of(node, device, scope)
         if here is None:
@@ -63,7 +64,7 @@ def check_devices(scope: Scope, device: int, findings: Findings) -> None:
             )
 
 
-def _undecided(scope: Scope, node: Node, touched: list[Memory], findings: Findings) -> None:
+def _undecided(scope: Scope, node: AnyNode, touched: list[Memory], findings: Findings) -> None:
     places = ", ".join(f"{memory.root.name!r} on device {memory.owner}" for memory in touched)
     findings.add(
         "HG407",

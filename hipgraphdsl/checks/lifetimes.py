@@ -6,7 +6,8 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 
 from ..arrays import Access, AllocArray, ArrayView, DeviceArray, Region
-from ..nodes import AllocNode, ChildGraphNode, ConditionalNode, FreeNode, KernelNode, MemcpyNode, Node
+from ..nodes import AllocNode, FreeNode, KernelNode, MemcpyNode
+from ..workflow import AnyNode, ChildGraphNode, ConditionalNode
 from .reach import Reach
 from .scope import Findings, Scope
 
@@ -208,8 +209,8 @@ def check_data(scope: Scope, findings: Findings) -> None:
     seen: set[object] = set()
     allocs = any(type(a) is AllocArray for a in workflow.arrays.values())
     written: dict[AllocArray, _Coverage] = {}
-    makers: dict[AllocArray, Node] = {}
-    writers: dict[AllocArray, list[Node]] = {}
+    makers: dict[AllocArray, AnyNode] = {}
+    writers: dict[AllocArray, list[AnyNode]] = {}
     read: set[AllocArray] = set()
     told: set[AllocArray] = set()
     nodes = workflow.nodes
@@ -272,7 +273,7 @@ def check_data(scope: Scope, findings: Findings) -> None:
 
 
 def _follow(
-    scope: Scope, node: Node, access: Access, root: AllocArray, written: dict[AllocArray, _Coverage], read:
+    scope: Scope, node: AnyNode, access: Access, root: AllocArray, written: dict[AllocArray, _Coverage], read:
     set[AllocArray], told: set[AllocArray], findings: Findings,
 ) -> None:  # fmt: skip
     if access.mode == "write":
@@ -295,7 +296,7 @@ def _follow(
         )
 
 
-def _exposed(node: Node, access: Access) -> bool:
+def _exposed(node: AnyNode, access: Access) -> bool:
     """Whether the node surely uses values from before it.
 
     An update that is only inferred (`T*` of a kernel, an array in `args` of a callback) may be a plain write, and a

@@ -6,8 +6,9 @@ from typing import Any
 
 from ..arrays import Array, HostArray
 from ..kernels import ForeignModule, Module
-from ..nodes import CapturedNode, ChildGraphNode, ConditionalNode, EmptyNode, KernelNode, MemcpyNode, MemsetNode, Node
+from ..nodes import CapturedNode, EmptyNode, KernelNode, MemcpyNode, MemsetNode
 from ..target import Target
+from ..workflow import AnyNode, ChildGraphNode, ConditionalNode
 from .scope import Findings, Scope
 
 __all__ = ["check_capture", "check_limits"]
@@ -179,7 +180,7 @@ def _text(extents: list[int | None]) -> str:
 
 def check_capture(scope: Scope, target: Target | None, findings: Findings) -> None:
     """Report what stream capture cannot take, or takes only in part, and kernels of which not everything is known."""
-    unread: dict[tuple[Module, str], list[Node]] = {}
+    unread: dict[tuple[Module, str], list[AnyNode]] = {}
     for node in scope.workflow.nodes:
         kind = type(node)
         if kind is MemcpyNode:

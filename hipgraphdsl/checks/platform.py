@@ -7,26 +7,16 @@ from typing import Any
 
 from ..arrays import Array, HostArray
 from ..defects import Defect, defects_for
-from ..nodes import (
-    AllocNode,
-    CapturedNode,
-    ChildGraphNode,
-    FreeNode,
-    HostNode,
-    KernelNode,
-    MemcpyNode,
-    MemoryOpsNode,
-    Node,
-)
+from ..nodes import AllocNode, CapturedNode, FreeNode, HostNode, KernelNode, MemcpyNode, MemoryOpsNode, Node
 from ..placement import device_of
 from ..target import Target
-from ..workflow import Workflow
+from ..workflow import AnyNode, ChildGraphNode, Workflow
 from .catalogue import CATALOGUE, Severity
 from .scope import Findings, Scope
 
 __all__ = ["check_defects"]
 
-Met = Callable[[Workflow], list[Node]]
+Met = Callable[[Workflow], list[AnyNode]]
 
 
 def check_defects(scope: Scope, target: Target | None, findings: Findings) -> None:
@@ -64,7 +54,7 @@ def _of(*kinds: type[Node]) -> Met:
     return lambda workflow: [node for node in workflow.nodes if isinstance(node, kinds)]
 
 
-def _with_edges(workflow: Workflow) -> list[Node]:
+def _with_edges(workflow: Workflow) -> list[AnyNode]:
     """Nodes that can be disabled and stand between others."""
     used = {s for sources in workflow.predecessors for s in sources}
     return [
@@ -74,11 +64,11 @@ def _with_edges(workflow: Workflow) -> list[Node]:
     ]
 
 
-def _fans_out(workflow: Workflow) -> list[Node]:
+def _fans_out(workflow: Workflow) -> list[AnyNode]:
     return [node for node, successors in zip(workflow.nodes, workflow.successors) if len(successors) > 4]
 
 
-def _forked_children(workflow: Workflow) -> list[Node]:
+def _forked_children(workflow: Workflow) -> list[AnyNode]:
     """Child graphs with parallel branches and something after them."""
     return [
         node
@@ -92,16 +82,16 @@ def _has_branches(workflow: Workflow) -> bool:
     return last > 1 or any(len(successors) > 1 for successors in workflow.successors)
 
 
-def _alloc_and_free(workflow: Workflow) -> list[Node]:
+def _alloc_and_free(workflow: Workflow) -> list[AnyNode]:
     return [node for node in workflow.nodes if isinstance(node, FreeNode)]
 
 
-def _unfreed(workflow: Workflow) -> list[Node]:
+def _unfreed(workflow: Workflow) -> list[AnyNode]:
     freed = {node.array for node in workflow.nodes if isinstance(node, FreeNode)}
     return [node for node in workflow.nodes if isinstance(node, AllocNode) and node.array not in freed]
 
 
-def _interior(workflow: Workflow) -> list[Node]:
+def _interior(workflow: Workflow) -> list[AnyNode]:
     """Return copies to or from page-locked memory that do not begin at its first byte."""
     return [
         node
@@ -114,7 +104,7 @@ def _pinned(root: Any) -> bool:
     return isinstance(root, HostArray) and root.pinned
 
 
-def _host_copies(workflow: Workflow) -> list[Node]:
+def _host_copies(workflow: Workflow) -> list[AnyNode]:
     return [
         node
         for node in workflow.nodes
@@ -122,20 +112,20 @@ def _host_copies(workflow: Workflow) -> list[Node]:
     ]
 
 
-def _cooperative(workflow: Workflow) -> list[Node]:
+def _cooperative(workflow: Workflow) -> list[AnyNode]:
     return [node for node in workflow.nodes if isinstance(node, KernelNode) and node.cooperative]
 
 
-def _parametrised(workflow: Workflow) -> list[Node]:
+def _parametrised(workflow: Workflow) -> list[AnyNode]:
     """Kernels that a launch with another parameter value updates."""
     return [node for node in workflow.nodes if isinstance(node, KernelNode) and node.parameters]
 
 
-def _prioritised(workflow: Workflow) -> list[Node]:
+def _prioritised(workflow: Workflow) -> list[AnyNode]:
     return [node for node in workflow.nodes if isinstance(node, KernelNode) and node.priority is not None]
 
 
-def _reads_copies(workflow: Workflow) -> list[Node]:
+def _reads_copies(workflow: Workflow) -> list[AnyNode]:
     """Host nodes that follow a copy directly."""
     return [
         node
@@ -144,11 +134,11 @@ def _reads_copies(workflow: Workflow) -> list[Node]:
     ]
 
 
-def _large(workflow: Workflow) -> list[Node]:
+def _large(workflow: Workflow) -> list[AnyNode]:
     return list(workflow.nodes[-1:]) if len(workflow.nodes) > 200 else []
 
 
-def _elsewhere(workflow: Workflow) -> list[Node]:
+def _elsewhere(workflow: Workflow) -> list[AnyNode]:
     """Nodes on other devices than the first that is named."""
     places = {node.name: device_of(node, 0) for node in workflow.nodes}
     first = next((place for place in places.values() if place is not None), None)

@@ -10,8 +10,8 @@ from typing import Any
 
 from ..arrays import Access, Region
 from ..hazards import HazardTracker
-from ..nodes import AllocNode, ChildGraphNode, ConditionalNode, EventRecordNode, EventWaitNode, FreeNode, Node
-from ..workflow import Workflow
+from ..nodes import AllocNode, EventRecordNode, EventWaitNode, FreeNode
+from ..workflow import AnyNode, ChildGraphNode, ConditionalNode, Workflow
 from .reach import Reach
 from .scope import Findings, Scope
 
@@ -250,7 +250,7 @@ def check_races(scope: Scope, reach: Reach, findings: Findings) -> None:
         )
 
 
-def _report(scope: Scope, first: Node, second: Node, findings: Findings) -> None:
+def _report(scope: Scope, first: AnyNode, second: AnyNode, findings: Findings) -> None:
     conflicts = []
     for a in first.accesses:
         key, region = scope.placed(a)
@@ -297,7 +297,7 @@ def _verb(access: Access) -> str:
     return "reads" if access.mode == "read" else "writes"
 
 
-def _who(scope: Scope, node: Node, access: Access, key: Any, other: Region) -> tuple[str, Node]:
+def _who(scope: Scope, node: AnyNode, access: Access, key: Any, other: Region) -> tuple[str, AnyNode]:
     """Return the name and model of the node at fault, which in a child graph is one inside."""
     if isinstance(node, (ChildGraphNode, ConditionalNode)):
         for leaf in scope.leaves(node):

@@ -9,8 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from ..arrays import Access, ExternalArray, Parameter, Region
-from ..nodes import ConditionalNode, Node
-from ..workflow import Level, Workflow
+from ..workflow import AnyNode, Level, Workflow
 from .catalogue import CATALOGUE, Severity
 from .report import Diagnostic
 
@@ -36,7 +35,7 @@ class Leaf:
     """
 
     name: str
-    node: Node
+    node: AnyNode
     mode: str
     key: Any
     region: Region
@@ -107,18 +106,14 @@ class Scope(Level):
         extent = root.default if isinstance(root, Parameter) else root
         return None if extent is None else int(extent)
 
-    def leaves(self, node: Node) -> Iterator[Leaf]:
+    def leaves(self, node: AnyNode) -> Iterator[Leaf]:
         """Yield the accesses of a node; of a child graph those of its innermost nodes."""
-        inner = tuple(self.inner(node))
-        for scope in inner:
+        for scope in self.inner(node):
             for child in scope.workflow.nodes:
                 yield from scope.leaves(child)
-        if not inner or isinstance(node, ConditionalNode):
-            for access in node.accesses:
-                if inner and access.view is not node.condition:  # type: ignore[attr-defined]  # a conditional's own read
-                    continue
-                key, region = self.placed(access)
-                yield Leaf(self.name(node), node, access.mode, key, region)
+        for access in node.own_accesses:
+            key, region = self.placed(access)
+            yield Leaf(self.name(node), node, access.mode, key, region)
 
     @property
     def more(self) -> str:
@@ -178,7 +173,7 @@ class Findings:
         message: str,
         *,
         scope: Scope,
-        nodes: Sequence[Node] = (),
+        nodes: Sequence[AnyNode] = (),
         names: Sequence[str] = (),
         arrays: Iterable[str] = (),
         hint: str = "",

@@ -5,17 +5,9 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from ..arrays import AllocArray, ArrayView, ExternalArray
-from ..nodes import (
-    CapturedNode,
-    ChildGraphNode,
-    ConditionalNode,
-    HostNode,
-    KernelNode,
-    SemaphoreSignalNode,
-    SemaphoreWaitNode,
-    UnboundCallback,
-)
+from ..nodes import CapturedNode, HostNode, KernelNode, SemaphoreSignalNode, SemaphoreWaitNode, UnboundCallback
 from ..order import find_cycle
+from ..workflow import ChildGraphNode, ConditionalNode
 from .catalogue import CATALOGUE
 from .scope import Findings, Scope
 

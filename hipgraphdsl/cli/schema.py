@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(_: argparse.Namespace) -> int:
     """Print the schema."""
-    from ..export.schema import schema
+    from ..workflow import Workflow
 
-    print(json.dumps(schema(), indent=1))
+    print(json.dumps(Workflow.model_json_schema(), indent=1))
     return GOOD

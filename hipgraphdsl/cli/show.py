@@ -15,7 +15,6 @@ from ..bench.arguments import count_from
 from ..export import export_graph, formats, is_known
 from ..export.style import human_bytes
 from ..export.text import HEADS, counted, row, short
-from ..nodes import held
 from ..workflow import Workflow
 from .arguments import add_options, add_workflow, lanes, option_value, pairs, target_name
 from .files import require_place, say_written, unknown_format
@@ -141,7 +140,7 @@ def _node_rows(workflow: Workflow, indent: str = "") -> list[tuple[str, ...]]:
     for index, node in enumerate(workflow.nodes):
         name, *others = row(workflow, index)
         rows.append((indent + name, *others))
-        for _, inner, _ in held(node):
+        for _, inner, _ in node.held:
             if id(inner) not in seen:
                 seen.add(id(inner))
                 rows += _node_rows(inner, indent + "  ")

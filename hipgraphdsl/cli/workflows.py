@@ -15,10 +15,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ..document.text import MAX_BYTES
 from ..errors import DeclarationError, HipGraphError
 from ..export import graphml, yaml
-from ..export import json as json_format
-from ..export.json_text import MAX_BYTES
 from ..graph import Graph
 from ..nodes import CapturedNode, HostNode, UnboundCallback
 from ..workflow import Workflow
@@ -91,10 +90,8 @@ def _graph_of_file(path: Path, suffix: str, arrays: Mapping[str, Any], import_ca
 
     def load(callbacks: Mapping[str, Callable[..., Any]]) -> Graph:
         if suffix == ".json":
-            return json_format.loads(text, Graph, arrays, callbacks)
-        if suffix == ".graphml":
-            return graphml.loads(text, Graph, arrays, callbacks)
-        return yaml.loads(text, Graph, arrays, callbacks)
+            return Graph.from_json(text, arrays, callbacks)
+        return Graph.from_workflow((graphml if suffix == ".graphml" else yaml).loads(text, arrays, callbacks))
 
     try:
         graph = load({})
@@ -207,7 +204,7 @@ def _graph_in(module: ModuleType, place: str, name: str) -> Graph:
         with _user_code(f"{place}:{name}"):
             found = found()
     if isinstance(found, Workflow):
-        return json_format.loads(json_format.dumps(found), Graph)
+        return Graph.from_workflow(found)
     if not isinstance(found, Graph):
         raise Misuse(f"{place}:{name} is of type {type(found).__name__}, not a Graph or a function that returns one")
     return found

@@ -10,11 +10,11 @@ from typing import Any
 from ..arrays import ArrayView, Parameter
 from ..backends import Scope, SharedHandles
 from ..errors import HipError, UpdateError
-from ..nodes import ChildGraphNode, KernelNode, Node
+from ..nodes import KernelNode
 from ..plan import Plan, Step, suits_copy_kernel
 from ..temporaries import alloc_roots
 from ..watch import planned
-from ..workflow import Workflow
+from ..workflow import AnyNode, ChildGraphNode, Workflow
 from .built import Built
 from .changes import (
     changed_child,
@@ -367,7 +367,7 @@ class Arrangement:
             return False
         return bool(children) or any(alloc_roots(step.node) != alloc_roots(before[i].node) for i, step in changes.items())
 
-    def _load_kernels(self, nodes: Sequence[Node]) -> None:
+    def _load_kernels(self, nodes: Sequence[AnyNode]) -> None:
         for node in nodes:
             if isinstance(node, KernelNode):
                 self._shared.load({node.kernel.module: ([node.kernel.name], list(node.kernel.module.symbols))})

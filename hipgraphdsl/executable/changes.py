@@ -10,9 +10,8 @@ from ..arrays import Parameter
 from ..checks import check_workflow
 from ..errors import UpdateError
 from ..kernels import Symbol
-from ..nodes import ChildGraphNode, ConditionalNode, Node
 from ..update import explain_update
-from ..workflow import Level, Workflow
+from ..workflow import AnyNode, ChildGraphNode, ConditionalNode, Level, Workflow
 
 __all__ = [
     "changed_child",
@@ -27,7 +26,7 @@ __all__ = [
 ]
 
 
-def node_at(workflow: Workflow, name: str) -> Node | None:
+def node_at(workflow: Workflow, name: str) -> AnyNode | None:
     """Return the node of a name such as ``"child/x"``."""
     level, inner = Level(workflow).at(name)
     return None if _conditional(level) else level.workflow.node(inner)
@@ -50,12 +49,12 @@ def is_in(name: str, nodes: Sequence[str]) -> bool:
     return any(f"{name}/".startswith(f"{node}/") for node in nodes)
 
 
-def with_nodes(workflow: Workflow, nodes: Mapping[str, Node]) -> Workflow:
+def with_nodes(workflow: Workflow, nodes: Mapping[str, AnyNode]) -> Workflow:
     """Return the workflow with nodes replaced; ``"child/x"`` is a node inside a child."""
     if not nodes:
         return workflow
     replaced = list(workflow.nodes)
-    inside: dict[str, dict[str, Node]] = {}
+    inside: dict[str, dict[str, AnyNode]] = {}
     for name, node in nodes.items():
         head, _, rest = name.partition("/")
         if rest:
@@ -69,7 +68,7 @@ def with_nodes(workflow: Workflow, nodes: Mapping[str, Node]) -> Workflow:
     return replace(workflow, nodes=tuple(replaced))
 
 
-def require_free(name: str, node: Node | None, fields: Mapping[str, Any]) -> None:
+def require_free(name: str, node: AnyNode | None, fields: Mapping[str, Any]) -> None:
     """Refuse fields that are fixed when the graph is compiled."""
     for field in ("name", "after", "workflow", "device"):
         if field in fields:
@@ -81,7 +80,7 @@ def require_free(name: str, node: Node | None, fields: Mapping[str, Any]) -> Non
         )
 
 
-def require_declared(name: str, workflow: Workflow, new: Node, fields: Mapping[str, Any]) -> None:
+def require_declared(name: str, workflow: Workflow, new: AnyNode, fields: Mapping[str, Any]) -> None:
     """Refuse parameters that the workflow of a node does not have."""
     for parameter in new.parameters:
         if workflow.parameters.get(parameter.name) is not parameter:
@@ -108,7 +107,7 @@ def changed_child(name: str, known: ChildGraphNode, fields: Mapping[str, Any]) -
     return child
 
 
-def require_ordered(workflow: Workflow, new: Node, field: str, device: int) -> None:
+def require_ordered(workflow: Workflow, new: AnyNode, field: str, device: int) -> None:
     """Refuse accesses that the existing edges do not order."""
     name = new.name
     for access in new.accesses:
@@ -130,7 +129,7 @@ def require_ordered(workflow: Workflow, new: Node, field: str, device: int) -> N
         )
 
 
-def differing(workflow: Workflow, new: Workflow) -> list[Node]:
+def differing(workflow: Workflow, new: Workflow) -> list[AnyNode]:
     """Return the nodes of another workflow that differ from this one's, with this one's arrays and parameters.
 
     Raises

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from ..errors import DeclarationError
-from ..nodes import AllocNode, Node
+from ..nodes import AllocNode
 from ..placement import Memory, device_of, memories, runs_code
 from ..runtimes.base import Runtime
-from ..workflow import Workflow
+from ..workflow import AnyNode, Workflow
 
 __all__ = ["Home", "grant_access"]
 
@@ -88,7 +88,7 @@ def grant_access(workflow: Workflow, runtime: Runtime, device: int, devices: Seq
     return granted
 
 
-def _reaching(workflow: Workflow, default: int) -> Iterator[tuple[str, Node, int, Memory]]:
+def _reaching(workflow: Workflow, default: int) -> Iterator[tuple[str, AnyNode, int, Memory]]:
     """Yield each node with its device and memory of another device that it touches."""
     for level, node in workflow.walk():
         device = device_of(node, default, level)

@@ -31,7 +31,7 @@ from ..runtimes.base import Runtime
 from ..timeline import Timeline
 from ..update import HasWorkflow
 from ..watch import MODULE, WatchedPlan, planned
-from ..workflow import Workflow
+from ..workflow import AnyNode, Workflow
 from .arrangement import Arrangement
 from .built import Built
 from .compiled import CompiledPath
@@ -450,7 +450,7 @@ class Executable:
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
-    def set(self, node: str | Node, /, **fields: Any) -> None:
+    def set(self, node: str | AnyNode, /, **fields: Any) -> None:
         """Give a node other fields, from the next launch on.
 
         Parameters
@@ -471,13 +471,13 @@ class Executable:
             self._require_open("set")
             self._arrangement.set(_name_of(node, "set"), fields)
 
-    def enable(self, node: str | Node) -> None:
+    def enable(self, node: str | AnyNode) -> None:
         """Let a disabled node run again, from the next launch on."""
         with self._changing("enable"):
             self._require_open("enable")
             self._arrangement.enable(_name_of(node, "enable"), True)
 
-    def disable(self, node: str | Node) -> None:
+    def disable(self, node: str | AnyNode) -> None:
         """Let a node do nothing, from the next launch on; what it orders stays ordered."""
         with self._changing("disable"):
             self._require_open("disable")

@@ -13,7 +13,7 @@ from typing import Any
 from ..arrays import AllocArray, HostArray
 from ..backends import Scope
 from ..errors import DeclarationError
-from ..nodes import CapturedNode, ChildGraphNode, MemcpyNode
+from ..nodes import CapturedNode, MemcpyNode
 from ..placement import runs_code
 from ..workflow import Workflow
 from .devices import Home
@@ -77,7 +77,7 @@ class Locking:
     def _look(self, workflow: Workflow, scope: Scope) -> None:
         self._copied, self._written, self._reached = {}, {}, {}
         for node, inner in ((node, inner) for inner, level in scope.levels(workflow) for node in level.workflow.nodes):
-            for access in () if isinstance(node, ChildGraphNode) else node.accesses:  # its nodes have them too
+            for access in node.own_accesses:
                 root = inner.resolve(access.view.root)[:2]
                 if not _may_be_pageable(root[1]):
                     continue

@@ -15,8 +15,7 @@ from ..checks.races import racing_pairs
 from ..checks.reach import Reach
 from ..checks.scope import Scope as Checked
 from ..errors import DeclarationError
-from ..nodes import ConditionalNode, Node, held
-from ..workflow import Workflow
+from ..workflow import AnyNode, ConditionalNode, Workflow
 
 __all__ = ["Overlaps"]
 
@@ -27,7 +26,7 @@ Root = tuple[Scope, Any]
 class _Use(NamedTuple):
     """One access of one node, in bytes of the root."""
 
-    node: Node
+    node: AnyNode
     name: str
     mode: str
     region: Region
@@ -91,7 +90,7 @@ class Overlaps:
         level = _Level(workflow)
         levels.append(level)
         for i, node in enumerate(workflow.nodes):
-            inner = held(node)
+            inner = node.held
             for name, document, _ in inner:
                 for root, users in self._add(scope.children[name], document, levels).uses.items():
                     level.note(root, i, chain(*users.values()))

@@ -11,7 +11,7 @@ import numpy as np
 from ..arrays import Array, ArrayView, ExternalArray, Parameter, Viewable, array_values, no_array
 from ..backends import Scope
 from ..errors import DeclarationError
-from ..nodes import element_bytes, held
+from ..nodes import element_bytes
 from ..plan import Step
 from ..workflow import Workflow
 from .devices import Home
@@ -275,7 +275,7 @@ class Parameters:
             inner = scope.inside(step.path)
             for parameter in step.node.parameters:
                 self._note_user(inner, parameter, step.index)
-            for name, document, _ in held(step.node):
+            for name, document, _ in step.node.held:
                 for at, level in inner.children[name].levels(document):
                     for parameter in (parameter for node in level.workflow.nodes for parameter in node.parameters):
                         self._note_user(at, parameter, step.index)

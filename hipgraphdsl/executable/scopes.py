@@ -8,7 +8,7 @@ from typing import Any
 from ..arrays import AllocArray, Array
 from ..backends import Scope
 from ..kernels import Module, Symbol
-from ..nodes import ChildGraphNode, KernelNode
+from ..nodes import KernelNode
 from ..workflow import Workflow
 from .memory import Memory
 from .parameters import Parameters, require_alike
@@ -62,7 +62,7 @@ def modules_of(workflow: Workflow) -> dict[Module, tuple[list[str], list[str]]]:
             names, _ = found.setdefault(node.kernel.module, ([], []))
             if node.kernel.name not in names:
                 names.append(node.kernel.name)
-        for access in () if isinstance(node, ChildGraphNode) else node.accesses:
+        for access in node.own_accesses:
             root = access.view.root
             if isinstance(root, Symbol) and not root.hidden:
                 _, symbols = found.setdefault(root.module, ([], []))

@@ -15,38 +15,16 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import inspect
 import os
-import secrets
-import shutil
-from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..errors import DeclarationError
 from ..workflow import Workflow
+from .files import Format, as_path, fitting, made, need, write_file
 
 __all__ = ["FORMATS", "Format", "as_path", "export_graph", "fitting", "formats", "is_known", "made", "need", "render",
            "write_file"]  # fmt: skip
-
-
-class Format(NamedTuple):
-    """Where a format is made.
-
-    Attributes
-    ----------
-    module : str
-        Module of this package.
-    function : str
-        Its function ``(workflow, **options) -> str | bytes``.
-    title : str
-        What it is, for lists.
-    """
-
-    module: str
-    function: str
-    title: str
 
 
 FORMATS: dict[str, Format] = {
@@ -100,27 +78,6 @@ def render(workflow: Workflow, extension: str, **options: Any) -> str | bytes:
     return made(FORMATS[wanted], wanted, workflow, options)
 
 
-def made(entry: Format, extension: str, subject: Any, options: Mapping[str, Any]) -> str | bytes:
-    """Return what a format's function makes of a workflow or a timeline.
-
-    Raises
-    ------
-    DeclarationError
-        If the function takes no such option, or needs a package that is not installed.
-    """
-    function: Callable[..., str | bytes] = getattr(importlib.import_module(f"{__name__}.{entry.module}"), entry.function)
-    accepted: Mapping[str, inspect.Parameter] = inspect.signature(function).parameters
-    if any(p.kind is p.VAR_KEYWORD for p in accepted.values()):  # drawings hand on what they do not know
-        accepted = {**accepted, **inspect.signature(importlib.import_module(f"{__name__}.picture").draw).parameters}
-    names = [name for name, p in list(accepted.items())[1:] if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    for option in options:
-        if option not in names:
-            raise DeclarationError(
-                f"a {extension} file takes no option {option!r}; its options are {', '.join(map(repr, names)) or 'none'}"
-            )
-    return function(subject, **options)
-
-
 def export_graph(workflow: Workflow, path: str | os.PathLike[str], **options: Any) -> None:
     """Write a workflow to a file, whole or not at all; the extension names the format.
 
@@ -150,66 +107,3 @@ def export_graph(workflow: Workflow, path: str | os.PathLike[str], **options: An
 def _module_of(extension: str) -> Any:
     entry = FORMATS.get(_SAME.get(extension.lower(), extension.lower()))
     return importlib.import_module(f"{__name__}.{entry.module}") if entry is not None else None
-
-
-def as_path(path: Any) -> Path:
-    """Return the path of a file.
-
-    Raises
-    ------
-    DeclarationError
-        If it is neither a str nor a path.
-    """
-    if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
-        raise DeclarationError(f"path is a str or a pathlib.Path (got {path!r})")
-    return Path(path)
-
-
-def write_file(path: str | os.PathLike[str], content: str | bytes) -> None:
-    """Write a file beside and rename it, so that a reader never sees half of it.
-
-    Raises
-    ------
-    DeclarationError
-        If the folder is not there or cannot be written; an earlier file is then as it was.
-    """
-    target = Path(path)
-    data = content.encode() if isinstance(content, str) else content
-    beside: Path | None = None
-    try:
-        if target.exists() and not target.is_file():  # a pipe or a terminal, which a rename would replace
-            target.write_bytes(data)
-            return
-        target = target.resolve()
-        beside = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}")
-        with beside.open("xb") as file:
-            file.write(data)
-        if target.exists():
-            shutil.copymode(target, beside)
-        beside.replace(target)
-        beside = None
-    except OSError as error:
-        raise DeclarationError(f"{str(path)!r} cannot be written: {error.strerror or error}") from None
-    finally:
-        if beside is not None:
-            with suppress(OSError):
-                beside.unlink()
-
-
-def fitting(svg: str) -> str:
-    """Return a drawing without what precedes it, no wider than the page or notebook cell that it stands in."""
-    return svg[svg.index("<svg") :].replace("<svg ", '<svg style="max-width:100%;height:auto" ', 1)
-
-
-def need(package: str, distribution: str) -> Any:
-    """Return a package of an extra.
-
-    Raises
-    ------
-    DeclarationError
-        If it is not installed; says what to install.
-    """
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        raise DeclarationError(f"{package} is not installed ({error}): pip install {distribution}") from None

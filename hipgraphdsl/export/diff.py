@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 from ..nodes import KernelNode
 from ..workflow import Workflow
-from .document import documents
 
 __all__ = ["Difference", "Entry", "compare"]
 
@@ -131,7 +130,7 @@ def compare(old: Any, new: Any) -> Difference:
     """
     first: Workflow = old.workflow()
     second: Workflow = new.workflow()
-    (a, children_a), (b, children_b) = documents(first), documents(second)
+    (a, children_a), (b, children_b) = first.documented(), second.documented()
     entries: list[Entry] = []
     if a["name"] != b["name"]:
         entries.append(Entry("changed", "graph", b["name"], "name", a["name"], b["name"]))

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Access, ArrayView, Parameter
-from ..nodes import ChildGraphNode, ConditionalNode, HostNode, KernelNode, MemcpyNode, MemsetNode, Node, callable_name
+from ..nodes import HostNode, KernelNode, MemcpyNode, MemsetNode, callable_name
 from ..placement import device_of
+from ..workflow import AnyNode, ChildGraphNode, ConditionalNode
 
 __all__ = ["Repeat", "find_repeats", "signature"]
 
@@ -48,12 +49,12 @@ class Repeat:
         return self.start + self.period * self.count
 
 
-def signature(node: Node) -> Hashable:
+def signature(node: AnyNode) -> Hashable:
     """Return what a node does and where, apart from its name and the names of its arrays."""
     return (device_of(node, 0), *_deed(node))
 
 
-def _deed(node: Node) -> tuple[Hashable, ...]:
+def _deed(node: AnyNode) -> tuple[Hashable, ...]:
     if isinstance(node, KernelNode):
         return ("kernel", node.kernel.name, *map(_axis, (*node.grid, *node.block)), *map(_value, node.args))
     if isinstance(node, MemcpyNode):

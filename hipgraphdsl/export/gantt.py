@@ -12,7 +12,7 @@ import warnings
 from typing import Any, Final
 
 from ..timeline import By, Timeline
-from . import fitting, need
+from .files import fitting, need
 from .style import BACKGROUND, CRITICAL, EDGE, INK, MUTED, engine_style, human_count, shortened
 
 __all__ = ["png", "summary", "svg"]

@@ -9,22 +9,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 from xml.parsers import expat
 
 import networkx as nx
 
-from ..arrays import AllocArray, Array
+from ..document.text import MAX_BYTES
+from ..draft import Draft
 from ..errors import DeclarationError
-from ..kernels import Symbol
-from ..nodes import AllocNode, Node
-from ..workflow import Workflow
-from .document import document
-from .json import from_document
-from .json_text import MAX_BYTES
-
-if TYPE_CHECKING:
-    from ..graph import Graph
+from ..workflow import Workflow, is_node
 
 __all__ = ["from_networkx", "loads", "render", "to_networkx"]
 
@@ -42,7 +35,7 @@ def render(workflow: Workflow) -> str:
 
 def to_networkx(workflow: Workflow) -> nx.DiGraph[str]:
     """Return a networkx graph whose attributes are all text, as graph formats want them."""
-    data = document(workflow)
+    data = workflow.document()
     nodes = data.pop("nodes")
     dag: nx.DiGraph[str] = nx.DiGraph(name=workflow.name, hipgraphdsl=json.dumps(data))
     for node, line in zip(workflow.nodes, nodes):
@@ -54,12 +47,9 @@ def to_networkx(workflow: Workflow) -> nx.DiGraph[str]:
 
 
 def loads(
-    text: str,
-    graph_type: type[Graph],
-    arrays: Mapping[str, Any] | None = None,
-    callbacks: Mapping[str, Callable[..., Any]] | None = None,
-) -> Graph:
-    """Return the graph that a GraphML text from `render` describes; parameters as for `json.loads`.
+    text: str, arrays: Mapping[str, Any] | None = None, callbacks: Mapping[str, Callable[..., Any]] | None = None
+) -> Workflow:
+    """Return the workflow that a GraphML text from `render` describes; parameters as for `Graph.from_json`.
 
     Raises
     ------
@@ -68,7 +58,7 @@ def loads(
     """
     if len(text) > MAX_BYTES:
         raise DeclarationError(f"a GraphML file has at most {MAX_BYTES // 2**20} MB (got {len(text) / 2**20:.1f} MB)")
-    return from_networkx(_Reader().read(text), graph_type, arrays=arrays, callbacks=callbacks)
+    return from_networkx(_Reader().read(text), arrays=arrays, callbacks=callbacks)
 
 
 class _Reader:
@@ -144,28 +134,25 @@ class _Reader:
 
 def from_networkx(
     dag: nx.DiGraph[Any],
-    graph_type: type[Graph],
     *,
     name: str | None = None,
     infer: bool = True,
     arrays: Mapping[str, Any] | None = None,
     callbacks: Mapping[str, Callable[..., Any]] | None = None,
-) -> Graph:
-    """Return a Graph with the nodes and edges of a networkx graph.
+) -> Workflow:
+    """Return a workflow with the nodes and edges of a networkx graph.
 
     Parameters
     ----------
     dag : networkx.DiGraph
         Either with node models as node attribute `node`, in order of declaration, as `Graph.dag` has them; or what
         networkx read from a file that `render` wrote.
-    graph_type : type
-        `Graph`.
     name : str, optional
         By default the networkx graph's.
     infer : bool
         Whether edges are also inferred from what nodes read and write; edges of `dag` are kept in any case.
     arrays, callbacks : mapping, optional
-        For graphs that were read from a file; as for `json.loads`.
+        For graphs that were read from a file; as for `Graph.from_json`.
 
     Raises
     ------
@@ -175,41 +162,30 @@ def from_networkx(
     if not isinstance(dag, nx.Graph) or not dag.is_directed() or dag.is_multigraph():
         raise DeclarationError(f"a workflow is made from a networkx.DiGraph (got {type(dag).__name__})")
     if "hipgraphdsl" in dag.graph:
-        graph = _from_attributes(dag, graph_type, arrays, callbacks)
+        draft = Draft.of(_from_attributes(dag, arrays, callbacks))
     else:
-        graph = graph_type(dag.graph.get("name") or "graph" if name is None else name, infer=infer)
+        draft = Draft(dag.graph.get("name") or "graph" if name is None else name, infer)
         for key, attributes in dag.nodes(data=True):
             node = attributes.get("node")
-            if not isinstance(node, Node):
+            if not is_node(node):
                 raise DeclarationError(
                     f"node {key!r} of the networkx graph has no model; give it the attribute node=hg.KernelNode(...) or another",
                     node=str(key),
                 )
             if node.name != key:
                 raise DeclarationError(f"node {key!r} of the networkx graph holds a model named {node.name!r}", node=node.name)
-            _declare_what_it_uses(graph, node)
-            graph.add(node)
+            draft.declare_used(node)
+            draft.add(node)
+    known = {(source, target) for source, target, _ in draft.edges()}
     for source, target in dag.edges():
-        if not graph.dag.has_edge(source, target):
-            graph.order(source, target)
-    return graph
-
-
-def _declare_what_it_uses(graph: Graph, node: Node) -> None:
-    for parameter in node.parameters:
-        graph.parameters.setdefault(parameter.name, parameter)
-    for access in node.accesses:
-        root = access.view.root
-        if isinstance(root, Array) and not isinstance(root, (Symbol, AllocArray)) and not isinstance(node, AllocNode):
-            graph.arrays.setdefault(root.name, root)
+        if (source, target) not in known:
+            draft.order(source, target)
+    return Workflow.of(draft)
 
 
 def _from_attributes(
-    dag: nx.DiGraph[Any],
-    graph_type: type[Graph],
-    arrays: Mapping[str, Any] | None,
-    callbacks: Mapping[str, Callable[..., Any]] | None,
-) -> Graph:
+    dag: nx.DiGraph[Any], arrays: Mapping[str, Any] | None, callbacks: Mapping[str, Callable[..., Any]] | None
+) -> Workflow:
     nodes = []
     try:
         data = json.loads(dag.graph["hipgraphdsl"])
@@ -228,4 +204,4 @@ def _from_attributes(
         raise DeclarationError(f"the workflow inside the networkx graph is damaged: {error}") from None
     if not isinstance(data, dict):
         raise DeclarationError("the workflow inside the networkx graph is damaged: it is no object")
-    return from_document({**data, "nodes": nodes}, graph_type, arrays, callbacks)
+    return Workflow.from_data({**data, "nodes": nodes}, arrays, callbacks)

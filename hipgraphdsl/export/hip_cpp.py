@@ -22,22 +22,12 @@ from ..arrays import Access, AllocArray, Array, ArrayView, ExternalArray, Parame
 from ..defects import with_quirks
 from ..errors import DeclarationError
 from ..kernels import Symbol
-from ..nodes import (
-    AllocNode,
-    CapturedNode,
-    ChildGraphNode,
-    Event,
-    FreeNode,
-    HostNode,
-    UnboundCallback,
-    callable_name,
-    element_bytes,
-)
+from ..nodes import AllocNode, CapturedNode, Event, FreeNode, HostNode, UnboundCallback, callable_name, element_bytes
 from ..placement import devices_of, rewritten
 from ..plan import Lanes, Plan, make_plan
 from ..source import is_bfloat16
 from ..target import Target
-from ..workflow import Workflow
+from ..workflow import ChildGraphNode, Workflow
 from .fold import find_repeats
 from .hip_kernels import HEADERS, Kernels
 from .hip_parts import FIXED_NAMES, INCLUDES, PARTS, cuda_names, needed_parts

@@ -21,8 +21,6 @@ from ..kernels import ArgumentPacker, Kernel, KernelParameter, Symbol
 from ..nodes import (
     AllocNode,
     CapturedNode,
-    ChildGraphNode,
-    ConditionalNode,
     EmptyNode,
     EventRecordNode,
     EventWaitNode,
@@ -41,6 +39,7 @@ from ..plan import Plan, Step
 from ..runtimes.base import Copy3D, Fill2D
 from ..runtimes.recorder import RecorderRuntime
 from ..source import is_bfloat16
+from ..workflow import ChildGraphNode, ConditionalNode
 from .hip_text import (
     DECLARED,
     KEYWORDS,

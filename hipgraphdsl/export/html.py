@@ -21,11 +21,11 @@ from ..arrays import Access, ArrayView, Parameter
 from ..checks import Report, check_workflow
 from ..errors import DeclarationError, HipGraphError
 from ..kernels import Kernel
-from ..nodes import ChildGraphNode, ConditionalNode, KernelNode, Node, callable_name
+from ..nodes import KernelNode, callable_name
 from ..plan import Plan, make_plan
 from ..runtimes import target_of
 from ..target import Target
-from ..workflow import Workflow
+from ..workflow import AnyNode, ChildGraphNode, ConditionalNode, Workflow
 from .layout import engine, lay_out
 from .levels import Placement, arrange
 from .picture import Critical, Edges, critical_path, details, lanes_by_name, needed_edges
@@ -265,7 +265,7 @@ class _Document:
             "box": [round(v) for v in box], "frame": True, "lines": [],
         }  # fmt: skip
 
-    def _node(self, node: Node, full: str, parent: int, box: tuple[float, ...], frame: bool) -> dict[str, Any]:
+    def _node(self, node: AnyNode, full: str, parent: int, box: tuple[float, ...], frame: bool) -> dict[str, Any]:
         lines = [shortened(line, 44) for line in details(node)]
         entry: dict[str, Any] = {
             "name": full, "label": shortened(node.name, 40), "kind": node.kind, "parent": parent,
@@ -296,7 +296,7 @@ class _Document:
             self.array_rows.append([root.name, root.kind, f"{root.dtype} ({shape})", human_bytes(root.nbytes)])
         return at
 
-    def _source(self, node: Node) -> int | None:
+    def _source(self, node: AnyNode) -> int | None:
         """Return which text of a kernel or a function the node shows."""
         if isinstance(node, KernelNode):
             key: Hashable = id(node.kernel.module)
@@ -344,7 +344,7 @@ def _graphviz(sizes: list[tuple[float, float]], sources: list[list[int]], timeou
     return Placement(width, height, places, curves)
 
 
-def _fields(node: Node) -> list[list[str]]:
+def _fields(node: AnyNode) -> list[list[str]]:
     """Return the node's fields in words, in the order of its model; those at their defaults are left out."""
     rows = []
     for name, info in type(node).model_fields.items():

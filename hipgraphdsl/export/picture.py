@@ -15,18 +15,7 @@ from typing import Any, Literal
 from ..arrays import ArrayView
 from ..checks import Report, check_workflow
 from ..errors import DeclarationError
-from ..nodes import (
-    AllocNode,
-    ChildGraphNode,
-    ConditionalNode,
-    EventRecordNode,
-    EventWaitNode,
-    FreeNode,
-    KernelNode,
-    MemcpyNode,
-    MemsetNode,
-    Node,
-)
+from ..nodes import AllocNode, EventRecordNode, EventWaitNode, FreeNode, KernelNode, MemcpyNode, MemsetNode
 from ..nodes.base import Dim3
 from ..order import longest_path, reduced
 from ..placement import device_of
@@ -34,7 +23,7 @@ from ..plan import Plan, Step, make_plan
 from ..runtimes import target_of
 from ..target import Target
 from ..timeline import Timeline
-from ..workflow import Workflow
+from ..workflow import AnyNode, ChildGraphNode, ConditionalNode, Workflow
 from .fold import Repeat, find_repeats, signature
 from .style import human_bytes, human_count, shortened
 
@@ -294,13 +283,13 @@ def critical_path(workflow: Workflow, critical: Critical) -> list[str]:
     return [workflow.nodes[i].name for i in longest_path(workflow.order, workflow.predecessors, weights)]
 
 
-def details(node: Node) -> tuple[str, ...]:
+def details(node: AnyNode) -> tuple[str, ...]:
     """Return what stands below a node's name: what it does, to what, how much, and on which device if one is named."""
     device = device_of(node, _UNNAMED)
     return _deed(node) if device in (None, _UNNAMED) else (*_deed(node), f"device {device}")
 
 
-def _deed(node: Node) -> tuple[str, ...]:
+def _deed(node: AnyNode) -> tuple[str, ...]:
     if isinstance(node, KernelNode):
         launch = f"{_extent(node.grid)} × {_extent(node.block)} threads"
         return (launch,) if node.kernel.name == node.name else (node.kernel.name, launch)

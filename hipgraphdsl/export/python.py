@@ -16,13 +16,12 @@ import numpy as np
 from ..arrays import Access, AllocArray, Array, ArrayView, ExternalArray, HostArray, Parameter, Root, UnboundValues, Viewable
 from ..errors import DeclarationError
 from ..kernels import ForeignModule, Module, Symbol
-from ..nodes import AllocNode, CapturedNode, HostNode, Node, held
+from ..nodes import AllocNode, CapturedNode, HostNode, Node
 from ..nodes.fields import quoted
 from ..nodes.host import callback_path
 from ..nodes.values import MAX_VALUES
 from ..source import is_bfloat16
-from ..workflow import Workflow
-from .document import ordered_edges
+from ..workflow import AnyNode, Workflow
 
 __all__ = ["render"]
 
@@ -194,7 +193,7 @@ class _Body:
         self.workflow = workflow
         self.variables: dict[int, str] = {}
         for node in workflow.nodes:  # variables take other names than the functions that stand beside them
-            for _, inner, _ in held(node):
+            for _, inner, _ in node.held:
                 program.child(inner)
             if isinstance(node, (HostNode, CapturedNode)):
                 with _of_node(node):
@@ -218,7 +217,7 @@ class _Body:
         for node in workflow.nodes:
             with _of_node(node):
                 lines.append(self._node(node))
-        lines += [f"g.order({quoted(source)}, {quoted(target)})" for source, target in ordered_edges(workflow)]
+        lines += [f"g.order({quoted(source)}, {quoted(target)})" for source, target in workflow.plain_edges]
         return lines
 
     def module(self, module: Module) -> str:
@@ -275,7 +274,7 @@ class _Body:
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
-    def _node(self, node: Node) -> str:
+    def _node(self, node: AnyNode) -> str:
         entries = [entry for entry in node.entries if entry.form.always or not entry.omitted(node)]
         common = ("device", *Node.model_fields)
         own = [entry.argument(node, self) for entry in entries if entry.name not in common]
@@ -328,7 +327,7 @@ class _Body:
 
 
 @contextmanager
-def _of_node(node: Node) -> Iterator[None]:
+def _of_node(node: AnyNode) -> Iterator[None]:
     """Name the node in what is raised inside."""
     try:
         yield

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..nodes import ChildGraphNode
-from ..workflow import Workflow
+from ..workflow import ChildGraphNode, Workflow
 
 __all__ = ["HEADS", "aligned", "counted", "row", "short", "table"]
 

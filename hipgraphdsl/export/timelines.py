@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from ..errors import DeclarationError
-from ..timeline import Timeline
-from . import Format, made, write_file
+from .files import Format, made, write_file
 
 __all__ = ["FORMATS", "export_timeline", "is_known", "render"]
 
@@ -23,6 +22,23 @@ FORMATS: Final[dict[str, Format]] = {
 """Extension -> where it is made; the longest that fits names the format."""
 
 _SAME: Final = {".htm": ".html"}
+
+
+class Timeline(Protocol):
+    """What the formats ask of a `hipgraphdsl.Timeline`, which knows them."""
+
+    @property
+    def name(self) -> str:
+        """What it is of."""
+        ...
+
+    def to_json(self) -> str:
+        """Return spans and numbers as JSON, one span a line."""
+        ...
+
+    def render(self, title: str | None = None) -> str:
+        """Return what starts at each time."""
+        ...
 
 
 def export_timeline(timeline: Timeline, path: str | os.PathLike[str], **options: Any) -> None:

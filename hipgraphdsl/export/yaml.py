@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
+from ..document.text import MAX_NESTING
 from ..errors import DeclarationError
 from ..workflow import Workflow
-from . import need
-from .document import document
-from .json import from_document
-from .json_text import MAX_NESTING
-
-if TYPE_CHECKING:
-    from ..graph import Graph
+from .files import need
 
 __all__ = ["loads", "render"]
 
@@ -52,7 +47,7 @@ def render(workflow: Workflow) -> str:
     Dumper.add_representer(str, text)
     Dumper.add_representer(_Line, lambda d, v: d.represent_mapping("tag:yaml.org,2002:map", v, flow_style=True))
     Dumper.add_representer(_Pair, lambda d, v: d.represent_sequence("tag:yaml.org,2002:seq", v, flow_style=True))
-    data = document(workflow)
+    data = workflow.document()
     for section in (data, *data.get("workflows", {}).values()):
         for key in _LINES:
             section[key] = [_Pair(item) if isinstance(item, list) else _Line(item) for item in section[key]]
@@ -64,12 +59,9 @@ def render(workflow: Workflow) -> str:
 
 
 def loads(
-    text: str,
-    graph_type: type[Graph],
-    arrays: Mapping[str, Any] | None = None,
-    callbacks: Mapping[str, Callable[..., Any]] | None = None,
-) -> Graph:
-    """Return the graph that a YAML text from `render` describes; parameters as for `json.loads`.
+    text: str, arrays: Mapping[str, Any] | None = None, callbacks: Mapping[str, Callable[..., Any]] | None = None
+) -> Workflow:
+    """Return the workflow that a YAML text from `render` describes; parameters as for `Graph.from_json`.
 
     Scalars are read as JSON reads them, so that ``no`` and ``12:30`` are text. Anchors, aliases and tags are refused:
     a file that comes from anywhere must not be able to grow. Beside the limits of JSON, a file has at most 16 MB (1 MB where
@@ -94,7 +86,7 @@ def loads(
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
         raise DeclarationError(f"workflow file, {where}{getattr(error, 'problem', None) or error}") from None
-    return from_document(data, graph_type, arrays, callbacks)
+    return Workflow.from_data(data, arrays, callbacks)
 
 
 def _refuse(event: Any, message: str) -> NoReturn:

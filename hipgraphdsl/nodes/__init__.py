@@ -1,9 +1,8 @@
-"""One frozen Pydantic model for each HIP node type."""
+"""One frozen Pydantic model for each kind of node; those that hold workflows stand beside `Workflow`."""
 
 from __future__ import annotations
 
 from .base import Dim3, Node
-from .child import ChildGraphNode, ConditionalNode, bound, held
 from .host import CapturedNode, ForeignFunction, HostNode, UnboundCallback, callable_name
 from .kernel import KernelNode, require_clusters
 from .memory import AllocNode, FreeNode, MemcpyNode, MemsetNode, copy_geometry, element_bytes
@@ -23,12 +22,8 @@ from .sync import (
 from .values import Names
 
 __all__ = [
-    "KINDS",
     "AllocNode",
-    "AnyNode",
     "CapturedNode",
-    "ChildGraphNode",
-    "ConditionalNode",
     "Dim3",
     "EmptyNode",
     "Event",
@@ -48,53 +43,10 @@ __all__ = [
     "SemaphoreSignalNode",
     "SemaphoreWaitNode",
     "UnboundCallback",
-    "bound",
     "callable_name",
     "copy_geometry",
     "element_bytes",
-    "held",
     "require_clusters",
     "wait_value",
     "write_value",
 ]
-
-AnyNode = (
-    KernelNode
-    | MemcpyNode
-    | MemsetNode
-    | AllocNode
-    | FreeNode
-    | HostNode
-    | EventRecordNode
-    | EventWaitNode
-    | EmptyNode
-    | ChildGraphNode
-    | SemaphoreSignalNode
-    | SemaphoreWaitNode
-    | MemoryOpsNode
-    | CapturedNode
-    | ConditionalNode
-)
-"""Every node; a `match` over it ends with `assert_never`."""
-
-KINDS: dict[str, type[Node]] = {
-    cls.kind: cls
-    for cls in (
-        KernelNode,
-        MemcpyNode,
-        MemsetNode,
-        AllocNode,
-        FreeNode,
-        HostNode,
-        EventRecordNode,
-        EventWaitNode,
-        EmptyNode,
-        ChildGraphNode,
-        SemaphoreSignalNode,
-        SemaphoreWaitNode,
-        MemoryOpsNode,
-        CapturedNode,
-        ConditionalNode,
-    )
-}
-"""Node classes by kind."""

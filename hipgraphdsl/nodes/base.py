@@ -6,7 +6,7 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar, overload
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, SerializationInfo, ValidationError, model_serializer
 from pydantic_core import core_schema
@@ -16,7 +16,10 @@ from ..errors import DeclarationError
 from .fields import Entry, Form, NodeNames, Reasons
 from .values import DEFINITIONS, Data, Fault, Members, Names, Unstorable, record, ref
 
-__all__ = ["Axis", "Dim3", "Node", "argument_text", "as_accesses", "as_dim3", "check_name", "lazy"]
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["Axis", "Dim3", "Node", "a_or_an", "argument_text", "as_accesses", "as_dim3", "check_name", "lazy"]
 
 T = TypeVar("T")
 Axis = int | Parameter
@@ -194,6 +197,11 @@ class Node(BaseModel):
         return ()
 
     @property
+    def own_accesses(self) -> tuple[Access, ...]:
+        """`accesses` without those of the nodes inside it."""
+        return self.accesses
+
+    @property
     def reads(self) -> tuple[ArrayView, ...]:
         """Views whose values the node uses."""
         return tuple(a.view for a in self.accesses if a.mode != "write")
@@ -208,6 +216,21 @@ class Node(BaseModel):
         """The parameters that the node's fields mention, without repeats."""
         return ()
 
+    @property
+    def addresses(self) -> tuple[ArrayView, ...]:
+        """Arrays whose addresses it is given, whether or not its accesses say what becomes of them."""
+        return ()
+
+    @property
+    def callback(self) -> Any:
+        """The Python function that it calls; None where it calls none."""
+        return None
+
+    @property
+    def held(self) -> tuple[tuple[str, Any, Mapping[str, Any]], ...]:
+        """The workflows that it holds: what names inside begin with, the `Workflow`, and what is bound."""
+        return ()
+
     def __setattr__(self, name: str, value: Any) -> None:
         raise DeclarationError(
             f"node {self.name!r} stays as it was declared, and {name}= cannot be set; an Executable takes changes:"
@@ -215,13 +238,13 @@ class Node(BaseModel):
             node=self.name,
         )
 
-    def changed(self, **fields: Any) -> Node:
+    def changed(self, **fields: Any) -> Self:
         """Return a copy with other fields, checked as a new node is."""
         data = {name: getattr(self, name) for name in type(self).model_fields}
         data.update(fields)
         return type(self)(**data)
 
-    def translated(self, arrays: Mapping[str, Any], parameters: Mapping[str, Any]) -> Node:
+    def translated(self, arrays: Mapping[str, Any], parameters: Mapping[str, Any]) -> Self:
         """Return a copy whose arrays and parameters are those of the same names in another graph."""
         own = (entry.name for entry in self.entries if entry.name not in Node.model_fields)
         fields = {name: _translate(getattr(self, name), arrays, parameters, self.name) for name in own}
@@ -289,16 +312,17 @@ def check_name(name: Any, what: str) -> str:
     if type(name) is str and name.isidentifier() and len(name) <= _MAX_NAME:
         return name
     if not isinstance(name, str):
-        raise DeclarationError(f"the name of {_a(what)} is a string (got {name!r})")
+        raise DeclarationError(f"the name of {a_or_an(what)} is a string (got {name!r})")
     if not name or len(name) > _MAX_NAME or not name.isprintable() or name != name.strip() or "[" in name or "/" in name:
         raise DeclarationError(
-            f"{name[:60]!r} cannot name {_a(what)}: a name has 1 to {_MAX_NAME} printable characters, no '[', no '/' (which"
+            f"{name[:60]!r} cannot name {a_or_an(what)}: a name has 1 to {_MAX_NAME} printable characters, no '[', no '/' (which"
             " stands between a child and its nodes), no space around it"
         )
     return name
 
 
-def _a(what: str) -> str:
+def a_or_an(what: str) -> str:
+    """Return a noun with its article."""
     return f"an {what}" if what[0] in "aeiou" else f"a {what}"
 
 

@@ -7,16 +7,14 @@ the published schema and programs as Python text follow from the model alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ..arrays import Array, ArrayView, Parameter
 from ..kernels import Module
 from .values import COUNT, DEVICE, FLAG, Data, Fault, Names, device_of_data, list_of, ref, shown
 
-if TYPE_CHECKING:
-    from .base import Node
-
 __all__ = [
+    "BoundValues",
     "Choice",
     "Count",
     "Device",
@@ -26,13 +24,27 @@ __all__ = [
     "Form",
     "Integer",
     "NodeNames",
+    "Owner",
     "Reasons",
     "TextWriter",
     "Value",
     "Values",
     "View",
+    "WorkflowKey",
+    "WorkflowKeys",
     "quoted",
 ]
+
+
+class Owner(Protocol):
+    """The node whose field a form writes."""
+
+    name: str
+
+    @property
+    def method(self) -> str:
+        """The method of `Graph` that adds such a node; empty where none takes all of its fields."""
+        ...
 
 
 class TextWriter(Protocol):
@@ -95,7 +107,7 @@ class Form:
         self.fixed = fixed
         self.simple = self.simple and not always
 
-    def dump(self, value: Any, names: Names, node: Node) -> Data:
+    def dump(self, value: Any, names: Names, node: Owner) -> Data:
         """Return the value as data."""
         return value
 
@@ -103,15 +115,15 @@ class Form:
         """Return the value that data stands for; `json_types` holds of it."""
         return data
 
-    def text(self, value: Any, writer: TextWriter, node: Node) -> str:
+    def text(self, value: Any, writer: TextWriter, node: Owner) -> str:
         """Return the value as Python text."""
         return writer.value(value)
 
-    def argument(self, name: str, value: Any, writer: TextWriter, node: Node) -> str:
+    def argument(self, name: str, value: Any, writer: TextWriter, node: Owner) -> str:
         """Return the value as a keyword argument of the node's method or, where it has none, of its class."""
         return f"{name}={self.text(value, writer, node)}"
 
-    def is_default(self, value: Any, default: Any, node: Node) -> bool:
+    def is_default(self, value: Any, default: Any, node: Owner) -> bool:
         """Return whether a file leaves the value out."""
         return not self.always and (value is default or bool(value == default))
 
@@ -124,11 +136,11 @@ class Entry(NamedTuple):
     default: Any
     required: bool
 
-    def omitted(self, node: Node) -> bool:
+    def omitted(self, node: Owner) -> bool:
         """Return whether files and texts leave the field of a node out."""
         return not self.required and self.form.is_default(getattr(node, self.name), self.default, node)
 
-    def argument(self, node: Node, writer: TextWriter) -> str:
+    def argument(self, node: Owner, writer: TextWriter) -> str:
         """Return the field of a node as an argument in Python text."""
         value = getattr(node, self.name)
         if node.method and not self.form.keyword and (self.required or self.form.always):
@@ -195,7 +207,7 @@ class View(Form):
 
     schema = ref("view")
 
-    def dump(self, value: ArrayView, names: Names, node: Node) -> Data:
+    def dump(self, value: ArrayView, names: Names, node: Owner) -> Data:
         return names.view_data(value)
 
     def load(self, data: Data, names: Names, node: str) -> ArrayView:
@@ -207,7 +219,7 @@ class Value(Form):
 
     schema = ref("value")
 
-    def dump(self, value: Any, names: Names, node: Node) -> Data:
+    def dump(self, value: Any, names: Names, node: Owner) -> Data:
         return names.value_data(value)
 
     def load(self, data: Data, names: Names, node: str) -> Any:
@@ -220,13 +232,13 @@ class Values(Form):
     schema = list_of(ref("value"))
     json_types = (list,)
 
-    def dump(self, value: Sequence[Any], names: Names, node: Node) -> Data:
+    def dump(self, value: Sequence[Any], names: Names, node: Owner) -> Data:
         return [names.value_data(arg) for arg in value]
 
     def load(self, data: Data, names: Names, node: str) -> tuple[Any, ...]:
         return tuple([names.value(arg) for arg in data])
 
-    def text(self, value: Sequence[Any], writer: TextWriter, node: Node) -> str:
+    def text(self, value: Sequence[Any], writer: TextWriter, node: Owner) -> str:
         return f"({', '.join(map(writer.value, value))}{',' * (len(value) == 1)})"
 
 
@@ -235,14 +247,14 @@ class Extents(Form):
 
     schema = ref("dim3")
 
-    def dump(self, value: tuple[Any, ...], names: Names, node: Node) -> Data:
+    def dump(self, value: tuple[Any, ...], names: Names, node: Owner) -> Data:
         axes = [{"param": axis.name} if isinstance(axis, Parameter) else axis for axis in _without_ones(value)]
         return axes[0] if len(axes) == 1 else axes
 
     def load(self, data: Data, names: Names, node: str) -> Any:
         return tuple([_axis(axis, names) for axis in data]) if type(data) is list else _axis(data, names)
 
-    def text(self, value: tuple[Any, ...], writer: TextWriter, node: Node) -> str:
+    def text(self, value: tuple[Any, ...], writer: TextWriter, node: Owner) -> str:
         axes = [writer.value(axis) for axis in _without_ones(value)]
         return axes[0] if len(axes) == 1 else f"({', '.join(axes)})"
 
@@ -269,7 +281,7 @@ class NodeNames(Form):
     schema = list_of(ref("name"), description="Nodes that must have finished first.")
     json_types = (list,)
 
-    def dump(self, value: tuple[str, ...], names: Names, node: Node) -> Data:
+    def dump(self, value: tuple[str, ...], names: Names, node: Owner) -> Data:
         return list(value)
 
     def load(self, data: Data, names: Names, node: str) -> tuple[str, ...]:
@@ -277,7 +289,7 @@ class NodeNames(Form):
             raise Fault(f"'after' is a list of node names (got {shown(data)})", "after")
         return tuple(data)
 
-    def text(self, value: tuple[str, ...], writer: TextWriter, node: Node) -> str:
+    def text(self, value: tuple[str, ...], writer: TextWriter, node: Owner) -> str:
         return f"[{', '.join(map(quoted, value))}]"
 
 
@@ -291,7 +303,7 @@ class Reasons(Form):
     }
     json_types = (dict,)
 
-    def dump(self, value: dict[str, str], names: Names, node: Node) -> Data:
+    def dump(self, value: dict[str, str], names: Names, node: Owner) -> Data:
         return dict(value)
 
     def load(self, data: Data, names: Names, node: str) -> dict[str, str]:
@@ -299,8 +311,56 @@ class Reasons(Form):
             raise Fault("'ignore' is an object of codes and reasons", "ignore")
         return data  # type: ignore[no-any-return]
 
-    def text(self, value: dict[str, str], writer: TextWriter, node: Node) -> str:
+    def text(self, value: dict[str, str], writer: TextWriter, node: Owner) -> str:
         return repr(dict(value))
 
-    def is_default(self, value: Any, default: Any, node: Node) -> bool:
+    def is_default(self, value: Any, default: Any, node: Owner) -> bool:
         return not value
+
+
+class WorkflowKey(Form):
+    """A workflow by its key in the file."""
+
+    schema = ref("name")
+    json_types = (str,)
+
+    def dump(self, value: Any, names: Names, node: Owner) -> Data:
+        return names.key_of_workflow(value)
+
+    def load(self, data: Data, names: Names, node: str) -> Any:
+        return names.workflow(data)
+
+    def text(self, value: Any, writer: TextWriter, node: Owner) -> str:
+        return writer.child(value)
+
+
+class WorkflowKeys(Form):
+    """Workflows by their keys in the file."""
+
+    schema = list_of(ref("name"), minItems=1)
+    json_types = (list,)
+
+    def dump(self, value: tuple[Any, ...], names: Names, node: Owner) -> Data:
+        return [names.key_of_workflow(workflow) for workflow in value]
+
+    def load(self, data: Data, names: Names, node: str) -> tuple[Any, ...]:
+        return tuple([names.workflow(key) for key in data])
+
+    def text(self, value: tuple[Any, ...], writer: TextWriter, node: Owner) -> str:
+        return f"[{', '.join(map(writer.child, value))}]"
+
+
+class BoundValues(Form):
+    """Values by names of a child."""
+
+    schema = {"type": "object", "additionalProperties": ref("value")}  # noqa: RUF012
+    json_types = (dict,)
+
+    def dump(self, value: dict[str, Any], names: Names, node: Owner) -> Data:
+        return {inner: names.value_data(outer) for inner, outer in value.items()}
+
+    def load(self, data: Data, names: Names, node: str) -> dict[str, Any]:
+        return {inner: names.value(outer) for inner, outer in data.items()}
+
+    def text(self, value: dict[str, Any], writer: TextWriter, node: Owner) -> str:
+        return f"{{{', '.join(f'{inner!r}: {writer.value(outer)}' for inner, outer in value.items())}}}"

@@ -9,13 +9,16 @@ import re
 import sys
 from collections.abc import Callable
 from types import ModuleType
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from ..arrays import Access, ArrayView, Parameter, Viewable, as_device
 from ..errors import DeclarationError
 from .base import Node, argument_text, as_accesses, lazy
-from .fields import Device, Form, TextWriter, Values
+from .fields import Device, Form, Owner, TextWriter, Values
 from .values import Data, Fault, Names, Unstorable, list_of, ref
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["CapturedNode", "ForeignFunction", "HostNode", "UnboundCallback", "callable_name", "callback_path"]
 
@@ -31,7 +34,7 @@ class Callback(Form):
     schema = ref("callback")
     json_types = (str,)
 
-    def dump(self, value: Any, names: Names, node: Node) -> Data:
+    def dump(self, value: Any, names: Names, node: Owner) -> Data:
         try:
             return _import_path(value)
         except Unstorable:
@@ -44,7 +47,7 @@ class Callback(Form):
             raise Fault(f"'fn' is an import path such as 'package.module:function' (got {data[:60]!r})", "fn")
         return names.callback(data, node) or UnboundCallback(data)
 
-    def text(self, value: Any, writer: TextWriter, node: Node) -> str:
+    def text(self, value: Any, writer: TextWriter, node: Owner) -> str:
         return writer.callback(value)
 
 
@@ -55,7 +58,7 @@ class Accesses(Form):
     json_types = (list,)
     simple = False
 
-    def dump(self, value: tuple[Access, ...], names: Names, node: Node) -> Data:
+    def dump(self, value: tuple[Access, ...], names: Names, node: Owner) -> Data:
         return [names.access_data(access) for access in value]
 
     def load(self, data: Data, names: Names, node: str) -> tuple[Access, ...]:
@@ -64,14 +67,14 @@ class Accesses(Form):
             raise Fault('\'access\' is a list of {"read": view}, {"write": view} and {"update": view}', "access")
         return found
 
-    def argument(self, name: str, value: tuple[Access, ...], writer: TextWriter, node: Node) -> str:
+    def argument(self, name: str, value: tuple[Access, ...], writer: TextWriter, node: Owner) -> str:
         assert isinstance(node, _UserCode)
         if node.method:
             reads, writes = node.lists
             return f"reads=[{', '.join(map(writer.view, reads))}], writes=[{', '.join(map(writer.view, writes))}]"
         return f"{name}=({', '.join(map(writer.value, value))},)"
 
-    def is_default(self, value: Any, default: Any, node: Node) -> bool:
+    def is_default(self, value: Any, default: Any, node: Owner) -> bool:
         assert isinstance(node, _UserCode)
         return bool(value == as_accesses(None, None, node.args, node.name))
 
@@ -112,13 +115,22 @@ class _UserCode(Node):
         for access in data["access"]:
             cls._check_access(access, name)
 
-    def changed(self, **fields: Any) -> Node:
+    def changed(self, **fields: Any) -> Self:
         """Return a copy with other fields; accesses that followed from `args` follow from the new ones."""
         given = "reads" in fields or "writes" in fields
         if "access" not in fields and (given or self.access == as_accesses(None, None, self.args, self.name)):
             data = {name: getattr(self, name) for name in type(self).model_fields if name != "access"}
             return type(self)(**{**data, **fields})
         return super().changed(**fields)
+
+    @property
+    def callback(self) -> Any:
+        return self.fn
+
+    @property
+    def addresses(self) -> tuple[ArrayView, ...]:
+        views = (arg.view if isinstance(arg, Access) else arg for arg in self.args)
+        return tuple(view for view in views if isinstance(view, ArrayView))
 
     @property
     def lists(self) -> tuple[list[ArrayView], list[ArrayView]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -12,8 +12,11 @@ from ..arrays import Access, ArrayView, Parameter, Viewable, as_device, as_int, 
 from ..errors import DeclarationError
 from ..kernels import ForeignModule, Kernel, KernelParameter, Signature, check_argument
 from .base import Dim3, Node, argument_text, as_dim3, lazy
-from .fields import Count, Device, Extents, Flag, Form, Integer, TextWriter, Values, quoted
+from .fields import Count, Device, Extents, Flag, Form, Integer, Owner, TextWriter, Values, quoted
 from .values import Data, Names
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["KernelNode", "require_clusters"]
 
@@ -36,27 +39,27 @@ class KernelReference(Form):
     schema = {"type": "string", "pattern": "^[^:]+:.+$", "description": "module:kernel"}  # noqa: RUF012
     json_types = (str,)
 
-    def dump(self, value: Kernel, names: Names, node: Node) -> Data:
+    def dump(self, value: Kernel, names: Names, node: Owner) -> Data:
         return f"{names.key_of_module(value.module)}:{value.name}"
 
     def load(self, data: Data, names: Names, node: str) -> Kernel:
         return names.kernel(data)
 
-    def text(self, value: Kernel, writer: TextWriter, node: Node) -> str:
+    def text(self, value: Kernel, writer: TextWriter, node: Owner) -> str:
         return f"{writer.module(value.module)}[{quoted(value.name)}]"
 
 
 class Arguments(Values):
     """Arguments of a kernel; the signature says how short a float may be written."""
 
-    def dump(self, value: Sequence[Any], names: Names, node: Node) -> Data:
+    def dump(self, value: Sequence[Any], names: Names, node: Owner) -> Data:
         return super().dump(_shortest(value, node), names, node)
 
-    def text(self, value: Sequence[Any], writer: TextWriter, node: Node) -> str:
+    def text(self, value: Sequence[Any], writer: TextWriter, node: Owner) -> str:
         return super().text(_shortest(value, node), writer, node)
 
 
-def _shortest(args: Sequence[Any], node: Node) -> Sequence[Any]:
+def _shortest(args: Sequence[Any], node: Owner) -> Sequence[Any]:
     """Return arguments with the shortest floats that 2- and 4-byte types round to the same values."""
     assert isinstance(node, KernelNode)
     known = node.kernel.signature
@@ -182,7 +185,7 @@ class KernelNode(Node):
             found.append(Access(symbol.as_view(), "read" if constant else "update"))
         return tuple(found)
 
-    def changed(self, **fields: Any) -> Node:
+    def changed(self, **fields: Any) -> Self:
         """As for every node; `args` may be a dict by the kernel's parameter names, and so may be what no field is called."""
         known = type(self).model_fields
         args = fields.get("args", {})
@@ -221,6 +224,10 @@ class KernelNode(Node):
             if isinstance(value, Parameter):
                 found[value] = None
         return tuple(found) if found else ()
+
+    @property
+    def addresses(self) -> tuple[ArrayView, ...]:
+        return tuple(arg.view if type(arg) is Access else arg for arg in self.args if type(arg) in (ArrayView, Access))
 
     @property
     def threads(self) -> int | None:

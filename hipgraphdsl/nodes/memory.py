@@ -11,7 +11,7 @@ from ..arrays import Access, AllocArray, Array, ArrayView, HostArray, Parameter,
 from ..errors import DeclarationError
 from ..kernels import struct_fields
 from .base import Node, check_name, lazy
-from .fields import Device, Form, TextWriter, Value, View, quoted
+from .fields import Device, Form, Owner, TextWriter, Value, View, quoted
 from .values import MEMORY, SHAPE, Data, Fault, Members, Names, memory_data, memory_of, record, ref
 
 __all__ = ["AllocNode", "CopyGeometry", "FreeNode", "MemcpyNode", "MemsetNode", "copy_geometry", "element_bytes"]
@@ -280,7 +280,7 @@ class _NewArray(Form):
 
     schema = record({"name": ref("name"), "dtype": ref("dtype"), "shape": SHAPE, **MEMORY}, "name dtype shape")
 
-    def dump(self, value: AllocArray, names: Names, node: Node) -> Data:
+    def dump(self, value: AllocArray, names: Names, node: Owner) -> Data:
         return {"name": value.name, **memory_data(value)}
 
     def load(self, data: Data, names: Names, node: str) -> AllocArray:
@@ -292,7 +292,7 @@ class _NewArray(Form):
         members.done("the array of an alloc node")
         return AllocArray(name, shape, dtype, **where)
 
-    def text(self, value: AllocArray, writer: TextWriter, node: Node) -> str:
+    def text(self, value: AllocArray, writer: TextWriter, node: Owner) -> str:
         return f"{quoted(value.name)}, shape={value.shape!r}, dtype={writer.dtype(value.dtype)}{writer.place(value)}"
 
 
@@ -302,13 +302,13 @@ class _ArrayName(Form):
     schema = ref("name")
     json_types = (str,)
 
-    def dump(self, value: AllocArray, names: Names, node: Node) -> Data:
+    def dump(self, value: AllocArray, names: Names, node: Owner) -> Data:
         return value.name
 
     def load(self, data: Data, names: Names, node: str) -> Array:
         return names.array(data)
 
-    def text(self, value: AllocArray, writer: TextWriter, node: Node) -> str:
+    def text(self, value: AllocArray, writer: TextWriter, node: Owner) -> str:
         return writer.variable(value)
 
 

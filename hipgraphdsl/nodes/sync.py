@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from ..arrays import Access, ArrayView, as_handle, as_int, as_view
 from ..errors import DeclarationError
 from .base import Node, check_name, lazy
-from .fields import Count, Form, TextWriter, quoted
+from .fields import Count, Form, Owner, TextWriter, quoted
 from .values import FLAG, Data, Fault, Members, Names, list_of, record, ref
 
 __all__ = [
@@ -90,7 +90,7 @@ class EventName(Form):
     schema = {"oneOf": [ref("name"), record({"name": ref("name"), "shared": FLAG}, "name")]}  # noqa: RUF012
     json_types = (str, dict)
 
-    def dump(self, value: Event, names: Names, node: Node) -> Data:
+    def dump(self, value: Event, names: Names, node: Owner) -> Data:
         return {"name": value.name, "shared": True} if value.shared else value.name
 
     def load(self, data: Data, names: Names, node: str) -> Any:
@@ -101,7 +101,7 @@ class EventName(Form):
         members.done("an event")
         return event
 
-    def text(self, value: Event, writer: TextWriter, node: Node) -> str:
+    def text(self, value: Event, writer: TextWriter, node: Owner) -> str:
         return f"hg.Event({quoted(value.name)}, shared=True)" if value.shared else quoted(value.name)
 
 
@@ -111,10 +111,10 @@ class SemaphoreName(Form):
     schema = ref("name")
     json_types = (str,)
 
-    def dump(self, value: Semaphore, names: Names, node: Node) -> Data:
+    def dump(self, value: Semaphore, names: Names, node: Owner) -> Data:
         return value.name
 
-    def text(self, value: Semaphore, writer: TextWriter, node: Node) -> str:
+    def text(self, value: Semaphore, writer: TextWriter, node: Owner) -> str:
         return quoted(value.name)
 
 
@@ -136,7 +136,7 @@ class MemoryOps(Form):
     )
     json_types = (list,)
 
-    def dump(self, value: tuple[MemoryOp, ...], names: Names, node: Node) -> Data:
+    def dump(self, value: tuple[MemoryOp, ...], names: Names, node: Owner) -> Data:
         return [
             {"op": op.op, "view": names.view_data(op.view), "value": op.value}
             | ({"condition": op.condition} if op.op == "wait" else {})
@@ -156,7 +156,7 @@ class MemoryOps(Form):
         members.done("a memory operation")
         return found
 
-    def text(self, value: tuple[MemoryOp, ...], writer: TextWriter, node: Node) -> str:
+    def text(self, value: tuple[MemoryOp, ...], writer: TextWriter, node: Owner) -> str:
         ops = (
             f"hg.{op.op}_value({writer.view(op.view)}, {op.value}" + (f", {quoted(op.condition)})" if op.op == "wait" else ")")
             for op in value

@@ -209,13 +209,13 @@ class Names:
         """Return the key of a child workflow in the file."""
         key = self._workflow_keys.get(id(workflow))
         if key is None:
-            self._prepare_workflow(workflow)
             key = self._workflow_keys[id(workflow)] = unique(workflow.name, self.workflows)
             self.workflows[key] = workflow
         return key
 
-    def _prepare_workflow(self, workflow: Any) -> None:
-        """Write what a workflow holds before it gets its key."""
+    def has_workflow(self, workflow: Any) -> bool:
+        """Return whether a child workflow has its key already."""
+        return id(workflow) in self._workflow_keys
 
     def view_data(self, view: ArrayView) -> Data:
         """Return a view as data: ``"x[0:4]"``, or tagged as of a parameter or a symbol."""

@@ -16,10 +16,10 @@ from ..backends.streams import EagerProgram
 from ..errors import DeclarationError, HipError, HipGraphError
 from ..executable import Executable
 from ..kernels import Symbol
-from ..nodes import AllocNode, ConditionalNode, FreeNode
+from ..nodes import AllocNode, FreeNode
 from ..plan import Step
 from ..runtimes.base import MemcpyKind, Runtime
-from ..workflow import Workflow
+from ..workflow import ConditionalNode, Workflow
 from .report import Finding
 
 __all__ = [

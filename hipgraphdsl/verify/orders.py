@@ -6,8 +6,9 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 
 from ..errors import HipGraphError
-from ..nodes import AllocNode, MemoryOpsNode, Node, SemaphoreWaitNode
+from ..nodes import AllocNode, MemoryOpsNode, SemaphoreWaitNode
 from ..order import successors
+from ..workflow import AnyNode
 from .laboratory import POISONS, Found, Laboratory, State, describe
 from .report import Finding
 
@@ -124,7 +125,7 @@ def try_orders(
     found.done.append(f"{tried} topological order{'s' * (tried != 1)}, one node at a time, {seeds}")
 
 
-def waits_inside(node: Node) -> bool:
+def waits_inside(node: AnyNode) -> bool:
     """Whether a node may wait for another one that no edge names."""
     return isinstance(node, SemaphoreWaitNode) or (isinstance(node, MemoryOpsNode) and any(op.op == "wait" for op in node.ops))
 

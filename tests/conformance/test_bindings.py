@@ -12,7 +12,6 @@ import pytest
 from places import HERE
 
 import hipgraphdsl as hg
-from hipgraphdsl.export.schema import schema
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime
 from hipgraphdsl.verify import verify
@@ -471,7 +470,7 @@ def test_copied_parameter_keeps_its_default_and_what_nodes_write(runtime: Runtim
 def test_to_json_keeps_a_copied_parameter(kernels: hg.Module, tmp_path: Path) -> None:
     g = copying(kernels, default=np.arange(64, dtype="i4"))
     jsonschema = pytest.importorskip("jsonschema")
-    jsonschema.validate(json.loads(g.to_json()), schema())
+    jsonschema.validate(json.loads(g.to_json()), hg.Workflow.model_json_schema())
     g.export(tmp_path / "copied.py")
     known: dict[str, Any] = {"__name__": "copied"}
     exec((tmp_path / "copied.py").read_text(), known)

@@ -19,13 +19,13 @@ def g() -> hg.Graph:
 
 
 def refused(g: hg.Graph, call: Any, *texts: str, node: str | None = None) -> None:
-    before = (list(g.dag.nodes), list(g.dag.edges), dict(g.arrays), g._ordered.copy())
+    before = (list(g.dag.nodes), list(g.dag.edges), dict(g.arrays), g._draft.ordered.copy())
     with pytest.raises(hg.DeclarationError) as caught:
         call()
     for text in texts:
         assert text in str(caught.value)
     assert caught.value.node == node
-    assert (list(g.dag.nodes), list(g.dag.edges), dict(g.arrays), g._ordered) == before
+    assert (list(g.dag.nodes), list(g.dag.edges), dict(g.arrays), g._draft.ordered) == before
     number = sum(node.name.startswith("memset_x") for node in g.nodes)
     assert g.memset(g.arrays["x"], 2).name == ("memset_x" if not number else f"memset_x_{number + 1}")
 

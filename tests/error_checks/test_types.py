@@ -69,6 +69,7 @@ def right(g: hg.Graph) -> dict[str, dict[str, Any]]:
         "export": {"path": "/dev/null.dot"},
         "to_json": {},
         "workflow": {},
+        "from_workflow": {"workflow": hg.Graph().workflow()},
         "from_json": {"text": hg.Graph().to_json()},
         "from_networkx": {"dag": nx.DiGraph()},
         "from_capture": {"fn": lambda stream: None, "runtime": "recorder"},

@@ -20,8 +20,7 @@ from hipgraphdsl.export.levels import arrange
 from hipgraphdsl.export.picture import draw
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.kernels import Module
-from hipgraphdsl.nodes import ChildGraphNode
-from hipgraphdsl.workflow import Workflow
+from hipgraphdsl.workflow import ChildGraphNode, Workflow
 
 HOSTILE = ("<script>alert(1)<!--", '"];evil{label="', "<b>&amp;", "a\\", "%%{init}", "@DATA@", "日本 é")
 

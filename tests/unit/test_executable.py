@@ -26,11 +26,11 @@ import pytest
 import hipgraphdsl as hg
 from hipgraphdsl.backends.program import GraphProgram
 from hipgraphdsl.executable import executable
-from hipgraphdsl.nodes import ChildGraphNode
 from hipgraphdsl.runtimes import native
 from hipgraphdsl.runtimes.base import MemcpyKind
 from hipgraphdsl.runtimes.cpu import CpuRuntime
 from hipgraphdsl.runtimes.recorder import RecorderRuntime
+from hipgraphdsl.workflow import ChildGraphNode
 
 SOURCE = r"""
 extern "C" __global__ void mix(int* y, const int* x, int k, int n) {

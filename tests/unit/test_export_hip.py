@@ -22,9 +22,10 @@ import hipgraphdsl as hg
 from hipgraphdsl.cli import main
 from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.export import hip_parts, hip_text, render
-from hipgraphdsl.nodes import KINDS, UnboundCallback
+from hipgraphdsl.nodes import UnboundCallback
 from hipgraphdsl.runtimes.cpu.compiler import find_compiler
 from hipgraphdsl.runtimes.cpu.program import build_program
+from hipgraphdsl.workflow import KINDS
 
 ADDS = re.compile(
     r"\badd_(?:kernel|cooperative|copy|copy_3d|memset|fill|alloc|free|host|empty|record|wait|child|memory_ops)\(graph,"

@@ -18,13 +18,13 @@ from hipgraphdsl import export
 from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.export import FORMATS, export_graph, formats, graphml, need, python, write_file
 from hipgraphdsl.export.diff import compare
-from hipgraphdsl.export.json import dumps
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.nodes import EmptyNode
+from hipgraphdsl.workflow import Workflow
 
 
-def text_of(graph: Graph) -> str:
-    return dumps(graph.workflow())
+def text_of(graph: Graph | Workflow) -> str:
+    return graph.workflow().model_dump_json()
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def test_formats_load_nothing_before_they_are_asked_for() -> None:
 @pytest.mark.parametrize("make", [everything, pipeline, inner, lambda: Graph("empty")])
 def test_graphml_comes_back_exactly(make: object) -> None:
     graph = make()  # type: ignore[operator]  # the functions above
-    back = graphml.loads(graphml.render(graph.workflow()), Graph)
+    back = graphml.loads(graphml.render(graph.workflow()))
     assert text_of(back) == text_of(graph)
 
 
@@ -139,21 +139,21 @@ def test_graphml_that_networkx_read_and_wrote_comes_back(tmp_path: Path) -> None
     path = tmp_path / "g.graphml"
     everything().export(path)
     nx.write_graphml(nx.read_graphml(path), tmp_path / "again.graphml")
-    back = graphml.from_networkx(nx.read_graphml(tmp_path / "again.graphml"), Graph)
+    back = graphml.from_networkx(nx.read_graphml(tmp_path / "again.graphml"))
     assert text_of(back) == text_of(everything())
 
 
 def test_edge_that_a_tool_added_becomes_an_order() -> None:
     dag = nx.parse_graphml(graphml.render(pipeline(2).workflow()))
     dag.add_edge("D2H0", "H2D1")
-    back = graphml.from_networkx(dag, Graph)
+    back = graphml.from_networkx(dag)
     assert back.dag.edges["D2H0", "H2D1"]["reason"] == "after"
 
 
 def test_from_networkx_takes_models_with_their_edges() -> None:
     g = pipeline(3)
     g.order("D2H0", "H2D1")
-    back = graphml.from_networkx(g.dag, Graph)
+    back = graphml.from_networkx(g.dag)
     assert compare(back, g).same
     assert [n.name for n in back.nodes] == [n.name for n in g.nodes]
 
@@ -162,12 +162,12 @@ def test_from_networkx_refuses_a_graph_without_models() -> None:
     dag: nx.DiGraph[str] = nx.DiGraph()
     dag.add_node("a")
     with pytest.raises(DeclarationError, match="'a' of the networkx graph has no model"):
-        graphml.from_networkx(dag, Graph)
+        graphml.from_networkx(dag)
     dag.add_node("a", node=EmptyNode(name="b"))
     with pytest.raises(DeclarationError, match="holds a model named 'b'"):
-        graphml.from_networkx(dag, Graph)
+        graphml.from_networkx(dag)
     with pytest.raises(DeclarationError, match="DiGraph"):
-        graphml.from_networkx(nx.Graph(), Graph)
+        graphml.from_networkx(nx.Graph())
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_from_networkx_refuses_a_graph_without_models() -> None:
 )
 def test_text_that_is_no_graphml_of_a_workflow_is_refused(text: str) -> None:
     with pytest.raises(DeclarationError):
-        graphml.loads(text, Graph)
+        graphml.loads(text)
 
 
 def test_hostile_graphml_is_refused_before_it_becomes_a_graph() -> None:
@@ -191,7 +191,7 @@ def test_hostile_graphml_is_refused_before_it_becomes_a_graph() -> None:
     tracemalloc.start()
     try:
         with pytest.raises(DeclarationError, match="node '1' has no attribute 'data'"):
-            graphml.loads(text + "</graph></graphml>", Graph)
+            graphml.loads(text + "</graph></graphml>")
         assert tracemalloc.get_traced_memory()[1] < 30 * 2**20
     finally:
         tracemalloc.stop()
@@ -207,7 +207,7 @@ def test_damaged_graphml_is_refused() -> None:
     ):
         damaged = text.replace(old, new).replace(old.replace("&quot;", '"'), new.replace("&quot;", '"'))
         with pytest.raises(DeclarationError):
-            graphml.loads(damaged, Graph)
+            graphml.loads(damaged)
 
 
 # -- YAML --------------------------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ def test_yaml_comes_back_exactly(make: object) -> None:
     from hipgraphdsl.export import yaml
 
     graph = make()  # type: ignore[operator]  # the functions above
-    assert text_of(yaml.loads(yaml.render(graph.workflow()), Graph)) == text_of(graph)
+    assert text_of(yaml.loads(yaml.render(graph.workflow()))) == text_of(graph)
 
 
 def test_yaml_text_that_looks_like_something_else_stays_text() -> None:
@@ -230,7 +230,7 @@ def test_yaml_text_that_looks_like_something_else_stays_text() -> None:
     for name in ("yes", "12:30", "0x1f", "1e5", "null", "~", "2024-01-01", "- a"):
         g.empty(name=name)
     g.host(report, args=("on", "0o7", "a: b\nc", " lead", "12", ""))
-    assert text_of(yaml.loads(yaml.render(g.workflow()), Graph)) == text_of(g)
+    assert text_of(yaml.loads(yaml.render(g.workflow()))) == text_of(g)
 
 
 def test_yaml_shows_kernel_source_as_text() -> None:
@@ -257,7 +257,7 @@ def test_yaml_that_is_no_workflow_is_refused(text: str, said: str) -> None:
     from hipgraphdsl.export import yaml
 
     with pytest.raises(DeclarationError) as caught:
-        yaml.loads(text, Graph)
+        yaml.loads(text)
     assert said in str(caught.value)
 
 
@@ -267,9 +267,9 @@ def test_yaml_beyond_its_limits_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(yaml, "_MAX_VALUES", 1000)
     with pytest.raises(DeclarationError, match="at most 1000 values"):
-        yaml.loads("a: [" + "[]," * 600 + "]", Graph)
+        yaml.loads("a: [" + "[]," * 600 + "]")
     with pytest.raises(DeclarationError, match=r"at most \d+ MB \(got 16\.0 MB\)"):
-        yaml.loads("a: " + "x" * 2**24, Graph)
+        yaml.loads("a: " + "x" * 2**24)
 
 
 # -- Python ------------------------------------------------------------------------------------------------------------

@@ -20,23 +20,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from specimens import chain, everything, inner, module, pipeline, report
 
+from hipgraphdsl.document import text as document_text
 from hipgraphdsl.errors import DeclarationError
-from hipgraphdsl.export import json_text
-from hipgraphdsl.export.json import dumps, loads
-from hipgraphdsl.export.schema import schema
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.kernels import Module
-from hipgraphdsl.nodes import KINDS, HostNode, UnboundCallback
+from hipgraphdsl.nodes import HostNode, UnboundCallback
 from hipgraphdsl.nodes.host import callback_path
+from hipgraphdsl.workflow import KINDS, Workflow
 
 
 def text_of(graph: Graph) -> str:
-    return dumps(graph.workflow())
+    return graph.workflow().model_dump_json()
 
 
 def refused(text: str, **supplies: Any) -> str:
     with pytest.raises(DeclarationError) as caught:
-        loads(text, Graph, **supplies)
+        Graph.from_json(text, **supplies)
     return str(caught.value)
 
 
@@ -60,18 +59,18 @@ def test_specimen_holds_every_kind() -> None:
 
 def test_to_json_and_from_json_are_exact() -> None:
     text = text_of(everything())
-    assert text_of(loads(text, Graph)) == text
+    assert text_of(Graph.from_json(text)) == text
 
 
 def test_round_trip_keeps_edges_and_their_reasons() -> None:
     old = everything().workflow()
-    new = loads(dumps(old), Graph).workflow()
+    new = Graph.from_json(old.model_dump_json()).workflow()
     assert new.predecessors == old.predecessors
     assert new.reasons == old.reasons
 
 
 def test_round_trip_keeps_models() -> None:
-    old, new = everything(), loads(text_of(everything()), Graph)
+    old, new = everything(), Graph.from_json(text_of(everything()))
     for a, b in zip(old.nodes, new.nodes, strict=True):
         assert type(a) is type(b)
         assert a.describe() == b.describe()
@@ -79,7 +78,7 @@ def test_round_trip_keeps_models() -> None:
 
 
 def test_initial_values_come_back_to_the_bit() -> None:
-    old, new = everything(), loads(text_of(everything()), Graph)
+    old, new = everything(), Graph.from_json(text_of(everything()))
     for name in ("hx", "page", "odd", "z", "flags", "records", "half"):
         was, now = old.arrays[name].initial, new.arrays[name].initial  # type: ignore[attr-defined]  # they have one
         assert was.tobytes() == now.tobytes()
@@ -94,7 +93,7 @@ def test_declared_edges_only_comes_back() -> None:
     g.memset(x, 1, name="b", after=["a"])
     g.memset(x, 2, name="c")
     g.order("a", "c")
-    back = loads(text_of(g), Graph)
+    back = Graph.from_json(text_of(g))
     assert back.infer is False
     assert list(back.dag.edges) == [("a", "b"), ("a", "c")]
 
@@ -103,17 +102,17 @@ def test_edge_put_into_the_dag_by_hand_is_kept() -> None:
     g = pipeline(2)
     g.dag.add_edge("D2H0", "H2D1", reason="mine")
     g.order("H2D0", "H2D1")  # also makes a new snapshot
-    assert loads(text_of(g), Graph).dag.has_edge("D2H0", "H2D1")
+    assert Graph.from_json(text_of(g)).dag.has_edge("D2H0", "H2D1")
 
 
 def test_cycle_is_stored_and_found_again() -> None:
     g = pipeline(1)
     g.order("D2H0", "H2D0")
-    assert not loads(text_of(g), Graph).check().ok
+    assert not Graph.from_json(text_of(g)).check().ok
 
 
 def test_shared_child_is_stored_once_and_shared_again() -> None:
-    back = loads(text_of(everything()), Graph)
+    back = Graph.from_json(text_of(everything()))
     first, second = back["first"], back["second"]
     assert first.workflow is second.workflow  # type: ignore[attr-defined]  # child nodes
 
@@ -125,7 +124,7 @@ def test_children_of_children_come_back() -> None:
         outer.child(g)
         g = outer
     text = text_of(g)
-    assert text_of(loads(text, Graph)) == text
+    assert text_of(Graph.from_json(text)) == text
 
 
 def test_children_nested_too_deeply_are_refused() -> None:
@@ -144,8 +143,8 @@ def test_modules_of_one_name_are_told_apart() -> None:
     for body in ("x[0] = 1;", "x[0] = 2;"):
         g.kernel(Module(f"__global__ void k(float* x) {{ {body} }}", name="a:b")["k"], 1, 1, args=(x,))
     text = text_of(g)
-    assert text_of(loads(text, Graph)) == text
-    modules = [m.source for m in loads(text, Graph).workflow().modules]
+    assert text_of(Graph.from_json(text)) == text
+    modules = [m.source for m in Graph.from_json(text).workflow().modules]
     assert len(set(modules)) == 2
 
 
@@ -157,14 +156,14 @@ def test_code_object_is_stored_by_path_and_hash_and_not_read_on_loading(tmp_path
     g.kernel(Module.from_file(path, {"k": "float*, int"})["k"], 1, 1, args=(x, 3))
     text = text_of(g)
     path.unlink()
-    assert text_of(loads(text, Graph)) == text
+    assert text_of(Graph.from_json(text)) == text
 
 
 def test_bfloat16_values_come_back() -> None:
     pytest.importorskip("ml_dtypes")
     g = Graph("g")
     g.device_array("b", [0.5, -1.5], dtype="bfloat16")
-    back = loads(text_of(g), Graph)
+    back = Graph.from_json(text_of(g))
     assert np.asarray(back.arrays["b"].initial, "f4").tolist() == [0.5, -1.5]  # type: ignore[attr-defined]  # it has one
 
 
@@ -173,7 +172,7 @@ def test_unpaired_surrogate_in_an_argument_survives() -> None:
     g.host(report, args=("lone \udc80", "ü"))
     text = text_of(g)
     text.encode()
-    assert loads(text, Graph)["report"].args == ("lone \udc80", "ü")  # type: ignore[attr-defined]  # a host node
+    assert Graph.from_json(text)["report"].args == ("lone \udc80", "ü")  # type: ignore[attr-defined]  # a host node
 
 
 # -- how it reads ------------------------------------------------------------------------------------------------------
@@ -274,7 +273,7 @@ def test_function_of_a_program_is_stored_under_its_file(tmp_path: Path, monkeypa
 
 def test_from_json_imports_nothing_and_compile_would_name_the_callback() -> None:
     text = changed(lambda d: node(d, "report").update(fn="no_such_module_anywhere:talk"))
-    graph = loads(text, Graph)
+    graph = Graph.from_json(text)
     assert "no_such_module_anywhere" not in sys.modules
     fn = graph["report"].fn  # type: ignore[attr-defined]  # a host node
     assert fn == UnboundCallback("no_such_module_anywhere:talk")
@@ -283,13 +282,13 @@ def test_from_json_imports_nothing_and_compile_would_name_the_callback() -> None
 
 @pytest.mark.parametrize("key", ["specimens:report", "report"])
 def test_callback_is_supplied_by_path_or_name(key: str) -> None:
-    graph = loads(text_of(everything()), Graph, callbacks={key: print, "specimens:issue": print})
+    graph = Graph.from_json(text_of(everything()), callbacks={key: print, "specimens:issue": print})
     hosts = [n for n in graph.nodes if isinstance(n, HostNode)]
     assert all(n.fn is print for n in hosts)
 
 
 def test_callback_is_supplied_by_node_name() -> None:
-    graph = loads(text_of(everything()), Graph, callbacks={"report_2": print})
+    graph = Graph.from_json(text_of(everything()), callbacks={"report_2": print})
     assert graph["report_2"].fn is print  # type: ignore[attr-defined]  # a host node
     assert isinstance(graph["report"].fn, UnboundCallback)  # type: ignore[attr-defined]  # a host node
 
@@ -307,7 +306,7 @@ def test_unused_callbacks_and_arrays_are_named() -> None:
 def test_large_values_are_supplied(caplog: pytest.LogCaptureFixture) -> None:
     text = text_of(everything())
     with caplog.at_level(logging.WARNING, "hipgraphdsl"):
-        graph = loads(text, Graph, arrays={"large": np.arange(5000, dtype="u4")})
+        graph = Graph.from_json(text, arrays={"large": np.arange(5000, dtype="u4")})
     assert not caplog.records
     assert text_of(graph) == text
     assert "large" not in dict(graph.workflow().unbound())
@@ -315,7 +314,7 @@ def test_large_values_are_supplied(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_other_values_are_taken_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "hipgraphdsl"):
-        graph = loads(text_of(everything()), Graph, arrays={"large": np.ones(5000, dtype="u4")})
+        graph = Graph.from_json(text_of(everything()), arrays={"large": np.ones(5000, dtype="u4")})
     assert "SHA-256" in caplog.text
     assert graph.arrays["large"].initial.sum() == 5000  # type: ignore[attr-defined]  # it has one
 
@@ -328,7 +327,7 @@ def test_values_of_another_shape_or_dtype_are_refused() -> None:
 
 def test_external_memory_is_supplied() -> None:
     memory = np.arange(16, dtype="f4")
-    graph = loads(text_of(everything()), Graph, arrays={"outside": memory})
+    graph = Graph.from_json(text_of(everything()), arrays={"outside": memory})
     assert graph.arrays["outside"].obj is memory  # type: ignore[attr-defined]  # an external array
     assert "read-only" in refused(text_of(everything()), arrays={"outside": memory[:].copy().view(_ReadOnly)})
 
@@ -339,7 +338,7 @@ class _ReadOnly(np.ndarray[Any, Any]):
 
 
 def test_unbound_things_are_all_named() -> None:
-    assert {name for name, _ in loads(text_of(everything()), Graph).workflow().unbound()} == {
+    assert {name for name, _ in Graph.from_json(text_of(everything())).workflow().unbound()} == {
         "large", "outside", "seen", "report", "report_2", "issue",
     }  # fmt: skip
 
@@ -384,11 +383,11 @@ def test_file_over_the_size_limit_is_refused_at_once() -> None:
 def test_brackets_inside_text_do_not_count_as_nesting() -> None:
     g = Graph("g")
     g.host(report, args=("[" * 500 + '\\"' * 3 + "{" * 500 + "\\",))
-    assert loads(text_of(g), Graph)["report"].args == g["report"].args  # type: ignore[attr-defined]  # host nodes
+    assert Graph.from_json(text_of(g))["report"].args == g["report"].args  # type: ignore[attr-defined]  # host nodes
 
 
 def test_too_many_nodes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_text, "MAX_NODES", 1000)
+    monkeypatch.setattr(document_text, "MAX_NODES", 1000)
     text = '{"hipgraphdsl": 1, "name": "g", "nodes": [' + '{"name": "n"},' * 1000 + '{"name": "n"}]}'
     assert "at most 1000 nodes" in refused(text)
 
@@ -436,7 +435,7 @@ def test_huge_shape_allocates_nothing() -> None:
     def grow(data: Any) -> None:
         data["arrays"][3]["shape"] = [4, 2**40, 12]
 
-    graph = loads(changed(grow), Graph)
+    graph = Graph.from_json(changed(grow))
     assert graph.arrays["u"].shape == (4, 2**40, 12)
 
 
@@ -571,11 +570,11 @@ def test_any_text_is_refused(text: str) -> None:
 
 def _load_or_refuse(text: str) -> None:
     try:
-        graph = loads(text, Graph)
+        graph = Graph.from_json(text)
     except DeclarationError:
         return
     again = text_of(graph)
-    assert text_of(loads(again, Graph)) == again
+    assert text_of(Graph.from_json(again)) == again
 
 
 # -- schema ------------------------------------------------------------------------------------------------------------
@@ -584,8 +583,8 @@ def _load_or_refuse(text: str) -> None:
 @pytest.mark.parametrize("make", [everything, pipeline, inner, lambda: Graph("empty")])
 def test_schema_describes_what_is_written(make: Callable[[], Graph]) -> None:
     jsonschema = pytest.importorskip("jsonschema")
-    jsonschema.Draft202012Validator.check_schema(schema())
-    jsonschema.Draft202012Validator(schema()).validate(json.loads(text_of(make())))
+    jsonschema.Draft202012Validator.check_schema(Workflow.model_json_schema())
+    jsonschema.Draft202012Validator(Workflow.model_json_schema()).validate(json.loads(text_of(make())))
 
 
 @pytest.mark.parametrize(
@@ -601,12 +600,16 @@ def test_schema_describes_what_is_written(make: Callable[[], Graph]) -> None:
 def test_schema_refuses_what_loading_refuses(change: Callable[[Any], None]) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     text = changed(change)
-    assert list(jsonschema.Draft202012Validator(schema()).iter_errors(json.loads(text)))
+    assert list(jsonschema.Draft202012Validator(Workflow.model_json_schema()).iter_errors(json.loads(text)))
     refused(text)
 
 
 def test_schema_knows_every_kind_with_its_fields() -> None:
-    nodes = {form["properties"]["kind"]["const"] for key, form in schema()["$defs"].items() if key.startswith("node_")}
+    nodes = {
+        form["properties"]["kind"]["const"]
+        for key, form in Workflow.model_json_schema()["$defs"].items()
+        if key.startswith("node_")
+    }
     assert nodes == set(KINDS)
 
 
@@ -615,4 +618,4 @@ def test_schema_knows_every_kind_with_its_fields() -> None:
 
 def test_large_graph_round_trips() -> None:
     text = text_of(chain(3000))
-    assert text_of(loads(text, Graph)) == text
+    assert text_of(Graph.from_json(text)) == text

@@ -12,7 +12,8 @@ from specimens import everything
 
 import hipgraphdsl as hg
 from hipgraphdsl.arrays import AllocArray
-from hipgraphdsl.nodes import KINDS, AnyNode, Names, copy_geometry
+from hipgraphdsl.nodes import Names, copy_geometry
+from hipgraphdsl.workflow import KINDS, AnyNode
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ import hip_programs
 import pytest
 
 import hipgraphdsl as hg
-from hipgraphdsl.nodes import held
 from hipgraphdsl.runtimes.nvrtc import Nvrtc
 from hipgraphdsl.workflow import Workflow
 
@@ -48,7 +47,7 @@ def kernels_of(workflow: Workflow) -> dict[hg.Module, set[str]]:
     for node in workflow.nodes:
         if isinstance(node, hg.KernelNode):
             found.setdefault(node.kernel.module, set()).add(node.kernel.name)
-        for _, inner, _ in held(node):
+        for _, inner, _ in node.held:
             for module, names in kernels_of(inner).items():
                 found.setdefault(module, set()).update(names)
     return found

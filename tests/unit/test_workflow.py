@@ -6,6 +6,8 @@ from itertools import pairwise
 from typing import Any
 
 import networkx as nx
+import pydantic
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -144,3 +146,41 @@ def test_level_at_finds_where_a_full_name_leads_to() -> None:
     ):
         level, rest = top.at(name)
         assert (level.prefix, rest) == (prefix, inner)
+
+
+def test_from_workflow_goes_on_where_the_workflow_ends() -> None:
+    g = hg.Graph("g")
+    x = g.device_array("x", shape=4, dtype="f4")
+    g.memset(x)
+    g.record("done")
+    workflow = g.workflow()
+    again = hg.Graph.from_workflow(workflow)
+    assert again.workflow() is workflow
+    again.memset(x, 1.0)
+    again.wait("done")
+    edges = {(source, target, reason) for source, target, reason in again.dag.edges(data="reason")}
+    assert edges == {("memset_x", "memset_x_2", "WAW x"), ("record_done", "wait_done", "event done")}
+    assert [node.name for node in workflow.nodes] == ["memset_x", "record_done"]  # frozen
+    again.dag.remove_edge("memset_x", "memset_x_2")
+    assert not hg.Graph.from_workflow(again.workflow()).infer
+
+
+def test_workflow_is_a_field_of_pydantic_models() -> None:
+    class Job(pydantic.BaseModel):
+        workflow: hg.Workflow
+        device: int = 0
+
+    job = Job(workflow=nested())
+    back = Job.model_validate_json(job.model_dump_json())
+    assert back.workflow.model_dump_json() == nested().model_dump_json()
+    with pytest.raises(pydantic.ValidationError):
+        Job(workflow="x")  # type: ignore[arg-type]  # on purpose
+
+
+def test_model_validate_json_reads_what_model_dump_json_writes() -> None:
+    text = nested().model_dump_json()
+    assert hg.Workflow.model_validate_json(text).model_dump_json() == text
+    assert hg.Graph.from_json(text).to_json() == text
+    assert {"hipgraphdsl", "nodes", "workflows"} < set(hg.Workflow.model_json_schema()["properties"])
+    with pytest.raises(hg.DeclarationError, match=r"line 1, .*version"):
+        hg.Workflow.model_validate_json("{}")

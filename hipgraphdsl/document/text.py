@@ -1,11 +1,12 @@
-"""The text of a workflow file -> its elements, each with its line; hostile text is refused before it can do harm."""
+"""The text of a workflow file: written from its data, and read as elements, each with its line; hostile text is refused."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from json import encoder
 from typing import Any, NoReturn
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from ..errors import DeclarationError
 from ..nodes.values import MAX_DIGITS, Data, Fault
 
-__all__ = ["MAX_BYTES", "MAX_NESTING", "MAX_NODES", "Item", "Reader", "Section", "guard"]
+__all__ = ["MAX_BYTES", "MAX_NESTING", "MAX_NODES", "Item", "Reader", "Section", "guard", "written"]
 
 MAX_BYTES = 64 * 2**20
 MAX_NODES = 1_000_000
@@ -286,3 +287,72 @@ def guard(text: str) -> None:
             raise DeclarationError(f"a workflow file has at most {_MAX_BRACKETS} lists and objects")
         inside = (inside + int(quotes[-1])) & 1
         at += len(chunk)
+
+
+# -- writing
+
+
+def written(data: Mapping[str, Data]) -> str:
+    """Return a document as JSON, one array, parameter or node a line."""
+    data = dict(data)
+    out = ["{", f' "hipgraphdsl": {data.pop("hipgraphdsl")},']
+    _write(data, 1, out)
+    out.append("}\n")
+    return "\n".join(out)
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+_encode_ascii = json.JSONEncoder(allow_nan=False).encode
+_text = encoder.encode_basestring
+
+
+def _line(value: Data) -> str:
+    text = _encode(value)
+    # A lone surrogate, which only an argument can hold, has no UTF-8.
+    return text if text.isascii() or not _SURROGATE.search(text) else _encode_ascii(value)
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def _write(data: Mapping[str, Data], depth: int, out: list[str]) -> None:
+    """Append the members of one workflow, a line for each array, parameter, node and line of source."""
+    pad = " " * depth
+    members = list(data.items())
+    for at, (key, value) in enumerate(members):
+        comma = "," if at + 1 < len(members) else ""
+        if key in ("arrays", "parameters", "nodes", "order") and value:
+            out.append(f"{pad}{_text(key)}: [")
+            lines = [f"{pad} {_line(item)}," for item in value]
+            lines[-1] = lines[-1][:-1]
+            out += lines
+            out.append(f"{pad}]{comma}")
+        elif key == "modules" and value:
+            out.append(f"{pad}{_text(key)}: {{")
+            _write_modules(value, depth + 1, out)
+            out.append(f"{pad}}}{comma}")
+        elif key == "workflows":
+            out.append(f"{pad}{_text(key)}: {{")
+            children = list(value.items())
+            for n, (name, child) in enumerate(children):
+                out.append(f"{pad} {_line(name)}: {{")
+                _write(child, depth + 2, out)
+                out.append(f"{pad} }}{',' if n + 1 < len(children) else ''}")
+            out.append(f"{pad}}}{comma}")
+        else:
+            out.append(f"{pad}{_text(key)}: {_line(value)}{comma}")
+
+
+def _write_modules(modules: Mapping[str, Data], depth: int, out: list[str]) -> None:
+    pad = " " * depth
+    for at, (name, module) in enumerate(modules.items()):
+        comma = "," if at + 1 < len(modules) else ""
+        head = [f"{_text(key)}: {_line(value)}" for key, value in module.items() if key != "source"]
+        if "source" in module:
+            out.append(f'{pad}{_line(name)}: {{{"".join(part + ", " for part in head)}"source": [')
+            lines = [f"{pad} {_line(line)}," for line in module["source"]]
+            lines[-1] = lines[-1][:-1]
+            out += lines
+            out.append(f"{pad}]}}{comma}")
+        else:
+            out.append(f"{pad}{_line(name)}: {{{', '.join(head)}}}{comma}")

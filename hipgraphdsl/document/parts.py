@@ -1,0 +1,359 @@
+"""Arrays, parameters and modules as plain data: what stands in a workflow file for each, and the way back."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import re
+from collections.abc import Callable, Container, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Array, DeviceArray, ExternalArray, HostArray, Parameter, UnboundValues, as_dtype, converted
+from ..errors import DeclarationError
+from ..kernels import ForeignModule, Module
+from ..nodes.base import Node, check_name
+from ..nodes.values import (
+    DEFINITIONS,
+    FLAG,
+    MAX_VALUES,
+    MEMORY,
+    SHAPE,
+    Data,
+    Fault,
+    Members,
+    Names,
+    Unstorable,
+    base64_text,
+    bytes_of,
+    dtype_data,
+    dtype_of,
+    filled,
+    list_of,
+    memory_data,
+    memory_of,
+    record,
+    ref,
+    shape_of,
+)
+from ..source import Budget
+
+__all__ = ["VERSION", "array_data", "array_of", "document_schema", "module_data", "module_of", "parameter_data", "parameter_of"]
+
+_log = logging.getLogger("hipgraphdsl")
+_TEXT = {"type": "string"}
+
+VERSION = 1
+"""Version of the format; a file of a newer one is refused."""
+
+PARTS: dict[str, Any] = {
+    "module": {
+        "oneOf": [
+            record(
+                {
+                    "name": _TEXT,
+                    "source": list_of(_TEXT, description="HIP C++, a line each."),
+                    "options": list_of(_TEXT),
+                    "headers": {
+                        "type": "object",
+                        "additionalProperties": _TEXT,
+                        "description": "Headers of the project's own that the source includes: path to text.",
+                    },
+                    "structs": {"type": "object", "additionalProperties": ref("dtype")},
+                },
+                "source",
+            ),
+            record(
+                {
+                    "name": _TEXT,
+                    "file": _TEXT,
+                    "sha256": ref("sha256"),
+                    "signatures": {"type": "object", "additionalProperties": _TEXT},
+                    "structs": {"type": "object", "additionalProperties": ref("dtype")},
+                },
+                "file sha256",
+            ),
+        ]
+    },
+    "sha256": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+    "array": {
+        **record(
+            {
+                "name": ref("name"),
+                "kind": {"enum": ["host", "device", "external"]},
+                "dtype": ref("dtype"),
+                "shape": SHAPE,
+                **MEMORY,
+                "pinned": FLAG,
+                "location": {"enum": ["host", "device"]},
+                "writeable": FLAG,
+                "values": list_of({"type": ["number", "boolean"]}, description="All elements, C order."),
+                "base64": {**ref("base64"), "description": "All elements, C order, little-endian."},
+                "sha256": {
+                    **ref("sha256"),
+                    "description": "Hash of values that are supplied when it is loaded.",
+                },
+            },
+            "name kind dtype shape",
+        )
+    },
+    "parameter": record(
+        {
+            "name": ref("name"),
+            "dtype": ref("dtype"),
+            "shape": SHAPE,
+            "copy": {"type": "boolean"},
+            "default": ref("value"),
+        },
+        "name dtype",
+    ),
+}
+"""JSON Schema of the parts, by name."""
+
+
+def document_schema(kinds: Mapping[str, type[Node]]) -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of a workflow file with nodes of these kinds."""
+    body = {
+        "infer": {**FLAG, "description": "Whether edges are inferred from what nodes read and write."},
+        "arrays": list_of(ref("array")),
+        "parameters": list_of(ref("parameter")),
+        "nodes": list_of(ref("node")),
+        "order": list_of(list_of(ref("name"), minItems=2, maxItems=2), description="Plain edges: earlier node, later node."),
+    }
+    properties = {
+        "hipgraphdsl": {"const": VERSION, "description": "Version of the format."},
+        "name": ref("name"),
+        "modules": {"type": "object", "additionalProperties": ref("module")},
+        **body,
+        "workflows": {
+            "type": "object",
+            "additionalProperties": record({"name": ref("name"), **body}),
+            "description": "Child graphs, each once; inner ones first.",
+        },
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "hipgraphdsl workflow",
+        **record(properties, "hipgraphdsl name"),
+        "$defs": {
+            **DEFINITIONS,
+            **PARTS,
+            "node": {"oneOf": [ref(f"node_{kind}") for kind in kinds]},
+            **{f"node_{kind}": model.data_schema() for kind, model in kinds.items()},
+        },
+    }
+
+
+def array_data(array: Array) -> dict[str, Data]:
+    """Return an array as data."""
+    out: dict[str, Data] = {"name": array.name, "kind": array.kind, **memory_data(array)}
+    if isinstance(array, HostArray) and not array.pinned:
+        out["pinned"] = False
+    if isinstance(array, ExternalArray):
+        out["location"] = array.location
+        if not array.writeable:
+            out["writeable"] = False
+    if isinstance(array, (HostArray, DeviceArray)) and array.initial is not None:
+        initial = array.initial
+        if isinstance(initial, UnboundValues):
+            out["sha256"] = initial.sha256
+        elif initial.size > MAX_VALUES:
+            out["sha256"] = _sha256_of(initial)
+        else:
+            values = _numbers(initial)
+            if values is None:
+                out["base64"] = base64_text(initial.tobytes())
+            else:
+                out["values"] = values
+    return out
+
+
+def _sha256_of(values: np.ndarray[Any, Any]) -> str:
+    """Return the hash of the bytes, C order, in hexadecimal."""
+    return hashlib.sha256(np.ascontiguousarray(values).reshape(-1).view("u1").data).hexdigest()
+
+
+def _numbers(values: np.ndarray[Any, Any]) -> list[Any] | None:
+    """Return the elements, C order, as numbers that load to the same bytes, or None where there are none."""
+    kind = values.dtype.kind
+    if kind in "biu":
+        return values.reshape(-1).tolist()
+    if kind == "f" and bool(np.isfinite(values).all()):
+        if values.dtype.itemsize == 8:
+            return values.reshape(-1).tolist()
+        return [float(str(value)) for value in values.reshape(-1)]
+    return None
+
+
+def array_of(data: Data, taken: Container[str], prefix: str, supply: Callable[[str], Any]) -> Array:
+    """Return the array that data stands for.
+
+    Parameters
+    ----------
+    taken : container of str
+        Names that arrays have already.
+    prefix : str
+        What the caller's names of the array begin with.
+    supply : callable
+        Returns what the caller gives for such a name, None where nothing.
+    """
+    fields = Members(data, "an array")
+    name = check_name(fields.take("name", str), "array")
+    kind = fields.take("kind", str)
+    if name in taken:
+        raise Fault(f"array {name!r} is declared twice")
+    shape, dtype, where = memory_of(fields)
+    full = prefix + name
+    supplied = supply(full)
+    array: Array
+    if kind == "external":
+        location, writeable = fields.take("location", str, default="host"), fields.take("writeable", bool, default=True)
+        if location not in ("host", "device"):
+            raise Fault(f"'location' is 'host' or 'device' (got {location[:60]!r})")
+        array = ExternalArray(name, shape, dtype, location=location, writeable=writeable, **where)
+        if supplied is not None:
+            array = ExternalArray.wrap(name, supplied, **where)
+            _require_same(name, array.shape, array.dtype, shape, dtype)
+            if array.location != location:
+                raise Fault(f"array {name!r} is {location} memory; arrays[{full!r}] is {array.location} memory")
+            if writeable and not array.writeable:
+                raise Fault(f"array {name!r} is written; arrays[{full!r}] is read-only")
+    elif kind in ("host", "device"):
+        pinned = fields.take("pinned", bool, default=True) if kind == "host" else True
+        initial = _initial(fields, name, shape, dtype)
+        if supplied is not None:
+            initial = _supplied(name, supplied, initial, shape, dtype)
+        array = (
+            HostArray(name, shape, dtype, pinned, initial, **where)
+            if kind == "host"
+            else DeviceArray(name, shape, dtype, initial, **where)
+        )
+    else:
+        raise Fault(f"'kind' of an array is 'host', 'device' or 'external' (got {kind[:60]!r})")
+    fields.done(f"{kind} array {name!r}")
+    return array
+
+
+def _initial(fields: Members, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    given = [key for key in ("values", "base64", "sha256") if key in fields.data]
+    if len(given) > 1:
+        raise Fault(f"array {name!r} has both {given[0]!r} and {given[1]!r}; give one")
+    if not given:
+        return None
+    size = math.prod(shape)
+    if given == ["sha256"]:
+        digest = fields.take("sha256", str)
+        if not re.fullmatch("[0-9a-f]{64}", digest):
+            raise Fault(f"'sha256' is 64 hexadecimal digits (got {digest[:60]!r})", "sha256")
+        return UnboundValues(digest)
+    if given == ["values"]:
+        values = fields.take("values", list)
+        if len(values) != size:
+            raise Fault(f"array {name!r} of shape {list(shape)} has {size} elements, 'values' holds {len(values)}", "values")
+        found = filled(values, shape, dtype)
+    else:
+        data = bytes_of(fields.take("base64", str))
+        if len(data) != size * dtype.itemsize:
+            raise Fault(f"array {name!r} has {size * dtype.itemsize} bytes, 'base64' holds {len(data)}", "base64")
+        found = np.frombuffer(data, dtype).reshape(shape).copy()
+    found.flags.writeable = False
+    return found
+
+
+def _require_same(
+    name: str, shape: tuple[int, ...], dtype: np.dtype[Any], wanted_shape: tuple[int, ...], wanted_dtype: np.dtype[Any]
+) -> None:
+    if shape != wanted_shape or dtype != wanted_dtype:
+        raise DeclarationError(
+            f"array {name!r} is {wanted_dtype}{list(wanted_shape)}; what arrays supplies is {dtype}{list(shape)}",
+            array=name,
+        )
+
+
+def _supplied(name: str, value: Any, stored: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    try:
+        # A list has no dtype of its own.
+        found = np.array(value if isinstance(value, np.ndarray) else converted(value, dtype), order="C")
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DeclarationError(f"array {name!r}: what arrays supplies cannot be taken: {error}", array=name) from None
+    _require_same(name, found.shape, found.dtype, shape, dtype)
+    if isinstance(stored, UnboundValues) and _sha256_of(found) != stored.sha256:
+        _log.warning("array %r: the values supplied are not those that the file was written with (SHA-256 differs)", name)
+    found.flags.writeable = False
+    return found
+
+
+def parameter_data(parameter: Parameter, names: Names) -> dict[str, Data]:
+    """Return a parameter as data."""
+    out: dict[str, Data] = {"name": parameter.name, "dtype": dtype_data(parameter.dtype)}
+    if parameter.shape:
+        out["shape"] = list(parameter.shape)
+    if parameter.copy:
+        out["copy"] = True
+    if parameter.default is not None:
+        try:
+            out["default"] = names.value_data(parameter.default)
+        except Unstorable as fault:
+            raise DeclarationError(
+                f"the default of parameter {parameter.name!r} cannot be stored in a file: {fault}", array=parameter.name
+            ) from None
+    return out
+
+
+def parameter_of(data: Data, names: Names) -> tuple[str, np.dtype[Any], Any, tuple[int, ...], bool]:
+    """Return name, dtype, default, shape and `copy` of the parameter that data stands for."""
+    fields = Members(data, "a parameter")
+    name = fields.take("name", str)
+    dtype = as_dtype(dtype_of(fields.take("dtype")))
+    shape = shape_of(fields.take("shape", list, default=[]))
+    default = names.value(fields.take("default", default=None))
+    copy = fields.take("copy", bool, default=False)
+    fields.done(f"parameter {name[:60]!r}")
+    return name, dtype, default, shape, copy
+
+
+def module_data(module: Module, key: str, *, strict: bool = True) -> dict[str, Data]:
+    """Return a module as data, under a key of the file; a foreign one has no form there, only, if not strict, one for people."""
+    if isinstance(module, ForeignModule) and not strict:
+        return {"foreign": module.owner.name}
+    out = module.to_dict()
+    if out["name"] == key:
+        del out["name"]
+    if "source" in out:
+        out["source"] = out["source"].split("\n")
+    if "structs" in out:
+        out["structs"] = {name: dtype_data(dtype) for name, dtype in module.structs.items()}
+    return out
+
+
+def module_of(data: Data, key: str, budget: Budget) -> Module:
+    """Return the module that data stands for, under a key of the file; the budget bounds what is read of its source."""
+    if not key or ":" in key or len(key) > 200 or not key.isprintable():
+        raise Fault(f"{key[:60]!r} cannot name a module: a name has 1 to 200 printable characters, and no ':'")
+    fields = Members(data, "a module")
+    spec: dict[str, Any] = {"name": fields.take("name", str, default=key)}
+    if not spec["name"].isprintable() or len(spec["name"]) > 1000:
+        raise Fault("a module's name has at most 1000 printable characters", "name")
+    structs = fields.take("structs", dict, default={})
+    layouts = {name: dtype_of(value) for name, value in structs.items()}
+    if "source" in fields.data:
+        source = fields.take("source", list, str)
+        lines = source if isinstance(source, list) else [source]
+        options = fields.take("options", list, default=[])
+        headers = fields.take("headers", dict, default={})
+        if not all(type(line) is str for line in (*lines, *options)):
+            raise Fault("'source' and 'options' are lists of text", "source")
+        if not all(type(text) is str for text in headers.values()):
+            raise Fault("'headers' is an object of texts", "headers")
+        fields.done("a module")
+        return Module.stored("\n".join(lines), spec["name"], options, layouts, headers, budget)
+    spec["file"], spec["sha256"] = fields.take("file", str), fields.take("sha256", str)
+    signatures = fields.take("signatures", dict, default={})
+    if not all(type(text) is str for text in signatures.values()):
+        raise Fault("'signatures' is an object of parameter lists", "signatures")
+    spec["signatures"] = signatures
+    spec["structs"] = structs
+    fields.done("a module")
+    return Module.from_dict(spec)

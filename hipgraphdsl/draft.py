@@ -1,0 +1,405 @@
+"""Draft: a workflow that still grows. Each node is judged by what was declared before it, and gets its edges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any, NoReturn, TypeVar
+
+import networkx as nx
+import numpy as np
+
+from .arrays import AllocArray, Array, Parameter, array_values, as_dtype, as_shape, converted
+from .errors import DeclarationError
+from .hazards import HazardTracker
+from .kernels import Symbol
+from .nodes.base import Node, a_or_an, check_name
+from .nodes.memory import AllocNode, element_bytes
+from .nodes.sync import EventRecordNode, EventWaitNode
+
+__all__ = ["Draft", "array_arguments"]
+
+A = TypeVar("A", bound=Array)
+
+_RESERVED = ("stream", "after", "timeout_s")  # keywords of launch that are no parameters
+_INFERRED = ("RAW ", "WAR ", "WAW ")
+
+
+class Draft:
+    """Arrays, parameters and nodes as they are declared, with the edges that follow from them.
+
+    Attributes
+    ----------
+    name : str
+    infer : bool
+        Whether edges are inferred from accesses.
+    arrays, parameters : dict
+        By name; arrays of alloc nodes included.
+    nodes : list of Node
+        In order of declaration.
+    index : dict of str to int
+        Place of each node in `nodes`, by name.
+    predecessors, reasons : list
+        For each node as `Workflow` has them.
+    ordered : list of (str, str)
+        Plain edges that `order` added.
+    snapshot : Workflow or None
+        What `Workflow.of` made of the draft; None where it has changed since.
+    """
+
+    def __init__(self, name: str = "graph", infer: bool = True) -> None:
+        self.name = check_name(name, "graph")
+        self.infer = infer
+        self.arrays: dict[str, Array] = {}
+        self.parameters: dict[str, Parameter] = {}
+        self.nodes: list[Node] = []
+        self.index: dict[str, int] = {}
+        self.predecessors: list[tuple[int, ...]] = []
+        self.reasons: list[tuple[str, ...]] = []
+        self.ordered: list[tuple[str, str]] = []
+        self.snapshot: Any = None
+        self._hazards: HazardTracker | None = HazardTracker() if infer else None
+        self._noted = 0  # nodes whose accesses and events are known to the two below
+        self._recorded: dict[str, str] = {}
+        self._inferred = 0  # edges that accesses have given
+        self._counts: dict[str, int] = {}
+        self._proposed = ("", "", 0)  # the last default name, its base and number; it counts once a node has taken it
+        self._dag: nx.DiGraph[str] | None = None
+
+    @classmethod
+    def of(cls, workflow: Any) -> Draft:
+        """Return a draft that goes on where a workflow ends."""
+        draft = cls(workflow.name, workflow.infer)
+        draft.arrays.update(workflow.arrays)
+        draft.parameters.update(workflow.parameters)
+        draft.nodes += workflow.nodes
+        draft.index.update(workflow.index)
+        draft.predecessors += workflow.predecessors
+        draft.reasons += workflow.reasons
+        draft.ordered += workflow.ordered
+        draft.snapshot = workflow
+        draft._inferred = draft._count_inferred()
+        return draft
+
+    def rename(self, name: str) -> None:
+        """Give the workflow another name."""
+        self.name, self.snapshot = check_name(name, "graph"), None
+        if self._dag is not None:
+            self._dag.graph["name"] = name
+
+    # -- arrays and parameters
+
+    def add_array(self, array: A) -> A:
+        """Add an array whose name is new."""
+        self.arrays[array.name] = array
+        self.snapshot = None
+        return array
+
+    def add_parameter(self, name: str, dtype: Any, default: Any = None, shape: Any = (), copy: bool = False) -> Parameter:
+        """Add a parameter; see `Graph.param`."""
+        self.require_new(name, "parameter", self.parameters)
+        if not name.isidentifier() or name in _RESERVED:
+            why = "is reserved for an option of launch" if name in _RESERVED else "is no Python identifier"
+            raise DeclarationError(
+                f"parameter {name!r} {why}, and parameters are launch keywords; choose another name", array=name
+            )
+        dtype, shape = as_dtype(dtype), () if isinstance(shape, tuple) and not shape else as_shape(shape)
+        if copy and not shape:
+            raise DeclarationError(
+                f"parameter {name!r}: copy=True is for parameters with a shape; scalars are always copied", array=name
+            )
+        if copy and default is not None:
+            default = np.array(array_values(f"parameter {name!r}: default", default, dtype, shape, name))
+            default.flags.writeable = False
+        elif default is not None and not shape:
+            element_bytes(default, dtype, f"parameter {name!r}: default")
+        elif isinstance(default, (int, float, complex, np.generic)):
+            raise DeclarationError(
+                f"parameter {name!r} stands for an array of {dtype}{list(shape)}, and so does its default: the name of an array"
+                f" of the graph, or an object with memory (got {default!r})",
+                array=name,
+            )
+        self.snapshot = None
+        parameter = self.parameters[name] = Parameter(name, dtype, default, shape, copy)
+        return parameter
+
+    def require_new(self, name: str, what: str, known: Mapping[str, Any]) -> None:
+        """Refuse a name of an array or parameter that cannot be one, or is taken."""
+        check_name(name, what)
+        if name in known:
+            raise DeclarationError(f"graph {self.name!r} already has {a_or_an(what)} {name!r}; choose another name", array=name)
+
+    def declare_used(self, node: Node) -> None:
+        """Add the arrays and parameters that a node mentions and that the draft lacks."""
+        for parameter in node.parameters:
+            self.parameters.setdefault(parameter.name, parameter)
+        for view in chain((access.view for access in node.accesses), node.addresses):
+            if isinstance(view.root, Array) and not isinstance(view.root, (Symbol, AllocArray)):
+                self.arrays.setdefault(view.root.name, view.root)
+
+    # -- nodes
+
+    def add(self, node: Node) -> None:
+        """Add a node with its edges; nothing is changed if it is refused.
+
+        Raises
+        ------
+        DeclarationError
+            If its name is taken, or it mentions a node, an array or a parameter that the draft does not have.
+        """
+        name, index, arrays = node.name, self.index, self.arrays
+        if name in index:
+            raise DeclarationError(f"graph {self.name!r} already has a node {name!r}; choose another name", node=name)
+        for source in node.after:
+            if source not in index:
+                raise self.no_node(source)
+        accesses = node.accesses
+        made = node.array if isinstance(node, AllocNode) else None
+        for access in accesses:
+            root = access.view.root
+            if arrays.get(root.name) is not root and root is not made:
+                self._require_known(root, name)
+        for parameter in node.parameters:
+            if self.parameters.get(parameter.name) is not parameter:
+                self._require_known(parameter, name)
+        if made is not None:
+            if arrays.get(made.name, made) is not made:
+                raise DeclarationError(
+                    f"graph {self.name!r} already has an array {made.name!r}; choose another name", array=made.name
+                )
+            arrays[made.name] = made
+        if self._noted < len(self.nodes):
+            self._catch_up()
+        edges = {} if self._hazards is None else self._hazards.edges(accesses)
+        self._inferred += len(edges)
+        if isinstance(node, EventWaitNode) and node.event.name in self._recorded:
+            edges.setdefault(self._recorded[node.event.name], f"event {node.event.name}")
+        for source in node.after:
+            edges.setdefault(source, "after")
+        if self._proposed[0] == name:
+            self._counts[self._proposed[1]] = self._proposed[2]
+        index[name] = len(self.nodes)
+        self.nodes.append(node)
+        self.predecessors.append(tuple([index[source] for source in edges]))
+        self.reasons.append(tuple(edges.values()))
+        self.snapshot = None
+        self._note(node)
+        if self._dag is not None:
+            self._dag.add_node(name, node=node)
+            self._dag.add_edges_from([(source, name, {"reason": reason}) for source, reason in edges.items()])
+
+    def default_name(self, base: str) -> str:
+        """Return `base`, with a number behind it where nodes have taken it."""
+        if not base.isidentifier():  # such as a template's arguments
+            base = "".join(c if c.isprintable() and c not in "[/" else "_" for c in base).strip()[:180]
+        count = self._counts.get(base, 0) + 1
+        name = base if count == 1 else f"{base}_{count}"
+        while name in self.index:
+            count += 1
+            name = f"{base}_{count}"
+        self._proposed = (name, base, count)
+        return name
+
+    def _catch_up(self) -> None:
+        """Take note of the nodes of the workflow that the draft began with."""
+        for node in self.nodes:
+            self._note(node)
+
+    def _note(self, node: Node) -> None:
+        if self._hazards is not None:
+            self._hazards.record(node.name, node.accesses)
+        if isinstance(node, EventRecordNode):
+            self._recorded[node.event.name] = node.name
+        self._noted += 1
+
+    def _require_known(self, root: Any, node: str) -> None:
+        if isinstance(root, Symbol):
+            return
+        what, known = ("parameter", self.parameters) if isinstance(root, Parameter) else ("array", self.arrays)
+        if known.get(root.name) is root:
+            return
+        if root.name in known:
+            raise DeclarationError(
+                f"node {node!r}: {what} {root.name!r} belongs to another graph; graph {self.name!r} has its own of that name",
+                node=node,
+                array=root.name,
+            )
+        names = ", ".join(map(repr, list(known)[:10])) or "none yet"
+        raise DeclarationError(
+            f"node {node!r}: graph {self.name!r} has no {what} {root.name!r}; its {what}s are {names}", node=node, array=root.name
+        )
+
+    def no_node(self, name: Any) -> DeclarationError:
+        """Return the error that there is no such node."""
+        names = list(self.index)
+        if isinstance(name, str) and (name in self.arrays or name in self.parameters):
+            where = "arrays" if name in self.arrays else "parameters"
+            return DeclarationError(f"graph {self.name!r} has no node {name!r}; that is g.{where}[{name!r}]", node=name)
+        shown = ", ".join(map(repr, names[:10])) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+        return DeclarationError(f"graph {self.name!r} has no node {name!r}; its nodes are {shown or 'none'}", node=name)
+
+    def names_of(self, nodes: Any) -> tuple[str, ...]:
+        """Return the names of nodes, which are given as models or by name.
+
+        Raises
+        ------
+        DeclarationError
+            If one of them is no node of the draft.
+        """
+        if isinstance(nodes, (str, Node)):
+            nodes = (nodes,)
+        elif not isinstance(nodes, Iterable):
+            raise DeclarationError(f"graph {self.name!r}: after is a list of nodes or of their names (got {nodes!r})")
+        names = []
+        for item in nodes:
+            name = item if isinstance(item, str) else getattr(item, "name", None)
+            at = self.index.get(name) if isinstance(name, str) else None
+            if at is None or (isinstance(item, Node) and type(self.nodes[at]) is not type(item)):
+                raise self.no_node(str(name if name is not None else item))
+            names.append(name)
+        return tuple(names)  # type: ignore[arg-type]  # every name was found among the nodes
+
+    def order(self, source: str, target: str) -> None:
+        """Let one node wait for another, both by name."""
+        if source == target:
+            raise DeclarationError(f"graph {self.name!r}: node {source!r} cannot wait for itself", node=source)
+        self.follow_dag()
+        at, waiting = self.index[source], self.index[target]
+        if at not in self.predecessors[waiting]:
+            self.predecessors[waiting] += (at,)
+            self.reasons[waiting] += ("after",)
+            if self._dag is not None:
+                self._dag.add_edge(source, target, reason="after")
+        self.ordered.append((source, target))
+        self.snapshot = None
+
+    # -- the whole
+
+    @property
+    def dag(self) -> nx.DiGraph[str]:
+        """The nodes and edges as networkx holds them, made when it is first asked for; edges changed in it by hand count."""
+        if self._dag is None:
+            dag = self._dag = nx.DiGraph(name=self.name)
+            dag.add_nodes_from((node.name, {"node": node}) for node in self.nodes)
+            dag.add_edges_from((source, target, {"reason": reason}) for source, target, reason in self.edges())
+        return self._dag
+
+    @property
+    def number_of_edges(self) -> int:
+        """How many edges there are."""
+        return sum(map(len, self.predecessors)) if self._dag is None else self._dag.number_of_edges()
+
+    def edges(self) -> Iterator[tuple[str, str, str]]:
+        """Yield every edge, by name, with its reason."""
+        for node, sources, reasons in zip(self.nodes, self.predecessors, self.reasons):
+            for source, reason in zip(sources, reasons):
+                yield self.nodes[source].name, node.name, reason
+
+    @property
+    def infers_all(self) -> bool:
+        """Whether edges are inferred and none of those was taken out by hand, so that a file may leave them out."""
+        return self.infer and self._count_inferred() >= self._inferred
+
+    def _count_inferred(self) -> int:
+        return sum(reason.startswith(_INFERRED) for reasons in self.reasons for reason in reasons)
+
+    def follow_dag(self) -> None:
+        """Take over edges that were put into `dag`, or taken out of it, by hand.
+
+        Raises
+        ------
+        DeclarationError
+            If a node was put in or taken out.
+        """
+        dag, index = self._dag, self.index
+        if dag is None:
+            return
+        if dag._node.keys() != index.keys():
+            self._refuse_nodes_by_hand(dag)
+        for name, sources in dag._pred.items():  # networkx's views cost five times as much
+            at = index[name]
+            found = tuple([index[source] for source in sources])
+            reasons = tuple([data.get("reason", "after") for data in sources.values()])
+            if (found, reasons) != (self.predecessors[at], self.reasons[at]):
+                self.predecessors[at], self.reasons[at] = found, reasons
+                self.snapshot = None
+            node = self.nodes[at]
+            if not all(map(sources.__contains__, node.after)):  # the model follows what was taken out
+                node = node.changed(after=tuple(filter(sources.__contains__, node.after)))
+                self.nodes[at] = dag._node[name]["node"] = node
+                self.snapshot = None
+        if self.snapshot is None:
+            self.ordered = [pair for pair in self.ordered if dag.has_edge(*pair)]
+
+    def _refuse_nodes_by_hand(self, dag: nx.DiGraph[str]) -> NoReturn:
+        added = [name for name in dag if name not in self.index]
+        if added:
+            raise DeclarationError(
+                f"graph {self.name!r}: node {added[0]!r} was put into g.dag by hand, where no model or accesses of it are known;"
+                " declare it by a method, such as g.empty, or by g.add",
+                node=str(added[0]),
+            )
+        missing = min(self.index.keys() - set(dag))
+        raise DeclarationError(
+            f"graph {self.name!r}: node {missing!r} was taken out of g.dag by hand, and other nodes' edges were inferred with it;"
+            " declare the graph without it",
+            node=missing,
+        )
+
+
+def array_arguments(
+    name: str, initial: Any, shape: Any, dtype: Any
+) -> tuple[np.ndarray[Any, Any] | None, tuple[int, ...], np.dtype[Any]]:
+    """Return the initial values (None without any), shape and dtype of an array, each following from the others where it can.
+
+    Raises
+    ------
+    DeclarationError
+        If shape or dtype is missing or impossible, or does not fit the values.
+    """
+    try:
+        return _array_arguments(name, initial, shape, dtype)
+    except DeclarationError as error:
+        if error.array is not None:
+            raise
+        raise DeclarationError(f"array {name!r}: {error}", array=name) from None
+
+
+def _array_arguments(
+    name: str, initial: Any, shape: Any, dtype: Any
+) -> tuple[np.ndarray[Any, Any] | None, tuple[int, ...], np.dtype[Any]]:
+    if isinstance(shape, (str, type, np.dtype)):
+        raise DeclarationError(
+            f"array {name!r}: a shape is an integer or a tuple of integers (got {shape!r}); the arguments are name, initial"
+            " values, shape, dtype, so say shape= and dtype=",
+            array=name,
+        )
+    if initial is None:
+        if shape is None or dtype is None:
+            raise DeclarationError(
+                f"array {name!r} needs initial values, or shape= and dtype= (got shape={shape!r}, dtype={dtype!r})", array=name
+            )
+        return None, as_shape(shape), as_dtype(dtype)
+    extents = initial if isinstance(initial, tuple) else (initial,)
+    if shape is None and all(isinstance(extent, (int, np.integer)) for extent in extents):
+        # np.zeros((16, 16)) is in everybody's fingers, and the same here would be an array of two values.
+        raise DeclarationError(
+            f"array {name!r}: the second argument holds initial values, and {initial!r} looks like a shape; say"
+            f" shape={initial!r}, or give the values as a list or a NumPy array",
+            array=name,
+        )
+    wanted_dtype = None if dtype is None else as_dtype(dtype)
+    try:
+        given = np.asarray(initial)
+        values = np.array(converted(initial, given.dtype if wanted_dtype is None else wanted_dtype), order="C")
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DeclarationError(f"array {name!r}: the initial values cannot be taken: {error}", array=name) from None
+    values = values.astype(as_dtype(values.dtype), copy=False)
+    wanted = values.shape if shape is None else as_shape(shape)
+    if wanted != values.shape:
+        raise DeclarationError(
+            f"array {name!r} has shape {wanted}, its initial values {values.shape}; give one of them", array=name
+        )
+    as_shape(values.shape)
+    values.flags.writeable = False
+    return values, values.shape, values.dtype
