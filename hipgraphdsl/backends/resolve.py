@@ -17,8 +17,6 @@ from ..kernels import KernelParameter, check_argument
 from ..nodes import (
     AllocNode,
     CapturedNode,
-    ChildGraphNode,
-    ConditionalNode,
     EmptyNode,
     EventRecordNode,
     EventWaitNode,
@@ -36,6 +34,7 @@ from ..nodes import (
 )
 from ..plan import Plan, Step
 from ..runtimes.base import ConditionalMode, Dim3, MemcpyKind, MemOp
+from ..workflow import ChildGraphNode, ConditionalNode
 from . import operations as op
 from .callbacks import captured_call
 from .scope import Scope

@@ -8,11 +8,10 @@ from typing import Any
 from ..arrays import ArrayView, Parameter
 from ..errors import DeclarationError
 from ..kernels import Symbol
-from ..nodes import ChildGraphNode, ConditionalNode, Node
 from ..placement import device_of
 from ..plan import Step
 from ..runtimes.base import Runtime
-from ..workflow import Binding, Level, Workflow
+from ..workflow import AnyNode, Binding, ChildGraphNode, ConditionalNode, Level, Workflow
 from .handles import SharedHandles
 
 __all__ = ["Scope"]
@@ -101,7 +100,7 @@ class Scope(Binding):
         scope, root, _ = self.resolve(parameter)
         return scope.values[root] if isinstance(root, Parameter) else root
 
-    def device_of(self, node: Node) -> int:
+    def device_of(self, node: AnyNode) -> int:
         """Return the device that a node runs on; for one that needs none the device that the graph was compiled for."""
         shared = self.shared
         if len(shared.devices) == 1:
