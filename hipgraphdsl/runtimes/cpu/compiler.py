@@ -38,6 +38,7 @@ __all__ = [
     "cpu_features",
     "find_compiler",
     "forget_compiler",
+    "syntax_tree",
 ]
 
 log = logging.getLogger("hipgraphdsl")
@@ -333,6 +334,17 @@ def build(
             os.replace(folder / "log", target.with_suffix(".log"))
             os.replace(made, target)
     return target
+
+
+def syntax_tree(compiler: Compiler, text: str, name: str, options: Sequence[str] = ()) -> str:
+    """Return clang's syntax tree of the functions whose name contains `name`, as JSON; empty where there is none."""
+    with tempfile.TemporaryDirectory(prefix="tree.", dir=cache_folder()) as folder:
+        (Path(folder) / "text.cpp").write_text(text)
+        flags = ["-fsyntax-only", "-w", "-Xclang", "-ast-dump=json", "-Xclang", f"-ast-dump-filter={name}", "text.cpp"]
+        command = [*compiler.command, *compiler.library_options(), *options, *flags]
+        # zig fails behind clang, which wrote no object.
+        done = subprocess.run(command, cwd=folder, env=_environment(), stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    return done.stdout.decode(errors="replace")
 
 
 def _reads_files(options: Sequence[str], source: str) -> bool:

@@ -1054,6 +1054,19 @@ HGCPU_INLINE int __syncthreads_and(int predicate) {
   return hgcpu_mine->last_sum == hgcpu_mine->last_arrivals;
 }
 
+// -- kernels split at their barriers: see split.py ---------------------------------------------------------------------
+
+template <class T>
+HGCPU_INLINE void hgcpu_keep(T& to, const T& from) {
+  static_assert(__is_trivially_copyable(T), "its destructor would run too early");
+  __builtin_memcpy(&to, &from, sizeof to);
+}
+HGCPU_INLINE bool hgcpu_all(const bool* gone, const dim3& n) {
+  bool all = true;
+  for (uint32_t i = 0; i < n.x * n.y * n.z; ++i) all &= gone[i];
+  return all;
+}
+
 // -- warp operations: see docs/cpu_kernels.md for which lanes take part ---------------------------------------------------
 
 enum hgcpu_kind : uint32_t { hgcpu_exchanges = 1, hgcpu_votes, hgcpu_matches, hgcpu_meets };

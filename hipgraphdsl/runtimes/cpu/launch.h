@@ -26,11 +26,11 @@ constexpr auto hgcpu_pick(void (*kernel)(A...)) {
   return kernel;
 }
 
-// Runs blocks of a kernel. The parameters' types are those of the function itself.
-template <auto kernel, class F = decltype(kernel)>
+// Runs blocks of a kernel. The parameters' types are those of the function itself. `split` runs a whole block (split.py).
+template <auto kernel, auto split = nullptr, class F = decltype(kernel)>
 struct hgcpu_kernel;
-template <auto kernel, class... A>
-struct hgcpu_kernel<kernel, void (*)(A...)> {
+template <auto kernel, auto split, class... A>
+struct hgcpu_kernel<kernel, split, void (*)(A...)> {
   static constexpr uint32_t count = sizeof...(A);
   static constexpr uint32_t sizes[sizeof...(A) + 1] = {sizeof(A)..., 0};
   template <unsigned N>
@@ -45,13 +45,20 @@ struct hgcpu_kernel<kernel, void (*)(A...)> {
     hgcpu_waited = false;
     if (block.x > 1024) __builtin_unreachable();
     // Where blockIdx.x * blockDim.x + threadIdx.x stays below 2^31, its consecutive values are consecutive addresses, and vector
-    // code needs no check for that. Elsewherethe kernel is called.
+    // code needs no check for that. Elsewhere the kernel is called.
     const bool narrow = blockIdx.x * block.x <= 0x7fffffffu - 1024u;
+    if constexpr (split != nullptr) {
+      if (narrow) {
+        split(values...);
+        hgcpu_mine->started = end;
+        return;
+      }
+    }
     for (; z < block.z; ++z, y = 0) {
       for (; y < block.y; ++y, x = 0) {
         threadIdx.y = y;
         threadIdx.z = z;
-        if (narrow) {
+        if (split == nullptr && narrow) {
           HGCPU_ROW
           for (; x < block.x; ++x) {
             threadIdx.x = x;

@@ -18,7 +18,8 @@ from typing import Final, Literal
 
 from ...errors import DeclarationError
 from ..base import CodeObject
-from .compiler import BuildFailed, Compiler, Reading, build, build_log, find_compiler
+from .compiler import BuildFailed, Compiler, Reading, build, build_log, find_compiler, syntax_tree
+from .split import split
 from .weave import read_tokens, weave
 
 __all__ = ["ADD_FOLDER", "IMAGE_PREFIX", "compile_kernels"]
@@ -135,6 +136,9 @@ class _Compilation:
         self.compiler = compiler
         self.mode = mode
         self.preprocessed = ""
+        self.splits = mode == "fast" and self.compiler.is_clang
+        self.split: dict[str, str] = {}  # kernels with a function that runs a whole block
+        self.flags: tuple[str, ...] = ()
 
     def library(self) -> tuple[Path, str]:
         """Return the library and what the compiler said."""
@@ -143,6 +147,9 @@ class _Compilation:
             try:
                 return self.build(real)
             except BuildFailed as failed:
+                if self.split:
+                    self.splits, self.split = False, {}  # the messages are about the user's own text
+                    continue
                 # device.h may lack what the real headers of the library have.
                 if not real and re.search(r"^\s*#\s*include\s*<(?!hip/|cuda)\w+(\.h)?>", self.source, re.MULTILINE):
                     real = True
@@ -171,7 +178,8 @@ class _Compilation:
             **{header: _header(header) for header in ("device.h", "fibers.h", "launch.h")},
             **{f"light/{header}": "" for header in headers},
         }
-        reading = Reading(tuple(read), self.woven, (self.mode, *self.names, "", *self.symbols))
+        self.flags = (*flags, *kept)
+        reading = Reading(tuple(read), self.woven, (self.mode, str(self.splits), *self.names, "", *self.symbols))
         library = build(
             self.compiler, sources, (*flags, *kept), stem="kernels", what=f"kernels of {self.name!r}", reading=reading
         )
@@ -181,13 +189,21 @@ class _Compilation:
         """Return what is compiled."""
         self.preprocessed = preprocessed
         made = weave(preprocessed)
+        text = made.text
+        if self.splits:
+            wanted = {self.find(asked, made.kernels).removeprefix("::") for asked in self.names}
+            tree = functools.partial(syntax_tree, self.compiler, options=self.flags)
+            text, self.split = split(made.marked, made.synced, wanted, tree)
         parts = [
-            made.text, f"\n#define HGCPU_ROW {self.row()}\n#define HGCPU_PRINTS {int(made.prints)}\n",
+            text, f"\n#define HGCPU_ROW {self.row()}\n#define HGCPU_PRINTS {int(made.prints)}\n",
             f"#define HGCPU_DYNAMIC {_DYNAMIC_BYTES * made.dynamic}\n#include \"launch.h\"\n",
         ]  # fmt: skip
         rows: list[str] = []
         for asked in self.names:
-            kernel = f"hgcpu_kernel<hgcpu_pick(&{self.find(asked, made.kernels)})>"
+            kernel = self.find(asked, made.kernels)
+            function = self.split.get(kernel.removeprefix("::"))
+            runs = f", hgcpu_pick(&::{function})" if function else ""
+            kernel = f"hgcpu_kernel<hgcpu_pick(&{kernel}){runs}>"
             parts.append(f'# 1 "hgcpu kernel {asked}" 3\ntypedef {kernel} hgcpu_kernel_{len(rows)};\n')
             row = f"hgcpu_kernel_{len(rows)}::"
             rows.append(f'{{"{asked}", {row}entry, {row}count, {row}sizes}},\n')

@@ -27,6 +27,8 @@ _MASKLESS: Final = frozenset(
 )
 _MASKED: Final = frozenset({*(f"{name}_sync" for name in _MASKLESS if name != "__activemask"), "__syncwarp"})
 _OPERATIONS: Final = _MASKLESS | _MASKED
+_BARRIER: Final = "__syncthreads"
+_WAITS: Final = _OPERATIONS | {_BARRIER, "__syncthreads_count", "__syncthreads_or", "__syncthreads_and"}
 _CLASS_KEYS: Final = frozenset({"struct", "class", "union"})
 _ATTRIBUTES: Final = frozenset({"__attribute__", "__attribute", "alignas", "_Alignas", "decltype", "noexcept", "__declspec"})
 _OPEN: Final = {"(": ")", "[": "]", "{": "}"}
@@ -129,12 +131,18 @@ class Woven:
         Whether dynamic shared memory is declared.
     prints : bool
         Whether printf is mentioned.
+    synced : list of str
+        Kernels whose threads wait nowhere but in ``__syncthreads()`` of the kernel's own body, and do there.
+    marked : str
+        The text where the k-th of these begins its name with ``hgcpu_synced_k_``.
     """
 
     text: str
     kernels: dict[str, str] = field(default_factory=dict)
     dynamic: bool = False
     prints: bool = False
+    synced: list[str] = field(default_factory=list)
+    marked: str = ""
 
 
 def weave(text: str) -> Woven:
@@ -185,7 +193,13 @@ class _Weaver:
         for name, meaning in (("uchar", "char"), ("ushort", "short"), ("uint", "int"), ("ulong", "long")):
             if name in words and not self.declares(name):
                 self.edit(0, 0, f"typedef unsigned {meaning} {name};")
-        return Woven(self.apply(), kernels, self.dynamic, bool(words & {"printf", "puts", "putchar"}))
+        woven = Woven(self.apply(), kernels, self.dynamic, bool(words & {"printf", "puts", "putchar"}))
+        for unit in self.synced():
+            at = next(n for n in range(*unit.head) if [t.text for t in tokens[n : n + 2]] == [unit.name, "("])
+            self.edit(tokens[at].start, tokens[at].start, f"hgcpu_synced_{len(woven.synced)}_")
+            woven.synced.append(kernels[unit.space + unit.name])
+        woven.marked = self.apply()
+        return woven
 
     # -- text ----------------------------------------------------------------------------------------------------------
 
@@ -244,6 +258,26 @@ class _Weaver:
             n = self.closing[n] + 1 if tokens[n].text in _OPEN else n + 1
         if tokens[n - 1].text in taken and all(t.text != "template" for t in tokens[start:n]):
             self.edit(tokens[n - 1].start, tokens[n - 1].start, _OWN)
+
+    def synced(self) -> list[_Unit]:
+        """Return the kernels that wait nowhere but in barriers of their own body; see `Woven`."""
+        tokens = self.tokens
+        bodies = [(u, {t.text for t in tokens[u.body[0] : u.body[1]] if t.kind == "name"}) for u in self.units]
+        heads = [{t.text for t in tokens[slice(*u.head)]} for u in self.units]
+        kernels = [u for u, head in zip(self.units, heads) if "__global__" in head and "template" not in head]
+        inside = {n for u in self.units for n in range(*u.body)}
+        if any(t.text in _WAITS for n, t in enumerate(tokens) if n not in inside):
+            return []
+        waits = set(_WAITS)
+        grown = True
+        while grown:
+            more = {u.name for u, names in bodies if names & waits and u not in kernels} - waits
+            if any(u.name in more and (u.callee or u.owner or u.name == "operator()") for u, _ in bodies):
+                return []
+            waits |= more
+            grown = bool(more)
+        spelled = [u.space + u.name for u in kernels]
+        return [u for u, names in bodies if u in kernels and spelled.count(u.space + u.name) == 1 and names & waits == {_BARRIER}]
 
     # -- shared memory -------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,232 @@
+"""Kernels that clang splits at their barriers do what their threads do one by one, and those that are not understood stay."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from device.test_cpu_kernels import Library, compiler_of, i32
+
+from hipgraphdsl.errors import DeclarationError
+from hipgraphdsl.runtimes.cpu import rtc
+from hipgraphdsl.runtimes.cpu.split import split as original
+
+# Each kernel takes 256 integers, and a number. Threads are 64, or 16 x 8, or 5 x 4 x 3.
+HEAD = r"""
+#include <hip/hip_runtime.h>
+#define T (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z))
+#define N (blockDim.x * blockDim.y * blockDim.z)
+struct Pair { int a, b; };
+static const int LIMIT = 3;
+enum Kind { SMALL, LARGE = 5 };
+namespace other { __device__ int twice(int v) { return 2 * v; } }
+__device__ void add(int& to, int v) { to += v; }
+__device__ int through(const int* p) { return p[0] + p[1]; }
+__device__ int me() { return threadIdx.x + threadIdx.y * 7 + threadIdx.z * 31; }
+"""
+SPLIT = r"""
+__global__ void rotated(int* x, int n) {
+  __shared__ int s[256]; int t = T; s[t] = x[t]; __syncthreads(); x[t] = s[(t + n) % N];
+}
+__global__ void returned(int* x, int n) {
+  __shared__ int s[256]; const int t = T; s[t] = 1; if (t >= n) return; s[t] = x[t] * 3; __syncthreads();
+  for (int k = 0; k < 3; ++k) { x[t] += s[(t + k) % N]; __syncthreads(); if (t == 3 * k) return; s[t] += k; __syncthreads(); }
+  x[t] += 1000;
+}
+__global__ void all_return(int* x, int n) {
+  __shared__ int s[256]; int t = T; if (n < 4) return; int part = 64 / (n - 3); s[t] = part; __syncthreads();
+  for (int k = n; k != 0; k /= 2) { s[t] += x[t] / k; __syncthreads(); } x[t] = s[t];
+}
+__global__ void halving(int* x, int n) {
+  extern __shared__ int s[]; unsigned t = T; s[t] = x[t]; __syncthreads();
+  unsigned c = 1; while (c < N) c *= 2;
+  for (unsigned k = 128; k > 0; k >>= 1) { if (t < k && t + k < N) s[t] += s[t + k]; __syncthreads(); }
+  x[t] = s[0] + n + c;
+}
+__global__ void shadowed(int* x, int n) {
+  __shared__ int s[256]; int t = T, v = x[t]; s[t] = v;
+  { int v = s[t] + 1; __syncthreads(); { int v = 5; s[t] += v; } s[t] += v; __syncthreads(); x[t] += v; }
+  for (int v = 0; v < n; ++v) { int t = v; __syncthreads(); s[T] += t; }
+  __syncthreads(); x[t] += v + s[N - 1 - t];
+}
+__global__ void again_shadowed(int* x, int n) {
+  int k = n + 1, i = T * k; __syncthreads();
+  { int k = 100; x[T] += i + k; __syncthreads(); x[T] += i - k; }
+  for (int k = 0; k < 2; ++k) { __syncthreads(); x[T] += i * k; }
+}
+__global__ void arrays(int* x, int n) {
+  int kept[4] = {1, 2}, plain[3]; int t = T; kept[t % 4] += x[t]; __syncthreads();
+  for (int k = 0; k < 4; ++k) kept[k] += kept[(k + 1) % 4] * n;
+  plain[0] = kept[3]; plain[1] = plain[0] + 1; x[t] = plain[1]; __syncthreads();
+  x[t] += kept[t % 4] + sizeof(kept) + sizeof kept[0];
+}
+__global__ void addresses(int* x, int n) {
+  int t = T, v = x[t], w[2] = {v, n}; int* p = &v; __syncthreads(); *p += n; add(w[0], 3); __syncthreads(); x[t] = v + through(w);
+}
+__global__ void uniform_if(int* x, int n) {
+  __shared__ int s[256]; int t = T; s[t] = x[t];
+  if (n > LIMIT) { __syncthreads(); x[t] = s[(t + 1) % N]; } else if (n == SMALL) x[t] = -1; else { x[t] *= 2; __syncthreads(); }
+  if (n & 1) __syncthreads(); else x[t] += LARGE;
+  __shared__ int r[256]; r[t] = x[t]; __syncthreads(); x[t] += r[N - 1 - t];
+}
+__global__ void loops(int* x, int n) {
+  __shared__ int s[256]; int t = T, turns = n % 4, i, j; s[t] = 0;
+  do { s[t] += x[t]; __syncthreads(); x[t] += s[(t + turns) % N]; turns--; __syncthreads(); } while (turns > 0);
+  while (turns < 3) { turns += 2; __syncthreads(); s[t] += turns; }
+  for (i = 0, j = n; i < j; i += 1, j--) __syncthreads();
+  __syncthreads(); x[t] = s[(t + i) % N] + j;
+}
+__global__ void changing(int* x, int n) {
+  __shared__ int s[256]; int k = n; int i = T + k; k += 2; s[T] = x[T]; __syncthreads(); x[T] += i + k + s[(i + k) % N];
+  k = 3; __syncthreads(); x[T] += i * k;
+}
+__global__ void parameter(int* x, int n) {
+  __shared__ int s[256]; x += blockIdx.x * N; n = n * 2; s[T] = x[T]; __syncthreads(); x[T] = s[(T + n) % N];
+}
+__global__ void jumps(int* x, int n) {
+  __shared__ int s[256]; int t = T; s[t] = 0;
+  for (int k = 0; k < 9; ++k) { if (k == t % 5) continue; if (k > t) break; s[t] += k; }
+  __syncthreads();
+  switch (x[t] % 3) { case 0: x[t] = s[(t + 1) % N]; break; case 1: return; default: x[t] = n; }
+  __syncthreads(); x[t] += 7;
+}
+__global__ void structures(int* x, int n) {
+  Pair p = {x[T], n}; float4 f = make_float4(1, 2, 3, x[T]); const Pair* q = &p; __syncthreads();
+  p.a += 2; f.y += p.a; f = f * 2.0f;
+  __syncthreads(); x[T] = q->a + q->b + (int)f.y + (int)f.w;
+}
+__global__ void calls(int* x, int n) {
+  int t = me(); __shared__ int s[256]; s[T] = other::twice(t); __syncthreads(); x[T] = s[(T + 1) % N] + me() + other::twice(t);
+  atomicAdd(&s[0], 1); __syncthreads(); x[T] += s[0];
+}
+__global__ void types(int* x, int n) {
+  typedef long big; constexpr int two = 2; static const int table[3] = {5, 6, 7};
+  const unsigned char small = x[T] * 77; big large = (big)x[T] << 33; const bool odd = small & 1; float f = small / 3.0f;
+  double d = f; auto* at = x + T; const auto v = *at; short many[two] = {short(small), 2}; __syncthreads();
+  *at = small + (int)(large >> 32) + odd + (int)(f * 100) + (int)d + v + many[1] + table[n % 3]; __syncthreads(); x[T] += many[0];
+}
+__global__ void in_one_statement(int* x, int n) {
+  int a = x[T], b = a + n, c = b * a, m = n / 2; __syncthreads(); x[T] = a + b + c;
+  for (; m > 0; --m) { __syncthreads(); x[T] += m; }
+}
+extern "C" { __global__ void in_c(int* x, int n) {
+  __shared__ int s[256]; s[T] = x[T]; __syncthreads(); x[T] = s[N - 1 - T] + n; } }
+namespace inner { struct Pair { int c; }; __global__ void in_space(int* x, int n) {
+  Pair p{x[T]}; __shared__ int s[256]; s[T] = p.c; __syncthreads(); x[T] = s[N - 1 - T] + p.c + n; } }
+__global__ void divides(int* x, int n) {
+  int t = T; if (t >= n) return; int q = 100 / (n - t); __syncthreads(); x[t] += q; __syncthreads(); x[t] += 200 / (n - t) + q;
+}
+__global__ void none_left(int* x, int n) {
+  if (n < 101) return; for (int k = 5; k != 7; k = 1 / (n - 100)) { __syncthreads(); x[T] = k; } }
+__device__ int shared_name(int v) { return v + 1; }
+__global__ void shared_name(int* x, int n) { __shared__ int s[256]; s[T] = x[T]; __syncthreads(); x[T] = s[N - 1 - T] + n; }
+__global__ void pragmas(int* x, int n) {
+  int sum = 0; __syncthreads();
+#pragma unroll
+  for (int k = 0; k < 4; ++k) sum += x[(T + k) % N];
+  __syncthreads(); x[T] = sum + __LINE__;
+}
+__global__ void conditional(int* x, int n) {
+  int t = T; int v = x[t], w; (t % 2 ? v : w) = 9; w = t + 1; __syncthreads();
+  ++(v); (w = v, v) += n; __syncthreads(); x[t] = v + w;
+}
+"""
+STAYS = r"""
+__device__ void pass() { __syncthreads(); }
+__global__ void differs(int* x, int n) {
+  for (int k = 0; k < T % 3; ++k) x[T] += k; for (int k = 0; k < x[255]; ++k) __syncthreads(); }
+__global__ void through_memory(int* x, int n) {
+  __shared__ int k; k = 3; __syncthreads(); while (k > 0) { __syncthreads(); k = 0; __syncthreads(); } x[T] = k; }
+__global__ void within(int* x, int n) { pass(); x[T] += n; __syncthreads(); x[T]++; }
+__global__ void counted(int* x, int n) { __syncthreads(); x[T] += __syncthreads_count(T & 1); }
+__global__ void broken(int* x, int n) { for (int k = 0; k < 4; ++k) { __syncthreads(); x[T] += k; if (k == n) break; } }
+__global__ void lambda(int* x, int n) { int v = x[T]; auto f = [&](int a) { v += a; }; __syncthreads(); f(n); x[T] = v; }
+__global__ void referred(int* x, int n) { int& r = x[T]; r += 1; __syncthreads(); r += n; }
+__global__ void by_type(int* x, int n) { int v = x[T]; __syncthreads(); decltype(v) w = 5; x[T] = v + w; }
+__global__ void goes(int* x, int n) { if (n == 1) goto end; x[T] += 1; end: __syncthreads(); x[T] += 2; }
+__global__ void odd_step(int* x, int n) { for (int k = 0; k < 4; k += T - T + 1) { __syncthreads(); x[T] += k; } }
+__global__ void loud(int* x, int n) { volatile int v = x[T]; __syncthreads(); x[T] = v + n; }
+__global__ void own_address(int* x, int n) { int v = 3, *p = &v; __syncthreads(); *p += n; x[T] = v; }
+struct Ends { int* at; __device__ ~Ends() { *at += 1; } };
+__global__ void sums(int* x, int n) { int v = x[T] + __shfl_xor(n, 1); __syncthreads(); x[T] = v; }
+template <class V> __global__ void pattern(V* x, V n) { V v = x[T]; __syncthreads(); x[T] = v + n; }
+"""
+ENDS = r"""
+struct Ends { int* at; __device__ ~Ends() { *at += 1; } };
+__global__ void ended(int* x, int n) { Ends e{x + T}; x[T] += n; __syncthreads(); x[T] *= 2; }
+"""
+
+
+def names(source: str) -> list[str]:
+    found = [line.split("__global__ void ")[1].split("(")[0] for line in source.splitlines() if "__global__ void " in line]
+    return [{"in_space": "inner::in_space", "pattern": "pattern<int>"}.get(name, name) for name in found]
+
+
+@functools.cache
+def libraries(source: str) -> tuple[Library, Library, frozenset[str]]:
+    """Return the kernels as they are fast, and one by one, and which of them were split."""
+    compiler = compiler_of("clang")
+    split: set[str] = set()
+
+    def noticed(*args: Any) -> tuple[str, dict[str, str]]:
+        text, functions = original(*args)
+        split.update(name.replace("hgcpu_own_", "") for name in functions)  # as weave.py may have renamed it
+        return text, functions
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(f"{rtc.__name__}.split", noticed)
+        fast, base = (
+            Library(
+                rtc.compile_kernels(HEAD + source + salt(), names(source), name="split.hip", compiler=compiler, mode=mode).image
+            )
+            for mode in ("fast", "base")
+        )
+    return fast, base, frozenset(split)
+
+
+def salt() -> str:
+    """Return what makes a source new, so that it is compiled here."""
+    return f"// {np.random.default_rng().integers(2**60)}\n"
+
+
+def same(source: str, name: str, n: int, block: int | Sequence[int]) -> None:
+    fast, base, _ = libraries(source)
+    given = np.random.default_rng(n).integers(0, 50, 256).astype(i32)
+    given[255] = n
+    results = []
+    for library in (fast, base):
+        x = given.copy()
+        library.run(name, 1, block, x, i32(n), shared_bytes=1024)
+        results.append(x.tolist())
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("block", [64, (16, 8), (5, 4, 3), 1])
+@pytest.mark.parametrize("name", names(SPLIT))
+def test_split_kernels_do_what_their_threads_do_one_by_one(name: str, block: int | Sequence[int]) -> None:
+    assert name in libraries(SPLIT)[2]
+    for n in (0, 1, 3, 4, 5, 8, 64, 100):
+        same(SPLIT, name, n, block)
+
+
+@pytest.mark.parametrize("name", names(STAYS))
+def test_kernels_that_are_not_understood_stay_as_they_are(name: str) -> None:
+    assert name not in libraries(STAYS)[2]
+    for n in (0, 1, 5):
+        same(STAYS, name, n, 64)
+
+
+def test_split_that_does_not_compile_is_left_out() -> None:
+    assert "ended" in libraries(ENDS)[2]
+    for n in (0, 5):
+        same(ENDS, "ended", n, 64)
+
+
+def test_messages_of_a_split_source_name_the_users_lines() -> None:
+    source = HEAD + "__global__ void k(int* x) { __syncthreads();\n\n x[0] = 1; }\n__global__ void l(int* x) { int y = x; }\n"
+    with pytest.raises(DeclarationError) as caught:
+        rtc.compile_kernels(source, ["k", "l"], name="m.hip", compiler=compiler_of("clang"))
+    assert f"m.hip:{source.count(chr(10))}:" in str(caught.value)
