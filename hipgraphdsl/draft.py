@@ -309,7 +309,7 @@ class Draft:
         Raises
         ------
         DeclarationError
-            If a node was put in or taken out.
+            If a node was put in, taken out or replaced.
         """
         dag, index = self._dag, self.index
         if dag is None:
@@ -324,6 +324,12 @@ class Draft:
                 self.predecessors[at], self.reasons[at] = found, reasons
                 self.snapshot = None
             node = self.nodes[at]
+            if dag._node[name].get("node") is not node:
+                raise DeclarationError(
+                    f"graph {self.name!r}: the model of node {name!r} was replaced in g.dag by hand, and edges were inferred with"
+                    " the one before; declare the graph with the new one, or compile it and use set",
+                    node=name,
+                )
             if not all(map(sources.__contains__, node.after)):  # the model follows what was taken out
                 node = node.changed(after=tuple(filter(sources.__contains__, node.after)))
                 self.nodes[at] = dag._node[name]["node"] = node

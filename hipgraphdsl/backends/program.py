@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
 from ..errors import HipError
-from ..nodes import HostNode
 from ..plan import Plan, Step
 from ..runtimes.base import Runtime
 from .callbacks import NO_CALL
@@ -155,7 +154,7 @@ class GraphProgram(Program):
     def _can_disable(self, operation: Operation) -> bool:
         """Return whether the runtime can disable a node of an instantiated graph that does this."""
         quirks = self.runtime.target.quirks
-        if "disabled_drops_edges" in quirks or ("disabled_overlaps_launches" in quirks and _calls_host(self.plan)):
+        if "disabled_drops_edges" in quirks:
             return False
         if isinstance(operation, Launch):
             return not operation.is_stand_in(self.runtime)
@@ -182,10 +181,3 @@ class GraphProgram(Program):
                 returned.callback(self.runtime.graph_destroy, graph)
             if handle:
                 returned.callback(self.runtime.graph_exec_destroy, handle)
-
-
-def _calls_host(plan: Plan) -> bool:
-    return any(
-        isinstance(step.node, HostNode) or any(map(_calls_host, (*step.bodies, *((step.child,) if step.child else ()))))
-        for step in plan.steps
-    )

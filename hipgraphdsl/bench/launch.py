@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ..errors import HipGraphError
@@ -87,14 +87,16 @@ _COLUMNS: Final = (
 
 def with_parameters(graph: Graph) -> Graph:
     """Let the last argument of every kernel be a parameter: `one` for the node in the middle, `rest` for all others."""
-    nodes = graph.dag.nodes
-    kernels = [name for name in nodes if isinstance(nodes[name]["node"], KernelNode)]
-    value = int(nodes[kernels[0]]["node"].args[-1])
+    workflow = graph.workflow()
+    kernels = [node for node in workflow.nodes if isinstance(node, KernelNode)]
+    value = int(kernels[0].args[-1])
     one, rest = graph.param("one", "int32", default=value), graph.param("rest", "int32", default=value)
-    for i, name in enumerate(kernels):
-        node = nodes[name]["node"]
-        nodes[name]["node"] = node.changed(args=(*node.args[:-1], one if i == len(kernels) // 2 else rest))
-    return graph
+    middle = kernels[len(kernels) // 2]
+    nodes = tuple(
+        node.changed(args=(*node.args[:-1], one if node is middle else rest)) if isinstance(node, KernelNode) else node
+        for node in workflow.nodes
+    )
+    return Graph.from_workflow(replace(graph.workflow(), nodes=nodes))
 
 
 class _Ours:

@@ -50,7 +50,7 @@ _RESIDENT_THREADS: Final = 39  # CUdevice_attribute: of a multiprocessor
 # before host nodes of the first have run (observed on driver 580, CUDA 13.0, tests/property/test_changes.py; 15 of 15 times).
 # A memset node that cuGraphNodeSetEnabled has disabled fails launches, those in flight among them: error 719 (observed on driver
 # 580.159, CUDA 13.0; tests/device/enable_memset_in_flight.cu shows it in one process). Kernel and memcpy nodes do not.
-_QUIRKS: Final = frozenset({"only_flat_updates", "disabled_overlaps_launches", "memset_enable_fails", "pageable_read_at_launch"})
+_QUIRKS: Final = frozenset({"only_flat_updates", "memset_enable_fails", "pageable_read_at_launch"})
 _NOT_FOUND: Final = 500
 
 _COMPUTE_MAJOR, _COMPUTE_MINOR, _MULTIPROCESSORS, _SHARED_OPTIN, _COPY_ENGINES = (

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -27,23 +26,34 @@ def advance(k: Any) -> None:
     k[...] = (13 * k.astype("i8") + 5).astype("u4").view("i4")
 
 
-def graph() -> hg.Graph:
-    """A kernel that reads what the host wrote in the launch before, between two fills that may be left out."""
+def graph(kind: Literal["memset", "memcpy", "kernel"]) -> hg.Graph:
+    """A kernel that reads what the host wrote in the launch before, between two nodes that may be left out."""
     g = hg.Graph("ends")
     k, y = g.host_array("k", np.arange(N, dtype="i4")), g.device_array("y", shape=N, dtype="i4")
-    first, last = g.device_array("first", shape=N, dtype="i4"), g.device_array("last", shape=N, dtype="i4")
-    g.memset(first, 1, name="first")
+
+    def end(name: str, after: list[str]) -> None:
+        x, source = g.device_array(name, shape=N, dtype="i4"), g.device_array(f"before_{name}", shape=N, dtype="i4")
+        match kind:
+            case "memset":
+                g.memset(x, 1, name=name, after=after)
+            case "memcpy":
+                g.memcpy(x, source, name=name, after=after)
+            case "kernel":
+                g.kernel(MODULE["mix"], 2, 32, (x, source, N), name=name, after=after)
+
+    end("first", [])
     g.kernel(MODULE["mix"], 2, 32, (y, k, N), name="mix", after=["first"])
     g.host(advance, args=(k,), reads=[k], writes=[k], name="advance")
-    g.memset(last, 1, name="last", after=["advance"])
+    end("last", ["advance"])
     return g
 
 
+@pytest.mark.parametrize("kind", ["memset", "memcpy", "kernel"])
 @pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
 @pytest.mark.parametrize("runtime", HERE)
-def test_disable_of_first_and_last_nodes_keeps_launches_in_flight_in_order(runtime: Any, backend: Any) -> None:
+def test_disable_of_first_and_last_nodes_keeps_launches_in_flight_in_order(runtime: Any, backend: Any, kind: Any) -> None:
     k, y = np.arange(N, dtype="i4"), np.zeros(N, "i4")
-    with graph().compile(runtime=runtime, backend=backend) as exe:
+    with graph(kind).compile(runtime=runtime, backend=backend) as exe:
         for off in ((), ("first",), ("first", "last"), ("last",)):
             for name in ("first", "last"):
                 (exe.disable if name in off else exe.enable)(name)
@@ -54,20 +64,3 @@ def test_disable_of_first_and_last_nodes_keeps_launches_in_flight_in_order(runti
             exe.synchronize()
             assert exe.read("k").tolist() == k.tolist(), off
             assert exe.read("y").tolist() == y.tolist(), off
-
-
-def test_disable_builds_the_graph_again_where_disabled_nodes_lose_that_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    runtime = hg.open_runtime("cpu")
-    lent = replace(runtime.target, quirks=runtime.target.quirks | {"disabled_overlaps_launches"})
-    monkeypatch.setattr(runtime, "target", lent)
-    with graph().compile(runtime=runtime) as exe:
-        exe.disable("first")
-        exe.run()
-        assert exe.stats.instantiations == 2
-        assert exe.read("first").tolist() == [0] * N
-    g = hg.Graph("no host nodes")
-    g.memset(g.device_array("x", shape=4, dtype="i4"), 1, name="fill")
-    with g.compile(runtime=runtime) as exe:
-        exe.disable("fill")
-        exe.run()
-        assert exe.stats.instantiations == 1

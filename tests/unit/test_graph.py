@@ -204,6 +204,14 @@ def test_dag_nodes_put_in_by_hand_are_refused(edit: Any, call: str) -> None:
         g.empty(after=["typo"])
 
 
+def test_dag_models_replaced_by_hand_are_refused() -> None:
+    g = _by_hand()
+    node = g.dag.nodes["b"]["node"]
+    g.dag.nodes["b"]["node"] = node.changed(src=node.dst, dst=node.src)
+    with pytest.raises(hg.DeclarationError, match=r"the model of node 'b' was replaced in g\.dag by hand"):
+        g.workflow()
+
+
 def test_dag_nodes_taken_out_by_hand_are_refused() -> None:
     g = _by_hand()
     g.dag.remove_node("b")
