@@ -115,9 +115,7 @@ ORDER = (
 )
 
 # What imports from below all the same, for type checkers or inside a function, and why. This list only shrinks.
-UPWARDS = {
-    ("export.hip_steps", "export.hip_cpp"): "steps write into the program that is made of them",
-}
+UPWARDS = {}
 
 # Foreign packages that only some modules may import.
 ONLY_IN = {
@@ -194,25 +192,14 @@ def test_modules_import_only_what_stands_above_them() -> None:
         f"{module} line {line}: {other} stands below it"
         for module in MODULES
         for other, line in own_imports(module)
-        if layer(other) > layer(module) and (module, other) not in UPWARDS
+        if layer(other) > layer(module)
     ]
     assert below == [], "\n".join(below)
 
 
 def test_modules_import_each_other_in_no_circle() -> None:
     graph = nx.DiGraph((module, other) for module in MODULES for other, _ in own_imports(module) if module != other)
-    assert [pair for pair in UPWARDS if pair not in graph.edges] == [], "these are mended: take them out of UPWARDS"
-    graph.remove_edges_from(UPWARDS)
     assert [sorted(circle) for circle in nx.strongly_connected_components(graph) if len(circle) > 1] == []
-
-
-def test_imports_from_below_do_not_run_with_the_module() -> None:
-    at_once = []
-    for module, other in UPWARDS:
-        tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
-        tree.body = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
-        at_once += [f"{module} imports {other}" for name, _ in imported(module, tree) if name == f"hipgraphdsl.{other}"]
-    assert at_once == []
 
 
 def test_foreign_packages_are_imported_only_where_they_belong() -> None:

@@ -20,7 +20,7 @@ from .scope import Scope
 if TYPE_CHECKING:
     from ..runtimes.native import Launcher
 
-__all__ = ["NO_CALL", "CapturedArray", "CapturedStream", "HostCalls", "captured_call", "memory_view", "refuse_inside", "running"]
+__all__ = ["NO_CALL", "CapturedArray", "CapturedStream", "HostCalls", "memory_view", "refuse_inside", "running"]
 
 # One C function for all callbacks: the runtime hands back a number, and a table says what it stands for. The table keeps
 # what a launch may still call alive; the function itself lives as long as the process.
@@ -155,6 +155,10 @@ class HostCalls:
         )
         return array
 
+    def captured(self, name: str, node: CapturedNode, scope: Scope) -> Callable[[int], None]:
+        """Return a function that calls the user's code of a captured node with a stream to issue work on."""
+        return _captured_call(name, node, scope)
+
     def names(self) -> dict[int, str]:
         """Return the names of the nodes by the argument that the C function is called with."""
         return {token: name for name, (token, _) in self._tokens.items()}
@@ -268,7 +272,7 @@ class CapturedArray:
         return capsule(self.ptr, self.shape, self.strides, self.dtype, self.__dlpack_device__())
 
 
-def captured_call(name: str, node: CapturedNode, scope: Scope) -> Callable[[int], None]:
+def _captured_call(name: str, node: CapturedNode, scope: Scope) -> Callable[[int], None]:
     """Return a function that calls the user's code with a stream to issue work on."""
     if isinstance(node.fn, UnboundCallback):
         raise DeclarationError(

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 from ..errors import DeclarationError, UpdateError
 from ..kernels import ArgumentPacker, ForeignModule, Kernel, Module, Signature, Symbol
-from ..nodes import Event, HostNode, KernelNode
+from ..nodes import CapturedNode, Event, HostNode, KernelNode, SemaphoreSignalNode, SemaphoreWaitNode
 from ..progress import no_progress
 from ..runtimes.base import Runtime
 
@@ -23,10 +23,13 @@ BUILT_IN: Final = Module(Path(__file__).with_name("built_in.h").read_text(), nam
 
 
 class Calls(Protocol):
-    """The user's functions that host nodes call."""
+    """The user's functions that host nodes and captured nodes call."""
 
     def register(self, name: str, node: HostNode, scope: Any, /) -> tuple[int, int]:
         """Return the C function and its argument that call a host node with its current arguments."""
+
+    def captured(self, name: str, node: CapturedNode, scope: Any, /) -> Callable[[int], None]:
+        """Return a function that calls the user's code with a stream to issue work on."""
 
     def has_failed(self) -> bool:
         """Return whether one has raised since the last synchronize."""
@@ -192,6 +195,16 @@ class SharedHandles:
                 if handle is None:
                     handle = self.runtime.shared_event(event.name) if event.shared else self.runtime.event_create(timing=True)
                 self._events[event] = handle
+        return handle
+
+    def semaphore(self, node: SemaphoreSignalNode | SemaphoreWaitNode) -> int:
+        """Return the handle of a node's semaphore."""
+        handle: int | None = node.semaphore.handle
+        if handle is None:
+            raise DeclarationError(
+                f"node {node.name!r}: semaphore {node.semaphore.name!r} has no handle; give hg.Semaphore(name, handle)",
+                node=node.name,
+            )
         return handle
 
     def events(self) -> dict[int, Event]:

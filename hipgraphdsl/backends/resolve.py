@@ -36,7 +36,6 @@ from ..plan import Plan, Step
 from ..runtimes.base import ConditionalMode, Dim3, MemcpyKind, MemOp
 from ..workflow import ChildGraphNode, ConditionalNode
 from . import operations as op
-from .callbacks import captured_call
 from .scope import Scope
 
 __all__ = ["prepare", "resolve"]
@@ -72,7 +71,8 @@ def resolve(step: Step, scope: Scope) -> op.Operation:
             assert scope.shared.calls is not None
             return op.CallHost(*scope.shared.calls.register(scope.prefix + node.name, node, scope))
         case CapturedNode():
-            return op.CallCaptured(captured_call(scope.prefix + node.name, node, scope))
+            assert scope.shared.calls is not None
+            return op.CallCaptured(scope.shared.calls.captured(scope.prefix + node.name, node, scope))
         case EventRecordNode():
             return op.RecordEvent(scope.shared.event(node.event))
         case EventWaitNode():
@@ -80,9 +80,9 @@ def resolve(step: Step, scope: Scope) -> op.Operation:
         case EmptyNode():
             return op.Nothing()
         case SemaphoreSignalNode():
-            return op.SignalSemaphore(_semaphore(node), node.value)
+            return op.SignalSemaphore(scope.shared.semaphore(node), node.value)
         case SemaphoreWaitNode():
-            return op.WaitSemaphore(_semaphore(node), node.value)
+            return op.WaitSemaphore(scope.shared.semaphore(node), node.value)
         case MemoryOpsNode():
             return op.WriteAndWait(
                 tuple(MemOp(o.op, scope.address(o.view), o.value, o.view.dtype.itemsize, o.condition) for o in node.ops)
@@ -94,16 +94,6 @@ def resolve(step: Step, scope: Scope) -> op.Operation:
             bodies = tuple(op.RunChild(plan, inner) for plan, inner in zip(step.bodies, scope.bodies(node)))
             return op.RunConditional(ConditionalMode[node.mode.upper()], scope.address(node.condition), bodies)
     raise DeclarationError(f"node {step.name!r}: no backend knows nodes of kind {node.kind!r}", node=step.name)
-
-
-def _semaphore(node: SemaphoreSignalNode | SemaphoreWaitNode) -> int:
-    handle: int | None = node.semaphore.handle
-    if handle is None:
-        raise DeclarationError(
-            f"node {node.name!r}: semaphore {node.semaphore.name!r} has no handle; give hg.Semaphore(name, handle)",
-            node=node.name,
-        )
-    return handle
 
 
 def _axis(axis: Any, scope: Scope, node: str, field: str) -> int:

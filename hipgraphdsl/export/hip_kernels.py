@@ -9,9 +9,7 @@ from typing import Final
 from ..backends.handles import BUILT_IN
 from ..errors import DeclarationError
 from ..kernels import ForeignModule, Module, Symbol
-from ..nodes import (
-    KernelNode,
-)
+from ..nodes import KernelNode
 from ..source import tokenize
 from ..workflow import Workflow
 from .hip_parts import FIXED_NAMES
@@ -32,7 +30,6 @@ class Kernels:
 
     def __init__(self, workflow: Workflow) -> None:
         self.modules = [m for m in workflow.modules if not isinstance(m, ForeignModule) and m.path is None]
-        self.used: dict[str, None] = {}
         self.built_in: set[str] = set()
         self.names: set[str] = set()
         self.macros: dict[Module, list[str]] = {}
@@ -56,9 +53,7 @@ class Kernels:
                 " declare the kernel from its source",
                 node=node.name,
             )
-        text = self._qualified(module, node.kernel.name)
-        self.used[text] = None
-        return text
+        return self._qualified(module, node.kernel.name)
 
     def reference(self, symbol: Symbol) -> str:
         """Return a variable as the program names it."""

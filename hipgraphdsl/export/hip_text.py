@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..arrays import Array
 from ..source import is_bfloat16
 from .fold import Repeat
 
@@ -27,17 +26,18 @@ __all__ = [
     "Piece",
     "Statement",
     "aligned",
-    "bytes_of",
     "comment",
     "ctype_of",
     "dtype_name",
     "is_exact",
     "is_plain",
+    "joined",
     "literal_of",
     "numbered",
     "quoted",
     "section",
     "shape_text",
+    "sized",
     "without_double_blanks",
     "wrapped",
 ]
@@ -210,6 +210,16 @@ class Hole:
 
 
 Piece = str | Hole
+
+
+def joined(parts: Iterable[Sequence[Piece]], between: str = ", ") -> list[Piece]:
+    """Return several texts as one, with commas between them."""
+    pieces: list[Piece] = []
+    for k, part in enumerate(parts):
+        pieces += [between, *part] if k else part
+    return pieces
+
+
 DECLARED: Final = "\1"
 """Stands before a variable where its type would, if it is declared there."""
 
@@ -458,10 +468,10 @@ def without_double_blanks(lines: Iterable[str]) -> list[str]:
     return kept
 
 
-def bytes_of(array: Array) -> str:
-    """Return an array's bytes as a product that says what they are."""
-    item = array.dtype.itemsize
-    return f"{array.size} * sizeof({ctype_of(array.dtype)})" if item > 1 and array.size > 1 else str(array.nbytes)
+def sized(nbytes: int, dtype: np.dtype[Any]) -> str:
+    """Return a number of bytes as a product that says what they are."""
+    count, rest = divmod(nbytes, dtype.itemsize)
+    return f"{count} * sizeof({ctype_of(dtype)})" if count > 1 and dtype.itemsize > 1 and not rest else str(nbytes)
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:

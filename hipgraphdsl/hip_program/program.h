@@ -150,6 +150,16 @@ hipGraphNode_t add_kernel(hipGraph_t graph, const char* name, Nodes after, K ker
   return node;
 }
 
+//@part with_cooperative
+// All blocks of this kernel are resident at once and may synchronise with each other. AMD ignores the attribute of a node: a program
+// that is written for AMD captures such kernels.
+hipGraphNode_t with_cooperative(hipGraphNode_t node, const char* name) {
+  hipKernelNodeAttrValue value = {};
+  value.cooperative = 1;
+  CHECK(hipGraphKernelNodeSetAttribute(node, hipKernelNodeAttributeCooperative, &value), name);
+  return node;
+}
+
 //@part with_priority
 // Priority among kernels of the device; lower runs first. AMD's versions before 7.11 refuse every priority.
 hipGraphNode_t with_priority(hipGraphNode_t node, int priority, const char* name) {
@@ -186,15 +196,18 @@ hipGraphNode_t add_copy(hipGraph_t graph, const char* name, Nodes after, void* t
 }
 
 //@part box Pitched
-// A copy of `depth` slices of `height` rows of `width` bytes. Pitch: bytes from row to row; rows: rows from slice to slice.
+// A copy of `depth` slices of `height` rows of `width` bytes. Pitch: bytes from row to row; rows: rows from slice to slice; x, y, z:
+// bytes, rows and slices before the box.
 struct Pitched {
   void* data;
-  size_t pitch, rows;
+  size_t pitch, rows, x = 0, y = 0, z = 0;
 };
 hipMemcpy3DParms box(Pitched to, Pitched from, size_t width, size_t height, size_t depth, hipMemcpyKind kind) {
   hipMemcpy3DParms params = {};
   params.dstPtr = make_hipPitchedPtr(to.data, to.pitch, to.pitch, to.rows);
   params.srcPtr = make_hipPitchedPtr(from.data, from.pitch, from.pitch, from.rows);
+  params.dstPos = {to.x, to.y, to.z};
+  params.srcPos = {from.x, from.y, from.z};
   params.extent = make_hipExtent(width, height, depth);
   params.kind = kind;
   return params;
@@ -380,12 +393,9 @@ hipGraphNode_t add_memory_ops(hipGraph_t graph, const char* name, Nodes after,
     CHECK(cudaErrorInvalidValue, name);
 #else
   CHECK(hipDevicePrimaryCtxRetain(&params.ctx, 0), name);
-  params.count = 1;
-  for (hipStreamBatchMemOpParams& op : kept.back()) {  // before HIP 7.15, AMD runs the operations of one node at once
-    const hipGraphNode_t before = node;
-    params.paramArray = &op;
-    CHECK(hipGraphAddBatchMemOpNode(&node, graph, before ? &before : after.begin(), before ? 1 : after.size(), &params), name);
-  }
+  params.count = unsigned(ops.size());
+  params.paramArray = kept.back().data();
+  CHECK(hipGraphAddBatchMemOpNode(&node, graph, after.begin(), after.size(), &params), name);
 #endif
   return node;
 }
@@ -434,25 +444,6 @@ void launch_cooperative(hipStream_t stream, const char* name, K kernel, dim3 gri
       values...);
 }
 
-//@part add_cooperative
-// Adds a cooperative kernel. AMD ignores the attribute of a node, so there the launch is captured.
-template <typename K, typename... A>
-hipGraphNode_t add_cooperative(hipGraph_t graph, const char* name, Nodes after, K kernel, dim3 grid, dim3 block,
-                               unsigned shared, A... values) {
-#if defined(__HIP_PLATFORM_AMD__)
-  load(kernel);
-  return add_captured(graph, name, after, [=](hipStream_t stream) {
-    launch_cooperative(stream, name, kernel, grid, block, shared, values...);
-  });
-#else
-  const hipGraphNode_t node = add_kernel(graph, name, after, kernel, grid, block, shared, values...);
-  hipKernelNodeAttrValue value = {};
-  value.cooperative = 1;
-  CHECK(hipGraphKernelNodeSetAttribute(node, hipKernelNodeAttributeCooperative, &value), name);
-  return node;
-#endif
-}
-
 //@part copy_3d
 void copy_3d(hipStream_t stream, const char* name, const hipMemcpy3DParms& params) {
   CHECK(hipMemcpy3DAsync(&params, stream), name);
@@ -489,14 +480,26 @@ void insert(hipStream_t stream, const char* name, F add) {
   CHECK(hipStreamUpdateCaptureDependencies(stream, &node, 1, hipStreamSetCaptureDependencies), name);
 }
 
-//@part mark wait Mark
-// What the next call on a stream follows, so that another stream can follow it too. Events would say the same, but streams that
-// wait for each other's events in a ring make AMD's hipStreamEndCapture recurse without end.
+//@part fill_words
+// Sets elements of 2 or 4 bytes, for which CUDA's runtime has no call.
+void fill_words(hipStream_t stream, const char* name, void* data, unsigned element, unsigned value, size_t width) {
+  insert(stream, name, [=](hipGraph_t graph) { return add_memset(graph, name, {}, data, element, value, width); });
+}
+
+//@part mark follow Mark
+// What the next call on a stream follows, so that other calls can follow it too. Events would say the same, but streams that wait
+// for each other's events in a ring make AMD's hipStreamEndCapture recurse without end.
 using Mark = std::vector<hipGraphNode_t>;
 Mark mark(hipStream_t stream) { return captured_nodes(stream, ""); }
-void wait(hipStream_t stream, std::initializer_list<Mark> others) {
-  for (Mark other : others)
-    CHECK(hipStreamUpdateCaptureDependencies(stream, other.data(), other.size(), hipStreamAddCaptureDependencies), "");
+void follow(hipStream_t stream, std::initializer_list<Mark> others) {
+  Mark all;  // each once
+  for (const Mark& other : others)
+    for (hipGraphNode_t node : other) {
+      bool known = false;
+      for (hipGraphNode_t before : all) known = known || before == node;
+      if (!known) all.push_back(node);
+    }
+  CHECK(hipStreamUpdateCaptureDependencies(stream, all.data(), all.size(), hipStreamSetCaptureDependencies), "");
 }
 
 //@part Array Place DEVICE PINNED PAGEABLE

@@ -19,16 +19,18 @@ from hypothesis import strategies as st
 from specimens import module, report
 
 import hipgraphdsl as hg
+from hipgraphdsl.backends import explicit, operations, program, resolve
 from hipgraphdsl.cli import main
 from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.export import hip_parts, hip_text, render
 from hipgraphdsl.nodes import UnboundCallback
+from hipgraphdsl.runtimes.base import MemcpyKind
 from hipgraphdsl.runtimes.cpu.compiler import find_compiler
 from hipgraphdsl.runtimes.cpu.program import build_program
 from hipgraphdsl.workflow import KINDS
 
 ADDS = re.compile(
-    r"\badd_(?:kernel|cooperative|copy|copy_3d|memset|fill|alloc|free|host|empty|record|wait|child|memory_ops)\(graph,"
+    r"\badd_(?:kernel|captured|copy|copy_3d|memset|fill|alloc|free|host|empty|record|wait|child|memory_ops)\(graph,"
 )
 NVCC, HIPCC = shutil.which("nvcc"), shutil.which("hipcc")
 
@@ -555,7 +557,7 @@ def test_every_field_of_a_node_is_in_the_program_or_refused_by_name(kind: str, n
 def test_a_cooperative_kernel_is_captured_where_its_attribute_is_ignored(tmp_path: Path, options: list[str]) -> None:
     written = hip_programs.cooperative()
     path = export(written, tmp_path, "explicit")
-    assert 'add_cooperative(graph, "together"' in path.read_text()
+    assert 'add_captured(graph, "together", {},' in path.read_text()
     build_program(path, tmp_path / "program", ["-Wall", "-Wextra", "-Werror", "-O0", *options])
     hip_programs.run(written, tmp_path / "program", hip_programs.outputs(written, "cpu", "explicit"))
 
@@ -563,7 +565,7 @@ def test_a_cooperative_kernel_is_captured_where_its_attribute_is_ignored(tmp_pat
 def test_priority_of_a_cooperative_kernel_is_left_out_where_it_is_captured() -> None:
     g = hg.Graph("g")
     g.kernel(module()["fill<float>"], 1, 8, (g.device_array("x", shape=8, dtype="f4"), 1.0), cooperative=True, priority=-1)
-    assert "with_priority(add_cooperative(" in text_of(g, target="nvidia:sm_90")
+    assert "with_priority(with_cooperative(add_kernel(" in text_of(g, target="nvidia:sm_90")
     assert "with_priority" not in text_of(g, target="amd:gfx942")
 
 
@@ -571,6 +573,114 @@ def test_a_cluster_is_set_on_cuda() -> None:
     text = text_of(field_of("kernel", "cluster", True))
     assert re.search(r"with_cluster\(add_kernel\(.*\), dim3\(2\), \"it\"\);", text)
     assert "cudaKernelNodeAttributeClusterDimension" in text
+
+
+# -- the one lowering ------------------------------------------------------------------------------------------------------
+
+
+def test_quirks_of_the_target_are_lowered_as_they_run() -> None:
+    g, inner = hg.Graph("g"), hg.Graph("inner")
+    x, y = g.device_array("x", shape=8, dtype="f4"), g.device_array("y", shape=8, dtype="f4")
+    inner.memset(inner.device_array("z", shape=8, dtype="f4"), 0, name="zero")
+    g.kernel(module()["fill<float>"], 1, 8, (x, 1.0), priority=-1, name="first")
+    g.child(inner, bind={"z": y}, name="child")
+    free = graph_part(text_of(g, target="amd:gfx942"))
+    assert 'add_child(graph, "child", {}, build_inner(y));' in free
+    assert 'with_priority(add_kernel(graph, "first", {}' in free
+    bound = graph_part(text_of(g, target="amd:gfx942@7.2"))  # one root, no child graphs, no priorities
+    assert 'start = add_empty(graph, "~start", {});' in bound
+    assert 'add_memset(graph, "child/zero", {start}, y,' in bound
+    assert 'add_kernel(graph, "first", {start}' in bound
+    assert "with_priority" not in bound
+
+
+def test_a_copy_inside_page_locked_memory_has_a_position_where_the_target_needs_it(tmp_path: Path) -> None:
+    g = hg.Graph("g")
+    h = g.host_array("h", np.arange(64, dtype="i4").reshape(8, 8))
+    x = g.device_array("x", shape=(4, 4), dtype="i4")
+    g.memcpy(x, h[2:6, 3:7])
+    path = tmp_path / "program.hip"
+    g.export(path, target="amd:gfx942@5.7")
+    assert "box({x, 16, 4}, {h, 32, 6, 12, 2, 0}, 16, 4, 1, " in re.sub(r",\s+", ", ", path.read_text())
+    build_program(path, tmp_path / "program", ["-O0"])
+    subprocess.run([tmp_path / "program", "--out-dir", tmp_path, "--quiet"], check=True)
+    assert np.array_equal(np.load(tmp_path / "x.npy"), np.arange(64).reshape(8, 8)[2:6, 3:7])
+
+
+def test_memory_ops_that_the_target_would_not_order_are_nodes_one_after_the_other() -> None:
+    text = graph_part(text_of(field_of("memory_ops", "ops", False)))
+    found = re.search(r'(\w+) = add_memory_ops\(graph, "it", \{\}.*\n\s+add_memory_ops\(graph, "it", \{(\w+)\}', text)
+    assert found is not None
+    assert found[1] == found[2]
+
+
+def test_a_captured_step_follows_the_plans_edges_and_not_its_lane() -> None:
+    g = hg.Graph("g")
+    x = g.device_array("x", shape=(5, 8), dtype="f4")
+    ends = [g.memset(x[k], k, name=name) for k, name in enumerate(("first", "second"))]
+    g.memset(x[2], 2, name="join", after=ends)
+    for k, name in enumerate(("here", "there"), 3):
+        g.memset(x[k], k, name=name, after=["join"])
+    assert [(step.name, step.lane) for step in g.plan(target="amd:gfx942").steps][-1] == ("there", 1)  # behind 'second'
+    text = text_of(g, backend="capture")
+    assert "follow(stream[0], {first, second});" in text
+    assert "follow(stream[1], {join});" in text
+    assert "hipStreamSetCaptureDependencies), " in text
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture"])
+def test_what_a_kind_is_lowered_to_is_written_whatever_the_kind(monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
+    def lowered(step: Any, scope: Any) -> Any:
+        done = resolve.resolve(step, scope)
+        return operations.Fill(scope.addresses[x], 1, 7, 12) if isinstance(done, operations.Nothing) else done
+
+    g = hg.Graph("g")
+    x = g.device_array("x", shape=3, dtype="i4")
+    g.empty(name="other")
+    for user in (explicit, program):
+        monkeypatch.setattr(user, "resolve", lowered)
+    wanted = {
+        "explicit": 'add_memset(graph, "other", {}, x, 1, 0x7, 12);',
+        "capture": 'hipMemsetAsync(x, 0x7, 12, stream[0]), "other");',
+    }
+    assert wanted[backend] in graph_part(text_of(g, backend=backend))
+
+
+def test_a_parameter_in_a_call_that_has_no_place_for_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lowered(step: Any, scope: Any) -> Any:
+        return operations.Copy1D(scope.addresses[x], scope.addresses[x] + 4, int(scope.value(n)), MemcpyKind.DEFAULT)
+
+    g = hg.Graph("g")
+    x, n = g.device_array("x", shape=3, dtype="i4"), g.param("n", "i4", 4)
+    g.memset(x, 0, name="it")
+    monkeypatch.setattr(explicit, "resolve", lowered)
+    error = refused(g)
+    assert error.node == "it"
+    assert "parameter" in str(error)
+
+
+def test_children_of_one_form_are_one_function_and_others_are_not() -> None:
+    inner, g = hg.Graph("inner"), hg.Graph("g")
+    z = inner.host_array("z", shape=8, dtype="f4")
+    w = inner.device_array("w", shape=8, dtype="f4")
+    inner.memcpy(w, z)
+    d, e = g.device_array("d", shape=16, dtype="f4"), g.device_array("e", shape=16, dtype="f4")
+    h = g.host_array("h", shape=16, dtype="f4")
+    g.child(inner, bind={"w": d[:8], "z": h[8:]}, name="one")
+    g.child(inner, bind={"w": e[8:], "z": h[:8]}, name="two")
+    text = graph_part(text_of(g))
+    assert text.count("static hipGraph_t build_inner") == 1
+    assert 'add_child(graph, "one", {}, build_inner(h + 8, d));' in text
+    assert 'add_child(graph, "two", {}, build_inner(h, e + 8));' in text
+
+
+def test_a_grid_that_a_parameter_gives_may_have_clusters() -> None:
+    g = hg.Graph("g")
+    x, n = g.device_array("x", shape=64, dtype="f4"), g.param("n", "i4", 4)
+    g.kernel(module()["fill<float>"], n, 16, (x, 1.0), cluster=2, name="it")
+    assert re.search(
+        r'with_cluster\(add_kernel\(.*dim3\(n_parameter\), dim3\(16\).*dim3\(2\), "it"\);', text_of(g).replace("\n      ", " ")
+    )
 
 
 # -- compilers -------------------------------------------------------------------------------------------------------------

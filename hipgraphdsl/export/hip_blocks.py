@@ -1,0 +1,249 @@
+"""Blocks of calls as functions of a HIP C++ program.
+
+Data flow: lines that a backend wrote -> one `Statement` a step, text with holes for what may differ from step to step ->
+stretches of statements that differ only in their holes become loops -> functions. A hole in a loop is what it always is, a term
+of the loop's counter, or an entry of a table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final, TypeGuard
+
+from .fold import find_repeats
+from .hip_calls import NAME, Block, Line, Place
+from .hip_scopes import Handles
+from .hip_text import (
+    DECLARED,
+    Hole,
+    Loop,
+    Names,
+    Piece,
+    Statement,
+    aligned,
+    comment,
+    joined,
+    numbered,
+    quoted,
+    sized,
+    without_double_blanks,
+    wrapped,
+)
+
+__all__ = ["GraphFunctions"]
+_PART: Final = 400
+"""Statements of one function: compilers take much longer for longer ones."""
+
+
+class GraphFunctions:
+    """The functions that build a program's graphs.
+
+    Attributes
+    ----------
+    tables : list of str
+        What differs from node to node in loops.
+    """
+
+    def __init__(self, handles: Handles) -> None:
+        self.handles = handles
+        self.tables: list[str] = []
+        self._children: dict[Any, str] = {}
+        self._functions: list[str] = []
+
+    def explicit(self, block: Block) -> list[str]:
+        """Return the functions that build a graph node by node."""
+        lines = self._lines(block, self.handles.names, divide=True)
+        head = ["hipGraph_t graph;", 'CHECK(hipGraphCreate(&graph, 0), "");', ""]
+        return [*self._functions, *_function("build_graph()", [*self._loads(), *head, *lines, "return graph;"])]
+
+    def captured(self, block: Block) -> list[str]:
+        """Return the functions that record a graph from streams.
+
+        Forks and joins stand before and behind all steps, each as one loop: written as they are made, at the first and the last
+        step of each lane, they would be three lines for each stream and hide what repeats. They order the same.
+        """
+        lines = self._lines(block, self.handles.names, divide=True)
+        count = len(self.handles.writer.streams)
+        fork, join, tidy = (_FORK, _JOIN, ['CHECK(hipEventDestroy(event), "");']) if count > 1 else ([], [], [])
+        body = [
+            *self._loads(),
+            f"hipStream_t stream[{count}];",
+            'for (hipStream_t& each : stream) CHECK(hipStreamCreateWithFlags(&each, hipStreamNonBlocking), "");',
+            'CHECK(hipStreamBeginCapture(stream[0], hipStreamCaptureModeThreadLocal), "");',
+            *(line.replace("COUNT", str(count)) for line in fork),
+            *lines,
+            *(line.replace("COUNT", str(count)) for line in join),
+            "hipGraph_t graph;",
+            'CHECK(hipStreamEndCapture(stream[0], &graph), "");',
+            *tidy,
+            'for (hipStream_t each : stream) CHECK(hipStreamDestroy(each), "");',
+            "return graph;",
+        ]
+        return [*self._functions, *_function("build_graph()", body)]
+
+    def _loads(self) -> list[str]:
+        launched = self.handles.writer.launched
+        head = ["// A kernel is loaded when it is first used, which a capture may forbid."] if launched else []
+        return [*head, *(f"load(KERNEL({name}));" for name in launched)]
+
+    def _child(self, block: Block) -> list[Piece]:
+        """Return the call that makes the graph of a child; its function is made once for all children of one form."""
+        names = Names({*self.handles.fixed, *self.handles.outer, *block.given})
+        statements, declared = self._statements(block, names)
+        used = {piece for statement in statements for piece in statement.pieces if isinstance(piece, str)}
+        given = {name: value for name, value in block.given.items() if name in used}
+        level = block.scope.level
+        signature = ", ".join(declaration for declaration, _ in given.values())
+        key = (id(level.workflow), signature, tuple(tuple(statement.pieces) for statement in statements))
+        function = self._children.get(key)
+        if function is None:
+            function = self._children[key] = self.handles.new_outer(f"build_{level.workflow.name}", "graph")
+            head = ["hipGraph_t graph;", f"CHECK(hipGraphCreate(&graph, 0), {quoted(level.prefix[:-1])});"]
+            lines = without_double_blanks([*head, *declared, *_shortened(self._folded(statements, names), _kind(block))])
+            self._functions += comment(f"Child graph {level.workflow.name}")
+            self._functions += _function(f"{function}({signature})", [*lines, "return graph;"])
+        return [f"{function}(", *joined([value for _, value in given.values()]), ")"]
+
+    def _lines(self, block: Block, names: Names, divide: bool) -> list[str]:
+        """Return the lines that add a block's steps; very many are put into functions of their own."""
+        statements, declared = self._statements(block, names)
+        items = self._folded(statements, names)
+        if len(items) <= _PART:
+            return without_double_blanks([*declared, *_shortened(items, _kind(block))])
+        single = re.compile(rf"{DECLARED}(\w+)")
+        names_of_singles = [name for statement in statements for name in single.findall(statement.plain())]
+        kind = "Mark" if block.captured else "hipGraphNode_t"
+        variables = [*declared, *(f"{kind} {name};" for name in names_of_singles)]
+        self._functions += ["// What later nodes wait for.", *(f"static {line}" for line in variables), ""]
+        given = "hipStream_t* stream" if block.captured else "hipGraph_t graph"
+        calls = []
+        for k in range(0, len(items), _PART):
+            name = self.handles.new_outer(f"part_{k // _PART + 1}", "of_graph")
+            self._functions += _function(f"{name}({given})", _shortened(items[k : k + _PART], ""), "void")
+            calls.append(f"{name}({given.rpartition(' ')[2].lstrip('*')});")
+        return calls
+
+    # -- statements --------------------------------------------------------------------------------------------------------
+
+    def _statements(self, block: Block, names: Names) -> tuple[list[Statement], list[str]]:
+        """Return one statement for each step, and the declarations of arrays of nodes."""
+        groups: list[list[Line]] = [[] for _ in block.steps]
+        nodes = iter(enumerate(block.nodes))
+        at, end = next(nodes, (0, 0))
+        for line in block.lines:
+            line.pieces = [p for piece in line.pieces for p in (self._child(piece.value) if _is(piece, "graph") else [piece])]
+            groups[at].append(line)
+            if line.node == end:
+                at, end = next(nodes, (at, 0))
+        needed = {piece.value for line in block.lines for piece in line.pieces if _is(piece, "node")}
+        variables, declared = self._variables(block, needed, names)
+        prefix = f"{block.scope.level.workflow.name}/" if block.given else ""
+        made = []
+        for step, node, group in zip(block.steps, block.nodes, groups):
+            form, numbers = numbered(prefix + step.name)
+            label = Hole("label", numbers, form)
+            parts: list[list[Piece]] = []
+            for line in group:
+                pieces = [p for piece in line.pieces for p in self._filled(piece, label, variables)]
+                parts.append(
+                    pieces if line.stream is not None or not line.node else [*_set(variables.get(line.node)), *pieces, ";"]
+                )
+            if block.captured and node in variables:
+                parts.append([*_set(variables[node]), "mark(", *(group[-1].stream or []), ");"])
+            made.append(Statement(joined(parts, "\n"), step.name))
+        return made, declared
+
+    def _filled(self, piece: Piece, label: Hole, variables: dict[int, list[Piece]]) -> list[Piece]:
+        """Return what stands in the place of a hole that only the whole block could tell."""
+        if piece is NAME:
+            return [label]
+        if _is(piece, "node"):
+            return [p for p in variables[piece.value] if p is not DECLARED]
+        if _is(piece, "made"):
+            pointer, nbytes = piece.value
+            place: Place = self.handles.writer.places.at(pointer)
+            return [f"{piece.form}&{place.name}, {sized(nbytes, place.dtype)}"]
+        return [piece]
+
+    def _variables(self, block: Block, needed: set[int], names: Names) -> tuple[dict[int, list[Piece]], list[str]]:
+        """Give a variable to each node that others wait for; those of steps with names of one form share an array."""
+        found: dict[int, list[Piece]] = {}
+        declared = []
+        forms: dict[str, list[int]] = {}
+        for index, step in enumerate(block.steps):
+            forms.setdefault(numbered(step.name)[0], []).append(index)
+        for form, members in forms.items():
+            if len(members) < 4:
+                for index in members:
+                    if block.nodes[index] in needed:
+                        found[block.nodes[index]] = [DECLARED, names.new(block.steps[index].name, "node")]
+                continue
+            if not any(block.nodes[index] in needed for index in members):
+                continue
+            name = names.new(re.sub(r"%0?\d*ld", "_", form.replace("%%", "%")), "node")
+            numbers = [numbered(block.steps[index].name)[1] for index in members]
+            own = len(numbers[0]) == 1 and sorted(n[0] for n in numbers) == list(range(len(members)))
+            declared.append(f"{'Mark' if block.captured else 'hipGraphNode_t'} {name}[{len(members)}];")
+            for k, index in enumerate(members):
+                if block.nodes[index] in needed:
+                    found[block.nodes[index]] = [f"{name}[", Hole("int", numbers[k][0] if own else k, hint=f"{name}_index"), "]"]
+        for node in sorted(needed - found.keys()):  # inside a step of several calls
+            found[node] = [DECLARED, names.new("before", "node")]
+        return found, declared
+
+    def _folded(self, statements: list[Statement], names: Names) -> list[list[str]]:
+        """Return the lines of each statement, and of each loop that stands for several."""
+        repeats = find_repeats([s.template for s in statements], [()] * len(statements), least_count=3, least_saving=4)
+        items: list[list[str]] = []
+        at = 0
+        for repeat in repeats:
+            start, count = aligned(statements, repeat)
+            stop = start + count * repeat.period
+            items += [statement.plain().split("\n") for statement in statements[at:start]]
+            rows = [statements[k : k + repeat.period] for k in range(start, stop, repeat.period)]
+            self.handles.names.used |= names.used
+            loop = Loop(rows, self.handles.names)
+            items.append(["", *loop.text(), ""])
+            self.tables += loop.tables
+            at = stop
+        return [*items, *(statement.plain().split("\n") for statement in statements[at:])]
+
+
+_FORK: Final = [
+    "// The other streams come into the capture by waiting for an event of the first.",
+    "hipEvent_t event;",
+    'CHECK(hipEventCreateWithFlags(&event, hipEventDisableTiming), "");',
+    'CHECK(hipEventRecord(event, stream[0]), "");',
+    'for (int i = 1; i < COUNT; ++i) CHECK(hipStreamWaitEvent(stream[i], event, 0), "");',
+    "",
+]
+_JOIN: Final = [
+    "",
+    "// The first stream waits for all others, which ends the capture of them all.",
+    "for (int i = 1; i < COUNT; ++i) {",
+    '  CHECK(hipEventRecord(event, stream[i]), "");',
+    '  CHECK(hipStreamWaitEvent(stream[0], event, 0), "");',
+    "}",
+]
+
+
+def _is(piece: Piece, kind: str) -> TypeGuard[Hole]:
+    return not isinstance(piece, str) and piece.kind == kind
+
+
+def _set(variable: Sequence[Piece] | None) -> list[Piece]:
+    return [] if variable is None else [*variable, " = "]
+
+
+def _kind(block: Block) -> str:
+    return "const Mark " if block.captured else "const hipGraphNode_t "
+
+
+def _shortened(items: list[list[str]], kind: str) -> list[str]:
+    """Return lines that fit the page, in which variables are declared with a type."""
+    return without_double_blanks(short for item in items for line in item for short in wrapped(line.replace(DECLARED, kind)))
+
+
+def _function(head: str, body: list[str], returned: str = "hipGraph_t") -> list[str]:
+    return [f"static {returned} {head} {{", *(f"  {line}" if line else "" for line in body), "}", ""]
