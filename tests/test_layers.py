@@ -114,9 +114,6 @@ ORDER = (
     "__main__",
 )
 
-# What imports from below all the same, for type checkers or inside a function, and why. This list only shrinks.
-UPWARDS = {}
-
 # Foreign packages that only some modules may import.
 ONLY_IN = {
     "hip": ("runtimes.amd",),
@@ -141,10 +138,10 @@ def imports(module: str) -> tuple[tuple[str, int], ...]:
     return tuple(imported(module))
 
 
-def imported(module: str, tree: ast.Module | None = None) -> Iterator[tuple[str, int]]:
+def imported(module: str) -> Iterator[tuple[str, int]]:
     """Yield (absolute name, line) of what a module imports, what is for type checkers and what is imported late included."""
     path = MODULES[module]
-    tree = tree or ast.parse(path.read_text(encoding="utf-8"), str(path))
+    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
     is_package = path.name == "__init__.py" and module != "__init__"
     parts = ["hipgraphdsl", *([] if module == "__init__" else module.split("."))]
     if not is_package and module != "__init__":
