@@ -154,6 +154,29 @@ struct Ends { int* at; __device__ ~Ends() { *at += 1; } };
 __global__ void sums(int* x, int n) { int v = x[T] + __shfl_xor(n, 1); __syncthreads(); x[T] = v; }
 template <class V> __global__ void pattern(V* x, V n) { V v = x[T]; __syncthreads(); x[T] = v + n; }
 """
+# Functions that wait and are called without being named.
+HIDDEN = r"""
+__device__ int both(int v) { __shared__ int s[256]; s[T] = v; __syncthreads(); return s[N - 1 - T]; }
+__device__ int (*const table[1])(int) = {both};
+__device__ int by_table(int v) { return table[0](v); }
+__global__ void pointed(int* x, int n) { x[T] = by_table(x[T]) + n; __syncthreads(); x[T] += 1; }
+__global__ void only_pointed(int* x, int n) { x[T] = by_table(x[T]) + n; }
+"""
+OBJECTS = r"""
+struct Swap { __device__ int operator()(int v) const { __shared__ int s[256]; s[T] = v; __syncthreads(); return s[N - 1 - T]; } };
+template <class F> __device__ int apply(F f, int v) { return f(v); }
+__device__ int swapped(int v) { return apply(Swap(), v); }
+__global__ void functor(int* x, int n) { x[T] = swapped(x[T]) + n; __syncthreads(); x[T] += 1; }
+__global__ void only_functor(int* x, int n) { x[T] = swapped(x[T]) + n; }
+"""
+NAMED = r"""
+template <class F> __device__ int apply(F f, int v) { return f(v); }
+__device__ int swapped(int v) {
+  __shared__ int s[256]; return apply([](int w) { s[T] = w; __syncthreads(); return s[N - 1 - T]; }, v); }
+__device__ int more(int v) { return swapped(v) + 1; }
+__global__ void indirect(int* x, int n) { x[T] = more(x[T]) + n; }
+__global__ void calm(int* x, int n) { x[T] += n; }
+"""
 ENDS = r"""
 struct Ends { int* at; __device__ ~Ends() { *at += 1; } };
 __global__ void ended(int* x, int n) { Ends e{x + T}; x[T] += n; __syncthreads(); x[T] *= 2; }
@@ -217,6 +240,14 @@ def test_kernels_that_are_not_understood_stay_as_they_are(name: str) -> None:
     assert name not in libraries(STAYS)[2]
     for n in (0, 1, 5):
         same(STAYS, name, n, 64)
+
+
+@pytest.mark.parametrize("source", [HIDDEN, OBJECTS, NAMED])
+def test_functions_that_wait_are_known_however_they_are_called(source: str) -> None:
+    for name in names(source):
+        assert name not in libraries(source)[2]
+        for n in (0, 5):
+            same(source, name, n, 64)
 
 
 def test_split_that_does_not_compile_is_left_out() -> None:

@@ -26,16 +26,56 @@ constexpr auto hgcpu_pick(void (*kernel)(A...)) {
   return kernel;
 }
 
-// Runs blocks of a kernel. The parameters' types are those of the function itself. `split` runs a whole block (split.py).
-template <auto kernel, auto split = nullptr, class F = decltype(kernel)>
+// Runs blocks of a kernel. The parameters' types are those of the function itself. `calm` kernels never wait (weave.py); `split`
+// runs a whole block and does not either (split.py). Blocks of these are one loop on one stack.
+template <auto kernel, bool calm, auto split = nullptr, class F = decltype(kernel)>
 struct hgcpu_kernel;
-template <auto kernel, auto split, class... A>
-struct hgcpu_kernel<kernel, split, void (*)(A...)> {
+template <auto kernel, bool calm, auto split, class... A>
+struct hgcpu_kernel<kernel, calm, split, void (*)(A...)> {
   static constexpr uint32_t count = sizeof...(A);
   static constexpr uint32_t sizes[sizeof...(A) + 1] = {sizeof(A)..., 0};
+  static constexpr bool quick = calm || split != nullptr;
   template <unsigned N>
   using type = typename hgcpu_nth<N, hgcpu_list<A...>>::type;
+  struct job {
+    void* const* args;
+    uint64_t first, last;
+  };
 
+  static inline __attribute__((always_inline)) void next_block() {
+    if (++blockIdx.x == gridDim.x) {
+      blockIdx.x = 0;
+      if (++blockIdx.y == gridDim.y) {
+        blockIdx.y = 0;
+        blockIdx.z++;
+      }
+    }
+  }
+  // Blocks whose threads do not wait, where blockIdx.x * blockDim.x + threadIdx.x stays below 2^31: its consecutive values are
+  // consecutive addresses, and vector code needs no check for that.
+  static inline __attribute__((always_inline)) void blocks(uint64_t first, uint64_t last, A... values) {
+    const dim3 block = blockDim;
+    if (block.x > 1024) __builtin_unreachable();
+    for (; first < last; ++first) {
+      if (blockIdx.x * block.x > 0x7fffffffu - 1024u) __builtin_unreachable();
+      if constexpr (split != nullptr) {
+        split(values...);
+      } else {
+        for (uint32_t z = 0; z < block.z; ++z) {
+          for (uint32_t y = 0; y < block.y; ++y) {
+            threadIdx.y = y;
+            threadIdx.z = z;
+            HGCPU_ROW
+            for (uint32_t x = 0; x < block.x; ++x) {
+              threadIdx.x = x;
+              kernel(values...);
+            }
+          }
+        }
+      }
+      next_block();
+    }
+  }
   // Threads of a block from the first that has not begun on, until one of them has waited.
   static inline __attribute__((always_inline)) void threads(A... values) {
     const dim3 block = blockDim;
@@ -43,44 +83,31 @@ struct hgcpu_kernel<kernel, split, void (*)(A...)> {
     uint32_t x = 0, y = 0, z = 0;
     if (from) x = from % block.x, y = from / block.x % block.y, z = from / block.x / block.y;
     hgcpu_waited = false;
-    if (block.x > 1024) __builtin_unreachable();
-    // Where blockIdx.x * blockDim.x + threadIdx.x stays below 2^31, its consecutive values are consecutive addresses, and vector
-    // code needs no check for that. Elsewhere the kernel is called.
-    const bool narrow = blockIdx.x * block.x <= 0x7fffffffu - 1024u;
-    if constexpr (split != nullptr) {
-      if (narrow) {
-        split(values...);
-        hgcpu_mine->started = end;
-        return;
-      }
-    }
     for (; z < block.z; ++z, y = 0) {
       for (; y < block.y; ++y, x = 0) {
         threadIdx.y = y;
         threadIdx.z = z;
-        if (split == nullptr && narrow) {
-          HGCPU_ROW
-          for (; x < block.x; ++x) {
-            threadIdx.x = x;
-            kernel(values...);
-            if (hgcpu_waited) return;
-          }
-        } else {
-          for (; x < block.x; ++x) {
-            threadIdx.x = x;
+        for (; x < block.x; ++x) {
+          threadIdx.x = x;
+          if constexpr (quick) {
             hgcpu_alone(kernel, values...);
-            if (hgcpu_waited) return;
+          } else {
+            kernel(values...);
           }
+          if (hgcpu_waited) return;
         }
       }
     }
     hgcpu_mine->started = end;
   }
   template <unsigned... N>
-  static inline __attribute__((always_inline)) void with(void* const* args, hgcpu_indices<N...>) {
-    threads(*(const type<N>*)args[N]...);
+  static inline __attribute__((always_inline)) void with(const job* todo, hgcpu_indices<N...>) {
+    if constexpr (quick) {
+      if (todo->first < todo->last) return blocks(todo->first, todo->last, *(const type<N>*)todo->args[N]...);
+    }
+    threads(*(const type<N>*)todo->args[N]...);
   }
-  static void body(void* args) { with((void* const*)args, hgcpu_make_indices<sizeof...(A)>()); }
+  static void body(void* todo) { with((const job*)todo, hgcpu_make_indices<sizeof...(A)>()); }
   static int entry(const hgcpu_launch* launch, void* const* args, uint64_t first, uint64_t last) {
     hgcpu_mine = launch->worker();
     if (!hgcpu_mine) return 2;  // hipErrorOutOfMemory
@@ -97,14 +124,13 @@ struct hgcpu_kernel<kernel, split, void (*)(A...)> {
       blockIdx.y = uint32_t(first / gridDim.x % gridDim.y);
       blockIdx.z = uint32_t(first / gridDim.x / gridDim.y);
     }
-    for (; first < last && !status; ++first) {
-      status = hgcpu_mine->calls->run(hgcpu_mine, end, warpSize, body, (void*)args);
-      if (++blockIdx.x == gridDim.x) {
-        blockIdx.x = 0;
-        if (++blockIdx.y == gridDim.y) {
-          blockIdx.y = 0;
-          blockIdx.z++;
-        }
+    if (quick && (uint64_t)gridDim.x * blockDim.x <= 0x7fffffffu - 1024u) {
+      job todo = {args, first, last};
+      if (first < last) status = hgcpu_mine->calls->run(hgcpu_mine, end, warpSize, body, &todo);
+    } else {
+      for (job todo = {args, 0, 0}; first < last && !status; ++first) {
+        status = hgcpu_mine->calls->run(hgcpu_mine, end, warpSize, body, &todo);
+        next_block();
       }
     }
 #if HGCPU_PRINTS

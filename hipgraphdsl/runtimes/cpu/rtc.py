@@ -203,7 +203,8 @@ class _Compilation:
             kernel = self.find(asked, made.kernels)
             function = self.split.get(kernel.removeprefix("::"))
             runs = f", hgcpu_pick(&::{function})" if function else ""
-            kernel = f"hgcpu_kernel<hgcpu_pick(&{kernel}){runs}>"
+            calm = self.mode == "fast" and kernel.removeprefix("::").partition("<")[0] in made.calm
+            kernel = f"hgcpu_kernel<hgcpu_pick(&{kernel}), {str(calm).lower()}{runs}>"
             parts.append(f'# 1 "hgcpu kernel {asked}" 3\ntypedef {kernel} hgcpu_kernel_{len(rows)};\n')
             row = f"hgcpu_kernel_{len(rows)}::"
             rows.append(f'{{"{asked}", {row}entry, {row}count, {row}sizes}},\n')

@@ -14,7 +14,7 @@ All that is inserted stays on its line, so the compiler's messages name the user
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -131,6 +131,8 @@ class Woven:
         Whether dynamic shared memory is declared.
     prints : bool
         Whether printf is mentioned.
+    calm : set of str
+        Kernels whose threads never wait.
     synced : list of str
         Kernels whose threads wait nowhere but in ``__syncthreads()`` of the kernel's own body, and do there.
     marked : str
@@ -141,6 +143,7 @@ class Woven:
     kernels: dict[str, str] = field(default_factory=dict)
     dynamic: bool = False
     prints: bool = False
+    calm: set[str] = field(default_factory=set)
     synced: list[str] = field(default_factory=list)
     marked: str = ""
 
@@ -194,7 +197,8 @@ class _Weaver:
             if name in words and not self.declares(name):
                 self.edit(0, 0, f"typedef unsigned {meaning} {name};")
         woven = Woven(self.apply(), kernels, self.dynamic, bool(words & {"printf", "puts", "putchar"}))
-        for unit in self.synced():
+        woven.calm, synced = self.waits(kernels)
+        for unit in synced:
             at = next(n for n in range(*unit.head) if [t.text for t in tokens[n : n + 2]] == [unit.name, "("])
             self.edit(tokens[at].start, tokens[at].start, f"hgcpu_synced_{len(woven.synced)}_")
             woven.synced.append(kernels[unit.space + unit.name])
@@ -259,25 +263,33 @@ class _Weaver:
         if tokens[n - 1].text in taken and all(t.text != "template" for t in tokens[start:n]):
             self.edit(tokens[n - 1].start, tokens[n - 1].start, _OWN)
 
-    def synced(self) -> list[_Unit]:
-        """Return the kernels that wait nowhere but in barriers of their own body; see `Woven`."""
+    def waits(self, kernels: Mapping[str, str]) -> tuple[set[str], list[_Unit]]:
+        """Return the kernels that never wait, and those that do nowhere but in barriers of their own body; see `Woven`."""
         tokens = self.tokens
         bodies = [(u, {t.text for t in tokens[u.body[0] : u.body[1]] if t.kind == "name"}) for u in self.units]
         heads = [{t.text for t in tokens[slice(*u.head)]} for u in self.units]
-        kernels = [u for u, head in zip(self.units, heads) if "__global__" in head and "template" not in head]
+        own = [u for u, head in zip(self.units, heads) if "__global__" in head]
         inside = {n for u in self.units for n in range(*u.body)}
         if any(t.text in _WAITS for n, t in enumerate(tokens) if n not in inside):
-            return []
+            return set(), []
         waits = set(_WAITS)
         grown = True
         while grown:
-            more = {u.name for u, names in bodies if names & waits and u not in kernels} - waits
-            if any(u.name in more and (u.callee or u.owner or u.name == "operator()") for u, _ in bodies):
-                return []
+            more = {u.name for u, names in bodies if names & waits and u not in own} - waits
+            if any(u.name in more and (u.callee or u.owner or u.name == "operator()") for u in self.units):
+                return set(), []
+            # Whatever calls a function by its address does not name it.
+            if any(t.text in more and tokens[n + 1].text != "(" for n, t in enumerate(tokens[:-1])):
+                return set(), []
             waits |= more
             grown = bool(more)
-        spelled = [u.space + u.name for u in kernels]
-        return [u for u, names in bodies if u in kernels and spelled.count(u.space + u.name) == 1 and names & waits == {_BARRIER}]
+        spelled = [u.space + u.name for u in own]
+        waiting = {u.space + u.name for u, names in bodies if u in own and names & waits}
+        single = [u for u, head in zip(self.units, heads) if u in own and "template" not in head]
+        synced = [
+            u for u, names in bodies if u in single and spelled.count(u.space + u.name) == 1 and names & waits == {_BARRIER}
+        ]
+        return {kernels[name] for name in spelled if name not in waiting}, synced
 
     # -- shared memory -------------------------------------------------------------------------------------------------
 
