@@ -149,7 +149,7 @@ def _launching(result: Result, runtime: AmdRuntime, rounds: int) -> None:
     g.empty(name="nothing")
     with _compiled_without_launching(runtime, g, library) as exe:
         exe.launch()
-        compiled = exe._compiled.launcher is not None
+        compiled = exe._own.compiled.launcher is not None
         bare: Any = library.no_launch if compiled else runtime._hip.hipGraphLaunch
         launch, handle, stream, calls = exe.launch, exe.handle, exe.stream, 50
 
@@ -261,7 +261,7 @@ def _by_launch(result: Result, runtime: AmdRuntime, library: ctypes.CDLL, set_: 
             operation.function, operation.grid, operation.block, operation.shared_bytes, operation.place()
         )
         exe.launch(a=-1.0)
-        if exe._compiled.launcher is None:
+        if exe._own.compiled.launcher is None:
             result.add(
                 "setting a parameter by Executable.launch(a=...)", 0.0, "us", None, "not measured: no compiled call path here"
             )

@@ -127,8 +127,8 @@ def _trial_us(workflow: Workflow, runtime: Runtime, backend: str, lanes: Lanes, 
 def _foreign_memory(executable: Executable) -> list[tuple[ExternalArray, int, np.ndarray[Any, Any]]]:
     """Return copies of the memory that an Executable may write and does not own."""
     found: dict[int, ExternalArray] = {}
-    bound = (block for kept in executable._parameters.kept.values() for block in kept.values())
-    for block in (*executable._memory.arrays.values(), *bound):
+    bound = (block for kept in executable._own.parameters.kept.values() for block in kept.values())
+    for block in (*executable._own.memory.arrays.values(), *bound):
         if isinstance(block.array, ExternalArray):
             found[block.pointer] = block.array
     saved = []

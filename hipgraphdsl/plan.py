@@ -6,7 +6,7 @@ target's quirks need them -> `Plan`, plain frozen data that backends lower and t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -110,6 +110,19 @@ class Plan:
     device: int = 0
     devices: tuple[int, ...] = (0,)
     lane_devices: tuple[int, ...] = ()
+
+    def with_steps(self, steps: Mapping[int, Step]) -> Plan:
+        """Return the plan with other nodes in some of its steps."""
+        if not steps:
+            return self
+        made = list(self.steps)
+        for i, step in steps.items():
+            made[i] = step
+        plan = replace(self, steps=tuple(made))
+        for known in ("index", "successors", "depth", "has_allocs"):  # which nodes do not change
+            if known in self.__dict__:
+                plan.__dict__[known] = self.__dict__[known]
+        return plan
 
     @cached_property
     def index(self) -> dict[str, int]:

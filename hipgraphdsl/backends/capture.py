@@ -42,8 +42,7 @@ def build(plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] =
 
     The node handle of a step is asked of the capture right after the call that recorded it, for later set and enable.
     """
-    program = _CaptureProgram(plan, scope, runtime)
-    program.disabled.update(disabled)
+    program = _CaptureProgram(plan, scope, runtime, disabled)
     try:
         program.capture()
         program.instantiate()
@@ -57,7 +56,7 @@ class _CaptureProgram(GraphProgram):
     def capture(self) -> None:
         """Record the steps into `graph`."""
         runtime = self.runtime
-        for step in self.steps:
+        for step in self.plan.steps:
             if step.index not in self.disabled:
                 prepare(step, self.scope_of(step))
         origin = runtime.stream_create()
@@ -84,14 +83,14 @@ class _CaptureProgram(GraphProgram):
 
     def _unjoined(self, error: HipError) -> HipError:
         """Return the error with the captured nodes at fault: the backend joins every lane that it forks."""
-        names = [step.name for step, done in zip(self.steps, self.operations) if isinstance(done, CallCaptured)]
+        names = [step.name for step, done in zip(self.plan.steps, self.operations) if isinstance(done, CallCaptured)]
         if not names:
             return error
         return error.at(names[0], UNJOINED + (f" (or it is one of {', '.join(map(repr, names[1:]))})" if names[1:] else ""))
 
     def _record(self, step: Step, stream: int) -> None:
         try:
-            operation: Operation = self.resolve(step)
+            operation: Operation = Nothing() if step.index in self.disabled else self.resolve(step)
             previous = self._previous[step.lane]
             if step.deps != ((previous,) if previous >= 0 else ()):
                 # Events only fork lanes and join them. Between lanes the capture is told what the next node follows: so it

@@ -38,8 +38,7 @@ class _ExplicitProgram(GraphProgram):
 
 def build(plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> GraphProgram:
     """Add every step to a new graph and instantiate it; on failure everything is returned."""
-    program = _ExplicitProgram(plan, scope, runtime)
-    program.disabled.update(disabled)
+    program = _ExplicitProgram(plan, scope, runtime, disabled)
     program.graph = runtime.graph_create()
     try:
         add_steps(program.graph, program, runtime)
@@ -52,7 +51,7 @@ def build(plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] =
 
 def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
     """Add a program's steps to a graph, and note each one's node and operation."""
-    steps, nodes, operations, disabled = program.steps, program.nodes, program.operations, program.disabled
+    steps, nodes, operations, disabled = program.plan.steps, program.nodes, program.operations, program.disabled
     shared = program.scope.shared
     several = len(shared.devices) > 1  # with several devices, each step needs its own to be current
     places = [program.scope_of(step).place_of(step) for step in steps] if several else [shared.device] * len(steps)
@@ -64,7 +63,7 @@ def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
         device = places[index]
         if device not in adders:
             left = disabled.union(i for i, place in enumerate(places) if place != device) if several else disabled
-            adders[device] = _kernel_adder(graph, program, runtime, device, frozenset(left))
+            adders[device] = _kernel_adder(graph, program, runtime, device, left)
         adder = adders[device]
         try:
             if device != current:
@@ -104,7 +103,7 @@ def _kernel_adder(graph: int, program: GraphProgram, runtime: Runtime, device: i
         return function, packer, packer.memory, packer.address, packer.signature.nbytes, packer.signature.places
 
     return runtime.kernel_adder(
-        graph, tuple(program.steps), program.nodes, program.operations, scope.addresses, scope.values,
+        graph, program.plan.steps, program.nodes, program.operations, scope.addresses, scope.values,
         left, describe, Launch, _NO_ATTRIBUTES, ("cooperative", "priority", "cluster"),
         (KernelNode, ArrayView, Access, Parameter), _STEP_FIELDS,
     )  # fmt: skip

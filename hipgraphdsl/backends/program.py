@@ -10,7 +10,7 @@ from ..errors import HipError
 from ..plan import Plan, Step
 from ..runtimes.base import Runtime
 from .callbacks import NO_CALL
-from .operations import Alloc, CallHost, Copy, Copy1D, Fill, Free, Launch, Nothing, Operation, RunChild
+from .operations import Alloc, CallHost, Copy, Copy1D, Fill, Free, Launch, Operation, RunChild
 from .resolve import resolve
 from .scope import Scope
 
@@ -34,21 +34,22 @@ class Program(ABC):
     Attributes
     ----------
     plan : Plan
-    steps : list of Step
-        The plan's, with the changes that `Executable.set` made.
+        What it does; whoever changes it says so, and gives it a plan with other nodes in the same steps.
+    disabled : frozenset of int
+        Steps that only order.
     operations : list of Operation
         What each step does now.
-    disabled : set of int
-        Steps that only order.
+    outdated : set of int
+        Those that the compiled call path has set since; they are resolved again when they are asked for.
     """
 
-    def __init__(self, plan: Plan, scope: Scope, runtime: Runtime) -> None:
+    def __init__(self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> None:
         self.plan = plan
         self.scope = scope
         self.runtime = runtime
-        self.steps: list[Step] = list(plan.steps)
+        self.disabled = disabled
         self.operations: list[Operation] = []
-        self.disabled: set[int] = set()
+        self.outdated: set[int] = set()
 
     handle: int = 0
     """hipGraphExec_t, 0 for a program that is no graph."""
@@ -91,10 +92,21 @@ class Program(ABC):
         return self.runtime.using_device(self.scope_of(step).place_of(step)) if several else nullcontext()
 
     def resolve(self, step: Step) -> Operation:
-        """Return the current operation of a step; a disabled one does nothing."""
-        if step.index in self.disabled:
-            return Nothing()
+        """Return what an enabled step does, by what names stand for now."""
         return resolve(step, self.scope_of(step))
+
+    def operation(self, index: int) -> Operation:
+        """Return what a step does now."""
+        if index in self.outdated:
+            self.operations[index] = self.resolve(self.plan.steps[index])
+            self.outdated.discard(index)
+        return self.operations[index]
+
+    def refreshed(self) -> Program:
+        """Return the program with up-to-date `operations`."""
+        for index in sorted(self.outdated):
+            self.operation(index)
+        return self
 
 
 class GraphProgram(Program):
@@ -108,8 +120,8 @@ class GraphProgram(Program):
         hipGraphNode_t of each step; 0 where the backend does not know it.
     """
 
-    def __init__(self, plan: Plan, scope: Scope, runtime: Runtime) -> None:
-        super().__init__(plan, scope, runtime)
+    def __init__(self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> None:
+        super().__init__(plan, scope, runtime, disabled)
         self.graph = 0
         self.nodes: list[int] = []
 
@@ -126,7 +138,7 @@ class GraphProgram(Program):
         node, before = self.nodes[index], self.operations[index]
         if not node or type(operation) is not type(before):
             return False
-        with naming(self.steps[index].name), self.on_device_of(self.steps[index]):
+        with naming(self.plan.steps[index].name), self.on_device_of(self.plan.steps[index]):
             if isinstance(operation, RunChild):
                 changed = self.change_child(node, operation)
             else:
@@ -141,7 +153,7 @@ class GraphProgram(Program):
 
     def enable(self, index: int, enabled: bool) -> bool:
         operation, node, runtime = self.operations[index], self.nodes[index], self.runtime
-        with naming(self.steps[index].name):
+        with naming(self.plan.steps[index].name):
             if isinstance(operation, CallHost) and node:
                 fn, user_data = (operation.fn, operation.user_data) if enabled else NO_CALL
                 runtime.graph_exec_host_node_set_params(self.handle, node, fn, user_data)
@@ -168,7 +180,7 @@ class GraphProgram(Program):
         return self._names().get(self.runtime.graph_exec_failed(self.handle), "")
 
     def _names(self) -> dict[int, str]:
-        return {node: step.name for node, step in zip(self.nodes, self.steps)}
+        return {node: step.name for node, step in zip(self.nodes, self.plan.steps)}
 
     def abort(self) -> bool:
         return self.runtime.graph_exec_abort(self.handle)

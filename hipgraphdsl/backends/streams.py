@@ -13,7 +13,7 @@ from ..errors import HipError
 from ..nodes import CapturedNode, KernelNode
 from ..plan import Plan, Step
 from ..runtimes.base import CaptureStatus, ConditionalMode, MemcpyKind, Runtime
-from .operations import Alloc, Free, Operation, RunChild, RunConditional
+from .operations import Alloc, Free, Nothing, Operation, RunChild, RunConditional
 from .program import Program
 from .scope import Scope
 
@@ -158,11 +158,9 @@ class EagerProgram(Program):
     """Operations resolved once; those that touch memory which a launch allocates, at each launch."""
 
     def __init__(self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int], device: int | None = None) -> None:
-        super().__init__(plan, scope, runtime)
+        super().__init__(plan, scope, runtime, disabled)
         self.device = plan.device if device is None else device
         """Of the stream that it is launched on: for a body, that of the conditional node."""
-        self.disabled.update(disabled)
-        self._late = [self._is_late(step) for step in plan.steps]
         self._bodies: dict[Scope, EagerProgram] = {}
         """What the bodies of conditional nodes do, made when one is first chosen."""
         self._made: dict[tuple[Scope, Any], int] = {}
@@ -171,7 +169,7 @@ class EagerProgram(Program):
         """Whether memory stays from launch to launch, because the pool might give it to a lane that runs beside its users."""
         self._before: dict[tuple[Scope, Any], int] = {}
         """Where those arrays stood for the program that uses the scopes otherwise."""
-        self.operations = [_AT_LAUNCH if late else self._named(step) for step, late in zip(self.steps, self._late)]
+        self.operations = [Nothing() if step.index in disabled else self._named(step) for step in plan.steps]
 
     @staticmethod
     def of(plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int]) -> EagerProgram:
@@ -200,14 +198,16 @@ class EagerProgram(Program):
 
     def resolve(self, step: Step) -> Operation:
         """Return the current operation of a step; a marker where only a launch, which allocates its memory, can resolve it."""
-        return _AT_LAUNCH if step.index not in self.disabled and self._is_late(step) else super().resolve(step)
+        return _AT_LAUNCH if self._is_late(step) else super().resolve(step)
 
     def issue(self, step: Step, stream: int) -> None:
         """Issue one step of `steps` on a stream."""
         index = step.index
         try:
-            current, late = self.steps[index], self._late[index]
-            operation = super().resolve(current) if late else self.operations[index]
+            current, operation = self.plan.steps[index], self.operations[index]
+            late = operation is _AT_LAUNCH
+            if late:
+                operation = super().resolve(current)
             if isinstance(operation, RunConditional):
                 for body in self._decide(current, operation, stream, refresh=late):
                     body.launch(stream)
@@ -225,9 +225,8 @@ class EagerProgram(Program):
 
     def bodies(self, step: Step, stream: int) -> Iterator[EagerProgram]:
         """Yield what a conditional step runs, one body after the other; each is for the caller to issue."""
-        current = self.steps[step.index]
-        operation = super().resolve(current)
-        return self._decide(current, operation, stream, refresh=True) if isinstance(operation, RunConditional) else iter(())
+        operation = super().resolve(step)
+        return self._decide(step, operation, stream, refresh=True) if isinstance(operation, RunConditional) else iter(())
 
     def _decide(self, step: Step, operation: RunConditional, stream: int, refresh: bool) -> Iterator[EagerProgram]:
         """Wait, read the condition and yield the body that it chooses; in a loop, again and again."""
@@ -257,7 +256,7 @@ class EagerProgram(Program):
 
     def refresh(self) -> None:
         """Resolve all steps again, because what their names stand for has changed."""
-        for step in self.steps:
+        for step in self.plan.steps:
             self.change(step.index, self._named(step))
 
     def _alloc(self, operation: Alloc, stream: int, scope: Scope) -> None:
@@ -296,7 +295,6 @@ class EagerProgram(Program):
 
     def change(self, index: int, operation: Operation) -> bool:
         self.operations[index] = operation
-        self._late[index] = operation is _AT_LAUNCH
         if isinstance(operation, RunConditional):
             for body in operation.bodies:
                 if body.scope in self._bodies:
@@ -304,11 +302,7 @@ class EagerProgram(Program):
         return True
 
     def enable(self, index: int, enabled: bool) -> bool:
-        if enabled:
-            self.disabled.discard(index)
-        else:
-            self.disabled.add(index)
-        return self.change(index, self._named(self.steps[index]))
+        return enabled or self.change(index, Nothing())  # what it does when it is enabled is set next
 
 
 def _placed(plan: Plan, scope: Scope) -> Plan:

@@ -160,7 +160,7 @@ def synchronous_loop_us(exe: Executable) -> Callable[[], float]:
     """
     runtime, program = exe.runtime, exe._program
     assert program is not None
-    by_name = {step.name: operation for step, operation in zip(program.steps, program.operations)}
+    by_name = {step.name: operation for step, operation in zip(program.plan.steps, program.operations)}
     operations = [by_name[name] for name in exe.workflow.index]
     launches = [o for o in operations if isinstance(o, Launch)]
     copies = [o for o in operations if isinstance(o, Copy1D)]

@@ -90,7 +90,7 @@ class Work:
         """
         program = exe._program
         assert program is not None
-        operations = {step.name: operation for step, operation in zip(program.steps, program.operations)}
+        operations = {step.name: operation for step, operation in zip(program.plan.steps, program.operations)}
         declared = make_plan(exe.workflow, exe.runtime.target, lanes=None, join=False)
         sources, tasks = set(), []
         for step in declared.steps:
@@ -112,7 +112,7 @@ class Work:
             )
         if len(sources) != 1:
             raise Skipped("peers run the kernels of one source")
-        arrays = {memory.pointer: memory.array.nbytes for memory in exe._memory.arrays.values()}
+        arrays = {memory.pointer: memory.array.nbytes for memory in exe._own.memory.arrays.values()}
         return Work(exe.runtime, str(sources.pop()).strip(), tuple(tasks), len(declared.lanes), arrays)
 
     @property

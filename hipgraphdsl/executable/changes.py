@@ -1,4 +1,7 @@
-"""What may change in a workflow that has been compiled: nodes by name, and the rules that another node must keep."""
+"""What may change in a workflow that has been compiled: from a state and what is asked of it to the next state.
+
+Nothing here changes anything. What a change refuses it refuses here, before the graph on the device is touched.
+"""
 
 from __future__ import annotations
 
@@ -6,35 +9,193 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..arrays import Parameter
+from ..arrays import ArrayView, Parameter
+from ..backends import Scope
 from ..checks import check_workflow
-from ..errors import UpdateError
+from ..errors import DeclarationError, UpdateError
 from ..kernels import Symbol
+from ..nodes import KernelNode, Node
+from ..plan import Step, suits_copy_kernel
+from ..target import Target
+from ..temporaries import alloc_roots
 from ..update import explain_update
 from ..workflow import AnyNode, ChildGraphNode, ConditionalNode, Level, Workflow
+from .state import Change, Name, State
 
-__all__ = [
-    "changed_child",
-    "conditional_around",
-    "differing",
-    "is_in",
-    "node_at",
-    "require_declared",
-    "require_free",
-    "require_ordered",
-    "with_nodes",
-]
+__all__ = ["Changes"]
 
 
-def node_at(workflow: Workflow, name: str) -> AnyNode | None:
+class Changes:
+    """The changes that a graph can take.
+
+    Parameters
+    ----------
+    target : Target
+    scope : Scope
+        What the names in workflows stand for.
+    """
+
+    def __init__(self, target: Target, scope: Scope) -> None:
+        self._target = target
+        self._scope = scope
+
+    def with_fields(self, state: State, node: str | AnyNode, fields: Mapping[str, Any]) -> Change:
+        """Give a node other fields; see `Executable.set`."""
+        name = _name_of(node, "set")
+        found, indices = self._find(state, name, "set")
+        known = _node_at(found.workflow, name)
+        _require_free(name, known, fields)
+        if isinstance(known, ChildGraphNode):
+            child = _changed_child(name, known, fields)
+            _require_declared(name, found.workflow, child, fields)
+            self._require_same_places(found, {}, [child])
+            if child.accesses != known.accesses:
+                _require_ordered(found, child, "bind")
+            return self._replaced(found, {}, [child])
+        step = found.plan.steps[indices[0]]
+        new = step.node.changed(**fields)
+        _require_declared(name, step.path[-1].workflow if step.path else found.workflow, new, fields)
+        changes = {step.index: step._replace(node=new)}
+        self._require_same_places(found, changes, [])
+        if new.accesses != step.node.accesses:
+            field = next(iter(fields))
+            if step.path:
+                raise UpdateError(
+                    f"node {name!r}: what a node inside a child accesses is fixed; set it in the child and compile again",
+                    node=name,
+                    field=field,
+                )
+            _require_ordered(found, new, field)
+        return self._replaced(found, changes, [])
+
+    def with_workflow(self, state: State, new: Workflow) -> Change:
+        """Take over the nodes of another workflow in place; see `Executable.update`."""
+        changes, children = {}, []
+        for node in _differing(state.workflow, new):
+            if isinstance(node, ChildGraphNode):
+                child = state.workflow.nodes[state.workflow.index[node.name]].changed(bind=node.bind)
+                assert isinstance(child, ChildGraphNode)
+                children.append(child)
+            else:
+                index = state.plan.index[node.name]
+                changes[index] = state.plan.steps[index]._replace(node=node)
+        self._require_same_places(state, changes, children)
+        return self._replaced(state, changes, children)
+
+    def enabled(self, state: State, node: str | AnyNode, enabled: bool) -> Change:
+        """Enable or disable a node, or all nodes of a child."""
+        action = "enable" if enabled else "disable"
+        found, indices = self._find(state, _name_of(node, action), action)
+        for step in (found.plan.steps[i] for i in indices):
+            if step.node.kind in ("alloc", "free"):
+                raise UpdateError(
+                    f"node {step.name!r}: nodes of kind {step.node.kind} cannot be disabled, because others use the memory",
+                    node=step.name,
+                )
+        switched = tuple(i for i in indices if (i in found.disabled) == enabled)
+        disabled = found.disabled.difference(switched) if enabled else found.disabled.union(switched)
+        return Change(replace(found, disabled=disabled), switched)
+
+    def _find(self, state: State, name: str, action: str) -> tuple[State, list[int]]:
+        """Return the steps of a name, one or those of an inlined child, and the state that has them."""
+        index = state.plan.index.get(name)
+        if index is not None:
+            return state, [index]
+        if _node_at(state.workflow, name) is None:
+            outer = _conditional(Level(state.workflow).at(name)[0])
+            if outer:
+                raise UpdateError(
+                    f"{action}: node {name!r} stands in a body of conditional node {outer!r}, whose nodes are fixed when the"
+                    " graph is compiled; give it a parameter, or let it read the value from memory",
+                    node=name,
+                )
+            names = ", ".join(map(repr, list(state.plan.index)[:20])) or "none"
+            raise UpdateError(f"{action}: graph {state.workflow.name!r} has no node {name!r}; its nodes are {names}", node=name)
+        packed = () if state.plan.packing is None else state.plan.packing.nodes
+        inside = [known for known in packed if f"{known}/".startswith(f"{name}/")]
+        if inside and (inside[0] == name or action != "set"):
+            raise UpdateError(
+                f"{action}: node {inside[0]!r} makes or returns memory that others use, which is fixed when the graph is"
+                " compiled",
+                node=inside[0],
+            )
+        if "/" in name and not state.options["inline"]:
+            return self._find(state.replanned(self._target, inline=True), name, action)
+        return state, [i for known, i in state.plan.index.items() if known.startswith(f"{name}/")]
+
+    def _replaced(self, state: State, changes: Mapping[int, Step], children: Sequence[ChildGraphNode]) -> Change:
+        """Replace steps and the bindings of children."""
+        old = state.plan.steps
+        steps = {
+            i: step._replace(by_kernel=step.by_kernel and suits_copy_kernel(step.node, self._target))
+            for i, step in changes.items()
+        }
+        nodes: dict[str, AnyNode] = {step.name: step.node for step in steps.values()}
+        same_parameters = not children and all(
+            set(old[i].node.parameters) == set(step.node.parameters) for i, step in steps.items()
+        )
+        names: list[Name] = []
+        affected = list(steps)
+        by_name = {child.name: child for child in children}
+        for child in children:
+            nodes[child.name] = child
+            known = {**child.workflow.arrays, **child.workflow.parameters}
+            table = self._scope.children[child.name].bound_from
+            names += [(table, known[name], value) for name, value in child.bind.items()]
+        for i, step in enumerate(old) if children else ():
+            if not step.path and step.node.name in by_name:
+                steps[i] = step._replace(node=by_name[step.node.name])
+                affected.append(i)
+            elif step.path and step.path[0].name in by_name and i not in steps:
+                affected.append(i)
+        made = state.changed(_with_nodes(state.workflow, nodes), steps, same_parameters=same_parameters)
+        if self._packs_otherwise(state, changes, children):
+            made = made.replanned(self._target)
+        kernels = tuple(node.kernel for node in nodes.values() if isinstance(node, KernelNode))
+        return Change(made, tuple(affected), tuple(names), kernels=kernels)
+
+    def _packs_otherwise(self, state: State, changes: Mapping[int, Step], children: Sequence[ChildGraphNode]) -> bool:
+        """Return whether the steps that use arrays of alloc nodes change; which arrays share memory depends on them."""
+        plan = state.plan
+        if not state.options["pack"] or not (plan.has_allocs or plan.packing is not None):
+            return False
+        return bool(children) or any(alloc_roots(step.node) != alloc_roots(plan.steps[i].node) for i, step in changes.items())
+
+    def _require_same_places(self, state: State, changes: Mapping[int, Step], children: Sequence[ChildGraphNode]) -> None:
+        """Refuse nodes that would move to another device, which has its own lanes and functions."""
+        if len(state.plan.devices) == 1:
+            return
+        root = self._scope
+        moved = []
+        for i, step in changes.items():
+            scope = root.inside(step.path)
+            moved.append((step.name, "", scope.device_of(state.plan.steps[i].node), scope.device_of(step.node)))
+        for child in children:
+            outer = {inner.name: view for inner, view in root.children[child.name].bound_from.items()}
+            for name, view in child.bind.items():
+                if isinstance(view, ArrayView):
+                    moved.append((child.name, f" for {name!r}", root.owner(outer[name]), root.owner(view)))
+        for name, what, before, after in moved:
+            if before != after:
+                raise UpdateError(
+                    f"node {name!r}: what it is given{what} would move it from device {before} to device {after}; the device of a"
+                    " node is fixed when the graph is compiled",
+                    node=name,
+                )
+
+
+def _name_of(node: Any, action: str) -> str:
+    if isinstance(node, Node):
+        return node.name
+    if not isinstance(node, str):
+        raise DeclarationError(f"{action}: node is the name of a node, or the declared node itself (got {node!r})")
+    return node
+
+
+def _node_at(workflow: Workflow, name: str) -> AnyNode | None:
     """Return the node of a name such as ``"child/x"``."""
     level, inner = Level(workflow).at(name)
     return None if _conditional(level) else level.workflow.node(inner)
-
-
-def conditional_around(workflow: Workflow, name: str) -> str:
-    """Return the conditional node that a name such as ``"loop/0/x"`` lies in, or nothing."""
-    return _conditional(Level(workflow).at(name)[0])
 
 
 def _conditional(level: Level) -> str:
@@ -44,12 +205,7 @@ def _conditional(level: Level) -> str:
     return _conditional(level.parent) or level.parent.name(level.node) * isinstance(level.node, ConditionalNode)
 
 
-def is_in(name: str, nodes: Sequence[str]) -> bool:
-    """Return whether a node is one of those named, or inside one."""
-    return any(f"{name}/".startswith(f"{node}/") for node in nodes)
-
-
-def with_nodes(workflow: Workflow, nodes: Mapping[str, AnyNode]) -> Workflow:
+def _with_nodes(workflow: Workflow, nodes: Mapping[str, AnyNode]) -> Workflow:
     """Return the workflow with nodes replaced; ``"child/x"`` is a node inside a child."""
     if not nodes:
         return workflow
@@ -64,11 +220,11 @@ def with_nodes(workflow: Workflow, nodes: Mapping[str, AnyNode]) -> Workflow:
     for name, changed in inside.items():
         child = replaced[workflow.index[name]]
         assert isinstance(child, ChildGraphNode)
-        replaced[workflow.index[name]] = child.changed(workflow=with_nodes(child.workflow, changed))
+        replaced[workflow.index[name]] = child.changed(workflow=_with_nodes(child.workflow, changed))
     return replace(workflow, nodes=tuple(replaced))
 
 
-def require_free(name: str, node: AnyNode | None, fields: Mapping[str, Any]) -> None:
+def _require_free(name: str, node: AnyNode | None, fields: Mapping[str, Any]) -> None:
     """Refuse fields that are fixed when the graph is compiled."""
     for field in ("name", "after", "workflow", "device"):
         if field in fields:
@@ -80,7 +236,7 @@ def require_free(name: str, node: AnyNode | None, fields: Mapping[str, Any]) -> 
         )
 
 
-def require_declared(name: str, workflow: Workflow, new: AnyNode, fields: Mapping[str, Any]) -> None:
+def _require_declared(name: str, workflow: Workflow, new: AnyNode, fields: Mapping[str, Any]) -> None:
     """Refuse parameters that the workflow of a node does not have."""
     for parameter in new.parameters:
         if workflow.parameters.get(parameter.name) is not parameter:
@@ -91,7 +247,7 @@ def require_declared(name: str, workflow: Workflow, new: AnyNode, fields: Mappin
             )
 
 
-def changed_child(name: str, known: ChildGraphNode, fields: Mapping[str, Any]) -> ChildGraphNode:
+def _changed_child(name: str, known: ChildGraphNode, fields: Mapping[str, Any]) -> ChildGraphNode:
     """Return a child that binds the same names otherwise."""
     if "/" in name:
         raise UpdateError(f"node {name!r}: how a child inside a child is bound is fixed", node=name, field="bind")
@@ -107,9 +263,9 @@ def changed_child(name: str, known: ChildGraphNode, fields: Mapping[str, Any]) -
     return child
 
 
-def require_ordered(workflow: Workflow, new: AnyNode, field: str, device: int) -> None:
+def _require_ordered(state: State, new: AnyNode, field: str) -> None:
     """Refuse accesses that the existing edges do not order."""
-    name = new.name
+    name, workflow = new.name, state.workflow
     for access in new.accesses:
         root = access.view.root
         known = workflow.parameters if isinstance(root, Parameter) else workflow.arrays
@@ -117,7 +273,7 @@ def require_ordered(workflow: Workflow, new: AnyNode, field: str, device: int) -
             raise UpdateError(f"node {name!r}: array {root.name!r} is not of the graph that was compiled", node=name, field=field)
     nodes = list(workflow.nodes)
     nodes[workflow.index[name]] = new
-    report = check_workflow(replace(workflow, nodes=tuple(nodes), infer=False), device=device)
+    report = check_workflow(replace(workflow, nodes=tuple(nodes), infer=False), device=state.plan.device)
     own = [d for d in report.errors if any(f"{known}/".startswith(f"{name}/") for known in d.nodes)]
     faults = [d for d in own if d.code != "HG409"]  # bounds are nothing that edges could order
     if faults:
@@ -129,7 +285,7 @@ def require_ordered(workflow: Workflow, new: AnyNode, field: str, device: int) -
         )
 
 
-def differing(workflow: Workflow, new: Workflow) -> list[AnyNode]:
+def _differing(workflow: Workflow, new: Workflow) -> list[AnyNode]:
     """Return the nodes of another workflow that differ from this one's, with this one's arrays and parameters.
 
     Raises

@@ -10,8 +10,9 @@ from __future__ import annotations
 import ctypes
 import struct
 import time
+import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from ..arrays import Parameter
 from ..backends import Program, Scope
@@ -54,16 +55,31 @@ class _Arguments:
         return self._runtime.kernel_params(operation.function, operation.grid, operation.block, operation.shared_bytes, table)
 
 
-class LongWay(Protocol):
-    """The Python method that takes every launch that the compiled call path does not."""
+class LongWay:
+    """The Python method that takes every launch that the compiled call path does not; it does not keep its Executable alive."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> None: ...
+    def __init__(self, executable: Any) -> None:
+        self._executable = weakref.ref(executable)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        executable = self._executable()
+        if executable is not None:
+            type(executable).launch(executable, *args, **kwargs)
 
     def failed(self, code: int) -> None:
         """Raise the error for a return code of hipGraphLaunch."""
+        executable = self._executable()
+        if executable is not None:
+            executable.runtime.launch_failed(code)
 
     def stand_aside(self, launch: Callable[..., None] | None) -> None:
-        """Install this callable as the launch, or remove the installed one."""
+        """Install this callable as the Executable's `launch`, or restore the method."""
+        executable = self._executable()
+        if executable is not None:
+            if launch is not None:
+                executable.__dict__["launch"] = launch
+            else:
+                executable.__dict__.pop("launch", None)
 
 
 class CompiledPath:
@@ -228,7 +244,7 @@ class CompiledPath:
         self, program: GraphProgram, scope: Scope, parameter: Parameter, index: int
     ) -> tuple[str, list[tuple[int, int, int]]]:
         """Return the struct code and the uses of a parameter in a step; none if more than its arguments must be written."""
-        step, operation = program.steps[index], program.operations[index]
+        step, operation = program.plan.steps[index], program.operations[index]
         node = step.node
         if not isinstance(node, KernelNode) or not isinstance(operation, Launch) or not program.nodes[index]:
             return "", []

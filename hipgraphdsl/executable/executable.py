@@ -10,39 +10,30 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
-from dataclasses import replace
-from itertools import pairwise
+from contextlib import suppress
 from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from ..arrays import Array, ExternalArray, as_handle
-from ..backends import Program, Scope, SharedHandles, backend_named
-from ..backends.callbacks import CapturedArray, HostCalls, refuse_inside, running
+from ..arrays import Array, ExternalArray
+from ..backends import Program, backend_named
+from ..backends.callbacks import CapturedArray, refuse_inside, running
 from ..backends.program import GraphProgram
 from ..errors import CallbackError, DeclarationError, HipError, HipGraphError, UpdateError, WaitTimeout
 from ..graph_memory import GraphMemory
-from ..nodes import Node
-from ..placement import devices_of
 from ..plan import Lanes, Plan
 from ..progress import no_progress
 from ..runtimes.base import Runtime
 from ..timeline import Timeline
 from ..update import HasWorkflow
-from ..watch import MODULE, WatchedPlan, planned
 from ..workflow import AnyNode, Workflow
-from .arrangement import Arrangement
-from .built import Built
-from .compiled import CompiledPath
-from .devices import Home, grant_access
-from .in_flight import InFlight, unfinished_text
+from .compiled import LongWay
+from .in_flight import require_seconds, stream_handle, unfinished_text
 from .known import Known
-from .locking import Locking
-from .memory import Block, Memory
-from .parameters import Parameters
+from .memory import Block
 from .profiling import profile
-from .scopes import fill, modules_of
+from .resources import Resources
+from .state import Change, plan_for
 from .stats import Stats
 
 __all__ = ["Executable"]
@@ -54,41 +45,15 @@ _INVALID_HANDLE: Final = 400  # the errors of hipEventElapsedTime for an event t
 _ABORT_S: Final = 2.0  # a node that runs when its launch is ended may take so long
 
 
-class _LongWay:
-    """The fallback of the compiled call path: a weak callback, so that it does not keep the Executable alive."""
-
-    def __init__(self, executable: Executable) -> None:
-        self._executable = weakref.ref(executable)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> None:
-        executable = self._executable()
-        if executable is not None:
-            Executable.launch(executable, *args, **kwargs)
-
-    def failed(self, code: int) -> None:
-        """Raise the error for a return code of hipGraphLaunch."""
-        executable = self._executable()
-        if executable is not None:
-            executable.runtime.launch_failed(code)
-
-    def stand_aside(self, launch: Callable[..., None] | None) -> None:
-        """Install this callable as `Executable.launch`, or restore the method."""
-        executable = self._executable()
-        if executable is not None:
-            if launch is not None:
-                executable.__dict__["launch"] = launch
-            else:
-                executable.__dict__.pop("launch", None)
-
-
 class _Changing:
     """The critical section of the slow path: one thread changes, launches or closes an Executable, with its device current."""
 
-    __slots__ = ("_executable", "_there")
+    __slots__ = ("_action", "_executable", "_there")
 
-    def __init__(self, executable: Executable, *, returning: bool = False) -> None:
+    def __init__(self, executable: Executable, action: str, *, returning: bool = False) -> None:
         self._executable = executable
-        home = executable._home
+        self._action = action
+        home = executable._own.home
         self._there = home.returning() if returning else home.there() if home.switches else None
 
     def __enter__(self) -> None:
@@ -97,10 +62,13 @@ class _Changing:
         executable._depth += 1
         there, self._there = self._there, None
         try:
-            if executable._depth == 1:
-                if executable._compiled.pause():
-                    executable._arrangement.take_back()
-                if there is not None and not executable._closed and not executable._forked:
+            if executable._closed or executable._forked:
+                if self._action not in ("close", "parameters"):
+                    executable._refuse_closed(self._action)
+            elif executable._depth == 1:
+                if executable._own.compiled.pause():
+                    executable._own.instance.take_back()
+                if there is not None:
                     there.__enter__()
                     self._there = there
         except BaseException:
@@ -111,7 +79,7 @@ class _Changing:
         executable = self._executable
         try:
             if executable._depth == 1 and not executable._closed and not executable._forked:
-                executable._arrangement.offer()
+                executable._own.instance.offer()
         finally:
             executable._depth -= 1
             executable._lock.release()
@@ -127,7 +95,7 @@ _left_running: list[Executable] = []
 def _after_fork() -> None:
     for executable in _living:
         executable._forked = True
-        executable._compiled.refuse()
+        executable._own.compiled.refuse()
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -155,7 +123,6 @@ class Executable:
         plan: Plan,
         runtime: Runtime,
         backend: str,
-        device: int,
         options: Mapping[str, Any],
         guard: int = 0,
     ) -> None:
@@ -163,33 +130,11 @@ class Executable:
         self._forked = False
         self.runtime = runtime
         self.backend = backend
-        self.device = device
-        build = backend_named(backend)
+        self.device = plan.device
         self._lock = threading.RLock()
         self._depth = 0
         """How often the thread that changes it has entered that section."""
-        self._stats = stats = Stats(len(plan.steps), plan.edges, len(plan.lanes))
-        self._home = home = Home(runtime, device)
-        self._memory = Memory(workflow, home, guard, stats)
-        self._parameters = Parameters(workflow.name, home, self._memory)
-        self._compiled = compiled = CompiledPath(home, _LongWay(self))
-        self._hosts = HostCalls(runtime, self._parameters.lend, compiled.launcher)
-        self._shared = SharedHandles(runtime, device, plan.devices, self._hosts)
-        self._scope = Scope(runtime, self._shared)
-        self._in_flight = InFlight(workflow.name, home, compiled)
-        self._built = Built(build, self._scope, home, self._memory, self._in_flight, compiled, stats)
-        self._arrangement = Arrangement(
-            workflow,
-            plan,
-            options,
-            home,
-            self._shared,
-            self._parameters,
-            Locking(home, self._memory, self._parameters),
-            self._built,
-            compiled,
-            stats,
-        )
+        self._own = Resources(workflow, plan, runtime, backend, options, guard, LongWay(self))
 
     @staticmethod
     def build(
@@ -215,28 +160,16 @@ class Executable:
         backend_named(backend)
         refuse_inside("compile", workflow.name)
         started = time.perf_counter()
-        asked = backend
-        if "several_devices_crash" in runtime.target.quirks and len(devices_of(workflow, device)) > 1 and backend != "serial":
-            backend = "streams"
-        inline = inline or watch or backend != "explicit" or "child_order" in runtime.target.quirks
-        # Launches of one graph never overlap, but launches issued on streams may: each then needs memory of its own.
-        pack = pack and backend != "streams"
-        options: dict[str, Any] = {"lanes": lanes, "join": join, "inline": inline, "pack": pack, "watch": watch}
         report("plan")
-        plan = planned(workflow, runtime.target, **options, device=device)
-        notes = [note] if note else []
-        if backend != asked:
-            why = f"{runtime.target.name} runs kernels of a graph over several devices on the wrong one"
-            _log.warning("graph %r: backend %r is 'streams', because %s", workflow.name, asked, why)
-            notes.insert(0, f'backend="{asked}" became "streams", because {why}.')
-        if notes:
-            plan = replace(plan, notes=(*plan.notes, *notes))
+        plan, backend, options = plan_for(
+            workflow, runtime.target, backend, device, note, lanes=lanes, join=join, inline=inline, pack=pack, watch=watch
+        )
         after_plan = time.perf_counter()
-        executable = Executable(workflow, plan, runtime, backend, device, options, guard)
+        executable = Executable(workflow, plan, runtime, backend, options, guard)
         executable._closed = False
         try:
-            with executable._home.there():
-                executable._open(report)
+            with executable._own.home.there():
+                executable._own.open(report)
         except BaseException:
             with suppress(HipError):  # the first error says more
                 executable.close()
@@ -249,32 +182,11 @@ class Executable:
         )  # fmt: skip
         return executable
 
-    def _open(self, report: Callable[[str], None]) -> None:
-        workflow = self.workflow
-        self._shared.peers = grant_access(workflow, self.runtime, self.device, self.plan.devices)
-        self._in_flight.open()
-        times = [time.perf_counter()]
-        modules = modules_of(workflow)
-        if isinstance(self.plan, WatchedPlan):
-            modules[MODULE] = (list(MODULE.kernels), [])
-        self._shared.load(modules, report)
-        times.append(time.perf_counter())
-        report("allocate")
-        fill(self._scope, workflow, self._memory, self._parameters)
-        times.append(time.perf_counter())
-        report("lower and instantiate")
-        self._arrangement.open()
-        times.append(time.perf_counter())
-        _log.debug(
-            "graph %r: %d modules loaded in %.3f s, memory allocated in %.3f s, graph built in %.3f s",
-            workflow.name, len(modules), *(stop - start for start, stop in pairwise(times)),
-        )  # fmt: skip
-
     def _changing(self, action: str, *, returning: bool = False) -> _Changing:
         if running:  # before taking the lock, which a thread that waits for the callback may hold
             refuse_inside(action, self.workflow.name)
         # Created on each call: a kept one would make a reference cycle with the Executable.
-        return _Changing(self, returning=returning)
+        return _Changing(self, action, returning=returning)
 
     # -- running -------------------------------------------------------------------------------------------------------
 
@@ -300,30 +212,28 @@ class Executable:
             After `close`, or in a forked process.
         """
         with self._changing("launch"):  # no launch with other values may come between, and streams take several calls
-            if params or self._closed or self._forked or not self._built.sound:
-                self._prepare(params)
-            self._compiled.wanted = bool(params)
-            handle = self._in_flight.stream if stream is None else _stream_handle(stream)
+            own = self._own
+            if params or not own.instance.sound:
+                own.instance.give(params)
+            own.compiled.wanted = bool(params)
+            handle = own.in_flight.stream if stream is None else stream_handle(stream)
             try:
-                self._built.launch(handle)
+                own.instance.launch(handle)
             finally:  # not earlier: a thread that waits meanwhile would see the launch as done
-                self._in_flight.launched(handle)
-            self._stats.launches += 1
+                own.in_flight.launched(handle)
+            own.stats.launches += 1
 
     def run(self, /, **params: Any) -> None:
         """Launch on the own stream and wait."""
         self.launch(**params)
         self.synchronize()
 
-    def _prepare(self, params: Mapping[str, Any]) -> None:
-        self._require_open("launch")
-        self._arrangement.prepare(params)
-
     def prepared(self, /, **params: Any) -> Program:
         """Bind parameters and build, as `launch` does, and return what would be launched; `verify` runs its steps one by one."""
         with self._changing("prepared"):
-            self._prepare(params)
-            return self._built.refreshed()
+            self._own.instance.give(params)
+            assert self._program is not None
+            return self._program.refreshed()
 
     def synchronize(self, timeout_s: float | None = None) -> None:
         """Wait until all launches have finished; Ctrl-C interrupts.
@@ -343,24 +253,24 @@ class Executable:
             If the device failed.
         """
         self._require_open("synchronize")
-        _require_seconds(timeout_s)
+        require_seconds(timeout_s)
         try:
             self._wait(timeout_s)
         except HipError as error:
-            failure = self._hosts.take_failure()
+            failure = self._own.hosts.take_failure()
             if failure is None:
                 raise error
             raise failure from failure.__cause__
-        failure = self._hosts.take_failure()
+        failure = self._own.hosts.take_failure()
         if failure is not None:
             raise failure from failure.__cause__
-        self._hosts.forget_stale()
+        self._own.hosts.forget_stale()
 
     def _wait(self, timeout_s: float | None) -> None:
-        self._built.wait(timeout_s)
-        if self._parameters.keeps_replaced:
+        self._own.instance.wait(timeout_s)
+        if self._own.parameters.keeps_replaced:
             with self._lock:
-                self._parameters.forget_replaced()
+                self._own.parameters.forget_replaced()
 
     def done(self) -> bool:
         """Return whether all launches have finished; errors are kept for `synchronize`.
@@ -371,8 +281,8 @@ class Executable:
             self._refuse_closed("done")
         inside = running.get(threading.get_ident())
         if inside is not None:
-            return inside[1] is not self._hosts and not self._in_flight.any
-        return self._in_flight.done()
+            return inside[1] is not self._own.hosts and not self._own.in_flight.any
+        return self._own.in_flight.done()
 
     # -- data ----------------------------------------------------------------------------------------------------------
 
@@ -391,7 +301,7 @@ class Executable:
         """
         block = self._find(name, "read")
         self.synchronize()
-        return self._memory.read(block)
+        return self._own.memory.read(block)
 
     def write(self, name: str | Array, values: Any) -> None:
         """Wait, and set an array's values.
@@ -409,9 +319,9 @@ class Executable:
             If there is no array of that name, or the values have another shape or cannot be converted.
         """
         block = self._find(name, "write")
-        source = self._memory.values_for(name if isinstance(name, str) else name.name, block.array, values)
+        source = self._own.memory.values_for(name if isinstance(name, str) else name.name, block.array, values)
         self.synchronize()
-        self._memory.write(block, source)
+        self._own.memory.write(block, source)
 
     def array(self, name: str | Array) -> CapturedArray:
         """Return an array's memory itself, for other libraries: `ptr`, ``__cuda_array_interface__``, ``__dlpack__``, no copy.
@@ -425,12 +335,12 @@ class Executable:
             If there is no array of that name, or it lives only while the graph runs.
         """
         block = self._find(name, "array")
-        return CapturedArray(block.pointer, block.array.as_view(), self._scope)
+        return CapturedArray(block.pointer, block.array.as_view(), self._own.scope)
 
     def _find(self, name: str | Array, action: str) -> Block:
         self._require_open(action)
         if isinstance(name, str):
-            return self._memory.find(name)
+            return self._own.memory.find(name)
         if not isinstance(name, Array):
             raise DeclarationError(f"{action}: the name of an array is expected, or the declared array itself (got {name!r})")
         if self.workflow.arrays.get(name.name) is not name:
@@ -439,13 +349,17 @@ class Executable:
                 f" named, as {'child/' + name.name!r}",
                 array=name.name,
             )
-        return self._memory.find(name.name)
+        return self._own.memory.find(name.name)
 
     def known(self) -> Known:
         """Return what the addresses and handles of this Executable stand for; `Graph.from_handle` asks it."""
         self._require_open("known")
-        found = Known(functions=self._shared.kernels(), events=self._shared.events(), calls=self._hosts.names())
-        found.note_memory(self._memory.arrays, self._scope, self)
+        found = Known(
+            functions=self._own.shared.kernels(),
+            events=self._own.shared.events(),
+            calls=self._own.hosts.names(),
+        )
+        found.note_memory(self._own.memory.arrays, self._own.scope, self)
         return found
 
     # -- changes -------------------------------------------------------------------------------------------------------
@@ -455,7 +369,7 @@ class Executable:
 
         Parameters
         ----------
-        node : str or Node
+        node : str or AnyNode
         **fields
             Fields of its model: ``grid=``, ``args=``, ``src=``, ``value=``, ``fn=``, ... ``args={"a": 2.0}`` of a kernel sets
             single arguments by the kernel's parameter names, and so does ``a=2.0`` where no field has that name.
@@ -468,20 +382,20 @@ class Executable:
             If a field is unknown or its value is impossible.
         """
         with self._changing("set"):
-            self._require_open("set")
-            self._arrangement.set(_name_of(node, "set"), fields)
+            self._change(self._own.changes.with_fields, node, fields)
+
+    def _change(self, how: Callable[..., Change], *asked: Any) -> None:
+        self._own.instance.become(how(self._own.instance.state, *asked))
 
     def enable(self, node: str | AnyNode) -> None:
         """Let a disabled node run again, from the next launch on."""
         with self._changing("enable"):
-            self._require_open("enable")
-            self._arrangement.enable(_name_of(node, "enable"), True)
+            self._change(self._own.changes.enabled, node, True)
 
     def disable(self, node: str | AnyNode) -> None:
         """Let a node do nothing, from the next launch on; what it orders stays ordered."""
         with self._changing("disable"):
-            self._require_open("disable")
-            self._arrangement.enable(_name_of(node, "disable"), False)
+            self._change(self._own.changes.enabled, node, False)
 
     def update(self, graph: HasWorkflow, *, rebuild: bool = False) -> None:
         """Take over what another graph of the same shape does.
@@ -499,12 +413,11 @@ class Executable:
             Names the first node and field that cannot change in place; nothing has changed then.
         """
         with self._changing("update"):
-            self._require_open("update")
             if not callable(getattr(graph, "workflow", None)):
                 raise DeclarationError(f"update takes a Graph or a Workflow (got {graph!r})")
             new = graph.workflow()
             try:
-                self._arrangement.adopt(new)
+                self._change(self._own.changes.with_workflow, new)
                 return
             except UpdateError:
                 if not rebuild:
@@ -518,35 +431,33 @@ class Executable:
         before, total = self.stats, other.stats
         self.close()
         _living.discard(other)
-        # Threads wait for the lock of this one, and hold its compiled `launch`.
-        other._compiled.take_over(self._compiled)
-        own = {name: self.__dict__[name] for name in ("_lock", "_depth")}
-        self.__dict__.update({**other.__dict__, **own})
-        self._built.bind_compiled()
+        other._closed = True
+        resources = other._own
+        resources.compiled.take_over(self._own.compiled)  # other threads may hold its `launch`
+        self._own, self._closed = resources, False
+        resources.instance.bind_compiled()
         total.instantiations += before.instantiations
         total.launches += before.launches
         total.updates += before.updates
-        other._closed = True
 
     def clone(self) -> Executable:
         """Return a second Executable of the same workflow with its own memory, holding the same values."""
-        self._require_open("clone")
         with self._changing("clone"):
             return self._twin(self.workflow)
 
     def _twin(self, workflow: Workflow) -> Executable:
         """Return an Executable of a workflow that has this one's values of arrays and parameters wherever names are alike."""
-        twin = Executable.build(workflow, self.runtime, self.backend, device=self.device, **self._arrangement.options)
+        twin = Executable.build(workflow, self.runtime, self.backend, device=self.device, **self._own.instance.state.options)
         try:
-            if self._parameters.own:
+            if self._own.parameters.own:
                 self.synchronize()
-            for name, block in self._memory.arrays.items():
-                other = twin._memory.arrays.get(name)
+            for name, block in self._own.memory.arrays.items():
+                other = twin._own.memory.arrays.get(name)
                 if other is None or isinstance(block.array, ExternalArray) or isinstance(other.array, ExternalArray):
                     continue
                 if other.array.shape == block.array.shape and other.array.dtype == block.array.dtype:
                     twin.write(name, self.read(name))
-            twin._arrangement.follow(self._parameters.give_to(twin._parameters), self._arrangement.names_off())
+            twin._own.instance.take_over(self._own.instance)
         except BaseException:
             twin.close()
             raise
@@ -562,14 +473,13 @@ class Executable:
         devices are aligned to a few microseconds.
         """
         with self._changing("profile"):
-            self._require_open("profile")
-            self._prepare(params)
+            self._own.instance.give(params)
             self.synchronize()
-            plan, disabled = self._arrangement.planned(inline=True, pack=False, watch=False)
-            return profile(plan, self._scope, disabled, self._home, self.stream, self._finish)
+            state = self._own.instance.state.replanned(self.runtime.target, inline=True, pack=False, watch=False)
+            return profile(state.plan, self._own.scope, state.disabled, self._own.home, self.stream, self._finish)
 
     def _finish(self) -> None:
-        self._in_flight.launched(self.stream)
+        self._own.in_flight.launched(self.stream)
         self.synchronize()
 
     def elapsed_us(self, start: Any, stop: Any) -> float:
@@ -579,12 +489,12 @@ class Executable:
         handles = []
         for event in (start, stop):
             name = getattr(event, "name", event)
-            handle = self._shared.event_named(name) if isinstance(name, str) else None
+            handle = self._own.shared.event_named(name) if isinstance(name, str) else None
             if handle is None:
                 raise DeclarationError(f"graph {self.workflow.name!r} records no event {name!r}")
             handles.append(handle)
         try:
-            with self._home.there():
+            with self._own.home.there():
                 return self.runtime.event_elapsed_time(*handles) * 1e3
         except HipError as error:
             if error.code != _INVALID_HANDLE:
@@ -597,24 +507,24 @@ class Executable:
     @property
     def workflow(self) -> Workflow:
         """The snapshot that it was compiled from, with the changes that `set` and `update` made."""
-        return self._arrangement.workflow
+        return self._own.instance.state.workflow
 
     @property
     def plan(self) -> Plan:
         """The workflow's steps in order, with the edges that they need and their lanes."""
-        return self._arrangement.plan
+        return self._own.instance.state.plan
 
     @property
     def stats(self) -> Stats:
         """Counts and times so far."""
-        launches, updates = self._compiled.counts()
-        self._stats.launches += launches
-        self._stats.updates += updates
-        return self._stats
+        launches, updates = self._own.compiled.counts()
+        self._own.stats.launches += launches
+        self._own.stats.updates += updates
+        return self._own.stats
 
     @property
     def _program(self) -> Program | None:
-        return self._built.program
+        return self._own.instance.program
 
     @property
     def handle(self) -> int:
@@ -637,14 +547,14 @@ class Executable:
     @property
     def stream(self) -> int:
         """The raw handle of the Executable's own stream."""
-        return self._in_flight.stream
+        return self._own.in_flight.stream
 
     @property
     def parameters(self) -> dict[str, Any]:
         """Current values of the scalar parameters by launch keyword; None where none has been given."""
         with self._changing("parameters"):
             pass  # takes over what the compiled call path has set
-        return self._parameters.scalars()
+        return self._own.parameters.scalars()
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{self.stats.launches} launch{'es' * (self.stats.launches != 1)}"
@@ -673,7 +583,7 @@ class Executable:
         CallbackError
             If a host callback raised and nobody has waited for it.
         """
-        _require_seconds(timeout_s)
+        require_seconds(timeout_s)
         with self._changing("close", returning=True):
             if self._closed:
                 return
@@ -681,8 +591,9 @@ class Executable:
                 self._closed = True
                 return
             cut = self._wait_to_close(timeout_s)
-            self._return_everything()
-            failure = self._hosts.take_failure()
+            self._closed = True
+            self._own.close()
+            failure = self._own.hosts.take_failure()
             if cut is not None:
                 raise cut from failure
             if failure is not None:
@@ -705,7 +616,7 @@ class Executable:
                 if self._program is not None and self._program.abort():
                     with suppress(WaitTimeout, HipError):  # the error only says that this call ended the work
                         self._wait(_ABORT_S)
-                    if not self._in_flight.any:
+                    if not self._own.in_flight.any:
                         return WaitTimeout(f"{error}; it was ended, and everything has been returned", error.unfinished)
                 raise WaitTimeout(
                     f"{error}; the Executable is still open, with {self.stats.device_bytes} bytes of device memory and"
@@ -713,21 +624,8 @@ class Executable:
                     error.unfinished,
                 ) from None
             except HipError:  # a failed launch has finished; its error was synchronize's to raise
-                self._in_flight.forget()
+                self._own.in_flight.forget()
                 return None
-
-    def _return_everything(self) -> None:
-        self._closed = True
-        program = self._built.take_out()
-        with ExitStack() as returned:  # in reverse order; all of them, even if one call fails
-            if self.stream:
-                returned.callback(self.runtime.stream_destroy, self.stream)
-            self._memory.return_into(returned)
-            self._parameters.return_into(returned)
-            returned.callback(self._shared.close)
-            returned.callback(self._hosts.close)
-            if program is not None:
-                returned.callback(program.close)
 
     def _leave(self) -> None:
         """Close where nobody could interrupt an endless wait: leak work that does not end, with its memory and a warning."""
@@ -777,26 +675,3 @@ class Executable:
                 " survive a fork; compile it here, or start processes by spawn"
             )
         raise HipGraphError(f"{action}: the Executable of graph {self.workflow.name!r} is closed; compile it again")
-
-
-def _name_of(node: Any, action: str) -> str:
-    if isinstance(node, Node):
-        return node.name
-    if not isinstance(node, str):
-        raise DeclarationError(f"{action}: node is the name of a node, or the declared node itself (got {node!r})")
-    return node
-
-
-def _require_seconds(timeout_s: Any) -> None:
-    if timeout_s is not None and not (isinstance(timeout_s, (int, float, np.number)) and timeout_s >= 0):
-        raise DeclarationError(f"timeout_s is a number of seconds from 0, or None (got {timeout_s!r})")
-
-
-def _stream_handle(stream: Any) -> int:
-    """Return the raw handle of a stream object of any library."""
-    if type(stream) is int and 0 <= stream < 2**64:
-        return stream
-    number = as_handle(stream)
-    if number is None:
-        raise DeclarationError(f"stream is a raw handle or a stream object (got {stream!r})")
-    return number

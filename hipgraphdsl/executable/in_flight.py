@@ -7,13 +7,16 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
-from ..errors import HipError, WaitTimeout
+import numpy as np
+
+from ..arrays import as_handle
+from ..errors import DeclarationError, HipError, WaitTimeout
 from .compiled import CompiledPath
 from .devices import Home
 
-__all__ = ["InFlight", "unfinished_text"]
+__all__ = ["InFlight", "require_seconds", "stream_handle", "unfinished_text"]
 
 _WAIT_SLICE_S: Final = 0.05  # how long a wait stays inside one C call, which delays Ctrl-C by as much
 
@@ -127,3 +130,19 @@ def unfinished_text(names: tuple[str, ...]) -> str:
         return ""
     shown = ", ".join(map(repr, names[:10])) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
     return f"; not finished: {shown}"
+
+
+def require_seconds(timeout_s: Any) -> None:
+    """Refuse what is no time to wait."""
+    if timeout_s is not None and not (isinstance(timeout_s, (int, float, np.number)) and timeout_s >= 0):
+        raise DeclarationError(f"timeout_s is a number of seconds from 0, or None (got {timeout_s!r})")
+
+
+def stream_handle(stream: Any) -> int:
+    """Return the raw handle of a stream object of any library."""
+    if type(stream) is int and 0 <= stream < 2**64:
+        return stream
+    number = as_handle(stream)
+    if number is None:
+        raise DeclarationError(f"stream is a raw handle or a stream object (got {stream!r})")
+    return number

@@ -1,8 +1,8 @@
-"""The parameters of one Executable: their values, the memory that they are bound to, and the steps that they reach."""
+"""The parameters of one Executable: their values, and the memory that they are bound to."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -12,11 +12,10 @@ from ..arrays import Array, ArrayView, ExternalArray, Parameter, Viewable, array
 from ..backends import Scope
 from ..errors import DeclarationError
 from ..nodes import element_bytes
-from ..plan import Step
-from ..workflow import Workflow
 from .devices import Home
 from .memory import Block, Memory, bind_external, hold
-from .overlaps import Overlaps
+from .state import Name
+from .uses import Uses
 
 __all__ = ["Parameters", "require_alike", "same"]
 
@@ -31,8 +30,6 @@ class Parameters:
     table : dict of str to (Scope, Parameter)
     missing : set of str
         Those that the first launch must give.
-    users : dict of (int, Parameter) to list of int
-        The steps that each reaches, by the scope that declares it (``id``).
     kept : dict of str to dict of int to Block
         Owners of the memory that array parameters are or were bound to, by address, while a launch may use it.
     keeps_replaced : bool
@@ -46,7 +43,6 @@ class Parameters:
     def __init__(self, name: str, home: Home, memory: Memory) -> None:
         self.table: dict[str, tuple[Scope, Parameter]] = {}
         self.missing: set[str] = set()
-        self.users: dict[tuple[int, Parameter], list[int]] = {}
         self.kept: dict[str, dict[int, Block]] = {}
         self.keeps_replaced = False
         self.defaults: dict[str, int] = {}
@@ -54,11 +50,6 @@ class Parameters:
         self._name = name
         self._home = home
         self._memory = memory
-        self._compared: Callable[[], Overlaps]
-        self._overlaps: Overlaps | None = None
-        """Made when it is first needed, because only launches that bind arrays need it."""
-        self._apart: set[tuple[int, ...]] = set()
-        """Addresses of all array parameters that were found to be right together."""
         self._read_only: set[tuple[str, int]] = set()
 
     # -- values --------------------------------------------------------------------------------------------------------
@@ -132,40 +123,28 @@ class Parameters:
                 self.keeps_replaced |= len(kept) > 1
         return pointer
 
-    def watch(self, workflow: Workflow, scope: Scope) -> None:
-        """From now on check the memory of array parameters against the accesses of this workflow's nodes."""
-        self._compared = lambda: Overlaps(workflow, scope)
-        self._overlaps = None
-        self._apart = set()
-
-    def given(self) -> dict[str, int]:
-        """Return the addresses of the array parameters that are not bound to their default array."""
+    def given(self) -> list[str]:
+        """Return the array parameters that have memory, and not that of their default array."""
         arrays = ((name, scope.addresses.get(parameter)) for name, (scope, parameter) in self.table.items() if parameter.shape)
-        return {name: at for name, at in arrays if at is not None and at != self.defaults.get(name)}
+        return [name for name, at in arrays if at is not None and at != self.defaults.get(name)]
 
-    def require_safe(self, given: Mapping[str, int]) -> None:
-        """Refuse addresses of array parameters: of read-only memory that a node writes, or that the graph touches unordered.
+    def require_safe(self, names: Collection[str], uses: Uses) -> None:
+        """Refuse the memory of array parameters where a node writes it and it is read-only, or the graph touches it unordered.
 
         Raises
         ------
         DeclarationError
             Names the nodes, the parameter and the array.
         """
-        if not given:
+        if not names:
             return
-        bound: dict[tuple[Scope, Parameter], int] = {}
-        for name, root in self.table.items():
-            address = (given.get(name) or root[0].addresses.get(root[1])) if root[1].shape else None
-            if address is not None:
-                bound[root] = address
-        read_only = [name for name, address in given.items() if (name, address) in self._read_only]
+        bound = {root: root[0].addresses[root[1]] for root in self.table.values() if root[1] in root[0].addresses}
+        read_only = [name for name in names if (name, bound[self.table[name]]) in self._read_only]
         together = tuple(bound.values())
-        if together in self._apart and not read_only:
+        if together in uses.apart and not read_only:
             return
-        if self._overlaps is None:
-            self._overlaps = self._compared()
         for name in read_only:
-            writer = self._overlaps.writer(self.table[name])
+            writer = uses.writer(self.table[name])
             if writer is not None:
                 raise DeclarationError(
                     f"parameter {name!r} is bound to read-only memory, and {writer!r} writes it; give memory that may be written,"
@@ -173,10 +152,10 @@ class Parameters:
                     node=writer,
                     array=name,
                 )
-        self._overlaps.require_ordered([self.table[name] for name in given], bound)
-        if len(self._apart) >= _MOST_APART:
-            self._apart.clear()
-        self._apart.add(together)
+        uses.require_ordered([self.table[name] for name in names], bound)
+        if len(uses.apart) >= _MOST_APART:
+            uses.apart.clear()
+        uses.apart.add(together)
 
     def current(self, name: str) -> Any:
         """Return the value, or the address, that a parameter has; None if none has been given."""
@@ -193,14 +172,14 @@ class Parameters:
         for name, given in values.items():
             self._memory.write(self.own[name], given)
 
-    def bind(self, name: str, value: Any) -> None:
-        """Give a parameter a value or an address; None takes it away."""
+    def name(self, name: str, value: Any) -> Name:
+        """Return what gives a parameter a value or an address."""
         scope, parameter = self.table[name]
-        table: dict[Any, Any] = scope.addresses if parameter.shape else scope.values
-        if value is None:
-            table.pop(parameter, None)
-        else:
-            table[parameter] = value
+        return (scope.addresses if parameter.shape else scope.values), parameter, value
+
+    def kept_blocks(self) -> Iterator[Block]:
+        """Yield the memory that array parameters are or were bound to."""
+        return (block for kept in self.kept.values() for block in kept.values())
 
     def scalars(self) -> dict[str, Any]:
         """Return the values of the scalar parameters."""
@@ -227,7 +206,8 @@ class Parameters:
                 value = others[owners[value]].pointer
             elif parameter.shape:
                 other.address_for(name, twin, self.kept[name][value].array)
-            other.bind(name, value)
+            table, key, _ = other.name(name, value)
+            table[key] = value
             other.missing.discard(name)
             given.append(name)
         return given
@@ -261,36 +241,10 @@ class Parameters:
 
     def return_into(self, stack: ExitStack) -> None:
         """Register the release of all kept memory with an exit stack."""
-        blocks = [block for kept in self.kept.values() for block in kept.values()] + [*self.own.values()]
+        blocks = [*self.kept_blocks(), *self.own.values()]
         self.kept, self.own = {}, {}
         for block in blocks:
             stack.callback(block.give_back, self._home)
-
-    # -- the steps that they reach ---------------------------------------------------------------------------------------
-
-    def reach(self, steps: Iterable[Step], scope: Scope) -> None:
-        """Note which parameters the steps depend on, wherever they are declared, and forget what was noted before."""
-        self.users = {}
-        for step in steps:
-            inner = scope.inside(step.path)
-            for parameter in step.node.parameters:
-                self._note_user(inner, parameter, step.index)
-            for name, document, _ in step.node.held:
-                for at, level in inner.children[name].levels(document):
-                    for parameter in (parameter for node in level.workflow.nodes for parameter in node.parameters):
-                        self._note_user(at, parameter, step.index)
-
-    def _note_user(self, scope: Scope, parameter: Parameter, index: int) -> None:
-        owner, root, _ = scope.resolve(parameter)
-        if isinstance(root, Parameter):
-            users = self.users.setdefault((id(owner), root), [])
-            if index not in users[-1:]:
-                users.append(index)
-
-    def steps_of(self, name: str) -> list[int]:
-        """Return the steps that a parameter reaches."""
-        scope, parameter = self.table[name]
-        return self.users.get((id(scope), parameter), [])
 
 
 def require_alike(name: str, parameter: Parameter, array: Array) -> None:

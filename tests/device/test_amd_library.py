@@ -35,7 +35,7 @@ from hipgraphdsl.backends.operations import (
 )
 from hipgraphdsl.backends.program import GraphProgram
 from hipgraphdsl.cli import main
-from hipgraphdsl.executable import built
+from hipgraphdsl.executable import instance
 from hipgraphdsl.executable.scopes import modules_of
 from hipgraphdsl.kernels import Module
 from hipgraphdsl.runtimes import amd, open_runtime
@@ -135,10 +135,10 @@ def test_parameters_read_back_are_those_of_the_plan(runtime: AmdRuntime, graph_b
         assert isinstance(program, GraphProgram)
         read = [
             agrees(runtime, node, operation, program.scope_of(step).addresses)
-            for step, node, operation in zip(program.steps, program.nodes, program.operations)
+            for step, node, operation in zip(program.plan.steps, program.nodes, program.operations)
         ]
         told = ("kernel", "memcpy", "memset", "host", "alloc", "free")
-        assert all(done for done, step in zip(read, program.steps) if step.node.kind in told)
+        assert all(done for done, step in zip(read, program.plan.steps) if step.node.kind in told)
     case.finish()
 
 
@@ -175,7 +175,7 @@ def test_copies_from_the_first_byte_of_page_locked_memory_copy_the_same(
     with case.graph.compile(runtime=runtime, backend=graph_backend) as exe:
         program = exe._program
         assert isinstance(program, GraphProgram)
-        locked = {memory.pointer: memory.array for memory in exe._memory.arrays.values() if memory.array.kind == "host"}
+        locked = {memory.pointer: memory.array for memory in exe._own.memory.arrays.values() if memory.array.kind == "host"}
         for operation in program.operations:
             if isinstance(operation, Copy3D):
                 for pointer in (operation.dst, operation.src):
@@ -239,7 +239,7 @@ def test_a_priority_is_left_out_with_a_warning_where_it_is_refused(
 def test_a_graph_is_instantiated_afresh_after_a_number_of_updates(
     runtime: AmdRuntime, graph_backend: Any, monkeypatch: pytest.MonkeyPatch, by_set: bool
 ) -> None:
-    monkeypatch.setattr(built, "UPDATES_BEFORE_AFRESH", 5)
+    monkeypatch.setattr(instance, "UPDATES_BEFORE_AFRESH", 5)
     g = hg.Graph("updated")
     x, y = g.device_array("x", numbers(1)), g.device_array("y", numbers(2))
     k = g.param("k", "int32", 0)
@@ -293,7 +293,7 @@ def test_example_computes_by_each_backend_what_it_does_serially(runtime: AmdRunt
         with graph.compile(runtime=runtime, backend=way) as exe:
             for _ in range(3):
                 exe.launch()
-            results.append({array: exe.read(array).tobytes() for array in exe._memory.arrays})
+            results.append({array: exe.read(array).tobytes() for array in exe._own.memory.arrays})
     assert results[0] == results[1]
 
 

@@ -202,7 +202,7 @@ def test_many_launches_with_other_memory_keep_one_of_it(cpu: CpuRuntime) -> None
         for i in range(50):
             exe.run(p=np.full(4, i, "i4"))
         assert exe.read("out").tolist() == [49] * 4
-        assert [len(kept) for kept in exe._parameters.kept.values()] == [1]
+        assert [len(kept) for kept in exe._own.parameters.kept.values()] == [1]
 
 
 def test_closing_twice_is_fine_and_gives_everything_back_once(recorder: RecorderRuntime, backend: Any) -> None:
@@ -255,7 +255,7 @@ def test_an_executable_in_a_cycle_gives_everything_back_when_it_is_collected(
         cycle: list[Any] = [copies().compile(runtime=runtime)]
         cycle[0].run()
         cycle.append(cycle)
-        closed = weakref.ref(cycle[0]._shared)
+        closed = weakref.ref(cycle[0]._own.shared)
         del cycle
         with pytest.warns(ResourceWarning, match="never closed"):
             gc.collect()
@@ -785,7 +785,7 @@ def test_launches_go_to_a_users_own_stream(cpu: CpuRuntime, backend: Any) -> Non
             for made in (stream, Torch(stream), Cupy(stream), Standard(stream)):
                 exe.launch(stream=made)
             out = np.zeros(8, "i4")
-            cpu.memcpy_async(out.ctypes.data, exe._memory.arrays["x"].pointer, 32, MemcpyKind.DEVICE_TO_HOST, stream)
+            cpu.memcpy_async(out.ctypes.data, exe._own.memory.arrays["x"].pointer, 32, MemcpyKind.DEVICE_TO_HOST, stream)
             cpu.stream_synchronize(stream)
             assert out.tolist() == chained([1] * 4)[0]
             with pytest.raises(hg.DeclarationError, match="stream is a raw handle or a stream object"):
@@ -818,7 +818,7 @@ def test_changing_again_and_again_looks_through_the_graph_once(cpu: CpuRuntime, 
         g.kernel(hg.Module(SOURCE)["mix"], 1, 1, (hg.writes(y[i]), y[i], p, 1), name=f"k{i}")
     g.memset(z, fill, name="fill")
     with g.compile(runtime=cpu) as exe:
-        compiled = exe._compiled
+        compiled = exe._own.compiled
         offers: list[Any] = []
         original = compiled.offer
 
@@ -973,9 +973,9 @@ def test_the_compiled_call_path_takes_keywords_of_any_mapping_and_many(cpu: CpuR
     with g.compile(runtime=cpu) as exe:
         exe.run(p0=1)  # the first launch with values goes the long way
         exe.write("y", 0)
-        before = exe._compiled.launcher.launches
+        before = exe._own.compiled.launcher.launches
         exe.launch(**{"p" + str(i): i for i in range(10)})  # strings that nothing has interned
-        assert exe._compiled.launcher.launches == before + 1
+        assert exe._own.compiled.launcher.launches == before + 1
         assert exe.read("y").tolist() == list(range(10))
 
 
@@ -1202,6 +1202,28 @@ def test_an_update_knows_what_was_set_inside_children(cpu: CpuRuntime, backend: 
         exe.update(parent(), rebuild=True)
         exe.run()
         assert exe.read("y").tolist() == [[4, 4, 8, 8], [3, 3, 8, 8]]
+
+
+def test_set_takes_a_kernel_of_another_module_before_the_first_launch(cpu: CpuRuntime, backend: Any) -> None:
+    g = hg.Graph("early")
+    y, count = g.device_array("y", np.ones(4, "i4")), g.param("count", "int32")
+    g.kernel(hg.Module(SOURCE)["mix"], 1, 1, (y, y, count, 1), name="k")
+    with g.compile(runtime=cpu, backend=backend) as exe:
+        exe.set("k", kernel=hg.Module(SOURCE, options=("-DOTHER",), name="other")["mix"], grid=1, block=1)
+        exe.run(count=2)
+        assert exe.read("y").tolist()[0] != 1
+
+
+def test_plan_shows_what_set_has_changed(cpu: CpuRuntime, backend: Any) -> None:
+    g = copies()
+    with g.compile(runtime=cpu, backend=backend, pack=False) as exe:
+        name = next(iter(exe.plan.index))
+        node = exe.plan.steps[exe.plan.index[name]].node
+        assert isinstance(node, hg.MemcpyNode)
+        exe.set(name, src=node.src)  # the same values, and another model
+        changed = exe.plan.steps[exe.plan.index[name]].node
+        assert changed is not node
+        assert changed is exe.workflow.nodes[exe.workflow.index[name]]
 
 
 def test_a_kernel_beside_variables_that_was_not_compiled_asks_for_building_afresh(cpu: CpuRuntime, backend: Any) -> None:

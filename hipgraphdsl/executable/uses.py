@@ -1,29 +1,33 @@
-"""Overlap of the memory that array parameters are bound to with all other memory that the graph accesses."""
+"""What the nodes of one Executable use: which steps a parameter reaches, and which memory the nodes touch by which name.
+
+An array parameter may be bound to memory that nodes reach under another name too, which the edges of the graph know nothing of.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, product
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import Access, AllocArray, Array, Parameter, Region
+from ..arrays import AllocArray, Array, Parameter, Region
 from ..backends import Scope
 from ..checks.races import racing_pairs
 from ..checks.reach import Reach
 from ..checks.scope import Scope as Checked
 from ..errors import DeclarationError
-from ..workflow import AnyNode, ConditionalNode, Workflow
+from ..plan import Step
+from ..workflow import AnyNode, Workflow
 
-__all__ = ["Overlaps"]
+__all__ = ["Root", "Use", "Uses"]
 
 Root = tuple[Scope, Any]
 """An array or parameter, with the scope that owns it."""
 
 
-class _Use(NamedTuple):
+class Use(NamedTuple):
     """One access of one node, in bytes of the root."""
 
     node: AnyNode
@@ -36,12 +40,16 @@ class _Level:
     """One workflow of the Executable: which of its nodes access each root array, directly or through a child."""
 
     def __init__(self, workflow: Workflow) -> None:
-        self.checked = Checked(workflow)
-        self.reach = Reach(workflow)
-        self.uses: dict[Root, dict[int, list[_Use]]] = {}
+        self.workflow = workflow
+        self.uses: dict[Root, dict[int, list[Use]]] = {}
 
-    def note(self, root: Root, node: int, uses: Iterable[_Use]) -> None:
+    def note(self, root: Root, node: int, uses: Iterable[Use]) -> None:
         self.uses.setdefault(root, {}).setdefault(node, []).extend(uses)
+
+    @cached_property
+    def edges(self) -> tuple[Checked, Reach]:
+        """What its edges order."""
+        return Checked(self.workflow), Reach(self.workflow)
 
 
 class _Places:
@@ -57,23 +65,65 @@ class _Places:
         return {self._roots[k]: int(self._starts[k]) for k in met}
 
 
-class Overlaps:
-    """The memory that the nodes of a workflow access, by address, in one Executable.
+class Uses:
+    """What the nodes of a workflow use, by what their names stand for in one Executable; looked up when it is first asked.
 
     Parameters
     ----------
     workflow : Workflow
         Its edges say what is ordered: backends and lanes may order more, and need not.
+    steps : sequence of Step
+        Of its plan.
     scope : Scope
+
+    Attributes
+    ----------
+    apart : set of tuple of int
+        Addresses of all array parameters that were found to be right together.
     """
 
-    def __init__(self, workflow: Workflow, scope: Scope) -> None:
+    def __init__(self, workflow: Workflow, steps: Sequence[Step], scope: Scope) -> None:
         self._workflow = workflow
+        self._steps = steps
         self._scope = scope
-        self._arrays = _Places(
+        self.apart: set[tuple[int, ...]] = set()
+
+    def changed(self, workflow: Workflow, steps: Sequence[Step], *, same_parameters: bool) -> Uses:
+        """Return what the nodes of a changed workflow use; `same_parameters` if each step has the parameters that it had."""
+        made = Uses(workflow, steps, self._scope)
+        if same_parameters and "steps_by_parameter" in self.__dict__:
+            made.__dict__["steps_by_parameter"] = self.steps_by_parameter
+        return made
+
+    # -- parameters ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def steps_by_parameter(self) -> Mapping[Root, list[int]]:
+        """The steps that each parameter reaches, in ascending order."""
+        found: dict[Root, dict[int, None]] = {}
+        for step in self._steps:
+            for scope, parameter in self._parameters(step):
+                owner, root, _ = scope.resolve(parameter)
+                if isinstance(root, Parameter):
+                    found.setdefault((owner, root), {})[step.index] = None
+        return {root: list(steps) for root, steps in found.items()}
+
+    def _parameters(self, step: Step) -> Iterator[tuple[Scope, Parameter]]:
+        """Yield the parameters of a step and of what its node holds, each with the scope that it is named in."""
+        inner = self._scope.inside(step.path)
+        yield from ((inner, parameter) for parameter in step.node.parameters)
+        for name, document, _ in step.node.held:
+            for at, level in inner.children[name].levels(document):
+                yield from ((at, parameter) for node in level.workflow.nodes for parameter in node.parameters)
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _arrays(self) -> _Places:
+        return _Places(
             {
                 (inner, root): address
-                for inner in scope.all_inside()
+                for inner in self._scope.all_inside()
                 for root, address in inner.addresses.items()
                 if isinstance(root, Array) and not isinstance(root, AllocArray)  # a launch makes the memory of these
             }
@@ -90,17 +140,17 @@ class Overlaps:
         level = _Level(workflow)
         levels.append(level)
         for i, node in enumerate(workflow.nodes):
-            inner = node.held
-            for name, document, _ in inner:
+            for name, document, _ in node.held:
                 for root, users in self._add(scope.children[name], document, levels).uses.items():
                     level.note(root, i, chain(*users.values()))
-            accesses = node.accesses if not inner else ()
-            if isinstance(node, ConditionalNode):
-                accesses = (Access(node.condition, "read"),)
-            for access in accesses:
+            for access in node.own_accesses:
                 owner, root, offset = scope.resolve(access.view.root)
-                level.note((owner, root), i, [_Use(node, scope.prefix + node.name, access.mode, access.bytes.shifted(offset))])
+                level.note((owner, root), i, [Use(node, scope.prefix + node.name, access.mode, access.bytes.shifted(offset))])
         return level
+
+    def by_root(self) -> Iterator[tuple[Root, list[Use]]]:
+        """Yield each array and parameter that nodes touch, with how they do."""
+        return ((root, [*chain(*users.values())]) for root, users in self._levels[0].uses.items())
 
     def writer(self, root: Root) -> str | None:
         """Return the name of a node that writes what a root stands for."""
@@ -132,15 +182,15 @@ class Overlaps:
 
     def _judge(self, level: _Level, root: Root, met: Mapping[Root, int]) -> None:
         """Refuse unordered nodes of one workflow that reach bytes of a parameter by it and by another name."""
-        touched: dict[int, list[tuple[Root, _Use, Region]]] = {}
+        touched: dict[int, list[tuple[Root, Use, Region]]] = {}
         for other, start in met.items():
             for i, uses in level.uses.get(other, {}).items():
                 touched.setdefault(i, []).extend((other, use, use.region.shifted(start)) for use in uses)
         if root not in level.uses or len(touched) < 2:
             return
         given = {i: [(use.mode, None, region) for _, use, region in found] for i, found in touched.items()}
-        nodes = level.checked.workflow.nodes
-        for i, j in map(sorted, racing_pairs(level.checked, level.reach, given)[0]):
+        nodes = level.workflow.nodes
+        for i, j in map(sorted, racing_pairs(*level.edges, given)[0]):
             for (one, first, here), (two, second, there) in product(touched[i], touched[j]):
                 if one == two or root not in (one, two) or first.mode == second.mode == "read" or not here.overlaps(there):
                     continue
@@ -164,5 +214,5 @@ def _kind(root: Root) -> str:
     return "parameter" if isinstance(root[1], Parameter) else "array"
 
 
-def _verb(use: _Use) -> str:
+def _verb(use: Use) -> str:
     return "reads" if use.mode == "read" else "writes"

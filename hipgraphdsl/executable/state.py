@@ -1,0 +1,138 @@
+"""What the graph of an Executable is between two changes, and a change from one state to the next: plain data."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..kernels import Kernel
+from ..placement import devices_of
+from ..plan import Plan, Step
+from ..target import Target
+from ..watch import planned
+from ..workflow import Workflow
+from .uses import Uses
+
+__all__ = ["Change", "Name", "State", "plan_for"]
+
+_log = logging.getLogger(__name__)
+
+Name = tuple[dict[Any, Any], Any, Any]
+"""A table of a scope, a name in it, and what the name is to stand for from then on; None for nothing."""
+
+
+def plan_for(
+    workflow: Workflow, target: Target, backend: str, device: int, note: str, **options: Any
+) -> tuple[Plan, str, dict[str, Any]]:
+    """Return the plan of a workflow with a note on how it came about, the backend that lowers it, and the plan's options."""
+    notes = [note] if note else []
+    if (
+        "several_devices_crash" in target.quirks
+        and len(devices_of(workflow, device)) > 1
+        and backend not in ("serial", "streams")
+    ):
+        why = f"{target.name} runs kernels of a graph over several devices on the wrong one"
+        _log.warning("graph %r: backend %r is 'streams', because %s", workflow.name, backend, why)
+        notes.insert(0, f'backend="{backend}" became "streams", because {why}.')
+        backend = "streams"
+    options["inline"] |= options["watch"] or backend != "explicit" or "child_order" in target.quirks
+    # Launches of one graph never overlap, but launches issued on streams may: each then needs memory of its own.
+    options["pack"] &= backend != "streams"
+    plan = planned(workflow, target, **options, device=device)
+    return replace(plan, notes=(*plan.notes, *notes)) if notes else plan, backend, options
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """What the graph of an Executable is.
+
+    Attributes
+    ----------
+    workflow : Workflow
+        With the changes that were made since it was compiled.
+    plan : Plan
+        Its steps have the same changes.
+    disabled : frozenset of int
+        Steps that only order.
+    options : mapping
+        Of `watch.planned`.
+    uses : Uses
+        What the nodes use.
+    """
+
+    workflow: Workflow
+    plan: Plan
+    disabled: frozenset[int]
+    options: Mapping[str, Any]
+    uses: Uses
+
+    @property
+    def names_off(self) -> list[str]:
+        """The names of the disabled steps."""
+        return [self.plan.steps[i].name for i in self.disabled]
+
+    def replanned(self, target: Target, **options: Any) -> State:
+        """Return the same workflow with a plan made with other options, the same nodes disabled."""
+        options = {**self.options, **options}
+        plan = planned(self.workflow, target, **options, device=self.plan.device)
+        uses = self.uses.changed(self.workflow, plan.steps, same_parameters=False)
+        return replace(self, plan=plan, options=options, uses=uses).without(self.names_off)
+
+    def without(self, names: list[str]) -> State:
+        """Return the same with just these nodes, and all inside them, disabled."""
+        off = (step.index for step in self.plan.steps if any(f"{step.name}/".startswith(f"{name}/") for name in names))
+        return replace(self, disabled=frozenset(off))
+
+    def changed(self, workflow: Workflow, steps: Mapping[int, Step], *, same_parameters: bool) -> State:
+        """Return the state with another workflow of the same shape, and the steps that differ."""
+        plan = self.plan.with_steps(steps)
+        return replace(
+            self, workflow=workflow, plan=plan,
+            uses=self.uses.changed(workflow, plan.steps, same_parameters=same_parameters),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """The next state of a graph, and how it differs from the current one.
+
+    Attributes
+    ----------
+    state : State
+    steps : tuple of int
+        Those that may do something else, or are enabled or disabled; not asked where the plan is another.
+    names : tuple of Name
+        What names stand for from then on: values of parameters, and what children are bound to.
+    values : mapping
+        The parameters among them, by launch keyword.
+    kernels : tuple of Kernel
+        Which nodes are to launch, and may not have been loaded.
+    """
+
+    state: State
+    steps: tuple[int, ...] = ()
+    names: tuple[Name, ...] = ()
+    values: Mapping[str, Any] = field(default_factory=dict)
+    kernels: tuple[Kernel, ...] = ()
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Let the names stand for what they will; if the block fails, for what they stood for before."""
+        before: list[Name] = [(table, key, table.get(key)) for table, key, _ in self.names]
+        try:
+            _put(self.names)
+            yield
+        except BaseException:
+            _put(before)
+            raise
+
+
+def _put(names: Iterable[Name]) -> None:
+    for table, key, value in names:
+        if value is None:
+            table.pop(key, None)
+        else:
+            table[key] = value
