@@ -100,12 +100,7 @@ class HostCalls:
 
     def register(self, name: str, node: HostNode, scope: Scope) -> tuple[int, int]:
         """Return the C function and its argument that call a host node with its current arguments."""
-        if isinstance(node.fn, UnboundCallback):
-            raise DeclarationError(
-                f"node {name!r}: callback {node.fn.path!r} is not bound; supply it by from_json(text, callbacks={{"
-                f"{node.fn.path!r}: function}})",
-                node=name,
-            )
+        _require_bound(name, node.fn)
         if isinstance(node.fn, ForeignFunction):
             return node.fn.address, node.fn.argument
         values = tuple(scope.value(arg) if isinstance(arg, Parameter) else None for arg in node.args)
@@ -186,6 +181,15 @@ class HostCalls:
         for token, _ in self._tokens.values():
             _table.pop(token, None)
         self._tokens.clear()
+
+
+def _require_bound(name: str, fn: Any) -> None:
+    if isinstance(fn, UnboundCallback):
+        raise DeclarationError(
+            f"node {name!r}: callback {fn.path!r} is not bound; supply it by from_json(text, callbacks={{{fn.path!r}:"
+            " function})",
+            node=name,
+        )
 
 
 def _view(arg: Any) -> ArrayView:
@@ -274,12 +278,7 @@ class CapturedArray:
 
 def _captured_call(name: str, node: CapturedNode, scope: Scope) -> Callable[[int], None]:
     """Return a function that calls the user's code with a stream to issue work on."""
-    if isinstance(node.fn, UnboundCallback):
-        raise DeclarationError(
-            f"node {name!r}: callback {node.fn.path!r} is not bound; supply it by from_json(text, callbacks={{{node.fn.path!r}:"
-            " function})",
-            node=name,
-        )
+    _require_bound(name, node.fn)
     args = []
     for arg in node.args:
         if isinstance(arg, (ArrayView, Access)):

@@ -14,10 +14,10 @@ from ..nodes import CapturedNode, KernelNode
 from ..plan import Plan, Step
 from ..runtimes.base import CaptureStatus, ConditionalMode, MemcpyKind, Runtime
 from .operations import Alloc, Free, Nothing, Operation, RunChild, RunConditional
-from .program import Program
+from .program import Program, naming
 from .scope import Scope
 
-__all__ = ["EagerProgram", "LaneStreams", "build"]
+__all__ = ["EagerProgram", "Issuer", "LaneStreams", "build"]
 
 
 _AT_LAUNCH: Final = Free(0)
@@ -171,21 +171,14 @@ class EagerProgram(Program):
         """Where those arrays stood for the program that uses the scopes otherwise."""
         self.operations = [Nothing() if step.index in disabled else self._named(step) for step in plan.steps]
 
-    @staticmethod
-    def of(plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int]) -> EagerProgram:
-        """Return the operations of a plan, to be issued by the caller."""
-        return _Issuer(plan, scope, runtime, disabled)
-
     def host_failed(self) -> bool:
         """Return whether a callback has raised: nothing after it starts, and the next synchronize of the Executable raises it."""
         calls = self.scope.shared.calls
         return calls is not None and calls.has_failed()
 
     def _named(self, step: Step) -> Operation:
-        try:
+        with naming(step.name):
             return self.resolve(step)
-        except HipError as error:
-            raise error.at(step.name) from error.__cause__
 
     def _is_late(self, step: Step) -> bool:
         """Return whether a step touches memory that a launch makes, under whatever name; user code is called at each launch."""
@@ -320,7 +313,9 @@ def _placed(plan: Plan, scope: Scope) -> Plan:
     )
 
 
-class _Issuer(EagerProgram):
+class Issuer(EagerProgram):
+    """The operations of a plan, which the caller puts on streams."""
+
     def launch(self, stream: int) -> None:
         for step in self.plan.steps:
             self.issue(step, stream)

@@ -230,10 +230,6 @@ class CompiledPath:
         """Mark the offer as outdated."""
         self._stale = True
 
-    def note_value(self, name: str) -> None:
-        """Mark the launcher's copy of a parameter's value as outdated."""
-        self._stale |= name in self._steps
-
     def note_step(self, index: int, operation: Operation) -> None:
         """Mark the launcher's copy of a step's arguments as outdated."""
         kept = self._kept.get(index)

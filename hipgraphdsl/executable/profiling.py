@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from ..backends import Scope
-from ..backends.streams import EagerProgram, LaneStreams
+from ..backends.streams import Issuer, LaneStreams
 from ..plan import Plan, Step
 from ..timeline import Span, Timeline, engine_on
 from .devices import Home
@@ -24,7 +24,7 @@ def profile(plan: Plan, scope: Scope, disabled: frozenset[int], home: Home, stre
     """
     runtime = home.runtime
     with ExitStack() as returned:
-        program = EagerProgram.of(plan, scope, runtime, disabled)
+        program = Issuer(plan, scope, runtime, disabled)
         returned.callback(program.close)
         events: list[int] = []
         returned.callback(_destroy_all, runtime.event_destroy, events)
