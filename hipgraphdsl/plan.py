@@ -7,6 +7,7 @@ target's quirks need them -> `Plan`, plain frozen data that backends lower and t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -118,10 +119,8 @@ class Plan:
         made = list(self.steps)
         for i, step in steps.items():
             made[i] = step
-        plan = replace(self, steps=tuple(made))
-        for known in ("index", "successors", "depth", "has_allocs"):  # which nodes do not change
-            if known in self.__dict__:
-                plan.__dict__[known] = self.__dict__[known]
+        plan = copy(self)  # with the properties that are known: no node says anything about them
+        plan.__dict__["steps"] = tuple(made)
         return plan
 
     @cached_property

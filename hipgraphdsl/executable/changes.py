@@ -94,7 +94,7 @@ class Changes:
                 )
         switched = tuple(i for i in indices if (i in found.disabled) == enabled)
         disabled = found.disabled.difference(switched) if enabled else found.disabled.union(switched)
-        return Change(replace(found, disabled=disabled), switched)
+        return Change(found._replace(disabled=disabled), switched)
 
     def _find(self, state: State, name: str, action: str) -> tuple[State, list[int]]:
         """Return the steps of a name, one or those of an inlined child, and the state that has them."""

@@ -20,7 +20,7 @@ from .in_flight import InFlight
 from .locking import lock
 from .memory import Block, Memory
 from .parameters import Parameters, same
-from .state import Change, State
+from .state import Change, State, put
 from .stats import Stats
 
 __all__ = ["UPDATES_BEFORE_AFRESH", "Instance"]
@@ -136,21 +136,24 @@ class Instance:
         afresh = state.plan.lanes is not self.state.plan.lanes
         if state is not self.state:
             self._compiled.withdraw()
+        before = [(table, key, table.get(key)) for table, key, _ in change.names]
         try:
-            with change.named():
-                for kernel in change.kernels:
-                    self._scope.shared.load({kernel.module: ([kernel.name], list(kernel.module.symbols))})
-                first_use = self.program is None or state.uses is not self.state.uses
-                given = dict.fromkeys((*arrays, *parameters.given())) if first_use else arrays
+            put(change.names)
+            for kernel in change.kernels:
+                self._scope.shared.load({kernel.module: ([kernel.name], list(kernel.module.symbols))})
+            first_use = self.program is None or state.uses is not self.state.uses
+            given = dict.fromkeys((*arrays, *parameters.given())) if first_use else arrays
+            if given:
                 parameters.require_safe(given, state.uses)
-                if given or first_use:
-                    lock(state.uses, self._memory, parameters, self._home)
-                if self.program is None:
-                    if not parameters.missing:
-                        self._build(state)
-                elif self.torn or afresh or not self._apply(change):
+            if given or first_use:
+                lock(state.uses, self._memory, parameters, self._home)
+            if self.program is None:
+                if not parameters.missing:
                     self._build(state)
+            elif self.torn or afresh or not self._apply(change):
+                self._build(state)
         except BaseException:
+            put(before)
             self._compiled.withdraw()  # what it has set stands no longer
             raise
         self.state = state

@@ -136,8 +136,6 @@ class Parameters:
         DeclarationError
             Names the nodes, the parameter and the array.
         """
-        if not names:
-            return
         bound = {root: root[0].addresses[root[1]] for root in self.table.values() if root[1] in root[0].addresses}
         read_only = [name for name in names if (name, bound[self.table[name]]) in self._read_only]
         together = tuple(bound.values())

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from ..kernels import Kernel
 from ..placement import devices_of
@@ -16,7 +16,7 @@ from ..watch import planned
 from ..workflow import Workflow
 from .uses import Uses
 
-__all__ = ["Change", "Name", "State", "plan_for"]
+__all__ = ["Change", "Name", "State", "plan_for", "put"]
 
 _log = logging.getLogger(__name__)
 
@@ -45,8 +45,7 @@ def plan_for(
     return replace(plan, notes=(*plan.notes, *notes)) if notes else plan, backend, options
 
 
-@dataclass(frozen=True, eq=False)
-class State:
+class State(NamedTuple):
     """What the graph of an Executable is.
 
     Attributes
@@ -79,24 +78,21 @@ class State:
         options = {**self.options, **options}
         plan = planned(self.workflow, target, **options, device=self.plan.device)
         uses = self.uses.changed(self.workflow, plan.steps, same_parameters=False)
-        return replace(self, plan=plan, options=options, uses=uses).without(self.names_off)
+        return self._replace(plan=plan, options=options, uses=uses).without(self.names_off)
 
     def without(self, names: list[str]) -> State:
         """Return the same with just these nodes, and all inside them, disabled."""
         off = (step.index for step in self.plan.steps if any(f"{step.name}/".startswith(f"{name}/") for name in names))
-        return replace(self, disabled=frozenset(off))
+        return self._replace(disabled=frozenset(off))
 
     def changed(self, workflow: Workflow, steps: Mapping[int, Step], *, same_parameters: bool) -> State:
         """Return the state with another workflow of the same shape, and the steps that differ."""
         plan = self.plan.with_steps(steps)
-        return replace(
-            self, workflow=workflow, plan=plan,
-            uses=self.uses.changed(workflow, plan.steps, same_parameters=same_parameters),
-        )  # fmt: skip
+        uses = self.uses.changed(workflow, plan.steps, same_parameters=same_parameters)
+        return self._replace(workflow=workflow, plan=plan, uses=uses)
 
 
-@dataclass(frozen=True, eq=False)
-class Change:
+class Change(NamedTuple):
     """The next state of a graph, and how it differs from the current one.
 
     Attributes
@@ -115,22 +111,12 @@ class Change:
     state: State
     steps: tuple[int, ...] = ()
     names: tuple[Name, ...] = ()
-    values: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Any] = MappingProxyType({})
     kernels: tuple[Kernel, ...] = ()
 
-    @contextmanager
-    def named(self) -> Iterator[None]:
-        """Let the names stand for what they will; if the block fails, for what they stood for before."""
-        before: list[Name] = [(table, key, table.get(key)) for table, key, _ in self.names]
-        try:
-            _put(self.names)
-            yield
-        except BaseException:
-            _put(before)
-            raise
 
-
-def _put(names: Iterable[Name]) -> None:
+def put(names: Iterable[Name]) -> None:
+    """Let names stand for what is said."""
     for table, key, value in names:
         if value is None:
             table.pop(key, None)
