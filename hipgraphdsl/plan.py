@@ -7,7 +7,6 @@ target's quirks need them -> `Plan`, plain frozen data that backends lower and t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -119,8 +118,8 @@ class Plan:
         made = list(self.steps)
         for i, step in steps.items():
             made[i] = step
-        plan = copy(self)  # with the properties that are known: no node says anything about them
-        plan.__dict__["steps"] = tuple(made)
+        plan = object.__new__(type(self))
+        plan.__dict__.update(self.__dict__, steps=tuple(made))  # with the properties that are known: no node changes them
         return plan
 
     @cached_property
