@@ -91,7 +91,7 @@ class Program:
             raise DeclarationError(f"node {error.node!r}: {error.text}", node=error.node) from None
         assert isinstance(program, GraphProgram)
         block = writer.blocks[program.graph]
-        block.steps, block.nodes, block.scope = program.steps, program.nodes, self.handles.top
+        block.steps, block.nodes, block.scope = program.plan.steps, program.nodes, self.handles.top
         return self.graphs.captured(block) if block.captured else self.graphs.explicit(block)
 
     def text(self) -> str:
