@@ -8,100 +8,118 @@ contiguous record that it covers in part, the rest stays. Edges that the tracker
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from .arrays import Access, Region
 
-__all__ = ["HazardTracker"]
-
-
-class _Record:
-    __slots__ = ("readers", "region", "start", "writer")
-
-    def __init__(self, region: Region, writer: str | None, readers: list[str]) -> None:
-        self.region = region
-        self.start = region.start
-        self.writer = writer
-        self.readers = readers
+__all__ = ["ByRegion", "HazardTracker", "Held"]
 
 
 _start = attrgetter("start")
 
 
-class _Space:
-    """The records of one address space.
+class Held:
+    """What an index holds: something about a region."""
 
-    Records are kept by size class (the power of two above their extent), each class sorted by start, so that a look-up
-    touches only neighbours.
+    __slots__ = ("region", "start")
+
+    def __init__(self, region: Region) -> None:
+        self.region = region
+        self.start = region.start
+
+
+H = TypeVar("H", bound=Held)
+
+
+class ByRegion(Generic[H]):
+    """Things by their regions of one address space, found by overlap.
+
+    They are kept by size class (the power of two above their extent), each class sorted by start, so that a look-up touches only
+    neighbours.
     """
 
-    __slots__ = ("classes", "name", "raw", "single", "war", "waw")
+    __slots__ = ("classes", "single")
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.classes: dict[int, list[_Record]] = {}
-        self.single: _Record | None = None  # the only record, which is all that most arrays ever have
-        self.raw = f"RAW {name}"
-        self.war = f"WAR {name}"
-        self.waw = f"WAW {name}"
+    def __init__(self) -> None:
+        self.classes: dict[int, list[H]] = {}
+        self.single: H | None = None  # the only one, which is all that most arrays ever have
 
-    def meeting(self, region: Region) -> Iterable[_Record]:
+    def meeting(self, region: Region) -> Sequence[H]:
+        """Return those whose bytes overlap a region."""
         single = self.single
         if single is not None:
             known = single.region
-            if known is region or known == region or known.overlaps(region):
-                return (single,)
-            return ()
-        return self._search(region) if self.classes else ()
-
-    def _search(self, region: Region) -> list[_Record]:
+            return (single,) if known is region or known == region or known.overlaps(region) else ()
         found = []
         start, stop = region.start, region.stop
-        for size, records in self.classes.items():
-            i = bisect_left(records, start - (1 << size) + 1, key=_start)
-            while i < len(records) and records[i].start < stop:
-                if records[i].region.overlaps(region):
-                    found.append(records[i])
+        for size, held in self.classes.items():
+            i = bisect_left(held, start - (1 << size) + 1, key=_start)
+            while i < len(held) and held[i].start < stop:
+                if held[i].region.overlaps(region):
+                    found.append(held[i])
                 i += 1
         return found
 
-    def add(self, record: _Record) -> None:
+    def add(self, item: H) -> None:
+        """Add one."""
         if self.single is None and not self.classes:
-            self.single = record
+            self.single = item
             return
         if self.single is not None:
             first, self.single = self.single, None
             self._insert(first)
-        self._insert(record)
+        self._insert(item)
 
-    def _insert(self, record: _Record) -> None:
-        size = (record.region.stop - record.region.start - 1).bit_length()
-        records = self.classes.setdefault(size, [])
-        if records and records[-1].start > record.start:
-            insort(records, record, key=_start)
+    def _insert(self, item: H) -> None:
+        held = self.classes.setdefault(_size_class(item), [])
+        if held and held[-1].start > item.start:
+            insort(held, item, key=_start)
         else:
-            records.append(record)
+            held.append(item)
 
-    def remove(self, record: _Record) -> None:
-        if self.single is record:
+    def remove(self, item: H) -> None:
+        """Take one out that is there."""
+        if self.single is item:
             self.single = None
             return
-        size = (record.region.stop - record.region.start - 1).bit_length()
-        records = self.classes[size]
-        i = bisect_left(records, record.start, key=_start)
-        while records[i] is not record:
+        size = _size_class(item)
+        held = self.classes[size]
+        i = bisect_left(held, item.start, key=_start)
+        while held[i] is not item:
             i += 1
-        del records[i]
-        if not records:
+        del held[i]
+        if not held:
             del self.classes[size]
 
-    def __iter__(self) -> Iterator[_Record]:
-        if self.single is not None:
-            yield self.single
-        for records in self.classes.values():
-            yield from records
+
+def _size_class(item: Held) -> int:
+    return (item.region.stop - item.start - 1).bit_length()
+
+
+class _Record(Held):
+    """The node that wrote a region last, and those that have read it since."""
+
+    __slots__ = ("readers", "writer")
+
+    def __init__(self, region: Region, writer: str | None, readers: list[str]) -> None:
+        super().__init__(region)
+        self.writer = writer
+        self.readers = readers
+
+
+class _Space(ByRegion[_Record]):
+    """The records of one address space."""
+
+    __slots__ = ("name", "raw", "war", "waw")
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self.raw = f"RAW {name}"
+        self.war = f"WAR {name}"
+        self.waw = f"WAW {name}"
 
 
 class HazardTracker:

@@ -61,7 +61,7 @@ def check_workflow(workflow: Workflow, target: Target | None = None, device: int
         check_events(scope, findings)
         check_lifetimes(scope, reach, findings)
         check_data(scope, findings)
-        check_redundant_edges(scope, reach, findings)
+        check_redundant_edges(scope, findings)
         check_reuse(scope, findings)
         check_shape(scope, target, findings)
         check_defects(scope, target, findings)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from ..arrays import AllocArray, DeviceArray, HostArray
-from ..order import levels
+from ..order import levels, reduced
 from ..target import Target
 from ..workflow import ChildGraphNode, ConditionalNode
-from .reach import Reach
 from .scope import Findings, Scope
 
 __all__ = ["check_redundant_edges", "check_reuse", "check_shape"]
@@ -16,7 +15,7 @@ _LOOK = 64  # nodes that a search for another path visits before it gives up
 _TRIES = 8  # edges of one array that are examined
 
 
-def check_redundant_edges(scope: Scope, reach: Reach, findings: Findings) -> None:
+def check_redundant_edges(scope: Scope, findings: Findings) -> None:
     """Report declared edges that other edges imply."""
     workflow = scope.workflow
     nodes, predecessors = workflow.nodes, workflow.predecessors
@@ -27,49 +26,9 @@ def check_redundant_edges(scope: Scope, reach: Reach, findings: Findings) -> Non
     }
     if not declared:
         return
-    redundant: dict[int, set[int]] = {}
-    open_segments: dict[int, list[int]] = {}
-    position, segment_start = reach.position, reach.segment_start
-    for i, sources in declared.items():
-        implied = reach.implied(i, predecessors[i])
-        if implied:
-            implied.intersection_update(sources)
-            if implied:
-                redundant[i] = implied
-        start = segment_start[position[i]]
-        if len([s for s in predecessors[i] if position[s] >= start]) > 1:
-            open_segments.setdefault(start, []).append(i)
-    for start, stop in reach.segments if open_segments else ():
-        if start not in open_segments:
-            continue
-        wanted = set(open_segments[start])
-        kept: dict[int, int] = {}
-        uses: dict[int, int] = {}
-        for i in wanted:
-            for s in predecessors[i]:
-                uses[s] = uses.get(s, 0) + 1
-        for i, ancestors in reach.walk(start, stop):
-            if i in uses:
-                kept[i] = ancestors
-            if i not in wanted:
-                continue
-            inside = [s for s in predecessors[i] if reach.position[s] >= start]
-            through = 0
-            for s in inside:
-                through |= kept[s]
-            for s in inside:
-                if through >> (reach.position[s] - start) & 1 and s in declared[i]:
-                    redundant.setdefault(i, set()).add(s)
-            for s in inside:
-                uses[s] -= 1
-                if not uses[s]:
-                    del kept[s]
-    count = 0
-    for i in sorted(redundant):
-        count += 1
-        if count > _MOST:
-            continue
-        sources = sorted(redundant[i])
+    needed = reduced(workflow.order, predecessors)
+    redundant = {i: left for i, sources in declared.items() if (left := sorted({*sources}.difference(needed[i])))}
+    for i, sources in [*sorted(redundant.items())][:_MOST]:
         names = ", ".join(repr(scope.name(nodes[s])) for s in sources)
         findings.add(
             "HG701",
@@ -78,8 +37,8 @@ def check_redundant_edges(scope: Scope, reach: Reach, findings: Findings) -> Non
             nodes=[nodes[i], *(nodes[s] for s in sources)],
             hint="leave the edge out; the plan leaves it out in any case",
         )
-    if count > _MOST:
-        findings.add("HG701", f"{count - _MOST} more nodes have redundant edges", scope=scope)
+    if len(redundant) > _MOST:
+        findings.add("HG701", f"{len(redundant) - _MOST} more nodes have redundant edges", scope=scope)
 
 
 def check_reuse(scope: Scope, findings: Findings) -> None:

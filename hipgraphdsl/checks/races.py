@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from operator import attrgetter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..arrays import Access, Region
-from ..hazards import HazardTracker
+from ..hazards import ByRegion, HazardTracker, Held
 from ..nodes import AllocNode, EventRecordNode, EventWaitNode, FreeNode
 from ..workflow import AnyNode, ChildGraphNode, ConditionalNode, Workflow
 from .reach import Reach
@@ -23,47 +21,28 @@ Touch = tuple[str, Any, Region]
 _MOST_PAIRS = 5000  # reported of one address space; the rest is counted
 
 
-class _Entry:
+class _Entry(Held):
     """One region of an address space and who touches it, as bits relative to the first position that does."""
 
-    __slots__ = ("base", "readers", "region", "start", "writers")
+    __slots__ = ("base", "readers", "writers")
 
     def __init__(self, region: Region, base: int) -> None:
-        self.region = region
-        self.start = region.start
+        super().__init__(region)
         self.base = base
         self.readers = 0
         self.writers = 0
 
 
-_start = attrgetter("start")
+class _Space(ByRegion[_Entry]):
+    """The regions of one address space, and how many pairs race for it: listed, and counted beyond those."""
 
-
-class _Space:
-    """The regions of one address space, by size class (the power of two above the extent), each sorted by start."""
-
-    __slots__ = ("classes", "entries", "more", "pairs", "single")
+    __slots__ = ("entries", "more", "pairs")
 
     def __init__(self) -> None:
+        super().__init__()
         self.entries: dict[Region, _Entry] = {}
-        self.single: _Entry | None = None
-        self.classes: dict[int, list[_Entry]] = {}
         self.pairs = 0
         self.more = 0
-
-    def meeting(self, region: Region) -> list[_Entry]:
-        single = self.single
-        if single is not None:
-            return [single] if single.region is region or single.region == region or single.region.overlaps(region) else []
-        found = []
-        start, stop = region.start, region.stop
-        for size, entries in self.classes.items():
-            i = bisect_left(entries, start - (1 << size) + 1, key=_start)
-            while i < len(entries) and entries[i].start < stop:
-                if entries[i].region.overlaps(region):
-                    found.append(entries[i])
-                i += 1
-        return found
 
     def entry(self, region: Region, position: int) -> _Entry:
         single = self.single
@@ -72,21 +51,8 @@ class _Space:
         entry = self.entries.get(region)
         if entry is None:
             entry = self.entries[region] = _Entry(region, position)
-            if len(self.entries) == 1:
-                self.single = entry
-            else:
-                if single is not None:
-                    self._insert(single)
-                    self.single = None
-                self._insert(entry)
+            self.add(entry)
         return entry
-
-    def _insert(self, entry: _Entry) -> None:
-        entries = self.classes.setdefault((entry.region.stop - entry.start - 1).bit_length(), [])
-        if entries and entries[-1].start > entry.start:
-            insort(entries, entry, key=_start)
-        else:
-            entries.append(entry)
 
 
 def racing_pairs(
@@ -175,60 +141,47 @@ def edges_cover_accesses(workflow: Workflow) -> bool:
     return True
 
 
-class _Parts:
-    """The contiguous regions of one array, none of which overlaps another."""
+class _Part(Held):
+    """A region that is equal to or apart from all others: its last writer, -1 for none, and the readers since."""
 
-    __slots__ = ("known", "starts", "stops")
+    __slots__ = ("readers", "writer")
 
-    def __init__(self) -> None:
-        self.known: dict[tuple[int, int], tuple[int, list[int]]] = {}  # (start, stop) -> last writer, readers since
-        self.starts: list[int] = []
-        self.stops: list[int] = []
-
-    def add(self, start: int, stop: int) -> bool:
-        """Return whether a new region is apart from all others, and note it."""
-        at = bisect_left(self.starts, start)
-        if (at and self.stops[at - 1] > start) or (at < len(self.starts) and self.starts[at] < stop):
-            return False
-        self.starts.insert(at, start)
-        self.stops.insert(at, stop)
-        return True
+    def __init__(self, region: Region) -> None:
+        super().__init__(region)
+        self.writer = -1
+        self.readers: list[int] = []
 
 
 def _parts_covered(workflow: Workflow) -> bool | None:
-    """Do the same where regions of one array are equal or apart, as they mostly are; None where they are not."""
-    arrays: dict[Any, _Parts] = {}
+    """Decide the same in half the time where regions of one array are equal or apart, as they mostly are; None elsewhere."""
+    arrays: dict[Any, tuple[dict[tuple[int, int], _Part], ByRegion[_Part]]] = {}
     for i, (node, sources) in enumerate(zip(workflow.nodes, workflow.predecessors)):
-        written: list[tuple[_Parts, tuple[int, int]]] = []
-        before: Collection[int] = sources if len(sources) < 16 else frozenset(sources)
+        written: list[_Part] = []
+        before = sources if len(sources) < 16 else frozenset(sources)
         for access in node.accesses:
             view = access.view
-            root = view.root
-            region = access.region or view.region
-            parts = arrays.get(root)
-            if parts is None:
+            root, region = view.root, access.region or view.region
+            if root not in arrays:
                 if root.hazard_key is not root:
                     return None  # it may share memory with another array
-                parts = arrays[root] = _Parts()
-            key = (region.start, region.stop)
-            known = parts.known.get(key)
-            if known is None:
-                if region.dims or not parts.add(*key):
+                arrays[root] = {}, ByRegion()
+            known, parts = arrays[root]
+            part = known.get((region.start, region.stop))
+            if part is None:
+                if region.dims or parts.meeting(region):
                     return None
-                parts.known[key] = (-1, [i]) if access.mode == "read" else (i, [])
-                continue
-            writer, readers = known
-            if writer >= 0 and writer != i and writer not in before:
+                part = known[region.start, region.stop] = _Part(region)
+                parts.add(part)
+            if part.writer >= 0 and part.writer != i and part.writer not in before:
                 return False
             if access.mode == "read":
-                readers.append(i)
-                continue
-            for reader in readers:
-                if reader != i and reader not in before:
-                    return False
-            written.append((parts, key))
-        for parts, key in written:
-            parts.known[key] = (i, [])
+                part.readers.append(i)
+            elif any(reader != i and reader not in before for reader in part.readers):
+                return False
+            else:
+                written.append(part)
+        for part in written:
+            part.writer, part.readers = i, []
     return True
 
 

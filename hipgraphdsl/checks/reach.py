@@ -56,7 +56,6 @@ class Reach:
         heads = _cover(n, last_predecessor + 1, at)
         joined = _cover(n, last_predecessor[targets] + 1, first_successor[sources])
         cuts = np.flatnonzero(joined[1:n] == sinks[1:n] * heads[1:n]) + 1
-        self._first_successor: list[int] = first_successor.tolist()
         return [0, *cuts.tolist()]
 
     @cached_property
@@ -111,18 +110,6 @@ class Reach:
                 if not left:
                     break
         return found
-
-    def implied(self, node: int, sources: tuple[int, ...]) -> set[int]:
-        """Return those predecessors whose edge to `node` the segments alone show to be implied by others."""
-        start = self.segment_start[self.position[node]]
-        before = [s for s in sources if self.position[s] < start]
-        if not before:
-            return set()
-        if len(before) < len(sources):
-            return set(before)
-        # Only the sinks of the segment just before are not implied: each node that heads a segment follows all of them.
-        last = self.segment_start[start - 1]
-        return {s for s in before if self.position[s] < last or self._first_successor[self.position[s]] < start}
 
 
 def _cover(n: int, first: np.ndarray[Any, Any], last: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
