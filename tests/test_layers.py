@@ -32,6 +32,7 @@ ORDER = (
     "source.preprocessor",
     "source.unit",
     "source.types",
+    "source.trees",
     "source.declarations",
     "source",
     "kernels.signature",

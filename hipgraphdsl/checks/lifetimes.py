@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from dataclasses import dataclass, field
 
-from ..arrays import Access, AllocArray, ArrayView, DeviceArray, Region
+from ..arrays import Access, AllocArray, DeviceArray, Region
 from ..nodes import AllocNode, FreeNode, KernelNode, MemcpyNode
 from ..workflow import AnyNode, ChildGraphNode, ConditionalNode
 from .reach import Reach
@@ -66,86 +67,48 @@ def check_lifetimes(scope: Scope, reach: Reach, findings: Findings) -> None:
         _check_life(scope, life, before, findings)
 
 
+class _Told:
+    """The findings about one array; of each code `_MOST` are listed, and the rest is counted."""
+
+    def __init__(self, scope: Scope, life: _Life, findings: Findings) -> None:
+        self.scope, self.findings = scope, findings
+        self.nodes = scope.workflow.nodes
+        self.name = life.array.name
+        self.counts: Counter[str] = Counter()
+
+    def who(self, i: int) -> str:
+        return repr(self.scope.name(self.nodes[i]))
+
+    def say(self, code: str, message: str, *involved: int, hint: str) -> None:
+        self.counts[code] += 1
+        if self.counts[code] <= _MOST:
+            nodes = [self.nodes[i] for i in involved]
+            self.findings.add(code, message, scope=self.scope, nodes=nodes, arrays=[self.name], hint=hint)
+
+    def say_rest(self, node: int) -> None:
+        for code, count in self.counts.items():
+            if count > _MOST:
+                message = f"{count - _MOST} more findings of this kind about {self.name!r}"
+                self.findings.add(code, message, scope=self.scope, nodes=[self.nodes[node]], arrays=[self.name])
+
+
 def _check_life(scope: Scope, life: _Life, before: set[tuple[int, int]], findings: Findings) -> None:
-    nodes, name = scope.workflow.nodes, life.array.name
-    shown: dict[str, int] = {}
-
-    def say(code: str, message: str, *involved: int, hint: str) -> None:
-        shown[code] = shown.get(code, 0) + 1
-        if shown[code] <= _MOST:
-            findings.add(code, message, scope=scope, nodes=[nodes[i] for i in involved], arrays=[name], hint=hint)
-
-    def who(i: int) -> str:
-        return repr(scope.name(nodes[i]))
-
+    told = _Told(scope, life, findings)
+    who, say, name = told.who, told.say, told.name
     if not life.allocs:
+        none = f"{name!r}, and no node of graph {scope.workflow.name!r} allocates it"
         for i in life.uses:
-            say(
-                "HG301",
-                f"{who(i)} uses {name!r}, and no node of graph {scope.workflow.name!r} allocates it",
-                i,
-                hint="declare it with alloc() in this graph, or use a device_array",
-            )
+            say("HG301", f"{who(i)} uses {none}", i, hint="declare it with alloc() in this graph, or use a device_array")
         for i in life.frees:
-            say(
-                "HG305",
-                f"{who(i)} frees {name!r}, and no node of graph {scope.workflow.name!r} allocates it",
-                i,
-                hint="free memory in the graph that allocates it",
-            )
+            say("HG305", f"{who(i)} frees {none}", i, hint="free memory in the graph that allocates it")
         return
     alloc, *again = life.allocs
     for i in again:
         say("HG307", f"{who(alloc)} and {who(i)} both allocate {name!r}", alloc, i, hint="remove one of them")
     for i in life.uses:
-        if (alloc, i) in before:
-            continue
-        if (i, alloc) in before:
-            say(
-                "HG301",
-                f"{who(i)} uses {name!r} before {who(alloc)} allocates it",
-                i,
-                alloc,
-                hint=f"make {who(alloc)} the first of the two, and remove the path from {who(i)} to it",
-            )
-        else:
-            say(
-                "HG301",
-                f"{who(i)} uses {name!r}, and no path leads to it from {who(alloc)}, which allocates it",
-                i,
-                alloc,
-                hint=f"add after=[{nodes[alloc].name!r}] to {nodes[i].name!r}",
-            )
+        _check_use(told, i, alloc, before)
     for free in life.frees:
-        if (alloc, free) not in before:
-            last = [nodes[i].name for i in life.uses if not any((i, j) in before for j in life.uses)] or [nodes[alloc].name]
-            say(
-                "HG305",
-                f"{who(free)} frees {name!r}, and no path leads to it from {who(alloc)}, which allocates it",
-                free,
-                alloc,
-                hint=f"add after=[{', '.join(map(repr, last))}] to {nodes[free].name!r}",
-            )
-            continue
-        for i in life.uses:
-            if (i, free) in before:
-                continue
-            if (free, i) in before:
-                say(
-                    "HG302",
-                    f"{who(i)} uses {name!r} after {who(free)} has freed it",
-                    i,
-                    free,
-                    hint=f"declare {who(free)} after the last use",
-                )
-            else:
-                say(
-                    "HG303",
-                    f"{who(free)} frees {name!r} and {who(i)} uses it, and no path orders them",
-                    free,
-                    i,
-                    hint=f"add after=[{nodes[i].name!r}] to {nodes[free].name!r}",
-                )
+        _check_free(told, life, free, alloc, before)
     first, *more = life.frees or [-1]
     for i in more:
         say("HG304", f"{who(first)} and {who(i)} both free {name!r}", first, i, hint="remove one of them")
@@ -157,15 +120,37 @@ def _check_life(scope: Scope, life: _Life, before: set[tuple[int, int]], finding
             alloc,
             hint=f"free({name}) after its last use",
         )
-    for code, count in shown.items():
-        if count > _MOST:
-            findings.add(
-                code,
-                f"{count - _MOST} more findings of this kind about {name!r}",
-                scope=scope,
-                nodes=[nodes[alloc]],
-                arrays=[name],
-            )
+    told.say_rest(alloc)
+
+
+def _check_use(told: _Told, i: int, alloc: int, before: set[tuple[int, int]]) -> None:
+    """Report a use that does not follow the alloc."""
+    who, nodes = told.who, told.nodes
+    if (i, alloc) in before:
+        message = f"{who(i)} uses {told.name!r} before {who(alloc)} allocates it"
+        told.say(
+            "HG301", message, i, alloc, hint=f"make {who(alloc)} the first of the two, and remove the path from {who(i)} to it"
+        )
+    elif (alloc, i) not in before:
+        message = f"{who(i)} uses {told.name!r}, and no path leads to it from {who(alloc)}, which allocates it"
+        told.say("HG301", message, i, alloc, hint=f"add after=[{nodes[alloc].name!r}] to {nodes[i].name!r}")
+
+
+def _check_free(told: _Told, life: _Life, free: int, alloc: int, before: set[tuple[int, int]]) -> None:
+    """Report a free that does not follow the alloc, and uses that do not precede it."""
+    who, nodes, name = told.who, told.nodes, told.name
+    if (alloc, free) not in before:
+        last = [nodes[i].name for i in life.uses if not any((i, j) in before for j in life.uses)] or [nodes[alloc].name]
+        message = f"{who(free)} frees {name!r}, and no path leads to it from {who(alloc)}, which allocates it"
+        told.say("HG305", message, free, alloc, hint=f"add after=[{', '.join(map(repr, last))}] to {nodes[free].name!r}")
+        return
+    for i in life.uses:
+        if (free, i) in before:
+            message = f"{who(i)} uses {name!r} after {who(free)} has freed it"
+            told.say("HG302", message, i, free, hint=f"declare {who(free)} after the last use")
+        elif (i, free) not in before:
+            message = f"{who(free)} frees {name!r} and {who(i)} uses it, and no path orders them"
+            told.say("HG303", message, free, i, hint=f"add after=[{nodes[i].name!r}] to {nodes[free].name!r}")
 
 
 # -- what is in the memory ---------------------------------------------------------------------------------------------
@@ -315,7 +300,7 @@ def check_copies(scope: Scope, findings: Findings) -> None:
         if type(node) is not MemcpyNode:
             continue
         dst, src = node.dst, node.src
-        if dst.root is not src.root and not _may_alias(scope, dst, src):
+        if dst.root is not src.root and scope.place(dst.root)[0] != scope.place(src.root)[0]:
             continue
         (to_key, to), (from_key, origin) = (scope.placed(a) for a in reversed(node.accesses))
         if to_key == from_key and to.overlaps(origin):
@@ -330,8 +315,3 @@ def check_copies(scope: Scope, findings: Findings) -> None:
                 arrays=[dst.root.name, src.root.name],
                 hint="copy through another array, or let a kernel move the values",
             )
-
-
-def _may_alias(scope: Scope, a: ArrayView, b: ArrayView) -> bool:
-    key, other = scope.place(a.root)[0], scope.place(b.root)[0]
-    return bool(key == other)

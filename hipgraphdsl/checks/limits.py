@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..arrays import Array, HostArray
@@ -12,6 +14,9 @@ from ..workflow import AnyNode, ChildGraphNode, ConditionalNode
 from .scope import Findings, Scope
 
 __all__ = ["check_capture", "check_limits"]
+
+Extents = Sequence[int | None]  # None: only a launch decides
+Fault = tuple[str, str, str]
 
 _AXES = "xyz"
 _MAX_THREADS = 1024  # of a block, on every device that HIP runs on
@@ -25,7 +30,7 @@ _IN_BODIES = (KernelNode, MemcpyNode, MemsetNode, EmptyNode, ChildGraphNode, Cap
 
 def check_limits(scope: Scope, target: Target | None, findings: Findings) -> None:
     """Report launches that the target, or every device, refuses. An extent that only a launch decides is left out."""
-    judged: dict[Any, tuple[tuple[str, str, str], ...] | None] = {}
+    judged: dict[Any, tuple[Fault, ...] | None] = {}
     for node in scope.workflow.nodes:
         if type(node) is KernelNode:
             key = (id(node.kernel), node.grid, node.block, node.shared_bytes, node.cooperative)
@@ -77,104 +82,90 @@ def _check_body(scope: Scope, findings: Findings) -> None:
                 _check_body(inner, findings)
 
 
-def _faults(scope: Scope, node: KernelNode, target: Target | None) -> list[tuple[str, str, str]]:
-    found: list[tuple[str, str, str]] = []
+def _faults(scope: Scope, node: KernelNode, target: Target | None) -> Iterator[Fault]:
+    """Yield code, message and hint of what a launch breaks."""
     block = [scope.value(axis) for axis in node.block]
     grid = [scope.value(axis) for axis in node.grid]
-    on = f"{target.name} takes" if target else "every device takes"
-    most = target.max_threads if target else _MAX_THREADS
-    threads = _product(block)
-    if threads is not None and threads > most:
-        found.append(("HG501", f"a block of {_text(block)} = {threads} threads; {on} at most {most}", "use a smaller block"))
-    elif target:
-        for axis, extent, limit in zip(_AXES, block, target.max_block):
-            if extent is not None and extent > limit:
-                found.append(
-                    (
-                        "HG501",
-                        f"a block of {extent} threads along {axis}; {on} at most {limit}",
-                        "use another shape of block",
-                    )
-                )
-    bounds = node.kernel.launch_bounds
-    if bounds is not None and threads is not None and threads > bounds:
-        found.append(
-            (
-                "HG502",
-                f"a block of {threads} threads; kernel {node.kernel.name!r} is compiled for at most {bounds}"
-                f" (__launch_bounds__({bounds}))",
-                "use a smaller block, or raise the launch bounds",
-            )
-        )
-    limits = target.max_grid if target else (_MAX_GRID,) * 3
-    for axis, extent, limit in zip(_AXES, grid, limits):
-        if extent is not None and extent > limit:
-            found.append(
-                (
-                    "HG503",
-                    f"a grid of {extent} blocks along {axis}; {on} at most {limit}",
-                    "let each thread do more elements, or spread the blocks over another axis",
-                )
-            )
-    if target and target.max_axis_threads:
-        for axis, blocks, extent in zip(_AXES, grid, block):
-            if blocks is not None and extent is not None and blocks * extent > target.max_axis_threads:
-                found.append(
-                    (
-                        "HG504",
-                        f"{blocks} blocks of {extent} threads along {axis} are {blocks * extent} threads; HIP on"
-                        " AMD takes at"
-                        f" most {target.max_axis_threads}",
-                        "let each thread do more elements, or spread the blocks over another axis",
-                    )
-                )
-    if target:
-        static = node.kernel.static_shared_bytes or 0
-        if static + node.shared_bytes > target.max_shared_bytes:
-            found.append(
-                (
-                    "HG505",
-                    f"{static} static and {node.shared_bytes} dynamic bytes of shared memory; {on} at most"
-                    f" {target.max_shared_bytes}",
-                    "use smaller tiles",
-                )
-            )
-    if node.kernel.dynamic_shared and not node.shared_bytes:
-        found.append(
-            (
-                "HG510",
-                f"kernel {node.kernel.name!r} uses an array of dynamic shared memory (extern __shared__), and the launch gives it"
-                " 0 bytes",
-                "give kernel(..., shared_bytes=) the bytes that a block needs",
-            )
-        )
-    blocks = _product(grid)
+    yield from _block_faults(node, block, target)
+    yield from _grid_faults(grid, block, target)
+    yield from _shared_memory_faults(node, target)
+    blocks, threads = _product(grid), _product(block)
     if node.cooperative and target and (target.multiprocessors or target.on_host) and blocks and threads:
         resident = _RESIDENT_ON_CPU
         if not target.on_host:
             each = min(_RESIDENT_BLOCKS, _RESIDENT_THREADS // min(threads, _RESIDENT_THREADS))
             resident = each * target.multiprocessors
         if blocks > resident:
-            found.append(
-                (
-                    "HG506",
-                    f"a cooperative grid of {blocks} blocks of {threads} threads; {target.name} holds at most {resident} at once",
-                    "use fewer blocks and a loop over the elements",
-                )
+            message = (
+                f"a cooperative grid of {blocks} blocks of {threads} threads; {target.name} holds at most {resident} at once"
             )
-    return found
+            yield "HG506", message, "use fewer blocks and a loop over the elements"
 
 
-def _product(extents: list[int | None]) -> int | None:
-    total = 1
-    for extent in extents:
-        if extent is None:
-            return None
-        total *= extent
-    return total
+def _who_takes(target: Target | None) -> str:
+    return f"{target.name} takes" if target else "every device takes"
 
 
-def _text(extents: list[int | None]) -> str:
+def _block_faults(node: KernelNode, block: Extents, target: Target | None) -> Iterator[Fault]:
+    on, most = _who_takes(target), target.max_threads if target else _MAX_THREADS
+    threads = _product(block)
+    if threads is not None and threads > most:
+        yield "HG501", f"a block of {_text(block)} = {threads} threads; {on} at most {most}", "use a smaller block"
+    elif target:
+        for axis, extent, limit in zip(_AXES, block, target.max_block):
+            if extent is not None and extent > limit:
+                message = f"a block of {extent} threads along {axis}; {on} at most {limit}"
+                yield "HG501", message, "use another shape of block"
+    bounds = node.kernel.launch_bounds
+    if bounds is not None and threads is not None and threads > bounds:
+        yield (
+            "HG502",
+            f"a block of {threads} threads; kernel {node.kernel.name!r} is compiled for at most {bounds}"
+            f" (__launch_bounds__({bounds}))",
+            "use a smaller block, or raise the launch bounds",
+        )
+
+
+def _grid_faults(grid: Extents, block: Extents, target: Target | None) -> Iterator[Fault]:
+    hint = "let each thread do more elements, or spread the blocks over another axis"
+    for axis, extent, limit in zip(_AXES, grid, target.max_grid if target else (_MAX_GRID,) * 3):
+        if extent is not None and extent > limit:
+            yield "HG503", f"a grid of {extent} blocks along {axis}; {_who_takes(target)} at most {limit}", hint
+    if target and target.max_axis_threads:
+        for axis, blocks, extent in zip(_AXES, grid, block):
+            if blocks is not None and extent is not None and blocks * extent > target.max_axis_threads:
+                yield (
+                    "HG504",
+                    f"{blocks} blocks of {extent} threads along {axis} are {blocks * extent} threads; HIP on AMD takes at"
+                    f" most {target.max_axis_threads}",
+                    hint,
+                )
+
+
+def _shared_memory_faults(node: KernelNode, target: Target | None) -> Iterator[Fault]:
+    static = node.kernel.static_shared_bytes or 0
+    if target and static + node.shared_bytes > target.max_shared_bytes:
+        yield (
+            "HG505",
+            f"{static} static and {node.shared_bytes} dynamic bytes of shared memory; {_who_takes(target)} at most"
+            f" {target.max_shared_bytes}",
+            "use smaller tiles",
+        )
+    if node.kernel.dynamic_shared and not node.shared_bytes:
+        yield (
+            "HG510",
+            f"kernel {node.kernel.name!r} uses an array of dynamic shared memory (extern __shared__), and the launch gives it"
+            " 0 bytes",
+            "give kernel(..., shared_bytes=) the bytes that a block needs",
+        )
+
+
+def _product(extents: Extents) -> int | None:
+    known = [extent for extent in extents if extent is not None]
+    return math.prod(known) if len(known) == len(extents) else None
+
+
+def _text(extents: Extents) -> str:
     return " x ".join("?" if e is None else str(e) for e in extents)
 
 

@@ -10,7 +10,8 @@ from typing import Any, Final, NamedTuple
 from ..errors import DeclarationError
 from ..kernels import Kernel
 from ..source import Scope, Value
-from ..source import bodies as syntax
+from ..source import trees as syntax
+from ..source.bodies import parse_body
 
 __all__ = ["ATOMICS", "Counter", "Program", "counting", "known_function", "program_of"]
 
@@ -119,7 +120,7 @@ def _read(kernel: Kernel) -> Program | None:
         if found is None or len(found.tokens) > _MOST_TOKENS:
             return None
         names = [parameter.name for parameter in signature.parameters]
-        body, escaped = syntax.parse_body(found.tokens, names, found.scope)
+        body, escaped = parse_body(found.tokens, names, found.scope)
         deciding = _deciding(body)
     except (DeclarationError, RecursionError):
         return None

@@ -27,7 +27,7 @@ import numpy as np
 from ..errors import DeclarationError
 from ..kernels import Module
 from ..source import CType, Value
-from ..source import bodies as syntax
+from ..source import trees as syntax
 from .arithmetic import (
     FAR,
     Base,

@@ -1,7 +1,7 @@
 """HIP C++ source, read without compiling it.
 
 ``tokens`` splits text, ``expressions`` evaluates integer constants, ``macros`` and ``preprocessor`` follow preprocessor
-lines, ``unit`` puts headers in and leaves bodies unread, ``bodies`` reads those of kernels as syntax trees, ``types`` knows
+lines, ``unit`` puts headers in and leaves bodies unread, ``bodies`` reads those of kernels as syntax ``trees``, ``types`` knows
 C++ types, and ``declarations`` has what a translation unit declares: `Declarations` is what `kernels.Module` asks.
 What is not understood raises ValueError with the reason; the caller knows whose parameter or variable it is.
 """

@@ -3,194 +3,39 @@
 Understood are declarations of scalars, pointers and arrays, expressions of C without aggregates, `if`, `for`, `while`, `do`,
 `return`, `break`, `continue`, casts, templates' arguments and calls. A statement outside of the subset (`switch`, `goto`, a
 lambda, a reference to a variable, a doubtful branch of the preprocessor) becomes `Unread`, together with the rest of the braces
-around it: what stands before it keeps its meaning. An integer literal is a `Value`.
+around it: what stands before it keeps its meaning.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from .expressions import LEVELS, WORDS, Value, constant
 from .tokens import CLOSING, Token, closing_angle, closing_index, split_commas
+from .trees import (
+    AddressOf,
+    Assign,
+    Binary,
+    Block,
+    Call,
+    Cast,
+    Choice,
+    Declare,
+    If,
+    Index,
+    Leave,
+    Loop,
+    Member,
+    Name,
+    Opaque,
+    Unary,
+    Unread,
+    variables,
+)
 from .types import BUILTIN_WORDS, IGNORED_WORDS, CType, Scope
 
-__all__ = [
-    "AddressOf",
-    "Assign",
-    "Binary",
-    "Block",
-    "Call",
-    "Cast",
-    "Choice",
-    "Declare",
-    "If",
-    "Index",
-    "Leave",
-    "Loop",
-    "Member",
-    "Name",
-    "Opaque",
-    "Unary",
-    "Unread",
-    "parse_body",
-    "variables",
-    "walk",
-]
-
-
-class Name(NamedTuple):
-    """A variable of the kernel by its number, or with -1 a name from outside."""
-
-    text: str
-    slot: int = -1
-
-
-class Unary(NamedTuple):
-    """``+ - ! ~``."""
-
-    operator: str
-    operand: Any
-
-
-class AddressOf(NamedTuple):
-    """``&x``."""
-
-    operand: Any
-
-
-class Binary(NamedTuple):
-    """Two operands; `operator` may be ``,``."""
-
-    operator: str
-    left: Any
-    right: Any
-
-
-class Choice(NamedTuple):
-    """``condition ? then : otherwise``."""
-
-    condition: Any
-    then: Any
-    otherwise: Any
-
-
-class Assign(NamedTuple):
-    """``target = value``, or with an operator ``target += value``; `before` (``x++``): its result is the old value."""
-
-    operator: str
-    target: Any
-    value: Any
-    before: bool = False
-
-
-class Index(NamedTuple):
-    """``base[index]``; ``*base`` has the index 0."""
-
-    base: Any
-    index: Any
-    line: int
-
-
-class Member(NamedTuple):
-    """``base.name`` or ``base->name``."""
-
-    base: Any
-    name: str
-    arrow: bool
-    line: int
-
-
-class Call(NamedTuple):
-    """A call of a function; `name` is empty where an expression is called, which is then the first argument."""
-
-    name: str
-    arguments: tuple[Any, ...]
-    line: int
-
-
-class Cast(NamedTuple):
-    """A conversion."""
-
-    type: CType
-    operand: Any
-
-
-class Opaque(NamedTuple):
-    """A value that is not computed; its parts are evaluated."""
-
-    parts: tuple[Any, ...] = ()
-
-
-class Declare(NamedTuple):
-    """A variable.
-
-    Attributes
-    ----------
-    slot : int
-    name : str
-    type : CType or None
-        None where the layout is unknown or `auto` leaves it to the initializer.
-    deduced : bool
-        Whether it is `auto`.
-    bounds : tuple of expressions
-        Of an array.
-    initializer : expression or None
-    space : str
-        ``local``, ``shared``, ``dynamic`` (extern __shared__) or ``static``.
-    """
-
-    slot: int
-    name: str
-    type: CType | None
-    deduced: bool
-    bounds: tuple[Any, ...]
-    initializer: Any
-    space: str
-
-
-class Block(NamedTuple):
-    """Statements in braces; an expression is one too."""
-
-    statements: tuple[Any, ...]
-
-
-class If(NamedTuple):
-    """``if``; `otherwise` may be None."""
-
-    condition: Any
-    then: Any
-    otherwise: Any
-
-
-class Loop(NamedTuple):
-    """``for``, ``while``, and with `late` ``do``; `condition` and `step` may be None."""
-
-    condition: Any
-    step: Any
-    body: Any
-    late: bool = False
-
-
-class Leave(NamedTuple):
-    """``return``, ``break`` or ``continue``."""
-
-    kind: str
-
-
-class Unread(NamedTuple):
-    """What is not understood, and all that follows it in the same braces."""
-
-    reason: str
-
-
-def walk(node: Any) -> Iterator[Any]:
-    """Yield a tree's nodes, itself first."""
-    if isinstance(node, tuple):
-        if hasattr(node, "_fields"):
-            yield node
-        for part in node:
-            yield from walk(part)
+__all__ = ["parse_body"]
 
 
 def parse_body(tokens: Sequence[Token], parameters: Sequence[str], scope: Scope) -> tuple[Block, frozenset[int]]:
@@ -699,20 +544,3 @@ class _Parser:
 
 def _parts(value: Any) -> tuple[Any, ...]:
     return tuple(inner for part in value.parts for inner in _parts(part)) if isinstance(value, Opaque) else (value,)
-
-
-def variables(expression: Any) -> set[int]:
-    """Return the variables that an expression may be, where it stands for an object that can change."""
-    match expression:
-        case Name():
-            return {expression.slot} - {-1}
-        case Choice():
-            return variables(expression.then) | variables(expression.otherwise)
-        case Binary(operator=","):
-            return variables(expression.right)
-        case Assign():
-            return variables(expression.target)
-        case Member(arrow=False):
-            return variables(expression.base)
-        case _:
-            return set()

@@ -10,7 +10,7 @@ reference byte for byte. All of this is done on the CPU; the backends of another
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any, Protocol
@@ -110,18 +110,8 @@ def verify(
         laboratory, reference, prover = _proving(workflow, opened, device, given, found)
         where = laboratory.executable.device
         found.unstable = cache(lambda: _unstable(workflow, prover, where, given))
-        try:
-            try_fresh_memory(laboratory, reference, found)
-            try_orders(laboratory, reference, orders, seed, found, advance)
-            if audit:
-                audit_accesses(laboratory, found, advance)
-            values = laboratory.visible(laboratory.start)
-        finally:
-            laboratory.close()
-        beyond = next((finding for finding in found.findings if finding.kind == "out of bounds"), None)
-        if beyond is not None and backends:
-            found.left_out.append(f"backends: {beyond.nodes[0]!r} goes beyond its arrays, where other memory may lie then")
-            backends = ()
+        values = _prove(laboratory, reference, orders, seed, audit, found, advance)
+        backends = _comparable(backends, found)
         contestants = [(prover, where)] + [(opened, device)] * (opened is not prover)
         for contestant, place in contestants:
             for backend in backends:
@@ -130,6 +120,35 @@ def verify(
     seconds = time.perf_counter() - started
     targets = " and ".join(dict.fromkeys(contestant.target.name for contestant, _ in contestants))
     return VerifyReport(workflow.name, targets, tuple(found.findings), tuple(found.done), tuple(found.left_out), seconds)
+
+
+def _prove(
+    laboratory: Laboratory,
+    reference: State,
+    orders: int,
+    seed: int,
+    audit: bool,
+    found: Found,
+    advance: Callable[[str], None],
+) -> State:
+    """Try other fresh memory, other orders and each node alone, and close the laboratory; return the values at the start."""
+    try:
+        try_fresh_memory(laboratory, reference, found)
+        try_orders(laboratory, reference, orders, seed, found, advance)
+        if audit:
+            audit_accesses(laboratory, found, advance)
+        return laboratory.visible(laboratory.start)
+    finally:
+        laboratory.close()
+
+
+def _comparable(backends: Sequence[str], found: Found) -> Sequence[str]:
+    """Return the backends that can be compared: none where a node reaches beyond its arrays."""
+    beyond = next((finding for finding in found.findings if finding.kind == "out of bounds"), None)
+    if beyond is None or not backends:
+        return backends
+    found.left_out.append(f"backends: {beyond.nodes[0]!r} goes beyond its arrays, where other memory may lie then")
+    return ()
 
 
 def _require_runs(workflow: Workflow, runtime: Runtime, device: int) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import hipgraphdsl as hg
 from hipgraphdsl.checks.programs import program_of
-from hipgraphdsl.source import bodies
+from hipgraphdsl.source import trees
 
 SOURCE = r"""
 #include <hip/hip_runtime.h>
@@ -199,7 +199,7 @@ def blamed(module: hg.Module, launch: tuple[str, Any, Any, int, tuple[Any, ...]]
 def test_idioms_are_read_whole_and_not_blamed(module: hg.Module, launch: tuple[str, Any, Any, int, tuple[Any, ...]]) -> None:
     program = program_of(module[launch[0]])
     assert program is not None
-    assert not [part for part in bodies.walk(program.body) if isinstance(part, bodies.Unread)]
+    assert not [part for part in trees.walk(program.body) if isinstance(part, trees.Unread)]
     assert not blamed(module, launch)
 
 
