@@ -284,29 +284,14 @@ def build(
     texts = {f"{stem}.cpp": sources} if isinstance(sources, str) else dict(sources)
     flags = (*compiler.library_options(), *options)
     cache = cache_folder()
+    unit = f"{stem}.cpp"
     said = ""
-
-    def nothing_written(command: list[str]) -> BuildFailed:
-        advice = "no library was written; leave out the option that stops the compiler from it"
-        return BuildFailed(command, f"{said}\n{advice}: {shlex.join(options)}")
-
-    def preprocess(folder: Path) -> None:
-        nonlocal said
-        assert reading is not None
-        unit = f"{stem}.cpp"
-        command = [*compiler.command, *flags, *reading.options, "-E", "-o", "preprocessed", unit]
-        said = _run(command, folder, what)
-        if not (folder / "preprocessed").is_file():
-            raise nothing_written(command)
-        texts[unit] = reading.finish((folder / "preprocessed").read_text(errors="replace"))
-        (folder / unit).write_text(texts[unit])
-
     also = () if reading is None else (*reading.options, *reading.also)
     # Files of the user's are known by what the preprocessor makes of them.
-    outside = reading is not None and _reads_files(reading.options, texts[f"{stem}.cpp"])
-    if outside:
+    outside = reading is not None and _reads_files(reading.options, texts[unit])
+    if reading is not None and outside:
         with _folder(texts, cache) as folder:
-            preprocess(folder)
+            texts[unit], said = _preprocessed(compiler, flags, reading, folder, unit, what)
     target = cache / f"{stem}-{_key(compiler, texts, (*flags, *also))[:32]}.so"
     if target.exists():
         return target
@@ -316,24 +301,47 @@ def build(
         with _folder(texts, cache) as folder:
             # Built beside and renamed: a reader never sees half a library, whatever happens to the builder.
             if reading is not None and not outside:
-                preprocess(folder)
-            made = folder / target.name
+                texts[unit], said = _preprocessed(compiler, flags, reading, folder, unit, what)
             units = sorted(file for file in texts if file.endswith(".cpp"))
-            command = [*compiler.command, *flags, "-o", target.name, *units]
-            if sys.platform != "darwin":
-                command += ["-lpthread", "-ldl"]
-            try:
-                said += _run(command, folder, what)
-            except BuildFailed as failed:
-                if "FileNotFound" not in failed.log:  # so zig says that its clang wrote nothing
-                    raise
-                said += failed.log
-            if not made.is_file():
-                raise nothing_written(command)
+            said += _linked(compiler, flags, folder, target.name, units, what)
             (folder / "log").write_text(said)
             os.replace(folder / "log", target.with_suffix(".log"))
-            os.replace(made, target)
+            os.replace(folder / target.name, target)
     return target
+
+
+def _preprocessed(
+    compiler: Compiler, flags: Sequence[str], reading: Reading, folder: Path, unit: str, what: str
+) -> tuple[str, str]:
+    """Preprocess a source and finish it; return its text, which takes its place in the folder, and what the compiler said."""
+    command = [*compiler.command, *flags, *reading.options, "-E", "-o", "preprocessed", unit]
+    said = _run(command, folder, what)
+    if not (folder / "preprocessed").is_file():
+        raise _nothing_written(compiler, command, said, flags)
+    text = reading.finish((folder / "preprocessed").read_text(errors="replace"))
+    (folder / unit).write_text(text)
+    return text, said
+
+
+def _linked(compiler: Compiler, flags: Sequence[str], folder: Path, name: str, units: Sequence[str], what: str) -> str:
+    """Make a library of sources in a folder; return what the compiler said."""
+    command = [*compiler.command, *flags, "-o", name, *units]
+    if sys.platform != "darwin":
+        command += ["-lpthread", "-ldl"]
+    try:
+        said = _run(command, folder, what)
+    except BuildFailed as failed:
+        if "FileNotFound" not in failed.log:  # so zig says that its clang wrote nothing
+            raise
+        said = failed.log
+    if not (folder / name).is_file():
+        raise _nothing_written(compiler, command, said, flags)
+    return said
+
+
+def _nothing_written(compiler: Compiler, command: list[str], said: str, flags: Sequence[str]) -> BuildFailed:
+    advice = "no library was written; leave out the option that stops the compiler from it"
+    return BuildFailed(command, f"{said}\n{advice}: {shlex.join(flags[len(compiler.library_options()) :])}")
 
 
 def syntax_tree(compiler: Compiler, text: str, name: str, options: Sequence[str] = ()) -> str:
