@@ -66,6 +66,7 @@ ORDER = (
     "watch",
     "timeline",
     "update",
+    "runtimes.data",
     "runtimes.base",
     "runtimes.cpu.compiler",
     "runtimes.native",
@@ -282,4 +283,4 @@ def test_importing_the_package_loads_no_binding_and_no_drawing_library() -> None
 
 def test_importing_the_package_loads_no_runtime() -> None:
     loaded = {name for name in loaded_by("import hipgraphdsl") if inside(name, "hipgraphdsl.runtimes")}
-    assert loaded <= {"hipgraphdsl.runtimes", "hipgraphdsl.runtimes.base"}
+    assert loaded <= {"hipgraphdsl.runtimes", "hipgraphdsl.runtimes.base", "hipgraphdsl.runtimes.data"}

@@ -1,0 +1,217 @@
+"""What the calls of the protocol take and return: HIP's enumerations and structures, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+__all__ = [
+    "ERROR_HOST_MEMORY_ALREADY_REGISTERED",
+    "CaptureInfo",
+    "CaptureMode",
+    "CaptureStatus",
+    "CodeObject",
+    "ConditionalMode",
+    "Copy3D",
+    "Dim3",
+    "Fill2D",
+    "FunctionInfo",
+    "GraphMemAttribute",
+    "HostParams",
+    "KernelParams",
+    "MemOp",
+    "MemcpyKind",
+    "MemoryRange",
+    "NodeType",
+]
+
+Dim3 = tuple[int, int, int]
+
+ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712
+
+
+class MemcpyKind(IntEnum):
+    """hipMemcpyKind."""
+
+    HOST_TO_HOST = 0
+    HOST_TO_DEVICE = 1
+    DEVICE_TO_HOST = 2
+    DEVICE_TO_DEVICE = 3
+    DEFAULT = 4
+
+
+class NodeType(IntEnum):
+    """hipGraphNodeType."""
+
+    KERNEL = 0
+    MEMCPY = 1
+    MEMSET = 2
+    HOST = 3
+    GRAPH = 4
+    EMPTY = 5
+    WAIT_EVENT = 6
+    EVENT_RECORD = 7
+    EXT_SEMAPHORE_SIGNAL = 8
+    EXT_SEMAPHORE_WAIT = 9
+    MEM_ALLOC = 10
+    MEM_FREE = 11
+    MEMCPY_FROM_SYMBOL = 12
+    MEMCPY_TO_SYMBOL = 13
+    BATCH_MEM_OP = 14
+    CONDITIONAL = 0x1000  # HIP has none; 13 in CUDA
+
+
+class ConditionalMode(IntEnum):
+    """CUgraphConditionalNodeType."""
+
+    IF = 0
+    WHILE = 1
+    SWITCH = 2
+
+
+class GraphMemAttribute(IntEnum):
+    """hipGraphMemAttributeType."""
+
+    USED = 0
+    USED_HIGH = 1
+    RESERVED = 2
+    RESERVED_HIGH = 3
+
+
+class CaptureMode(IntEnum):
+    """hipStreamCaptureMode."""
+
+    GLOBAL = 0
+    THREAD_LOCAL = 1
+    RELAXED = 2
+
+
+class CaptureStatus(IntEnum):
+    """hipStreamCaptureStatus."""
+
+    NONE = 0
+    ACTIVE = 1
+    INVALIDATED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureInfo:
+    """What a stream answers while it captures; `graph` is 0 and `dependencies` empty unless status is ACTIVE."""
+
+    status: CaptureStatus
+    id: int
+    graph: int
+    dependencies: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Copy3D:
+    """One pitched copy (hipMemcpy3DParms): `depth` slices of `height` rows of `width_bytes` bytes.
+
+    Row `y` of slice `z` begins at ``pointer + x + pitch_bytes * (y + pos[1] + rows * (z + pos[2])) + pos[0]``, where `rows`
+    is the number of rows that a slice of the allocation has. Positions are (bytes, rows, slices).
+    """
+
+    dst: int
+    dst_pitch_bytes: int
+    dst_rows: int
+    src: int
+    src_pitch_bytes: int
+    src_rows: int
+    width_bytes: int
+    height: int
+    depth: int
+    kind: MemcpyKind
+    dst_pos: Dim3 = (0, 0, 0)
+    src_pos: Dim3 = (0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Fill2D:
+    """One memset (hipMemsetParams): `height` rows of `width` elements of `element_size` (1, 2, 4) bytes."""
+
+    dst: int
+    element_size: int
+    value: int
+    width: int
+    height: int = 1
+    pitch_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MemOp:
+    """One entry of a batch memory operation: write `value`, or wait until memory compares with it."""
+
+    op: str  # "write" | "wait"
+    address: int
+    value: int
+    size: int  # 4 or 8 bytes
+    condition: str = "eq"  # wait: "eq" | "geq" | "and" | "nor"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelParams:
+    """What a kernel node launches, as read back (hipKernelNodeParams).
+
+    `args` is the address of an array of pointers to the arguments; where it is 0, `extra` is that of a
+    HIP_LAUNCH_PARAM list.
+    """
+
+    function: int
+    grid: Dim3
+    block: Dim3
+    shared_bytes: int
+    args: int
+    extra: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HostParams:
+    """The C function of a host node and its argument, as read back (hipHostNodeParams)."""
+
+    fn: int
+    user_data: int
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionInfo:
+    """What a platform tells of a function.
+
+    Attributes
+    ----------
+    name : str
+        As the code object has it; empty where the platform does not tell.
+    parameters : tuple of (offset, size) or None
+        Bytes of each parameter and where it lies in packed argument memory; None where the platform does not tell.
+    """
+
+    name: str
+    parameters: tuple[tuple[int, int], ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRange:
+    """One allocation: its first byte, its size, and whether it is host memory."""
+
+    pointer: int
+    nbytes: int
+    on_host: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CodeObject:
+    """A compiled module.
+
+    Attributes
+    ----------
+    image : bytes
+        What `module_load_data` takes. The runtime may need it for as long as the module is loaded.
+    lowered : dict
+        For each kernel asked for (``"scale"``, ``"scale<float>"``) and each symbol, the name inside the image.
+    log : str
+        The compiler's warnings, with the user's line numbers; empty where there were none.
+    """
+
+    image: bytes
+    lowered: dict[str, str] = field(default_factory=dict)
+    log: str = ""
