@@ -171,3 +171,19 @@ def test_package_exports_what_it_lists() -> None:
 def test_version_is_written_once() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+", hipgraphdsl.__version__)
     assert f"[{hipgraphdsl.__version__}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+MOST_LINES, MOST_OF_A_FUNCTION = 700, 80
+SHORT = ("executable/*.py", "backends/*.py", "runtimes/*.py", "plan.py", "watch.py")
+
+
+def test_modules_and_functions_are_short() -> None:
+    long = []
+    for path in (path for pattern in SHORT for path in (ROOT / "hipgraphdsl").glob(pattern)):
+        text = path.read_text()
+        if text.count("\n") > MOST_LINES:
+            long.append(f"{path.name}: {text.count(chr(10))} lines")
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef) and (lines := (node.end_lineno or 0) - node.lineno + 1) > MOST_OF_A_FUNCTION:
+                long.append(f"{path.name}: {node.name} has {lines} lines")
+    assert long == [], "\n".join(long)
