@@ -214,7 +214,7 @@ class Instance:
             if before is not None:
                 self.wait()
             allocates = plan.has_allocs or plan.packing is not None
-            places = [(inner, dict(inner.addresses)) for inner in scope.all_inside()] if allocates else []
+            places = [(inner.addresses, dict(inner.addresses)) for inner in scope.all_inside()] if allocates else []
             if isinstance(plan, WatchedPlan):
                 words = self._memory.words(plan)
                 for inner in scope.all_inside():
@@ -224,8 +224,9 @@ class Instance:
                 self._place_packed(plan, blocks)
                 program = self._build_program(plan, scope, self._runtime, state.disabled)
             except BaseException:
-                for inner, addresses in places:  # where the program that stays has its memory
-                    inner.addresses = addresses
+                for table, addresses in places:  # where the program that stays has its memory
+                    table.clear()
+                    table.update(addresses)
                 self._memory.drop_packed(blocks)
                 raise
             self.program, self.torn, self._since = program, True, 0

@@ -181,6 +181,39 @@ def test_a_launch_whose_kth_set_fails_leaves_the_graph_as_it_was(
     assert n > 5
 
 
+@pytest.mark.parametrize("pack", [True, False])
+@pytest.mark.parametrize("backend", ["explicit", "capture"])
+def test_a_launch_that_fails_again_while_it_builds_leaves_parameters_as_they_were(
+    runtime: Runtime, faults: Faults, backend: Any, pack: bool
+) -> None:
+    def make() -> hg.Graph:
+        g = graph()
+        t = g.alloc("t", shape=8, dtype="i4")
+        g.memset(t, 3, name="set_t")
+        g.kernel(hg.Module(SOURCE, name="failing")["mix"], 2, 4, (g.arrays["z"], t, 1, 0), name="last")
+        g.free(t)
+        return g
+
+    def values(exe: hg.Executable) -> dict[str, list[int]]:
+        return {name: exe.read(name).tolist() for name in "xyzh"}
+
+    with (
+        make().compile(runtime=runtime, backend=backend, pack=pack) as exe,
+        make().compile(runtime="cpu", backend="serial") as right,
+    ):
+        exe.run(**FIRST)
+        for _ in range(2):  # the first leaves a graph that must be built again
+            faults.arm(lambda _: True)
+            with pytest.raises(hg.HipError):
+                exe.launch(**SECOND)
+            assert faults.disarm()
+        for name, known in values(exe).items():
+            right.write(name, known)
+        exe.run()
+        right.run()
+        assert values(exe) == values(right)
+
+
 def change(exe: hg.Executable) -> None:
     arrays, parameters = exe.workflow.arrays, exe.workflow.parameters
     exe.set("both", args=(arrays["z"], arrays["x"], 9, parameters["b"]), grid=1)
