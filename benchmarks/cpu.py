@@ -99,6 +99,44 @@ extern "C" __attribute__((visibility("default"))) void matmul_by_hand(
 }
 """
 
+_SUM: Final = r"""
+__device__ float warp_sum(float v)
+{
+    for (int o = warpSize / 2; o > 0; o /= 2) v += __shfl_down(v, o);
+    return v;
+}
+extern "C" __global__ void block_sum(const float* x, float* sums, int n)
+{
+    __shared__ float s[64];
+    const int i = blockIdx.x * blockDim.x + threadIdx.x, lane = threadIdx.x % warpSize, warp = threadIdx.x / warpSize;
+    float v = warp_sum(i < n ? x[i] : 0.0f);
+    if (lane == 0) s[warp] = v;
+    __syncthreads();
+    v = threadIdx.x < blockDim.x / warpSize ? s[lane] : 0.0f;
+    if (warp == 0) v = warp_sum(v);
+    if (threadIdx.x == 0) sums[blockIdx.x] = v;
+}
+"""
+_SUM_BY_HAND: Final = r"""
+extern "C" __attribute__((visibility("default"))) void block_sum_by_hand(
+    const float* __restrict__ x, float* __restrict__ sums, int n, int blocks, int block)
+{
+    for (int b = 0; b < blocks; ++b) {
+        float s[16] = {};
+        for (int w = 0; w < block / 64; ++w) {
+            float v[64];
+            for (int l = 0; l < 64; ++l) { const int i = b * block + w * 64 + l; v[l] = i < n ? x[i] : 0.0f; }
+            for (int o = 32; o > 0; o /= 2)
+                for (int l = 0; l < o; ++l) v[l] += v[l + o];
+            s[w] = v[0];
+        }
+        for (int o = 8; o > 0; o /= 2)
+            for (int l = 0; l < o; ++l) s[l] += s[l + o];
+        sums[b] = s[0];
+    }
+}
+"""
+
 
 _BUILDS: Final = 3  # times that a graph is built, of which the fastest counts
 
@@ -203,7 +241,27 @@ def _kernels(result: Result, repeats: int) -> None:
         hand_matmul(a.ctypes.data, b.ctypes.data, out.ctypes.data, n)
         assert np.allclose(exe.read("z"), out, rtol=1e-4, atol=1e-3), "matmul differs"
     _against(
-        result, "tiled matmul with barriers", g, lambda: hand_matmul(a.ctypes.data, b.ctypes.data, out.ctypes.data, n), repeats, 5
+        result, "tiled matmul with barriers", g, lambda: hand_matmul(a.ctypes.data, b.ctypes.data, out.ctypes.data, n), repeats, 3
+    )
+
+    blocks, block = n * n // 256, 256
+    g = Graph("sums")
+    z = g.device_array("z", shape=(blocks,), dtype="float32")
+    g.kernel(Module(_SUM, name="sums")["block_sum"], blocks, block, (g.device_array("x", a), z, n * n))
+    hand_sum = _by_hand(_SUM_BY_HAND, "block_sum_by_hand")
+    hand_sum.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_int] * 3
+    sums = np.zeros(blocks, "f4")
+    with g.compile(runtime="cpu", backend="serial") as exe:
+        exe.run()
+        hand_sum(a.ctypes.data, sums.ctypes.data, n * n, blocks, block)
+        assert np.allclose(exe.read("z"), sums, rtol=1e-4, atol=1e-3), "sums differ"
+    _against(
+        result,
+        "block sums by warp shuffles",
+        g,
+        lambda: hand_sum(a.ctypes.data, sums.ctypes.data, n * n, blocks, block),
+        max(repeats // 4, 5),
+        10,
     )
 
 

@@ -53,7 +53,8 @@ __global__ void shadowed(int* x, int n) {
   __syncthreads(); x[t] += v + s[N - 1 - t];
 }
 __global__ void again_shadowed(int* x, int n) {
-  int k = n + 1, i = T * k; __syncthreads();
+  int k = n + 1, i = T * k, j = T * LIMIT; __syncthreads();
+  { int LIMIT = 100; __syncthreads(); x[T] += j + LIMIT; }
   { int k = 100; x[T] += i + k; __syncthreads(); x[T] += i - k; }
   for (int k = 0; k < 2; ++k) { __syncthreads(); x[T] += i * k; }
 }
@@ -254,6 +255,13 @@ def test_split_that_does_not_compile_is_left_out() -> None:
     assert "ended" in libraries(ENDS)[2]
     for n in (0, 5):
         same(ENDS, "ended", n, 64)
+
+
+def test_warnings_are_about_the_kernel_alone() -> None:
+    source = HEAD + "__global__ void k(int* x) {\n  __syncthreads();\n  x[T] = 1 << 40; }\n" + salt()
+    made = rtc.compile_kernels(source, ["k"], name="m.hip", compiler=compiler_of("clang"))
+    assert made.log.count("warning:") == 1
+    assert f"m.hip:{HEAD.count(chr(10)) + 3}:" in made.log
 
 
 def test_messages_of_a_split_source_name_the_users_lines() -> None:

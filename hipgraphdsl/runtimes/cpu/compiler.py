@@ -328,8 +328,15 @@ def _linked(compiler: Compiler, flags: Sequence[str], folder: Path, name: str, u
     command = [*compiler.command, *flags, "-o", name, *units]
     if sys.platform != "darwin":
         command += ["-lpthread", "-ldl"]
+    # zig first compiles a library of its own for what the processor lacks, which takes longer than all else; few need it.
+    alone = ["-rtlib=none", "-Wl,-z,defs"] if compiler.kind == "zig" and sys.platform != "darwin" else []
     try:
-        said = _run(command, folder, what)
+        try:
+            said = _run([*command, *alone], folder, what)
+        except BuildFailed as failed:
+            if not alone or "undefined symbol" not in failed.log:
+                raise
+            said = _run(command, folder, what)
     except BuildFailed as failed:
         if "FileNotFound" not in failed.log:  # so zig says that its clang wrote nothing
             raise

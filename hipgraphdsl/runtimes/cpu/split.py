@@ -165,7 +165,8 @@ def split(
         try:
             function = _Kernel(data, node).function(made)
             end = _end(node)
-            edits.append((end, f" {function}\n{_marker(data, end)}".encode()))
+            # As of a system header: the compiler's warnings are about the kernel itself.
+            edits.append((end, f'\n# 1 "hgcpu split" 3\n{function}\n{_marker(data, end)}'.encode()))
         except (_Unknown, KeyError):
             continue
         space, colons, _ = name.rpartition("::")
@@ -202,6 +203,11 @@ def _walk(node: Node) -> Iterator[Node]:
     yield node
     for child in _inner(node):
         yield from _walk(child)
+
+
+def _named(node: Node) -> list[Node]:
+    """Return the declarations of what an expression names."""
+    return [n["referencedDecl"] for n in _walk(node) if n["kind"] == "DeclRefExpr"]
 
 
 def _start(node: Node) -> int:
@@ -620,7 +626,7 @@ class _Kernel:
                 first is not None and variable.is_scalar and not variable.writes and not variable.exposed
                 and self.is_uniform(first, fixed=True, threads=True)
                 # Its names mean the same wherever it is computed again.
-                and all(names.count(n["referencedDecl"]["name"]) <= 1 for n in _walk(first) if n["kind"] == "DeclRefExpr")
+                and all(names.count(d["name"]) == (d["id"] in self.variables) for d in _named(first))
                 and not (types and any(n["kind"] in _CASTS - {"ImplicitCastExpr"} for n in _walk(first)))
             )  # fmt: skip
             elsewhere = any(not self.is_in(use, variable.part) for use in variable.uses)
@@ -694,8 +700,8 @@ class _Kernel:
         def add(variable: _Variable) -> None:
             initial = variable.initial
             assert initial is not None
-            for node in _walk(initial):
-                other = self.variables.get(node.get("referencedDecl", {}).get("id", ""))
+            for declared in _named(initial):
+                other = self.variables.get(declared["id"])
                 if other is not None and other.pure:
                     add(other)
             if variable not in out:
