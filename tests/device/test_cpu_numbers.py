@@ -52,3 +52,12 @@ def test_fused_half_rounds_once(compiler: Compiler) -> None:  # noqa: F811
     x = np.array([1 + 2**-10, 1 + 2**-10, -(1 + 2**-9), 0], "f2")
     library(compiler, NUMBERS, NAMES).run("fused", 1, 1, x)
     assert float(x[3]) == 2.0**-20
+
+
+def test_integers_of_128_bits_divide(compiler: Compiler) -> None:  # noqa: F811
+    # No processor has it: the compiler's own library does it, which is linked only where it is needed.
+    source = """__global__ void k(unsigned long long* x) {
+      unsigned __int128 wide = ((unsigned __int128)x[0] << 64) | x[1]; x[2] = (unsigned long long)(wide / x[3]); }"""
+    x = np.array([3, 5, 0, 1000], "u8")
+    library(compiler, source, "k").run("k", 1, 1, x)
+    assert int(x[2]) == (3 * 2**64 + 5) // 1000
