@@ -38,9 +38,9 @@ def plan_for(
         _log.warning("graph %r: backend %r is 'streams', because %s", workflow.name, backend, why)
         notes.insert(0, f'backend="{backend}" became "streams", because {why}.')
         backend = "streams"
-    options["inline"] |= options["watch"] or backend != "explicit" or "child_order" in target.quirks
+    options["inline"] = bool(options["inline"] or options["watch"]) or backend != "explicit" or "child_order" in target.quirks
     # Launches of one graph never overlap, but launches issued on streams may: each then needs memory of its own.
-    options["pack"] &= backend != "streams"
+    options["pack"] = bool(options["pack"]) and backend != "streams"
     plan = planned(workflow, target, **options, device=device)
     return replace(plan, notes=(*plan.notes, *notes)) if notes else plan, backend, options
 
