@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 
 from .target import Target
 
-__all__ = ["DEFECTS", "Defect", "defects_for", "with_quirks"]
-
 
 @dataclass(frozen=True, slots=True)
 class Defect:

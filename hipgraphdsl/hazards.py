@@ -14,9 +14,6 @@ from typing import Any, Generic, TypeVar
 
 from .arrays import Access, Region
 
-__all__ = ["ByRegion", "HazardTracker", "Held"]
-
-
 _start = attrgetter("start")
 
 

@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from .order import levels, positions
 
-__all__ = ["Cover", "covered", "gathers"]
-
 _BRANCHES_THAT_COST = 8  # times as many lanes as the device runs at once
 
 Clock = dict[int, int]

@@ -12,9 +12,6 @@ from typing import Any
 from .cache import private_folder, wanted_folder, write_whole
 from .errors import unknown_name
 
-__all__ = ["CostModel", "Target", "calibrated", "costs_path", "store_costs"]
-
-
 _FIRST_WITH_CLUSTERS = 90  # compute capability 9.0
 
 

@@ -17,8 +17,6 @@ from .inlining import FlatNode
 from .nodes import AllocNode, FreeNode
 from .workflow import AnyNode, ChildGraphNode, ConditionalNode, Level
 
-__all__ = ["PackedArray", "Packing", "alloc_roots", "pack_temporaries"]
-
 _Place = tuple[Level, Any]  # where an array belongs, and the array
 
 _ALIGN: Final = 256  # bytes: what hipMalloc gives at least

@@ -26,8 +26,6 @@ from .plan import make_plan
 from .target import Target
 from .workflow import KINDS, AnyNode, Workflow
 
-__all__ = ["ENGINES", "By", "Durations", "Row", "Span", "Timeline", "engine_on", "simulate"]
-
 By = Literal["engine", "lane", "node"]
 Durations = Mapping[str, float] | Callable[[AnyNode], float]
 

@@ -21,7 +21,9 @@ __all__ = ["Change", "UpdatePlan", "explain_update"]
 class HasWorkflow(Protocol):
     """A Graph or a Workflow."""
 
-    def workflow(self) -> Workflow: ...
+    def workflow(self) -> Workflow:
+        """Return the frozen form."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,11 +96,10 @@ MODULES = sorted(
 
 
 def public_members(module: Any) -> list[tuple[str, Any]]:
-    """Return the names in ``__all__`` that are defined in this module, with the public methods of their classes."""
+    """Return what a module defines under a name without an underscore, with the public methods of its classes."""
     found = []
-    for name in getattr(module, "__all__", ()):
-        value = getattr(module, name)
-        if getattr(value, "__module__", None) != module.__name__ or not (inspect.isclass(value) or callable(value)):
+    for name, value in vars(module).items():
+        if name.startswith("_") or getattr(value, "__module__", None) != module.__name__ or not callable(value):
             continue
         found.append((name, value))
         if not inspect.isclass(value):

@@ -11,8 +11,6 @@ from ..errors import DeclarationError
 from .coercion import as_dtype, as_shape
 from .views import Root
 
-__all__ = ["AllocArray", "Array", "DeviceArray", "ExternalArray", "HostArray", "UnboundValues"]
-
 
 @dataclass(frozen=True, eq=False)
 class Array(Root):

@@ -12,18 +12,6 @@ import numpy as np
 
 from ..errors import DeclarationError
 
-__all__ = [
-    "array_values",
-    "as_device",
-    "as_devices",
-    "as_dict",
-    "as_dtype",
-    "as_handle",
-    "as_int",
-    "as_shape",
-    "converted",
-]
-
 _MAX_DIMS = 32
 _MAX_DEVICES = 2**16
 

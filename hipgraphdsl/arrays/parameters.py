@@ -10,8 +10,6 @@ import numpy as np
 from ..errors import DeclarationError
 from .views import ArrayView, Root
 
-__all__ = ["Parameter"]
-
 
 @dataclass(frozen=True, eq=False)
 class Parameter(Root):

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Region"]
-
 
 @dataclass(frozen=True, slots=True)
 class Region:

@@ -14,8 +14,6 @@ from ..errors import DeclarationError, short_repr
 from .coercion import as_int
 from .regions import Region
 
-__all__ = ["Access", "ArrayView", "Mode", "Root", "Viewable", "as_view", "no_array", "reads", "updates", "writes"]
-
 Mode = Literal["read", "write", "update"]
 Selector = int | slice
 Selection = tuple[Selector, ...]

@@ -15,8 +15,6 @@ from .arguments import add_device_arguments, add_output_arguments, positive
 from .measure import Column, Sheet, finish, launch_times_us, machine, number, percentile, reporting, without_gc
 from .shapes import decode
 
-__all__ = ["add_arguments", "advice", "main", "pays_from", "run"]
-
 _EAGER: Final = ("serial", "streams")
 _GRAPHS: Final = ("capture", "explicit")
 _BUDGET_S: Final = 1.0  # time that the repeated launches of one backend may take, in each of two turns

@@ -6,8 +6,6 @@ import argparse
 import re
 from collections.abc import Callable
 
-__all__ = ["add_device_arguments", "add_output_arguments", "count_from", "positive"]
-
 
 def count_from(least: int) -> Callable[[str], int]:
     """Return what reads an option's count of at least so many; argparse says what is wrong with any other text."""

@@ -16,8 +16,6 @@ from .measure import Result, clock_us, finish, launch_times_us, machine, percent
 from .overlap import link_limit
 from .shapes import chain, parallel
 
-__all__ = ["add_arguments", "main", "measure_costs"]
-
 _CHAIN, _BRANCHES, _COPIES = 1000, 64, 128
 _COPY_BYTES = 256 << 10
 _LARGE_BYTES = 64 << 20

@@ -22,8 +22,6 @@ from .arguments import add_output_arguments, positive
 from .measure import Column, Sheet, finish, machine, percentile, repeat_us, reporting, without_gc
 from .shapes import KERNELS
 
-__all__ = ["add_arguments", "bands", "main", "run", "wave"]
-
 _REACH: Final = 2  # rows that a cell needs on either side
 _FIELDS: Final = 3  # wavefields that take turns
 _BLOCK: Final = (64, 4)

@@ -21,8 +21,6 @@ from .measure import Column, Sheet, clock_us, finish, launch_times_us, machine, 
 from .peers import Cpp, Peer, Skipped, Work, open_peer
 from .shapes import KERNELS, SHAPES, decode, wave
 
-__all__ = ["add_arguments", "independent", "iterations_for", "main", "run"]
-
 _THREADS: Final = 64
 _LANES: Final[tuple[Lanes, ...]] = (None, 1, 4, 8, 16, 32, 64, 128, "auto")
 _ROUNDS: Final = 10

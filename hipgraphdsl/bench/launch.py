@@ -27,8 +27,6 @@ from .measure import Column, Sheet, clock_us, finish, launch_times_us, machine, 
 from .peers import PEERS, Peer, Skipped, Work, load_torch_first, open_peer
 from .shapes import chain, decode, diamonds, fan_in, fan_out, parallel, random_layers, wave
 
-__all__ = ["BACKENDS", "LAUNCH_SHAPES", "add_arguments", "main", "plot", "run"]
-
 BACKENDS: Final = ("serial", "streams", "capture", "explicit")
 _SIZES: Final = (1, 10, 100, 1000, 8192)
 _QUICK_SIZES: Final = (1, 100, 1000)

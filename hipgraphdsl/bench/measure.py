@@ -24,24 +24,6 @@ from rich.table import Table
 
 from ..runtimes.base import Runtime
 
-__all__ = [
-    "Column",
-    "Result",
-    "Sheet",
-    "clock_us",
-    "finish",
-    "launch_times_us",
-    "machine",
-    "number",
-    "percentile",
-    "put_section",
-    "repeat_us",
-    "reporting",
-    "resident_bytes",
-    "wide_console",
-    "without_gc",
-]
-
 _WIDTH_WITHOUT_TERMINAL = 260
 
 

@@ -27,9 +27,6 @@ from .measure import Result, finish, machine, percentile, repeat_us, reporting, 
 from .peers import Arguments, Skipped, Task, address_of, peer_library
 from .shapes import KERNELS
 
-__all__ = ["Link", "add_arguments", "batches", "iterations", "link_limit", "main", "run", "synchronous_loop_us", "wave_to_host"]
-
-
 # -- workloads ---------------------------------------------------------------------------------------------------------
 
 

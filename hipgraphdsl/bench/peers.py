@@ -31,8 +31,6 @@ from ..runtimes.base import Dim3, Runtime
 from ..runtimes.cpu.compiler import BuildFailed, build, find_compiler
 from .measure import clock_us, launch_times_us
 
-__all__ = ["PEERS", "Peer", "Skipped", "Task", "Work", "address_of", "load_torch_first", "open_peer", "peer_library"]
-
 _MOST_STREAMS: Final = 64  # peers that capture need one stream for each chain that runs beside others
 
 

@@ -12,8 +12,6 @@ import numpy as np
 from ..graph import Graph
 from ..kernels import Kernel, Module
 
-__all__ = ["KERNELS", "SHAPES", "chain", "decode", "kernel", "layers", "parallel", "wave"]
-
 KERNELS: Final = Module.from_file(Path(__file__).with_name("kernels.hip"))
 """The kernels of all benchmarks."""
 

@@ -20,7 +20,7 @@ from .platform import check_defects
 from .races import check_events, check_races, edges_cover_accesses
 from .reach import Reach
 from .report import Diagnostic, Report
-from .scope import Findings, scopes_of
+from .scope import scopes_of
 from .structure import check_cycle, check_ignores, check_use
 
 __all__ = ["CATALOGUE", "OF_GRAPHS", "Diagnostic", "Entry", "Report", "check_workflow"]
@@ -41,30 +41,31 @@ def check_workflow(workflow: Workflow, target: Target | None = None, device: int
     device : int
         The device of all that names none.
     """
-    findings = Findings()
     launches = Launches()
     several = len(devices_of(workflow, device)) > 1
-    for scope in scopes_of(workflow):
-        check_ignores(scope, findings)
-        check_use(scope, findings)
-        check_copies(scope, findings)
-        check_limits(scope, target, findings)
-        check_bounds(scope, launches, findings)
-        check_capture(scope, target, findings)
+    scopes = scopes_of(workflow)
+    for scope in scopes:
+        check_ignores(scope)
+        check_use(scope)
+        check_copies(scope)
+        check_limits(scope, target)
+        check_bounds(scope, launches)
+        check_capture(scope, target)
         if several:
-            check_devices(scope, device, findings)
-        if check_cycle(scope, findings):
+            check_devices(scope, device)
+        if check_cycle(scope):
             continue  # nothing can be said of an order that does not exist
         reach = Reach(scope.workflow)
         if not (scope.workflow.infer and not scope.aliased and edges_cover_accesses(scope.workflow)):
-            check_races(scope, reach, findings)
-        check_events(scope, findings)
-        check_lifetimes(scope, reach, findings)
-        check_data(scope, findings)
-        check_redundant_edges(scope, findings)
-        check_reuse(scope, findings)
-        check_shape(scope, target, findings)
-        check_defects(scope, target, findings)
+            check_races(scope, reach)
+        check_events(scope)
+        check_lifetimes(scope, reach)
+        check_data(scope)
+        check_redundant_edges(scope)
+        check_reuse(scope)
+        check_shape(scope, target)
+        check_defects(scope, target)
+    findings = scopes[0].findings
     return Report(
         workflow.name, target.name if target is not None else None, tuple(findings.diagnostics), tuple(findings.ignored)
     )

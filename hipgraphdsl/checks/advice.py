@@ -6,16 +6,14 @@ from ..arrays import AllocArray, DeviceArray, HostArray
 from ..order import levels, reduced
 from ..target import Target
 from ..workflow import ChildGraphNode, ConditionalNode
-from .scope import Findings, Scope
-
-__all__ = ["check_redundant_edges", "check_reuse", "check_shape"]
+from .scope import Scope
 
 _MOST = 20
 _LOOK = 64  # nodes that a search for another path visits before it gives up
 _TRIES = 8  # edges of one array that are examined
 
 
-def check_redundant_edges(scope: Scope, findings: Findings) -> None:
+def check_redundant_edges(scope: Scope) -> None:
     """Report declared edges that other edges imply."""
     workflow = scope.workflow
     nodes, predecessors = workflow.nodes, workflow.predecessors
@@ -30,18 +28,18 @@ def check_redundant_edges(scope: Scope, findings: Findings) -> None:
     redundant = {i: left for i, sources in declared.items() if (left := sorted({*sources}.difference(needed[i])))}
     for i, sources in [*sorted(redundant.items())][:_MOST]:
         names = ", ".join(repr(scope.name(nodes[s])) for s in sources)
-        findings.add(
+        scope.found(
             "HG701",
             f"{scope.name(nodes[i])!r} need not be declared after {names}: other edges imply it",
-            scope=scope,
-            nodes=[nodes[i], *(nodes[s] for s in sources)],
+            nodes[i],
+            *(nodes[s] for s in sources),
             hint="leave the edge out; the plan leaves it out in any case",
         )
     if len(redundant) > _MOST:
-        findings.add("HG701", f"{len(redundant) - _MOST} more nodes have redundant edges", scope=scope)
+        scope.found("HG701", f"{len(redundant) - _MOST} more nodes have redundant edges")
 
 
-def check_reuse(scope: Scope, findings: Findings) -> None:
+def check_reuse(scope: Scope) -> None:
     """Report buffers whose reuse is the only reason why nodes wait for each other."""
     workflow = scope.workflow
     if not workflow.infer:
@@ -65,11 +63,11 @@ def check_reuse(scope: Scope, findings: Findings) -> None:
             if not (fresh and carried and first.work and second.work):
                 continue
             if not _another_path(predecessors, source, i):
-                findings.add(
+                scope.found(
                     "HG702",
                     f"{scope.name(second)!r} waits for {scope.name(first)!r} only because both use the buffer {name!r}",
-                    scope=scope,
-                    nodes=[second, first],
+                    second,
+                    first,
                     arrays=[name],
                     hint=f"with a second buffer beside {name!r}, used in turn, they could run at the same time",
                 )
@@ -92,7 +90,7 @@ def _another_path(predecessors: tuple[tuple[int, ...], ...], source: int, node: 
     return False
 
 
-def check_shape(scope: Scope, target: Target | None, findings: Findings) -> None:
+def check_shape(scope: Scope, target: Target | None) -> None:
     """Report graphs that are too small to pay, or wider than the device."""
     workflow = scope.workflow
     if target is None or scope.parent is not None or not workflow.nodes:
@@ -108,18 +106,16 @@ def check_shape(scope: Scope, target: Target | None, findings: Findings) -> None
     graph_us = costs.launch_us + costs.branch_us * max(width - 1, 0)
     stream_us = costs.stream_launch_us * work
     if graph_us >= stream_us and not any(isinstance(node, (ChildGraphNode, ConditionalNode)) for node in nodes):
-        findings.add(
+        scope.found(
             "HG703",
             f"launching graph {workflow.name!r} costs about {graph_us:.1f} us on {target.name}, launching its"
             f" {work} node{'s' * (work != 1)} one by one about {stream_us:.1f} us",
-            scope=scope,
             hint="put more work into one graph, for example several iterations, or use backend='streams'",
         )
     if width > target.hardware_queues:
-        findings.add(
+        scope.found(
             "HG704",
             f"at least {width} nodes may run at once, and {target.name} has {target.hardware_queues} hardware queues;"
             f" each branch costs about {costs.branch_us} us a launch",
-            scope=scope,
             hint=f"lanes={target.hardware_queues} gathers them, and lanes='auto' decides by cost",
         )

@@ -12,9 +12,6 @@ import numpy as np
 
 from ..source import CType
 
-__all__ = ["FAR", "Base", "Integer", "Lanes", "Pointer", "as_integer", "as_pointer", "cast", "common", "fit", "fits", "moved"]
-__all__ += ["operate", "promoted", "settled", "type_of"]
-
 FAR: Final = 2**52
 """Numbers and offsets beyond this count as unknown where floating-point numbers judge them."""
 

@@ -9,10 +9,8 @@ from ..arrays import Access, ArrayView, ExternalArray, Parameter
 from ..nodes import KernelNode
 from .arithmetic import Base
 from .programs import program_of
-from .scope import Findings, Scope
+from .scope import Scope
 from .threads import Witness, reach_of
-
-__all__ = ["Launches", "check_bounds"]
 
 _MOST_STEPS = 20_000  # of the interpreter for all launches of a workflow; those that follow are not looked at
 _MOST_THREADS = 1024  # of a block
@@ -45,7 +43,7 @@ class Launches:
         return found or ()
 
 
-def check_bounds(scope: Scope, launches: Launches, findings: Findings) -> None:
+def check_bounds(scope: Scope, launches: Launches) -> None:
     """Report accesses beyond the ends of arrays that a thread of a kernel surely makes.
 
     A launch is looked at where grid, block and the scalar arguments on which addresses depend are known.
@@ -58,7 +56,7 @@ def check_bounds(scope: Scope, launches: Launches, findings: Findings) -> None:
         for use in (scope, *scope.others) if several else (scope,):
             found = next(_beyond(use, node, launches), None)
             if found is not None:
-                _report(use, node, *found, findings)
+                _report(use, node, *found)
                 break
 
 
@@ -115,7 +113,7 @@ def _memory(scope: Scope, view: ArrayView, bound: bool) -> tuple[Any, int] | Non
     return root, offset
 
 
-def _report(scope: Scope, node: KernelNode, base: Base, witness: Witness, root: Any, offset: int, findings: Findings) -> None:
+def _report(scope: Scope, node: KernelNode, base: Base, witness: Witness, root: Any, offset: int) -> None:
     name, size = base.name, witness.stop - witness.start
     verb = "writes" if witness.writes else "reads"
     if base.kind == "argument":
@@ -129,14 +127,14 @@ def _report(scope: Scope, node: KernelNode, base: Base, witness: Witness, root: 
         what = f"{base.kind} array {name!r}" if base.kind != "symbol" else f"variable {name!r}"
         where = f"bytes {witness.start}..{witness.stop} of {base.nbytes}"
     arrays = (root.name,) if root is not None else (name,) if base.kind == "symbol" else ()
-    findings.add(
+    scope.found(
         "HG409",
         f"{scope.name(node)!r}: thread {_axes(witness.thread)} of block {_axes(witness.block)} {verb} {what} (kernel"
         f" {node.kernel.name!r}, line {witness.line}): {where}",
-        scope=Scope(scope.workflow, scope.parent, scope.node, scope.key, scope.bind),  # of one use
-        nodes=[node],
+        node,
         arrays=arrays,
         hint="let the kernel test the index against the length, as in if (i < n) with the array's own n, or launch fewer threads",
+        several=False,
     )
 
 

@@ -9,8 +9,6 @@ import re
 from dataclasses import dataclass
 from typing import Literal, cast
 
-__all__ = ["CATALOGUE", "Entry", "Severity"]
-
 Severity = Literal["error", "warning", "info"]
 
 

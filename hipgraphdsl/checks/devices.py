@@ -6,12 +6,10 @@ from ..kernels import Symbol
 from ..nodes import CapturedNode, KernelNode
 from ..placement import Memory, candidates, device_of, memories, runs_code
 from ..workflow import AnyNode
-from .scope import Findings, Scope
-
-__all__ = ["check_devices"]
+from .scope import Scope
 
 
-def check_devices(scope: Scope, device: int, findings: Findings) -> None:
+def check_devices(scope: Scope, device: int) -> None:
     """Report code that reaches memory of a device to which its own has no access.
 
     Parameters
@@ -36,16 +34,15 @@ def check_devices(scope: Scope, device: int, findings: Findings) -> None:
             continue
         touched = memories(node, device, scope)
         if isinstance(node, (KernelNode, CapturedNode)) and node.device is None and touched and not candidates(touched):
-            _undecided(scope, node, touched, findings)
+            _undecided(scope, node, touched)
             continue
         for memory in touched:
             if here != memory.owner and here not in memory.access:
                 name = memory.root.name
-                findings.add(
+                scope.found(
                     "HG406",
                     f"{scope.name(node)!r} runs on device {here} and reaches {name!r} on device {memory.owner}",
-                    scope=scope,
-                    nodes=[node],
+                    node,
                     arrays=[name],
                     hint=f"declare {name!r} with access=[{here}], or copy it to device {here} by memcpy",
                 )
@@ -53,24 +50,23 @@ def check_devices(scope: Scope, device: int, findings: Findings) -> None:
         others = written.get(symbol, {})
         if others and here not in others:
             there, writer = next(iter(others.items()))
-            findings.add(
+            scope.found(
                 "HG408",
                 f"{scope.name(node)!r} runs on device {here} and reads variable {symbol.name!r}, which {scope.name(writer)!r}"
                 f" writes on device {there}",
-                scope=scope,
-                nodes=[node, writer],
+                node,
+                writer,
                 arrays=[symbol.name],
                 hint=f"write it on device {here} too, by a copy with device={here}",
             )
 
 
-def _undecided(scope: Scope, node: AnyNode, touched: list[Memory], findings: Findings) -> None:
+def _undecided(scope: Scope, node: AnyNode, touched: list[Memory]) -> None:
     places = ", ".join(f"{memory.root.name!r} on device {memory.owner}" for memory in touched)
-    findings.add(
+    scope.found(
         "HG407",
         f"{scope.name(node)!r} reaches {places}, and no device may reach all of them",
-        scope=scope,
-        nodes=[node],
+        node,
         arrays=[memory.root.name for memory in touched],
         hint="say where it runs by device=, and which others it may reach there by access= of their arrays; or copy them to one"
         " device",

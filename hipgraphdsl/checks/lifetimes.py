@@ -10,9 +10,7 @@ from ..arrays import Access, AllocArray, DeviceArray, Region
 from ..nodes import AllocNode, FreeNode, KernelNode, MemcpyNode
 from ..workflow import AnyNode, ChildGraphNode, ConditionalNode
 from .reach import Reach
-from .scope import Findings, Scope
-
-__all__ = ["check_copies", "check_data", "check_lifetimes"]
+from .scope import Scope
 
 _MOST = 20  # findings of one code about one array; the rest is counted
 
@@ -48,7 +46,7 @@ def _lives(scope: Scope) -> list[_Life]:
     return list(lives.values())
 
 
-def check_lifetimes(scope: Scope, reach: Reach, findings: Findings) -> None:
+def check_lifetimes(scope: Scope, reach: Reach) -> None:
     """Report uses outside of the time between alloc and free, and allocs and frees that do not pair."""
     lives = _lives(scope)
     if not lives:
@@ -64,14 +62,14 @@ def check_lifetimes(scope: Scope, reach: Reach, findings: Findings) -> None:
             wanted += [(u, v) for u in life.uses for v in life.uses if u != v] if len(life.uses) <= 8 else []
     before = reach.preceding(wanted)
     for life in lives:
-        _check_life(scope, life, before, findings)
+        _check_life(scope, life, before)
 
 
 class _Told:
     """The findings about one array; of each code `_MOST` are listed, and the rest is counted."""
 
-    def __init__(self, scope: Scope, life: _Life, findings: Findings) -> None:
-        self.scope, self.findings = scope, findings
+    def __init__(self, scope: Scope, life: _Life) -> None:
+        self.scope = scope
         self.nodes = scope.workflow.nodes
         self.name = life.array.name
         self.counts: Counter[str] = Counter()
@@ -83,17 +81,17 @@ class _Told:
         self.counts[code] += 1
         if self.counts[code] <= _MOST:
             nodes = [self.nodes[i] for i in involved]
-            self.findings.add(code, message, scope=self.scope, nodes=nodes, arrays=[self.name], hint=hint)
+            self.scope.found(code, message, *nodes, arrays=[self.name], hint=hint)
 
     def say_rest(self, node: int) -> None:
         for code, count in self.counts.items():
             if count > _MOST:
                 message = f"{count - _MOST} more findings of this kind about {self.name!r}"
-                self.findings.add(code, message, scope=self.scope, nodes=[self.nodes[node]], arrays=[self.name])
+                self.scope.found(code, message, self.nodes[node], arrays=[self.name])
 
 
-def _check_life(scope: Scope, life: _Life, before: set[tuple[int, int]], findings: Findings) -> None:
-    told = _Told(scope, life, findings)
+def _check_life(scope: Scope, life: _Life, before: set[tuple[int, int]]) -> None:
+    told = _Told(scope, life)
     who, say, name = told.who, told.say, told.name
     if not life.allocs:
         none = f"{name!r}, and no node of graph {scope.workflow.name!r} allocates it"
@@ -188,7 +186,7 @@ class _Coverage:
         return 0, 0
 
 
-def check_data(scope: Scope, findings: Findings) -> None:
+def check_data(scope: Scope) -> None:
     """Report reads of memory that nothing has written, and writes that nothing reads."""
     workflow = scope.workflow
     seen: set[object] = set()
@@ -212,7 +210,7 @@ def check_data(scope: Scope, findings: Findings) -> None:
             if root in seen:
                 continue
             if type(root) is AllocArray:
-                _follow(scope, node, access, root, written, read, told, findings)
+                _follow(scope, node, access, root, written, read, told)
                 if access.mode != "read":
                     writers.setdefault(root, []).append(node)
                 continue
@@ -220,11 +218,10 @@ def check_data(scope: Scope, findings: Findings) -> None:
             if access.mode == "read" and type(root) is DeviceArray and root.initial is None and _exposed(node, access):
                 bound = root.name in scope.bind
                 if not bound:
-                    findings.add(
+                    scope.found(
                         "HG404",
                         f"{scope.name(node)!r} reads {root.name!r}, which has no initial values and is not written before",
-                        scope=scope,
-                        nodes=[node],
+                        node,
                         arrays=[root.name],
                         hint=f"it is zero at the first launch; write({root.name!r}, values) before it, or give initial values",
                     )
@@ -236,22 +233,21 @@ def check_data(scope: Scope, findings: Findings) -> None:
                     written[root].add(access.bytes.start, access.bytes.stop)
     for array, maker in makers.items():
         if array not in writers and array not in read:
-            findings.add(
+            scope.found(
                 "HG403",
                 f"{scope.name(maker)!r} allocates {array.name!r} ({array.nbytes} bytes) and no node uses it",
-                scope=scope,
-                nodes=[maker],
+                maker,
                 arrays=[array.name],
                 hint="remove the alloc",
             )
         elif array not in read:
             names = [scope.name(n) for n in writers[array]]
-            findings.add(
+            scope.found(
                 "HG402",
                 f"{', '.join(map(repr, names[:3]))}{' and others' if len(names) > 3 else ''} write"
                 f"{'s' if len(names) == 1 else ''} {array.name!r}, and nothing reads it before it is gone",
-                scope=scope,
-                nodes=[maker, *writers[array][:3]],
+                maker,
+                *writers[array][:3],
                 arrays=[array.name],
                 hint="remove the writes, or copy the result to an array outside the graph",
             )
@@ -259,7 +255,7 @@ def check_data(scope: Scope, findings: Findings) -> None:
 
 def _follow(
     scope: Scope, node: AnyNode, access: Access, root: AllocArray, written: dict[AllocArray, _Coverage], read:
-    set[AllocArray], told: set[AllocArray], findings: Findings,
+    set[AllocArray], told: set[AllocArray],
 ) -> None:  # fmt: skip
     if access.mode == "write":
         return
@@ -271,11 +267,10 @@ def _follow(
     if stop:
         told.add(root)
         what = f"bytes {start}..{stop} of {root.name!r}" if coverage.starts else f"{root.name!r}"
-        findings.add(
+        scope.found(
             "HG401",
             f"{scope.name(node)!r} reads {what}, which nothing has written since it was allocated",
-            scope=scope,
-            nodes=[node],
+            node,
             arrays=[root.name],
             hint=f"write it before, for example memset({root.name}, 0)",
         )
@@ -294,7 +289,7 @@ def _exposed(node: AnyNode, access: Access) -> bool:
     return isinstance(node, KernelNode) and any(arg is access for arg in node.args)
 
 
-def check_copies(scope: Scope, findings: Findings) -> None:
+def check_copies(scope: Scope) -> None:
     """Report copies whose source and destination overlap."""
     for node in scope.workflow.nodes:
         if type(node) is not MemcpyNode:
@@ -307,11 +302,10 @@ def check_copies(scope: Scope, findings: Findings) -> None:
             _, offset = scope.place(dst.root)
             start, stop = max(to.start, origin.start), min(to.stop, origin.stop)
             common = Region(start, stop, stop - start).shifted(-offset)
-            findings.add(
+            scope.found(
                 "HG405",
                 f"{scope.name(node)!r} copies {src.name!r} to {dst.name!r}, and both hold {dst.root.name!r} {common}",
-                scope=scope,
-                nodes=[node],
+                node,
                 arrays=[dst.root.name, src.root.name],
                 hint="copy through another array, or let a kernel move the values",
             )

@@ -11,9 +11,7 @@ from ..kernels import ForeignModule, Module
 from ..nodes import CapturedNode, EmptyNode, KernelNode, MemcpyNode, MemsetNode
 from ..target import Target
 from ..workflow import AnyNode, ChildGraphNode, ConditionalNode
-from .scope import Findings, Scope
-
-__all__ = ["check_capture", "check_limits"]
+from .scope import Scope
 
 Extents = Sequence[int | None]  # None: only a launch decides
 Fault = tuple[str, str, str]
@@ -28,7 +26,7 @@ _RESIDENT_BLOCKS = 32
 _IN_BODIES = (KernelNode, MemcpyNode, MemsetNode, EmptyNode, ChildGraphNode, CapturedNode, ConditionalNode)
 
 
-def check_limits(scope: Scope, target: Target | None, findings: Findings) -> None:
+def check_limits(scope: Scope, target: Target | None) -> None:
     """Report launches that the target, or every device, refuses. An extent that only a launch decides is left out."""
     judged: dict[Any, tuple[Fault, ...] | None] = {}
     for node in scope.workflow.nodes:
@@ -38,48 +36,45 @@ def check_limits(scope: Scope, target: Target | None, findings: Findings) -> Non
             if faults == ():
                 faults = judged[key] = tuple(_faults(scope, node, target)) or None
             if node.cluster is not None and target is not None and not target.clusters:
-                findings.add(
+                scope.found(
                     "HG509",
                     f"{scope.name(node)!r} asks for clusters of {_text(list(node.cluster))} blocks, which {target.name} has not:"
                     " it is launched without them",
-                    scope=scope,
-                    nodes=[node],
+                    node,
                     hint="leave cluster= out where the kernel does not rely on it, or run on NVIDIA from sm_90",
                 )
             for code, message, hint in faults or ():
-                findings.add(code, f"{scope.name(node)!r}: {message}", scope=scope, nodes=[node], hint=hint)
+                scope.found(code, f"{scope.name(node)!r}: {message}", node, hint=hint)
         elif type(node) is ConditionalNode:
             if target is not None and not target.conditional_nodes:
-                findings.add(
+                scope.found(
                     "HG507",
                     f"{scope.name(node)!r} is a conditional node ({node.mode}), and HIP has no conditional nodes",
-                    scope=scope,
-                    nodes=[node],
+                    node,
                     hint="compile with backend='streams' or 'serial', where the host reads the condition, or let the kernels"
                     " test it",
                 )
             for body in scope.inner(node):
-                _check_body(body, findings)
+                _check_body(body)
 
 
-def _check_body(scope: Scope, findings: Findings) -> None:
+def _check_body(scope: Scope) -> None:
     """Report what a graph cannot run inside a conditional node, by CUDA's rules."""
     for node in scope.workflow.nodes:
         why = "" if isinstance(node, _IN_BODIES) else f"is a {node.kind} node"
         if isinstance(node, MemcpyNode) and any(_is_pageable(scope.resolve(view.root)[1]) for view in (node.src, node.dst)):
             why = "copies from or to pageable memory"
         if why:
-            findings.add(
+            scope.found(
                 "HG508",
                 f"{scope.name(node)!r} {why}, which a body of a conditional node cannot hold",
-                scope=scope,
-                nodes=[node],
+                node,
                 hint="put it before or after the conditional node, or compile with backend='streams' or 'serial', where the host"
                 " reads the condition",
             )
         if isinstance(node, ChildGraphNode):
             for inner in scope.inner(node):
-                _check_body(inner, findings)
+                _check_body(inner)
 
 
 def _faults(scope: Scope, node: KernelNode, target: Target | None) -> Iterator[Fault]:
@@ -169,58 +164,54 @@ def _text(extents: Extents) -> str:
     return " x ".join("?" if e is None else str(e) for e in extents)
 
 
-def check_capture(scope: Scope, target: Target | None, findings: Findings) -> None:
+def check_capture(scope: Scope, target: Target | None) -> None:
     """Report what stream capture cannot take, or takes only in part, and kernels of which not everything is known."""
     unread: dict[tuple[Module, str], list[AnyNode]] = {}
     for node in scope.workflow.nodes:
         kind = type(node)
         if kind is MemcpyNode:
             if target is None or not target.on_host:
-                _check_pageable(scope, node, findings)
+                _check_pageable(scope, node)
         elif kind is CapturedNode and not node.accesses:
-            findings.add(
+            scope.found(
                 "HG602",
                 f"captured node {scope.name(node)!r} names no array that it reads or writes, so only declared edges order it",
-                scope=scope,
-                nodes=[node],
+                node,
                 hint="give args=, or reads=[...] and writes=[...]",
             )
         elif isinstance(node, KernelNode) and node.kernel.unread:
             unread.setdefault((node.kernel.module, node.kernel.unread), []).append(node)
         elif isinstance(node, KernelNode) and isinstance(node.kernel.module, ForeignModule) and not node.accesses:
-            findings.add(
+            scope.found(
                 "HG604",
                 f"{scope.name(node)!r} launches {node.kernel.name!r}, of which only a handle is known: what it reads and writes"
                 " is not checked",
-                scope=scope,
-                nodes=[node],
+                node,
                 hint="wrap its arguments in hg.reads, hg.writes or hg.updates",
             )
 
     for (module, why), nodes in unread.items():
-        findings.add(
+        scope.found(
             "HG605",
             f"{scope.name(nodes[0])!r} counts as using every variable of module {module.name!r}, because {why}; kernels of the"
             " module are ordered by that",
-            scope=scope,
-            nodes=nodes,
+            *nodes,
             hint="add the folder with options=['-I/folder'], or write the names out",
         )
 
 
-def _check_pageable(scope: Scope, node: Any, findings: Findings) -> None:
+def _check_pageable(scope: Scope, node: Any) -> None:
     for view in (node.src, node.dst):
         other = node.dst if view is node.src else node.src
         root = scope.resolve(view.root)[1]
         if _is_pageable(root) and not _on_host(scope.resolve(other.root)[1]):
             verb = "from" if view is node.src else "to"
-            findings.add(
+            scope.found(
                 "HG601",
                 f"{scope.name(node)!r} copies {verb} {root.name!r}, which is pageable: the copy waits for a staging"
                 " buffer"
                 " and does not overlap with other work",
-                scope=scope,
-                nodes=[node],
+                node,
                 arrays=[root.name],
                 hint=f"declare {root.name!r} with pinned=True",
             )

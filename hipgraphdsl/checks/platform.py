@@ -12,14 +12,12 @@ from ..placement import device_of
 from ..target import Target
 from ..workflow import AnyNode, ChildGraphNode, Workflow
 from .catalogue import CATALOGUE, Severity
-from .scope import Findings, Scope
-
-__all__ = ["check_defects"]
+from .scope import Scope
 
 Met = Callable[[Workflow], list[AnyNode]]
 
 
-def check_defects(scope: Scope, target: Target | None, findings: Findings) -> None:
+def check_defects(scope: Scope, target: Target | None) -> None:
     """Report each defect of the target that the graph meets, with the nodes that meet it.
 
     Without a version only what all versions have is known, and it is information.
@@ -36,11 +34,10 @@ def check_defects(scope: Scope, target: Target | None, findings: Findings) -> No
             continue
         names = [repr(scope.name(node)) for node in nodes[:3]]
         more = f" and {len(nodes) - 3} more" if len(nodes) > 3 else ""
-        findings.add(
+        scope.found(
             code,
             f"{target.name}: {defect.title}; here {', '.join(names)}{more} ({defect.source})",
-            scope=scope,
-            nodes=nodes[:3],
+            *nodes[:3],
             severity=_severity(code, target, defect),
             hint=defect.handling,
         )

@@ -13,8 +13,6 @@ from ..source import Scope, Value
 from ..source import trees as syntax
 from ..source.bodies import parse_body
 
-__all__ = ["ATOMICS", "Counter", "Program", "counting", "known_function", "program_of"]
-
 _MOST_TOKENS: Final = 5000  # of a body
 
 #: Functions that return and change nothing but what a pointer among their arguments points at.

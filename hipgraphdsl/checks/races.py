@@ -11,9 +11,7 @@ from ..hazards import ByRegion, HazardTracker, Held
 from ..nodes import AllocNode, EventRecordNode, EventWaitNode, FreeNode
 from ..workflow import AnyNode, ChildGraphNode, ConditionalNode, Workflow
 from .reach import Reach
-from .scope import Findings, Scope
-
-__all__ = ["check_events", "check_races", "edges_cover_accesses", "racing_pairs"]
+from .scope import Scope
 
 Touch = tuple[str, Any, Region]
 """How a node touches memory: mode, address space, bytes."""
@@ -185,25 +183,24 @@ def _parts_covered(workflow: Workflow) -> bool | None:
     return True
 
 
-def check_races(scope: Scope, reach: Reach, findings: Findings) -> None:
+def check_races(scope: Scope, reach: Reach) -> None:
     """Report each racing pair once, with all bytes that it races for."""
     nodes = scope.workflow.nodes
     pairs, left_out = racing_pairs(scope, reach)
     for i, j in pairs:
         first, second = sorted((i, j))
-        _report(scope, nodes[first], nodes[second], findings)
+        _report(scope, nodes[first], nodes[second])
     for key, count in left_out.items():
         name = _space_name(scope, key)
-        findings.add(
+        scope.found(
             "HG202",
             f"{count} more conflicts over {name!r} are not ordered; {_MOST_PAIRS} of them are listed",
-            scope=scope,
             arrays=[name],
             hint="order the nodes, or let edges be inferred: Graph(name, infer=True)",
         )
 
 
-def _report(scope: Scope, first: AnyNode, second: AnyNode, findings: Findings) -> None:
+def _report(scope: Scope, first: AnyNode, second: AnyNode) -> None:
     conflicts = []
     for a in first.accesses:
         key, region = scope.placed(a)
@@ -235,11 +232,10 @@ def _report(scope: Scope, first: AnyNode, second: AnyNode, findings: Findings) -
     others = sorted(set(arrays) - {a.view.root.name, b.view.root.name})
     if others:
         what += f" (and {', '.join(map(repr, others))})"
-    findings.add(
+    scope.found(
         code,
         f"{what}, and no path orders them",
-        scope=scope,
-        nodes=tuple(dict.fromkeys((one[1], two[1], first, second))),
+        *tuple(dict.fromkeys((one[1], two[1], first, second))),
         names=(one[0], two[0]),
         arrays=arrays,
         hint=f"add after=[{first.name!r}] to {second.name!r}",
@@ -280,7 +276,7 @@ def _space_name(scope: Scope, key: Any) -> str:
     return str(getattr(key, "name", key))
 
 
-def check_events(scope: Scope, findings: Findings) -> None:
+def check_events(scope: Scope) -> None:
     """Report waits for events that nothing records, or that are recorded only later, and records that mark nothing."""
     workflow = scope.workflow
     records: dict[str, list[int]] = {}
@@ -294,11 +290,10 @@ def check_events(scope: Scope, findings: Findings) -> None:
     for i in (i for recorded in records.values() for i in recorded if len(workflow.nodes) > 1):
         if not workflow.predecessors[i] and i not in followed:
             node = workflow.nodes[i]
-            findings.add(
+            scope.found(
                 "HG206",
                 f"{scope.name(node)!r} is ordered before or after no other node, so it records its event at any time",
-                scope=scope,
-                nodes=[node],
+                node,
                 hint="give the record after=[...] what it marks the end of, or the first node that it times after=[the record]",
             )
     position = {i: p for p, i in enumerate(workflow.order)} if waits else {}
@@ -306,21 +301,20 @@ def check_events(scope: Scope, findings: Findings) -> None:
         event = node.event.name
         recorded = records.get(event)
         if recorded is None:
-            findings.add(
+            scope.found(
                 "HG204",
                 f"{scope.name(node)!r} waits for event {event!r}, which no node of graph {workflow.name!r} records",
-                scope=scope,
-                nodes=[node],
+                node,
                 arrays=[event],
                 hint=f"record({event!r}) before it, or use hg.Event({event!r}, shared=True) for one that another graph records",
             )
         elif min(recorded) > i and not any(position[r] < position[i] for r in recorded):
             later = workflow.nodes[min(recorded)]
-            findings.add(
+            scope.found(
                 "HG205",
                 f"{scope.name(node)!r} waits for event {event!r}, which {scope.name(later)!r} records only after it",
-                scope=scope,
-                nodes=[node, later],
+                node,
+                later,
                 arrays=[event],
                 hint="declare the record before the wait",
             )

@@ -17,8 +17,6 @@ import numpy as np
 from ..order import ancestors, positions
 from ..workflow import Workflow
 
-__all__ = ["Reach"]
-
 
 class Reach:
     """Answers what precedes what in a workflow without a cycle."""

@@ -13,8 +13,6 @@ from typing import Any
 
 from .catalogue import CATALOGUE, Severity
 
-__all__ = ["Diagnostic", "Report"]
-
 _RANK = {"error": 0, "warning": 1, "info": 2}
 _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 _STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}

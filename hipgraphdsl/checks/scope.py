@@ -1,4 +1,4 @@
-"""Where a check stands: one workflow inside the whole, and the list of findings."""
+"""What a check looks at, one workflow inside the whole, and where it reports."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from ..arrays import Access, ExternalArray, Parameter, Region
 from ..workflow import AnyNode, Level, Workflow
 from .catalogue import CATALOGUE, Severity
 from .report import Diagnostic
-
-__all__ = ["Findings", "Leaf", "Scope", "scopes_of"]
 
 Place = tuple[Any, int]
 
@@ -41,6 +39,14 @@ class Leaf:
     region: Region
 
 
+class Findings:
+    """Diagnostics, and those that nodes ignore, with the reason."""
+
+    def __init__(self) -> None:
+        self.diagnostics: list[Diagnostic] = []
+        self.ignored: list[tuple[Diagnostic, str]] = []
+
+
 class Scope(Level):
     """A level of the workflow that is checked.
 
@@ -56,6 +62,7 @@ class Scope(Level):
         super().__init__(*args)
         self.uses = 1
         self.others: list[Scope] = []
+        self.findings: Findings = Findings() if self.parent is None else self.parent.findings
         self._places: dict[Any, Place] = {}
 
     def place(self, root: Any) -> Place:
@@ -115,11 +122,40 @@ class Scope(Level):
             key, region = self.placed(access)
             yield Leaf(self.name(node), node, access.mode, key, region)
 
-    @property
-    def more(self) -> str:
-        """Words for the other child nodes that share this workflow."""
-        others = self.uses - 1
-        return f" (and the same in {others} more child node{'s' * (others != 1)})" if others else ""
+    def found(
+        self,
+        code: str,
+        message: str,
+        *nodes: AnyNode,
+        names: Sequence[str] = (),
+        arrays: Iterable[str] = (),
+        hint: str = "",
+        severity: Severity | None = None,
+        several: bool = True,
+    ) -> None:
+        """Add a diagnostic, unless a node ignores its code.
+
+        Parameters
+        ----------
+        *nodes : Node
+            The nodes involved, whose `ignore` may silence it.
+        names : sequence of str
+            Their full names, where they are not those of this scope.
+        several : bool
+            Say in how many other child nodes the same was found.
+        """
+        shown = tuple(names) or tuple(self.name(node) for node in nodes)
+        sources = tuple(dict.fromkeys(node.source for node in nodes if node.source is not None and node.source[1] > 0))
+        others = self.uses - 1 if several else 0
+        if others:
+            message += f" (and the same in {others} more child node{'s' * (others != 1)})"
+        severity = severity or CATALOGUE[code].severity
+        diagnostic = Diagnostic(code, severity, message, shown, tuple(dict.fromkeys(arrays)), hint, sources)
+        for node in nodes:
+            if node.ignore and code in node.ignore:
+                self.findings.ignored.append((diagnostic, node.ignore[code]))
+                return
+        self.findings.diagnostics.append(diagnostic)
 
 
 def scopes_of(workflow: Workflow) -> list[Scope]:
@@ -158,49 +194,3 @@ def _signature(scope: Scope) -> Any:
         if isinstance(root, (ExternalArray, Parameter)) or root.name in scope.bind
     )
     return (id(scope.workflow), values, places)
-
-
-class Findings:
-    """Collects diagnostics and leaves out what nodes ignore."""
-
-    def __init__(self) -> None:
-        self.diagnostics: list[Diagnostic] = []
-        self.ignored: list[tuple[Diagnostic, str]] = []
-
-    def add(
-        self,
-        code: str,
-        message: str,
-        *,
-        scope: Scope,
-        nodes: Sequence[AnyNode] = (),
-        names: Sequence[str] = (),
-        arrays: Iterable[str] = (),
-        hint: str = "",
-        severity: Severity | None = None,
-    ) -> None:
-        """Add one finding.
-
-        Parameters
-        ----------
-        nodes : sequence of Node
-            The nodes involved, whose `ignore` may silence it.
-        names : sequence of str
-            Their full names, where they are not those of `scope`.
-        """
-        shown = tuple(names) or tuple(scope.name(node) for node in nodes)
-        sources = tuple(dict.fromkeys(node.source for node in nodes if node.source is not None and node.source[1] > 0))
-        diagnostic = Diagnostic(
-            code,
-            severity or CATALOGUE[code].severity,
-            message + scope.more,
-            shown,
-            tuple(dict.fromkeys(arrays)),
-            hint,
-            sources,
-        )
-        for node in nodes:
-            if node.ignore and code in node.ignore:
-                self.ignored.append((diagnostic, node.ignore[code]))
-                return
-        self.diagnostics.append(diagnostic)

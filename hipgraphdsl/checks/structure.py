@@ -9,56 +9,46 @@ from ..nodes import CapturedNode, HostNode, KernelNode, SemaphoreSignalNode, Sem
 from ..order import find_cycle
 from ..workflow import ChildGraphNode, ConditionalNode
 from .catalogue import CATALOGUE
-from .scope import Findings, Scope
-
-__all__ = ["check_cycle", "check_ignores", "check_use"]
+from .scope import Scope
 
 
-def check_cycle(scope: Scope, findings: Findings) -> bool:
+def check_cycle(scope: Scope) -> bool:
     """Report a cycle node by node and return whether there is one."""
     workflow = scope.workflow
     if workflow.order or not workflow.nodes:
         return False
     cycle = [workflow.nodes[i] for i in find_cycle(workflow.predecessors)]
     path = " -> ".join(scope.name(node) for node in [*cycle, cycle[0]])
-    findings.add(
-        "HG101",
-        f"graph {workflow.name!r} has a cycle: {path}",
-        scope=scope,
-        nodes=cycle,
-        hint="remove one of these edges",
-    )
+    scope.found("HG101", f"graph {workflow.name!r} has a cycle: {path}", *cycle, hint="remove one of these edges")
     return True
 
 
-def check_ignores(scope: Scope, findings: Findings) -> None:
+def check_ignores(scope: Scope) -> None:
     """Report ignored codes that do not exist, and those without a reason."""
     for node in scope.workflow.nodes:
         for code, reason in (node.ignore or {}).items():
             if code not in CATALOGUE:
                 close = get_close_matches(code, CATALOGUE, 3)
-                findings.add(
+                scope.found(
                     "HG102",
                     f"{scope.name(node)!r} ignores {code!r}, which is not the code of a diagnostic",
-                    scope=scope,
-                    nodes=[node],
+                    node,
                     hint=f"codes like it are {', '.join(close)}" if close else "codes are HG101 to HG808, as check() prints them",
                 )
             elif not reason.strip():
-                findings.add(
+                scope.found(
                     "HG103",
                     f"{scope.name(node)!r} ignores {code} without a reason",
-                    scope=scope,
-                    nodes=[node],
+                    node,
                     hint=f'write ignore={{"{code}": "why it is right here"}}',
                 )
 
 
-def check_use(scope: Scope, findings: Findings) -> None:
+def check_use(scope: Scope) -> None:
     """Report what is declared and not used, or not supplied."""
     workflow = scope.workflow
     if not workflow.nodes:
-        findings.add("HG104", f"graph {scope.prefix + workflow.name!r} has no nodes, so a launch does nothing", scope=scope)
+        scope.found("HG104", f"graph {scope.prefix + workflow.name!r} has no nodes, so a launch does nothing")
     defaults = (workflow.default_view(parameter) for parameter in workflow.parameters.values())
     used: set[object] = {view.root for view in defaults if view is not None}
     parameters = bool(workflow.parameters)
@@ -72,21 +62,19 @@ def check_use(scope: Scope, findings: Findings) -> None:
         elif isinstance(node, (SemaphoreSignalNode, SemaphoreWaitNode)):
             if node.semaphore.handle is None:
                 name = node.semaphore.name
-                findings.add(
+                scope.found(
                     "HG107",
                     f"{scope.name(node)!r} uses semaphore {name!r}, which has no handle",
-                    scope=scope,
-                    nodes=[node],
+                    node,
                     arrays=[name],
                     hint=f"give hg.Semaphore({name!r}, handle)",
                 )
         elif isinstance(node, (HostNode, CapturedNode)):
             if isinstance(node.fn, UnboundCallback):
-                findings.add(
+                scope.found(
                     "HG107",
                     f"{scope.name(node)!r} calls {node.fn.path!r}, which is not supplied",
-                    scope=scope,
-                    nodes=[node],
+                    node,
                     hint=f"from_json(text, callbacks={{{node.fn.path!r}: ...}})",
                 )
             for arg in node.args:
@@ -97,21 +85,19 @@ def check_use(scope: Scope, findings: Findings) -> None:
             used.update(arg.root for arg in node.args if isinstance(arg, ArrayView))
     for name, array in workflow.arrays.items():
         if isinstance(array, ExternalArray) and array.obj is None and not array.pointer:
-            findings.add(
+            scope.found(
                 "HG107",
                 f"external array {name!r} is not supplied",
-                scope=scope,
                 arrays=[name],
                 hint=f"from_json(text, arrays={{{name!r}: ...}})",
             )
         if array not in used and not isinstance(array, AllocArray):
-            findings.add(
+            scope.found(
                 "HG105",
                 f"{array.kind} array {name!r} ({array.nbytes} bytes) is used by no node and is no parameter's default",
-                scope=scope,
                 arrays=[name],
                 hint="remove it, unless launches bind a parameter to it, or set and update give it to a node",
             )
     for name, parameter in workflow.parameters.items():
         if parameter not in used:
-            findings.add("HG106", f"parameter {name!r} is used by no node", scope=scope, arrays=[name], hint="remove it")
+            scope.found("HG106", f"parameter {name!r} is used by no node", arrays=[name], hint="remove it")

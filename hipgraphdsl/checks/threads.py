@@ -48,8 +48,6 @@ from .arithmetic import (
 )
 from .programs import ATOMICS, Program, counting, known_function
 
-__all__ = ["Reach", "Witness", "reach_of"]
-
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 Axes = tuple[int, int, int]
 

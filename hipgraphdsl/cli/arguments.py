@@ -13,11 +13,6 @@ from ..target import Target
 from .status import Misuse
 from .workflows import WORKFLOW_HELP
 
-__all__ = [
-    "LANES_HELP", "RUNTIMES", "add_device", "add_options", "add_param", "add_workflow", "lanes", "numbers", "option_value",
-    "pairs", "target_name",
-]  # fmt: skip
-
 RUNTIMES = ("auto", "amd", "nvidia", "cpu")
 
 

@@ -15,8 +15,6 @@ from .help import Help
 from .status import GOOD, Misuse
 from .workflows import load_graph
 
-__all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
-
 DESCRIPTION = "Measure how fast hipgraphdsl itself is."
 EXAMPLES = ("", "launch", "advise wave.py")
 

@@ -8,8 +8,6 @@ from pathlib import Path
 from .files import require_place, say_written
 from .status import GOOD, Misuse
 
-__all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
-
 DESCRIPTION = "Compile a .hip program that `show` has written for this machine's CPU. For GPUs, hipcc or nvcc compile it."
 EXAMPLES = ("wave.hip -o wave",)
 

@@ -11,8 +11,6 @@ from .status import FAULTY, GOOD
 from .tables import plain_console
 from .workflows import load_graph
 
-__all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
-
 DESCRIPTION = "Look for faults in a workflow: races, lifetimes, arguments, limits. Nothing is compiled or run."
 EXAMPLES = ("wave.py", "wave.json --target amd:gfx942@7.2", "wave.py --format sarif -o wave.sarif")
 

@@ -9,8 +9,6 @@ from .status import FAULTY, GOOD
 from .tables import plain_console
 from .workflows import WORKFLOW_HELP, load_graph
 
-__all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
-
 DESCRIPTION = "Say what differs between two workflows, by name."
 EXAMPLES = ("old.json new.json", "wave.py:build wave.py:build_fused --json")
 

@@ -17,8 +17,6 @@ from . import bench, build, check, diff, info, run, schema, show, timeline, veri
 from .help import Help
 from .status import FAULTY, INTERRUPTED, MISUSED, PIPE, UNAVAILABLE, Misuse, UserCodeFailed
 
-__all__ = ["COMMANDS", "main", "parser"]
-
 COMMANDS = {
     "info": info, "check": check, "show": show, "run": run, "timeline": timeline, "verify": verify, "bench": bench, "diff": diff,
     "build": build, "schema": schema,

@@ -14,8 +14,6 @@ from ..export import write_file
 from ..export.style import human_bytes
 from .status import Misuse
 
-__all__ = ["load_npy", "put", "require_place", "say_written", "unknown_format"]
-
 
 def require_place(*paths: str | None) -> None:
     """Refuse a file that cannot be written before anything is run for it."""

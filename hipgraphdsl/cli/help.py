@@ -6,8 +6,6 @@ import argparse
 
 from rich.console import Console
 
-__all__ = ["Help"]
-
 
 class Help(argparse.RawDescriptionHelpFormatter):
     """Help as wide as the terminal, with line breaks kept in descriptions and examples."""

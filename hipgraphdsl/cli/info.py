@@ -22,8 +22,6 @@ from .arguments import add_device, target_name
 from .status import GOOD
 from .tables import plain_console
 
-__all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
-
 DESCRIPTION = "Say what is on this machine: versions, runtimes, devices, compilers, known defects."
 EXAMPLES = ("", "--json")
 

@@ -24,8 +24,6 @@ from .status import GOOD, Misuse
 from .supplies import add_supplies, parameter_values, supplied_graph
 from .tables import columns, plain_console, print_part, table
 
-__all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
-
 DESCRIPTION = "Compile a workflow, launch it and print what it left in its host arrays. This compiles and runs native code."
 EXAMPLES = (
     "examples/04_wave2d.py --runtime cpu",

@@ -7,8 +7,6 @@ import json
 
 from .status import GOOD
 
-__all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
-
 DESCRIPTION = "Print the JSON schema of a workflow file."
 EXAMPLES = ("", "> workflow.schema.json")
 

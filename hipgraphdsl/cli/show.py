@@ -22,8 +22,6 @@ from .status import GOOD, Misuse
 from .tables import print_part, table
 from .workflows import load_graph
 
-__all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
-
 DESCRIPTION = "Show a workflow as text, or write it as a file"
 EXAMPLES = (
     "wave.py",

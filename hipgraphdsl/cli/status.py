@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["FAULTY", "GOOD", "INTERRUPTED", "MISUSED", "PIPE", "UNAVAILABLE", "Misuse", "UserCodeFailed"]
-
 GOOD, FAULTY, MISUSED, UNAVAILABLE = 0, 1, 2, 3
 INTERRUPTED, PIPE = 130, 141  # what a shell reports for a program that SIGINT or SIGPIPE ended
 

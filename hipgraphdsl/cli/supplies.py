@@ -20,8 +20,6 @@ from .files import load_npy
 from .status import Misuse
 from .workflows import FILES, load_graph
 
-__all__ = ["add_supplies", "parameter_values", "supplied_graph"]
-
 
 def add_supplies(parser: argparse.ArgumentParser) -> None:
     """Add the options that give what a workflow file lacks: values of arrays, and callbacks."""

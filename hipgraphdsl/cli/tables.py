@@ -12,8 +12,6 @@ from rich.text import Text
 
 from ..export.text import aligned
 
-__all__ = ["columns", "plain_console", "print_part", "table"]
-
 
 class _PipedConsole(Console):
     def on_broken_pipe(self) -> None:

@@ -11,8 +11,6 @@ from .status import GOOD, Misuse
 from .supplies import add_supplies, parameter_values, supplied_graph
 from .tables import columns
 
-__all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
-
 DESCRIPTION = (
     "Say when each node runs: measured in one launch, or with --duration predicted. Measuring compiles and runs native code."
 )

@@ -12,8 +12,6 @@ from .status import FAULTY, GOOD, Misuse
 from .supplies import add_supplies, parameter_values, supplied_graph
 from .tables import plain_console
 
-__all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
-
 DESCRIPTION = "Run a workflow in several ways and compare the results. This compiles and runs native code."
 EXAMPLES = ("examples/04_wave2d.py", "wave.json --runtime cpu")
 

@@ -23,8 +23,6 @@ from ..nodes import CapturedNode, HostNode, UnboundCallback
 from ..workflow import Workflow
 from .status import Misuse, UserCodeFailed
 
-__all__ = ["FILES", "WORKFLOW_HELP", "load_graph"]
-
 FILES = (".json", ".yaml", ".yml", ".graphml")
 
 WORKFLOW_HELP = (

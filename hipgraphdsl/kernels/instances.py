@@ -24,8 +24,6 @@ from ..source import (
     tokenize,
 )
 
-__all__ = ["Instance", "find_kernel", "variable_layout"]
-
 
 class Instance(NamedTuple):
     """A kernel that a name stands for.

@@ -11,8 +11,6 @@ from ..arrays import as_dtype
 from ..errors import DeclarationError
 from ..source import bfloat16_dtype, is_bfloat16
 
-__all__ = ["dtype_from_json", "dtype_to_json", "struct_layouts"]
-
 
 def struct_layouts(structs: Mapping[str, Any] | None, module: str) -> dict[str, np.dtype[Any]]:
     """Return the layouts of structs as dtypes of this machine's byte order."""

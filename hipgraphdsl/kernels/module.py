@@ -34,8 +34,6 @@ from .packing import said
 from .shared_memory import static_shared_bytes, uses_dynamic_shared
 from .signature import Signature, read_parameters
 
-__all__ = ["ForeignModule", "Kernel", "Module", "Symbol"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kernel:

@@ -15,8 +15,6 @@ from ..errors import DeclarationError, short_repr
 from ..source import is_bfloat16
 from .signature import KernelParameter, Signature
 
-__all__ = ["ArgumentPacker", "PackedValue", "check_argument", "said", "struct_fields"]
-
 PackedValue = int | float | bytes
 """What `ArgumentPacker.pack` writes: an int, a float, or bytes prepared by `check_argument`."""
 

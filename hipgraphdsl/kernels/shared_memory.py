@@ -8,8 +8,6 @@ from collections.abc import Iterator, Sequence
 
 from ..source import OPENING, Scope, Token, closing_index, split_commas
 
-__all__ = ["static_shared_bytes", "uses_dynamic_shared"]
-
 
 def _statements(body: Sequence[Token], words: frozenset[str]) -> Iterator[list[Token]]:
     """Yield the statements that hold one of the words, from that word or a specifier before it to the semicolon."""

@@ -13,8 +13,6 @@ import numpy as np
 from ..errors import DeclarationError
 from ..source import IGNORED_WORDS, Scope, Token, is_bfloat16, natural_alignment, spell
 
-__all__ = ["KernelParameter", "Signature", "read_parameters"]
-
 
 @dataclass(frozen=True, slots=True)
 class KernelParameter:

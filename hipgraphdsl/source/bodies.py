@@ -35,8 +35,6 @@ from .trees import (
 )
 from .types import BUILTIN_WORDS, IGNORED_WORDS, CType, Scope
 
-__all__ = ["parse_body"]
-
 
 def parse_body(tokens: Sequence[Token], parameters: Sequence[str], scope: Scope) -> tuple[Block, frozenset[int]]:
     """Read the body of a kernel.

@@ -15,15 +15,6 @@ from .tokens import CLOSING, OPENING, Token, closing_angle, closing_index, spell
 from .types import BUILTIN_WORDS, IGNORED_WORDS, Constant, Scope
 from .unit import UNDECIDED_TEXT, Headers, Unit, names_in, without_literals
 
-__all__ = [
-    "Declarations",
-    "Item",
-    "KernelDeclaration",
-    "SymbolDeclaration",
-    "TemplateParameter",
-    "scan",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class TemplateParameter:

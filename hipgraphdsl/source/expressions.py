@@ -8,8 +8,6 @@ from typing import Final, NamedTuple
 
 from .tokens import Token, closing_index
 
-__all__ = ["LEVELS", "WORDS", "Undecided", "Value", "constant", "evaluate", "evaluate_condition"]
-
 
 class Undecided(ValueError):
     """The expression is well-formed, and its value depends on what only the compiler knows."""

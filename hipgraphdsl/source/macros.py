@@ -12,19 +12,6 @@ from typing import Final, Protocol
 from ..errors import DeclarationError
 from .tokens import Doubt, Token, tokenize, without_attributes
 
-__all__ = [
-    "NAME",
-    "PLATFORM_MACROS",
-    "Budget",
-    "Lookup",
-    "Macro",
-    "MacroTable",
-    "expand_macros",
-    "option_macros",
-    "parse_define",
-    "strip_comments",
-]
-
 _MOST_EXPANDED: Final = 100_000
 
 

@@ -16,8 +16,6 @@ from .expressions import Undecided, Value, evaluate_condition
 from .macros import Budget, Macro, MacroTable, expand_macros, parse_define, strip_comments
 from .tokens import Doubt, Token, tokenize
 
-__all__ = ["Conditionals"]
-
 _LIMITS: Final = {
     "CHAR_BIT": 8, "SCHAR_MIN": -128, "SCHAR_MAX": 127, "UCHAR_MAX": 255, "CHAR_MIN": -128, "CHAR_MAX": 127,
     "SHRT_MIN": -(2**15), "SHRT_MAX": 2**15 - 1, "USHRT_MAX": 2**16 - 1, "INT_MIN": -(2**31), "INT_MAX": 2**31 - 1,

@@ -8,21 +8,6 @@ from typing import Final, NamedTuple
 
 from ..errors import DeclarationError
 
-__all__ = [
-    "CLOSING",
-    "MOST_TOKENS",
-    "OPENING",
-    "Doubt",
-    "Lexer",
-    "Token",
-    "closing_angle",
-    "closing_index",
-    "spell",
-    "split_commas",
-    "tokenize",
-    "without_attributes",
-]
-
 MOST_TOKENS: Final = 250_000
 """Tokens outside of function bodies that one module may have."""
 

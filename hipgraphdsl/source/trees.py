@@ -7,28 +7,6 @@ from typing import Any, NamedTuple
 
 from .types import CType
 
-__all__ = [
-    "AddressOf",
-    "Assign",
-    "Binary",
-    "Block",
-    "Call",
-    "Cast",
-    "Choice",
-    "Declare",
-    "If",
-    "Index",
-    "Leave",
-    "Loop",
-    "Member",
-    "Name",
-    "Opaque",
-    "Unary",
-    "Unread",
-    "variables",
-    "walk",
-]
-
 
 class Name(NamedTuple):
     """A variable of the kernel by its number, or with -1 a name from outside."""

@@ -13,18 +13,6 @@ import numpy as np
 from .expressions import Value, evaluate
 from .tokens import Token, closing_angle, closing_index, spell, split_commas, without_attributes
 
-__all__ = [
-    "BUILTIN_WORDS",
-    "IGNORED_WORDS",
-    "CType",
-    "Constant",
-    "Declarator",
-    "Scope",
-    "bfloat16_dtype",
-    "is_bfloat16",
-    "natural_alignment",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class CType:

@@ -12,8 +12,6 @@ from .macros import NAME, Budget, expand_macros, option_macros
 from .preprocessor import Conditionals
 from .tokens import MOST_TOKENS, Doubt, Lexer, Token
 
-__all__ = ["UNDECIDED_TEXT", "Headers", "Unit", "include_folders", "names_in", "space_words", "without_literals"]
-
 _MOST_DIRECTIVES: Final = 50_000
 _MOST_INCLUDED: Final = 16_000_000  # characters of all headers
 

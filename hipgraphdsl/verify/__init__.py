@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from ..errors import CheckError, DeclarationError, HipGraphError
 from ..progress import progress_bar
 from ..runtimes import opened_runtime
 from ..runtimes.base import Runtime
+from ..update import HasWorkflow
 from ..workflow import Workflow
 from .audit import audit_accesses, unstable_steps
 from .laboratory import Found, Laboratory, State, Tolerance
@@ -33,12 +34,6 @@ from .orders import topological_order, try_fresh_memory, try_orders
 from .report import Finding, VerifyReport
 
 __all__ = ["Finding", "Laboratory", "VerifyReport", "topological_order", "verify"]
-
-
-class HasWorkflow(Protocol):
-    """A Graph or a Workflow."""
-
-    def workflow(self) -> Workflow: ...
 
 
 def verify(

@@ -16,9 +16,6 @@ from ..nodes import AllocNode, CapturedNode, FreeNode, HostNode, KernelNode
 from ..plan import Step
 from .laboratory import Bytes, Cell, Found, Laboratory, State, full_name, near
 from .orders import waits_inside
-from .report import Finding
-
-__all__ = ["audit_accesses", "unstable_steps"]
 
 _AUDITS_ALIKE = 3  # nodes of the same kernel or callback and the same arrays that are audited in a large workflow
 _LARGE_BYTES = 1 << 30  # what auditing every node would have to move for a workflow to be large
@@ -136,13 +133,12 @@ class _Audit:
             self._compare(found)
         except HipGraphError as error:
             found.add(
-                Finding(
-                    "undeclared read",
-                    f"{self.name!r} fails when arrays that it does not declare to read, or memory beyond arrays, hold other"
-                    f" values: {error}", (self.name,),
-                    hint="declare what it reads",
-                )
-            )  # fmt: skip
+                "undeclared read",
+                f"{self.name!r} fails when arrays that it does not declare to read, or memory beyond arrays, hold other"
+                f" values: {error}",
+                (self.name,),
+                hint="declare what it reads",
+            )
         for name, cell in self.cells.items():
             if cell.writeable:
                 state = self.after[name]
@@ -158,19 +154,18 @@ class _Audit:
             inside = cell.inside(touched)
             if inside.any():
                 found.add(
-                    Finding(
-                        "undeclared write",
-                        f"{self.name!r} writes {name!r} {_extent(inside, cell.dtype.itemsize)} and does not declare it",
-                        (self.name,), (name,),
-                        hint="declare the write: " + self._said("writes", name),
-                    )
-                )  # fmt: skip
+                    "undeclared write",
+                    f"{self.name!r} writes {name!r} {_extent(inside, cell.dtype.itemsize)} and does not declare it",
+                    (self.name,),
+                    (name,),
+                    hint="declare the write: " + self._said("writes", name),
+                )
             for part in _guards(cell):
                 at = np.flatnonzero(cell.part(touched, part))
                 if at.size:
                     where = at - cell.guard if part == "before" else at + cell.nbytes
                     said = f"{self.name!r} writes {_beyond(cell, part, where)}"
-                    found.add(Finding("out of bounds", said, (self.name,), (name,), hint=self._bounds_hint(cell)))
+                    found.add("out of bounds", said, (self.name,), (name,), hint=self._bounds_hint(cell))
         if not self._depends(start, end) or self._differs_by_itself(found):
             return
         guilty = [(name, part) for name, part in parts if self._depends(*self._again({(name, part)}))]
@@ -178,15 +173,16 @@ class _Audit:
         if undeclared or not guilty:
             shown = ", ".join(map(repr, undeclared)) or "memory"
             found.add(
-                Finding(
-                    "undeclared read", f"{self.name!r} reads {shown} and does not declare it", (self.name,), undeclared,
-                    hint="declare the read: " + ", ".join(self._said("reads", name) for name in undeclared or ("...",)),
-                )
-            )  # fmt: skip
+                "undeclared read",
+                f"{self.name!r} reads {shown} and does not declare it",
+                (self.name,),
+                undeclared,
+                hint="declare the read: " + ", ".join(self._said("reads", name) for name in undeclared or ("...",)),
+            )
         for name, part in guilty:
             if part != "inside":
                 said = f"{self.name!r} reads {_SIDES[part]} of {name!r}, and what it writes depends on that"
-                found.add(Finding("out of bounds", said, (self.name,), (name,), hint=self._bounds_hint(self.cells[name])))
+                found.add("out of bounds", said, (self.name,), (name,), hint=self._bounds_hint(self.cells[name]))
 
     def _said(self, mode: str, name: str) -> str:
         """Return how a node of this kind declares an access."""
@@ -346,11 +342,7 @@ def _compare_with_reference(audit: _Audit, found: Found) -> None:
         node.kernel.reference(*args)
     except Exception as error:
         found.add(
-            Finding(
-                "reference",
-                f"the reference of kernel {node.kernel.name!r} raises for {audit.name!r}: {error!r}",
-                (audit.name,),
-            )
+            "reference", f"the reference of kernel {node.kernel.name!r} raises for {audit.name!r}: {error!r}", (audit.name,)
         )
         return
     for name, view, wanted, ours in arrays:
@@ -362,10 +354,9 @@ def _compare_with_reference(audit: _Audit, found: Found) -> None:
             at = int(different[0])
             position = ", ".join(str(i) for i in np.unravel_index(at, view.shape))
             found.add(
-                Finding(
-                    "reference",
-                    f"{audit.name!r} gives {view.name}[{position}] = {ours.reshape(-1)[at]}, the reference of kernel"
-                    f" {node.kernel.name!r} {wanted.reshape(-1)[at]} ({different.size} of {ours.size} elements differ)",
-                    (audit.name,), (name,),
-                )
-            )  # fmt: skip
+                "reference",
+                f"{audit.name!r} gives {view.name}[{position}] = {ours.reshape(-1)[at]}, the reference of kernel"
+                f" {node.kernel.name!r} {wanted.reshape(-1)[at]} ({different.size} of {ours.size} elements differ)",
+                (audit.name,),
+                (name,),
+            )

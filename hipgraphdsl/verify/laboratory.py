@@ -20,11 +20,7 @@ from ..nodes import AllocNode, FreeNode
 from ..plan import Step
 from ..runtimes.base import MemcpyKind, Runtime
 from ..workflow import ConditionalNode, Workflow
-from .report import Finding
-
-__all__ = [
-    "WAIT_S", "Bytes", "Cell", "Found", "Laboratory", "State", "Tolerance", "cell_of", "describe", "full_name", "near",
-]  # fmt: skip
+from .report import Finding, Kind
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 State = dict[str, Bytes]
@@ -47,10 +43,20 @@ class Found:
         self.done: list[str] = []
         self.left_out: list[str] = []
 
-    def add(self, finding: Finding) -> None:
+    def add(
+        self,
+        kind: Kind,
+        message: str,
+        nodes: tuple[str, ...] = (),
+        arrays: tuple[str, ...] = (),
+        *,
+        backend: str = "",
+        seed: int | None = None,
+        hint: str = "",
+    ) -> None:
         """Keep a finding, unless there are many of its kind."""
-        if sum(known.kind == finding.kind for known in self.findings) < _MOST_FINDINGS:
-            self.findings.append(finding)
+        if sum(known.kind == kind for known in self.findings) < _MOST_FINDINGS:
+            self.findings.append(Finding(kind, message, nodes, arrays, backend, seed, hint))
 
     def differing(self, cells: Mapping[str, Cell], ours: State, reference: State) -> list[str]:
         """Return the names of the arrays that differ by more than the tolerance, and not because a step is unstable."""
@@ -64,11 +70,12 @@ class Found:
             if shaken and not any(known.kind == "unstable" and known.nodes == (step,) for known in self.findings):
                 said = describe(cells[shaken[0]], ours[shaken[0]], reference[shaken[0]])
                 self.add(
-                    Finding(
-                        "unstable", f"{step!r} writes other values each time, from the same memory: {said}", (step,),
-                        tuple(shaken), hint="where it adds floats in any order, say how far results may differ: tolerance=1e-6",
-                    )
-                )  # fmt: skip
+                    "unstable",
+                    f"{step!r} writes other values each time, from the same memory: {said}",
+                    (step,),
+                    tuple(shaken),
+                    hint="where it adds floats in any order, say how far results may differ: tolerance=1e-6",
+                )
             names = [name for name in names if name not in arrays]
         return names
 

@@ -14,9 +14,7 @@ from ..runtimes.base import Runtime
 from ..workflow import Workflow
 from .laboratory import WAIT_S, Cell, Found, State, cell_of, describe
 from .orders import waits_inside
-from .report import Finding, Kind
-
-__all__ = ["try_backend"]
+from .report import Kind
 
 
 def try_backend(
@@ -55,7 +53,7 @@ def try_backend(
                 ours = _launch(executable, cells, values, params)
             except HipGraphError as error:
                 kind: Kind = "schedule" if mode else "failure"
-                found.add(Finding(kind, f"{named} fails: {error}", backend=backend, seed=chosen))
+                found.add(kind, f"{named} fails: {error}", backend=backend, seed=chosen)
                 return
             names = found.differing(cells, ours, wanted)
             if not names:
@@ -66,16 +64,19 @@ def try_backend(
             where = f"; the first node whose output differs is {node!r}" if node else ""
             if mode:
                 found.add(
-                    Finding(
-                        "schedule", f"with {how} (seed {chosen}) {said}{where}", nodes, tuple(names), backend, chosen,
-                        hint=f"replay: runtime.set_schedule({chosen}, {mode})",
-                    )
-                )  # fmt: skip
+                    "schedule",
+                    f"with {how} (seed {chosen}) {said}{where}",
+                    nodes,
+                    tuple(names),
+                    backend=backend,
+                    seed=chosen,
+                    hint=f"replay: runtime.set_schedule({chosen}, {mode})",
+                )
             else:
                 hint = ""
                 if runtime is not prover and any(cells[name].dtype.kind in "fc" for name in names):
                     hint = "devices round floating-point functions differently; say how far results may differ: tolerance=1e-6"
-                found.add(Finding("backend", f"{named}: {said}{where}", nodes, tuple(names), backend, hint=hint))
+                found.add("backend", f"{named}: {said}{where}", nodes, tuple(names), backend=backend, hint=hint)
             break
     finally:
         if set_schedule is not None:

@@ -10,9 +10,6 @@ from ..nodes import AllocNode, MemoryOpsNode, SemaphoreWaitNode
 from ..order import successors
 from ..workflow import AnyNode
 from .laboratory import POISONS, Found, Laboratory, State, describe
-from .report import Finding
-
-__all__ = ["topological_order", "try_fresh_memory", "try_orders", "waits_inside"]
 
 _MOST_FINDINGS = 20
 
@@ -30,13 +27,13 @@ def try_fresh_memory(laboratory: Laboratory, reference: State, found: Found) -> 
             index = _first_difference(laboratory, order, found)
             node = laboratory.name(index) if index is not None else laboratory.name(len(order) - 1)
             found.add(
-                Finding(
-                    "uninitialised",
-                    f"{node!r} uses graph memory that nothing has written: "
-                    + describe(laboratory.cells[names[0]], ours[names[0]], reference[names[0]]),
-                    (node,), tuple(names), hint="write the memory before it is read",
-                )
-            )  # fmt: skip
+                "uninitialised",
+                f"{node!r} uses graph memory that nothing has written: "
+                + describe(laboratory.cells[names[0]], ours[names[0]], reference[names[0]]),
+                (node,),
+                tuple(names),
+                hint="write the memory before it is read",
+            )
     finally:
         laboratory.poison = POISONS[0]
     found.done.append("the serial order with two fillings of fresh graph memory")
@@ -111,15 +108,17 @@ def try_orders(
                 break
             pair = _blame(laboratory, order, reference, found)
             if pair is None or pair[0] in deps[pair[1]] or len(found.findings) >= _MOST_FINDINGS:
-                found.add(Finding("order", f"in the topological order of seed {k} {outcome[0]}", (), outcome[1], seed=k))
+                found.add("order", f"in the topological order of seed {k} {outcome[0]}", (), outcome[1], seed=k)
                 return
             first, second = (laboratory.name(i) for i in pair)
             found.add(
-                Finding(
-                    "order", f"{first!r} and {second!r} are not ordered, and with {second!r} first {outcome[0]}",
-                    (first, second), outcome[1], seed=k, hint=f"add after=[{first!r}] to {second!r}",
-                )
-            )  # fmt: skip
+                "order",
+                f"{first!r} and {second!r} are not ordered, and with {second!r} first {outcome[0]}",
+                (first, second),
+                outcome[1],
+                seed=k,
+                hint=f"add after=[{first!r}] to {second!r}",
+            )
             deps[pair[1]].append(pair[0])
     seeds = f"seed {seed}" if count == 1 else f"seeds {seed} to {seed + count - 1}"
     found.done.append(f"{tried} topological order{'s' * (tried != 1)}, one node at a time, {seeds}")

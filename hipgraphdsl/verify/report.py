@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["Finding", "Kind", "VerifyReport"]
-
 Kind = Literal[
     "backend",
     "order",
