@@ -16,6 +16,7 @@ PACKAGE = Path(__file__).parent.parent / "hipgraphdsl"
 
 # Each may import those before it. A name stands for the module or for the whole package of that name.
 ORDER = (
+    "printed",
     "checks.catalogue",
     "checks.report",
     "errors",

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ..printed import Printed
 from .catalogue import CATALOGUE, Severity
 
 _RANK = {"error": 0, "warning": 1, "info": 2}
@@ -68,8 +69,8 @@ class Diagnostic:
         }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Report:
+@dataclass(frozen=True, repr=False)
+class Report(Printed):
     """All findings about one graph, errors first.
 
     A Report is always true, as most objects are: ask `ok` or `errors`.
@@ -152,40 +153,18 @@ class Report:
             if len(found) > _MOST_SHOWN:
                 yield f"... {len(found) - _MOST_SHOWN} more, see .diagnostics or to_json()"
 
-    def __str__(self) -> str:
-        lines = [self._headline()]
+    def _pieces(self) -> Iterator[tuple[str, str]]:
+        yield self._headline(), "bold red" if self.errors else "yellow" if self.warnings else "green"
         for d in self._shown():
             if isinstance(d, str):
-                lines.append(f"  {d}")
+                yield f"\n  {d}", "dim"
                 continue
-            lines.append(f"  {d.code} {d.severity:<7} {d.message}")
+            yield f"\n  {d.code} {d.severity:<7}", _STYLES[d.severity]
+            yield f" {d.message}", "default"
             if d.hint:
-                lines.append(f"{'':16}{d.hint}")
+                yield f"\n{'':16}{d.hint}", "green"
             if d.sources:
-                lines.append(f"{'':16}at " + ", ".join(f"{_short_path(file)}:{line}" for file, line in d.sources))
-        return "\n".join(lines)
-
-    def __rich__(self) -> Any:
-        from rich.text import Text  # rich draws only when something is printed with it
-
-        style = "bold red" if self.errors else "yellow" if self.warnings else "green"
-        text = Text(self._headline(), style=style)
-        for d in self._shown():
-            text.append("\n  ")
-            if isinstance(d, str):
-                text.append(d, style="dim")
-                continue
-            text.append(f"{d.code} {d.severity:<7}", style=_STYLES[d.severity])
-            text.append(f" {d.message}", style="default")
-            if d.hint:
-                text.append(f"\n{'':16}{d.hint}", style="green")
-            if d.sources:
-                where = ", ".join(f"{_short_path(file)}:{line}" for file, line in d.sources)
-                text.append(f"\n{'':16}at {where}", style="dim")
-        return text
-
-    def __repr__(self) -> str:
-        return f"<Report: {str(self).partition(chr(10))[0]}>"
+                yield f"\n{'':16}at {_places(d)}", "dim"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         rows = ""
@@ -197,8 +176,7 @@ class Report:
             if d.hint:
                 lines.append(f"<i>{html.escape(d.hint)}</i>")
             if d.sources:
-                where = ", ".join(f"{_short_path(file)}:{line}" for file, line in d.sources)
-                lines.append(f"<small>at {html.escape(where)}</small>")
+                lines.append(f"<small>at {html.escape(_places(d))}</small>")
             rows += (
                 f"<tr><td style='color:{_COLOURS[d.severity]};white-space:nowrap'><b>{d.code}</b> {d.severity}</td>"
                 f"<td style='text-align:left'>{'<br>'.join(lines)}</td></tr>"
@@ -265,6 +243,10 @@ class Report:
             "runs": [{"tool": {"driver": {"name": "hipgraphdsl", "rules": rules}}, "results": results}],
         }
         return json.dumps(document, indent=1)
+
+
+def _places(diagnostic: Diagnostic) -> str:
+    return ", ".join(f"{_short_path(file)}:{line}" for file, line in diagnostic.sources)
 
 
 def _short_path(file: str) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..nodes import KernelNode
+from ..printed import Printed
 from ..workflow import Workflow
 
 __all__ = ["Difference", "Entry", "compare"]
@@ -66,8 +67,8 @@ class Entry:
         return out
 
 
-@dataclass(frozen=True)
-class Difference:
+@dataclass(frozen=True, repr=False)
+class Difference(Printed):
     """All differences between two workflows.
 
     Attributes
@@ -91,24 +92,14 @@ class Difference:
         """Return the entries of one kind."""
         return tuple(entry for entry in self.entries if entry.how == how)
 
-    def __str__(self) -> str:
+    def _pieces(self) -> Iterator[tuple[str, str]]:
         if self.same:
-            return f"{self.old!r} and {self.new!r} are the same workflow"
+            yield f"{self.old!r} and {self.new!r} are the same workflow", "green"
+            return
         counts = ", ".join(f"{len(self.of(how))} {how}" for how in _MARKS if self.of(how))
-        return "\n".join([f"{self.old!r} -> {self.new!r}: {counts}", *(f"  {entry}" for entry in self.entries)])
-
-    def __rich__(self) -> Any:
-        from rich.text import Text  # rich draws only when something is printed with it
-
-        if self.same:
-            return Text(str(self), style="green")
-        text = Text(str(self).partition("\n")[0], style="bold")
+        yield f"{self.old!r} -> {self.new!r}: {counts}", "bold"
         for entry in self.entries:
-            text.append(f"\n  {entry}", style=_STYLES[entry.how])
-        return text
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        return {"text/plain": str(self)}
+            yield f"\n  {entry}", _STYLES[entry.how]
 
     def to_json(self) -> str:
         """Return the differences as JSON, one a line."""

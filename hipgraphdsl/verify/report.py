@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
+
+from ..printed import Printed
 
 Kind = Literal[
     "backend",
@@ -56,19 +58,11 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
-        return {
-            "kind": self.kind,
-            "message": self.message,
-            "nodes": list(self.nodes),
-            "arrays": list(self.arrays),
-            "backend": self.backend,
-            "seed": self.seed,
-            "hint": self.hint,
-        }
+        return asdict(self)
 
 
-@dataclass(frozen=True)
-class VerifyReport:
+@dataclass(frozen=True, repr=False)
+class VerifyReport(Printed):
     """What `verify` has run and found.
 
     Attributes
@@ -101,37 +95,18 @@ class VerifyReport:
         """0 where nothing was found, else 1."""
         return 0 if self.ok else 1
 
-    def _headline(self) -> str:
+    def _pieces(self) -> Iterator[tuple[str, str]]:
         count = len(self.findings)
         said = f"{count} finding{'s' * (count != 1)}" if count else "no difference found"
-        return f"graph {self.graph!r} on {self.target}: {said} ({self.seconds:.1f} s)"
-
-    def _lines(self) -> Iterator[tuple[str, str]]:
+        yield f"graph {self.graph!r} on {self.target}: {said} ({self.seconds:.1f} s)", "green" if self.ok else "bold red"
         for finding in self.findings:
-            yield "bold red", f"  {finding.kind}: {finding.message}"
+            yield f"\n  {finding.kind}: {finding.message}", "bold red"
             if finding.hint:
-                yield "green", f"      {finding.hint}"
+                yield f"\n      {finding.hint}", "green"
         for line in self.done:
-            yield "dim", f"  ran {line}"
+            yield f"\n  ran {line}", "dim"
         for line in self.left_out:
-            yield "yellow", f"  left out: {line}"
-
-    def __str__(self) -> str:
-        return "\n".join([self._headline(), *(line for _, line in self._lines())])
-
-    def __rich__(self) -> Any:
-        from rich.text import Text  # rich draws only when something is printed with it
-
-        text = Text(self._headline(), style="green" if self.ok else "bold red")
-        for style, line in self._lines():
-            text.append("\n" + line, style=style)
-        return text
-
-    def __repr__(self) -> str:
-        return f"<VerifyReport: {str(self).partition(chr(10))[0]}>"
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        return {"text/plain": str(self)}
+            yield f"\n  left out: {line}", "yellow"
 
     def to_json(self) -> str:
         """Return the report as JSON."""
