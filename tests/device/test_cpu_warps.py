@@ -86,6 +86,11 @@ __global__ void masks_meet(int* out) {
   if (l & 1) v = __shfl_sync(~0ull, l, 0); else v = __shfl_sync(~0ull, l, 1);
   out[l] = v;
 }
+__global__ void after_returns(int* out) {
+  int t = threadIdx.x; if (t % warpSize >= 5) return;
+  int c; if (t & 1) c = present(); else c = 10 * present();
+  out[t] = c + 100 * present();
+}
 __global__ void size(int* out) { out[threadIdx.x] = warpSize; out[threadIdx.x] += 1000 * present(); }
 """
 NAMES = [line.split("__global__ void ")[1].split("(")[0] for line in WARPS.splitlines() if "__global__ void " in line]
@@ -145,6 +150,12 @@ def test_aggregated_counters_count_the_lanes_of_their_branch(compiler: Compiler)
 
 def test_waterfall_loop_sees_each_key_once(compiler: Compiler) -> None:  # noqa: F811
     assert run(compiler, "waterfall", KEY) == np.bincount(KEY)[KEY].tolist()
+
+
+def test_threads_that_begin_where_others_have_returned_stand_with_their_warp(compiler: Compiler) -> None:  # noqa: F811
+    out = np.zeros(256, i32)
+    library(compiler, WARPS, "; ".join(NAMES)).run("after_returns", 1, 256, out)
+    assert out.reshape(4, 64)[:, :6].tolist() == [[530, 502, 530, 502, 530, 0]] * 4
 
 
 def test_votes_with_masks_honour_them(compiler: Compiler) -> None:  # noqa: F811

@@ -1203,7 +1203,8 @@ HGCPU_INLINE uint32_t hgcpu_enter(hgcpu_fiber* self, uint64_t place) {
 struct hgcpu_frame {
   hgcpu_fiber* self;
   uint32_t depth;
-  HGCPU_INLINE hgcpu_frame() : self(hgcpu_mine->self), depth(hgcpu_enter(self, self->leaf)) { self->leaf = 0; }
+  // A kernel begins at 0, whatever threads have run on this fiber before.
+  HGCPU_INLINE hgcpu_frame() : self(hgcpu_mine->self), depth(hgcpu_enter(self, self->depth ? self->leaf : 0)) { self->leaf = 0; }
   HGCPU_INLINE ~hgcpu_frame() {
     self->depth = depth;
     self->leaf = self->path[depth] + 1;

@@ -167,7 +167,8 @@ class _Weaver:
         self.units: list[_Unit] = []
         self.classes: set[str] = set()
         self.closing = _closings(self.tokens)
-        self.leading: frozenset[str] = frozenset()  # names of what may lead to a warp operation
+        self.leading: set[str] = set()  # names of what may lead to a warp operation
+        self.variables: set[str] = set()  # those of them that hold functions, and count where they are called
         self.number = 0
         self.dynamic = False
 
@@ -229,12 +230,16 @@ class _Weaver:
             if token.text == name and n:
                 if tokens[n - 1].text == "using" or tokens[n - 1].text in _CLASS_KEYS:
                     return True
-                start = n
-                while start and tokens[start - 1].text not in (";", "{", "}"):
-                    start -= 1
-                if tokens[start].text == "typedef" and tokens[n + 1].text == ";":
+                if tokens[self.beginning(n)].text == "typedef" and tokens[n + 1].text == ";":
                     return True
         return False
+
+    def beginning(self, n: int) -> int:
+        """Return where the declaration begins that a token belongs to."""
+        tokens = self.tokens
+        while n and tokens[n - 1].text not in (";", "{", "}") and tokens[n - 1].kind != "pragma":
+            n -= 1
+        return n
 
     def refuse(self, at: int, what: str) -> DeclarationError:
         return DeclarationError(f"{self.tokens[at].place}: runtime 'cpu' {what}")
@@ -255,9 +260,7 @@ class _Weaver:
     def rename(self, n: int, taken: set[str]) -> None:
         """Give a kernel, declared at `n`, a name of its own where functions share it, else its address would be ambiguous."""
         tokens = self.tokens
-        start = n
-        while start and tokens[start - 1].text not in (";", "{", "}") and tokens[start - 1].kind != "pragma":
-            start -= 1
+        start = self.beginning(n)
         while n + 1 < len(tokens) and (tokens[n].text != "(" or tokens[n - 1].text in _ATTRIBUTES):
             n = self.closing[n] + 1 if tokens[n].text in _OPEN else n + 1
         if tokens[n - 1].text in taken and all(t.text != "template" for t in tokens[start:n]):
@@ -455,16 +458,15 @@ class _Weaver:
     def structure(self) -> None:
         """Mark what may lead to a warp operation."""
         tokens = self.tokens
-        mentions = [{t.text for t in tokens[u.body[0] : u.body[1]] if t.kind == "name"} for u in self.units]
-        leading = set(_OPERATIONS)
+        leading = self.leading = set(_OPERATIONS)
         names = {u.name for u in self.units} | self.classes
         passed = False
         while True:
             before = len(leading), passed
-            for unit, mentioned in zip(self.units, mentions):
-                if mentioned & leading:
+            for unit in self.units:
+                at = next((n for n in range(*unit.body) if self.leads(n)), None)
+                if at is not None:
                     if unit.callee:
-                        at = next(n for n in range(*unit.body) if tokens[n].text in leading)
                         raise self.refuse(
                             at,
                             f"does not know when {unit.name!r} is called, and so not which lanes take part in "
@@ -474,19 +476,41 @@ class _Weaver:
                     passed = passed or unit.name == "operator()"
             # Lambdas and functions that are passed on: whatever is called and is not known to be a function may be one.
             passed = passed or self.passes_on(leading)
-            if passed:
+            if passed and not self.variables:
                 called: set[str] = set()
                 plain: set[str] = set()
+                types: set[str] = set()
                 for n, token in enumerate(tokens[:-1]):
                     if token.kind == "name":
-                        (called if tokens[n + 1].text == "(" else plain).add(token.text)
-                leading |= (called & plain) - names - _NOT_CALLED
+                        if self.is_called(n):
+                            called.add(token.text)
+                        if tokens[n + 1].text != "(":
+                            plain.add(token.text)
+                        if tokens[n - 1].text in ("class", "typename", "using"):
+                            types.add(token.text)
+                    elif token.text == ";" and tokens[self.beginning(n)].text == "typedef":
+                        types.add(tokens[n - 1].text)
+                self.variables = (called & plain) - names - types - _NOT_CALLED - _OPERATIONS
+                leading |= self.variables
             if before == (len(leading), passed):
                 break
-        self.leading = frozenset(leading)
-        for unit, mentioned in zip(self.units, mentions):
-            if mentioned & self.leading and not any(t.text == "constexpr" for t in tokens[slice(*unit.head)]):
+        for unit in self.units:
+            if self.mentions(*unit.body) and not any(t.text == "constexpr" for t in tokens[slice(*unit.head)]):
                 self.body(*unit.body)
+
+    def is_called(self, n: int) -> bool:
+        """Return whether a call's bracket follows a name: ``f(1)``, ``(*f)(1)``, ``f[2](1)``."""
+        tokens = self.tokens
+        if tokens[n + 1].text == "[":
+            n = self.closing[n + 1]
+        elif tokens[n + 1].text == ")" and tokens[n - 1].text in ("(", "*"):
+            n += 1
+        return n + 1 < len(tokens) and tokens[n + 1].text == "("
+
+    def leads(self, n: int) -> bool:
+        """Return whether a token may lead to a warp operation."""
+        text = self.tokens[n].text
+        return text in self.leading and (text not in self.variables or self.is_called(n))
 
     def passes_on(self, leading: set[str]) -> bool:
         tokens = self.tokens
@@ -506,7 +530,7 @@ class _Weaver:
         return False
 
     def mentions(self, i: int, end: int) -> bool:
-        return any(t.text in self.leading for t in self.tokens[i:end])
+        return any(self.leads(n) for n in range(i, end))
 
     def body(self, opening: int, close: int) -> None:
         """Mark the statements of a function's body."""
@@ -541,7 +565,7 @@ class _Weaver:
         flat = [n for n in self.flat(i, end) if self.tokens[n].kind != "string"]
         if not any(self.tokens[n].text in ("?", "&&", "||", "and", "or") for n in flat):
             return
-        found = [n for n in flat if self.tokens[n].text in self.leading]
+        found = [n for n in flat if self.leads(n) and self.tokens[n + 1].text != "::"]
         operations = [n for n in found if self.tokens[n].text in _OPERATIONS]
         if len(found) > len(operations) and len(found) > 1:
             raise self.refuse(

@@ -1,0 +1,103 @@
+"""Generated kernels (tests/kernel_programs) compute what their trees mean, however they are compiled."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from kernel_programs.__main__ import WAYS
+from kernel_programs.model import InvalidKernel, arguments
+from kernel_programs.running import describe, differing, expected, is_whole, make_kernels, shrink
+from kernel_programs.tree import I32, Assign, Binary, If, Kernel, Literal, Switch, Use, Warp, While, walk
+from kernel_programs.writing import write_source
+from places import COMPUTING
+
+import hipgraphdsl as hg
+
+COUNT, TOGETHER = 300, 50
+
+
+@pytest.mark.parametrize("first", range(0, COUNT, TOGETHER))
+def test_generated_kernels_compute_what_they_mean(first: int) -> None:
+    way = WAYS[first // TOGETHER % len(WAYS)]
+    different = differing(make_kernels(range(first, first + TOGETHER)), way)
+    assert not different, f"with {way}:\n" + describe(different[0], way.warp_size)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(COUNT, COUNT + 1000, 100))
+def test_more_generated_kernels_compute_what_they_mean_in_every_mode(first: int) -> None:
+    kernels = make_kernels(range(first, first + 100))
+    with ThreadPoolExecutor(2) as pool:
+        for way, different in zip(WAYS, pool.map(lambda way: differing(kernels, way), WAYS)):
+            assert not different, f"with {way}:\n" + describe(different[0], way.warp_size)
+
+
+GPU_COUNT = {"cpu": 20, "nvidia": 2000}
+
+
+@pytest.mark.parametrize("runtime", [name for name in COMPUTING if name != "amd"])
+def test_generated_kernels_compute_the_same_on_every_runtime(runtime: str) -> None:
+    """Through graphs: one module and one graph for fifty kernels, whose nodes do not depend on each other."""
+    try:
+        hg.open_runtime(runtime)
+    except hg.RuntimeUnavailable as error:
+        pytest.skip(str(error))
+    together = min(TOGETHER, GPU_COUNT[runtime])
+    for first in range(0, GPU_COUNT[runtime], together):
+        kernels = make_kernels(range(first, first + together), gpu=True)
+        options = ["-w", "-mno-wavefrontsize64"] if runtime == "cpu" else []
+        module = hg.Module(write_source(kernels), name="generated.hip", options=options)
+        graph = hg.Graph("generated")
+        for k in kernels:
+            arrays, scalars = arguments(k)
+            given = []
+            for d in k.parameters:
+                if not d.size:
+                    given.append(scalars[d.name])
+                    continue
+                array = graph.device_array(f"{k.name}_{d.name}", arrays[d.name])
+                given.append(hg.reads(array) if d.fixed else hg.updates(array))
+            graph.kernel(module[k.name], k.grid, k.block, given, name=k.name, shared_bytes=k.shared_bytes)
+        with graph.compile(runtime=runtime) as executable:
+            executable.run()
+            for k in kernels:
+                for name, wanted in zip(("out", "bins"), expected(k, 32)):
+                    got = executable.read(f"{k.name}_{name}")
+                    np.testing.assert_array_equal(got, wanted, err_msg=f"on {runtime}: {describe(k, 32)}")
+
+
+def test_kernels_of_a_seed_are_the_same_and_hold_what_they_are_for() -> None:
+    assert write_source(make_kernels([3, 4])) == write_source(make_kernels([3, 4]))
+    nodes = [node for k in make_kernels(range(100)) for part in (*k.functions, *k.body) for node in walk(part)]
+    for kind in (If, Switch, While):
+        assert sum(isinstance(node, kind) for node in nodes) > 30
+    assert len({(node.name, node.mask is not None) for node in nodes if isinstance(node, Warp)}) > 14
+
+
+def _changed(kernels: list[Kernel]) -> list[Kernel]:
+    """Return the kernels in which a variable is doubled somewhere: a mistake to look for."""
+    return [k for k in kernels if any(isinstance(node, Assign) and node.op == "+=" for part in k.body for node in walk(part))]
+
+
+def test_a_kernel_that_differs_is_shrunk() -> None:
+    kernel = next(iter(_changed(make_kernels(range(50)))))
+    small = shrink(kernel, lambda kernels: _changed(list(kernels)), most=200)
+    assert is_whole(small)
+    assert _changed([small])
+    assert len(write_source([small])) < len(write_source([kernel])) / 2
+
+
+def test_the_model_refuses_what_is_not_defined() -> None:
+    kernel = next(k for k in make_kernels(range(50)) if any("m0" == getattr(getattr(n, "decl", None), "name", "") for n in k.body))
+    mask = next(n.decl for n in kernel.body if getattr(getattr(n, "decl", None), "name", "") == "m0")
+    vote = Warp("ballot", [Literal(1, I32)], Binary("^", Use(mask), Literal(1, I32)))
+    out = next(d for d in kernel.parameters if d.name == "out")
+    kernel.body = [s for s in kernel.body if getattr(getattr(s, "decl", None), "name", "") in ("total", "t", "lane", "many", "m0")]
+    expected(kernel, 64)
+    kernel.body.append(If(vote, [], None))
+    with pytest.raises(InvalidKernel, match="other lanes"):
+        expected(kernel, 64)
+    assert out.size
+
