@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
 from kernel_programs.__main__ import WAYS
 from kernel_programs.model import InvalidKernel, arguments
 from kernel_programs.running import describe, differing, expected, is_whole, make_kernels, shrink
-from kernel_programs.tree import I32, Assign, Binary, If, Kernel, Literal, Switch, Use, Warp, While, walk
+from kernel_programs.tree import I32, Assign, Binary, Declare, If, Kernel, Literal, Switch, Use, Warp, While, walk
 from kernel_programs.writing import write_source
-from places import COMPUTING
 
 import hipgraphdsl as hg
 
@@ -37,8 +37,8 @@ def test_more_generated_kernels_compute_what_they_mean_in_every_mode(first: int)
 GPU_COUNT = {"cpu": 20, "nvidia": 2000}
 
 
-@pytest.mark.parametrize("runtime", [name for name in COMPUTING if name != "amd"])
-def test_generated_kernels_compute_the_same_on_every_runtime(runtime: str) -> None:
+@pytest.mark.parametrize("runtime", ["cpu", "nvidia"])
+def test_generated_kernels_compute_the_same_on_every_runtime(runtime: Any) -> None:
     """Through graphs: one module and one graph for fifty kernels, whose nodes do not depend on each other."""
     try:
         hg.open_runtime(runtime)
@@ -52,7 +52,7 @@ def test_generated_kernels_compute_the_same_on_every_runtime(runtime: str) -> No
         graph = hg.Graph("generated")
         for k in kernels:
             arrays, scalars = arguments(k)
-            given = []
+            given: list[Any] = []
             for d in k.parameters:
                 if not d.size:
                     given.append(scalars[d.name])
@@ -83,21 +83,21 @@ def _changed(kernels: list[Kernel]) -> list[Kernel]:
 
 def test_a_kernel_that_differs_is_shrunk() -> None:
     kernel = next(iter(_changed(make_kernels(range(50)))))
-    small = shrink(kernel, lambda kernels: _changed(list(kernels)), most=200)
+    small = shrink(kernel, lambda kernels: _changed(list(kernels)), most=30)
     assert is_whole(small)
     assert _changed([small])
     assert len(write_source([small])) < len(write_source([kernel])) / 2
 
 
 def test_the_model_refuses_what_is_not_defined() -> None:
-    kernel = next(k for k in make_kernels(range(50)) if any("m0" == getattr(getattr(n, "decl", None), "name", "") for n in k.body))
-    mask = next(n.decl for n in kernel.body if getattr(getattr(n, "decl", None), "name", "") == "m0")
-    vote = Warp("ballot", [Literal(1, I32)], Binary("^", Use(mask), Literal(1, I32)))
-    out = next(d for d in kernel.parameters if d.name == "out")
-    kernel.body = [s for s in kernel.body if getattr(getattr(s, "decl", None), "name", "") in ("total", "t", "lane", "many", "m0")]
+    def declared(kernel: Kernel) -> dict[str, Declare]:
+        return {s.decl.name: s for s in kernel.body if isinstance(s, Declare)}
+
+    kernel = next(k for k in make_kernels(range(50)) if "m0" in declared(k))
+    start = declared(kernel)
+    kernel.body = [start[name] for name in ("total", "t", "lane", "many", "m0")]
     expected(kernel, 64)
-    kernel.body.append(If(vote, [], None))
+    mask = Binary("^", Use(start["m0"].decl), Literal(1, I32))
+    kernel.body.append(If(Warp("ballot", [Literal(1, I32)], mask), [], None))
     with pytest.raises(InvalidKernel, match="other lanes"):
         expected(kernel, 64)
-    assert out.size
-

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.runtimes.cpu.compiler import find_compiler
 
 from .running import Way, compile_together, computed, describe, differing, make_kernels, shrink
@@ -49,14 +50,19 @@ def main() -> int:
             return 0, []
         ways = WAYS if args.all_ways else (WAYS[number % len(WAYS)],)
         kernels = make_kernels(modules[number], gpu=args.gpu)
-        return len(kernels), [(k, way) for way in ways for k in differing(kernels, way)]
+        try:
+            return len(kernels), [(k, way) for way in ways for k in differing(kernels, way)]
+        except DeclarationError as error:
+            print(f"kernels {modules[number]} do not compile:\n{error}", flush=True)
+            return 0, [(k, ways[0]) for k in kernels[:1]]
 
     with ThreadPoolExecutor(args.jobs) as pool:
         for number, (count, different) in enumerate(pool.map(check, range(len(modules)))):
             ran += count
             for kernel, way in different:
                 found += 1
-                report(kernel, way)
+                if count:
+                    report(kernel, way)
             if number % 10 == 9:
                 print(f"{ran} kernels, {found} differ, {time.monotonic() - started:.0f} s", flush=True)
     print(f"{ran} kernels, {found} differ, {time.monotonic() - started:.0f} s")

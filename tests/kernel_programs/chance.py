@@ -1,7 +1,7 @@
 """Random kernels that are valid HIP: nothing in them is undefined, whatever the warp size.
 
 Each value is made with the range that it can have, so that signed arithmetic does not overflow; barriers stand where a block is
-together; a warp operation with a mask has the mask of the region that it stands in, which is a ballot taken before the region begins.
+together; a warp operation with a mask has that of the region that it stands in, a ballot taken before the region begins.
 """
 
 from __future__ import annotations
@@ -9,12 +9,62 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .tree import (
-    BOOL, I8, I16, I32, I64, PARAMETER, TYPES, U8, U16, U32, U64, WIDE, Arm, Assign, Atomic, Barrier, Binary, Block, Builtin, Call,
-    Cast, Choice, Closure, Decl, Declare, Define, Expand, Expr, For, Function, If, Index, Kernel, Leave, Literal, Load, Logic, Macro,
-    Return, Spelled, Step, Stmt, Switch, Text, Type, Unary, Use, Vote, Warp, While, common, promoted, walk,
+    BOOL,
+    I8,
+    I16,
+    I32,
+    I64,
+    PARAMETER,
+    TYPES,
+    U8,
+    U16,
+    U32,
+    U64,
+    WIDE,
+    Arm,
+    Assign,
+    Atomic,
+    Barrier,
+    Binary,
+    Block,
+    Builtin,
+    Call,
+    Cast,
+    Choice,
+    Closure,
+    Decl,
+    Declare,
+    Define,
+    Expand,
+    Expr,
+    For,
+    Function,
+    If,
+    Index,
+    Kernel,
+    Leave,
+    Literal,
+    Load,
+    Logic,
+    Macro,
+    Return,
+    Spelled,
+    Step,
+    Stmt,
+    Switch,
+    Text,
+    Type,
+    Unary,
+    Use,
+    Vote,
+    Warp,
+    While,
+    common,
+    promoted,
+    walk,
 )  # fmt: skip
 
 BLOCKS = ((64, 1, 1), (96, 1, 1), (128, 1, 1), (32, 1, 1), (8, 4, 2), (16, 6, 1), (40, 1, 1), (7, 5, 3), (1, 1, 1))
@@ -73,7 +123,9 @@ class _Maker:
         self.impure: set[Function] = set()
         self.macros: dict[str, Macro] = {}
         self.count = 0
-        self.bin_op = self.chance.choice(("atomicAdd", "atomicXor", "atomicOr", "atomicAnd", "atomicMin", "atomicMax", "atomicSub"))
+        self.bin_op = self.chance.choice(
+            ("atomicAdd", "atomicXor", "atomicOr", "atomicAnd", "atomicMin", "atomicMax", "atomicSub")
+        )
 
     # -- names ---------------------------------------------------------------------------------------------------------
 
@@ -196,7 +248,7 @@ class _Maker:
             return self.any_literal()
         if roll < 0.85:
             return self.index()
-        arrays = [d for d in self.visible(hidden) if d.size and d.where in ("thread", "constant") or d.name == "src"]
+        arrays = [d for d in self.visible(hidden) if (d.size and d.where in ("thread", "constant")) or d.name == "src"]
         arrays = [d for d in arrays if d.name != hidden]
         if arrays and roll < 0.97:
             array = self.chance.choice(arrays)
@@ -206,7 +258,9 @@ class _Maker:
         return Value(Spelled(word, self.chance.choice((-1, 0, 1))), I32, 0, 127)
 
     def index(self) -> Value:
-        name = self.chance.choice(("threadIdx.x", "threadIdx.x", "threadIdx.y", "blockIdx.x", "blockDim.x", "gridDim.x", "threadIdx.z"))
+        name = self.chance.choice(
+            ("threadIdx.x", "threadIdx.x", "threadIdx.y", "blockIdx.x", "blockDim.x", "gridDim.x", "threadIdx.z")
+        )
         return Value(Index(name), U32, 0, 255)
 
     def uniform_value(self, depth: int = 1) -> Value:
@@ -283,7 +337,9 @@ class _Maker:
         return Value(Binary(self.chance.choice(("<", ">", "!=")), a.node, Literal(self.chance.randint(0, 2), I32)), BOOL, 0, 1)
 
     def builtin(self, sub: Callable[[], Value]) -> Value:
-        name = self.chance.choice(("min", "max", "__popc", "__popcll", "__clz", "__ffs", "__brev", "__umulhi", "__mulhi", "abs", "__ffsll"))
+        name = self.chance.choice(
+            ("min", "max", "__popc", "__popcll", "__clz", "__ffs", "__brev", "__umulhi", "__mulhi", "abs", "__ffsll")
+        )
         a = sub()
         if name in ("min", "max"):
             kind = self.chance.choice(WIDE)
@@ -313,7 +369,9 @@ class _Maker:
             return self.value(place, small, "flat", hidden)
 
         free = place.full or mask is None
-        name = self.chance.choice(("ballot", "any", "all", "match_any", "leader", "shfl", "shfl_up", "shfl_down", "shfl_xor", "activemask"))
+        name = self.chance.choice(
+            ("ballot", "any", "all", "match_any", "leader", "shfl", "shfl_up", "shfl_down", "shfl_xor", "activemask")
+        )
         if name == "activemask" and mask is not None:
             name = "ballot"
         if name.startswith("shfl") and not free:
@@ -433,17 +491,25 @@ class _Maker:
         self.scopes.pop()
         return out
 
-    def inside(self, place: Place, most: int = 4, before: Sequence[Decl | Function] = (), **changes: object) -> list[Stmt]:
-        return self.body(replace(place, depth=place.depth + 1, **changes), most, before)  # type: ignore[arg-type]
+    def inside(self, place: Place, most: int = 4, before: Sequence[Decl | Function] = (), **changes: Any) -> list[Stmt]:
+        return self.body(replace(place, depth=place.depth + 1, **changes), most, before)
 
     def statement(self, place: Place) -> list[Stmt]:
         deep = place.depth >= 3
         kinds = {
             self.declaration: 5, self.assignment: 5, self.mixing: 4, self.noise: 0.5, self.definition: 0.6, self.reference: 0.5,
-            self.array: 0.6, self.atomic: 0.8, self.leaving: 1.5, self.call_statement: 0.8, self.itself: 0.2, self.conditional: 1.0,
+            self.array: 0.6, self.atomic: 0.8, self.leaving: 1.5, self.call_statement: 0.8, self.itself: 0.2,
+            self.conditional: 1.0,
         }  # fmt: skip
         if not deep:
-            kinds |= {self.branch: 4, self.counting: 2, self.looping: 1.8, self.switching: 1.5, self.braces: 0.7, self.closure: 0.8}
+            kinds |= {
+                self.branch: 4,
+                self.counting: 2,
+                self.looping: 1.8,
+                self.switching: 1.5,
+                self.braces: 0.7,
+                self.closure: 0.8,
+            }
         if place.uniform and self.barriers and place.kernel:
             kinds |= {self.exchange: 4, self.shared_bins: 0.8, self.vote: 0.8, self.tree: 0.4}
         if self.warps == "mask" and place.mask is not None and self.sees(place.mask):
@@ -484,7 +550,13 @@ class _Maker:
         v = self.uniform_value() if uniform and not self.uses(name) else self.value(place, 3, self.style(place), name)
         uniform = uniform and not self.uses(name)
         fixed = self.some(0.25)
-        return [Declare(self.declare(Decl(name, kind, fixed=fixed, uniform=uniform)), v.node, style=self.chance.choice(("", "", "brace", "auto")))]
+        return [
+            Declare(
+                self.declare(Decl(name, kind, fixed=fixed, uniform=uniform)),
+                v.node,
+                style=self.chance.choice(("", "", "brace", "auto")),
+            )
+        ]
 
     def uses(self, name: str) -> bool:
         """Return whether a name that is being declared is that of something visible, which its own value could not mean."""
@@ -567,7 +639,10 @@ class _Maker:
             return []
         v = self.call(self.chance.choice(found), place, 1, "flat")
         name = self.fresh()
-        if any(name == (node.decl.name if isinstance(node, Use) else node.function.name if isinstance(node, Call) else "") for node in walk(v.node)):
+        if any(
+            name == (node.decl.name if isinstance(node, Use) else node.function.name if isinstance(node, Call) else "")
+            for node in walk(v.node)
+        ):
             return []
         return [Declare(self.declare(Decl(name, U64)), v.node)]
 
@@ -595,10 +670,10 @@ class _Maker:
 
     def branch(self, place: Place) -> list[Stmt]:
         if place.uniform and self.some(0.5):
-            c, changes = self.uniform_condition(), {}
+            c = self.uniform_condition()
             then = self.inside(place)
             return [If(c.node, then, self.inside(place) if self.some(0.5) else None)]
-        changes = {"uniform": False, "leaves": place.leaves and not place.uniform}
+        changes: dict[str, Any] = {"uniform": False, "leaves": place.leaves and not place.uniform}
         if place.mask is not None and self.sees(place.mask) and self.some(0.7):
             return self.masked_branch(place)
         first = None
@@ -608,12 +683,13 @@ class _Maker:
             value = self.value(place, 1, "calm", name)
             first = Declare(self.declare(Decl(name, I32, fixed=True)), self.to(value, I32).node)
         c = self.condition(place, 2, self.style(place))
-        quiet = {**changes, "mask": None, "full": False}
+        quiet: dict[str, Any] = {**changes, "mask": None, "full": False}
         kept = [first.decl] if first else []
         then = self.inside(place, 4, kept, **quiet)
+        chained = self.condition(place, 1)  # made in the order of the text, because macros change in it
         other = self.inside(place, 4, kept, **quiet) if self.some(0.5) else None
-        if other and self.some(0.3):
-            other = [If(self.condition(place, 1).node, other, self.inside(place, 2, kept, **quiet))]
+        if other and not first and self.some(0.3):
+            other = [If(chained.node, other, self.inside(place, 2, kept, **quiet))]
         self.scopes.pop()
         return [If(c.node, then, other, first, braces=self.some(0.6))]
 
@@ -629,7 +705,7 @@ class _Maker:
         self.declare(c)
         taken = self.lanes(place.mask, f"in{self.count}", Cast(I32, Use(c)))
         rest = Decl(f"not{self.count}", U64, fixed=True)
-        changes = {"uniform": False, "leaves": False, "returns": False, "full": False}
+        changes: dict[str, Any] = {"uniform": False, "leaves": False, "returns": False, "full": False}
         then = self.inside(place, **changes, mask=taken.decl)
         other = None
         if self.some(0.6):
@@ -659,7 +735,7 @@ class _Maker:
         if not alike and self.some(0.2):
             also = self.condition(place, 1, "calm", name).node
         self.declare(counter)
-        changes: dict[str, object] = {"uniform": uniform, "leaves": True}
+        changes: dict[str, Any] = {"uniform": uniform, "leaves": True}
         if self.warps == "mask":
             changes |= {"mask": None, "full": False}
             if keeps:
@@ -670,7 +746,7 @@ class _Maker:
         self.scopes.pop()
         return [For(counter, Literal(start, I32), end.node, step, body, also, style, self.some(0.6))]
 
-    def in_scope(self, place: Place, changes: dict[str, object]) -> list[Stmt]:
+    def in_scope(self, place: Place, changes: dict[str, Any]) -> list[Stmt]:
         """Make a loop's body, which may not declare the counter's name again."""
         counter = next(iter(self.scopes[-1].values()), None)
         return self.inside(place, 4, [counter] if counter is not None else [], **changes)
@@ -681,7 +757,7 @@ class _Maker:
         counter = Decl(f"left{self.count}", self.chance.choice((I32, I32, I16, I64)), fixed=True, changes=True)
         outer: list[Stmt] = [Declare(counter, self.within(self.value(place, 1), 3).node)]
         self.declare(counter)
-        changes: dict[str, object] = {"uniform": False, "leaves": True}
+        changes: dict[str, Any] = {"uniform": False, "leaves": True}
         if self.warps == "mask":
             changes |= {"mask": None, "full": False}
             if place.mask is not None and self.sees(place.mask) and self.some(0.6):
@@ -695,16 +771,20 @@ class _Maker:
             return [*outer, While(None, self.inside(place, **changes), counter, last=self.some(0.3))]
         step: list[Stmt] = [Assign(Use(counter), "=", Cast(counter.type, Binary("-", Use(counter), Literal(1, I32))))]
         test: Expr = Binary(">", Use(counter), Literal(0, I32))
-        if self.some(0.3):
+        last, more = self.some(0.4), self.some(0.3)
+        if more and not last:
             test = Logic("&&", test, self.condition(place, 1).node)
-        return [*outer, While(test, [*step, *self.inside(place, **changes)], last=self.some(0.4))]
+        body = [*step, *self.inside(place, **changes)]
+        if more and last:
+            test = Logic("&&", test, self.condition(place, 1).node)
+        return [*outer, While(test, body, last=last)]
 
     def masked_loop(self, place: Place, counter: Decl) -> list[Stmt]:
         assert place.mask is not None
         lanes = Decl(f"on{self.count}", U64, fixed=True, changes=True)
         self.declare(lanes)
         more = Binary(">", Use(counter), Literal(0, I32))
-        changes = {"uniform": False, "leaves": False, "returns": False, "full": False, "mask": lanes}
+        changes: dict[str, Any] = {"uniform": False, "leaves": False, "returns": False, "full": False, "mask": lanes}
         head: list[Stmt] = [
             Assign(Use(lanes), "=", Warp("ballot", [Cast(I32, more)], Use(lanes))),
             If(Unary("!", more), [Leave("break")], None),
@@ -718,7 +798,7 @@ class _Maker:
         labels: list[int | None] = [*self.chance.sample(range(8), self.chance.randint(1, 5)), *([None] if self.some(0.7) else [])]
         self.chance.shuffle(labels)
         arms = []
-        changes: dict[str, object] = {"uniform": uniform, "leaves": place.leaves and (uniform or not place.uniform)}
+        changes: dict[str, Any] = {"uniform": uniform, "leaves": place.leaves and (uniform or not place.uniform)}
         if self.warps == "mask" and not uniform:
             changes |= {"mask": None, "full": False}
         elif self.warps == "mask":
@@ -864,7 +944,11 @@ class _Maker:
         impure = False
         if form == "overload":
             last = self.functions[-1]
-            if last.leads == leads and [d.name for d in last.parameters if d.name != "lanes"] and "level" not in [d.name for d in last.parameters]:
+            if (
+                last.leads == leads
+                and [d.name for d in last.parameters if d.name != "lanes"]
+                and "level" not in [d.name for d in last.parameters]
+            ):
                 name, space = last.name, last.space
                 types = [d.type for d in last.parameters if d.name != "lanes"]
                 other = self.chance.choice([kind for kind in TYPES if kind != types[0]])
@@ -877,7 +961,11 @@ class _Maker:
             for d in parameters:
                 d.type = self.chance.choice((PARAMETER, d.type))
             result = PARAMETER if any(d.type is PARAMETER for d in parameters) else result
-            constant = Decl("N", I32, "number", fixed=True, uniform=True, low=1, high=5) if self.some(0.6) or result is not PARAMETER else None
+            constant = (
+                Decl("N", I32, "number", fixed=True, uniform=True, low=1, high=5)
+                if self.some(0.6) or result is not PARAMETER
+                else None
+            )
         elif form == "recursive":
             parameters.insert(0, Decl("level", I32, fixed=True))
         elif form == "plain" and self.some(0.25):
@@ -953,13 +1041,21 @@ class _Maker:
         start = self.start(parameters, grid)
         shared_bytes = 0
         if self.barriers:
-            start.append(Declare(self.declare(Decl("s0", self.chance.choice((U32, I32, U8, I64)), "shared", 128)), None, style=self.chance.choice(("", "x"))))
+            start.append(
+                Declare(
+                    self.declare(Decl("s0", self.chance.choice((U32, I32, U8, I64)), "shared", 128)),
+                    None,
+                    style=self.chance.choice(("", "x")),
+                )
+            )
             if self.some(0.3):
                 kind = self.chance.choice((U32, U16, U64))
                 shared_bytes = 128 * kind.bits // 8
                 start.append(Declare(self.declare(Decl("s1", kind, "dynamic", 128)), None))
         mask = self.fixed.get("m0")
-        place = Place(True, mask=mask, full=mask is not None and threads % 32 == 0, returns=not self.barriers and self.warps != "mask")
+        place = Place(
+            True, mask=mask, full=mask is not None and threads % 32 == 0, returns=not self.barriers and self.warps != "mask"
+        )
         self.left = max(self.left, 6)
         body = start
         while self.left > 0:

@@ -1,11 +1,11 @@
 """What a kernel's tree means: an interpreter that runs all threads of a launch in lockstep, by NumPy.
 
-A value is an array with an element for each thread of the grid; its dtype is its C++ type. Control flow is a mask of threads, which
-shrinks where a region is entered and grows again where it ends; who takes part in a warp operation without a mask is whoever is in
-the mask. In an operation with a mask the lanes must be those that the mask names; a kernel for which that does not hold is invalid.
+A value is an array with an element for each thread of the grid; its dtype is its C++ type. Control flow is a mask of threads,
+which shrinks where a region is entered and grows again where it ends. Whoever is in it takes part in a warp operation without a
+mask; an operation with a mask must name just these lanes, else the kernel is invalid.
 
-Reading another lane is as HIP's headers have it (`__shfl_up` of the first lanes, `width`); what a lane that does not take part gives
-is undefined on GPUs, and on the CPU runtime the reader's own value.
+Reading another lane is as HIP's headers have it (`__shfl_up` of the first lanes, `width`). What a lane that does not take part
+gives is undefined on GPUs, and on the CPU runtime the reader's own value.
 """
 
 from __future__ import annotations
@@ -16,12 +16,46 @@ from typing import Any
 import numpy as np
 
 from .tree import (
-    PARAMETER, Assign, Atomic, Barrier, Binary, Block, Builtin, Call, Cast, Choice, Closure, Decl, Declare, Define, Expand, Expr,
-    For, Function, If, Index, Kernel, Leave, Literal, Load, Logic, Return, Spelled, Step, Stmt, Switch, Text, Type, Unary, Use, Vote,
-    Warp, While,
+    PARAMETER,
+    Assign,
+    Atomic,
+    Barrier,
+    Binary,
+    Block,
+    Builtin,
+    Call,
+    Cast,
+    Choice,
+    Closure,
+    Decl,
+    Declare,
+    Define,
+    Expand,
+    Expr,
+    For,
+    Function,
+    If,
+    Index,
+    Kernel,
+    Leave,
+    Literal,
+    Load,
+    Logic,
+    Return,
+    Spelled,
+    Step,
+    Stmt,
+    Switch,
+    Text,
+    Type,
+    Unary,
+    Use,
+    Vote,
+    Warp,
+    While,
 )  # fmt: skip
 
-Array = np.ndarray[Any, Any]
+Array = Any  # np.ndarray, of whose operators NumPy's own hints say no more
 MOST_TURNS = 400
 ATOMICS: dict[str, Any] = {
     "atomicAdd": np.add, "atomicSub": np.subtract, "atomicAnd": np.bitwise_and, "atomicOr": np.bitwise_or,
@@ -110,7 +144,7 @@ class _Machine:
         self.n = threads * blocks
         every = np.arange(self.n)
         self.block, self.thread = every // threads, every % threads
-        (bx, by, bz), (gx, gy, gz) = kernel.block, kernel.grid
+        (bx, by, _), (gx, gy, _) = kernel.block, kernel.grid
         t, b = self.thread.astype("u4"), self.block.astype("u4")
         self.indices: dict[str, Array] = {
             "threadIdx.x": t % bx, "threadIdx.y": t // bx % by, "threadIdx.z": t // bx // by,
@@ -344,7 +378,7 @@ class _Machine:
                 return np.where(c, a, b)
             case Cast():
                 value, kind = self.value(e.a, mask, frame), dtype(e.type, frame)
-                return value != 0 if kind == bool else value.astype(kind)
+                return value != 0 if kind.kind == "b" else value.astype(kind)
             case Builtin():
                 return self.builtin(e.name, [self.value(a, mask, frame) for a in e.args])
             case Spelled():
@@ -430,13 +464,10 @@ class _Machine:
         if self.depth > 30:
             raise InvalidKernel("calls are too deep")
         outer = frame.closure(f) if f.form == "lambda" else self.constants
-        types = {name: dtype_type for name, dtype_type in e.types.items()} if f.form == "template" else outer.types
+        types = e.types if f.form == "template" else outer.types
         inner = _Frame({}, types, outer=outer)
         for d, given in zip(f.parameters, e.args):
-            if d.size:
-                assert isinstance(given, Use)
-                inner.cells[d] = frame.cell(given.decl)
-            elif d.reference:
+            if d.size or d.reference:
                 assert isinstance(given, Use)
                 inner.cells[d] = frame.cell(given.decl)
             else:

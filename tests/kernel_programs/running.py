@@ -208,12 +208,13 @@ def _first(batch: Sequence[Kernel], differs: Callable[[Sequence[Kernel]], list[K
 def describe(kernel: Kernel, warp_size: int, got: Sequence[Array] | None = None) -> str:
     """Return a failing kernel's source, its launch and its values."""
     arrays, scalars = arguments(kernel)
-    lines = [write_source([kernel]), f"// launched with {scalars}, shared_bytes={kernel.shared_bytes}, src={arrays['src'].tolist()}"]
+    lines = [
+        write_source([kernel]),
+        f"// launched with {scalars}, shared_bytes={kernel.shared_bytes}, src={arrays['src'].tolist()}",
+    ]
     wanted = expected(kernel, warp_size)
     for name, values in (("expected", wanted), ("got", got)):
         if values is not None:
             lines.append(f"// {name} out={values[0].tolist()} bins={values[1].tolist()}")
     lines.append(f"// again: python -m kernel_programs --first {kernel.seed} --count 1")
     return "\n".join(lines)
-
-

@@ -60,8 +60,9 @@ def common(a: Type, b: Type) -> Type:
 class Decl:
     """A variable, parameter or array.
 
-    `where` is "thread", "shared", "dynamic", "global", "constant", "macro" or "number"; `size` is 0 for a scalar; `fixed` says that
-    chance may not assign it, though with `changes` the loop that it belongs to does, `uniform` that all threads of a block that stand together have the same value; `values` those of a constant array.
+    `where` is "thread", "shared", "dynamic", "global", "constant", "macro" or "number"; `size` is 0 for a scalar. `fixed` says
+    that chance may not assign it, though with `changes` the loop that it belongs to does; `uniform` that all threads of a block
+    that stand together have the same value. `values` are those of a constant.
     """
 
     name: str

@@ -5,9 +5,50 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .tree import (
-    BOOL, I32, I64, PARAMETER, U32, U64, Assign, Atomic, Barrier, Binary, Block, Builtin, Call, Cast, Choice, Closure, Decl, Declare,
-    Define, Expand, Expr, For, Function, If, Index, Kernel, Leave, Literal, Load, Logic, Macro, Return, Spelled, Step, Stmt, Switch,
-    Text, Type, Unary, Use, Vote, Warp, While, walk,
+    BOOL,
+    I32,
+    I64,
+    PARAMETER,
+    U32,
+    U64,
+    Assign,
+    Atomic,
+    Barrier,
+    Binary,
+    Block,
+    Builtin,
+    Call,
+    Cast,
+    Choice,
+    Closure,
+    Decl,
+    Declare,
+    Define,
+    Expand,
+    Expr,
+    For,
+    Function,
+    If,
+    Index,
+    Kernel,
+    Leave,
+    Literal,
+    Load,
+    Logic,
+    Macro,
+    Return,
+    Spelled,
+    Step,
+    Stmt,
+    Switch,
+    Text,
+    Type,
+    Unary,
+    Use,
+    Vote,
+    Warp,
+    While,
+    walk,
 )  # fmt: skip
 
 HEAD = """#include <hip/hip_runtime.h>
@@ -83,7 +124,9 @@ class _Writer:
         """Write what a condition or a loop holds."""
         if not braces and len(body) == 1:
             single = body[0]
-            plain = isinstance(single, (Assign, Step, Leave, Return, Atomic)) or (not before_else and isinstance(single, (For, While)))
+            plain = isinstance(single, (Assign, Step, Leave, Return, Atomic)) or (
+                not before_else and isinstance(single, (For, While))
+            )
             if plain and not any(isinstance(node, (Define, Text)) for node in walk(single)):
                 return self.statement(single)
         return ["{", *self.statements(body), "}"]
@@ -253,7 +296,13 @@ class _Writer:
         if e.value == e.type.low and e.type.signed:
             return f"(({e.value + 1}{_suffix(e.type)}) - 1)"
         number = abs(e.value)
-        text = hex(number) if e.style == "hex" else f"{number // 1000}'{number % 1000:03}" if e.style == "'" and number > 999 else str(number)
+        text = (
+            hex(number)
+            if e.style == "hex"
+            else f"{number // 1000}'{number % 1000:03}"
+            if e.style == "'" and number > 999
+            else str(number)
+        )
         if e.style == "hex" and e.type in (I32, I64) and number >= 1 << (e.type.bits - 1):
             text = str(number)
         return f"(-{text}{_suffix(e.type)})" if e.value < 0 else f"{text}{_suffix(e.type)}"
