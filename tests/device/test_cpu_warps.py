@@ -86,6 +86,20 @@ __global__ void masks_meet(int* out) {
   if (l & 1) v = __shfl_sync(~0ull, l, 0); else v = __shfl_sync(~0ull, l, 1);
   out[l] = v;
 }
+__global__ void through_pointers(int* out) {
+  int l = threadIdx.x;
+  int (*fp)() = present;
+  int (*const table[2])() = {present, present};
+  if (l & 1) out[l] = (*fp)(); else out[l] = 100 + (*fp)();
+  for (int i = 0; i < l % 3; ++i) out[l] += 1000 * table[i]();
+}
+template <class T> __device__ int kinds(T v) { T d = v; return d > 2 ? int(T(v)) : int(T(1)) + present(); }
+struct Tile { static __device__ int size() { return present(); } };
+__global__ void types_called(int* out) {
+  int l = threadIdx.x; auto d = [&](int p) { return present() + p; };
+  out[l] = l < 9 ? Tile::size() : 3;
+  out[l] += 100 * kinds(l) + 10000 * d(0);
+}
 __global__ void after_returns(int* out) {
   int t = threadIdx.x; if (t % warpSize >= 5) return;
   int c; if (t & 1) c = present(); else c = 10 * present();
@@ -133,6 +147,11 @@ EXPECTED: dict[str, list[int]] = {
     "switches": [1000 * [16 + 3200, 3200, 7, 8][lane % 4] + 64 for lane in range(64)],
     "returns": [540] * 40 + [0] * 24,
     "masks_meet": [1, 0] * 32,
+    "through_pointers": [
+        (32 if lane & 1 else 132) + 1000 * sum(count(lambda other, i=i: other % 3 > i) for i in range(lane % 3))
+        for lane in range(64)
+    ],
+    "types_called": [(9 if lane < 9 else 3) + 100 * (lane if lane > 2 else 4) + 640000 for lane in range(64)],
     "size": [64064] * 64,
 }
 
