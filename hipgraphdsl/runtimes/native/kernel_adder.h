@@ -1,6 +1,6 @@
 /* KernelAdder: adds the kernel nodes of a plan to a graph, one hipGraphAddKernelNode call a step.
  *
- * It does what backends/explicit.py and backends/operations.py do for a plain kernel launch: look up the address of each
+ * It does what backends/explicit.py and backends/resolve.py do for a plain kernel launch: look up the address of each
  * array and the value of each parameter, write them into argument memory, call, and note the node and the operation. What is
  * not plain (another kind of node, an attribute, a value that needs a check) it leaves to them: calling it with the index of
  * a step returns the index of the first step that it has not added.
