@@ -127,7 +127,7 @@ class Changes:
         """Replace steps and the bindings of children."""
         old = state.plan.steps
         steps = {
-            i: step._replace(by_kernel=step.by_kernel and suits_copy_kernel(step.node, self._target))
+            i: step._replace(by_kernel=False) if step.by_kernel and not suits_copy_kernel(step.node, self._target) else step
             for i, step in changes.items()
         }
         nodes: dict[str, AnyNode] = {step.name: step.node for step in steps.values()}
