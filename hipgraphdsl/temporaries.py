@@ -98,7 +98,7 @@ class _Life:
 
 
 def _place(step: FlatNode, root: Any) -> _Place:
-    """Return what a name of a step finally stands for, and where."""
+    """Resolve a name of a step through its child graphs; return the array and its level."""
     return step.level.resolve(root)[:2]
 
 
@@ -206,7 +206,7 @@ def _roots(step: FlatNode) -> list[_Place]:
 
 
 def _first_fit(lives: Sequence[_Life]) -> list[int]:
-    """Return an offset for each array, largest first, each at the lowest place where nothing lies that lives beside it."""
+    """First fit, largest first: return the lowest offset of each array that overlaps no array alive at the same time."""
     offsets: list[int] = []
     for i, life in enumerate(lives):
         taken = sorted(

@@ -577,7 +577,7 @@ def _tasks(workflow: Workflow, durations: Durations, limits: Mapping[str, int]) 
         return found[name]
 
     def lane_of(name: str) -> int:
-        """Return the lane of a step, or of the child that it stands in."""
+        """Return the lane of a step, or of the child graph node that contains it."""
         while name and name not in lanes:
             name = name.rpartition("/")[0]
         return lanes.get(name, 0)

@@ -42,7 +42,7 @@ class Array(Root):
 
 @dataclass(frozen=True, slots=True)
 class UnboundValues:
-    """Initial values that a file names by their hash and nobody has supplied yet; compile refuses them by name.
+    """Initial values that a file gives only as a hash and that have not been supplied yet; compile refuses them by name.
 
     Attributes
     ----------

@@ -13,7 +13,7 @@ from .views import ArrayView, Root
 
 @dataclass(frozen=True, eq=False)
 class Parameter(Root):
-    """A value bound at launch: a scalar or, with a shape, something that stands where an array may.
+    """A value bound at launch: a scalar, or with a shape, an array.
 
     Attributes
     ----------

@@ -20,7 +20,7 @@ Selection = tuple[Selector, ...]
 
 
 class Viewable:
-    """Whatever may stand where an array may: arrays, views, alloc nodes, parameters with a shape.
+    """What can be used as an array: arrays, views, alloc nodes, parameters with a shape.
 
     A plain base class, because `isinstance` of an abstract one costs more than the rest of declaring a node.
     """

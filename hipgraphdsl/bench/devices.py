@@ -89,7 +89,7 @@ def wave(devices: int, steps: int, rows: int, columns: int) -> Graph:
 
 
 def _digest(exe: Executable, devices: int, steps: int) -> str:
-    """Return the hash of the last field, whose rows stand on all devices."""
+    """Return the hash of the last field, whose rows are distributed over all devices."""
     found = hashlib.sha256()
     for d in range(devices):
         found.update(exe.read(f"u{d}")[(steps + 1) % _FIELDS, _REACH:-_REACH].data)

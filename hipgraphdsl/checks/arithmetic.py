@@ -184,7 +184,7 @@ def _float(number: Any) -> Any:
 
 
 def moved(pointer: Lanes | None, index: Lanes | None, sign: int) -> Lanes | None:
-    """Return a pointer some elements further on; None where one is no pointer to known elements or the other no integer."""
+    """Return a pointer advanced by some elements; None where the elements' size or the integer is not known."""
     if as_pointer(index):
         pointer, index = index, pointer
     if pointer is None or not isinstance(pointer.type, Pointer) or as_integer(index) is None or not pointer.type.stride:

@@ -1,4 +1,4 @@
-"""Known defects of platforms by version (HG8xx), where the graph meets one. The facts stand in ``defects.py``."""
+"""Known defects of platforms by version (HG8xx), that a graph runs into; `defects` lists them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _of(*kinds: type[Node]) -> Met:
 
 
 def _with_edges(workflow: Workflow) -> list[AnyNode]:
-    """Nodes that can be disabled and stand between others."""
+    """Nodes that can be disabled and have predecessors and successors."""
     used = {s for sources in workflow.predecessors for s in sources}
     return [
         node

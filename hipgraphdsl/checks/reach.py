@@ -67,7 +67,7 @@ class Reach:
         return [start for start, stop in self.segments for _ in range(start, stop)]
 
     def walk(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Yield (node, ancestors) for one segment in order; bit k of a set stands for position start + k.
+        """Yield (node, ancestors) for one segment in order; bit k of a set is position start + k.
 
         Ancestors before the segment are not in the sets: they are all of the positions before it.
         """

@@ -250,7 +250,7 @@ def _places(diagnostic: Diagnostic) -> str:
 
 
 def _short_path(file: str) -> str:
-    """Return a path relative to the working directory where it stands below it."""
+    """Return a path relative to the working directory if it is inside it."""
     try:
         relative = os.path.relpath(file)
     except ValueError:  # another drive

@@ -18,7 +18,7 @@ Place = tuple[Any, int]
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One access of one node that is no child graph, in the address space of the whole.
+    """One access of a node that holds no workflow, in the address space of the outermost workflow.
 
     Attributes
     ----------

@@ -245,7 +245,7 @@ class _Run:
         return done
 
     def count(self, node: syntax.Loop, mask: Mask) -> Mask | None:
-        """Follow a loop that counts in its first and last turn; None where it is no such loop, or a short one."""
+        """Follow a loop that counts in its first and last turn; None for other loops and for short ones."""
         changed = self.program.assigned(node.body)
         counter = counting(node, changed)
         if counter is None or node.late or self.program.ends(node.body) or counter.slot in self.program.escaped:

@@ -177,7 +177,7 @@ def _results(workflow: Workflow) -> list[str]:
 
 
 def _relaunch(exe: Executable, count: int, timeout: float | None, expected_s: float, quiet: bool) -> None:
-    """Launch again and again; where that takes long and somebody watches, with a progress bar."""
+    """Relaunch `count` times, with a progress bar on a terminal if that takes more than a second."""
     if count <= 0:
         return
     if quiet or not sys.stderr.isatty() or expected_s * count < 1.0:

@@ -132,7 +132,7 @@ def _initial_text(array: Array) -> str:
 
 
 def _node_rows(workflow: Workflow, indent: str = "") -> list[tuple[str, ...]]:
-    """Return a row for each node; a child's nodes stand below it, once."""
+    """Return a row for each node; the nodes of a child graph follow it, once for each workflow."""
     rows: list[tuple[str, ...]] = []
     seen: set[int] = set()
     for index, node in enumerate(workflow.nodes):

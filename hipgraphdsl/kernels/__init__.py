@@ -1,4 +1,4 @@
-"""Kernel and Module: HIP C++ source or a code object, and the signatures that stand in it.
+"""Kernel and Module: HIP C++ source or a code object, and the signatures that it declares.
 
 A `Module` reads its source (`source/`) and never compiles anything. What is not understood is refused by name when
 that kernel is asked for, so that a source file may hold kernels which other programs use.

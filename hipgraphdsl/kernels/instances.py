@@ -26,7 +26,7 @@ from ..source import (
 
 
 class Instance(NamedTuple):
-    """A kernel that a name stands for.
+    """The kernel that a name refers to.
 
     Attributes
     ----------
@@ -111,7 +111,7 @@ def _check_arguments(
 
 
 def _bound(source: Declarations, templates: Sequence[TemplateParameter], arguments: Sequence[list[Token]], name: str) -> Scope:
-    """Return the scope of a kernel in which its template parameters stand for arguments."""
+    """Return the scope of a kernel with its template parameters bound to arguments."""
     scope = source.scope.inner()
     for n, parameter in enumerate(templates):
         value = arguments[n] if n < len(arguments) else list(parameter.default)

@@ -1,4 +1,4 @@
-"""Modules, and the kernels and variables that stand in them."""
+"""Modules, and the kernels and variables that they declare."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ _MAX_FILE: Final = 2**30  # bytes of a module; libraries with code for many arch
 
 
 def _content(path: Path) -> bytes:
-    """Return the bytes of a module's file; what is no regular file, such as a pipe, may have no end and is not opened."""
+    """Return the bytes of a module's file; only regular files are opened, because a pipe may never end."""
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
@@ -158,7 +158,7 @@ def _content(path: Path) -> bytes:
 
 
 class Body(NamedTuple):
-    """What stands between the braces of a kernel.
+    """The body of a kernel.
 
     Attributes
     ----------
@@ -379,7 +379,7 @@ class Module:
 
     @property
     def kernels(self) -> tuple[str, ...]:
-        """Names of the kernels in order of the source; templates stand without arguments."""
+        """Names of the kernels in order of the source; templates without arguments."""
         return tuple(self._signatures) if self._path is not None else tuple(self._declared.kernels)
 
     @property
@@ -459,7 +459,7 @@ class Module:
         )
 
     def body(self, kernel: Kernel) -> Body | None:
-        """Return what stands between a kernel's braces; None where a compiler may see something else."""
+        """Return the body of a kernel; None where a compiler may see another one."""
         declared, scope, _ = find_kernel(self._declared, kernel.name)
         unit = self._declared.unit
         redefined = any(t.kind == "block" and t.start in unit.redefining for t in declared.body)
@@ -470,7 +470,7 @@ class Module:
         return Body(unit.tokens_of(declared.body), scope, split_commas(declared.parameters))
 
     def mentions(self, words: frozenset[str]) -> bool:
-        """Return whether one of some words stands anywhere in the source or its headers."""
+        """Return whether the source or its headers contain one of some words."""
         return not words.isdisjoint(self._words)
 
     @cached_property
@@ -513,7 +513,7 @@ class Module:
 
     @cached_property
     def _outside(self) -> tuple[set[str], bool]:
-        """Names that stand outside of kernels, and whether macros there put names together."""
+        """Names outside of kernels, and whether macros there paste names (##)."""
         return self._declared.functions_reach() if self._declared.symbols or self._declared.hidden else (set(), False)
 
     @cached_property
@@ -618,7 +618,7 @@ class Module:
 
 
 class ForeignModule(Module):
-    """One kernel that somebody else has loaded: what a graph that was read back launches, without source or image.
+    """A kernel of a graph that was read back: only its handle is known, neither source nor image.
 
     It exists only in the runtime that it was found in and as long as its owner keeps it loaded. Nothing is known of what it
     reads and writes, so an array argument is only an address unless it is wrapped in `hg.reads`, `hg.writes` or `hg.updates`.

@@ -73,7 +73,7 @@ def said(value: object) -> str:
 
 
 def _number(dtype: np.dtype[Any], value: object, param: KernelParameter, where: str) -> int | float | complex:
-    """Return the Python number that stands for `value` in `dtype`, or refuse it."""
+    """Convert `value` to a Python number that `dtype` can hold, or refuse it."""
 
     def refuse(wanted: str) -> DeclarationError:
         return DeclarationError(f"{where}: parameter '{param}' takes {wanted} (got {said(value)})", array=param.name)

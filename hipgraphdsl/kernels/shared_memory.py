@@ -24,7 +24,7 @@ def _statements(body: Sequence[Token], words: frozenset[str]) -> Iterator[list[T
 
 
 def static_shared_bytes(body: Sequence[Token], scope: Scope) -> int | None:
-    """Add up the ``__shared__`` variables of fixed size of a kernel's own body; None where one cannot be told."""
+    """Return the bytes of the ``__shared__`` variables of fixed size in a kernel's own body; None where one is not understood."""
     scope = scope.inner()
     at = 0
     for statement in _statements(body, frozenset({"__shared__", "const", "constexpr"})):

@@ -406,7 +406,7 @@ class _Parser:
         return self.postfix(self.primary())
 
     def cast(self) -> Any:
-        """Read ``(type) operand``, or None where no type stands in the parentheses."""
+        """Read ``(type) operand``; None where the parentheses hold no type."""
         closing = closing_index(self.tokens, self.at)
         inside = self.tokens[self.at + 1 : closing]
         if not inside or inside[0].kind != "name" or self.slot(inside[0].text) >= 0:

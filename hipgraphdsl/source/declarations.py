@@ -18,7 +18,7 @@ from .unit import UNDECIDED_TEXT, Headers, Unit, names_in, without_literals
 
 @dataclass(frozen=True, slots=True)
 class TemplateParameter:
-    """A parameter of a kernel template; `type` says whether it stands for a type or a number."""
+    """A parameter of a kernel template; `type` says whether it is a type or a number."""
 
     name: str
     type: bool
@@ -28,7 +28,7 @@ class TemplateParameter:
 
 @dataclass(frozen=True, slots=True)
 class KernelDeclaration:
-    """A `__global__` function as it stands in the source."""
+    """A `__global__` function as declared in the source."""
 
     name: str
     parameters: tuple[Token, ...]
@@ -43,7 +43,7 @@ class KernelDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class SymbolDeclaration:
-    """A `__device__`, `__constant__` or `__managed__` variable as it stands in the source."""
+    """A `__device__`, `__constant__` or `__managed__` variable as declared in the source."""
 
     name: str
     tokens: tuple[Token, ...]
@@ -116,7 +116,7 @@ class _Source:
         return token
 
     def until(self, stops: tuple[str, ...]) -> list[Token]:
-        """Take all tokens before the next of these texts that stands outside of brackets."""
+        """Take all tokens up to the next of these texts outside of brackets."""
         found: list[Token] = []
         open_: list[Token] = []
         ahead = self._ahead
@@ -138,7 +138,7 @@ class _Source:
         return found
 
     def braces(self) -> list[Token]:
-        """Take what stands between two braces, the braces included."""
+        """Take a pair of braces and everything between them."""
         opening = self.take()
         inside = self.until(("}",))
         if self.peek() is None:
@@ -371,7 +371,7 @@ class Declarations:
         return self.unit.reach(self._names | names_in(self._outside))
 
     def declares(self, name: str) -> bool:
-        """Return whether a name stands outside of kernels and of all bodies, as that of a function or a variable does."""
+        """Return whether a name occurs outside of kernels and of all bodies, as the name of a function or a variable does."""
         return name in self._names or name in self.symbols
 
     def kernel_reaches(self, kernel: KernelDeclaration) -> tuple[set[str], bool]:
@@ -403,7 +403,7 @@ class Declarations:
                 self.scope.define(inside[last].text, inside[:last], doubt)
 
     def _record(self, head: list[Token], body: list[Token], record: str, doubt: str) -> str:
-        """Take note of a struct or an enum, and return its name."""
+        """Record a struct or an enum, and return its name."""
         plain = without_attributes(head)
         at = next((n for n, t in enumerate(plain) if t.text == record), len(plain))
         name = next((t.text for t in plain[at + 1 :] if t.kind == "name" and t.text not in ("class", "struct", "final")), "")

@@ -138,13 +138,13 @@ PREDEFINED: Final = {
     "__HIP_PLATFORM_AMD__": "1",
     "__cplusplus": "201703L",
 }
-"""Macros that stand before the first line: AMD's meaning of HIP (warp size 64, its types)."""
+"""Predefined macros: those of HIP on AMD (warp size 64, its types)."""
 PLATFORM_MACROS: Final = frozenset(PREDEFINED) - {"__cplusplus"}
 """Macros whose conditionals another platform's compiler decides otherwise."""
 
 
 def option_macros(options: Sequence[str]) -> MacroTable:
-    """Return the macros that stand before the first line, those of ``-D`` among them."""
+    """Return the predefined macros, with those of ``-D`` and without those of ``-U``."""
     macros = MacroTable({name: Macro(value) for name, value in PREDEFINED.items()})
     for n, option in enumerate(options):
         if option.startswith("-D"):
@@ -251,7 +251,7 @@ def _spelled(tokens: Sequence[Token]) -> str:
 
 
 class Budget:
-    """How many more tokens macros may become; a few lines of them could stand for more than any memory holds."""
+    """How many more tokens macro expansion may produce; a few nested macros could exhaust any memory."""
 
     def __init__(self, most: int = _MOST_EXPANDED) -> None:
         self.most = self.left = most

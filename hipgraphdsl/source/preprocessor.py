@@ -128,7 +128,7 @@ class Conditionals:
             self.macros.pop(name, None)
 
     def _branch(self, holds: bool | str, text: str, line: int) -> None:
-        """Begin a branch; `holds` is why it cannot be told where it is a str."""
+        """Begin a branch; where its condition is undecided, `holds` is a str that says why."""
         branch = self._open[-1]
         if isinstance(holds, bool):
             branch.reading, branch.taken = holds, holds
@@ -216,7 +216,7 @@ class Conditionals:
         ]
 
     def _defined(self, name: str) -> bool | str:
-        """Return whether a macro is defined, or why that cannot be told."""
+        """Return whether a macro is defined, or a str that says why that is undecided."""
         macro = self.macros.get(name)
         if macro is not None:
             return True if macro.doubt is None else macro.doubt.reason
@@ -225,7 +225,7 @@ class Conditionals:
         return name in _LIMITS or (name in _COMPILERS and not self.decided)
 
     def _value(self, name: str, line: int) -> Value | int | None:
-        """Return what a name that is no macro stands for: 0, unless somebody else may define it."""
+        """Return the value of a name that is not a macro: 0, or None where a header or the compiler may define it."""
         if name == "__LINE__" and line:
             return line
         if " " in name or name.startswith("__has_") or name in ("__LINE__", "__COUNTER__", "__FILE__", "__DATE__", "__TIME__"):

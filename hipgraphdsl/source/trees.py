@@ -163,7 +163,7 @@ def walk(node: Any) -> Iterator[Any]:
 
 
 def variables(expression: Any) -> set[int]:
-    """Return the variables that an expression may be, where it stands for an object that can change."""
+    """Return the variables that an lvalue may refer to."""
     match expression:
         case Name():
             return {expression.slot} - {-1}

@@ -186,7 +186,7 @@ class Constant(NamedTuple):
 
 
 class Scope:
-    """What names mean where a declaration stands: aliases, constants, structs and template arguments.
+    """The names that a declaration can use: aliases, constants, structs and template arguments.
 
     `doubts` has the names whose meaning depends on a condition that is not decided, each with the reason.
     """
@@ -231,7 +231,7 @@ class Scope:
             self.aliases[name] = meaning
 
     def define_constants(self, tokens: Sequence[Token], doubt: str = "") -> None:
-        """Take note of the constants that ``const int n = 4, m = n;`` declares."""
+        """Define the constants that ``const int n = 4, m = n;`` declares."""
         try:
             for found in self.declarators(tokens):
                 bits, unsigned, _ = _integer(found.type)

@@ -40,7 +40,7 @@ _SPACE_ATTRIBUTE: Final = re.compile(r"__attribute(?:__)?\s*\(\(\s*(?:__)?(devic
 _SPLICE: Final = re.compile(r"\\[ \t]*\r?\n")
 
 UNDECIDED_TEXT: Final = re.compile("\x01[^\x02]*\x02")
-"""In the text of a block: what stands in branches of conditionals that are not decided."""
+"""In the text of a block: branches of conditionals that are not decided."""
 
 
 def include_folders(options: Sequence[str]) -> list[Path]:
@@ -138,7 +138,7 @@ class Unit:
         yield from expand_macros(pending, self.macros, budget=self.budget)
 
     def _raw(self, text: str, where: str, folders: Sequence[Path], depth: int) -> Iterator[Token | None]:
-        """Yield the tokens of a file as they stand, and None before each preprocessor line."""
+        """Yield the tokens of a file before macro expansion, and None before each preprocessor line."""
         lexer = Lexer(_plain(text), where)
         head: list[Token] = []  # how the declaration begins that is being read
         for token in lexer:
@@ -208,7 +208,7 @@ class Unit:
         return path
 
     def _block(self, lexer: Lexer, opening: Token) -> Token:
-        """Pass over everything to the brace that closes `opening`; the lexer then stands before that brace."""
+        """Skip to the brace that closes `opening`; the lexer is then positioned at that brace."""
         text, conditionals = lexer.text, self.conditionals
         base = conditionals.doubt
         begun = at = counted = lexer.position
@@ -283,7 +283,7 @@ class Unit:
     # -- what blocks hold ------------------------------------------------------------------------------------------
 
     def tokens_of(self, body: Sequence[Token]) -> list[Token]:
-        """Return the tokens of what stands between braces, with macros expanded as they were there.
+        """Return the tokens between braces, with the macros expanded that were defined there.
 
         Tokens in branches that are not decided carry a doubt.
         """
@@ -310,7 +310,7 @@ class Unit:
         return out
 
     def reach(self, names: set[str]) -> tuple[set[str], bool]:
-        """Return the names and those that macros among them stand for, and whether one of these puts names together (##)."""
+        """Return the names and those that macros among them expand to, and whether one of these macros pastes names (##)."""
         found: set[str] = set()
         waiting, pasted = list(names), False
         while waiting:

@@ -156,7 +156,7 @@ def _require_runs(workflow: Workflow, runtime: Runtime, device: int) -> None:
 def _proving(
     workflow: Workflow, opened: Runtime, device: int, params: dict[str, Any], found: Found
 ) -> tuple[Laboratory, State, Runtime]:
-    """Return a laboratory with its reference and runtime: the CPU, or where it cannot run the workflow the one that is asked."""
+    """Return a laboratory, its reference and its runtime: the CPU, or the requested one where the CPU cannot run the workflow."""
     if not opened.target.on_host:
         try:
             cpu = opened_runtime("cpu")

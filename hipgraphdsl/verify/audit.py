@@ -109,7 +109,7 @@ class _Audit:
         self.step = step
         self.name = full_name(program, step)
         self.cells: dict[str, Cell] = {}
-        """All memory; with guards where the step reaches into it, because nobody else will go beyond it."""
+        """All memory; with guard zones only around arrays that the step accesses."""
         self.read: dict[str, Mask] = {}
         self.written: dict[str, Mask] = {}
         """What the step declares to read and to write; never guards."""

@@ -38,7 +38,7 @@ class Found:
     def __init__(self, tolerance: Tolerance, unstable: Callable[[], Mapping[str, Set[str]]] = dict) -> None:
         self.tolerance = tolerance
         self.unstable = unstable
-        """Returns the steps that write other values each time, with the arrays that depend on them; asked where some differ."""
+        """Returns the nondeterministic steps, each with the arrays that depend on it; called when results differ."""
         self.findings: list[Finding] = []
         self.done: list[str] = []
         self.left_out: list[str] = []
@@ -122,7 +122,7 @@ class Cell:
     visible: bool
     """Whether users can read it by name."""
     guard: int = 0
-    """Bytes before it and behind it that belong to nobody."""
+    """Bytes of the guard zones before and after it."""
 
     def values(self, data: Bytes) -> np.ndarray[Any, Any]:
         """Return bytes of this cell as an array."""
@@ -348,7 +348,7 @@ class Laboratory:
 
 
 def full_name(program: EagerProgram, step: Step) -> str:
-    """Return the name of a step that may stand in the body of a conditional node."""
+    """Return the full name of a step, which may be in the body of a conditional node."""
     return program.scope.prefix + step.name
 
 
