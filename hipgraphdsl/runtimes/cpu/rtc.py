@@ -195,7 +195,7 @@ class _Compilation:
             tree = functools.partial(syntax_tree, self.compiler, options=self.flags)
             text, self.split = split(made.marked, made.synced, wanted, tree)
         parts = [
-            text, f"\n#define HGCPU_ROW {self.row()}\n#define HGCPU_PRINTS {int(made.prints)}\n",
+            f"#define HGCPU_ROW {self.row()}\n", text, f"\n#define HGCPU_PRINTS {int(made.prints)}\n",
             f"#define HGCPU_DYNAMIC {_DYNAMIC_BYTES * made.dynamic}\n#include \"launch.h\"\n",
         ]  # fmt: skip
         rows: list[str] = []
@@ -229,7 +229,7 @@ class _Compilation:
         if self.mode == "base" or not self.compiler.is_clang:
             return ""
         how = "assume_safety" if self.compiler.major >= 21 else "enable"
-        return f'_Pragma("clang loop vectorize({how}) interleave_count(1)")'
+        return f'_Pragma("clang loop vectorize({how}) interleave_count(1) unroll(disable)")'
 
     def find(self, asked: str, kernels: Mapping[str, str]) -> str:
         """Return the qualified expression for a kernel."""

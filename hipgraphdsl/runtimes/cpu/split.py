@@ -42,8 +42,7 @@ _LOOPS_OPEN: Final = (
     "\nfor (uint32_t hgcpu_z = 0; hgcpu_z < hgcpu_n.z; ++hgcpu_z) for (uint32_t hgcpu_y = 0; hgcpu_y < hgcpu_n.y; ++hgcpu_y) {"
     "threadIdx.y = hgcpu_y; threadIdx.z = hgcpu_z;"
     "const size_t hgcpu_row = ((size_t)hgcpu_z * hgcpu_n.y + hgcpu_y) * hgcpu_n.x;"
-    '_Pragma("clang loop vectorize(assume_safety) interleave_count(1) unroll(disable)")'
-    "for (uint32_t hgcpu_x = 0; hgcpu_x < hgcpu_n.x; ++hgcpu_x) {"
+    "HGCPU_ROW for (uint32_t hgcpu_x = 0; hgcpu_x < hgcpu_n.x; ++hgcpu_x) {"
     "threadIdx.x = hgcpu_x; const size_t hgcpu_t = hgcpu_row + hgcpu_x; (void)hgcpu_t;"
 )
 _LOOPS: Final = frozenset({"ForStmt", "WhileStmt", "DoStmt"})
