@@ -74,22 +74,26 @@ class _Graph:
     nodes: dict[int, _Node] = field(default_factory=dict)
     edges: dict[tuple[int, int], None] = field(default_factory=dict)
 
+    def sources(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {node: [] for node in self.nodes}
+        for source, target in self.edges:
+            found[target].append(source)
+        return found
+
     def ancestors(self, nodes: Iterable[int]) -> set[int]:
+        sources = self.sources()
         found: set[int] = set()
         waiting = list(nodes)
         while waiting:
             node = waiting.pop()
             if node not in found:
                 found.add(node)
-                waiting += [source for source, target in self.edges if target == node]
+                waiting += sources[node]
         return found
 
     def has_cycle(self) -> bool:
         place = {node: i for i, node in enumerate(self.nodes)}
-        sources: list[list[int]] = [[] for _ in place]
-        for source, target in self.edges:
-            sources[place[target]].append(place[source])
-        return bool(find_cycle(sources))
+        return bool(find_cycle([[place[source] for source in row] for row in self.sources().values()]))
 
 
 @dataclass
