@@ -43,9 +43,8 @@ from hipgraphdsl.checks import Report
 from hipgraphdsl.cli import load_graph
 from hipgraphdsl.cli.entry import parser as command_parser
 from hipgraphdsl.export import FORMATS, formats, render, timelines
-from hipgraphdsl.export.dot import dot_text
+from hipgraphdsl.export.dot import dot_text, svg_text
 from hipgraphdsl.export.picture import draw
-from hipgraphdsl.export.svg import svg_text
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"

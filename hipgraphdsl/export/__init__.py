@@ -19,7 +19,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ..errors import DeclarationError
 from ..workflow import Workflow
 from .files import Format, as_path, fitting, made, need, write_file
 
@@ -35,8 +34,8 @@ FORMATS: dict[str, Format] = {
     ".py": Format("python", "render", "a Python program that declares the workflow"),
     ".dot": Format("dot", "render", "Graphviz"),
     ".mmd": Format("mermaid", "render", "Mermaid"),
-    ".svg": Format("svg", "render", "a drawing"),
-    ".png": Format("png", "render", "a drawing"),
+    ".svg": Format("dot", "svg", "a drawing"),
+    ".png": Format("dot", "png", "a drawing"),
     ".html": Format("html", "render", "one page to look around in"),
 }
 """Extension -> where it is made."""
@@ -67,15 +66,8 @@ def render(workflow: Workflow, extension: str, **options: Any) -> str | bytes:
     DeclarationError
         If there is no such format, it takes no such option, or it needs a package that is not installed.
     """
-    wanted = _SAME.get(extension.lower(), extension.lower())
-    known = formats()
-    if wanted not in known:
-        raise DeclarationError(
-            f"graph {workflow.name!r} cannot be written as {extension!r}; formats are {', '.join(known)}"
-            if extension
-            else f"the file needs an extension that names its format; formats are {', '.join(known)}"
-        )
-    return made(FORMATS[wanted], wanted, workflow, options)
+    known = {name: entry for name, entry in FORMATS.items() if name in formats()}
+    return made(known, _SAME, extension, workflow, f"graph {workflow.name!r}", options)
 
 
 def export_graph(workflow: Workflow, path: str | os.PathLike[str], **options: Any) -> None:

@@ -1,15 +1,20 @@
-"""Graphviz: the picture as DOT text, which needs no Graphviz to be written."""
+"""Graphviz: the picture as DOT text, which needs no Graphviz to be written, and what it makes of that: SVG and PNG."""
 
 from __future__ import annotations
 
+import re
 from html import escape
 from typing import Any, Final
 
 from ..workflow import Workflow
+from .files import fitting
+from .layout import lay_out
 from .picture import Box, Cluster, Link, Picture, as_direction, draw
 from .style import BACKGROUND, CRITICAL, EDGE, FAULT, FAULT_FILL, FONT, INK, LANES, MUTED, REPEAT, STYLES, shortened
 
-__all__ = ["dot_text", "render"]
+__all__ = ["dot_text", "png", "render", "svg", "svg_text"]
+
+_MAX_BOXES_FINE: Final = 150  # a bitmap of more boxes at 144 dots per inch is larger than viewers like
 
 _SLANT: Final = 9.0  # points by which a parallelogram leans
 
@@ -38,6 +43,47 @@ def render(workflow: Workflow, *, direction: str = "TB", **options: Any) -> str:
     return dot_text(draw(workflow, **options), direction=direction)
 
 
+def svg(workflow: Workflow, *, direction: str = "TB", timeout_s: float = 120.0, **options: Any) -> str:
+    """Return a drawing as SVG.
+
+    Parameters
+    ----------
+    direction : {"TB", "LR"}
+    timeout_s : float
+        After this many seconds the layout is given up.
+    **options
+        Those of `picture.draw`: fold, edges, lanes, critical, faults, target.
+
+    Raises
+    ------
+    DeclarationError
+        If there is no Graphviz: says what to install.
+    """
+    return svg_text(render(workflow, direction=direction, **options), timeout_s=timeout_s)
+
+
+def svg_text(dot: str, *, timeout_s: float = 120.0) -> str:
+    """Return DOT text laid out, as SVG without the document type, so that it can stand inside a page."""
+    text = fitting(lay_out(dot, "svg", what="an .svg file", timeout_s=timeout_s).decode())
+    # One drawing inside a page must not answer to the ids of another.
+    return re.sub(r' id="(?:graph|node|edge|clust)\d+"', "", text)
+
+
+def png(workflow: Workflow, *, direction: str = "TB", dpi: int | None = None, timeout_s: float = 120.0, **options: Any) -> bytes:
+    """Return a drawing as PNG.
+
+    Parameters
+    ----------
+    direction, timeout_s, **options
+        As for `svg`.
+    dpi : int, optional
+        Dots per inch; by default 144, less for large drawings.
+    """
+    picture = draw(workflow, **options)
+    dpi = dpi or (144 if len(picture.boxes) <= _MAX_BOXES_FINE else 72)
+    return lay_out(dot_text(picture, direction=direction), "png", what="a .png file", timeout_s=timeout_s, dpi=dpi)
+
+
 def dot_text(picture: Picture, *, direction: str = "TB", legend: bool = True) -> str:
     """Return a picture as DOT text."""
     large = len(picture.boxes) > 300
@@ -55,25 +101,12 @@ def dot_text(picture: Picture, *, direction: str = "TB", legend: bool = True) ->
         f"  edge [color={_quoted(EDGE)}, fontname={_quoted(FONT)}, fontsize=9, fontcolor={_quoted(MUTED)},"
         " arrowsize=0.65, penwidth=1.1];",
     ]
-    boxes: dict[str, list[Box]] = {}
-    for box in picture.boxes:
-        boxes.setdefault(box.cluster, []).append(box)
-    inner: dict[str, list[Cluster]] = {}
-    for cluster in picture.clusters:
-        inner.setdefault(cluster.parent, []).append(cluster)
-
-    def emit(at: str, indent: str) -> None:
-        for box in boxes.get(at, ()):
-            lines.append(indent + _node(box))
-        for cluster in inner.get(at, ()):
-            if cluster.id not in picture.first_box:
-                continue
-            lines.append(f"{indent}subgraph cluster_{cluster.id} {{")
-            lines.append(f"{indent}  graph [{_frame(cluster)}];")
-            emit(cluster.id, indent + "  ")
-            lines.append(f"{indent}}}")
-
-    emit("", "  ")
+    for depth, thing in picture.walk():
+        indent = "  " * (depth + 1)
+        if isinstance(thing, Cluster):
+            lines += [f"{indent}subgraph cluster_{thing.id} {{", f"{indent}  graph [{_frame(thing)}];"]
+        else:
+            lines.append(indent + (_node(thing) if thing else "}"))
     lines += [_edge(link, picture) for link in picture.links]
     if legend:
         lines += _legend(picture)

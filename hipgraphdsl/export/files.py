@@ -35,14 +35,28 @@ class Format(NamedTuple):
     title: str
 
 
-def made(entry: Format, extension: str, subject: Any, options: Mapping[str, Any]) -> str | bytes:
+def made(
+    formats: Mapping[str, Format], same: Mapping[str, str], extension: str, subject: Any, name: str, options: Mapping[str, Any]
+) -> str | bytes:
     """Return what a format's function makes of a workflow or a timeline.
+
+    Parameters
+    ----------
+    formats, same : mapping
+        Formats by extension, and other spellings of extensions.
+    name : str
+        What the subject is called in messages.
 
     Raises
     ------
     DeclarationError
-        If the function takes no such option, or needs a package that is not installed.
+        If there is no such format, its function takes no such option, or it needs a package that is not installed.
     """
+    extension, given = same.get(extension.lower(), extension.lower()), extension
+    entry = formats.get(extension)
+    if entry is None:
+        wrong = f"{name} cannot be written as {given!r}" if given else "the file needs an extension that names its format"
+        raise DeclarationError(f"{wrong}; formats are {', '.join(formats)}")
     function: Callable[..., str | bytes] = getattr(importlib.import_module(f"{__package__}.{entry.module}"), entry.function)
     accepted: Mapping[str, inspect.Parameter] = inspect.signature(function).parameters
     if any(p.kind is p.VAR_KEYWORD for p in accepted.values()):  # drawings hand on what they do not know

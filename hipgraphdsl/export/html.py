@@ -11,24 +11,35 @@ import json
 import re
 from collections.abc import Hashable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from html import escape
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
 from ..arrays import Access, ArrayView, Parameter
-from ..checks import Report, check_workflow
+from ..checks import Report
 from ..errors import DeclarationError, HipGraphError
 from ..kernels import Kernel
 from ..nodes import KernelNode, callable_name
-from ..plan import Plan, make_plan
-from ..runtimes import target_of
+from ..plan import Plan
 from ..target import Target
 from ..workflow import AnyNode, ChildGraphNode, ConditionalNode, Workflow
 from .layout import engine, lay_out
 from .levels import Placement, arrange
-from .picture import Critical, Edges, critical_path, details, lanes_by_name, needed_edges
+from .picture import (
+    Critical,
+    Edges,
+    Fault,
+    body_title,
+    critical_path,
+    details,
+    found_faults,
+    lane_plan,
+    lanes_by_name,
+    needed_edges,
+    require_edges,
+)
 from .style import STYLES, human_bytes, human_count, shortened
 
 __all__ = ["filled", "render"]
@@ -82,11 +93,13 @@ def render(
     """
     if layout not in ("auto", "graphviz", "layered"):
         raise DeclarationError(f"layout is 'auto', 'graphviz' or 'layered' (got {layout!r})")
-    if edges not in ("needed", "all", "labels"):
-        raise DeclarationError(f"edges is 'needed', 'all' or 'labels' (got {edges!r})")
-    report = faults if isinstance(faults, Report) else check_workflow(workflow) if faults else None
-    plan = _plan(workflow, lanes, target)
-    document = _Document(plan, critical_path(workflow, True if critical is False else critical), report, layout, timeout_s)
+    require_edges(edges)
+    plan = lane_plan(workflow, lanes, target)
+    if lanes is False:
+        with suppress(HipGraphError):  # nobody has asked for lanes: without a target the page has none to show
+            plan = lane_plan(workflow, True, target)
+    path = critical_path(workflow, True if critical is False else critical)
+    document = _Document(plan, path, found_faults(workflow, faults), layout, timeout_s)
     data = document.data(workflow)
     data["show"] = {"lanes": lanes is not False and plan is not None, "critical": critical is not False,
                     "edges": edges}  # fmt: skip
@@ -105,18 +118,6 @@ def filled(page: str, title: str, data: str) -> str:
     return re.sub(r"@(TITLE|STYLE|DATA)@", lambda mark: parts[mark[1]], text)
 
 
-def _plan(workflow: Workflow, lanes: bool | int | Plan, target: str | Target | None) -> Plan | None:
-    if isinstance(lanes, Plan):
-        return lanes
-    if not workflow.order:
-        return None
-    if lanes is not False:
-        return make_plan(workflow, target_of(target), lanes="auto" if lanes is True else lanes, pack=True)
-    with suppress(HipGraphError):  # nobody has asked for lanes: the page then has none to show
-        return make_plan(workflow, target_of(target), pack=True)
-    return None
-
-
 @dataclass
 class _Scene:
     """The layout of one workflow, independent of where it is used as a child."""
@@ -131,7 +132,9 @@ class _Scene:
 class _Document:
     """Makes the page's data; `_scene` lays out, `_emit` writes down."""
 
-    def __init__(self, plan: Plan | None, path: list[str], report: Report | None, layout: Layout, timeout_s: float) -> None:
+    def __init__(
+        self, plan: Plan | None, path: list[str], faults: list[tuple[Fault, tuple[str, ...]]], layout: Layout, timeout_s: float
+    ) -> None:
         self.layout, self.timeout_s = layout, timeout_s
         self.runs = 0
         self.lane_of = {} if plan is None else lanes_by_name(plan)
@@ -140,15 +143,9 @@ class _Document:
         self.steps = set(pairwise(path))
         self.faults: dict[str, list[dict[str, str]]] = {}
         self.loose: list[dict[str, str]] = []
-        for diagnostic in report.diagnostics if report else ():
-            if diagnostic.severity == "info":
-                continue
-            fault = {"code": diagnostic.code, "severity": diagnostic.severity, "message": diagnostic.message,
-                     "hint": diagnostic.hint or ""}  # fmt: skip
-            for name in diagnostic.nodes:
-                self.faults.setdefault(name, []).append(fault)
-            if not diagnostic.nodes:
-                self.loose.append(fault)
+        for fault, names in faults:
+            for into in [self.faults.setdefault(name, []) for name in names] or [self.loose]:
+                into.append(asdict(fault))
         self.scenes: dict[int, _Scene] = {}
         self.open_nodes = 0
         self.nodes: list[dict[str, Any]] = []
@@ -259,10 +256,9 @@ class _Document:
                 self.edges.append(edge)
 
     def _body(self, node: ConditionalNode, n: int, full: str, parent: int, box: tuple[float, ...]) -> dict[str, Any]:
-        title = {"if": ("then", "else"), "while": ("do",)}[node.mode][n] if node.mode != "switch" else f"case {n}"
         return {
-            "name": full, "label": f"{title}: {shortened(node.bodies[n].name, 40)}", "kind": "conditional", "parent": parent,
-            "box": [round(v) for v in box], "frame": True, "lines": [],
+            "name": full, "label": f"{body_title(node.mode, n)}: {shortened(node.bodies[n].name, 40)}", "kind": "conditional",
+            "parent": parent, "box": [round(v) for v in box], "frame": True, "lines": [],
         }  # fmt: skip
 
     def _node(self, node: AnyNode, full: str, parent: int, box: tuple[float, ...], frame: bool) -> dict[str, Any]:

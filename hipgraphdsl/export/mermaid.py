@@ -38,24 +38,12 @@ def mermaid_text(picture: Picture, *, direction: str = "TB") -> str:
     """Return a picture as a Mermaid flowchart."""
     lines = ["---", f"title: {_yaml(picture.title + ': ' + picture.subtitle)}", "---", f"flowchart {as_direction(direction)}"]
     lines += [f"  %% {fault.code} {_comment(fault.message)}" for fault in picture.faults]
-    boxes: dict[str, list[Box]] = {}
-    for box in picture.boxes:
-        boxes.setdefault(box.cluster, []).append(box)
-    inner: dict[str, list[Cluster]] = {}
-    for cluster in picture.clusters:
-        inner.setdefault(cluster.parent, []).append(cluster)
-    drawn = picture.first_box
-
-    def emit(at: str, indent: str) -> None:
-        for box in boxes.get(at, ()):
-            lines.append(indent + _node(box))
-        for cluster in inner.get(at, ()):
-            if cluster.id in drawn:
-                lines.append(f'{indent}subgraph {cluster.id}["{_text(shortened(cluster.label, 70))}"]')
-                emit(cluster.id, indent + "  ")
-                lines.append(f"{indent}end")
-
-    emit("", "  ")
+    for depth, thing in picture.walk():
+        indent = "  " * (depth + 1)
+        if isinstance(thing, Cluster):
+            lines.append(f'{indent}subgraph {thing.id}["{_text(shortened(thing.label, 70))}"]')
+        else:
+            lines.append(indent + (_node(thing) if thing else "end"))
     marked: dict[str, list[str]] = {}
     for n, link in enumerate(picture.links):
         lines.append("  " + _edge(link))
@@ -78,7 +66,7 @@ def mermaid_text(picture: Picture, *, direction: str = "TB") -> str:
     }
     lines += [f"  linkStyle {','.join(found)} {strokes[what]}" for what, found in marked.items()]
     for cluster in picture.clusters:
-        if cluster.id not in drawn:
+        if cluster.id not in picture.first_box:
             continue
         if cluster.faults:
             lines.append(f"  style {cluster.id} fill:{FAULT_FILL},stroke:{FAULT},stroke-width:3px")

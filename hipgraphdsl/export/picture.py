@@ -6,7 +6,7 @@ svg, html. Child graphs become clusters inside their parents; a stretch that rep
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -27,8 +27,8 @@ from ..workflow import AnyNode, ChildGraphNode, ConditionalNode, Workflow
 from .fold import Repeat, find_repeats, signature
 from .style import human_bytes, human_count, shortened
 
-__all__ = ["Box", "Cluster", "Critical", "Edges", "Fault", "Link", "Picture", "as_direction", "critical_path", "details", "draw",
-           "lanes_by_name", "needed_edges", "weigh"]  # fmt: skip
+__all__ = ["Box", "Cluster", "Critical", "Edges", "Fault", "Link", "Picture", "as_direction", "body_title", "critical_path",
+           "details", "draw", "found_faults", "lane_plan", "lanes_by_name", "needed_edges", "require_edges", "weigh"]  # fmt: skip
 
 Edges = Literal["needed", "all", "labels"]
 Critical = bool | Timeline | Mapping[str, float]
@@ -181,6 +181,22 @@ class Picture:
         """For each cluster the last box inside it, which edges leave from where they join boxes only."""
         return self._ends(reversed(self.boxes))
 
+    def walk(self) -> Iterator[tuple[int, Box | Cluster | None]]:
+        """Yield how deep each box and frame stands, and None behind all that a frame holds; frames without boxes are left out."""
+        inside: dict[str, list[Box | Cluster]] = {}
+        for box in self.boxes:
+            inside.setdefault(box.cluster, []).append(box)
+        for cluster in self.clusters:
+            if cluster.id in self.first_box:
+                inside.setdefault(cluster.parent, []).append(cluster)
+        waiting: list[tuple[int, Box | Cluster | None]] = [(0, thing) for thing in reversed(inside.get("", ()))]
+        while waiting:
+            depth, thing = waiting.pop()
+            yield depth, thing
+            if isinstance(thing, Cluster):
+                waiting.append((depth, None))
+                waiting += [(depth + 1, inner) for inner in reversed(inside[thing.id])]
+
     def _ends(self, boxes: Iterable[Box]) -> dict[str, str]:
         inside: dict[str, str] = {}
         parents = {cluster.id: cluster.parent for cluster in self.clusters}
@@ -237,17 +253,36 @@ def draw(
     DeclarationError
         If an option has no such value.
     """
-    if edges not in ("needed", "all", "labels"):
-        raise DeclarationError(f"edges is 'needed', 'all' or 'labels' (got {edges!r})")
+    require_edges(edges)
     if fold not in (True, False, "auto"):
         raise DeclarationError(f"fold is True, False or 'auto' (got {fold!r})")
-    report = faults if isinstance(faults, Report) else check_workflow(workflow) if faults else None
-    plan: Plan | None = None
+    plan = lane_plan(workflow, lanes, target)
+    return _Artist(workflow, fold, edges, plan, critical_path(workflow, critical), found_faults(workflow, faults)).picture
+
+
+def require_edges(edges: str) -> None:
+    """Refuse what names no choice of edges."""
+    if edges not in ("needed", "all", "labels"):
+        raise DeclarationError(f"edges is 'needed', 'all' or 'labels' (got {edges!r})")
+
+
+def lane_plan(workflow: Workflow, lanes: bool | int | Plan, target: str | Target | None) -> Plan | None:
+    """Return the plan whose lanes are shown, if there are any."""
     if isinstance(lanes, Plan):
-        plan = lanes
-    elif lanes is not False and workflow.order:
-        plan = make_plan(workflow, target_of(target), lanes="auto" if lanes is True else lanes, pack=True)
-    return _Artist(workflow, fold, edges, plan, critical_path(workflow, critical), report).picture
+        return lanes
+    if lanes is False or not workflow.order:
+        return None
+    return make_plan(workflow, target_of(target), lanes="auto" if lanes is True else lanes, pack=True)
+
+
+def found_faults(workflow: Workflow, faults: bool | Report) -> list[tuple[Fault, tuple[str, ...]]]:
+    """Return what `check` finds beyond information, or has found, with the nodes that it names."""
+    report = faults if isinstance(faults, Report) else check_workflow(workflow) if faults else None
+    return [
+        (Fault(found.code, found.severity, found.message, found.hint or ""), tuple(found.nodes))
+        for found in (report.diagnostics if report else ())
+        if found.severity != "info"
+    ]
 
 
 def needed_edges(workflow: Workflow) -> list[list[tuple[int, str]]]:
@@ -343,7 +378,7 @@ class _Artist:
 
     def __init__(
         self, workflow: Workflow, fold: bool | Literal["auto"], edges: Edges, plan: Plan | None, path: Sequence[str],
-        report: Report | None,
+        faults: list[tuple[Fault, tuple[str, ...]]],
     ) -> None:  # fmt: skip
         self.fold, self.edges = fold, edges
         self.path = list(path)
@@ -352,35 +387,20 @@ class _Artist:
         self.lane_of = {} if plan is None else lanes_by_name(plan)
         self.lanes = {} if plan is None else _lane_labels(plan)
         self.faults: dict[str, list[Fault]] = {}
+        for fault, names in faults:
+            for name in names:
+                self.faults.setdefault(name, []).append(fault)
         self.end_of: dict[str, str] = {}  # full node name -> box or cluster that stands for it
         count = sum(map(len, workflow.predecessors))
         subtitle = f"{human_count(len(workflow.nodes), 'node')}, {human_count(count, 'edge')}"
         if plan is not None:
             subtitle += f", {human_count(len(plan.lanes), 'lane')}"
-        self.picture = Picture(workflow.name, subtitle)
-        pairs = self._read(report)
+        self.picture = Picture(workflow.name, subtitle, faults=tuple(fault for fault, names in faults if not names))
         if plan is not None:
             self._lane_frames("", "")
         self._level(workflow, "", "")
         self._mark_path()
-        self._mark_pairs(pairs)
-
-    def _read(self, report: Report | None) -> list[tuple[Fault, tuple[str, ...]]]:
-        """Sort what check found by node; return what concerns several nodes."""
-        pairs = []
-        loose = []
-        for diagnostic in report.diagnostics if report else ():
-            if diagnostic.severity == "info":
-                continue
-            fault = Fault(diagnostic.code, diagnostic.severity, diagnostic.message, diagnostic.hint or "")
-            for name in diagnostic.nodes:
-                self.faults.setdefault(name, []).append(fault)
-            if len(diagnostic.nodes) > 1:
-                pairs.append((fault, tuple(diagnostic.nodes)))
-            elif not diagnostic.nodes:
-                loose.append(fault)
-        self.picture.faults = tuple(loose)
-        return pairs
+        self._mark_pairs((fault, names) for fault, names in faults if len(names) > 1)
 
     def _lane_frames(self, prefix: str, cluster: str) -> None:
         """Frame the lanes of a workflow or of a child that has a plan of its own."""
@@ -460,7 +480,7 @@ class _Artist:
         if isinstance(node, ChildGraphNode):
             bodies = (("", "", node.workflow),)
         elif isinstance(node, ConditionalNode):
-            bodies = tuple((f"{n}/", _body_title(node.mode, n), body) for n, body in enumerate(node.bodies))
+            bodies = tuple((f"{n}/", body_title(node.mode, n), body) for n, body in enumerate(node.bodies))
         if bodies and prefix.count("/") < 16 and self._expands(bodies):
             if self.lane_of and lane is None and isinstance(node, ChildGraphNode) and not cluster:
                 # The plan has inlined this child: its nodes stand in the lanes themselves.
@@ -570,5 +590,6 @@ def _and_around(name: str) -> list[str]:
     return ["/".join(parts[:n]) for n in range(len(parts), 0, -1)]
 
 
-def _body_title(mode: str, n: int) -> str:
+def body_title(mode: str, n: int) -> str:
+    """Return what a body of a conditional node is called."""
     return {"if": ("then", "else"), "while": ("do",)}.get(mode, ())[n] if mode != "switch" else f"case {n}"

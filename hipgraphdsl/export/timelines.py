@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from ..errors import DeclarationError
 from .files import Format, made, write_file
 
 __all__ = ["FORMATS", "export_timeline", "is_known", "render"]
@@ -70,14 +69,7 @@ def render(timeline: Timeline, extension: str, **options: Any) -> str | bytes:
     DeclarationError
         If there is no such format, it takes no such option, or it needs a package that is not installed.
     """
-    wanted = _SAME.get(extension.lower(), extension.lower())
-    if wanted not in FORMATS:
-        raise DeclarationError(
-            f"timeline {timeline.name!r} cannot be written as {extension!r}; formats are {', '.join(FORMATS)}"
-            if extension
-            else f"the file needs an extension that names its format; formats are {', '.join(FORMATS)}"
-        )
-    return made(FORMATS[wanted], wanted, timeline, options)
+    return made(FORMATS, _SAME, extension, timeline, f"timeline {timeline.name!r}", options)
 
 
 def spans(timeline: Timeline) -> str:
