@@ -679,7 +679,7 @@ class Graph:
             if any(d.code not in OF_GRAPHS or backend in ("explicit", "capture") for d in report.errors):
                 raise CheckError(report)
         note = ""
-        stages = 3 + len({node.kernel.module for node in workflow.nodes if isinstance(node, KernelNode)})
+        stages = 3 + len({kernel.module for node in workflow.nodes for kernel in node.kernels})
         with progress_bar(f"compile {self.name}", progress, stages) as advance:
             if isinstance(lanes, str) and lanes == "measure":
                 advance("measure lanes")

@@ -16,10 +16,9 @@ import numpy as np
 from .arrays import ExternalArray
 from .backends.callbacks import memory_view
 from .executable import Executable
-from .nodes import CapturedNode, HostNode, MemoryOpsNode, SemaphoreSignalNode, SemaphoreWaitNode
 from .plan import Lanes, Plan, make_plan
 from .runtimes.base import MemcpyKind, Runtime
-from .workflow import ConditionalNode, Workflow
+from .workflow import Workflow
 
 __all__ = ["fastest_lanes"]
 
@@ -80,17 +79,12 @@ def _untriable(workflow: Workflow, backend: str) -> str:
         return "backend 'serial' has no lanes"
     for level, node in workflow.walk():
         name = level.name(node)
-        match node:
-            case CapturedNode() | SemaphoreSignalNode() | SemaphoreWaitNode():
-                return f"node {name!r} ({node.kind}) reaches outside of the graph's arrays"
-            case MemoryOpsNode() if any(op.op == "wait" for op in node.ops):
-                return f"node {name!r} waits for a value in memory"
-            case ConditionalNode():
-                return f"node {name!r} branches on data, which a trial without host callbacks may not have"
-            case HostNode() if level.prefix and backend == "explicit":
-                return f"node {name!r} is a host callback inside a child graph, which cannot be left out of a trial"
-            case _:
-                pass
+        if node.untried:
+            return f"node {name!r} ({node.kind}) {node.untried}"
+        if node.waits:
+            return f"node {name!r} waits for a value in memory"
+        if node.reach == "host" and level.prefix and backend == "explicit":
+            return f"node {name!r} is a host callback inside a child graph, which cannot be left out of a trial"
     for level in workflow.levels():
         for name, parameter in level.own_parameters():
             if parameter.default is None:
@@ -105,7 +99,7 @@ def _trial_us(workflow: Workflow, runtime: Runtime, backend: str, lanes: Lanes, 
         saved = _foreign_memory(executable)
         try:
             for level, node in workflow.walk():
-                if isinstance(node, HostNode) and not (level.prefix and backend == "explicit"):
+                if node.reach == "host" and not (level.prefix and backend == "explicit"):
                     executable.disable(level.name(node))
             clock = time.perf_counter
             started = clock()

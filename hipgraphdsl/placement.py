@@ -9,21 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from .arrays import Access, Array, ArrayView, Parameter
+from .arrays import Array, Parameter
 from .kernels import Symbol
-from .nodes import (
-    AllocNode,
-    CapturedNode,
-    EventRecordNode,
-    FreeNode,
-    KernelNode,
-    MemcpyNode,
-    MemoryOpsNode,
-    MemsetNode,
-    SemaphoreSignalNode,
-    SemaphoreWaitNode,
-)
-from .workflow import AnyNode, Binding, ConditionalNode, Workflow
+from .workflow import AnyNode, Binding, Workflow
 
 __all__ = [
     "Memory",
@@ -63,10 +51,9 @@ def _memory(root: Any, default: int, names: Binding | None) -> Memory | None:
 def _roots(node: AnyNode) -> Iterator[Any]:
     for access in node.accesses:
         yield access.view.root
-    if isinstance(node, (KernelNode, CapturedNode)):  # a foreign kernel's arguments are no accesses
-        for arg in node.args:
-            if isinstance(arg, (ArrayView, Access)):
-                yield arg.as_view().root
+    if not node.held:  # what bodies do not touch does not matter
+        for view in node.addresses:  # a foreign kernel's arguments are no accesses
+            yield view.root
 
 
 def memories(node: AnyNode, default: int, names: Binding | None = None) -> list[Memory]:
@@ -99,25 +86,16 @@ def device_of(node: AnyNode, default: int, names: Binding | None = None) -> int 
     own: int | None = getattr(node, "device", None)
     if own is not None:
         return own
-    match node:
-        case KernelNode() | MemsetNode() | CapturedNode() | MemoryOpsNode() | ConditionalNode():
-            touched = memories(node, default, names)
-            if not touched:
-                return default
-            able = candidates(touched)
-            return able[0] if able else touched[0].owner
-        case MemcpyNode():
-            for view in (node.dst, node.src):
-                memory = _memory(view.root, default, names)
-                if memory is not None:
-                    return memory.owner
-            return default
-        case AllocNode() | FreeNode():
-            return default if node.array.device is None else node.array.device
-        case EventRecordNode() | SemaphoreSignalNode() | SemaphoreWaitNode():
-            # All events belong to one device: a time between events of two devices cannot be asked for.
-            return default
-    return None
+    if node.placed != "memory":
+        return default if node.placed else None
+    if node.reach == "copy":  # the driver reaches both sides; the destination's device does it
+        sides = (_memory(view.root, default, names) for view in (*node.writes, *node.reads))
+        return next((memory.owner for memory in sides if memory is not None), default)
+    touched = memories(node, default, names)
+    if not touched:
+        return default
+    able = candidates(touched)
+    return able[0] if able else touched[0].owner
 
 
 def devices_of(workflow: Workflow, default: int) -> tuple[int, ...]:
@@ -136,7 +114,7 @@ def rewritten(workflow: Workflow) -> set[Array]:
     for level, node in workflow.walk():
         for access in node.own_accesses:
             root = level.resolve(access.view.root)[1]
-            if access.mode != "write" and isinstance(node, (MemcpyNode, CapturedNode)):
+            if access.mode != "write" and node.copies:
                 copied.add(root)
             if access.mode != "read":
                 written.add(root)

@@ -28,7 +28,6 @@ Lanes = int | None | Literal["auto", "measure"]
 
 _FULL_DEVICE_LANES = 8  # kernels that fill the device gain nothing from more (measured on an H200)
 _FAN_OUT = 4  # direct followers that AMD's classic executor can be trusted with
-_HOLDERS = (ChildGraphNode, ConditionalNode)
 _MANY_COPIES = 16  # from so many on, doing small copies by a kernel pays
 
 
@@ -149,7 +148,7 @@ class Plan:
     @cached_property
     def has_allocs(self) -> bool:
         """Whether a step allocates or frees memory."""
-        return any(isinstance(step.node, (AllocNode, FreeNode)) for step in self.steps)
+        return any(map(_is_of_memory, (step.node for step in self.steps)))
 
     def explain(self) -> str:
         """Return what the plan did and what it expects, in sentences."""
@@ -281,7 +280,7 @@ def _plan(
         cover = covered(order, deps, bound, placed, device)
     position = positions(order)
     steps = _steps(workflow.nodes, entries, order, position, cover, placed)
-    for step in [step for step in steps if type(step.node) in _HOLDERS]:
+    for step in [step for step in steps if step.node.held]:
         steps[step.index] = _with_plans(step, target, children, device, inline)
     lanes = tuple(tuple(map(position.__getitem__, lane)) for lane in cover.lanes)
     declared = sum(map(len, deps))
@@ -453,7 +452,11 @@ def _child_plan(workflow: Workflow, target: Target, children: dict[tuple[int, bo
 
 
 def _has_allocs(workflow: Workflow) -> bool:
-    return any(isinstance(node, (AllocNode, FreeNode)) for document in workflow.documents for node in document.nodes)
+    return any(map(_is_of_memory, (node for document in workflow.documents for node in document.nodes)))
+
+
+def _is_of_memory(node: AnyNode) -> bool:
+    return node.made is not None or node.freed is not None
 
 
 def _is_no_child(workflow: Workflow) -> bool:

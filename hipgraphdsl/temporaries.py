@@ -15,7 +15,7 @@ from typing import Any, Final
 from .arrays import Access, AllocArray, ArrayView
 from .inlining import FlatNode
 from .nodes import AllocNode, FreeNode
-from .workflow import AnyNode, ChildGraphNode, ConditionalNode, Level
+from .workflow import AnyNode, ChildGraphNode, Level
 
 _Place = tuple[Level, Any]  # where an array belongs, and the array
 
@@ -196,12 +196,7 @@ def _note_uses(steps: Sequence[FlatNode], lives: dict[_Place, _Life]) -> None:
 def _roots(step: FlatNode) -> list[_Place]:
     node: AnyNode = step.node
     roots = [access.view.root for access in node.accesses]
-    given = list(getattr(node, "args", ()))
-    if isinstance(node, (ChildGraphNode, ConditionalNode)):
-        given += node.bind.values()
-    for value in given:
-        if isinstance(value, (Access, ArrayView)):
-            roots.append(value.as_view().root)
+    roots += [view.root for view in node.addresses]
     return [_place(step, root) for root in roots]
 
 

@@ -20,7 +20,6 @@ from .arrays import as_dict
 from .errors import DeclarationError, HipGraphError
 from .export import timelines
 from .inlining import flattened
-from .nodes import MemcpyNode
 from .placement import device_of, devices_of
 from .plan import make_plan
 from .target import Target
@@ -607,7 +606,7 @@ def _duration(name: str, node: AnyNode, durations: Durations) -> float | None:
     value: Any = None
     where = f"durations[{name!r}]"
     if isinstance(durations, Mapping):
-        for key in (name, *([node.engine] if isinstance(node, MemcpyNode) else []), node.kind):
+        for key in (name, *node.duration_keys):
             if key in durations:
                 value, where = durations[key], f"durations[{key!r}]"
                 break
@@ -630,7 +629,7 @@ def _duration(name: str, node: AnyNode, durations: Durations) -> float | None:
 
 
 def _missing(name: str, node: AnyNode) -> float:
-    keys = dict.fromkeys((name, *([node.engine] if isinstance(node, MemcpyNode) else []), node.kind))
+    keys = dict.fromkeys((name, *node.duration_keys))
     raise DeclarationError(
         f"simulate: node {name!r} ({node.kind}) has no duration; give durations[{'] or durations['.join(map(repr, keys))}]",
         node=name,
@@ -683,7 +682,7 @@ def _schedule(tasks: Sequence[_Task], limits: Mapping[str, int]) -> tuple[tuple[
                 admit(follower, now)
     spans = tuple(
         Span(task.name, start, stop, task.engine, task.lane, task.node.kind,
-             task.node.nbytes if isinstance(task.node, MemcpyNode) else 0)
+             task.node.copied_bytes)
         for task, start, stop in zip(tasks, starts, stops)
     )  # fmt: skip
     return spans, tuple(task.deps for task in tasks)

@@ -9,7 +9,7 @@ import numpy as np
 
 from .arrays import ArrayView
 from .errors import DeclarationError
-from .nodes import KernelNode, Node
+from .nodes import Node
 from .nodes.fields import BoundValues, WorkflowKey, WorkflowKeys
 from .nodes.kernel import KernelReference
 from .placement import device_of
@@ -168,7 +168,7 @@ def _fields(old: AnyNode, new: AnyNode, workflow: Workflow) -> list[Change]:
 
 def _kernels(workflow: Workflow) -> set[Any]:
     """Return the kernels of a workflow and its children."""
-    return {node.kernel for document in workflow.documents for node in document.nodes if isinstance(node, KernelNode)}
+    return {kernel for document in workflow.documents for node in document.nodes for kernel in node.kernels}
 
 
 def _named(plan: UpdatePlan) -> list[str]:

@@ -129,15 +129,11 @@ class Workflow:
         """Modules of all kernels and symbols, children's included, in order of first use."""
         found: dict[Module, None] = {}
         for node in self.nodes:
-            if isinstance(node, KernelNode):
-                found[node.kernel.module] = None
-            elif node.held:
-                found.update(dict.fromkeys(module for _, document, _ in node.held for module in document.modules))
-            else:
-                for access in node.accesses:
-                    module = getattr(access.view.root, "module", None)
-                    if module is not None:
-                        found[module] = None
+            found.update(dict.fromkeys(kernel.module for kernel in node.kernels))
+            found.update(dict.fromkeys(module for _, document, _ in node.held for module in document.modules))
+            for access in node.own_accesses:
+                if isinstance(access.view.root, Symbol):
+                    found[access.view.root.module] = None
         return tuple(found)
 
     @property
@@ -448,6 +444,9 @@ class ChildGraphNode(Node):
 
     kind: ClassVar[str] = "child"
     work = "kernel"
+    reach = ""
+    placed = ""
+    in_body = True
 
     workflow: Annotated[Workflow, WorkflowKey()]
     bind: Annotated[dict[str, Any], BoundValues()] = {}  # noqa: RUF012  # Pydantic copies defaults
@@ -583,6 +582,10 @@ class ConditionalNode(Node):
 
     kind: ClassVar[str] = "conditional"
     work = "kernel"
+    reach = ""
+    placed = "memory"
+    in_body = True
+    untried = "branches on data, which a trial without host callbacks may not have"
     fixed = "nodes of kind conditional are recorded once"
 
     mode: Annotated[Literal["if", "while", "switch"], Choice("if", "while", "switch")]
@@ -648,6 +651,10 @@ class ConditionalNode(Node):
     @property
     def own_accesses(self) -> tuple[Access, ...]:
         return (Access(self.condition, "read"),)
+
+    @property
+    def addresses(self) -> tuple[ArrayView, ...]:
+        return tuple(value for value in self.bind.values() if isinstance(value, ArrayView))
 
     @property
     def held(self) -> tuple[tuple[str, Workflow, Mapping[str, Any]], ...]:

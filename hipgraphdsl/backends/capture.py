@@ -11,18 +11,10 @@ from .capturing import capturing
 from .explicit import UNJOINED, add_node
 from .operations import (
     CallCaptured,
-    CallHost,
-    Fill,
     Launch,
-    Nothing,
     Operation,
-    RecordEvent,
     RunChild,
     RunConditional,
-    SignalSemaphore,
-    WaitEvent,
-    WaitSemaphore,
-    WriteAndWait,
     set_attributes,
 )
 from .program import GraphProgram, naming
@@ -31,10 +23,6 @@ from .scope import Scope
 from .streams import LaneStreams
 
 __all__ = ["build"]
-
-# An event record or wait on a capturing stream only orders the capture; semaphores and memory operations are captured by
-# some versions and refused or run at once by others; nothing records an empty or a conditional node.
-_UNRECORDED = (Nothing, RecordEvent, WaitEvent, SignalSemaphore, WaitSemaphore, WriteAndWait, RunChild, RunConditional)
 
 
 def build(plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> GraphProgram:
@@ -91,13 +79,14 @@ class _CaptureProgram(GraphProgram):
     def _record(self, step: Step, stream: int) -> None:
         try:
             operation: Operation = Nothing() if step.index in self.disabled else self.resolve(step)
+            quirks = self.runtime.target.quirks
             previous = self._previous[step.lane]
             if step.deps != ((previous,) if previous >= 0 else ()):
                 # Events only fork lanes and join them. Between lanes the capture is told what the next node follows: so it
                 # gets the plan's edges and no others (a lane may reuse the stream of an earlier node that is implied), and
                 # streams never wait for each other in a cycle, in which AMD's EndCapture recurses without end.
                 self.runtime.stream_update_capture_dependencies(stream, self._before(step), replace=True)
-            if isinstance(operation, _UNRECORDED) or _takes_several_calls(operation) or self._is_refused(operation):
+            if isinstance(operation, (RunChild, RunConditional)) or not operation.is_recorded(quirks):
                 self._insert(step, operation, stream)
             else:
                 operation.issue(self.runtime, stream)
@@ -105,9 +94,6 @@ class _CaptureProgram(GraphProgram):
             raise error.at(step.name) from error.__cause__
         self.operations.append(operation)
         self._previous[step.lane] = step.index
-
-    def _is_refused(self, operation: Operation) -> bool:
-        return isinstance(operation, CallHost) and "capture_host_func" in self.runtime.target.quirks
 
     def _insert(self, step: Step, operation: Operation, stream: int) -> None:
         """Add a node that no stream call records to the graph under capture."""
@@ -137,8 +123,3 @@ class _CaptureProgram(GraphProgram):
         if isinstance(operation, Launch) and operation.priority is not None:
             with naming(step.name):
                 set_attributes(recorded[0], self.runtime, priority=operation.priority)
-
-
-def _takes_several_calls(operation: Operation) -> bool:
-    """Return whether one node replaces several calls on a stream: HIP has 2-D memsets of single bytes only."""
-    return isinstance(operation, Fill) and operation.height > 1 and operation.element_size > 1

@@ -11,7 +11,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from ..arrays import Array
 from ..kernels import ArgumentPacker
@@ -65,6 +65,10 @@ class Launch(NamedTuple):
         """Whether a graph may hold a child graph in its place: that of a captured launch, which is cooperative everywhere."""
         return self.cooperative and "cooperative_ignored" in runtime.target.quirks
 
+    def is_recorded(self, quirks: frozenset[str]) -> bool:
+        """Whether a capture makes a node of its call on a stream."""
+        return True
+
     def add(self, runtime: Runtime, graph: int, deps: Sequence[int]) -> int:
         """Add a kernel node to a graph behind other nodes; return it."""
         node = runtime.graph_add_kernel_node(graph, deps, self.function, self.grid, self.block, self.shared_bytes, self.place())
@@ -100,6 +104,11 @@ def set_attributes(
 
 class _Fixed:
     __slots__ = ()
+    recorded: ClassVar[bool] = True
+
+    def is_recorded(self, quirks: frozenset[str]) -> bool:
+        """Whether a capture makes a node of its call on a stream."""
+        return self.recorded
 
     def set(self, runtime: Runtime, graph_exec: int, node: int, before: Any) -> bool:
         """Let a node of an instantiated graph do it in place of another operation of its type; False if no call can."""
@@ -169,6 +178,9 @@ class Fill(Fill2D, Call):
     def issue(self, runtime: Runtime, stream: int) -> None:
         runtime.memset_async(self, stream)
 
+    def is_recorded(self, quirks: frozenset[str]) -> bool:
+        return self.height == 1 or self.element_size == 1  # HIP has 2-D memsets of single bytes only
+
     def set(self, runtime: Runtime, graph_exec: int, node: int, before: Any) -> bool:
         if (self.height > 1) != (before.height > 1):  # a memset that was captured in one dimension stays so
             return False
@@ -223,6 +235,9 @@ class CallHost(Call):
     def issue(self, runtime: Runtime, stream: int) -> None:
         runtime.launch_host_func(stream, self.fn, self.user_data)
 
+    def is_recorded(self, quirks: frozenset[str]) -> bool:
+        return "capture_host_func" not in quirks
+
     def set(self, runtime: Runtime, graph_exec: int, node: int, before: Any) -> bool:
         runtime.graph_exec_host_node_set_params(graph_exec, node, self.fn, self.user_data)
         return True
@@ -231,6 +246,8 @@ class CallHost(Call):
 @dataclass(frozen=True, slots=True)
 class RecordEvent(Call):
     """Record an event."""
+
+    recorded = False  # on a capturing stream it only orders the capture
 
     event: int
 
@@ -249,6 +266,8 @@ class RecordEvent(Call):
 class WaitEvent(Call):
     """Wait for an event."""
 
+    recorded = False  # on a capturing stream it only orders the capture
+
     event: int
 
     def add(self, runtime: Runtime, graph: int, deps: Sequence[int]) -> int:
@@ -266,6 +285,8 @@ class WaitEvent(Call):
 class SignalSemaphore(Call):
     """Signal an external semaphore."""
 
+    recorded = False  # some versions capture it, others refuse it or do it at once
+
     semaphore: int
     value: int
 
@@ -280,6 +301,8 @@ class SignalSemaphore(Call):
 class WaitSemaphore(Call):
     """Wait for an external semaphore."""
 
+    recorded = False  # some versions capture it, others refuse it or do it at once
+
     semaphore: int
     value: int
 
@@ -293,6 +316,8 @@ class WaitSemaphore(Call):
 @dataclass(frozen=True, slots=True)
 class WriteAndWait(Call):
     """Batch memory operations, done in order."""
+
+    recorded = False  # some versions capture it, others refuse it or do it at once
 
     ops: tuple[MemOp, ...]
 
@@ -313,6 +338,8 @@ class WriteAndWait(Call):
 @dataclass(frozen=True, slots=True)
 class Nothing(Call):
     """Do nothing; keep the order of nodes before and after."""
+
+    recorded = False  # no call records an empty node
 
     def add(self, runtime: Runtime, graph: int, deps: Sequence[int]) -> int:
         return runtime.graph_add_empty_node(graph, deps)

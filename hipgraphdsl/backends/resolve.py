@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
+from typing_extensions import assert_never
 
 from ..arrays import Access, Array, ArrayView, HostArray, Parameter
 from ..errors import DeclarationError, HipError
@@ -93,7 +94,8 @@ def resolve(step: Step, scope: Scope) -> op.Operation:
         case ConditionalNode():
             bodies = tuple(op.RunChild(plan, inner) for plan, inner in zip(step.bodies, scope.bodies(node)))
             return op.RunConditional(ConditionalMode[node.mode.upper()], scope.address(node.condition), bodies)
-    raise DeclarationError(f"node {step.name!r}: no backend knows nodes of kind {node.kind!r}", node=step.name)
+        case _:
+            assert_never(node)
 
 
 def _axis(axis: Any, scope: Scope, node: str, field: str) -> int:

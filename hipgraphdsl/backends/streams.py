@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Final
 
-from ..arrays import AllocArray, ArrayView
+from ..arrays import AllocArray
 from ..errors import HipError
-from ..nodes import CapturedNode, KernelNode
+from ..nodes import CapturedNode
 from ..plan import Plan, Step
 from ..runtimes.base import CaptureStatus, ConditionalMode, MemcpyKind, Runtime
 from .operations import Alloc, Free, Nothing, Operation, RunChild, RunConditional
@@ -185,8 +185,7 @@ class EagerProgram(Program):
         if isinstance(step.node, CapturedNode):
             return True
         scope = self.scope_of(step)
-        arguments = step.node.args if isinstance(step.node, KernelNode) else ()  # a foreign kernel's are no accesses
-        views = [access.view for access in step.node.accesses] + [arg for arg in arguments if isinstance(arg, ArrayView)]
+        views = [*(access.view for access in step.node.accesses), *step.node.addresses]  # a foreign kernel's are no accesses
         return any(isinstance(scope.resolve(view.root)[1], AllocArray) for view in views)
 
     def resolve(self, step: Step) -> Operation:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ..arrays import Access, AllocArray, DeviceArray, Region
 from ..nodes import AllocNode, FreeNode, KernelNode, MemcpyNode
-from ..workflow import AnyNode, ChildGraphNode, ConditionalNode
+from ..workflow import AnyNode
 from .reach import Reach
 from .scope import Scope
 
@@ -282,7 +282,7 @@ def _exposed(node: AnyNode, access: Access) -> bool:
     An update that is only inferred (`T*` of a kernel, an array in `args` of a callback) may be a plain write, and a
     child graph may write before it reads.
     """
-    if isinstance(node, (ChildGraphNode, ConditionalNode)):
+    if node.held:
         return access.mode == "read" and not any(a.mode != "read" and a.view.root is access.view.root for a in node.accesses)
     if access.mode == "read":
         return True

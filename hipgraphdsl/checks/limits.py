@@ -8,7 +8,7 @@ from typing import Any
 
 from ..arrays import Array, HostArray
 from ..kernels import ForeignModule, Module
-from ..nodes import CapturedNode, EmptyNode, KernelNode, MemcpyNode, MemsetNode
+from ..nodes import CapturedNode, KernelNode, MemcpyNode
 from ..target import Target
 from ..workflow import AnyNode, ChildGraphNode, ConditionalNode
 from .scope import Scope
@@ -22,8 +22,6 @@ _MAX_GRID = 2**32 - 1  # a dim3 holds 32 bits
 _RESIDENT_THREADS = 2048  # of a multiprocessor: the most of all architectures (CDNA, sm_90)
 _RESIDENT_ON_CPU = 256  # kCooperativeBlocks of runtimes/cpu/action.h: a thread of the operating system each
 _RESIDENT_BLOCKS = 32
-# CUDA's reference for cudaConditionalNodeParams
-_IN_BODIES = (KernelNode, MemcpyNode, MemsetNode, EmptyNode, ChildGraphNode, CapturedNode, ConditionalNode)
 
 
 def check_limits(scope: Scope, target: Target | None) -> None:
@@ -61,7 +59,7 @@ def check_limits(scope: Scope, target: Target | None) -> None:
 def _check_body(scope: Scope) -> None:
     """Report what a graph cannot run inside a conditional node, by CUDA's rules."""
     for node in scope.workflow.nodes:
-        why = "" if isinstance(node, _IN_BODIES) else f"is a {node.kind} node"
+        why = "" if node.in_body else f"is a {node.kind} node"
         if isinstance(node, MemcpyNode) and any(_is_pageable(scope.resolve(view.root)[1]) for view in (node.src, node.dst)):
             why = "copies from or to pageable memory"
         if why:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..arrays import Array, HostArray
 from ..defects import Defect, defects_for
-from ..nodes import AllocNode, CapturedNode, FreeNode, HostNode, KernelNode, MemcpyNode, MemoryOpsNode, Node
+from ..nodes import CapturedNode, HostNode, KernelNode, MemcpyNode, MemoryOpsNode, Node
 from ..placement import device_of
 from ..target import Target
 from ..workflow import AnyNode, ChildGraphNode, Workflow
@@ -57,7 +57,7 @@ def _with_edges(workflow: Workflow) -> list[AnyNode]:
     return [
         node
         for i, node in enumerate(workflow.nodes)
-        if isinstance(node, (KernelNode, MemcpyNode)) and i in used and workflow.predecessors[i]
+        if (node.kernels or node.reach == "copy") and i in used and workflow.predecessors[i]
     ]
 
 
@@ -80,12 +80,12 @@ def _has_branches(workflow: Workflow) -> bool:
 
 
 def _alloc_and_free(workflow: Workflow) -> list[AnyNode]:
-    return [node for node in workflow.nodes if isinstance(node, FreeNode)]
+    return [node for node in workflow.nodes if node.freed is not None]
 
 
 def _unfreed(workflow: Workflow) -> list[AnyNode]:
-    freed = {node.array for node in workflow.nodes if isinstance(node, FreeNode)}
-    return [node for node in workflow.nodes if isinstance(node, AllocNode) and node.array not in freed]
+    freed = {node.freed for node in workflow.nodes}
+    return [node for node in workflow.nodes if node.made is not None and node.made not in freed]
 
 
 def _interior(workflow: Workflow) -> list[AnyNode]:
@@ -127,7 +127,7 @@ def _reads_copies(workflow: Workflow) -> list[AnyNode]:
     return [
         node
         for i, node in enumerate(workflow.nodes)
-        if isinstance(node, HostNode) and any(isinstance(workflow.nodes[s], MemcpyNode) for s in workflow.predecessors[i])
+        if node.reach == "host" and any(workflow.nodes[s].reach == "copy" for s in workflow.predecessors[i])
     ]
 
 

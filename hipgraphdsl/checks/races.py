@@ -9,7 +9,7 @@ from typing import Any
 from ..arrays import Access, Region
 from ..hazards import ByRegion, HazardTracker, Held
 from ..nodes import AllocNode, EventRecordNode, EventWaitNode, FreeNode
-from ..workflow import AnyNode, ChildGraphNode, ConditionalNode, Workflow
+from ..workflow import AnyNode, Workflow
 from .reach import Reach
 from .scope import Scope
 
@@ -248,7 +248,7 @@ def _verb(access: Access) -> str:
 
 def _who(scope: Scope, node: AnyNode, access: Access, key: Any, other: Region) -> tuple[str, AnyNode]:
     """Return the name and model of the node at fault, which in a child graph is one inside."""
-    if isinstance(node, (ChildGraphNode, ConditionalNode)):
+    if node.held:
         for leaf in scope.leaves(node):
             same = (leaf.mode == "read") == (access.mode == "read")
             if same and leaf.key == key and leaf.region.overlaps(other):

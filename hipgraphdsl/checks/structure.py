@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-from ..arrays import AllocArray, ArrayView, ExternalArray
-from ..nodes import CapturedNode, HostNode, KernelNode, SemaphoreSignalNode, SemaphoreWaitNode, UnboundCallback
+from ..arrays import AllocArray, ExternalArray
+from ..nodes import SemaphoreSignalNode, SemaphoreWaitNode, UnboundCallback
 from ..order import find_cycle
-from ..workflow import ChildGraphNode, ConditionalNode
 from .catalogue import CATALOGUE
 from .scope import Scope
 
@@ -57,9 +56,8 @@ def check_use(scope: Scope) -> None:
             used.add(access.view.root)
         if parameters:
             used.update(node.parameters)
-        if isinstance(node, (ChildGraphNode, ConditionalNode)):
-            used.update(v.root for v in node.bind.values() if isinstance(v, ArrayView))
-        elif isinstance(node, (SemaphoreSignalNode, SemaphoreWaitNode)):
+        used.update(view.root for view in node.addresses)
+        if isinstance(node, (SemaphoreSignalNode, SemaphoreWaitNode)):
             if node.semaphore.handle is None:
                 name = node.semaphore.name
                 scope.found(
@@ -69,20 +67,13 @@ def check_use(scope: Scope) -> None:
                     arrays=[name],
                     hint=f"give hg.Semaphore({name!r}, handle)",
                 )
-        elif isinstance(node, (HostNode, CapturedNode)):
-            if isinstance(node.fn, UnboundCallback):
-                scope.found(
-                    "HG107",
-                    f"{scope.name(node)!r} calls {node.fn.path!r}, which is not supplied",
-                    node,
-                    hint=f"from_json(text, callbacks={{{node.fn.path!r}: ...}})",
-                )
-            for arg in node.args:
-                view = getattr(arg, "view", arg)
-                if isinstance(view, ArrayView):
-                    used.add(view.root)
-        elif isinstance(node, KernelNode):  # a foreign kernel's arrays are no accesses
-            used.update(arg.root for arg in node.args if isinstance(arg, ArrayView))
+        elif isinstance(node.callback, UnboundCallback):
+            scope.found(
+                "HG107",
+                f"{scope.name(node)!r} calls {node.callback.path!r}, which is not supplied",
+                node,
+                hint=f"from_json(text, callbacks={{{node.callback.path!r}: ...}})",
+            )
     for name, array in workflow.arrays.items():
         if isinstance(array, ExternalArray) and array.obj is None and not array.pointer:
             scope.found(

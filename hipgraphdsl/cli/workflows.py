@@ -19,7 +19,7 @@ from ..document.text import MAX_BYTES
 from ..errors import DeclarationError, HipGraphError
 from ..export import graphml, yaml
 from ..graph import Graph
-from ..nodes import CapturedNode, HostNode, UnboundCallback
+from ..nodes import UnboundCallback
 from ..workflow import Workflow
 from .status import Misuse, UserCodeFailed
 
@@ -105,7 +105,7 @@ def _graph_of_file(path: Path, suffix: str, arrays: Mapping[str, Any], import_ca
 
 
 def _callback_paths(workflow: Workflow) -> dict[str, None]:
-    functions = (node.fn for _, node in workflow.walk() if isinstance(node, (HostNode, CapturedNode)))
+    functions = (node.callback for _, node in workflow.walk() if node.callback is not None)
     return {fn.path: None for fn in functions if isinstance(fn, UnboundCallback)}
 
 

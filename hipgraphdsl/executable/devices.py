@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from ..errors import DeclarationError
-from ..nodes import AllocNode
 from ..placement import Memory, device_of, memories, runs_code
 from ..runtimes.base import Runtime
 from ..workflow import AnyNode, Workflow
@@ -113,7 +112,7 @@ def _peers(workflow: Workflow, default: int, devices: Sequence[int]) -> dict[int
 
 def _alloc_devices(workflow: Workflow, default: int) -> set[int]:
     """Return the devices on which alloc nodes make memory."""
-    arrays = (node.array for level, node in workflow.walk() if isinstance(node, AllocNode))
+    arrays = (node.made for level, node in workflow.walk() if node.made is not None)
     return {default if array.device is None else array.device for array in arrays}
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from ..arrays import AllocArray, HostArray
 from ..errors import DeclarationError
-from ..nodes import CapturedNode, MemcpyNode
 from ..placement import runs_code
 from .devices import Home
 from .memory import Block, Memory
@@ -37,7 +36,7 @@ def lock(uses: Uses, memory: Memory, parameters: Parameters, home: Home) -> None
     touched = [(root, found) for root, found in uses.by_root() if _may_be_pageable(root[1])]
     for root, found in touched:
         block = _block_at(_address(root), pageable)
-        reaching = next((use for use in found if runs_code(use.node) and not isinstance(use.node, CapturedNode)), None)
+        reaching = next((use for use in found if runs_code(use.node) and not use.node.copies), None)
         if reaching is not None and block is not None and block.refused is not None:
             raise _refusal(root, reaching, block, "and the device cannot reach it")
     if "pageable_read_at_launch" not in target.quirks:
@@ -46,7 +45,7 @@ def lock(uses: Uses, memory: Memory, parameters: Parameters, home: Home) -> None
     for root, found in touched:
         start = _address(root)
         block = _block_at(start, pageable)
-        copying = next((u for u in found if u.mode != "write" and isinstance(u.node, (MemcpyNode, CapturedNode))), None)
+        copying = next((u for u in found if u.mode != "write" and u.node.copies), None)
         writing = next((use for at, size, use in writes if at < start + root[1].nbytes and start < at + size), None)
         if block is None or copying is None or writing is None:
             continue

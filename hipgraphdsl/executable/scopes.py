@@ -8,7 +8,6 @@ from typing import Any
 from ..arrays import AllocArray, Array
 from ..backends import Scope
 from ..kernels import Module, Symbol
-from ..nodes import KernelNode
 from ..workflow import Workflow
 from .memory import Memory
 from .parameters import Parameters, require_alike
@@ -58,10 +57,10 @@ def modules_of(workflow: Workflow) -> dict[Module, tuple[list[str], list[str]]]:
     found: dict[Module, tuple[list[str], list[str]]] = {}
 
     for node in (node for document in workflow.documents for node in document.nodes):
-        if isinstance(node, KernelNode):
-            names, _ = found.setdefault(node.kernel.module, ([], []))
-            if node.kernel.name not in names:
-                names.append(node.kernel.name)
+        for kernel in node.kernels:
+            names, _ = found.setdefault(kernel.module, ([], []))
+            if kernel.name not in names:
+                names.append(kernel.name)
         for access in node.own_accesses:
             root = access.view.root
             if isinstance(root, Symbol) and not root.hidden:

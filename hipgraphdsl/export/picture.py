@@ -303,7 +303,7 @@ def weigh(workflow: Workflow, durations: Mapping[str, float] | None) -> list[flo
         return [1.0] * len(workflow.nodes)
     found = []
     for node in workflow.nodes:
-        keys = (node.name, node.direction, "memcpy") if isinstance(node, MemcpyNode) else (node.name, node.kind)
+        keys = (node.name, *node.duration_keys)
         found.append(next((float(durations[key]) for key in keys if key in durations), 0.0))
     return found
 

@@ -16,7 +16,7 @@ import numpy as np
 from ..arrays import Access, AllocArray, Array, ArrayView, ExternalArray, HostArray, Parameter, Root, UnboundValues, Viewable
 from ..errors import DeclarationError
 from ..kernels import ForeignModule, Module, Symbol
-from ..nodes import AllocNode, CapturedNode, HostNode, Node
+from ..nodes import Node
 from ..nodes.fields import quoted
 from ..nodes.host import callback_path
 from ..nodes.values import MAX_VALUES
@@ -195,9 +195,9 @@ class _Body:
         for node in workflow.nodes:  # variables take other names than the functions that stand beside them
             for _, inner, _ in node.held:
                 program.child(inner)
-            if isinstance(node, (HostNode, CapturedNode)):
+            if node.callback is not None:
                 with _of_node(node):
-                    program.callback(node.fn)
+                    program.callback(node.callback)
         self.used = set(program.globals)
 
     def lines(self) -> list[str]:
@@ -282,7 +282,7 @@ class _Body:
         arguments = ", ".join([*own, f"name={quoted(node.name)}", *rest])
         if not node.method:
             return f"g.add(hg.{type(node).__name__}({arguments}))"
-        made = f"{self.variable(node.array)} = " if isinstance(node, AllocNode) else ""
+        made = "" if node.made is None else f"{self.variable(node.made)} = "
         return f"{made}g.{node.method}({arguments})"
 
     # -- values --------------------------------------------------------------------------------------------------------

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Ty
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, SerializationInfo, ValidationError, model_serializer
 from pydantic_core import core_schema
 
-from ..arrays import Access, Array, ArrayView, Parameter, as_int, as_view
+from ..arrays import Access, AllocArray, Array, ArrayView, Parameter, as_int, as_view
 from ..errors import DeclarationError
+from ..kernels import Kernel
 from .fields import Entry, Form, NodeNames, Reasons
 from .values import DEFINITIONS, Data, Fault, Members, Names, Unstorable, record, ref
 
@@ -68,8 +69,16 @@ class Node(BaseModel):
     """The node's kind, as in files: ``"kernel"``, ``"memcpy"``, ..."""
     work: ClassVar[str]
     """As what its time counts: ``"kernel"``, ``"copy"``, ``"memset"``, ``"host"``; empty where it takes none."""
-    reach: ClassVar[Literal["device", "copy", "host", ""]] = ""
+    reach: ClassVar[Literal["device", "copy", "host", ""]]
     """What touches the memory of `accesses`: code on the node's device, a copy, code on the host, or nothing of its own."""
+    placed: ClassVar[Literal["memory", "compiled", ""]]
+    """What decides its device where no `device` does: the memory it touches, that of the compiled graph; empty: it has none."""
+    in_body: ClassVar[bool]
+    """Whether a graph may hold it inside a conditional node (CUDA's reference for cudaConditionalNodeParams)."""
+    copies: ClassVar[bool] = False
+    """Whether it may hand memory to a copy, which reads pageable host memory when it is issued."""
+    untried: ClassVar[str] = ""
+    """Why a graph with it cannot be launched for trial (``lanes="measure"``); empty where it can."""
     fixed: ClassVar[str] = ""
     """Why an Executable can change no field of it in place; empty where it can."""
     entries: ClassVar[tuple[Entry, ...]] = ()
@@ -88,6 +97,9 @@ class Node(BaseModel):
             for form in info.metadata
             if isinstance(form, Form)
         ]
+        for fact in ("work", "reach", "placed", "in_body") if "kind" in vars(cls) else ():
+            if not hasattr(cls, fact):
+                raise TypeError(f"class {cls.__name__} of nodes does not say what its {fact!r} is")
         cls.entries = tuple(sorted(found, key=lambda entry: entry.name in Node.model_fields))  # its own fields come first
 
     @classmethod
@@ -220,6 +232,36 @@ class Node(BaseModel):
     def addresses(self) -> tuple[ArrayView, ...]:
         """Arrays whose addresses it is given, whether or not its accesses say what becomes of them."""
         return ()
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The kernels that it launches itself."""
+        return ()
+
+    @property
+    def made(self) -> AllocArray | None:
+        """The array that it allocates."""
+        return None
+
+    @property
+    def freed(self) -> AllocArray | None:
+        """The array that it frees."""
+        return None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it may wait for something that no edge names."""
+        return False
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes that it copies."""
+        return 0
+
+    @property
+    def duration_keys(self) -> tuple[str, ...]:
+        """What durations may be given by, beside its name: the most specific first."""
+        return (self.kind,)
 
     @property
     def callback(self) -> Any:

@@ -318,6 +318,8 @@ class HostNode(_UserCode):
     kind: ClassVar[str] = "host"
     work = "host"
     reach = "host"
+    placed = ""
+    in_body = False
 
     @classmethod
     def _check_access(cls, access: Access, node: str) -> None:
@@ -359,6 +361,10 @@ class CapturedNode(_UserCode):
     kind: ClassVar[str] = "captured"
     work = "kernel"
     reach = "device"
+    placed = "memory"
+    in_body = True
+    copies = True
+    untried = "reaches outside of the graph's arrays"
     fixed = "nodes of kind captured are recorded once"
 
     device: Annotated[int | None, Device()] = None

@@ -104,6 +104,8 @@ class KernelNode(Node):
     kind: ClassVar[str] = "kernel"
     work = "kernel"
     reach = "device"
+    placed = "memory"
+    in_body = True
 
     kernel: Annotated[Kernel, KernelReference()]
     grid: Annotated[Any, Extents(keyword=True)]
@@ -224,6 +226,10 @@ class KernelNode(Node):
             if isinstance(value, Parameter):
                 found[value] = None
         return tuple(found) if found else ()
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        return (self.kernel,)
 
     @property
     def addresses(self) -> tuple[ArrayView, ...]:

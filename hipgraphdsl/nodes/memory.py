@@ -86,6 +86,9 @@ class MemcpyNode(Node):
     kind: ClassVar[str] = "memcpy"
     work = "copy"
     reach = "copy"
+    placed = "memory"
+    in_body = True
+    copies = True
 
     dst: Annotated[ArrayView, View()]
     src: Annotated[ArrayView, View()]
@@ -133,6 +136,14 @@ class MemcpyNode(Node):
     @property
     def engine(self) -> str:
         return self.direction
+
+    @property
+    def copied_bytes(self) -> int:
+        return self.nbytes
+
+    @property
+    def duration_keys(self) -> tuple[str, ...]:
+        return (self.direction, self.kind)
 
     @property
     def direction(self) -> str:
@@ -210,6 +221,8 @@ class MemsetNode(Node):
     kind: ClassVar[str] = "memset"
     work = "memset"
     reach = "device"
+    placed = "memory"
+    in_body = True
 
     dst: Annotated[ArrayView, View()]
     value: Annotated[Any, Value(always=True)] = 0
@@ -325,9 +338,16 @@ class AllocNode(Node, Viewable):
 
     kind: ClassVar[str] = "alloc"
     work = ""
+    reach = ""
+    placed = "memory"
+    in_body = False
     fixed = _FIXED_MEMORY
 
     array: Annotated[AllocArray, _NewArray()]
+
+    @property
+    def made(self) -> AllocArray:
+        return self.array
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -370,6 +390,9 @@ class FreeNode(Node):
 
     kind: ClassVar[str] = "free"
     work = ""
+    reach = ""
+    placed = "memory"
+    in_body = False
     fixed = _FIXED_MEMORY
 
     array: Annotated[AllocArray, _ArrayName()]
@@ -389,6 +412,10 @@ class FreeNode(Node):
                 node=name,
                 array=getattr(array, "name", None),
             )
+
+    @property
+    def freed(self) -> AllocArray:
+        return self.array
 
     @lazy
     def accesses(self) -> tuple[Access, ...]:

@@ -169,11 +169,16 @@ class EmptyNode(Node):
 
     kind: ClassVar[str] = "empty"
     work = ""
+    reach = ""
+    placed = ""
+    in_body = True
     fixed = "nodes of kind empty are recorded once"
 
 
 class _EventNode(Node):
     work = ""
+    reach = ""
+    in_body = False
 
     event: Annotated[Event, EventName()]
 
@@ -194,6 +199,7 @@ class EventRecordNode(_EventNode):
     """
 
     kind: ClassVar[str] = "record"
+    placed = "compiled"  # a time between events of two devices cannot be asked for
 
 
 class EventWaitNode(_EventNode):
@@ -205,10 +211,15 @@ class EventWaitNode(_EventNode):
     """
 
     kind: ClassVar[str] = "wait"
+    placed = ""
 
 
 class _SemaphoreNode(Node):
     work = ""
+    reach = ""
+    placed = "compiled"
+    in_body = False
+    untried = "reaches outside of the graph's arrays"
 
     semaphore: Annotated[Semaphore, SemaphoreName()]
     value: Annotated[int, Count(always=True, most=2**64 - 1)] = 1
@@ -256,6 +267,10 @@ class SemaphoreWaitNode(_SemaphoreNode):
     """
 
     kind: ClassVar[str] = "wait_semaphore"
+
+    @property
+    def waits(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,6 +331,8 @@ class MemoryOpsNode(Node):
     kind: ClassVar[str] = "memory_ops"
     work = ""
     reach = "device"
+    placed = "memory"
+    in_body = False
 
     ops: Annotated[tuple[MemoryOp, ...], MemoryOps()]
 
@@ -328,6 +345,10 @@ class MemoryOpsNode(Node):
                 f"node {name!r}: ops is a list of 1 to 256 operations made by hg.write_value and hg.wait_value", node=name
             )
         data["ops"] = ops
+
+    @property
+    def waits(self) -> bool:
+        return any(op.op == "wait" for op in self.ops)
 
     @lazy
     def accesses(self) -> tuple[Access, ...]:

@@ -12,10 +12,9 @@ import numpy as np
 from ..arrays import Access, ArrayView, Parameter, Region
 from ..backends.serial import SerialProgram
 from ..errors import HipGraphError
-from ..nodes import AllocNode, CapturedNode, FreeNode, HostNode, KernelNode
+from ..nodes import KernelNode
 from ..plan import Step
 from .laboratory import Bytes, Cell, Found, Laboratory, State, full_name, near
-from .orders import waits_inside
 
 _AUDITS_ALIKE = 3  # nodes of the same kernel or callback and the same arrays that are audited in a large workflow
 _LARGE_BYTES = 1 << 30  # what auditing every node would have to move for a workflow to be large
@@ -35,7 +34,7 @@ def audit_accesses(laboratory: Laboratory, found: Found, advance: Callable[[str]
     laboratory.begin()
     for program, step in laboratory.walk(laboratory.program):
         node = step.node
-        if not node.reach or waits_inside(node):
+        if not node.reach or node.waits:
             laboratory.do_step(program, step)
             continue
         name = full_name(program, step)
@@ -63,7 +62,7 @@ def unstable_steps(laboratory: Laboratory) -> dict[str, set[str]]:
     """The unstable steps that the values of an array come from."""
     laboratory.begin()
     for program, step in laboratory.walk(laboratory.program):
-        if isinstance(step.node, (AllocNode, FreeNode)) or waits_inside(step.node):
+        if step.node.made is not None or step.node.freed is not None or step.node.waits:
             laboratory.do_step(program, step)
             continue
         cells = {**laboratory.cells, **laboratory.fresh}
@@ -75,7 +74,7 @@ def unstable_steps(laboratory: Laboratory) -> dict[str, set[str]]:
         sources = {source for name, modes in met.items() if modes - {"write"} for source in tainted.get(name, ())}
         before = {name: laboratory.get(cells[name]) for name in written}
         laboratory.do_step(program, step)
-        if isinstance(step.node, (KernelNode, HostNode, CapturedNode)):
+        if step.node.kernels or step.node.callback is not None:
             first = {name: laboratory.get(cells[name]) for name in written}
             for _ in range(_RUNS_ALIKE - 1):
                 for name, data in before.items():

@@ -13,7 +13,6 @@ from ..executable import Executable
 from ..runtimes.base import Runtime
 from ..workflow import Workflow
 from .laboratory import WAIT_S, Cell, Found, State, cell_of, describe
-from .orders import waits_inside
 from .report import Kind
 
 
@@ -37,7 +36,7 @@ def try_backend(
     wanted = {name: data for name, data in reference.items() if name in cells}
     set_schedule: Callable[[int, int], None] | None = getattr(runtime, "set_schedule", None)
     schedules: list[tuple[str, int | None, int]] = [("", None, 0)] * repeats
-    if set_schedule is not None and backend == "explicit" and not any(map(waits_inside, workflow.nodes)):
+    if set_schedule is not None and backend == "explicit" and not any(node.waits for node in workflow.nodes):
         schedules += [("one worker in random order", seed + k, 1) for k in range(orders)]
         schedules += [("random delays", seed + k, 2) for k in range(min(orders, repeats))]
     try:

@@ -6,9 +6,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 
 from ..errors import HipGraphError
-from ..nodes import AllocNode, MemoryOpsNode, SemaphoreWaitNode
 from ..order import successors
-from ..workflow import AnyNode
 from .laboratory import POISONS, Found, Laboratory, State, describe
 
 _MOST_FINDINGS = 20
@@ -16,7 +14,7 @@ _MOST_FINDINGS = 20
 
 def try_fresh_memory(laboratory: Laboratory, reference: State, found: Found) -> None:
     """Run with other values in fresh graph memory; results must not depend on them."""
-    if not any(isinstance(step.node, AllocNode) for step in laboratory.steps):
+    if not any(step.node.made is not None for step in laboratory.steps):
         return
     order = range(len(laboratory.steps))
     laboratory.poison = POISONS[1]
@@ -92,7 +90,7 @@ def try_orders(
     deps: list[list[int]] = [list(step.deps) for step in laboratory.steps]
     if len(deps) < 2 or count < 1:
         return
-    waiting = next((step for step in laboratory.steps if waits_inside(step.node)), None)
+    waiting = next((step for step in laboratory.steps if step.node.waits), None)
     if waiting is not None:
         found.left_out.append(f"other orders: {waiting.name!r} waits for what another node does, so one node at a time may stop")
         return
@@ -122,11 +120,6 @@ def try_orders(
             deps[pair[1]].append(pair[0])
     seeds = f"seed {seed}" if count == 1 else f"seeds {seed} to {seed + count - 1}"
     found.done.append(f"{tried} topological order{'s' * (tried != 1)}, one node at a time, {seeds}")
-
-
-def waits_inside(node: AnyNode) -> bool:
-    """Whether a node may wait for another one that no edge names."""
-    return isinstance(node, SemaphoreWaitNode) or (isinstance(node, MemoryOpsNode) and any(op.op == "wait" for op in node.ops))
 
 
 def _outcome(laboratory: Laboratory, order: Sequence[int], reference: State, found: Found) -> tuple[str, tuple[str, ...]] | None:
