@@ -138,9 +138,7 @@ class _RawKernel:
     info: FunctionInfo
     arguments: list[bytes] | None
     """Bytes of each argument; None where their sizes are not known."""
-    cooperative: bool
-    priority: int | None
-    cluster: tuple[int, int, int] | None
+    attributes: dict[str, Any]
 
 
 @dataclass
@@ -183,7 +181,7 @@ def _params(type_: NodeType, node: int, runtime: Runtime, name: str, index: int)
         case NodeType.KERNEL:
             launch = runtime.graph_kernel_node_get_params(node)
             info = runtime.func_get_info(launch.function)
-            return _RawKernel(launch, info, _arguments(launch, info), *runtime.graph_kernel_node_get_attributes(node))
+            return _RawKernel(launch, info, _arguments(launch, info), runtime.graph_kernel_node_get_attributes(node))
         case NodeType.MEMCPY:
             return runtime.graph_memcpy_node_get_params(node)
         case NodeType.MEMSET:
@@ -716,9 +714,7 @@ class _Builder:
             "block": launch.block,
             "args": typed,
             "shared_bytes": launch.shared_bytes,
-            "cooperative": raw.cooperative,
-            "priority": raw.priority,
-            "cluster": raw.cluster,
+            **raw.attributes,
         }
         return KernelNode, name, fields
 

@@ -120,6 +120,6 @@ class _CaptureProgram(GraphProgram):
                 node=step.name,
             )
         self.nodes.append(recorded[0] if len(recorded) == 1 else 0)
-        if isinstance(operation, Launch) and operation.priority is not None:
+        if isinstance(operation, Launch) and "priority" in operation.attributes:
             with naming(step.name):
-                set_attributes(recorded[0], self.runtime, priority=operation.priority)
+                set_attributes(recorded[0], self.runtime, priority=operation.attributes["priority"])

@@ -11,7 +11,7 @@ from ..errors import HipError
 from ..kernels import ArgumentPacker
 from ..nodes import KernelNode
 from ..plan import Plan, Step
-from ..runtimes.base import KernelAdder, Runtime
+from ..runtimes.base import LAUNCH_ATTRIBUTES, KernelAdder, Runtime
 from .capturing import capturing
 from .operations import CallCaptured, Launch, Nothing, Operation, RunChild, RunConditional
 from .program import GraphProgram
@@ -104,7 +104,7 @@ def _kernel_adder(graph: int, program: GraphProgram, runtime: Runtime, device: i
 
     return runtime.kernel_adder(
         graph, program.plan.steps, program.nodes, program.operations, scope.addresses, scope.values,
-        left, describe, Launch, _NO_ATTRIBUTES, ("cooperative", "priority", "cluster"),
+        left, describe, Launch, _NO_ATTRIBUTES, tuple(LAUNCH_ATTRIBUTES),
         (KernelNode, ArrayView, Access, Parameter), _STEP_FIELDS,
     )  # fmt: skip
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from types import MappingProxyType
+from typing import Any, ClassVar, Final, NamedTuple
 
 from ..arrays import Array
 from ..kernels import ArgumentPacker
@@ -44,6 +45,9 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 
+NO_ATTRIBUTES: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
 class Launch(NamedTuple):
     """A kernel launch; `packer` places the `packed` arguments right before the call."""
 
@@ -53,9 +57,13 @@ class Launch(NamedTuple):
     shared_bytes: int
     packer: ArgumentPacker
     packed: bytes
-    cooperative: bool = False
-    priority: int | None = None
-    cluster: Dim3 | None = None
+    attributes: Mapping[str, Any] = NO_ATTRIBUTES
+    """By the names of `LAUNCH_ATTRIBUTES`; those that have their defaults are left out."""
+
+    @property
+    def cooperative(self) -> bool:
+        """Whether all blocks are resident at once."""
+        return "cooperative" in self.attributes
 
     def place(self) -> int:
         """Write the arguments to memory and return the address of the table of pointers to them."""
@@ -72,19 +80,18 @@ class Launch(NamedTuple):
     def add(self, runtime: Runtime, graph: int, deps: Sequence[int]) -> int:
         """Add a kernel node to a graph behind other nodes; return it."""
         node = runtime.graph_add_kernel_node(graph, deps, self.function, self.grid, self.block, self.shared_bytes, self.place())
-        set_attributes(node, runtime, cooperative=self.cooperative, priority=self.priority, cluster=self.cluster)
+        if self.attributes:
+            set_attributes(node, runtime, **self.attributes)
         return node
 
     def issue(self, runtime: Runtime, stream: int) -> None:
         """Put the launch on a stream."""
-        runtime.module_launch_kernel(
-            self.function, self.grid, self.block, self.shared_bytes, stream, self.place(), self.cooperative, self.cluster
-        )
+        attributes = {name: value for name, value in self.attributes.items() if name != "priority"}  # that of a stream counts
+        runtime.module_launch_kernel(self.function, self.grid, self.block, self.shared_bytes, stream, self.place(), **attributes)
 
     def set(self, runtime: Runtime, graph_exec: int, node: int, before: Any) -> bool:
         """Let a node of an instantiated graph launch this in place of another kernel; False if no call can."""
-        attributes = (self.cooperative, self.priority, self.cluster)
-        if (before.cooperative, before.priority, before.cluster) != attributes or self.is_stand_in(runtime):
+        if before.attributes != self.attributes or self.is_stand_in(runtime):
             return False
         runtime.graph_exec_kernel_node_set_params(
             graph_exec, node, self.function, self.grid, self.block, self.shared_bytes, self.place()
@@ -92,14 +99,12 @@ class Launch(NamedTuple):
         return True
 
 
-def set_attributes(
-    node: int, runtime: Runtime, *, cooperative: bool = False, priority: int | None = None, cluster: Dim3 | None = None
-) -> None:
-    """Set the attributes of a kernel node."""
-    if priority is not None and "priority_refused" in runtime.target.quirks:
+def set_attributes(node: int, runtime: Runtime, **attributes: Any) -> None:
+    """Set attributes of a kernel node."""
+    if "priority" in attributes and "priority_refused" in runtime.target.quirks:
+        priority = attributes.pop("priority")
         _log.warning("priority=%d of a kernel node is left out: %s refuses every priority", priority, runtime.target.name)
-        priority = None
-    runtime.graph_kernel_node_set_attributes(node, cooperative=cooperative, priority=priority, cluster=cluster)
+    runtime.graph_kernel_node_set_attributes(node, **attributes)
 
 
 class _Fixed:

@@ -6,6 +6,7 @@ integers -> the backends, which turn operations into graph nodes or stream calls
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -34,7 +35,7 @@ from ..nodes import (
     require_clusters,
 )
 from ..plan import Plan, Step
-from ..runtimes.base import ConditionalMode, Dim3, MemcpyKind, MemOp
+from ..runtimes.base import LAUNCH_ATTRIBUTES, ConditionalMode, Dim3, MemcpyKind, MemOp
 from ..workflow import ChildGraphNode, ConditionalNode
 from . import operations as op
 from .scope import Scope
@@ -137,11 +138,20 @@ def _launch(node: KernelNode, scope: Scope, device: int) -> op.Launch:
             "it uses dynamic shared memory (extern __shared__) and gets 0 bytes of it",
             node=node.name, hint="give kernel(..., shared_bytes=)",
         )  # fmt: skip
-    cluster = node.cluster if scope.runtime.target.clusters else None
-    if cluster is not None:
-        require_clusters(grid, cluster, node.name)
     packed = packer.pack(values)
-    return op.Launch(function, grid, block, node.shared_bytes, packer, packed, node.cooperative, node.priority, cluster)
+    return op.Launch(function, grid, block, node.shared_bytes, packer, packed, _attributes(node, grid, scope))
+
+
+def _attributes(node: KernelNode, grid: Dim3, scope: Scope) -> Mapping[str, Any]:
+    """Return the attributes that a launch has beside its parameters; what the device does not know is left out."""
+    fields = node.__dict__
+    given = [name for name in LAUNCH_ATTRIBUTES if fields[name] is not None and fields[name] is not False]
+    if not given:
+        return op.NO_ATTRIBUTES
+    known = scope.runtime.launch_attributes
+    if "cluster" in given and "cluster" in known:
+        require_clusters(grid, fields["cluster"], node.name)
+    return {name: fields[name] for name in given if name in known}
 
 
 def _packed(parameter: KernelParameter, value: Any, node: KernelNode) -> Any:

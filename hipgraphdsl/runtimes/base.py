@@ -17,6 +17,7 @@ from ..errors import HipError
 from ..target import Target
 from .data import (
     ERROR_HOST_MEMORY_ALREADY_REGISTERED,
+    LAUNCH_ATTRIBUTES,
     CaptureInfo,
     CaptureMode,
     CaptureStatus,
@@ -37,6 +38,7 @@ from .data import (
 
 __all__ = [
     "ERROR_HOST_MEMORY_ALREADY_REGISTERED",
+    "LAUNCH_ATTRIBUTES",
     "CaptureInfo",
     "CaptureMode",
     "CaptureStatus",
@@ -76,6 +78,13 @@ class Runtime(ABC):
     target: Target
     needs_context: ClassVar[bool] = False
     """Whether a thread begins without a current context, and must not call without one (CUDA); HIP's begin on device 0."""
+
+    @property
+    def launch_attributes(self) -> tuple[str, ...]:
+        """Those of `LAUNCH_ATTRIBUTES` that kernels can have (not a HIP call)."""
+        target = self.target
+        known = (name for name, attribute in LAUNCH_ATTRIBUTES.items() if target.platform in attribute.platforms)
+        return tuple(name for name in known if name != "cluster" or target.clusters)
 
     # -- device ----------------------------------------------------------------------------------------------------
     @abstractmethod
@@ -306,11 +315,11 @@ class Runtime(ABC):
         stream: int,
         args: int,
         cooperative: bool = False,
-        cluster: Dim3 | None = None,
+        **attributes: Any,
     ) -> None:
         """Launch on a stream; `args` is the address of an array of pointers to the arguments, read before it returns.
 
-        HIP has no call for `cluster`; CUDA's is cuLaunchKernelEx.
+        HIP has no call that takes other attributes; CUDA's is cuLaunchKernelEx.
         """
 
     # -- capture ---------------------------------------------------------------------------------------------------
@@ -334,11 +343,9 @@ class Runtime(ABC):
     ) -> int:
         """Add a kernel node; `args` is the address of an array of pointers to the arguments, copied before it returns."""
 
-    def graph_kernel_node_set_attributes(
-        self, node: int, *, cooperative: bool = False, priority: int | None = None, cluster: Dim3 | None = None
-    ) -> None:
-        """HipGraphKernelNodeSetAttribute for each attribute given."""
-        if cooperative or priority is not None or cluster is not None:
+    def graph_kernel_node_set_attributes(self, node: int, **attributes: Any) -> None:
+        """HipGraphKernelNodeSetAttribute for each attribute given, by the names of `LAUNCH_ATTRIBUTES`."""
+        if attributes:
             raise self._lacks("hipGraphKernelNodeSetAttribute")
 
     @abstractmethod
@@ -406,9 +413,9 @@ class Runtime(ABC):
         """Return what a kernel node launches; the addresses in it are valid until the node is changed or destroyed."""
         raise self._lacks("hipGraphKernelNodeGetParams")
 
-    def graph_kernel_node_get_attributes(self, node: int) -> tuple[bool, int | None, Dim3 | None]:
-        """Return whether a kernel node is cooperative, and its priority and cluster if it has them."""
-        return False, None, None
+    def graph_kernel_node_get_attributes(self, node: int) -> dict[str, Any]:
+        """Return the attributes of a kernel node that are not zero, by the names of `LAUNCH_ATTRIBUTES`."""
+        return {}
 
     def graph_memcpy_node_get_params(self, node: int) -> Copy3D:
         """Return the copy of a memcpy node."""

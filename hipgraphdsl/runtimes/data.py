@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Any, Final, NamedTuple
 
 __all__ = [
     "ERROR_HOST_MEMORY_ALREADY_REGISTERED",
+    "LAUNCH_ATTRIBUTES",
     "CaptureInfo",
     "CaptureMode",
     "CaptureStatus",
@@ -19,6 +22,7 @@ __all__ = [
     "GraphMemAttribute",
     "HostParams",
     "KernelParams",
+    "LaunchAttribute",
     "MemOp",
     "MemcpyKind",
     "MemoryRange",
@@ -215,3 +219,33 @@ class CodeObject:
     image: bytes
     lowered: dict[str, str] = field(default_factory=dict)
     log: str = ""
+
+
+class LaunchAttribute(NamedTuple):
+    """An attribute of kernel launches.
+
+    Attributes
+    ----------
+    number : int
+        hipLaunchAttributeID, and CUlaunchAttributeID, which has the same numbers.
+    form : struct.Struct
+        Its hipLaunchAttributeValue.
+    platforms : tuple of str
+        Those that know it; launches elsewhere leave it out.
+    """
+
+    number: int
+    form: struct.Struct
+    platforms: tuple[str, ...] = ("amd", "nvidia", "cpu")
+
+    def packed(self, value: Any) -> bytes:
+        """Return a value as the platform reads it."""
+        return self.form.pack(*value) if isinstance(value, tuple) else self.form.pack(value)
+
+
+LAUNCH_ATTRIBUTES: Final = {
+    "cooperative": LaunchAttribute(2, struct.Struct("=i60x")),
+    "priority": LaunchAttribute(8, struct.Struct("=i60x")),
+    "cluster": LaunchAttribute(4, struct.Struct("=3I52x"), ("nvidia",)),
+}
+"""By the names of `KernelNode`'s fields."""

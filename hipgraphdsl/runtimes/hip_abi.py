@@ -45,7 +45,6 @@ from .hip_calls import (
     KERNEL_NODE_PARAMS,
     MEMORY_HOST,
     MEMORY_UNREGISTERED,
-    NO_CLUSTERS,
     PACK_KERNEL,
     POINTER_ATTRIBUTES,
     SEMAPHORE_PARAMS,
@@ -55,6 +54,7 @@ from .hip_calls import (
     does,
     handles,
     makes,
+    no_attribute,
     pack_copy,
     pack_mem_ops,
     tells,
@@ -394,10 +394,10 @@ class HipAbiRuntime(HipGraphs):
         stream: int,
         args: int,
         cooperative: bool = False,
-        cluster: Dim3 | None = None,
+        **attributes: Any,
     ) -> None:
-        if cluster is not None:
-            raise HipError("hipModuleLaunchKernel", ERROR_NOT_SUPPORTED, "hipErrorNotSupported", NO_CLUSTERS)
+        if attributes:
+            raise HipError("hipModuleLaunchKernel", ERROR_NOT_SUPPORTED, "hipErrorNotSupported", no_attribute(*attributes))
         if cooperative:
             self._call("hipModuleLaunchCooperativeKernel", function, *grid, *block, shared_bytes, stream, args)
             return

@@ -9,13 +9,11 @@ from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint16, c_uint32,
 from typing import Any, NoReturn, cast
 
 from ..errors import HipError
-from .base import Copy3D, Fill2D, MemOp, Runtime
+from .base import LAUNCH_ATTRIBUTES, Copy3D, Fill2D, MemOp, Runtime
 
 __all__ = [
     "ACCESS_READ_WRITE",
     "ALLOCATION_PINNED",
-    "ATTRIBUTE_COOPERATIVE",
-    "ATTRIBUTE_PRIORITY",
     "BATCH_MEM_OP_NODE_PARAMS",
     "ERROR_NOT_READY",
     "ERROR_NOT_SUPPORTED",
@@ -27,7 +25,6 @@ __all__ = [
     "HOST_REGISTER_MAPPED",
     "KERNEL_NODE_LAYOUT",
     "KERNEL_NODE_PARAMS",
-    "LAUNCH_ATTRIBUTE_VALUE",
     "LOCATION_DEVICE",
     "MEMCPY_3D_PARMS",
     "MEMORY_HOST",
@@ -37,7 +34,6 @@ __all__ = [
     "MEM_ALLOC_NODE_PARAMS",
     "MEM_CONDITIONS",
     "MEM_OPERATIONS",
-    "NO_CLUSTERS",
     "PACK_HANDLES",
     "PACK_KERNEL",
     "POINTER_ATTRIBUTES",
@@ -55,6 +51,7 @@ __all__ = [
     "does",
     "handles",
     "makes",
+    "no_attribute",
     "pack_copy",
     "pack_fill",
     "pack_mem_ops",
@@ -73,12 +70,14 @@ EVENT_DISABLE_TIMING = 2
 LOCATION_DEVICE = 1
 ALLOCATION_PINNED = 1
 ACCESS_READ_WRITE = 3
-ATTRIBUTE_COOPERATIVE = 2
-ATTRIBUTE_PRIORITY = 8
 MEMORY_UNREGISTERED = 0  # hipMemoryType
 MEMORY_HOST = 1
 
-NO_CLUSTERS = "HIP has no thread block clusters"
+
+def no_attribute(*names: str) -> str:
+    """Return why a launch cannot have attributes."""
+    return f"HIP launches no kernel with {' and '.join(names)}"
+
 
 # Structures, in `struct` notation. `STRUCT_LAYOUTS` names them for the test that compiles AMD's header.
 KERNEL_NODE_LAYOUT = struct.Struct("=QIIIIIIQ")
@@ -94,7 +93,6 @@ BATCH_MEM_OP_NODE_PARAMS = struct.Struct("=QI4xQI4x")  # ctx, count, paramArray,
 STREAM_BATCH_MEM_OP_PARAMS = struct.Struct("=i4xQQI4xQ8x")  # operation, address, value, flags, alias
 SEMAPHORE_NODE_PARAMS = struct.Struct("=QQI4x")  # extSemArray, paramsArray, numExtSems
 SEMAPHORE_PARAMS = struct.Struct("=Q64xI68x")  # params.fence.value, flags
-LAUNCH_ATTRIBUTE_VALUE = struct.Struct("=i60x")
 POINTER_ATTRIBUTES = struct.Struct("=iiQQiI")  # type, device, devicePointer, hostPointer, isManaged, allocationFlags
 
 STRUCT_LAYOUTS: dict[str, tuple[struct.Struct, dict[str, int]]] = {
@@ -152,7 +150,7 @@ STRUCT_LAYOUTS: dict[str, tuple[struct.Struct, dict[str, int]]] = {
         POINTER_ATTRIBUTES,
         {"type": 0, "device": 4, "devicePointer": 8, "hostPointer": 16, "isManaged": 24, "allocationFlags": 28},
     ),
-    "hipLaunchAttributeValue": (LAUNCH_ATTRIBUTE_VALUE, {"cooperative": 0, "priority": 0}),
+    "hipLaunchAttributeValue": (LAUNCH_ATTRIBUTES["priority"].form, {"cooperative": 0, "priority": 0}),
 }
 
 # hipStreamBatchMemOpParams.operation by (op, bytes), and the flags of a wait.

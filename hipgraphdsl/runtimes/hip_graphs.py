@@ -5,9 +5,11 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from ctypes import byref, c_int, c_uint64, c_void_p
+from typing import Any
 
 from ..errors import HipError
 from .base import (
+    LAUNCH_ATTRIBUTES,
     Copy3D,
     Dim3,
     Fill2D,
@@ -19,20 +21,16 @@ from .base import (
 )
 from .hip_calls import (
     ALLOCATION_PINNED,
-    ATTRIBUTE_COOPERATIVE,
-    ATTRIBUTE_PRIORITY,
     BATCH_MEM_OP_NODE_PARAMS,
     ERROR_NOT_SUPPORTED,
     HOST_NODE_PARAMS,
     KERNEL_NODE_PARAMS,
-    LAUNCH_ATTRIBUTE_VALUE,
     LOCATION_DEVICE,
     MEM_ALLOC_NODE_PARAMS,
     MEM_CONDITIONS,
     MEM_OPERATIONS,
     MEMCPY_3D_PARMS,
     MEMSET_PARAMS,
-    NO_CLUSTERS,
     PACK_HANDLES,
     PACK_KERNEL,
     SEMAPHORE_NODE_PARAMS,
@@ -43,6 +41,7 @@ from .hip_calls import (
     adds,
     does,
     handles,
+    no_attribute,
     pack_copy,
     pack_fill,
     pack_mem_ops,
@@ -89,16 +88,13 @@ class HipGraphs(HipCore):
             self._fail("hipGraphAddKernelNode", code)
         return out.value or 0
 
-    def graph_kernel_node_set_attributes(
-        self, node: int, *, cooperative: bool = False, priority: int | None = None, cluster: Dim3 | None = None
-    ) -> None:
+    def graph_kernel_node_set_attributes(self, node: int, **attributes: Any) -> None:
         api = "hipGraphKernelNodeSetAttribute"
-        if cluster is not None:
-            raise HipError(api, ERROR_NOT_SUPPORTED, "hipErrorNotSupported", NO_CLUSTERS)
-        if cooperative:
-            self._call(api, node, ATTRIBUTE_COOPERATIVE, LAUNCH_ATTRIBUTE_VALUE.pack(1))
-        if priority is not None:
-            self._call(api, node, ATTRIBUTE_PRIORITY, LAUNCH_ATTRIBUTE_VALUE.pack(priority))
+        for name, value in attributes.items():
+            if name not in self.launch_attributes:
+                raise HipError(api, ERROR_NOT_SUPPORTED, "hipErrorNotSupported", no_attribute(name))
+            attribute = LAUNCH_ATTRIBUTES[name]
+            self._call(api, node, attribute.number, attribute.packed(value))
 
     def graph_add_memcpy_node_1d(self, graph: int, deps: Sequence[int], dst: int, src: int, nbytes: int, kind: MemcpyKind) -> int:
         return self._add("hipGraphAddMemcpyNode1D", graph, deps, dst, src, nbytes, kind)
@@ -222,15 +218,16 @@ class HipGraphs(HipCore):
         nbytes, pointer = MEM_ALLOC_NODE_PARAMS.unpack(params)[-2:]
         return pointer, nbytes
 
-    def graph_kernel_node_get_attributes(self, node: int) -> tuple[bool, int | None, Dim3 | None]:
-        def ask(attribute: int) -> int:
-            value = ctypes.create_string_buffer(LAUNCH_ATTRIBUTE_VALUE.size)
-            if self._hip.hipGraphKernelNodeGetAttribute(node, attribute, value):  # AMD knows only what has been set
+    def graph_kernel_node_get_attributes(self, node: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name in self.launch_attributes:
+            number, form, _ = LAUNCH_ATTRIBUTES[name]
+            packed = ctypes.create_string_buffer(form.size)
+            if self._hip.hipGraphKernelNodeGetAttribute(node, number, packed):  # AMD knows only what has been set
                 self._clear_last_error()
-                return 0
-            return int(LAUNCH_ATTRIBUTE_VALUE.unpack(value)[0])
-
-        return bool(ask(ATTRIBUTE_COOPERATIVE)), ask(ATTRIBUTE_PRIORITY) or None, None
+            elif any(value := form.unpack(packed)):
+                found[name] = value if len(value) > 1 else value[0]
+        return found
 
     def graph_external_semaphores_signal_node_get_params(self, node: int) -> tuple[tuple[int, int], ...]:
         return self._semaphores("hipGraphExternalSemaphoresSignalNodeGetParams", node)

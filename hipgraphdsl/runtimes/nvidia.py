@@ -19,6 +19,7 @@ from typing import Any, Final, NoReturn
 from ..errors import HipError, RuntimeUnavailable
 from ..target import Target
 from .base import (
+    LAUNCH_ATTRIBUTES,
     CaptureMode,
     CodeObject,
     ConditionalMode,
@@ -62,13 +63,12 @@ _COMPUTE_MAJOR, _COMPUTE_MINOR, _MULTIPROCESSORS, _SHARED_OPTIN, _COPY_ENGINES =
 )  # CUdevice_attribute
 _MAX_DYNAMIC_SHARED: Final = 8  # CUfunction_attribute
 _ORDINARY_SHARED_BYTES: Final = 49152  # beyond it a kernel must ask
-_ATTRIBUTE_COOPERATIVE, _ATTRIBUTE_CLUSTER, _ATTRIBUTE_PRIORITY = 2, 4, 8  # CUlaunchAttributeID
 
 _KERNEL_NODE_PARAMS: Final = struct.Struct("=Q7I4xQQQQ")  # func, grid, block, sharedMemBytes, kernelParams, extra, kern, ctx
 # CUgraphNodeParams: type, then from byte 16 on handle, type, size, phGraph_out, ctx; 256 bytes in all
 _CONDITIONAL_NODE_PARAMS: Final = struct.Struct("=i12xQIIQQ208x")
 _CONDITIONAL, _BODIES_AT = 13, 32
-_LAUNCH_ATTRIBUTE: Final = struct.Struct("=i4x3I52x")  # id, value
+_ATTRIBUTE_ID: Final = struct.Struct("=i4x")  # before the value of a CUlaunchAttribute
 _LAUNCH_CONFIG: Final = struct.Struct("=7I4xQQI4x")  # grid, block, sharedMemBytes, stream, attrs, numAttrs
 _MEMSET_NODE_PARAMS: Final = struct.Struct("=QQIIQQ")  # dst, pitch, value, elementSize, width, height
 _SIDE: Final = "4Qi4xQQQQQQ"  # x, y, z, LOD, type, host, device, array, reserved, pitch, height
@@ -392,18 +392,21 @@ class NvidiaRuntime(HipAbiRuntime):
         stream: int,
         args: int,
         cooperative: bool = False,
-        cluster: Dim3 | None = None,
+        **attributes: Any,
     ) -> None:
         if shared_bytes > _ORDINARY_SHARED_BYTES:
             self._allow_shared(function, shared_bytes)
-        if cluster is None:
+        if not attributes:
             super().module_launch_kernel(function, grid, block, shared_bytes, stream, args, cooperative)
             return
-        attributes = [_LAUNCH_ATTRIBUTE.pack(_ATTRIBUTE_CLUSTER, *cluster)]
-        if cooperative:
-            attributes.append(_LAUNCH_ATTRIBUTE.pack(_ATTRIBUTE_COOPERATIVE, 1, 0, 0))
-        packed = ctypes.create_string_buffer(b"".join(attributes))
-        config = _LAUNCH_CONFIG.pack(*grid, *block, shared_bytes, stream, ctypes.addressof(packed), len(attributes))
+        given = {**attributes, "cooperative": 1} if cooperative else attributes
+        packed = ctypes.create_string_buffer(
+            b"".join(
+                _ATTRIBUTE_ID.pack(LAUNCH_ATTRIBUTES[name].number) + LAUNCH_ATTRIBUTES[name].packed(value)
+                for name, value in given.items()
+            )
+        )
+        config = _LAUNCH_CONFIG.pack(*grid, *block, shared_bytes, stream, ctypes.addressof(packed), len(given))
         self._call("cuLaunchKernelEx", config, function, args, None)
 
     # -- graphs ----------------------------------------------------------------------------------------------------
@@ -433,24 +436,6 @@ class NvidiaRuntime(HipAbiRuntime):
         if not function:  # what CUDA's runtime launches is a kernel of a library, of which each context has its function
             function = self._new("cuKernelGetFunction", kernel)
         return KernelParams(function, (gx, gy, gz), (bx, by, bz), shared_bytes, args, extra)
-
-    def graph_kernel_node_set_attributes(
-        self, node: int, *, cooperative: bool = False, priority: int | None = None, cluster: Dim3 | None = None
-    ) -> None:
-        api = "hipGraphKernelNodeSetAttribute"
-        if cooperative:
-            self._call(api, node, _ATTRIBUTE_COOPERATIVE, struct.pack("=i60x", 1))
-        if priority is not None:
-            self._call(api, node, _ATTRIBUTE_PRIORITY, struct.pack("=i60x", priority))
-        if cluster is not None:
-            self._call(api, node, _ATTRIBUTE_CLUSTER, struct.pack("=3I52x", *cluster))
-
-    def graph_kernel_node_get_attributes(self, node: int) -> tuple[bool, int | None, Dim3 | None]:
-        cooperative, priority, _ = super().graph_kernel_node_get_attributes(node)
-        value = ctypes.create_string_buffer(64)
-        self._call("hipGraphKernelNodeGetAttribute", node, _ATTRIBUTE_CLUSTER, value)
-        x, y, z = struct.unpack_from("=3I", value)
-        return cooperative, priority, (x, y, z) if x else None
 
     def graph_add_memcpy_node_1d(self, graph: int, deps: Sequence[int], dst: int, src: int, nbytes: int, kind: MemcpyKind) -> int:
         return self._add("cuGraphAddMemcpyNode", graph, deps, _pack_run(dst, src, nbytes, kind), self._context)

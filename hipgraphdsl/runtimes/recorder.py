@@ -509,10 +509,10 @@ class RecorderRuntime(Runtime):
         stream: int,
         args: int,
         cooperative: bool = False,
-        cluster: Dim3 | None = None,
+        **attributes: Any,
     ) -> None:
         api = "hipModuleLaunchCooperativeKernel" if cooperative else "hipModuleLaunchKernel"
-        self._record(api, function, grid, block, shared_bytes, stream, args, *(() if cluster is None else (cluster,)))
+        self._record(api, function, grid, block, shared_bytes, stream, args, *attributes.values())
         self._need(api, "function", function)
         self._need(api, "stream", stream)
         self._issue(api, stream, NodeType.KERNEL, KernelParams(function, grid, block, shared_bytes, args))
@@ -591,14 +591,11 @@ class RecorderRuntime(Runtime):
     graph_add_external_semaphores_wait_node = _call("hipGraphAddExternalSemaphoresWaitNode", adds=NodeType.EXT_SEMAPHORE_WAIT)
     graph_add_batch_mem_op_node = _call("hipGraphAddBatchMemOpNode", adds=NodeType.BATCH_MEM_OP)
 
-    def graph_kernel_node_set_attributes(
-        self, node: int, *, cooperative: bool = False, priority: int | None = None, cluster: Dim3 | None = None
-    ) -> None:
+    def graph_kernel_node_set_attributes(self, node: int, **attributes: Any) -> None:
         api = "hipGraphKernelNodeSetAttribute"
-        for attribute, value in (("cooperative", cooperative or None), ("priority", priority), ("cluster", cluster)):
-            if value is not None:
-                self._record(api, node, attribute, value)
-                self._found(api, node)
+        for attribute, value in attributes.items():
+            self._record(api, node, attribute, value)
+            self._found(api, node)
 
     def graph_add_mem_alloc_node(
         self, graph: int, deps: Sequence[int], nbytes: int, device: int, access: Sequence[int] = ()
