@@ -1,70 +1,36 @@
-"""Graph: the networkx DAG and the methods that declare its nodes."""
+"""Graph: a workflow while it is declared, and all that can be done with it."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeVar
 
 import networkx as nx
 
 from .arrays import (
-    AllocArray,
-    Array,
-    DeviceArray,
-    ExternalArray,
-    HostArray,
     Parameter,
-    Viewable,
-    as_device,
-    as_devices,
-    as_dict,
-    as_dtype,
-    as_shape,
 )
 from .checks import OF_GRAPHS, Report, check_workflow
-from .draft import Draft, array_arguments
+from .declaring import Declaring, caller
+from .draft import Draft
 from .errors import CheckError, DeclarationError, HipGraphError
 from .executable import Executable
 from .export import export_graph, graphml, render, text
 from .importing import Arrays, import_capture, import_handle
-from .kernels import Kernel
 from .measuring import fastest_lanes
 from .nodes import (
-    AllocNode,
-    CapturedNode,
-    EmptyNode,
-    Event,
-    EventRecordNode,
-    EventWaitNode,
-    FreeNode,
-    HostNode,
-    KernelNode,
-    MemcpyNode,
-    MemoryOp,
-    MemoryOpsNode,
-    MemsetNode,
     Node,
-    Semaphore,
-    SemaphoreSignalNode,
-    SemaphoreWaitNode,
-    callable_name,
 )
 from .plan import Lanes, Plan, make_plan
 from .progress import progress_bar
 from .runtimes import RuntimeName, opened_runtime, target_of
 from .target import Target
 from .timeline import Timeline, simulate
-from .workflow import ChildGraphNode, ConditionalNode, Workflow, is_node
+from .workflow import Workflow
 
 if TYPE_CHECKING:
-    from types import FrameType
-
-    from numpy.typing import ArrayLike, DTypeLike
-
     from .runtimes.base import Runtime
 
 __all__ = ["Graph"]
@@ -80,7 +46,7 @@ Devices = SupportsIndex | Iterable[SupportsIndex]
 Backend = Literal["explicit", "capture", "streams", "serial"]
 
 
-class Graph:
+class Graph(Declaring):
     """A workflow while it is being described.
 
     Nodes are declared in order; each method checks what one call can decide, adds one node and returns its model. Edges are
@@ -111,460 +77,6 @@ class Graph:
         graph = cls.__new__(cls)
         graph._draft = Draft.of(workflow)
         return graph
-
-    @property
-    def name(self) -> str:
-        """Name in messages, drawings and files."""
-        return self._draft.name
-
-    @name.setter
-    def name(self, name: str) -> None:
-        self._draft.rename(name)
-
-    @property
-    def infer(self) -> bool:
-        """Whether edges are inferred from what nodes read and write."""
-        return self._draft.infer
-
-    @property
-    def arrays(self) -> dict[str, Array]:
-        """Arrays by name, those of alloc nodes included."""
-        return self._draft.arrays
-
-    @property
-    def parameters(self) -> dict[str, Parameter]:
-        """Parameters by name."""
-        return self._draft.parameters
-
-    @property
-    def dag(self) -> nx.DiGraph[str]:
-        """As networkx has it: node attribute `node`, the model; edge attribute `reason`, such as ``"RAW x"`` or ``"after"``.
-
-        Edges that are put in or taken out by hand count from then on; nodes are declared by the methods only.
-        """
-        return self._draft.dag
-
-    # -- arrays and parameters ---------------------------------------------------------------------------------------
-
-    def host_array(
-        self,
-        name: str,
-        initial: ArrayLike | None = None,
-        shape: Shape | None = None,
-        dtype: DTypeLike | None = None,
-        *,
-        pinned: bool = True,
-        device: int | None = None,
-    ) -> HostArray:
-        """Declare host memory that lives as long as the Executable.
-
-        Parameters
-        ----------
-        name : str
-            Unique among the graph's arrays.
-        initial : array_like, optional
-            Values copied in now, written when the graph is compiled. Shape and dtype follow from it. An integer or a tuple of
-            integers is refused, because it is most likely meant as `shape`.
-        shape, dtype : optional
-            Without `initial`; the memory is then zero at first. `dtype` also converts `initial`.
-        pinned : bool
-            Page-locked, so that copies are asynchronous and the kernels of every device reach it; False makes it pageable.
-        device : int, optional
-            The device that is current when the memory is made, which may decide where in the machine it lies.
-
-        Raises
-        ------
-        DeclarationError
-            If the name is taken, or shape and dtype are missing or impossible.
-        """
-        self._draft.require_new(name, "array", self.arrays)
-        values, shape, dtype = array_arguments(name, initial, shape, dtype)
-        return self._draft.add_array(HostArray(name, shape, dtype, pinned, values, device=as_device(device, f"array {name!r}")))
-
-    def device_array(
-        self,
-        name: str,
-        initial: ArrayLike | None = None,
-        shape: Shape | None = None,
-        dtype: DTypeLike | None = None,
-        *,
-        device: int | None = None,
-        access: Devices = (),
-    ) -> DeviceArray:
-        """Declare device memory that lives as long as the Executable.
-
-        Parameters
-        ----------
-        name, initial, shape, dtype
-            As for `host_array`.
-        device : int, optional
-            The device that owns it; by default the one that the graph is compiled for.
-        access : int or sequence of int, optional
-            Other devices whose kernels may reach it. Copies between devices need none.
-        """
-        self._draft.require_new(name, "array", self.arrays)
-        values, shape, dtype = array_arguments(name, initial, shape, dtype)
-        where = f"array {name!r}"
-        return self._draft.add_array(
-            DeviceArray(name, shape, dtype, values, device=as_device(device, where), access=as_devices(access, where))
-        )
-
-    def external_array(self, name: str, obj: Any, *, device: int | None = None, access: Devices = ()) -> ExternalArray:
-        """Use somebody else's memory in place: ``__cuda_array_interface__``, DLPack or the buffer protocol.
-
-        The object is kept alive by the graph and its Executables. No copy is made. `device` and `access` are as for
-        `device_array`; without `device` what the object's ``__dlpack_device__`` says is taken, where it has one.
-        """
-        self._draft.require_new(name, "array", self.arrays)
-        where = f"array {name!r}"
-        return self._draft.add_array(
-            ExternalArray.wrap(name, obj, device=as_device(device, where), access=as_devices(access, where))
-        )
-
-    def param(self, name: str, dtype: DTypeLike, default: Any = None, shape: Shape = (), *, copy: bool = False) -> Parameter:
-        """Declare a value that is bound at launch.
-
-        Parameters
-        ----------
-        name : str
-            The keyword of `Executable.launch`; an identifier other than ``stream``, ``after`` and ``timeout_s``.
-        dtype : dtype
-        default : optional
-            Value of the first launch; without one that launch must give it.
-        shape : optional
-            Makes it stand where an array may; it is then bound to an array of that shape and dtype, which is used in place.
-        copy : bool
-            With a shape: launches give values, which are copied into page-locked memory of the Executable's own, and so is
-            `default`. A launch that gives them waits for those before it, which may still read the values of theirs.
-
-        Raises
-        ------
-        DeclarationError
-            If the name is taken, reserved or no identifier, or the default is no value of the dtype.
-        """
-        return self._draft.add_parameter(name, dtype, default, shape, copy)
-
-    # -- nodes -------------------------------------------------------------------------------------------------------
-
-    def kernel(
-        self,
-        kernel: Kernel,
-        grid: Extents,
-        block: Extents,
-        args: Sequence[Any] = (),
-        *,
-        shared_bytes: int = 0,
-        cooperative: bool = False,
-        priority: int | None = None,
-        cluster: Shape | None = None,
-        device: int | None = None,
-        name: str | None = None,
-        after: After = (),
-        ignore: Ignore = None,
-    ) -> KernelNode:
-        """Add a kernel launch.
-
-        Parameters
-        ----------
-        kernel : Kernel
-            ``module["name"]``.
-        grid, block : int, Parameter or a tuple of one to three of them
-            Blocks of the grid, threads of a block.
-        args : sequence
-            One for each parameter of the kernel. ``const T*`` is read, ``T*`` is read and written, unless wrapped in
-            `hg.reads`, `hg.writes` or `hg.updates`. So wrapped, a view may have gaps (a tile of a matrix): the kernel gets the
-            address of its first element, and edges follow from the exact bytes of its elements.
-        shared_bytes : int
-            Dynamic shared memory of a block, in bytes.
-        cooperative : bool
-            All blocks are resident at once and may synchronise with each other.
-        priority : int, optional
-            Lower runs first, where the platform has priorities.
-        cluster : int or a tuple of one to three int, optional
-            Blocks of a thread block cluster, on NVIDIA from sm_90; at most 8, and divisors of the grid's extents.
-        device : int, optional
-            The device that runs it; by default the one whose memory its arrays are.
-        name, after, ignore
-            As for every node: its unique name, nodes that it must follow, diagnostics to leave out with the reason.
-
-        Raises
-        ------
-        DeclarationError
-            If an extent is 0, a block has over 1024 threads, or an argument's count, kind, dtype or range is wrong.
-        """
-        return self._new(
-            KernelNode,
-            name,
-            getattr(kernel, "name", "kernel"),
-            after,
-            ignore,
-            kernel=kernel,
-            grid=grid,
-            block=block,
-            args=args,
-            shared_bytes=shared_bytes,
-            cooperative=cooperative,
-            priority=priority,
-            cluster=cluster,
-            device=device,
-        )
-
-    def memcpy(
-        self,
-        dst: Viewable,
-        src: Viewable,
-        *,
-        device: int | None = None,
-        name: str | None = None,
-        after: After = (),
-        ignore: Ignore = None,
-    ) -> MemcpyNode:
-        """Add a copy of elements; the direction follows from the arrays. Between devices it is a peer copy.
-
-        Parameters
-        ----------
-        device : int, optional
-            The device that does it; by default the destination's, else the source's.
-
-        Raises
-        ------
-        DeclarationError
-            If dtypes or shapes differ, or no single 3-D pitched copy can express it.
-        """
-        return self._new(MemcpyNode, name, "memcpy_" + _root_name(dst), after, ignore, dst=dst, src=src, device=device)
-
-    def memset(
-        self,
-        dst: Viewable,
-        value: Any = 0,
-        *,
-        device: int | None = None,
-        name: str | None = None,
-        after: After = (),
-        ignore: Ignore = None,
-    ) -> MemsetNode:
-        """Set every element of an array or view to `value`, in its dtype."""
-        return self._new(MemsetNode, name, "memset_" + _root_name(dst), after, ignore, dst=dst, value=value, device=device)
-
-    def alloc(
-        self,
-        array: str,
-        shape: Shape,
-        dtype: DTypeLike,
-        *,
-        device: int | None = None,
-        access: Devices = (),
-        name: str | None = None,
-        after: After = (),
-        ignore: Ignore = None,
-    ) -> AllocNode:
-        """Add a node that makes device memory while the graph runs; the node stands wherever an array may.
-
-        Parameters
-        ----------
-        array : str
-            Name of the array.
-        device, access : optional
-            As for `device_array`.
-        """
-        self._draft.require_new(array, "array", self.arrays)
-        where = f"array {array!r}"
-        memory = AllocArray(
-            array, as_shape(shape), as_dtype(dtype), device=as_device(device, where), access=as_devices(access, where)
-        )
-        return self._new(AllocNode, name, "alloc_" + array, after, ignore, array=memory)
-
-    def free(self, array: Viewable, *, name: str | None = None, after: After = (), ignore: Ignore = None) -> FreeNode:
-        """Add a node that returns what an alloc node made."""
-        return self._new(FreeNode, name, "free_" + _root_name(array), after, ignore, array=array)
-
-    def host(
-        self,
-        fn: Callable[..., Any],
-        args: Sequence[Any] = (),
-        *,
-        reads: Sequence[Any] | None = None,
-        writes: Sequence[Any] | None = None,
-        name: str | None = None,
-        after: After = (),
-        ignore: Ignore = None,
-    ) -> HostNode:
-        """Add a Python callable, called with one NumPy view for each array in `args`.
-
-        Without `reads` and `writes` it updates every array in `args`. Its exception is raised at the next `synchronize()`.
-        """
-        return self._new(
-            HostNode, name, callable_name(fn).strip("<>"), after, ignore, fn=fn, args=args, reads=reads, writes=writes
-        )
-
-    def captured(
-        self,
-        fn: Callable[..., Any],
-        args: Sequence[Any] = (),
-        *,
-        reads: Sequence[Any] | None = None,
-        writes: Sequence[Any] | None = None,
-        device: int | None = None,
-        name: str | None = None,
-        after: After = (),
-        ignore: Ignore = None,
-    ) -> CapturedNode:
-        """Add whatever ``fn(stream, *args)`` issues on a stream, as one node."""
-        return self._new(
-            CapturedNode,
-            name,
-            callable_name(fn).strip("<>"),
-            after,
-            ignore,
-            fn=fn,
-            args=args,
-            reads=reads,
-            writes=writes,
-            device=device,
-        )
-
-    def record(self, event: str | Event, *, name: str | None = None, after: After = (), ignore: Ignore = None) -> EventRecordNode:
-        """Add an event record; `after` says what it marks the end of."""
-        return self._new(EventRecordNode, name, "record_" + getattr(event, "name", str(event)), after, ignore, event=event)
-
-    def wait(self, event: str | Event, *, name: str | None = None, after: After = (), ignore: Ignore = None) -> EventWaitNode:
-        """Add an event wait; it follows the last earlier record of the event in this graph."""
-        return self._new(EventWaitNode, name, "wait_" + getattr(event, "name", str(event)), after, ignore, event=event)
-
-    def empty(self, *, name: str | None = None, after: After = (), ignore: Ignore = None) -> EmptyNode:
-        """Add a node that does nothing but order others."""
-        return self._new(EmptyNode, name, "empty", after, ignore)
-
-    def child(
-        self,
-        graph: Graph | Workflow,
-        bind: Mapping[str, Any] | None = None,
-        *,
-        name: str | None = None,
-        after: After = (),
-        ignore: Ignore = None,
-    ) -> ChildGraphNode:
-        """Add a snapshot of another graph as one node.
-
-        Parameters
-        ----------
-        graph : Graph or Workflow
-        bind : mapping, optional
-            The child's arrays and parameters, by name, to this graph's arrays, views, parameters or values.
-        """
-        return self._new(ChildGraphNode, name, getattr(graph, "name", "child"), after, ignore, workflow=graph, bind=bind)
-
-    def signal_semaphore(
-        self, semaphore: str | Semaphore, value: int = 1, *, name: str | None = None, after: After = (), ignore: Ignore = None
-    ) -> SemaphoreSignalNode:
-        """Add a node that raises an external semaphore to `value`."""
-        return self._new(
-            SemaphoreSignalNode,
-            name,
-            "signal_" + getattr(semaphore, "name", str(semaphore)),
-            after,
-            ignore,
-            semaphore=semaphore,
-            value=value,
-        )
-
-    def wait_semaphore(
-        self, semaphore: str | Semaphore, value: int = 1, *, name: str | None = None, after: After = (), ignore: Ignore = None
-    ) -> SemaphoreWaitNode:
-        """Add a node that waits until an external semaphore has reached `value`."""
-        return self._new(
-            SemaphoreWaitNode,
-            name,
-            "wait_" + getattr(semaphore, "name", str(semaphore)),
-            after,
-            ignore,
-            semaphore=semaphore,
-            value=value,
-        )
-
-    def memory_ops(
-        self, ops: MemoryOp | Sequence[MemoryOp], *, name: str | None = None, after: After = (), ignore: Ignore = None
-    ) -> MemoryOpsNode:
-        """Add writes and waits of single 4- or 8-byte elements, made by `hg.write_value` and `hg.wait_value`."""
-        return self._new(MemoryOpsNode, name, "memory_ops", after, ignore, ops=ops)
-
-    def conditional(
-        self,
-        mode: Literal["if", "while", "switch"],
-        condition: Viewable,
-        bodies: Graph | Workflow | Sequence[Graph | Workflow],
-        bind: Mapping[str, Any] | None = None,
-        *,
-        name: str | None = None,
-        after: After = (),
-        ignore: Ignore = None,
-    ) -> ConditionalNode:
-        """Add workflows that run as a 32-bit integer says, which the device reads when the node is reached.
-
-        Parameters
-        ----------
-        mode : {"if", "while", "switch"}
-            ``"if"`` runs the first body where the condition is not 0, else the second if there is one; ``"while"`` runs its
-            body again and again, until the condition is 0; ``"switch"`` runs the body of that number, if there is one.
-        condition : array or view
-            One 32-bit integer in memory that kernels reach.
-        bodies : Graph, Workflow, or sequence of them
-            Snapshots. A graph runs kernels, copies, fills, child graphs and conditionals there; backends ``"streams"`` and
-            ``"serial"`` run anything, and let the host read the condition.
-        bind : mapping, optional
-            As for `child`, for all bodies. What is not bound is called ``<node>/<number of the body>/<array>``.
-        """
-        return self._new(
-            ConditionalNode,
-            name,
-            f"{mode}_{_root_name(condition)}",
-            after,
-            ignore,
-            mode=mode,
-            condition=condition,
-            bodies=bodies,
-            bind=bind,
-        )
-
-    def add(self, node: Node, after: After = ()) -> Node:
-        """Add a model made by hand, or one of another graph that uses only arrays of this one.
-
-        Returns
-        -------
-        Node
-            The model that was added: `node`, or a copy with the additional `after`.
-        """
-        if not isinstance(node, Node):
-            raise DeclarationError(f"graph {self.name!r} takes node models (got {type(node).__name__})")
-        if not is_node(node):
-            raise DeclarationError(
-                f"graph {self.name!r} takes nodes of the package's own classes, which checks, backends and files know;"
-                f" {node.name!r} is a {type(node).__name__}: use the class that it inherits from",
-                node=node.name,
-            )
-        extra = self._draft.names_of(after)
-        if extra or node.source is None:
-            node = node.changed(after=tuple(dict.fromkeys((*node.after, *extra))), source=node.source or _caller())
-        self._draft.add(node)
-        return node
-
-    def order(self, *nodes: Node | str) -> None:
-        """Make each of the nodes wait for the one before it."""
-        for source, target in pairwise(self._draft.names_of(nodes)):
-            self._draft.order(source, target)
-
-    # -- how nodes are added -------------------------------------------------------------------------------------------
-
-    def _new(self, kind: type[N], name: str | None, base: str, after: After, ignore: Ignore, **fields: Any) -> N:
-        """Add a node of these fields; without a name it is called `base`, with a number behind it if that is taken."""
-        draft = self._draft
-        if after is not None and (type(after) is not tuple or after):
-            fields["after"] = draft.names_of(after)
-        if ignore is not None:
-            fields["ignore"] = as_dict(ignore, f"graph {self.name!r}: ignore", " from codes to reasons") or None
-        node = kind(name=draft.default_name(base) if name is None else name, source=_caller(), **fields)
-        draft.add(node)
-        return node
 
     # -- what a graph can do -------------------------------------------------------------------------------------------
 
@@ -790,7 +302,7 @@ class Graph:
         HipError
             If a call that `fn` makes cannot be captured, or `fn` leaves a forked stream unjoined.
         """
-        return Graph.from_workflow(import_capture(fn, runtime, name, arrays, _caller()))
+        return Graph.from_workflow(import_capture(fn, runtime, name, arrays, caller()))
 
     @staticmethod
     def from_handle(
@@ -823,7 +335,7 @@ class Graph:
         HipError
             If the runtime refuses to tell a node's parameters.
         """
-        return Graph.from_workflow(import_handle(handle, runtime, name, arrays, _caller()))
+        return Graph.from_workflow(import_handle(handle, runtime, name, arrays, caller()))
 
     def __str__(self) -> str:
         return text.table(self.workflow())
@@ -838,16 +350,3 @@ class Graph:
 
     def __repr__(self) -> str:
         return f"Graph({self.name!r}, {len(self)} nodes, {self._draft.number_of_edges} edges)"
-
-
-def _root_name(obj: Any) -> str:
-    root = getattr(obj, "root", None) or getattr(obj, "array", None) or obj
-    return str(getattr(root, "name", "array"))
-
-
-def _caller() -> tuple[str, int]:
-    """Return file and line of the first frame outside this module."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename == __file__:
-        frame = frame.f_back
-    return ("<unknown>", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -18,7 +18,6 @@ from .arrays import (
     Array,
     ArrayView,
     ExternalArray,
-    HostArray,
     Parameter,
     Region,
     UnboundValues,
@@ -47,9 +46,9 @@ from .nodes import (
     SemaphoreSignalNode,
     SemaphoreWaitNode,
     UnboundCallback,
-    element_bytes,
 )
 from .nodes.base import lazy
+from .nodes.binding import bound_array, bound_value, parameters_of
 from .nodes.fields import BoundValues, Choice, View, WorkflowKey, WorkflowKeys
 from .nodes.values import Data, Names
 from .order import successors, topological_order
@@ -459,10 +458,10 @@ class ChildGraphNode(Node):
         bound: dict[str, Any] = {}
         for inner, value in bind.items():
             if inner in workflow.arrays:
-                bound[inner] = _bind_array(workflow.arrays[inner], value, name)
+                bound[inner] = bound_array(workflow.arrays[inner], value, name)
             elif inner in workflow.parameters:
                 parameter = workflow.parameters[inner]
-                bound[inner] = _bind_array(parameter, value, name) if parameter.shape else _bind_value(parameter, value, name)
+                bound[inner] = bound_array(parameter, value, name) if parameter.shape else bound_value(parameter, value, name)
             else:
                 names = ", ".join(map(repr, [*workflow.arrays, *workflow.parameters])) or "none"
                 raise DeclarationError(
@@ -499,7 +498,7 @@ class ChildGraphNode(Node):
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        return _parameters(self.bind.values())
+        return parameters_of(self.bind.values())
 
     @property
     def addresses(self) -> tuple[ArrayView, ...]:
@@ -523,46 +522,6 @@ def _as_workflow(value: Any, node: str) -> Workflow:
     if not isinstance(found, Workflow):
         raise DeclarationError(f"node {node!r}: workflow is a Graph or a Workflow (got {type(value).__name__})", node=node)
     return found
-
-
-def _bind_array(inner: Array | Parameter, value: Any, node: str) -> ArrayView:
-    outer = as_view(value, f"node {node!r}: an array for {inner.name!r} of the child")
-    if isinstance(inner, AllocArray):
-        raise DeclarationError(
-            f"node {node!r}: {inner.name!r} is made by an alloc node of the child and cannot be bound", node=node
-        )
-    if outer.dtype != inner.dtype or outer.nbytes != inner.nbytes or not outer.contiguous:
-        raise DeclarationError(
-            f"node {node!r}: {inner.name!r} of the child is {inner.dtype}{list(inner.shape)} and takes a contiguous array of the"
-            f" same dtype and size; {outer.name!r} is {outer.dtype}{list(outer.shape)}"
-            + ("" if outer.contiguous else " and not contiguous"),
-            node=node,
-            array=outer.root.name,
-        )
-    if isinstance(inner, HostArray) and not outer.root.on_host:
-        raise DeclarationError(
-            f"node {node!r}: {inner.name!r} of the child is a host array; {outer.name!r} is {outer.root.kind} memory",
-            node=node,
-            array=outer.root.name,
-        )
-    if inner.on_device and not outer.root.on_device:
-        raise DeclarationError(
-            f"node {node!r}: {inner.name!r} of the child is reached by the device; {outer.name!r} is pageable host memory",
-            node=node,
-            array=outer.root.name,
-        )
-    return outer
-
-
-def _bind_value(inner: Parameter, value: Any, node: str) -> Any:
-    if isinstance(value, Parameter):
-        if value.dtype != inner.dtype or value.shape:
-            raise DeclarationError(
-                f"node {node!r}: parameter {inner.name!r} of the child is {inner.dtype}; {value!r} is not", node=node
-            )
-        return value
-    element_bytes(value, inner.dtype, f"node {node!r}: parameter {inner.name!r}")
-    return value
 
 
 class ConditionalNode(Node):
@@ -646,7 +605,7 @@ class ConditionalNode(Node):
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        return _parameters((self.condition, *self.bind.values()))
+        return parameters_of((self.condition, *self.bind.values()))
 
     @property
     def own_accesses(self) -> tuple[Access, ...]:
@@ -671,11 +630,6 @@ def bound(root: Any, workflow: Workflow, bind: Mapping[str, Any]) -> Any:
         return None
     own = workflow.arrays.get(name, workflow.parameters.get(name))
     return bind[name] if own is root else None
-
-
-def _parameters(values: Iterable[Any]) -> tuple[Parameter, ...]:
-    roots = (value.root if isinstance(value, ArrayView) else value for value in values)
-    return tuple(dict.fromkeys(root for root in roots if isinstance(root, Parameter)))
 
 
 def _has(workflow: Workflow, name: str) -> bool:

@@ -111,7 +111,7 @@ def is_refused(method: Callable[..., Any], args: tuple[Any, ...], given: dict[st
 
 
 def public(owner: type) -> set[str]:
-    return {name for name, value in vars(owner).items() if not name.startswith("_") and not isinstance(value, property)}
+    return {name for name in dir(owner) if not name.startswith("_") and not isinstance(getattr(owner, name), property)}
 
 
 three: Any = 3

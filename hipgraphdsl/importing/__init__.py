@@ -1,0 +1,366 @@
+"""Graphs that somebody else has built or captured -> models: nodes, edges and parameters read back from the runtime.
+
+Data flow: hipGraph_t -> raw nodes (what each GetParams call answers) -> memory (which address belongs to which array) -> models
+in a Workflow without inferred edges. What a kernel reads and writes no runtime tells, so its array arguments are addresses only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ..arrays import AllocArray, ArrayView, DeviceArray, ExternalArray, as_handle
+from ..backends.callbacks import CapturedStream
+from ..backends.capturing import capturing
+from ..draft import Draft
+from ..errors import DeclarationError
+from ..executable import Executable, Known
+from ..kernels import ForeignModule, Kernel, KernelParameter
+from ..nodes import (
+    AllocNode,
+    EmptyNode,
+    Event,
+    EventRecordNode,
+    EventWaitNode,
+    ForeignFunction,
+    FreeNode,
+    HostNode,
+    KernelNode,
+    MemcpyNode,
+    MemoryOp,
+    MemoryOpsNode,
+    MemsetNode,
+    Node,
+    Semaphore,
+    SemaphoreSignalNode,
+    SemaphoreWaitNode,
+    copy_geometry,
+    element_bytes,
+)
+from ..runtimes import opened_runtime
+from ..runtimes.base import Copy3D, Fill2D, MemOp, NodeType, Runtime
+from ..workflow import ChildGraphNode, Workflow
+from .memory import BYTE, Memory, Span, filled, plain, sides
+from .raw import RawGraph, RawKernel, RawNode
+
+__all__ = ["Arrays", "import_capture", "import_handle"]
+
+Arrays = Executable | Mapping[str, Any] | None
+"""What is known of memory: an Executable, or names with arrays, objects that share memory, or the Executables that hold them."""
+
+
+def import_capture(
+    fn: Callable[..., Any], runtime: str | Runtime, name: str, arrays: Arrays, source: tuple[str, int] | None
+) -> Workflow:
+    """Return what a function issues on a stream; see `Graph.from_capture`."""
+    if not callable(fn):
+        raise DeclarationError(f"from_capture: fn is a callable that takes a stream (got {fn!r})")
+    opened = opened_runtime(runtime)
+    with opened.using_device(opened.get_device()):  # the runtime's, where the thread has none yet
+        stream = opened.stream_create()
+        try:
+            with capturing(opened, stream, join=lambda: None) as capture:
+                fn(CapturedStream(stream, opened))
+        finally:
+            opened.stream_destroy(stream)
+        try:
+            return import_handle(capture.graph, opened, name, arrays, source)
+        finally:
+            opened.graph_destroy(capture.graph)
+
+
+def import_handle(handle: Any, runtime: str | Runtime, name: str, arrays: Arrays, source: tuple[str, int] | None) -> Workflow:
+    """Return a graph that exists in a runtime as a workflow; see `Graph.from_handle`."""
+    number = as_handle(handle)
+    if number is None:
+        raise DeclarationError(f"from_handle: handle is a hipGraph_t or CUgraph, as a number or an object (got {handle!r})")
+    opened = opened_runtime(runtime)
+    known = _known(arrays)
+    with opened.using_device(opened.get_device()):  # functions are told for it
+        raw = RawGraph.read(number, opened, name)
+        return _Builder(raw, Memory(opened, known, raw), known, opened, name, source).build()
+
+
+def _known(arrays: Arrays) -> Known:
+    """Return the memory, kernels and events that the caller knows."""
+    if arrays is None:
+        return Known()
+    if isinstance(arrays, Executable):
+        return arrays.known()
+    if not isinstance(arrays, Mapping):
+        raise DeclarationError(f"arrays is an Executable or a dict from names (got {type(arrays).__name__})")
+    found = Known()
+    for name, given in arrays.items():
+        if isinstance(given, Executable):
+            of = given.known()
+            if name not in of.arrays:
+                names = ", ".join(map(repr, of.arrays)) or "none"
+                raise DeclarationError(f"arrays: {given!r} has no array {name!r}; it has {names}", array=name)
+            found.arrays[name] = of.arrays[name]
+            found.functions.update(of.functions)
+            found.events.update(of.events)
+            found.calls.update(of.calls)
+        elif isinstance(given, ExternalArray):
+            found.arrays[name] = given
+        else:
+            found.arrays[name] = ExternalArray.wrap(name, given)
+    return found
+
+
+class _Builder:
+    """Turns the raw nodes of one graph into models."""
+
+    def __init__(
+        self,
+        raw: RawGraph,
+        memory: Memory,
+        known: Known,
+        runtime: Runtime,
+        name: str,
+        source: tuple[str, int] | None,
+        outer: _Builder | None = None,
+    ) -> None:
+        self.raw = raw
+        self.memory = memory
+        self.known = known
+        self.runtime = runtime
+        self.source = source
+        self.outer = outer
+        self.draft = Draft(name, infer=False)
+        self._own = {node.params[0] for node in raw.nodes if node.type is NodeType.MEM_ALLOC}
+        self._stand_ins: dict[AllocArray, DeviceArray] = {}
+        """Memory of an enclosing graph that this one uses, and what stands for it here."""
+        if outer is None:
+            self._events: dict[int, Event] = dict(known.events)
+            self._semaphores: dict[int, Semaphore] = {}
+            self._modules: dict[int, ForeignModule] = {}
+        else:
+            self._events, self._semaphores, self._modules = outer._events, outer._semaphores, outer._modules
+
+    def build(self) -> Workflow:
+        ends: list[tuple[str, ...]] = []  # for each raw node the models that finish it
+        for index, raw in enumerate(self.raw.nodes):
+            after = tuple(dict.fromkeys(end for source in raw.before for end in ends[source]))
+            made: list[str] = []
+            for kind, base, fields in self._models(raw, index):
+                name = self.draft.default_name(plain(base))
+                node = kind(name=name, after=after, source=self.source, **fields)
+                self.draft.declare_used(node)
+                self.draft.add(node)
+                made.append(name)
+            ends.append(tuple(made))
+        return Workflow.of(self.draft)
+
+    def _refuse(self, index: int, raw: RawNode, why: str) -> NoReturn:
+        raise DeclarationError(f"graph {self.draft.name!r}: node {index} ({raw.type.name.lower()}) {why}")
+
+    def _models(self, raw: RawNode, index: int) -> list[tuple[type[Node], str, dict[str, Any]]]:
+        """Return class, base of the name, and fields of what a raw node becomes; several semaphores become several nodes."""
+        params = raw.params
+        match raw.type:
+            case NodeType.KERNEL:
+                return [self._kernel(params)]
+            case NodeType.MEMCPY:
+                dst, src = self._copy(params, index, raw)
+                return [(MemcpyNode, f"memcpy_{dst.root.name}", {"dst": dst, "src": src})]
+            case NodeType.MEMSET:
+                view, value = self._fill(params, index, raw)
+                return [(MemsetNode, f"memset_{view.root.name}", {"dst": view, "value": value})]
+            case NodeType.HOST:
+                label = self.known.calls.get(params.user_data, "") if params.user_data else ""
+                fn = ForeignFunction(params.fn, params.user_data, label, self.known)
+                return [(HostNode, label.rpartition("/")[2] or "host", {"fn": fn})]
+            case NodeType.GRAPH:
+                return [self._child(params, index)]
+            case NodeType.WAIT_EVENT:
+                event = self._event(params)
+                return [(EventWaitNode, f"wait_{event.name}", {"event": event})]
+            case NodeType.EVENT_RECORD:
+                event = self._event(params)
+                return [(EventRecordNode, f"record_{event.name}", {"event": event})]
+            case NodeType.EXT_SEMAPHORE_SIGNAL:
+                return [
+                    (SemaphoreSignalNode, f"signal_{s.name}", {"semaphore": s, "value": value})
+                    for s, value in ((self._semaphore(handle), value) for handle, value in params)
+                ]
+            case NodeType.EXT_SEMAPHORE_WAIT:
+                return [
+                    (SemaphoreWaitNode, f"wait_{s.name}", {"semaphore": s, "value": value})
+                    for s, value in ((self._semaphore(handle), value) for handle, value in params)
+                ]
+            case NodeType.MEM_ALLOC:
+                array = self.memory.allocs[params[0]]
+                return [(AllocNode, f"alloc_{array.name}", {"array": array})]
+            case NodeType.MEM_FREE:
+                if params not in self._own:
+                    self._refuse(index, raw, f"frees memory at {params:#x} that another graph allocates; read both as one")
+                array = self.memory.allocs[params]
+                return [(FreeNode, f"free_{array.name}", {"array": array})]
+            case NodeType.BATCH_MEM_OP:
+                return [(MemoryOpsNode, "memory_ops", {"ops": tuple(self._memory_op(op, index, raw) for op in params)})]
+            case _:
+                return [(EmptyNode, "empty", {})]
+
+    # -- arrays --
+
+    def _rooted(self, view: ArrayView) -> ArrayView:
+        """Return the same view here: memory that an enclosing graph allocates gets a stand-in, which is bound to it."""
+        root = view.root
+        if not isinstance(root, AllocArray) or any(self.memory.allocs[pointer] is root for pointer in self._own):
+            return view
+        stand_in = self._stand_ins.get(root)
+        if stand_in is None:
+            stand_in = self._stand_ins[root] = DeviceArray(root.name, root.shape, root.dtype, device=root.device)
+        return ArrayView(stand_in, view.selection)
+
+    def _copy(self, copy: Copy3D, index: int, raw: RawNode) -> tuple[ArrayView, ArrayView]:
+        to, origin = sides(copy)
+        if _contiguous(to) and _contiguous(origin):
+            to, origin = (Span(span.pointer, span.stop - span.pointer) for span in (to, origin))
+        dst, src = self.memory.view(to), self.memory.view(origin)
+        dtypes = dict.fromkeys(view.dtype for view in (dst, src) if view is not None)
+        for dtype in (*sorted(dtypes, key=BYTE.__eq__), *(np.dtype(f"u{size}") for size in (8, 4, 2, 1))):
+            one = dst if dst is not None and dst.dtype == dtype else self.memory.alias(to, dtype)
+            other = src if src is not None and src.dtype == dtype else self.memory.alias(origin, dtype)
+            if one is None or other is None or one.size != other.size:
+                continue
+            alike = [n for n in one.shape if n > 1] == [n for n in other.shape if n > 1] or (one.contiguous and other.contiguous)
+            if alike and copy_geometry(one, other) is not None:
+                return self._rooted(one), self._rooted(other)
+        box = f"{copy.width_bytes} x {copy.height} x {copy.depth}"
+        return self._refuse(index, raw, f"copies {box} bytes in a way that no view can say")
+
+    def _fill(self, fill: Fill2D, index: int, raw: RawNode) -> tuple[ArrayView, Any]:
+        span, size = filled(fill), fill.element_size
+        if _contiguous(span):
+            span = Span(span.pointer, span.stop - span.pointer)
+        pattern = (fill.value & (256**size - 1)).to_bytes(size, "little")
+        view = self.memory.view(span)
+        known = () if view is None else (view,)
+        for found in (*known, self.memory.alias(span, np.dtype(f"u{size}"))):
+            if found is None:
+                continue
+            value = _value_of(pattern, found.dtype)
+            if value is not None:
+                return self._rooted(found), value
+        return self._refuse(index, raw, f"fills {fill.width} x {fill.height} elements in a way that no view can say")
+
+    def _memory_op(self, op: MemOp, index: int, raw: RawNode) -> MemoryOp:
+        span = Span(op.address, op.size)
+        view = self.memory.view(span)
+        if view is None or view.dtype.kind not in "iu" or view.dtype.itemsize != op.size:
+            view = self.memory.alias(span, np.dtype(f"u{op.size}"))
+        if view is None:
+            self._refuse(index, raw, f"reaches memory at {op.address:#x} in a way that no view can say")
+        return MemoryOp("write" if op.op == "write" else "wait", self._rooted(view), op.value, op.condition)  # type: ignore[arg-type]
+
+    # -- kernels --
+
+    def _kernel(self, raw: RawKernel) -> tuple[type[Node], str, dict[str, Any]]:
+        launch, info = raw.launch, raw.info
+        known = self.known.functions.get(launch.function)
+        name = known.name if known is not None else info.name or f"function_{len(self._modules) + 1}"
+        sizes = None if info.parameters is None else tuple(size for _, size in info.parameters)
+        module = self._modules.get(launch.function)
+        if module is None:
+            signature = known.signature if known is not None else None
+            if signature is not None and tuple(p.size for p in signature.parameters) != sizes:
+                signature = None
+            module = self._modules[launch.function] = ForeignModule(name, launch.function, self.runtime, sizes, signature)
+        kernel = module[name]
+        typed = self._typed(kernel, raw.arguments)
+        if typed is None:
+            kernel = Kernel(module, name, None)
+            typed = tuple(self._opaque(argument, name) for argument in raw.arguments or ())
+        fields: dict[str, Any] = {
+            "kernel": kernel,
+            "grid": launch.grid,
+            "block": launch.block,
+            "args": typed,
+            "shared_bytes": launch.shared_bytes,
+            **raw.attributes,
+        }
+        return KernelNode, name, fields
+
+    def _typed(self, kernel: Kernel, arguments: list[bytes] | None) -> tuple[Any, ...] | None:
+        """Return the arguments as the kernel's own types have them, or None if one of them cannot be."""
+        if kernel.signature is None or arguments is None:
+            return None
+        found = []
+        for parameter, data in zip(kernel.signature.parameters, arguments):
+            value = self._address(data, parameter.dtype) if parameter.pointer else _decoded(parameter, data)
+            if value is None:
+                return None
+            found.append(value)
+        return tuple(found)
+
+    def _address(self, data: bytes, dtype: np.dtype[Any] | None) -> ArrayView | None:
+        view = self.memory.rest(int.from_bytes(data, "little"), dtype)
+        return None if view is None or not view.root.on_device else self._rooted(view)
+
+    def _opaque(self, data: bytes, kernel: str) -> Any:
+        """Return an argument of unknown type: an array if it is an address of one, else an unsigned number or bytes."""
+        if len(data) == 8:
+            view = self._address(data, None)
+            if view is not None:
+                return view
+        for at in range(0, len(data) - 7, 8) if len(data) > 8 else ():
+            found = self.memory.at(int.from_bytes(data[at : at + 8], "little"))
+            if found is not None and isinstance(found[1], AllocArray):
+                raise DeclarationError(
+                    f"graph {self.draft.name!r}: kernel {kernel!r} takes a struct of {len(data)} bytes that holds an address of"
+                    " memory which the graph itself allocates; it would have another address in a graph made of this one"
+                )
+        return np.frombuffer(data, f"u{len(data)}" if len(data) in (1, 2, 4, 8) else f"V{len(data)}")[0]
+
+    # -- the rest --
+
+    def _event(self, handle: int) -> Event:
+        event = self._events.get(handle)
+        if event is None:
+            event = self._events[handle] = Event(f"event_{len(self._events) + 1}", handle=handle)
+        return event
+
+    def _semaphore(self, handle: int) -> Semaphore:
+        found = self._semaphores.get(handle)
+        if found is None:
+            found = self._semaphores[handle] = Semaphore(f"semaphore_{len(self._semaphores) + 1}", handle)
+        return found
+
+    def _child(self, raw: RawGraph, index: int) -> tuple[type[Node], str, dict[str, Any]]:
+        inner = _Builder(raw, self.memory, self.known, self.runtime, f"{self.draft.name}.{index}", self.source, self)
+        workflow = inner.build()
+        bind = {stand_in.name: self._rooted(array.as_view()) for array, stand_in in inner._stand_ins.items()}
+        return ChildGraphNode, "child", {"workflow": workflow, "bind": bind}
+
+
+def _contiguous(span: Span) -> bool:
+    return not span.region(span.pointer).dims
+
+
+def _value_of(pattern: bytes, dtype: np.dtype[Any]) -> Any:
+    """Return the value of a dtype whose bytes a repeated pattern makes, or None if there is none."""
+    itemsize = dtype.itemsize
+    if itemsize % len(pattern):
+        pattern = pattern[:itemsize] if pattern == pattern[:itemsize] * (len(pattern) // max(itemsize, 1)) else b""
+        if not pattern:
+            return None
+    data = pattern * (itemsize // len(pattern))
+    value = np.frombuffer(data, dtype)[0]
+    if not isinstance(value, np.void) and dtype.kind in "biufc":
+        value = value.item()
+    try:
+        return value if element_bytes(value, dtype, "") == data else None
+    except DeclarationError:
+        return None
+
+
+def _decoded(parameter: KernelParameter, data: bytes) -> Any:
+    dtype = parameter.dtype
+    assert dtype is not None
+    if parameter.lanes > 1:
+        return tuple(np.frombuffer(data, dtype)[: parameter.lanes].tolist())
+    value = np.frombuffer(data, dtype)[0]
+    return value if isinstance(value, np.void) or dtype.kind not in "biufc" else value.item()

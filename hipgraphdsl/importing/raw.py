@@ -1,0 +1,136 @@
+"""What a runtime answers about a graph: its nodes with their parameters, and the edges."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ..errors import DeclarationError, HipError
+from ..order import positions, topological_order
+from ..runtimes.base import FunctionInfo, KernelParams, NodeType, Runtime
+
+__all__ = ["RawGraph", "RawKernel", "RawNode"]
+
+_EXTRA_BUFFER, _EXTRA_SIZE, _EXTRA_END = 1, 2, 3  # HIP_LAUNCH_PARAM_*
+_EXTRA_END_CUDA: Final = 0
+_UNREADABLE: Final = {
+    NodeType.MEMCPY_FROM_SYMBOL: "which variable it copies; a copy from the variable's address can be read",
+    NodeType.MEMCPY_TO_SYMBOL: "which variable it copies; a copy to the variable's address can be read",
+    NodeType.CONDITIONAL: "what its bodies hold and what decides",
+}
+
+
+@dataclass
+class RawNode:
+    """One node as its GetParams call answers; `params` is what the type has."""
+
+    type: NodeType
+    params: Any
+    before: list[int] = field(default_factory=list)
+
+
+@dataclass
+class RawKernel:
+    """What a kernel node launches."""
+
+    launch: KernelParams
+    info: FunctionInfo
+    arguments: list[bytes] | None
+    """Bytes of each argument; None where their sizes are not known."""
+    attributes: dict[str, Any]
+
+
+@dataclass
+class RawGraph:
+    """A graph's nodes in a topological order that stays as near to the runtime's own as edges allow."""
+
+    nodes: list[RawNode]
+
+    @staticmethod
+    def read(handle: int, runtime: Runtime, name: str) -> RawGraph:
+        handles = runtime.graph_get_nodes(handle)
+        place = {node: i for i, node in enumerate(handles)}
+        sources: list[list[int]] = [[] for _ in handles]
+        for source, target in runtime.graph_get_edges(handle):
+            sources[place[target]].append(place[source])
+        order = topological_order(sources)
+        if len(order) != len(handles):
+            raise DeclarationError(f"graph {name!r}: the graph of handle {handle:#x} has a cycle")
+        position = positions(order)
+        nodes = []
+        for i in order:
+            type_ = runtime.graph_node_get_type(handles[i])
+            try:
+                params = _params(type_, handles[i], runtime, name, i)
+            except HipError as error:
+                raise error.at(f"{name}: node {i} ({type_.name.lower()})") from error.__cause__
+            nodes.append(RawNode(type_, params, sorted(position[s] for s in sources[i])))
+        return RawGraph(nodes)
+
+    def everywhere(self) -> Iterator[RawNode]:
+        """Yield all nodes, those of child graphs included."""
+        for node in self.nodes:
+            yield node
+            if node.type is NodeType.GRAPH:
+                yield from node.params.everywhere()
+
+
+def _params(type_: NodeType, node: int, runtime: Runtime, name: str, index: int) -> Any:
+    match type_:
+        case NodeType.KERNEL:
+            launch = runtime.graph_kernel_node_get_params(node)
+            info = runtime.func_get_info(launch.function)
+            return RawKernel(launch, info, _arguments(launch, info), runtime.graph_kernel_node_get_attributes(node))
+        case NodeType.MEMCPY:
+            return runtime.graph_memcpy_node_get_params(node)
+        case NodeType.MEMSET:
+            return runtime.graph_memset_node_get_params(node)
+        case NodeType.HOST:
+            return runtime.graph_host_node_get_params(node)
+        case NodeType.GRAPH:
+            return RawGraph.read(runtime.graph_child_graph_node_get_graph(node), runtime, name)
+        case NodeType.EMPTY:
+            return None
+        case NodeType.WAIT_EVENT:
+            return runtime.graph_event_wait_node_get_event(node)
+        case NodeType.EVENT_RECORD:
+            return runtime.graph_event_record_node_get_event(node)
+        case NodeType.EXT_SEMAPHORE_SIGNAL:
+            return runtime.graph_external_semaphores_signal_node_get_params(node)
+        case NodeType.EXT_SEMAPHORE_WAIT:
+            return runtime.graph_external_semaphores_wait_node_get_params(node)
+        case NodeType.MEM_ALLOC:
+            return runtime.graph_mem_alloc_node_get_params(node)
+        case NodeType.MEM_FREE:
+            return runtime.graph_mem_free_node_get_params(node)
+        case NodeType.BATCH_MEM_OP:
+            return runtime.graph_batch_mem_op_node_get_params(node)
+        case _:
+            raise DeclarationError(
+                f"graph {name!r}: node {index} ({type_.name.lower()}) cannot be read back, because no call of runtime"
+                f" {runtime.name!r} tells {_UNREADABLE.get(type_, 'its parameters')}"
+            )
+
+
+def _arguments(launch: KernelParams, info: FunctionInfo) -> list[bytes] | None:
+    """Return the bytes of each argument, copied from the node's own memory."""
+    if info.parameters is None:
+        return None
+    if not info.parameters:
+        return []
+    if launch.args:
+        table = (ctypes.c_void_p * len(info.parameters)).from_address(launch.args)
+        return [ctypes.string_at(address or 0, size) for address, (_, size) in zip(table, info.parameters)]
+    if not launch.extra:
+        return None
+    buffer, at = 0, launch.extra
+    while (key := ctypes.c_size_t.from_address(at).value) not in (_EXTRA_END, _EXTRA_END_CUDA):
+        value = ctypes.c_void_p.from_address(at + 8).value
+        if key == _EXTRA_BUFFER:
+            buffer = value or 0
+        elif key != _EXTRA_SIZE:
+            return None
+        at += 16
+    return [ctypes.string_at(buffer + offset, size) for offset, size in info.parameters] if buffer else None
