@@ -12,6 +12,7 @@ from .explicit import UNJOINED, add_node
 from .operations import (
     CallCaptured,
     Launch,
+    Nothing,
     Operation,
     RunChild,
     RunConditional,

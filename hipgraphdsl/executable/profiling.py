@@ -68,7 +68,7 @@ def profile(plan: Plan, scope: Scope, disabled: frozenset[int], home: Home, stre
             device = plan.lane_devices[step.lane]
             start = runtime.event_elapsed_time(zeros[device], before) * 1e3
             stop = start + runtime.event_elapsed_time(before, after) * 1e3
-            nbytes = getattr(step.node, "nbytes", 0) if step.node.kind in ("memcpy", "alloc") else 0
+            nbytes = step.node.copied_bytes if step.node.made is None else step.node.made.nbytes
             engine = engine_on(step.node.engine, step.device, plan.devices)
             spans.append(Span(step.name, start, stop, engine, step.lane, step.node.kind, nbytes))
         return Timeline(plan.workflow.name, "us", tuple(spans), tuple(step.deps for step in plan.steps))

@@ -17,7 +17,18 @@ from ..errors import HipError
 from ..kernels import KernelParameter
 from ..nodes import KernelNode
 from ..plan import Step
-from ..runtimes.base import CaptureInfo, CaptureMode, Copy3D, Dim3, Fill2D, KernelParams, MemcpyKind, MemOp, NodeType
+from ..runtimes.base import (
+    LAUNCH_ATTRIBUTES,
+    CaptureInfo,
+    CaptureMode,
+    Copy3D,
+    Dim3,
+    Fill2D,
+    KernelParams,
+    MemcpyKind,
+    MemOp,
+    NodeType,
+)
 from ..runtimes.recorder import RecorderRuntime
 from ..source import is_bfloat16
 from ..target import Target
@@ -227,16 +238,15 @@ class WritingRuntime(RecorderRuntime):
             " and launch them from the host as the condition says"
         )
 
-    def graph_kernel_node_set_attributes(
-        self, node: int, *, cooperative: bool = False, priority: int | None = None, cluster: Dim3 | None = None
-    ) -> None:
-        super().graph_kernel_node_set_attributes(node, cooperative=cooperative, priority=priority, cluster=cluster)
-        if cooperative:
-            self._wrap(node, "with_cooperative", [])
-        if priority is not None:
-            self._wrap(node, "with_priority", [f", {priority}"])
-        if cluster is not None:
-            self._wrap(node, "with_cluster", [", ", *_dim3(cluster)])
+    @property
+    def launch_attributes(self) -> tuple[str, ...]:
+        """All: the program itself leaves out what its device does not know."""
+        return tuple(LAUNCH_ATTRIBUTES)
+
+    def graph_kernel_node_set_attributes(self, node: int, **attributes: Any) -> None:
+        super().graph_kernel_node_set_attributes(node, **attributes)
+        for name, value in attributes.items():
+            self._wrap(node, f"with_{name}", _attribute(value))
 
     def _wrap(self, node: int, function: str, value: list[Piece]) -> None:
         """Write that a node gets an attribute: around the call that adds it, or behind the one that a stream records."""
@@ -288,12 +298,20 @@ class WritingRuntime(RecorderRuntime):
             call = [f"{function}(", *on, ", ", NAME, *arguments, ");"]
         self._put(stream, call)
 
-    def module_launch_kernel(self, *args: Any) -> None:
-        cluster = args[7] if len(args) > 7 else None
-        super().module_launch_kernel(*args)
-        if cluster is not None:
-            stream = args[4]
-            self._wrap(self._captures[stream].tails[stream][0], "with_cluster", [", ", *_dim3(cluster)])
+    def module_launch_kernel(
+        self,
+        function: int,
+        grid: Dim3,
+        block: Dim3,
+        shared_bytes: int,
+        stream: int,
+        args: int,
+        cooperative: bool = False,
+        **attributes: Any,
+    ) -> None:
+        super().module_launch_kernel(function, grid, block, shared_bytes, stream, args, cooperative, **attributes)
+        for name, value in attributes.items():
+            self._wrap(self._captures[stream].tails[stream][0], f"with_{name}", _attribute(value))
 
     def call_user(self, stream: int, call: list[Piece]) -> None:
         """Write a call of the user's function, and record a node in the place of whatever it will record."""
@@ -441,6 +459,13 @@ class WritingRuntime(RecorderRuntime):
 
 def _kind(kind: MemcpyKind) -> str:
     return f"hipMemcpy{kind.name.title().replace('_', '')}"
+
+
+def _attribute(value: Any) -> list[Piece]:
+    """Return the value of a launch attribute as an argument; nothing for what is only on or off."""
+    if value is True:
+        return []
+    return [", ", *_dim3(value)] if isinstance(value, tuple) else [f", {value}"]
 
 
 def _dim3(extents: Dim3, variables: Sequence[str | None] = ()) -> list[Piece]:

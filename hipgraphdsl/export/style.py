@@ -6,8 +6,10 @@ stay apart for colour-blind readers, in print and on a dark page, because a draw
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
+
+from ..workflow import KINDS
 
 __all__ = [
     "BACKGROUND",
@@ -65,7 +67,7 @@ class Style:
     dashed: bool = False
 
 
-STYLES: Final[dict[str, Style]] = {
+_OWN: Final[dict[str, Style]] = {
     "kernel": Style("kernel", "#d9e8f7", "#1f5f99", "round"),
     "memcpy": Style("copy", "#fde6c8", "#a85b00", "slanted"),
     "memset": Style("memset", "#fbf3c4", "#7d6c00", "hexagon"),
@@ -82,7 +84,12 @@ STYLES: Final[dict[str, Style]] = {
     "captured": Style("captured calls", "#e6eefa", "#1f5f99", "round", dashed=True),
     "conditional": Style("conditional", "#eee5fb", "#5b3fa0", "diamond"),
 }
-"""Styles by node kind."""
+_OF_WORK: Final = {"kernel": "kernel", "copy": "memcpy", "memset": "memset", "host": "host", "": "empty"}
+
+STYLES: Final[dict[str, Style]] = {
+    kind: _OWN.get(kind) or replace(_OWN[_OF_WORK[cls.work]], title=kind.replace("_", " ")) for kind, cls in KINDS.items()
+}
+"""Styles by node kind; a kind without one of its own looks like others that do such work."""
 
 _ENGINES: Final = {"H2D": "#f6c667", "D2H": "#f0a06a", "D2D": "#f7dfa8", "copy": "#f6c667", "H2H": "#dccdaa",
                    "kernel": "#8fc1e8", "memset": "#e8dc77", "host": "#dfa6ca"}  # fmt: skip

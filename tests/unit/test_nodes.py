@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from specimens import everything
 
 import hipgraphdsl as hg
 from hipgraphdsl.arrays import AllocArray
-from hipgraphdsl.nodes import Names, copy_geometry
+from hipgraphdsl.nodes import Names, Node, copy_geometry
 from hipgraphdsl.workflow import KINDS, AnyNode
 
 
@@ -190,3 +190,22 @@ def test_model_json_schema_of_each_kind_describes_what_model_dump_json_writes(g:
 def test_model_validate_json_says_what_is_wrong(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         hg.KernelNode.model_validate_json(text, context=Names())
+
+
+def test_a_kind_that_leaves_a_fact_out_is_refused_when_its_class_is_made() -> None:
+    with pytest.raises(TypeError, match=r"class Odd of nodes does not say what its 'reach' is"):
+
+        class Odd(Node):
+            kind: ClassVar[str] = "odd"
+            work = "kernel"
+
+
+def test_facts_of_each_kind_agree_with_what_its_nodes_touch(g: hg.Graph) -> None:
+    for _, node in g.workflow().walk():
+        assert (node.made is not None) == (node.kind == "alloc")
+        assert (node.freed is not None) == (node.kind == "free")
+        assert bool(node.kernels) == (node.kind == "kernel")
+        assert (node.callback is not None) == (node.kind in ("host", "captured"))
+        assert bool(node.held) == (node.kind in ("child", "conditional"))
+        assert {access.view.root for access in node.own_accesses} <= {access.view.root for access in node.accesses}
+        assert node.copied_bytes == (node.dst.nbytes if isinstance(node, hg.MemcpyNode) else 0)
