@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .arrays import ArrayView
+from .difference import paired
 from .errors import DeclarationError
 from .nodes import Node
 from .nodes.fields import BoundValues, WorkflowKey, WorkflowKeys
@@ -92,24 +93,21 @@ def explain_update(old: HasWorkflow, new: HasWorkflow) -> UpdatePlan:
     """
     before, after = old.workflow(), new.workflow()
     changes: list[Change] = []
-    for name in before.index:
-        if name not in after.index:
-            changes.append(Change(name, None, before.nodes[before.index[name]], None, False, "it is gone"))
-    for node in after.nodes:
-        i = before.index.get(node.name)
-        if i is None:
-            changes.append(Change(node.name, None, None, node, False, "it is new"))
-            continue
-        known = before.nodes[i]
-        if type(known) is not type(node):
-            changes.append(Change(node.name, "kind", known.kind, node.kind, False, "kinds of nodes cannot change"))
-            continue
-        sources = {before.nodes[s].name for s in before.predecessors[i]}
-        wanted = {after.nodes[s].name for s in after.predecessors[after.index[node.name]]}
-        if sources != wanted:
-            changes.append(Change(node.name, "predecessors", sorted(sources), sorted(wanted), False, "edges cannot change"))
-        changes += _fields(known, node, before)
-        changes += _moves(known, node)
+    gone: list[Change] = []
+    for name, known, node, lost, come in paired(before, after):
+        if node is None:
+            gone.append(Change(name, None, known, None, False, "it is gone"))
+        elif known is None:
+            changes.append(Change(name, None, None, node, False, "it is new"))
+        elif type(known) is not type(node):
+            changes.append(Change(name, "kind", known.kind, node.kind, False, "kinds of nodes cannot change"))
+        else:
+            if lost or come:
+                sources, wanted = _sources(before, name), _sources(after, name)
+                changes.append(Change(name, "predecessors", sources, wanted, False, "edges cannot change"))
+            changes += _fields(known, node, before)
+            changes += _moves(known, node)
+    changes = gone + changes
     for name, array in before.arrays.items():
         other = after.arrays.get(name)
         for what in ("device", "access"):
@@ -119,6 +117,10 @@ def explain_update(old: HasWorkflow, new: HasWorkflow) -> UpdatePlan:
                     Change(None, place, getattr(array, what), getattr(other, what), False, "memory stays where it was made")
                 )
     return UpdatePlan(before.name, after.name, tuple(changes))
+
+
+def _sources(workflow: Workflow, name: str) -> list[str]:
+    return sorted(workflow.nodes[source].name for source in workflow.predecessors[workflow.index[name]])
 
 
 def _moves(old: AnyNode, new: AnyNode) -> list[Change]:

@@ -60,6 +60,7 @@ ORDER = (
     "export.timelines",
     "inlining",
     "placement",
+    "difference",
     "checks",
     "temporaries",
     "lanes",

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ..difference import paired
 from ..nodes import KernelNode
 from ..printed import Printed
-from ..workflow import Workflow
+from ..workflow import AnyNode, Workflow
 
 __all__ = ["Difference", "Entry", "compare"]
 
@@ -185,42 +186,25 @@ def _compare_workflows(prefix: str, a: Any, b: Any, old: Workflow, new: Workflow
     for section, what in (("arrays", "array"), ("parameters", "parameter")):
         entries += _compare_named(what, prefix, _by_name(a[section]), _by_name(b[section]))
     nodes_a, nodes_b = _by_name(a["nodes"]), _by_name(b["nodes"])
-    waits_a, waits_b = _waits(old), _waits(new)
-    removed = []
-    for name, data in nodes_b.items():
-        before = nodes_a.get(name)
-        if before is None:
-            entries.append(Entry("added", "node", prefix + name, new=data))
-            continue
-        entries += _changes("node", prefix + name, before, data, _argument_names(new, name))
-        gone = [source for source in waits_a[name] if source not in waits_b[name]]
-        come = [source for source in waits_b[name] if source not in waits_a[name]]
-        if gone or come:
-            lost = [_edge(source, waits_a[name][source]) for source in gone]
-            entries.append(Entry("rewired", "node", prefix + name, "waits for", lost, [_edge(s, waits_b[name][s]) for s in come]))
-    removed = [Entry("removed", "node", prefix + name, old=data) for name, data in nodes_a.items() if name not in nodes_b]
-    return entries + removed
-
-
-def _edge(source: str, reason: str) -> str:
-    return f"{source!r} ({reason})"
+    for name, before, after, lost, come in paired(old, new):
+        full = prefix + name
+        if after is None:
+            entries.append(Entry("removed", "node", full, old=nodes_a[name]))
+        elif before is None:
+            entries.append(Entry("added", "node", full, new=nodes_b[name]))
+        else:
+            entries += _changes("node", full, nodes_a[name], nodes_b[name], _argument_names(after))
+            if lost or come:
+                edges = [[f"{source!r} ({why})" for source, why in found.items()] for found in (lost, come)]
+                entries.append(Entry("rewired", "node", full, "waits for", *edges))
+    return entries
 
 
 def _by_name(items: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {item["name"]: item for item in items}
 
 
-def _waits(workflow: Workflow) -> dict[str, dict[str, str]]:
-    """For each node the nodes that it waits for, with the reasons."""
-    nodes = workflow.nodes
-    return {
-        node.name: {nodes[source].name: reason for source, reason in zip(sources, reasons)}
-        for node, sources, reasons in zip(nodes, workflow.predecessors, workflow.reasons)
-    }
-
-
-def _argument_names(workflow: Workflow, name: str) -> list[str]:
-    node = workflow.nodes[workflow.index[name]]
+def _argument_names(node: AnyNode) -> list[str]:
     if isinstance(node, KernelNode) and node.kernel.signature is not None:
         return [parameter.name for parameter in node.kernel.signature.parameters]
     return []
