@@ -15,7 +15,7 @@ from .arrays import HostArray
 from .errors import DeclarationError
 from .inlining import FlatNode, cycle_error, flattened
 from .lanes import Cover, covered, gathers
-from .nodes import AllocNode, EmptyNode, FreeNode, KernelNode, MemcpyNode
+from .nodes import EmptyNode, KernelNode, MemcpyNode
 from .order import levels, positions, topological_order
 from .placement import device_of, devices_of
 from .target import Target
@@ -461,8 +461,7 @@ def _is_of_memory(node: AnyNode) -> bool:
 
 def _is_no_child(workflow: Workflow) -> bool:
     """Return whether no child graph node may hold a workflow: one that allocates, or decides (CUDA's rule)."""
-    refused = (AllocNode, FreeNode, ConditionalNode)
-    return any(isinstance(node, refused) for document in workflow.documents for node in document.nodes)
+    return any(not node.in_child for document in workflow.documents for node in document.nodes)
 
 
 def _lane_bound(workflow: Workflow, target: Target, lanes: Lanes) -> int | None:

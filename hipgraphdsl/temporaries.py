@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from .arrays import Access, AllocArray, ArrayView
 from .inlining import FlatNode
-from .nodes import AllocNode, FreeNode
 from .workflow import AnyNode, ChildGraphNode, Level
 
 _Place = tuple[Level, Any]  # where an array belongs, and the array
@@ -119,11 +118,11 @@ def pack_temporaries(steps: Sequence[FlatNode], device: int = 0) -> Packing | No
     lives: dict[_Place, _Life] = {}
     for index, step in enumerate(steps):
         node = step.node
-        if isinstance(node, AllocNode):
-            owner = device if node.array.device is None else node.array.device
-            life = lives.setdefault(_place(step, node.array), _Life(node.array.nbytes, owner, [], []))
+        if (made := node.made) is not None:
+            owner = device if made.device is None else made.device
+            life = lives.setdefault(_place(step, made), _Life(made.nbytes, owner, [], []))
             life.allocs.append(index)
-        elif isinstance(node, FreeNode) and (freed := lives.get(_place(step, node.array))) is not None:
+        elif node.freed is not None and (freed := lives.get(_place(step, node.freed))) is not None:
             freed.frees.append(index)
     if len(lives) < 2 or len(lives) > _MOST:
         return None
@@ -154,8 +153,9 @@ def pack_temporaries(steps: Sequence[FlatNode], device: int = 0) -> Packing | No
     arrays = []
     for start, life in zip(offsets, found):
         step = steps[life.allocs[0]]
-        assert isinstance(step.node, AllocNode)
-        arrays.append(PackedArray(step.level.prefix + step.node.array.name, step.node.array, step.path, life.device, start))
+        made = step.node.made
+        assert made is not None
+        arrays.append(PackedArray(step.level.prefix + made.name, made, step.path, life.device, start))
     nodes = tuple(steps[index].name for index in sorted(i for life in found for i in (*life.allocs, *life.frees)))
     blocks = tuple((owner, _rounded(end)) for owner, end in sorted(ends.items()))
     return Packing(tuple(arrays), nodes, blocks, apart)
@@ -179,7 +179,7 @@ def _note_uses(steps: Sequence[FlatNode], lives: dict[_Place, _Life]) -> None:
         if mine:
             own = bits[index] = 1 << len(bits)
         for life in mine:
-            if isinstance(step.node, (AllocNode, FreeNode)) and index in (*life.allocs, *life.frees):
+            if index in (*life.allocs, *life.frees):
                 if index in life.frees and (life.uses & ~ancestors or not ancestors & bits.get(life.allocs[0], 0)):
                     life.fixed = True
                 continue

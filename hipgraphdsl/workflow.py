@@ -544,6 +544,7 @@ class ConditionalNode(Node):
     reach = ""
     placed = "memory"
     in_body = True
+    in_child = False
     untried = "branches on data, which a trial without host callbacks may not have"
     fixed = "nodes of kind conditional are recorded once"
 

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from ..arrays import Access, AllocArray, DeviceArray, Region
-from ..nodes import AllocNode, FreeNode, KernelNode, MemcpyNode
+from ..nodes import KernelNode, MemcpyNode
 from ..workflow import AnyNode
 from .reach import Reach
 from .scope import Scope
@@ -27,15 +27,15 @@ class _Life:
 
 def _lives(scope: Scope) -> list[_Life]:
     workflow = scope.workflow
-    if not any(type(a) is AllocArray for a in workflow.arrays.values()) and not any(type(n) is FreeNode for n in workflow.nodes):
+    if not any(type(a) is AllocArray for a in workflow.arrays.values()) and not any(n.freed is not None for n in workflow.nodes):
         return []
     lives: dict[AllocArray, _Life] = {a: _Life(a) for a in workflow.arrays.values() if isinstance(a, AllocArray)}
     for i, node in enumerate(workflow.nodes):
-        if type(node) is AllocNode:
-            lives.setdefault(node.array, _Life(node.array)).allocs.append(i)
+        if node.made is not None:
+            lives.setdefault(node.made, _Life(node.made)).allocs.append(i)
             continue
-        if type(node) is FreeNode:
-            lives.setdefault(node.array, _Life(node.array)).frees.append(i)
+        if node.freed is not None:
+            lives.setdefault(node.freed, _Life(node.freed)).frees.append(i)
             continue
         for access in node.accesses:
             root = access.view.root
@@ -200,10 +200,11 @@ def check_data(scope: Scope) -> None:
     for i in workflow.order:
         node = nodes[i]
         accesses = node.accesses
-        if allocs and isinstance(node, (AllocNode, FreeNode)):
-            if isinstance(node, AllocNode):
-                makers[node.array] = node
-                written[node.array] = _Coverage()
+        if allocs and node.freed is not None:
+            continue
+        if allocs and node.made is not None:
+            makers[node.made] = node
+            written[node.made] = _Coverage()
             continue
         for access in accesses:
             root = access.view.root

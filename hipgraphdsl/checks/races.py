@@ -8,7 +8,7 @@ from typing import Any
 
 from ..arrays import Access, Region
 from ..hazards import ByRegion, HazardTracker, Held
-from ..nodes import AllocNode, EventRecordNode, EventWaitNode, FreeNode
+from ..nodes import EventRecordNode, EventWaitNode
 from ..workflow import AnyNode, Workflow
 from .reach import Reach
 from .scope import Scope
@@ -76,7 +76,7 @@ def racing_pairs(
         spaces: dict[Any, _Space] = {}
         for position, (i, ancestors) in enumerate(reach.walk(start, stop)):
             node = nodes[i]
-            if type(node) is AllocNode or type(node) is FreeNode:
+            if node.made is not None or node.freed is not None:
                 continue
             placed: Sequence[Touch]
             if touched is None:

@@ -75,6 +75,8 @@ class Node(BaseModel):
     """What decides its device where no `device` does: the memory it touches, that of the compiled graph; empty: it has none."""
     in_body: ClassVar[bool]
     """Whether a graph may hold it inside a conditional node (CUDA's reference for cudaConditionalNodeParams)."""
+    in_child: ClassVar[bool] = True
+    """Whether a child graph node may hold a graph with it; elsewhere its nodes are put in place (CUDA's rule)."""
     copies: ClassVar[bool] = False
     """Whether it may hand memory to a copy, which reads pageable host memory when it is issued."""
     untried: ClassVar[str] = ""

@@ -341,6 +341,7 @@ class AllocNode(Node, Viewable):
     reach = ""
     placed = "memory"
     in_body = False
+    in_child = False
     fixed = _FIXED_MEMORY
 
     array: Annotated[AllocArray, _NewArray()]
@@ -393,6 +394,7 @@ class FreeNode(Node):
     reach = ""
     placed = "memory"
     in_body = False
+    in_child = False
     fixed = _FIXED_MEMORY
 
     array: Annotated[AllocArray, _ArrayName()]
