@@ -100,6 +100,14 @@ __global__ void types_called(int* out) {
   out[l] = l < 9 ? Tile::size() : 3;
   out[l] += 100 * kinds(l) + 10000 * d(0);
 }
+__global__ void pragma_behind_else(int* out) {
+  int l = threadIdx.x, c = 0;
+  if (l < 10) c = 7;
+  else
+#pragma unroll
+    for (int i = 0; i < 2; ++i) c += present();
+  out[l] = c;
+}
 __global__ void after_returns(int* out) {
   int t = threadIdx.x; if (t % warpSize >= 5) return;
   int c; if (t & 1) c = present(); else c = 10 * present();
@@ -147,6 +155,7 @@ EXPECTED: dict[str, list[int]] = {
     "switches": [1000 * [16 + 3200, 3200, 7, 8][lane % 4] + 64 for lane in range(64)],
     "returns": [540] * 40 + [0] * 24,
     "masks_meet": [1, 0] * 32,
+    "pragma_behind_else": [7] * 10 + [108] * 54,
     "through_pointers": [
         (32 if lane & 1 else 132) + 1000 * sum(count(lambda other, i=i: other % 3 > i) for i in range(lane % 3))
         for lane in range(64)

@@ -1051,7 +1051,7 @@ class _Maker:
             if self.some(0.3):
                 kind = self.chance.choice((U32, U16, U64))
                 shared_bytes = 128 * kind.bits // 8
-                start.append(Declare(self.declare(Decl("s1", kind, "dynamic", 128)), None))
+                start.append(Declare(self.declare(Decl(f"s1_{self.name}", kind, "dynamic", 128)), None))
         mask = self.fixed.get("m0")
         place = Place(
             True, mask=mask, full=mask is not None and threads % 32 == 0, returns=not self.barriers and self.warps != "mask"

@@ -213,7 +213,10 @@ class _Weaver:
 
     def before(self, n: int, text: str) -> None:
         """Insert before a token; before a pragma, which needs a line of its own, at the end of the line before it."""
-        at = self.tokens[n - 1].end if self.tokens[n].kind == "pragma" else self.tokens[n].start
+        if self.tokens[n].kind == "pragma":
+            at, text = self.tokens[n - 1].end, f" {text}"
+        else:
+            at = self.tokens[n].start
         self.edit(at, at, text)
 
     def apply(self) -> str:
