@@ -212,6 +212,19 @@ class Module:
             raise DeclarationError(f"a module's options are a list of strings: options=[{options!r}] (got one string)")
         self._read(source, name, options, structs, Headers(options), None)
 
+    # Of a code object, and of a kernel that was read back, there is no source.
+    _source = ""
+    _options: tuple[str, ...] = ()
+    _path: Path | None = None
+    _image: bytes | None = None
+
+    def _begin(self, name: str, structs: Mapping[str, Any] | None) -> None:
+        self._name = name
+        self._structs = struct_layouts(structs, name)
+        self._signatures: dict[str, tuple[str, ...]] = {}
+        self._made: dict[str, Kernel] = {}
+        self._symbols: dict[str, Symbol] = {}
+
     def _read(
         self,
         source: str,
@@ -221,15 +234,9 @@ class Module:
         headers: Headers,
         budget: Budget | None,
     ) -> None:
+        self._begin(name or "kernels", structs)
         self._source = source
         self._options = tuple(options)
-        self._name = name or "kernels"
-        self._structs = struct_layouts(structs, self._name)
-        self._path: Path | None = None
-        self._image: bytes | None = None
-        self._signatures: dict[str, tuple[str, ...]] = {}
-        self._made: dict[str, Kernel] = {}
-        self._symbols: dict[str, Symbol] = {}
         hashed = hashlib.sha256()
         try:
             for part in (source, *self._options):
@@ -309,16 +316,10 @@ class Module:
         structs: Mapping[str, Any] | None,
     ) -> Module:
         module = cls.__new__(cls)
-        module._source = ""
-        module._options = ()
-        module._structs = struct_layouts(structs, name)
+        module._begin(name, structs)
         module._path = path
         module._image = image
         module._digest = digest
-        module._name = name
-        module._made = {}
-        module._symbols = {}
-        module._signatures = {}
         module._declared = Declarations("", f"module {name!r}", (), module._structs)
         for kernel, parameters in signatures.items():
             parts = (parameters,) if isinstance(parameters, str) else tuple(parameters)
@@ -643,17 +644,10 @@ class ForeignModule(Module):
         self.function = function
         self.owner = owner
         self.sizes = sizes
-        self._source = ""
-        self._options = ()
-        self._structs = {}
-        self._path = None
-        self._image = None
-        self._signatures = {}
-        self._symbols = {}
-        self._name = name
+        self._begin(name, None)
         self._digest = hashlib.sha256(f"{owner.name}:{function}:{name}".encode()).hexdigest()
         self._declared = Declarations("", f"kernel {name!r}", (), {})
-        self._made = {name: Kernel(self, name, signature)}
+        self._made[name] = Kernel(self, name, signature)
 
     @property
     def kernels(self) -> tuple[str, ...]:
