@@ -120,17 +120,8 @@ def test_modules_and_their_public_names_are_documented() -> None:
     assert missing == [], "\n".join(missing)
 
 
-# What is longer all the same. Take out what is mended; these lists only shrink.
-LONG_MODULES = {
-    "executable/executable.py",
-    "graph.py",
-    "importing.py",
-    "runtimes/base.py",
-    "runtimes/cpu/split.py",
-    "runtimes/cpu/weave.py",
-    "workflow.py",
-}
-LONG_FUNCTIONS = {"runtimes/cpu/compiler.py: build"}
+# What is longer all the same. Take out what is mended; this list only shrinks.
+LONG_MODULES = {"runtimes/cpu/split.py", "runtimes/cpu/weave.py"}
 
 
 def test_modules_have_at_most_700_lines_and_functions_80() -> None:
@@ -142,7 +133,7 @@ def test_modules_have_at_most_700_lines_and_functions_80() -> None:
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef) and (node.end_lineno or node.lineno) - node.lineno >= 80:
                 functions.add(f"{name}: {node.name}")
-    assert (modules - LONG_MODULES, functions - LONG_FUNCTIONS) == (set(), set())
+    assert (modules - LONG_MODULES, functions) == (set(), set())
 
 
 def test_readme_of_tests_says_where_each_public_name_is_tested() -> None:
@@ -170,19 +161,3 @@ def test_package_exports_what_it_lists() -> None:
 def test_version_is_written_once() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+", hipgraphdsl.__version__)
     assert f"[{hipgraphdsl.__version__}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-
-
-MOST_LINES, MOST_OF_A_FUNCTION = 700, 80
-SHORT = ("executable/*.py", "backends/*.py", "runtimes/*.py", "plan.py", "watch.py")
-
-
-def test_modules_and_functions_are_short() -> None:
-    long = []
-    for path in (path for pattern in SHORT for path in (ROOT / "hipgraphdsl").glob(pattern)):
-        text = path.read_text()
-        if text.count("\n") > MOST_LINES:
-            long.append(f"{path.name}: {text.count(chr(10))} lines")
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.FunctionDef) and (lines := (node.end_lineno or 0) - node.lineno + 1) > MOST_OF_A_FUNCTION:
-                long.append(f"{path.name}: {node.name} has {lines} lines")
-    assert long == [], "\n".join(long)
