@@ -51,36 +51,20 @@ class GraphFunctions:
         self._children: dict[Any, str] = {}
         self._functions: list[str] = []
 
-    def explicit(self, block: Block) -> list[str]:
-        """Return the functions that build a graph node by node."""
-        lines = self._lines(block, self.handles.names, divide=True)
-        head = ["hipGraph_t graph;", 'CHECK(hipGraphCreate(&graph, 0), "");', ""]
-        return [*self._functions, *_function("build_graph()", [*self._loads(), *head, *lines, "return graph;"])]
+    def build(self, block: Block) -> list[str]:
+        """Return the functions that build a graph node by node, or record it from streams.
 
-    def captured(self, block: Block) -> list[str]:
-        """Return the functions that record a graph from streams.
-
-        Forks and joins stand before and behind all steps, each as one loop: written as they are made, at the first and the last
-        step of each lane, they would be three lines for each stream and hide what repeats. They order the same.
+        Forks and joins are not written where they are made, at the first and the last step of each lane: they would be three
+        lines for each stream and hide what repeats. In `begin_capture` and `end_capture`, around all steps, they order the same.
         """
-        lines = self._lines(block, self.handles.names, divide=True)
-        count = len(self.handles.writer.streams)
-        fork, join, tidy = (_FORK, _JOIN, ['CHECK(hipEventDestroy(event), "");']) if count > 1 else ([], [], [])
-        body = [
-            *self._loads(),
-            f"hipStream_t stream[{count}];",
-            'for (hipStream_t& each : stream) CHECK(hipStreamCreateWithFlags(&each, hipStreamNonBlocking), "");',
-            'CHECK(hipStreamBeginCapture(stream[0], hipStreamCaptureModeThreadLocal), "");',
-            *(line.replace("COUNT", str(count)) for line in fork),
-            *lines,
-            *(line.replace("COUNT", str(count)) for line in join),
-            "hipGraph_t graph;",
-            'CHECK(hipStreamEndCapture(stream[0], &graph), "");',
-            *tidy,
-            'for (hipStream_t each : stream) CHECK(hipStreamDestroy(each), "");',
-            "return graph;",
-        ]
-        return [*self._functions, *_function("build_graph()", body)]
+        lines = self._lines(block, self.handles.names)
+        if block.captured:
+            count = len(self.handles.writer.streams)
+            head = [f"hipStream_t stream[{count}];", f"begin_capture(stream, {count});", ""]
+            end = f"return end_capture(stream, {count});"
+        else:
+            head, end = ["hipGraph_t graph;", 'CHECK(hipGraphCreate(&graph, 0), "");', ""], "return graph;"
+        return [*self._functions, *_function("build_graph()", [*self._loads(), *head, *lines, end])]
 
     def _loads(self) -> list[str]:
         launched = self.handles.writer.launched
@@ -105,7 +89,7 @@ class GraphFunctions:
             self._functions += _function(f"{function}({signature})", [*lines, "return graph;"])
         return [f"{function}(", *joined([value for _, value in given.values()]), ")"]
 
-    def _lines(self, block: Block, names: Names, divide: bool) -> list[str]:
+    def _lines(self, block: Block, names: Names) -> list[str]:
         """Return the lines that add a block's steps; very many are put into functions of their own."""
         statements, declared = self._statements(block, names)
         items = self._folded(statements, names)
@@ -208,24 +192,6 @@ class GraphFunctions:
             self.tables += loop.tables
             at = stop
         return [*items, *(statement.plain().split("\n") for statement in statements[at:])]
-
-
-_FORK: Final = [
-    "// The other streams come into the capture by waiting for an event of the first.",
-    "hipEvent_t event;",
-    'CHECK(hipEventCreateWithFlags(&event, hipEventDisableTiming), "");',
-    'CHECK(hipEventRecord(event, stream[0]), "");',
-    'for (int i = 1; i < COUNT; ++i) CHECK(hipStreamWaitEvent(stream[i], event, 0), "");',
-    "",
-]
-_JOIN: Final = [
-    "",
-    "// The first stream waits for all others, which ends the capture of them all.",
-    "for (int i = 1; i < COUNT; ++i) {",
-    '  CHECK(hipEventRecord(event, stream[i]), "");',
-    '  CHECK(hipStreamWaitEvent(stream[0], event, 0), "");',
-    "}",
-]
 
 
 def _is(piece: Piece, kind: str) -> TypeGuard[Hole]:

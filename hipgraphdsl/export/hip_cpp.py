@@ -92,7 +92,7 @@ class Program:
         assert isinstance(program, GraphProgram)
         block = writer.blocks[program.graph]
         block.steps, block.nodes, block.scope = program.plan.steps, program.nodes, self.handles.top
-        return self.graphs.captured(block) if block.captured else self.graphs.explicit(block)
+        return self.graphs.build(block)
 
     def text(self) -> str:
         """Return the program."""
@@ -101,7 +101,7 @@ class Program:
         functions = self.handles.functions.text()
         declarations = self._declarations()
         parts = _used_parts([*declarations, *functions, *build, *own])
-        kernels = self.kernels.text(self.handles.symbols)
+        kernels = self.kernels.text()
         sections: dict[str, list[str]] = {}
         for part in needed_parts(parts):
             sections.setdefault(part.section, []).extend((*part.lines, ""))

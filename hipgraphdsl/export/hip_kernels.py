@@ -66,7 +66,7 @@ class Kernels:
             return f"{space}::{name}"
         return f"::{name}" if re.match(r"\w*", name).group() in FIXED_NAMES else name  # type: ignore[union-attr]
 
-    def text(self, symbols: dict[Symbol, str]) -> list[str]:
+    def text(self) -> list[str]:
         """Return the section that holds the kernels."""
         lines: list[str] = []
         several = len(self.modules) > 1
@@ -91,28 +91,14 @@ class Kernels:
             lines.append("")
         if self.built_in:
             lines += _built_in(self.built_in)
-        macros = [
-            "#if defined(HIP_CPU)",
-            "#define KERNEL(...) hip_cpu_kernel(#__VA_ARGS__)",
-            *(["#define SYMBOL(name, pointer) hip_cpu_symbol(#name, (void**)&pointer)"] if symbols else []),
-            "#else",
-            "#define KERNEL(...) (__VA_ARGS__)",
-            *(
-                ['#define SYMBOL(name, pointer) CHECK(hipGetSymbolAddress((void**)&pointer, HIP_SYMBOL(name)), "")']
-                if symbols
-                else []
-            ),
-            "#endif",
-            "",
-        ]
         if not lines:
-            return [*macros]
+            return []
         return [
             *section("Kernels"),
             "#if !defined(HIP_CPU)  // kernels begin: for a CPU they are compiled apart",
             *lines,
             "#endif  // kernels end",
-            *macros,
+            "",
         ]
 
 

@@ -26,10 +26,8 @@
 #include <utility>
 #include <vector>
 
-// What each program says for itself: how a kernel is named, and the device.
-#define KERNEL(...) hip_cpu_kernel(#__VA_ARGS__)
-
 namespace program {
+// What each program says for itself.
 static int device = 0;
 
 //@section Errors and helpers
@@ -45,6 +43,22 @@ void checked(hipError_t error, const char* call, const char* node, int line) {
   std::exit(1);
 }
 #define CHECK(call, node) checked((call), #call, node, __LINE__)
+
+//@part KERNEL
+// A kernel as calls take it: a CPU's are compiled apart.
+#if defined(HIP_CPU)
+#define KERNEL(...) hip_cpu_kernel(#__VA_ARGS__)
+#else
+#define KERNEL(...) (__VA_ARGS__)
+#endif
+
+//@part SYMBOL
+// Sets a pointer to the address of a variable of the device.
+#if defined(HIP_CPU)
+#define SYMBOL(name, pointer) hip_cpu_symbol(#name, (void**)&pointer)
+#else
+#define SYMBOL(name, pointer) CHECK(hipGetSymbolAddress((void**)&pointer, HIP_SYMBOL(name)), "")
+#endif
 
 //@part fail
 // Ends the program with a message.
@@ -478,6 +492,30 @@ void insert(hipStream_t stream, const char* name, F add) {
   const std::vector<hipGraphNode_t> after(before.size(), node);
   if (!before.empty()) CHECK(hipGraphAddDependencies(graph, before.data(), after.data(), before.size()), name);
   CHECK(hipStreamUpdateCaptureDependencies(stream, &node, 1, hipStreamSetCaptureDependencies), name);
+}
+
+//@part begin_capture end_capture capture_event
+// Begins a capture on the first of several streams; the others come into it by waiting for an event of the first.
+hipEvent_t capture_event;
+void begin_capture(hipStream_t* stream, int count) {
+  for (int i = 0; i < count; ++i) CHECK(hipStreamCreateWithFlags(&stream[i], hipStreamNonBlocking), "");
+  CHECK(hipEventCreateWithFlags(&capture_event, hipEventDisableTiming), "");
+  CHECK(hipStreamBeginCapture(stream[0], hipStreamCaptureModeThreadLocal), "");
+  if (count > 1) CHECK(hipEventRecord(capture_event, stream[0]), "");
+  for (int i = 1; i < count; ++i) CHECK(hipStreamWaitEvent(stream[i], capture_event, 0), "");
+}
+
+// Lets the first stream wait for all others, which ends the capture of them all, and returns what was recorded.
+hipGraph_t end_capture(hipStream_t* stream, int count) {
+  for (int i = 1; i < count; ++i) {
+    CHECK(hipEventRecord(capture_event, stream[i]), "");
+    CHECK(hipStreamWaitEvent(stream[0], capture_event, 0), "");
+  }
+  hipGraph_t graph;
+  CHECK(hipStreamEndCapture(stream[0], &graph), "");
+  CHECK(hipEventDestroy(capture_event), "");
+  for (int i = 0; i < count; ++i) CHECK(hipStreamDestroy(stream[i]), "");
+  return graph;
 }
 
 //@part fill_words
