@@ -37,7 +37,7 @@ __all__ = [
     "RuntimeUnavailable",
     "UpdateError",
     "WaitTimeout",
-    "short_repr",
+    "shown",
     "unknown_name",
 ]
 
@@ -63,7 +63,7 @@ class DeclarationError(HipGraphError, ValueError):
         self.array = array
 
 
-def short_repr(value: object) -> str:
+def shown(value: object) -> str:
     """Return the ``repr`` of a value for a message, cut where it is long."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ..errors import DeclarationError, short_repr
+from ..errors import DeclarationError, shown
 from .coercion import as_int
 from .regions import Region
 
@@ -53,13 +53,13 @@ def no_array(obj: Any) -> str:
     """Return, for a message, what came instead of a declared array, and how it becomes one."""
     kind = type(obj).__name__
     if isinstance(obj, str):
-        return f"got str {short_repr(obj)}; a graph has its arrays by name in g.arrays"
+        return f"got str {shown(obj)}; a graph has its arrays by name in g.arrays"
     if hasattr(obj, "shape") and hasattr(obj, "dtype"):
         return (
             f"got {kind} of shape {tuple(obj.shape)} and dtype {obj.dtype}; declare it: g.device_array(name, values) and"
             " g.host_array(name, values) copy the values, g.external_array(name, values) uses them in place"
         )
-    return f"got {kind} {short_repr(obj)}"
+    return f"got {kind} {shown(obj)}"
 
 
 class Sliceable(Viewable):

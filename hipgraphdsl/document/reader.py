@@ -8,10 +8,10 @@ from typing import Any, Generic, TypeVar
 
 from ..arrays import as_dict
 from ..draft import Draft
-from ..errors import DeclarationError
+from ..errors import DeclarationError, shown
 from ..kernels import Module
 from ..nodes.base import Node, check_name
-from ..nodes.values import Data, Fault, Members, Names, shown
+from ..nodes.values import Data, Fault, Members, Names
 from ..source import Budget
 from .parts import VERSION, array_of, module_of, parameter_of
 from .text import MAX_NODES, Item, Reader, Section, guard

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Viewable
-from ..errors import DeclarationError, short_repr
+from ..errors import DeclarationError, shown
 from ..source import is_bfloat16
 from .signature import KernelParameter, Signature
 
@@ -69,7 +69,7 @@ def check_argument(param: KernelParameter, value: object, where: str) -> PackedV
 
 def said(value: object) -> str:
     """Return, for a message, what a value is and of what type."""
-    return f"{short_repr(value)} of type {type(value).__name__}"
+    return f"{shown(value)} of type {type(value).__name__}"
 
 
 def _number(dtype: np.dtype[Any], value: object, param: KernelParameter, where: str) -> int | float | complex:

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ..arrays import Array, ArrayView, Parameter
+from ..errors import shown
 from ..kernels import Module
-from .values import COUNT, DEVICE, FLAG, Data, Fault, Names, device_of_data, list_of, ref, shown
+from .values import COUNT, DEVICE, FLAG, Data, Fault, Names, device_of_data, list_of, ref
 
 __all__ = [
     "BoundValues",

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..arrays import Access, Array, ArrayView, Parameter, Viewable, as_dtype, as_shape
+from ..errors import shown
 from ..kernels import Kernel, Module, Symbol
 
 __all__ = [
@@ -44,7 +45,6 @@ __all__ = [
     "record",
     "ref",
     "shape_of",
-    "shown",
     "unique",
 ]
 
@@ -112,12 +112,6 @@ _JSON_NAMES: dict[type, str] = {
     list: "a list",
     dict: "an object",
 }
-
-
-def shown(value: Any) -> str:
-    """Return a value for a message, shortened."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def unique(name: str, taken: Any) -> str:
