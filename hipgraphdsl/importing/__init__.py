@@ -200,8 +200,10 @@ class _Builder:
                 return [(FreeNode, f"free_{array.name}", {"array": array})]
             case NodeType.BATCH_MEM_OP:
                 return [(MemoryOpsNode, "memory_ops", {"ops": tuple(self._memory_op(op, index, raw) for op in params)})]
-            case _:
+            case NodeType.EMPTY:
                 return [(EmptyNode, "empty", {})]
+            case _:
+                return self._refuse(index, raw, "is of a type that no kind of node stands for")
 
     # -- arrays --
 
