@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -249,6 +250,126 @@ def test_functions_that_wait_are_known_however_they_are_called(source: str) -> N
         assert name not in libraries(source)[2]
         for n in (0, 5):
             same(source, name, n, 64)
+
+
+class Writer:
+    """Writes random kernels without races: between two barriers either each thread writes its own of `s`, or all may read all.
+
+    A variable is known by its name and kind: a thread's own, the same for the block, a constant, or an array of three.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.count = 0
+        self.reads = False
+
+    def kernel(self, name: str) -> str:
+        self.reads = False
+        body = f"s[T] = x[T]; {self.level({}, 2, set())} __syncthreads(); x[T] += s[T];"
+        return f"__global__ void {name}(int* x, int n) {{ __shared__ int s[256]; {body} }}"
+
+    def name(self) -> str:
+        self.count += 1
+        return self.random.choice(["a", "b", "c"]) if self.random.random() < 0.3 else f"v{self.count}"
+
+    def uniform(self, known: dict[str, str], depth: int = 2) -> str:
+        pick = self.random
+        if depth == 0 or pick.random() < 0.4:
+            return pick.choice(
+                ["n", str(pick.randint(0, 9)), "(int)N", "LIMIT", *(v for v, k in known.items() if k == "uniform")]
+            )
+        return f"({self.uniform(known, depth - 1)} {pick.choice('+-*&|^')} {self.uniform(known, depth - 1)})"
+
+    def value(self, known: dict[str, str], depth: int = 3) -> str:
+        pick = self.random
+        if depth == 0 or pick.random() < 0.3:
+            named = [v for v, k in known.items() if k in ("own", "uniform", "constant")] * 3
+            named += [f"{v}[{pick.randint(0, 2)}]" for v, k in known.items() if k == "array"]
+            shared = [f"s[(T + {pick.randint(0, 70)}) % N]"] * 3 if self.reads else []
+            return pick.choice(["(int)T", "n", str(pick.randint(-9, 99)), "me()", "x[T]", *named, *shared])
+        one, two, three = (self.value(known, depth - 1) for _ in range(3))
+        forms = [f"other::twice({one})", f"({one} % 7 > 2 ? {two} : {three})", f"(short)({one})"]
+        return pick.choice([*forms, *(f"({one} {op} {two})" for op in "+-*^&<|")])
+
+    def statement(self, known: dict[str, str], depth: int = 2) -> str:
+        """Return a statement of a thread, without barriers."""
+        pick = self.random
+        own = [v for v, k in known.items() if k == "own"]
+        arrays = [v for v, k in known.items() if k == "array"]
+        forms = [f"x[T] {pick.choice(['=', '+=', '^='])} {self.value(known)};"]
+        if depth:
+            self.count += 1
+            turn = f"i{self.count}"
+            forms += [
+                f"if ({self.value(known, 1)} % 11 == 3) return;",
+                f"if ({self.value(known, 2)} % 3 == 0) {self.block(known, depth - 1)} else {self.block(known, depth - 1)}",
+                f"for (int {turn} = {pick.randint(1, 4)}; {turn}; --{turn}) {self.block({**known, turn: 'constant'}, depth - 1)}",
+            ]
+        forms += [f"{v}[{pick.choice(['0', '2', 'T % 3'])}] += {self.value(known)};" for v in arrays]
+        forms += [] if self.reads else [f"s[T] += {self.value(known)};"]
+        if own:
+            v, value = pick.choice(own), self.value(known, 2)
+            changes = [f"{v} -= {value};", f"{v}++;", f"({v} = {value}, {v} ^= 3);", f"{{ int* p = &{v}; *p += {value}; }}"]
+            forms += [*changes, f"add({v}, {value});"]
+        return pick.choice(forms)
+
+    def block(self, known: dict[str, str], depth: int) -> str:
+        known, name = dict(known), self.name()
+        first = f"int {name} = {self.value({v: k for v, k in known.items() if v != name})};"
+        known[name] = "own"
+        return f"{{ {first} {' '.join(self.statement(known, depth) for _ in range(self.random.randint(1, 2)))} }}"
+
+    def declaration(self, known: dict[str, str], here: set[str]) -> str:
+        name = self.name()
+        before = {v: k for v, k in known.items() if v != name}
+        if name in here:
+            return ""
+        here.add(name)
+        forms = [
+            ("uniform", f"int {name} = {self.uniform(before)};"),
+            ("constant", f"const unsigned {name} = T * {self.random.randint(1, 5)} + {self.uniform(before, 1)};"),
+            ("array", f"int {name}[3] = {{{self.value(before, 1)}, {self.value(before, 1)}}};"),
+            ("own", f"int {name} = {self.value(before)}, w{self.count} = {name} + {self.uniform(before, 1)};"),
+        ]
+        known[name], text = self.random.choice(forms)
+        return text
+
+    def level(self, known: dict[str, str], depth: int, here: set[str]) -> str:
+        """Return statements of which some are barriers, or hold them."""
+        pick, out = self.random, []
+        for _ in range(pick.randint(2, 6)):
+            form = pick.random()
+            if form < 0.35:
+                out.append(self.declaration(known, here))
+            elif form < 0.5:
+                out.append("__syncthreads();")
+                self.reads = not self.reads
+            elif form < 0.62 and depth:
+                reads, turn = self.reads, self.name()
+                inside = self.level({**known, turn: "constant"}, depth - 1, {turn})
+                inside += " __syncthreads();" * (1 + (self.reads != reads))
+                self.reads = reads
+                loop = f"for (int {turn} = {pick.randint(1, 8)}; {turn} > 0; {turn} {pick.choice(['>>= 1', '/= 2', '-= 2'])})"
+                branch = f"if ({self.uniform(known, 1)} {pick.choice(['>', '<', '=='])} {pick.randint(0, 9)})"
+                declared = f"int {turn} = 1;"
+                out.append(
+                    pick.choice(
+                        [f"{loop} {{ __syncthreads(); {inside} }}", f"{branch} {{ {declared} __syncthreads(); {inside} }}"]
+                    )
+                )
+            else:
+                out.append(self.statement(known))
+        return " ".join(out)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_random_kernels_do_the_same_when_they_are_split(seed: int) -> None:
+    writer = Writer(seed)
+    source = "\n".join(writer.kernel(f"f{k}") for k in range(16)) + "\n"
+    assert len(libraries(source)[2]) > 8
+    for name in names(source):
+        for n, block in ((0, 64), (3, (5, 4, 3)), (8, (16, 8))):
+            same(source, name, n, block)
 
 
 def test_split_that_does_not_compile_is_left_out() -> None:
