@@ -150,6 +150,7 @@ class Graph(Declaring):
         check: bool = True,
         pack: bool = True,
         watch: bool = False,
+        sanitize: bool = False,
         progress: bool | None = None,
     ) -> Executable:
         """Build a relaunchable Executable from a snapshot of this graph.
@@ -176,6 +177,11 @@ class Graph(Declaring):
             Let each node leave a mark in page-locked memory when it has finished, so that a timeout, Ctrl-C or a device's fault
             names the nodes that had not, on every runtime. A kernel of one thread follows each node, and the nodes of children
             stand in their place; `stats.nodes` counts these kernels.
+        sanitize : bool
+            On runtime ``"cpu"``: stop a kernel before it accesses memory out of an array's bounds, uses shared memory or memory
+            of an alloc node that nothing has written, races with another thread, meets a barrier that not all threads of its
+            block come to, or divides an integer by zero. The HipError names node, kernel, line, block, thread and array. Kernels
+            run one at a time and many times slower; arrays share no memory (`pack`).
         progress : bool, optional
             Show a bar with what is being done. By default it appears after a second, on a terminal or in a notebook only. Logger
             ``hipgraphdsl`` says what was compiled and how long it took (INFO), and each stage's time (DEBUG).
@@ -197,7 +203,7 @@ class Graph(Declaring):
                 advance("measure lanes")
                 lanes, note = fastest_lanes(workflow, opened, backend, join=join, device=device)
             return Executable.build(
-                workflow, opened, backend, lanes=lanes, join=join, device=device, pack=pack, note=note, watch=watch,
+                workflow, opened, backend, lanes=lanes, join=join, device=device, pack=pack, note=note, watch=watch, sanitize=sanitize,
                 report=advance,
             )  # fmt: skip
 

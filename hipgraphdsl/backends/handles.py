@@ -13,7 +13,7 @@ from ..errors import DeclarationError, UpdateError
 from ..kernels import ArgumentPacker, ForeignModule, Kernel, Module, Signature, Symbol
 from ..nodes import CapturedNode, Event, HostNode, KernelNode, SemaphoreSignalNode, SemaphoreWaitNode
 from ..progress import no_progress
-from ..runtimes.base import Runtime
+from ..runtimes.base import SANITIZE, Runtime
 
 __all__ = ["BUILT_IN", "SharedHandles"]
 
@@ -49,6 +49,8 @@ class SharedHandles:
         All devices that it uses.
     calls : Calls, optional
         The host nodes' functions.
+    sanitize : bool
+        Compile modules for the sanitizer, and tell it where arrays lie.
     """
 
     def __init__(
@@ -57,6 +59,8 @@ class SharedHandles:
         device: int = 0,
         devices: tuple[int, ...] = (0,),
         calls: Calls | None = None,
+        *,
+        sanitize: bool = False,
     ) -> None:
         self.runtime = runtime
         self.device = device
@@ -64,6 +68,7 @@ class SharedHandles:
         self.peers: Mapping[int, Sequence[int]] = {}
         """For each device those that reach its memory."""
         self.calls = calls
+        self.sanitize = sanitize
         self._modules: dict[tuple[Module, int], tuple[int, Mapping[str, str]]] = {}
         self._names: dict[Module, set[str]] = {}
         """The kernels that each module was compiled for."""
@@ -86,13 +91,17 @@ class SharedHandles:
             image, lowered = module.image, {}
             if image is None:
                 started = time.perf_counter()
-                code = self.runtime.rtc_compile(module.source, names, symbols, module.options, name=module.name)
+                code = self.runtime.rtc_compile(module.source, names, symbols, self._options(module), name=module.name)
                 took_s = time.perf_counter() - started
                 _log.debug("module %r: compiled %s in %.3f s", module.name, ", ".join(names), took_s)
                 image, lowered = code.image, dict(code.lowered)
                 self._names.setdefault(module, set()).update(names)
             for device, handle in self._loaded(image):
                 self._modules[module, device] = (handle, lowered)
+
+    def _options(self, module: Module) -> tuple[str, ...]:
+        # A copy that moves memory which nothing has written is no fault of the user's.
+        return (*module.options, SANITIZE) if self.sanitize and module is not BUILT_IN else tuple(module.options)
 
     def _loaded(self, image: bytes) -> Iterator[tuple[int, int]]:
         """Load code on every device; yield device and module, to be noted at once."""
@@ -110,7 +119,7 @@ class SharedHandles:
                 f"kernel {more[0]!r} was not compiled with the graph, and module {module.name!r} has variables"
                 f" ({', '.join(module.symbols)}) that a second copy would not share; compile the graph again"
             )
-        code = self.runtime.rtc_compile(module.source, more, (), module.options, name=module.name)
+        code = self.runtime.rtc_compile(module.source, more, (), self._options(module), name=module.name)
         for device, handle in self._loaded(code.image):
             for name in more:
                 self._added[module, name, device] = (handle, code.lowered)

@@ -197,21 +197,30 @@ class Fill(Fill2D, Call):
 
 @dataclass(frozen=True, slots=True)
 class Alloc(Call):
-    """Allocate memory for an array; its address is put into `addresses` when this is added or issued."""
+    """Allocate memory for an array; its address is put into `addresses` when this is added or issued.
+
+    Where the array has a `label`, the sanitizer is told it.
+    """
 
     array: Array
     nbytes: int
     device: int
     access: tuple[int, ...]
     addresses: dict[Any, int] = field(compare=False, repr=False)
+    label: str = ""
 
     def add(self, runtime: Runtime, graph: int, deps: Sequence[int]) -> int:
         node, pointer = runtime.graph_add_mem_alloc_node(graph, deps, self.nbytes, self.device, self.access)
-        self.addresses[self.array] = pointer
+        self._place(runtime, pointer)
         return node
 
     def issue(self, runtime: Runtime, stream: int) -> None:
-        self.addresses[self.array] = runtime.malloc_async(self.nbytes, stream)
+        self._place(runtime, runtime.malloc_async(self.nbytes, stream))
+
+    def _place(self, runtime: Runtime, pointer: int) -> None:
+        self.addresses[self.array] = pointer
+        if self.label:
+            runtime.name_array(pointer, self.nbytes, self.label)
 
 
 @dataclass(frozen=True, slots=True)

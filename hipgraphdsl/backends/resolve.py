@@ -66,7 +66,9 @@ def resolve(step: Step, scope: Scope) -> op.Operation:
             return _fill(node, scope, scope.place_of(step))
         case AllocNode():
             device = scope.place_of(step)
-            return op.Alloc(node.array, node.array.nbytes, device, tuple(scope.shared.peers.get(device, ())), scope.addresses)
+            access = tuple(scope.shared.peers.get(device, ()))
+            label = scope.prefix + node.array.name if scope.shared.sanitize else ""
+            return op.Alloc(node.array, node.array.nbytes, device, access, scope.addresses, label)
         case FreeNode():
             return op.Free(scope.address(node.array.as_view()))
         case HostNode():

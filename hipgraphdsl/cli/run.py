@@ -27,6 +27,7 @@ from .tables import columns, plain_console, print_part, table
 DESCRIPTION = "Compile a workflow, launch it and print what it left in its host arrays. This compiles and runs native code."
 EXAMPLES = (
     "examples/04_wave2d.py --runtime cpu",
+    "examples/04_wave2d.py --runtime cpu --sanitize",
     "wave.json --param a=3.0 --repeat 1000 --backend capture",
     "wave.json --array initial=field.npy --save result=out.npy",
     "wave.py --dry-run --runtime amd",
@@ -46,6 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_supplies(parser)
     parser.add_argument(
         "--watch", action="store_true", help="let a timeout, Ctrl-C or a fault name the nodes that had not finished"
+    )
+    parser.add_argument(
+        "--sanitize",
+        action="store_true",
+        help="on the CPU: stop at accesses out of bounds, unwritten memory, races, divergent barriers and divisions by zero",
     )
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="launch N times (default: 1)")
     parser.add_argument(
@@ -114,6 +120,7 @@ def _launched(
         device=options.device,
         check=not options.no_check,
         watch=options.watch,
+        sanitize=options.sanitize,
     ) as exe:
         for name, values in given.items():
             exe.write(name, values)
@@ -241,6 +248,7 @@ def _dry_run(graph: Graph, params: Mapping[str, Any], options: argparse.Namespac
         device=options.device,
         check=not options.no_check,
         watch=options.watch,
+        sanitize=options.sanitize,
     ) as exe:
         sections.append(("compile", list(runtime.calls)))
         runtime.calls.clear()

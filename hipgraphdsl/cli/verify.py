@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tolerance", type=float, metavar="X", help="largest difference (default: every byte counts)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the orders (default: 0)")
     parser.add_argument("--no-audit", action="store_true", help="do not run each node alone")
+    parser.add_argument("--no-sanitize", action="store_true", help="do not judge each access of kernels in a first run")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -53,6 +54,7 @@ def run(options: argparse.Namespace) -> int:
         params=parameter_values(graph, options.param),
         seed=options.seed,
         audit=not options.no_audit,
+        sanitize=not options.no_sanitize,
         device=options.device,
         progress=sys.stderr.isatty() and not options.json,
     )

@@ -27,11 +27,14 @@ class Home:
         Whether the thread's current device may be another one.
     switches : bool
         Whether the thread may have to be brought there: with several devices, and where it may have no current context.
+    sanitize : bool
+        Whether kernels are judged, so that the runtime must know where arrays lie.
     """
 
-    def __init__(self, runtime: Runtime, device: int) -> None:
+    def __init__(self, runtime: Runtime, device: int, *, sanitize: bool = False) -> None:
         self.runtime = runtime
         self.device = device
+        self.sanitize = sanitize
         self.several = runtime.get_device_count() > 1
         self.switches = self.several or runtime.needs_context
 

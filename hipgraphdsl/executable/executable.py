@@ -40,6 +40,7 @@ __all__ = ["Executable"]
 
 _log = logging.getLogger(__name__)
 _CLOSE_WARNING_S: Final = 10.0  # between two warnings of a close() that waits
+_SANITIZER_GUARD: Final = 4096  # bytes between arrays that the sanitizer knows to be nobody's
 _LEAVE_S: Final = 10.0  # how long a `with` block that an exception leaves waits for its launches
 _INVALID_HANDLE: Final = 400  # the errors of hipEventElapsedTime for an event that was never recorded
 _ABORT_S: Final = 2.0  # a node that runs when its launch is ended may take so long
@@ -125,6 +126,8 @@ class Executable:
         backend: str,
         options: Mapping[str, Any],
         guard: int = 0,
+        *,
+        sanitize: bool = False,
     ) -> None:
         self._closed = True  # until everything is there
         self._forked = False
@@ -134,7 +137,7 @@ class Executable:
         self._lock = threading.RLock()
         self._depth = 0
         """How often the thread that changes it has entered that section."""
-        self._own = Resources(workflow, plan, runtime, backend, options, guard, LongWay(self))
+        self._own = Resources(workflow, plan, runtime, backend, options, guard, LongWay(self), sanitize=sanitize)
 
     @staticmethod
     def build(
@@ -150,22 +153,30 @@ class Executable:
         guard: int = 0,
         note: str = "",
         watch: bool = False,
+        sanitize: bool = False,
         report: Callable[[str], None] = no_progress,
     ) -> Executable:
         """Plan, allocate, load, lower and instantiate; on failure everything is returned.
 
         Each array that it allocates has `guard` bytes of zeros before it and behind it, a multiple of 256. The plan is given a
-        note on how it came about. `report` is called with the name of each stage that begins.
+        note on how it came about. With `sanitize` the runtime judges what kernels do: arrays have guards, and none share memory.
+        `report` is called with the name of each stage that begins.
         """
         backend_named(backend)
         refuse_inside("compile", workflow.name)
+        if sanitize:
+            if not runtime.sanitizes:
+                raise DeclarationError(
+                    f"sanitize=True judges kernels where the CPU runs them, on Linux: compile with runtime='cpu' (got {runtime.name!r})"
+                )
+            pack, guard = False, guard or _SANITIZER_GUARD
         started = time.perf_counter()
         report("plan")
         plan, backend, options = plan_for(
             workflow, runtime.target, backend, device, note, lanes=lanes, join=join, inline=inline, pack=pack, watch=watch
         )
         after_plan = time.perf_counter()
-        executable = Executable(workflow, plan, runtime, backend, options, guard)
+        executable = Executable(workflow, plan, runtime, backend, options, guard, sanitize=sanitize)
         executable._closed = False
         try:
             with executable._own.home.there():

@@ -225,6 +225,8 @@ class Memory:
                 block = hold(array, bind_external(array, prefix), self._home)
             case _:
                 raise DeclarationError(f"array {name!r} is of an unknown kind {array.kind!r}", array=name)
+        if self._home.sanitize:
+            runtime.name_array(block.pointer, array.nbytes, name)
         return block
 
     def make_own(self, name: str, parameter: Parameter) -> Block:
@@ -348,6 +350,8 @@ def hold(array: ExternalArray, pointer: int, home: Home) -> Block:
     block = Block(array, pointer, keep=array.obj, pageable=array.on_host)
     if block.pageable and array.lock:
         block.lock(home.runtime)
+    if home.sanitize:
+        home.runtime.name_array(pointer, array.nbytes, array.name)
     return block
 
 

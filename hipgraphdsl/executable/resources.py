@@ -59,15 +59,17 @@ class Resources:
         options: Mapping[str, Any],
         guard: int,
         long_way: LongWay,
+        *,
+        sanitize: bool = False,
     ) -> None:
         device = plan.device
         self.stats = Stats(len(plan.steps), plan.edges, len(plan.lanes))
-        self.home = Home(runtime, device)
+        self.home = Home(runtime, device, sanitize=sanitize)
         self.memory = Memory(workflow, self.home, guard, self.stats)
         self.parameters = Parameters(workflow.name, self.home, self.memory)
         self.compiled = CompiledPath(self.home, long_way)
         self.hosts = HostCalls(runtime, self.parameters.lend, self.compiled.launcher)
-        self.shared = SharedHandles(runtime, device, plan.devices, self.hosts)
+        self.shared = SharedHandles(runtime, device, plan.devices, self.hosts, sanitize=sanitize)
         self.scope = Scope(runtime, self.shared)
         self.in_flight = InFlight(workflow.name, self.home, self.compiled)
         self.changes = Changes(runtime.target, self.scope)

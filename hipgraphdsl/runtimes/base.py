@@ -18,6 +18,7 @@ from ..target import Target
 from .data import (
     ERROR_HOST_MEMORY_ALREADY_REGISTERED,
     LAUNCH_ATTRIBUTES,
+    SANITIZE,
     CaptureInfo,
     CaptureMode,
     CaptureStatus,
@@ -39,6 +40,7 @@ from .data import (
 __all__ = [
     "ERROR_HOST_MEMORY_ALREADY_REGISTERED",
     "LAUNCH_ATTRIBUTES",
+    "SANITIZE",
     "CaptureInfo",
     "CaptureMode",
     "CaptureStatus",
@@ -255,6 +257,13 @@ class Runtime(ABC):
                 time.sleep(min(pause, timeout_s - waited))
                 pause = min(1e-3, pause + 1e-5)
         return True
+
+    # -- the sanitizer ---------------------------------------------------------------------------------------------
+    sanitizes: bool = False
+    """Whether modules that are compiled with `SANITIZE` judge what their kernels do."""
+
+    def name_array(self, pointer: int, nbytes: int, name: str | None) -> None:
+        """Tell the sanitizer which array lies there; None takes the name back. Nothing where there is no sanitizer."""
 
     # -- modules ---------------------------------------------------------------------------------------------------
     @abstractmethod

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 __all__ = [
     "ERROR_HOST_MEMORY_ALREADY_REGISTERED",
     "LAUNCH_ATTRIBUTES",
+    "SANITIZE",
     "CaptureInfo",
     "CaptureMode",
     "CaptureStatus",
@@ -32,6 +33,7 @@ __all__ = [
 Dim3 = tuple[int, int, int]
 
 ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712
+SANITIZE = "-fsanitize=kernels"  # the compiler option of modules whose kernels are judged (`Runtime.sanitizes`)
 
 
 class MemcpyKind(IntEnum):

@@ -5,6 +5,7 @@ read and set between them. It gives the serial reference, tries other topologica
 whose order matters, and runs each node alone to compare what it touches with what it declares, and with where its
 arrays begin and end. Then the graph is compiled by each backend, launched again and again, and compared with the
 reference byte for byte. All of this is done on the CPU; the backends of another runtime are compared with the CPU's reference.
+Before all that, the kernels run once under the CPU runtime's sanitizer.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from .laboratory import Found, Laboratory, State, Tolerance
 from .launches import try_backend
 from .orders import topological_order, try_fresh_memory, try_orders
 from .report import Finding, VerifyReport
+from .sanitized import try_sanitizer
 
 __all__ = ["Finding", "Laboratory", "VerifyReport", "topological_order", "verify"]
 
@@ -47,6 +49,7 @@ def verify(
     params: Mapping[str, Any] | None = None,
     seed: int = 0,
     audit: bool = True,
+    sanitize: bool = True,
     device: int = 0,
     progress: bool = False,
 ) -> VerifyReport:
@@ -75,6 +78,10 @@ def verify(
         First of the seeds of orders and schedules.
     audit : bool
         Run each node alone, compare what it touches with what it declares, and find what it does beyond arrays.
+    sanitize : bool
+        First run once on the CPU with every access of kernels judged, as `Graph.compile` says: out of bounds, unwritten memory,
+        races, divergent barriers, division by zero. Where that finds memory in danger, nothing else is run. Kernels are many
+        times slower in this run; it takes Linux.
     device : int
         Of `runtime`.
     progress : bool
@@ -101,6 +108,12 @@ def verify(
     given = {**_copied(workflow), **(params or {})}
     found = Found(tolerance)
     with progress_bar("verify", progress) as advance, _outside_memory(workflow), opened.using_device(device):
+        if sanitize:
+            advance("sanitizer")
+            with _outside_memory(workflow):
+                safe = _sanitized(workflow, opened, device, given, found)
+            if not safe:
+                return _report(workflow, [opened], found, started)
         advance("serial run")
         laboratory, reference, prover = _proving(workflow, opened, device, given, found)
         where = laboratory.executable.device
@@ -112,8 +125,12 @@ def verify(
             for backend in backends:
                 advance(f"backend {backend} on {contestant.name}")
                 try_backend(workflow, prover, contestant, backend, place, values, reference, repeats, orders, seed, given, found)
+    return _report(workflow, [contestant for contestant, _ in contestants], found, started)
+
+
+def _report(workflow: Workflow, ran: Sequence[Runtime], found: Found, started: float) -> VerifyReport:
     seconds = time.perf_counter() - started
-    targets = " and ".join(dict.fromkeys(contestant.target.name for contestant, _ in contestants))
+    targets = " and ".join(dict.fromkeys(runtime.target.name for runtime in ran))
     return VerifyReport(workflow.name, targets, tuple(found.findings), tuple(found.done), tuple(found.left_out), seconds)
 
 
@@ -144,6 +161,18 @@ def _comparable(backends: Sequence[str], found: Found) -> Sequence[str]:
         return backends
     found.left_out.append(f"backends: {beyond.nodes[0]!r} goes beyond its arrays, where other memory may lie then")
     return ()
+
+
+def _sanitized(workflow: Workflow, opened: Runtime, device: int, params: dict[str, Any], found: Found) -> bool:
+    """Return whether kernels may run unwatched, as far as the sanitizer can tell."""
+    if opened.target.on_host:
+        return try_sanitizer(workflow, opened, device, params, found)
+    try:
+        cpu = opened_runtime("cpu")
+        _require_runs(workflow, cpu, 0)
+    except HipGraphError:
+        return True  # the proof says why
+    return try_sanitizer(workflow, cpu, 0, params, found)
 
 
 def _require_runs(workflow: Workflow, runtime: Runtime, device: int) -> None:

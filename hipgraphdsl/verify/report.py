@@ -17,6 +17,8 @@ Kind = Literal[
     "undeclared write",
     "undeclared read",
     "out of bounds",
+    "race",
+    "divergent barrier",
     "reference",
     "failure",
     "unstable",
@@ -32,8 +34,10 @@ class Finding:
     kind : str
         ``"backend"``: a backend gives other bytes than the serial run. ``"order"``: another topological order does.
         ``"schedule"``: a seeded schedule of the runtime does. ``"uninitialised"``: results depend on what was in fresh
-        graph memory. ``"undeclared write"``, ``"undeclared read"``: a node touches what it does not declare.
+        graph memory, or a kernel uses shared memory that no thread has written. ``"undeclared write"``, ``"undeclared read"``: a node touches what it does not declare.
         ``"out of bounds"``: a node writes before or behind an array, or what it writes depends on what is there.
+        ``"race"``: threads of one launch touch the same bytes, and nothing orders them. ``"divergent barrier"``: not all threads
+        of a block come to a barrier.
         ``"reference"``: a kernel differs from its NumPy reference. ``"failure"``: a run failed.
         ``"unstable"``: a node writes other values each time, so that results differ by more than the tolerance in any order.
     message : str

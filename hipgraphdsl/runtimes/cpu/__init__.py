@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ...cache import wanted_folder
-from ...errors import RuntimeUnavailable
+from ...errors import HipError, RuntimeUnavailable
 from ...target import Target
-from ..base import CodeObject, ConditionalMode, FunctionInfo
+from ..base import SANITIZE, CodeObject, ConditionalMode, FunctionInfo
 from ..hip_abi import ERROR_NOT_READY, HipAbiRuntime
 from .compiler import ABI_VERSION, BuildFailed, build, find_compiler
 
@@ -33,6 +33,8 @@ log = logging.getLogger("hipgraphdsl")
 _SLICE_US = 50_000
 #: hipErrorIllegalAddress, hipErrorAssert, hipErrorLaunchFailure.
 _KERNEL_FAULTS = frozenset({700, 710, 719})
+#: In a fault's text, before a place in the code.
+_PLACE_BEGINS = "\x01"
 _MAX_DEVICES = 16  # kMaxDevices of memory.h
 
 _EXTENSIONS: dict[str, tuple[Any, ...]] = {
@@ -41,6 +43,7 @@ _EXTENSIONS: dict[str, tuple[Any, ...]] = {
     "hgcpuGraphExecFailed": (c_void_p, c_void_p),
     "hgcpuGraphExecAbort": (c_void_p,),
     "hgcpuLastFault": (c_char_p, c_size_t),
+    "hgcpuNameArray": (c_void_p, c_size_t, c_char_p),
     "hgcpuSetDeviceCount": (c_int,),
     "hgcpuSetSchedule": (c_uint64, c_int),
     "hgcpuGraphAddConditionalNode": (c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_void_p, c_uint32, c_void_p),
@@ -119,6 +122,9 @@ class CpuRuntime(HipAbiRuntime):
         If there is no C++ compiler, or no such device.
     """
 
+    #: Shared variables are known by the library's ELF symbols.
+    sanitizes = sys.platform.startswith("linux")
+
     def __init__(self, device: int = 0) -> None:
         asked = os.environ.get("HIPGRAPHDSL_CPU_DEVICES") or "1"
         if not (asked.isdecimal() and 1 <= int(asked) <= _MAX_DEVICES):
@@ -192,7 +198,13 @@ class CpuRuntime(HipAbiRuntime):
     ) -> CodeObject:
         from .rtc import compile_kernels
 
-        return compile_kernels(source, names, symbols, options, name=name)
+        if SANITIZE not in options:
+            return compile_kernels(source, names, symbols, options, name=name)
+        kept = [option for option in options if option != SANITIZE]
+        return compile_kernels(source, names, symbols, kept, name=name, mode="sanitize")
+
+    def name_array(self, pointer: int, nbytes: int, name: str | None) -> None:
+        self._extension("hgcpuNameArray", pointer, nbytes, None if name is None else name.encode())
 
     def func_get_info(self, function: int) -> FunctionInfo:
         name, count, sizes = c_char_p(), c_uint(), ctypes.POINTER(c_uint32)()
@@ -258,9 +270,15 @@ class CpuRuntime(HipAbiRuntime):
 
     def _fail(self, api: str, code: int, detail: str = "") -> NoReturn:
         if code in _KERNEL_FAULTS and not detail:
-            text = ctypes.create_string_buffer(256)
+            text = ctypes.create_string_buffer(1280)
             self._ext.hgcpuLastFault(text, len(text))
             detail = text.value.decode(errors="replace")
+            if _PLACE_BEGINS in detail:
+                from .sanitizer import told
+
+                name = self._error_name(code) if self._error_name else None
+                self._clear_last_error()
+                raise HipError(api, code, name.decode() if name else f"hipError {code}", told(detail))
         super()._fail(api, code, detail)
 
     def graph_exec_abort(self, graph_exec: int) -> bool:

@@ -2,8 +2,7 @@
 #pragma once
 #include <dlfcn.h>
 
-#include "block.h"
-#include "memory.h"
+#include "sanitizer.h"
 
 // ---- modules ----------------------------------------------------------------------------------------------------------
 struct Function;
@@ -15,6 +14,7 @@ struct Module {
   int device = 0;
   int file = -1;  // open while the library is loaded from memory
   const hgcpu_module_info* info = nullptr;
+  Instrumented* instrumented = nullptr;  // for the sanitizer
   Vec<Function*> functions;
 };
 struct Function {
@@ -25,6 +25,10 @@ struct Function {
 };
 inline void module_release(Module* m) {
   if (m->refs.sub(1) != 1) return;
+  if (m->instrumented) {
+    instrumented_free(m->instrumented);
+    g_sanitized_modules.sub(1);
+  }
   dlclose(m->library);
   if (m->file >= 0) close(m->file);
   discard(m);
@@ -459,6 +463,7 @@ inline Progress steps_run(Action* a, uint32_t from, const Task& done, const Atom
         semaphore_signal(s.semaphore, s.value);
         continue;
       case StepKind::write:
+        memory_wrote(s.address, s.size);
         if (s.size == 8) __atomic_store_n(static_cast<uint64_t*>(s.address), s.value, __ATOMIC_RELEASE);
         else __atomic_store_n(static_cast<uint32_t*>(s.address), uint32_t(s.value), __ATOMIC_RELEASE);
         continue;
@@ -489,9 +494,11 @@ inline Progress steps_run(Action* a, uint32_t from, const Task& done, const Atom
 inline int kernel_blocks(void* context, uint64_t first, uint64_t last) {
   Action* a = static_cast<Action*>(context);
   t_kernel_name = a->kernel.info->name;
-  int code = a->kernel.info->entry(&a->kernel.launch, a->kernel.args, first, last);
+  const bool watched = a->kernel.module->instrumented;
+  int code = watched ? sanitized_blocks(g_sanitized, a->kernel.info->entry, a->kernel.args, first, last)
+                     : a->kernel.info->entry(&a->kernel.launch, a->kernel.args, first, last);
   t_kernel_name = nullptr;
-  if (code) fault_note(a->kernel.info->name);
+  if (code && !(watched && g_sanitized->failed.swap(code))) fault_note(a->kernel.info->name);
   return code;
 }
 
@@ -534,6 +541,24 @@ inline int cooperative_run(Action* a) {
   return made == blocks ? c.error.get() : int(hipErrorCooperativeLaunchTooLarge);
 }
 
+// A kernel of a sanitized module: none runs beside it.
+inline int sanitized_run(Action* a, bool cooperative) {
+  Guard<Mutex> g(sanitizer().one);
+  const auto& k = a->kernel;
+  SanitizedLaunch l{};
+  l.library = k.module->instrumented;
+  l.how = &k.launch;
+  l.cooperative = cooperative && k.blocks > 1;
+  l.arguments = k.args;
+  l.blocks = k.blocks;
+  sanitized_open(&l, k.info->param_sizes, k.args, k.info->n_params);
+  g_sanitized = &l;
+  int code = cooperative ? cooperative_run(a) : kernel_blocks(a, 0, k.blocks);
+  g_sanitized = nullptr;
+  sanitized_close(&l);
+  return code;
+}
+
 // Runs anything but event operations. `alone` keeps it on this thread. kPending: `done` is called later with the error.
 inline Progress action_run(Action* a, const Task& done, bool alone, const Atomic<int>* stop, int* error) {
   if (a->fault) {
@@ -542,6 +567,15 @@ inline Progress action_run(Action* a, const Task& done, bool alone, const Atomic
   }
   switch (a->type) {
     case hipGraphNodeTypeKernel: {
+      if (a->kernel.module->instrumented) {
+        *error = sanitized_run(a, a->kernel.launch.cooperative);
+        return kDone;
+      }
+      for (uint32_t i = 0; g_sanitized_modules.relaxed() && i < a->kernel.info->n_params; ++i) {
+        void* pointer = nullptr;
+        if (a->kernel.info->param_sizes[i] == sizeof pointer) memcpy(&pointer, a->kernel.args[i], sizeof pointer);
+        if (pointer) memory_wrote(pointer, 1, true);
+      }
       if (a->kernel.launch.cooperative) {
         *error = cooperative_run(a);
         return kDone;
@@ -557,6 +591,7 @@ inline Progress action_run(Action* a, const Task& done, bool alone, const Atomic
     case hipGraphNodeTypeMemset:
       return fill_run(&a->fill.run, done, alone, error);
     case hipGraphNodeTypeHost:
+      memory_wrote(nullptr, 0);  // whatever it writes
       host_call(a->host.fn, a->host.userData, done);
       return kPending;
     case hipGraphNodeTypeMemAlloc:

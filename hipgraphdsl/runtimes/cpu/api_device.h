@@ -665,6 +665,11 @@ API int hgcpuLastFault(char* text, size_t bytes) {
   snprintf(text, bytes, "%s", g_fault.text);
   return hipSuccess;
 }
+// Tell the sanitizer the name of memory that an array has; a null name forgets it.
+API int hgcpuNameArray(const void* pointer, size_t bytes, const char* name) {
+  name_array(pointer, bytes, name);
+  return hipSuccess;
+}
 // For who calls the entries of a kernel library themselves.
 API void* hgcpuBlockWorker() { return reinterpret_cast<void*>(block_worker); }
 API int hipModuleLoadData(Handle* out, const void* image) {
@@ -692,6 +697,8 @@ API int hipModuleLoadData(Handle* out, const void* image) {
   m->refs.set_relaxed(1);
   m->library = library;
   m->info = info;
+  m->instrumented = instrumented_open(library);
+  if (m->instrumented) g_sanitized_modules.add(1);
   *out = m->handle = g_handles.add(kModule, m);
   return hipSuccess;
 }

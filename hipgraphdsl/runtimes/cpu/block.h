@@ -113,6 +113,7 @@ static void* hgcpu_prepare(void* top, hgcpu_fiber* fiber, void (*main)(hgcpu_fib
 
 // ---- workers ------------------------------------------------------------------------------------------------------------
 // What runs blocks on one thread of the operating system, for all kernel libraries.
+struct Watch;  // what the sanitizer knows (sanitizer.h)
 struct BlockWorker : hgcpu_worker {
   void (*body)(void* job);
   void* job;
@@ -122,6 +123,8 @@ struct BlockWorker : hgcpu_worker {
   bool waited;       // whether a thread of the block has
   int status;
   const char* fault;       // what ended the launch, if a signal did
+  char report[1024];       // or what the sanitizer has found
+  Watch *watch, *kept_watch;  // the first is null unless a sanitized block runs
   uint32_t arrivals, sum;  // at the barrier now filling
   void* main_stack_pointer;
   char* stacks;
@@ -132,12 +135,24 @@ struct BlockWorker : hgcpu_worker {
   hgcpu_fiber fiber[kFibers];
 };
 
+// The sanitizer's.
+inline void watch_barrier_passed(BlockWorker* w);
+inline void watch_warp_passed(BlockWorker* w, uint64_t group);
+inline void watch_fault(BlockWorker* w, uintptr_t pc);
+inline void watch_free(Watch* s);
+inline void watch_access(hgcpu_worker* worker, const void* pointer, uint64_t bytes, uint32_t how, const void* returns);
+inline void watch_copy(hgcpu_worker* worker, void* to, const void* from, uint64_t bytes, const void* returns);
+inline void watch_fence(hgcpu_worker* worker);
+inline void watch_divided(hgcpu_worker* worker, const void* returns);
+inline void watch_barrier(hgcpu_worker* worker, uint32_t line);
+
 inline pthread_key_t g_block_key;
 inline thread_local BlockWorker* t_block_worker = nullptr;
 
 inline void block_worker_free(void* pointer) {
   BlockWorker* w = static_cast<BlockWorker*>(pointer);
   if (w->stacks) munmap(w->stacks, w->stride * kFibers);
+  watch_free(w->kept_watch);
   for (hgcpu_fiber& f : w->fiber) free(f.path);
   free(w);
 }
@@ -189,6 +204,7 @@ inline void release_warp(BlockWorker* w, hgcpu_warp* warp) {
   });
   warp->at_warp &= ~group;
   warp->ready = group;
+  if (w->watch) watch_warp_passed(w, group);
 }
 
 inline void fiber_main(hgcpu_fiber* self);
@@ -237,6 +253,7 @@ inline hgcpu_fiber* pick_fiber(BlockWorker* w) {
       w->warp[n].at_block = 0;
     }
     if (!waiting) return nullptr;
+    if (w->watch) watch_barrier_passed(w);
     w->last_arrivals = w->arrivals;
     w->last_sum = w->sum;
     w->arrivals = w->sum = 0;
@@ -328,7 +345,7 @@ inline void block_stop(hgcpu_worker* worker, int status) {
 // of a library that the kernel called may hold that library's locks: it is named, and left to whoever was asked before.
 struct Fault {
   Mutex lock;
-  char text[256];
+  char text[1280];
 };
 inline Fault g_fault;
 inline thread_local const char* t_kernel_name = nullptr;
@@ -338,8 +355,9 @@ constexpr size_t kSignalStackBytes = 64 * 1024;
 inline void fault_note(const char* kernel) {
   Guard<Mutex> g(g_fault.lock);
   BlockWorker* w = t_block_worker;
-  snprintf(g_fault.text, sizeof g_fault.text, "%s%skernel '%s'", w && w->fault ? w->fault : "", w && w->fault ? " in " : "", kernel);
-  if (w) w->fault = nullptr;
+  const char* said = w && w->report[0] ? w->report : w && w->fault ? w->fault : "";
+  snprintf(g_fault.text, sizeof g_fault.text, "%s%skernel '%s'", said, w && w->report[0] ? ", in " : *said ? " in " : "", kernel);
+  if (w) w->fault = nullptr, w->report[0] = 0;
 }
 
 inline void fault_leave() { block_stop(t_block_worker, t_block_worker->status); }
@@ -374,6 +392,7 @@ inline void fault_signal(int number, siginfo_t* info, void* context) {
                  : number == SIGILL ? "a trap is reached"
                                     : "memory is accessed that is not there";
       w->status = overflow || number == SIGFPE || number == SIGILL ? hipErrorLaunchFailure : hipErrorIllegalAddress;
+      if (w->watch && own) watch_fault(w, uintptr_t(pc));
       pc = reinterpret_cast<uintptr_t>(fault_leave);
       sp = reinterpret_cast<uintptr_t>(stack + w->stride - 4096) - 8;  // what its stack holds is not needed any more
       return;
@@ -417,7 +436,8 @@ inline void block_failed(const char* text, const char* file, int line, const uin
 }
 inline void block_flush() { fflush(stdout); }
 
-inline const hgcpu_calls kBlockCalls = {block_run, block_wait, block_wait_warp, block_stop, block_grow, block_failed, block_flush};
+inline const hgcpu_calls kBlockCalls = {block_run, block_wait, block_wait_warp, block_stop, block_grow, block_failed, block_flush,
+                                        watch_access, watch_copy, watch_fence, watch_divided, watch_barrier};
 
 // The calling thread's worker, made on first use; null if there is no memory.
 inline hgcpu_worker* block_worker() {

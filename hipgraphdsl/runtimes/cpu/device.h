@@ -1037,20 +1037,31 @@ static thread_local bool hgcpu_waited;
 HGCPU_INLINE unsigned hgcpu_linear() { return (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x; }
 HGCPU_INLINE unsigned __lane_id() { return hgcpu_linear() % HGCPU_WARP_SIZE; }
 
-HGCPU_INLINE void hgcpu_wait_block(uint32_t count) {
+// The sanitizer knows a barrier by its line: the compiler may make several of one.
+#if HGCPU_SANITIZE
+#define HGCPU_LINE(...) __VA_ARGS__ int hgcpu_line = __builtin_LINE()
+#define HGCPU_AT_LINE(...) __VA_ARGS__ hgcpu_line
+#else
+#define HGCPU_LINE(...)
+#define HGCPU_AT_LINE(...)
+#endif
+HGCPU_INLINE void hgcpu_wait_block(uint32_t count HGCPU_LINE(, )) {
   const dim3 here = threadIdx;
+#if HGCPU_SANITIZE
+  hgcpu_mine->calls->barrier(hgcpu_mine, (uint32_t)hgcpu_line);
+#endif
   hgcpu_mine->calls->wait_block(hgcpu_mine, hgcpu_linear(), count);
   threadIdx = here;
   hgcpu_waited = true;
 }
-HGCPU_INLINE void __syncthreads() { hgcpu_wait_block(0); }
-HGCPU_INLINE int __syncthreads_count(int predicate) {
-  hgcpu_wait_block(predicate != 0);
+HGCPU_INLINE void __syncthreads(HGCPU_LINE()) { hgcpu_wait_block(0 HGCPU_AT_LINE(, )); }
+HGCPU_INLINE int __syncthreads_count(int predicate HGCPU_LINE(, )) {
+  hgcpu_wait_block(predicate != 0 HGCPU_AT_LINE(, ));
   return (int)hgcpu_mine->last_sum;
 }
-HGCPU_INLINE int __syncthreads_or(int predicate) { return __syncthreads_count(predicate) != 0; }
-HGCPU_INLINE int __syncthreads_and(int predicate) {
-  hgcpu_wait_block(predicate != 0);
+HGCPU_INLINE int __syncthreads_or(int predicate HGCPU_LINE(, )) { return __syncthreads_count(predicate HGCPU_AT_LINE(, )) != 0; }
+HGCPU_INLINE int __syncthreads_and(int predicate HGCPU_LINE(, )) {
+  hgcpu_wait_block(predicate != 0 HGCPU_AT_LINE(, ));
   return hgcpu_mine->last_sum == hgcpu_mine->last_arrivals;
 }
 

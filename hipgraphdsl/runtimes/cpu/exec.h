@@ -493,7 +493,7 @@ inline Progress node_start(Launch* l, uint32_t i, const Task& done, int* code) {
       return action_run(a, done, true, nullptr, code);
     default:
       if (e.cooperative && !skip) {
-        *code = cooperative_run(a);
+        *code = a->kernel.module->instrumented ? sanitized_run(a, true) : cooperative_run(a);
         return kDone;
       }
       return skip ? kDone : action_run(a, done, l->mode == 1, &l->stop, code);

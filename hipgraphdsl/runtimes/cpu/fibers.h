@@ -24,6 +24,7 @@ struct hgcpu_fiber {
   // The warp operation that the thread waits in. `mask` is 0 for one without a mask.
   uint64_t place, mask, value;
   uint32_t kind, vote;
+  uint32_t thread;  // that it runs, where the library tells (instrumented.h)
 };
 
 // Lanes of a warp as bit masks. A lane that runs, or has ended, is in none of `ready`, `at_warp` and `at_block`.
@@ -47,7 +48,14 @@ struct hgcpu_calls {
   // Say which assertion of which block and thread failed.
   void (*failed)(const char* text, const char* file, int line, const uint32_t* block, const uint32_t* thread);
   void (*flush)(void);               // what printf wrote
+  // What libraries that are compiled for the sanitizer tell before they do it; `returns` is where the code goes on.
+  void (*access)(hgcpu_worker* worker, const void* address, uint64_t bytes, uint32_t how, const void* returns);
+  void (*copy)(hgcpu_worker* worker, void* to, const void* from, uint64_t bytes, const void* returns);
+  void (*fence)(hgcpu_worker* worker);
+  void (*divided)(hgcpu_worker* worker, const void* returns);  // by zero
+  void (*barrier)(hgcpu_worker* worker, uint32_t line);
 };
+enum hgcpu_how : uint32_t { hgcpu_reads = 1, hgcpu_writes = 2, hgcpu_atomic = 4, hgcpu_volatile = 8 };
 
 struct hgcpu_worker {
   const struct hgcpu_calls* calls;

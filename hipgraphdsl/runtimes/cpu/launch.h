@@ -7,6 +7,13 @@ __attribute__((visibility("hidden"), aligned(128))) __thread char hgcpu_dynamic[
 }
 #endif
 
+// For the sanitizer; the compiler may keep threadIdx in registers.
+#if HGCPU_SANITIZE
+#define HGCPU_TELL(n) (*(volatile uint32_t*)&hgcpu_mine->self->thread = (n))
+#else
+#define HGCPU_TELL(n) ((void)0)
+#endif
+
 template <class... Types>
 struct hgcpu_list;
 template <unsigned N, class List>
@@ -68,6 +75,7 @@ struct hgcpu_kernel<kernel, calm, split, void (*)(A...)> {
             HGCPU_ROW
             for (uint32_t x = 0; x < block.x; ++x) {
               threadIdx.x = x;
+              HGCPU_TELL((z * block.y + y) * block.x + x);
               kernel(values...);
             }
           }
@@ -89,6 +97,7 @@ struct hgcpu_kernel<kernel, calm, split, void (*)(A...)> {
         threadIdx.z = z;
         for (; x < block.x; ++x) {
           threadIdx.x = x;
+          HGCPU_TELL((z * block.y + y) * block.x + x);
           if constexpr (quick) {
             hgcpu_alone(kernel, values...);
           } else {
@@ -139,3 +148,6 @@ struct hgcpu_kernel<kernel, calm, split, void (*)(A...)> {
     return status;
   }
 };
+#if HGCPU_SANITIZE
+#include "instrumented.h"
+#endif

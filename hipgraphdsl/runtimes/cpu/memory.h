@@ -45,11 +45,54 @@ struct Block {
   Atomic<int> refs;   // graph: one for each node that holds it
   Atomic<int> live;   // graph: allocated by a launch and not freed since
   Atomic<int> execs;  // graph: executables that allocate it; more than one would share the memory
+  uint8_t* unwritten;  // for the sanitizer: a bit for each byte that nothing has written; null where all count as written
 };
+inline Atomic<int> g_sanitized_modules;  // while there are none, nobody asks what is written
+inline void block_set_fresh(Block* b) {
+  free(b->unwritten);
+  b->unwritten = nullptr;
+  if (!g_sanitized_modules.relaxed()) return;
+  b->unwritten = static_cast<uint8_t*>(must_alloc(b->bytes / 8 + 1));
+  memset(b->unwritten, 0xff, b->bytes / 8 + 1);
+}
+
+// ---- what the sanitizer knows of memory ------------------------------------------------------------------------------------
+// Arrays by name, as whoever owns them has told.
+struct NamedArray {
+  uintptr_t start, bytes;
+  char* name;
+};
+struct NamedArrays {
+  Mutex lock;
+  Vec<NamedArray> list;
+};
+inline NamedArrays& named_arrays() {
+  static NamedArrays* made = create<NamedArrays>();
+  return *made;
+}
+// Name memory, or forget the names of what lies there.
+inline void name_array(const void* pointer, size_t bytes, const char* name) {
+  NamedArrays& arrays = named_arrays();
+  Guard<Mutex> g(arrays.lock);
+  const uintptr_t start = reinterpret_cast<uintptr_t>(pointer), end = start + bytes;
+  for (uint32_t i = arrays.list.count; i-- > 0;) {
+    NamedArray& old = arrays.list[i];
+    if (old.start < end && start < old.start + old.bytes) {
+      free(old.name);
+      arrays.list[i] = arrays.list.back();
+      arrays.list.pop();
+    }
+  }
+  if (name) arrays.list.push({start, bytes, strdup(name)});
+}
+inline void forget_names(const void* pointer, size_t bytes) {
+  if (named_arrays().list.count) name_array(pointer, bytes, nullptr);
+}
 
 struct Memory {
   Mutex lock;
   Map blocks;  // pointer -> Block*
+  Vec<Block*> leaving;  // freed in the order of a stream, which has not come there; kept for the sanitizer
   size_t total = 0, taken = 0;
   // Freed stream-ordered memory by size class: four classes for each power of two.
   Vec<Block*> cached[256];
@@ -123,7 +166,10 @@ inline Block* memory_take(size_t bytes, Origin origin, int device, uint32_t acce
   b->access = access;
   b->live.set(0);
   b->execs.set(0);
+  block_set_fresh(b);
+  if (!pooled) free(b->unwritten), b->unwritten = nullptr;
   m.blocks.put(uint64_t(b->pointer), uint64_t(b));
+  forget_names(b->pointer, b->bytes);
   if (origin == Origin::graph) {
     auto& g = m.graphs[device];
     g.reserved += b->room;
@@ -134,6 +180,7 @@ inline Block* memory_take(size_t bytes, Origin origin, int device, uint32_t acce
 
 inline void memory_drop_locked(Memory& m, Block* b) {
   m.taken -= b->room;
+  free(b->unwritten);
   if (b->mapped) munmap(b->pointer, b->room);
   else free(b->pointer);
   discard(b);
@@ -142,6 +189,7 @@ inline void memory_drop_locked(Memory& m, Block* b) {
 inline void memory_give_back(Block* b) {
   Memory& m = memory();
   Guard<Mutex> g(m.lock);
+  if (m.leaving.remove(b)) forget_names(b->pointer, b->bytes);
   bool pooled = b->origin == Origin::pool || b->origin == Origin::graph;
   if (pooled && m.cached_bytes + b->room <= kPoolKeeps) {
     size_t room;
@@ -200,7 +248,30 @@ inline Block* memory_unlist(const void* pointer, Origin one, Origin other) {
   Block* b = reinterpret_cast<Block*>(*found);
   if (b->origin != one && b->origin != other) return nullptr;
   m.blocks.erase(uint64_t(pointer));
+  if (b->origin == Origin::pool && g_sanitized_modules.relaxed()) m.leaving.push(b);
+  else forget_names(b->pointer, b->bytes);
   return b;
+}
+
+// Who writes memory other than by a sanitized kernel says so; null: whatever the block. `whole`: all of the block.
+inline void memory_wrote(const void* pointer, size_t bytes, bool whole = false) {
+  if (!g_sanitized_modules.relaxed()) return;
+  Memory& m = memory();
+  Guard<Mutex> g(m.lock);
+  for (uint32_t i = 0; i < m.blocks.room; ++i) {
+    if (!m.blocks.entries[i].key) continue;
+    Block* b = reinterpret_cast<Block*>(m.blocks.entries[i].value);
+    if (!b->unwritten) continue;
+    const size_t at = size_t(uint64_t(pointer) - uint64_t(b->pointer));
+    if (!pointer || (whole && at < b->bytes)) {
+      free(b->unwritten);
+      b->unwritten = nullptr;
+      continue;
+    }
+    for (size_t n = at; at < b->bytes && n < at + bytes && n < b->bytes; ++n) {
+      b->unwritten[n / 8] = uint8_t(b->unwritten[n / 8] & ~(1u << n % 8));
+    }
+  }
 }
 
 inline void graph_block_hold(Block* b) { b->refs.add(1); }
@@ -210,6 +281,7 @@ inline void graph_block_release(Block* b) {
   {
     Guard<Mutex> g(m.lock);
     m.blocks.erase(uint64_t(b->pointer));
+    forget_names(b->pointer, b->bytes);
     m.graphs[b->device].reserved -= b->room;
     if (b->live.get()) m.graphs[b->device].used -= b->bytes;
   }
@@ -221,6 +293,7 @@ inline void graph_block_set_live(Block* b, bool live) {
   Guard<Mutex> g(m.lock);
   auto& of = m.graphs[b->device];
   of.used = live ? of.used + b->bytes : of.used - b->bytes;
+  block_set_fresh(b);
   if (of.used > of.used_high) of.used_high = of.used;
 }
 
@@ -274,6 +347,9 @@ inline int fill_pieces(void* context, uint64_t first, uint64_t last) {
 
 inline Progress copy_run(Copy* c, const Task& done, bool alone, int* error) {
   if (!c->width || !c->height || !c->depth) return kDone;
+  for (uint64_t i = 0; g_sanitized_modules.relaxed() && i < c->height * c->depth; ++i) {
+    memory_wrote(c->dst + i / c->height * c->dst_slice + i % c->height * c->dst_pitch, c->width);
+  }
   uint64_t rows = c->height * c->depth;
   if (rows == 1) {
     bool apart = c->dst + c->width <= c->src || c->src + c->width <= c->dst;
@@ -291,6 +367,7 @@ inline Progress copy_run(Copy* c, const Task& done, bool alone, int* error) {
 }
 inline Progress fill_run(Fill* f, const Task& done, bool alone, int* error) {
   if (!f->width || !f->height) return kDone;
+  for (uint64_t y = 0; g_sanitized_modules.relaxed() && y < f->height; ++y) memory_wrote(f->dst + y * f->pitch, f->width * f->element);
   if (alone || f->width * f->element * f->height < 4 * kPiece) {
     fill_rows(f, 0, f->height);
     return kDone;

@@ -42,6 +42,18 @@ _WITHOUT_WRAP_CHECKS: Final = tuple(
     for word in ("-mllvm", f"-{pass_name}-scev-check-threshold=0")
 )
 _GCC_OPTIONS: Final = ("-Wno-unknown-pragmas", "-Wno-attributes", "-Wno-psabi", "-Wno-dangling-else")
+#: A call in front of each load and store, and of each division by zero (instrumented.h); line numbers by DWARF 4, in which
+#: files are counted alike by all compilers. What the options would link is left out.
+_SANITIZED: Final = ("-O1", "-gdwarf-4")
+_SANITIZED_CLANG: Final = (
+    *_SANITIZED, "-gline-tables-only", "-Xclang", "-fsanitize=thread,integer-divide-by-zero",
+    "-mllvm", "-tsan-instrument-read-before-write=1", "-mllvm", "-tsan-distinguish-volatile=1",
+    "-mllvm", "-tsan-instrument-func-entry-exit=0",
+)  # fmt: skip
+_SANITIZED_GCC: Final = (
+    *_SANITIZED, "-g1", "-fsanitize=thread", "-fsanitize=integer-divide-by-zero", "--param=tsan-distinguish-volatile=1",
+    "-nodefaultlibs", "-Wl,--no-as-needed,--wrap=memcpy,--wrap=memmove,--wrap=memset", "-lstdc++", "-lm", "-lgcc_s", "-lc",
+)  # fmt: skip
 #: Options for a GPU's compiler that mean nothing here.
 _GPU_OPTIONS: Final = re.compile(
     r"--?(offload-arch|gpu-architecture|amdgpu-target|cuda-gpu-arch|gpu-code|arch)\b.*|-m(cumode|no-cumode|wavefrontsize64|"
@@ -83,7 +95,7 @@ def compile_kernels(
     *,
     name: str = "kernels",
     compiler: Compiler | None = None,
-    mode: Literal["fast", "base"] = "fast",
+    mode: Literal["fast", "base", "sanitize"] = "fast",
 ) -> CodeObject:
     """Compile HIP C++ source for this CPU, or find the library in the cache.
 
@@ -101,8 +113,9 @@ def compile_kernels(
         File name for the compiler's messages.
     compiler : Compiler, optional
         Another than `find_compiler` finds.
-    mode : {"fast", "base"}
-        ``"base"`` runs the threads of a block one by one; ``"fast"`` may make vector code of that loop.
+    mode : {"fast", "base", "sanitize"}
+        ``"base"`` runs the threads of a block one by one; ``"fast"`` may make vector code of that loop; ``"sanitize"`` is
+        ``"base"`` with calls by which the runtime judges each access (sanitizer.h).
 
     Returns
     -------
@@ -128,7 +141,7 @@ def compile_kernels(
 class _Compilation:
     def __init__(
         self, source: str, names: tuple[str, ...], symbols: tuple[str, ...], options: tuple[str, ...], name: str,
-        compiler: Compiler, mode: Literal["fast", "base"],
+        compiler: Compiler, mode: Literal["fast", "base", "sanitize"],
     ) -> None:  # fmt: skip
         self.source = source
         self.names, self.symbols, self.options = names, symbols, options
@@ -162,6 +175,9 @@ class _Compilation:
             flags += _WITHOUT_WRAP_CHECKS
         kept, read = _split_options(self.options)
         read = ["-Ilight", *read]
+        if self.mode == "sanitize":
+            kept += _SANITIZED_CLANG if self.compiler.is_clang else _SANITIZED_GCC
+            read.append("-DHGCPU_SANITIZE=1")
         if "-mno-wavefrontsize64" in self.options:
             read.append("-DHGCPU_WARP_SIZE=32")
         if re.search(r"\bvoid\s+half\s*\(", self.source):  # a function of that name, and no type
@@ -175,7 +191,7 @@ class _Compilation:
             flags.append("-nostdinc++")
         sources = {
             "kernels.cpp": f'#include "device.h"\n#line 1 "{self.name}"\n{self.source}\n',
-            **{header: _header(header) for header in ("device.h", "fibers.h", "launch.h")},
+            **{header: _header(header) for header in ("device.h", "fibers.h", "launch.h", "instrumented.h")},
             **{f"light/{header}": "" for header in headers},
         }
         self.flags = (*flags, *kept)
@@ -188,14 +204,16 @@ class _Compilation:
     def woven(self, preprocessed: str) -> str:
         """Return what is compiled."""
         self.preprocessed = preprocessed
-        made = weave(preprocessed)
+        sanitizes = self.mode == "sanitize"
+        made = weave(preprocessed, guards=sanitizes)
         text = made.text
         if self.splits:
             wanted = {self.find(asked, made.kernels).removeprefix("::") for asked in self.names}
             tree = functools.partial(syntax_tree, self.compiler, options=self.flags)
             text, self.split = split(made.marked, made.synced, wanted, tree)
         parts = [
-            f"#define HGCPU_ROW {self.row()}\n", text, f"\n#define HGCPU_PRINTS {int(made.prints)}\n",
+            f"#define HGCPU_ROW {self.row()}\n", text,
+            f"\n#define HGCPU_SANITIZE {int(sanitizes)}\n#define HGCPU_PRINTS {int(made.prints)}\n",
             f"#define HGCPU_DYNAMIC {_DYNAMIC_BYTES * made.dynamic}\n#include \"launch.h\"\n",
         ]  # fmt: skip
         rows: list[str] = []
@@ -226,7 +244,7 @@ class _Compilation:
         Threads that do not wait are in no order, so no memory access of one depends on another's. Before LLVM 21 the vectoriser
         takes that for a thread's own arrays too, which lie in the same place for all threads; then it has to prove it.
         """
-        if self.mode == "base" or not self.compiler.is_clang:
+        if self.mode != "fast" or not self.compiler.is_clang:
             return ""
         how = "assume_safety" if self.compiler.major >= 21 else "enable"
         return f'_Pragma("clang loop vectorize({how}) interleave_count(1) unroll(disable)")'

@@ -31,6 +31,7 @@ _BARRIER: Final = "__syncthreads"
 _WAITS: Final = _OPERATIONS | {_BARRIER, "__syncthreads_count", "__syncthreads_or", "__syncthreads_and"}
 _CLASS_KEYS: Final = frozenset({"struct", "class", "union"})
 _ATTRIBUTES: Final = frozenset({"__attribute__", "__attribute", "alignas", "_Alignas", "decltype", "noexcept", "__declspec"})
+_GUARD_BYTES: Final = 512
 _OPEN: Final = {"(": ")", "[": "]", "{": "}"}
 _OWN: Final = "hgcpu_own_"  # before the name of a kernel that functions share
 _NOT_CALLED: Final = _ATTRIBUTES | set(
@@ -148,20 +149,23 @@ class Woven:
     marked: str = ""
 
 
-def weave(text: str) -> Woven:
+def weave(text: str, *, guards: bool = False) -> Woven:
     """Weave what the CPU runtime needs into preprocessed kernel source.
+
+    With `guards`, unused bytes lie between shared variables, which the sanitizer needs.
 
     Raises
     ------
     DeclarationError
         If warp operations stand where the lanes that take part cannot be known; file and line are named.
     """
-    return _Weaver(text).run()
+    return _Weaver(text, guards).run()
 
 
 class _Weaver:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, guards: bool) -> None:
         self.text = text
+        self.guards = guards
         self.tokens = read_tokens(text)
         self.edits: list[tuple[int, int, int, str]] = []
         self.units: list[_Unit] = []
@@ -310,6 +314,8 @@ class _Weaver:
             if "static" in words:
                 self.edit(tokens[words["static"]].start, tokens[words["static"]].end, "")
             self.edit(tokens[n].start, tokens[n].end, "static thread_local")
+            if self.guards:
+                self.guard(start)
             return
         self.dynamic = True
         self.edit(tokens[n].start, tokens[n].end, "")
@@ -331,6 +337,19 @@ class _Weaver:
         self.edit(name.start, tokens[close].end, f"{star}{name.text}{shut} = reinterpret_cast<{kind}{star}{shut}>(hgcpu_dynamic)")
         if rest.strip():
             self.edit(tokens[close].end, tokens[end].start, "")
+
+    def guard(self, start: int) -> None:
+        """Declare bytes that nobody may touch in front of a declaration of shared memory."""
+        tokens = self.tokens
+        opening = {close: begin for begin, close in self.closing.items()}
+        while start and tokens[start - 1].text == ")":  # the attributes that the declaration begins with
+            begin = opening[start - 1]
+            if not begin or tokens[begin - 1].text not in _ATTRIBUTES:
+                return
+            start = begin - 1
+        self.number += 1
+        name = f"hgcpu_guard_{self.number}"
+        self.before(start, f"static thread_local __attribute__((used, aligned(16))) char {name}[{_GUARD_BYTES}]; ")
 
     # -- declarations --------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,761 @@
+// The sanitizer: what kernels that were compiled for it (instrumented.h) do to memory, looked at before it happens.
+//
+// Of each four bytes (of each byte, where somebody touches less than four at a time) it keeps the last write and the last two
+// reads: by which thread of which block, when, and where in the code. Two accesses of one launch race if one of them writes,
+// not both are atomic, and nothing orders them: a barrier, a warp operation that both threads took part in, or a fence behind
+// the first together with an atomic operation before the second. Where a write only repeats what is there, nobody can see it,
+// so a write that races is judged when the next access tells what it has left.
+//
+// One sanitized kernel runs at a time, its blocks in order on one worker (those of a cooperative launch beside each other).
+#pragma once
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#ifdef __linux__
+#include <elf.h>
+#endif
+
+#include "block.h"
+#include "memory.h"
+
+// ---- what lies where ------------------------------------------------------------------------------------------------------
+struct Extent {
+  uintptr_t start, end;
+  const char* name;  // null: memory of graphs or pools that nobody has named
+  Block* block;      // whose unwritten bytes are known
+  bool variable;     // of the kernel library
+  bool reached;      // an argument of the kernel leads to it, or a pointer in memory that one leads to
+};
+
+// A library of instrumented kernels: its variables, by the symbol table.
+struct Instrumented {
+  struct Variable {
+    uint64_t start, bytes;
+    const char* name;
+    bool guard, own;  // between shared variables; the runtime's own
+  };
+  void* file = nullptr;
+  size_t file_bytes = 0;
+  uintptr_t base = 0, end = 0;
+  uint64_t tls_bytes = 0, tls_anchor = 0;
+  void* (*anchor)() = nullptr;
+  char path[256];
+  Vec<Variable> shared, globals;
+};
+inline int by_start(const void* a, const void* b) {
+  uint64_t x = *static_cast<const uint64_t*>(a), y = *static_cast<const uint64_t*>(b);  // `start` comes first
+  return x < y ? -1 : x > y;
+}
+
+inline void instrumented_free(Instrumented* m) {
+  if (m->file) munmap(m->file, m->file_bytes);
+  discard(m);
+}
+// Null if the library is not instrumented.
+#ifndef __linux__
+inline Instrumented* instrumented_open(void*) { return nullptr; }
+#else
+inline Instrumented* instrumented_open(void* library) {
+  auto anchor = reinterpret_cast<void* (*)()>(dlsym(library, "hgcpu_anchor"));
+  Dl_info about;
+  if (!anchor || !dladdr(reinterpret_cast<void*>(anchor), &about)) return nullptr;
+  Instrumented* m = create<Instrumented>();
+  m->anchor = anchor;
+  m->base = reinterpret_cast<uintptr_t>(about.dli_fbase);
+  snprintf(m->path, sizeof m->path, "%s", about.dli_fname);
+  int file = open(m->path, O_RDONLY | O_CLOEXEC);
+  struct stat size;
+  if (file >= 0 && !fstat(file, &size)) {
+    m->file_bytes = size_t(size.st_size);
+    m->file = mmap(nullptr, m->file_bytes, PROT_READ, MAP_PRIVATE, file, 0);
+    if (m->file == MAP_FAILED) m->file = nullptr;
+  }
+  if (file >= 0) close(file);
+  if (!m->file) {
+    instrumented_free(m);
+    return nullptr;
+  }
+  const char* image = static_cast<const char*>(m->file);
+  const auto* head = reinterpret_cast<const Elf64_Ehdr*>(image);
+  const auto* segments = reinterpret_cast<const Elf64_Phdr*>(image + head->e_phoff);
+  for (int i = 0; i < head->e_phnum; ++i) {
+    if (segments[i].p_type == PT_TLS) m->tls_bytes = segments[i].p_memsz;
+    uintptr_t end = m->base + segments[i].p_vaddr + segments[i].p_memsz;
+    if (segments[i].p_type == PT_LOAD && end > m->end) m->end = end;
+  }
+  const auto* sections = reinterpret_cast<const Elf64_Shdr*>(image + head->e_shoff);
+  for (int i = 0; i < head->e_shnum; ++i) {
+    if (sections[i].sh_type != SHT_SYMTAB) continue;
+    const char* names = image + sections[sections[i].sh_link].sh_offset;
+    const auto* symbols = reinterpret_cast<const Elf64_Sym*>(image + sections[i].sh_offset);
+    for (size_t k = 0; k < sections[i].sh_size / sizeof(Elf64_Sym); ++k) {
+      const Elf64_Sym& s = symbols[k];
+      const char* name = names + s.st_name;
+      const int type = s.st_info & 15;
+      if (!s.st_shndx || !s.st_size || (type != STT_TLS && type != STT_OBJECT)) continue;
+      const bool guard = strstr(name, "hgcpu_guard_");
+      bool own = !strcmp(name, "_ZL9threadIdx") || !strcmp(name, "_ZL8blockIdx") || !strcmp(name, "_ZL8blockDim") ||
+                 !strcmp(name, "_ZL7gridDim") || (strstr(name, "hgcpu_") && (type == STT_OBJECT || !strncmp(name, "_ZL", 3)) && !guard);
+      if (type == STT_TLS && !strcmp(name, "_ZL10hgcpu_mine")) m->tls_anchor = s.st_value;
+      (type == STT_TLS ? m->shared : m->globals).push({s.st_value, s.st_size, name, guard, own});
+    }
+  }
+  if (m->shared.count) qsort(m->shared.items, m->shared.count, sizeof(Instrumented::Variable), by_start);
+  if (m->globals.count) qsort(m->globals.items, m->globals.count, sizeof(Instrumented::Variable), by_start);
+  return m;
+}
+#endif
+
+// ---- who touched what -----------------------------------------------------------------------------------------------------
+struct Access {
+  uint32_t pc;     // beyond the library's base
+  uint32_t run;    // of which block of which launch: numbers that no other has; 0: nobody
+  uint32_t stamp;  // when, counted in events of its worker that may order something
+  uint16_t thread;
+  uint8_t bytes;   // bit mask within the cell
+  uint8_t how;
+};
+struct Cell {
+  Access write, read[2];
+  uint32_t run;      // of shared memory: of whom `written` tells
+  uint32_t written;  // bit mask
+};
+constexpr uint32_t kShadowBytes = 1024;  // of memory that a page tells of
+struct ShadowPage {
+  uint32_t shift;  // bytes of a cell: 1 << shift
+  Cell cells[kShadowBytes];
+};
+constexpr size_t kCoarseBytes = sizeof(ShadowPage) - sizeof(Cell) * (kShadowBytes - kShadowBytes / 4);
+
+struct Where {
+  const Extent* extent;                    // one of these two
+  const Instrumented::Variable* variable;
+  uintptr_t start;                         // of it
+};
+struct Pending {  // a write that races unless it changes nothing
+  Access now, before;
+  Where where;
+  uintptr_t address;
+  uint32_t bytes;  // 0: none
+  char old[16];
+};
+
+struct SanitizedLaunch;
+struct Watch {  // of one worker
+  SanitizedLaunch* launch;
+  uint64_t block;
+  uint32_t run, stamp, barrier;  // stamps: now, of the last barrier
+  bool acquired;                 // an atomic operation was done by this block
+  char* tls;
+  Map shared;  // pages of shared memory; kept from block to block
+  uintptr_t last_key;
+  ShadowPage* last_page;
+  uint32_t last_extent, last_variable;
+  Pending pending;
+  uint32_t line[kFibers];      // of the barrier that a thread waits at, 0 if it waits at none
+  uint32_t site[kFibers];      // and where that is in the code
+  uint32_t fenced[kFibers], synced[kFibers];  // stamps of a thread's last fence, and of its last atomic operation
+  uint32_t clock[kFibers][64];  // by thread and lane of its warp: accesses of that lane before this stamp come before
+};
+struct SanitizedLaunch {
+  const Instrumented* library;
+  const hgcpu_launch* how;
+  bool cooperative;  // several workers run its blocks
+  const void *arguments, *arguments_end;
+  uint64_t blocks;
+  uint32_t first_run;
+  uint32_t* fenced;  // by block: the stamp of its last fence; null where there are too many blocks
+  Atomic<int> failed;  // the error of the block that failed first: the others end where they are
+  Vec<Extent> extents;
+  Map pages;  // of memory that blocks share
+  SpinLock lock;
+};
+struct Sanitizer {
+  Mutex one;  // kernel at a time
+  uint32_t runs = 1;
+  Vec<ShadowPage*> coarse, fine;
+};
+inline Sanitizer& sanitizer() {
+  static Sanitizer* made = create<Sanitizer>();
+  return *made;
+}
+inline SanitizedLaunch* g_sanitized = nullptr;  // the launch that runs
+
+// ---- saying it ------------------------------------------------------------------------------------------------------------
+// Python replaces what stands between the marks by file and line.
+constexpr char kPlaceBegins = '\1', kPlaceEnds = '\2';
+struct Text {
+  char* to;
+  size_t left;
+  __attribute__((format(printf, 2, 3))) void add(const char* form, ...) {
+    va_list args;
+    va_start(args, form);
+    int n = vsnprintf(to, left, form, args);
+    va_end(args);
+    if (n < 0) return;
+    size_t used = size_t(n) < left ? size_t(n) : left - 1;
+    to += used;
+    left -= used;
+  }
+  void place(const SanitizedLaunch* l, uint32_t pc, uint32_t line = 0) {  // the line where it is known better
+    add("%c%s+0x%x:%u%c", kPlaceBegins, l->library->path, pc, line, kPlaceEnds);
+  }
+  void thread(const SanitizedLaunch* l, uint32_t n) {
+    const uint32_t* b = l->how->block;
+    add("thread (%u, %u, %u)", n % b[0], n / b[0] % b[1], n / b[0] / b[1]);
+  }
+  void block(const SanitizedLaunch* l, uint64_t n) {
+    const uint32_t* g = l->how->grid;
+    add("block (%u, %u, %u)", uint32_t(n % g[0]), uint32_t(n / g[0] % g[1]), uint32_t(n / g[0] / g[1]));
+  }
+};
+inline Text watch_text(BlockWorker* w, const char* what, uint32_t pc, uint32_t thread, uint32_t line = 0) {
+  Text t{w->report, sizeof w->report};
+  const Watch* s = w->watch;
+  t.add("%s at ", what);
+  t.place(s->launch, pc, line);
+  t.add(": ");
+  t.thread(s->launch, thread);
+  t.add(" of ");
+  t.block(s->launch, s->block);
+  t.add(" ");
+  return t;
+}
+[[noreturn]] inline void watch_stop(BlockWorker* w, int status) {
+  Watch* s = w->watch;
+  s->pending.bytes = 0;
+  if (s->launch->cooperative) s->launch->lock.unlock();
+  w->status = status;
+  void* gone;
+  hgcpu_switch(&gone, w->main_stack_pointer);
+  __builtin_unreachable();
+}
+inline const char* doing(uint32_t how) {
+  return how & hgcpu_atomic ? (how & hgcpu_writes ? "changes atomically" : "reads atomically") : how & hgcpu_writes ? "writes" : "reads";
+}
+
+// ---- where an address leads -----------------------------------------------------------------------------------------------
+inline void name_of(Text* t, const Where& at) {
+  if (at.variable) {
+    bool dynamic = !strcmp(at.variable->name, "hgcpu_dynamic");
+    t->add(dynamic ? "dynamic shared memory" : "shared '%s'", at.variable->name);
+  } else if (at.extent->name) {
+    t->add(at.extent->variable ? "variable '%s'" : "array '%s'", at.extent->name);
+  } else {
+    t->add("allocated memory of %zu bytes", size_t(at.extent->end - at.extent->start));
+  }
+}
+
+inline uint64_t variable_bytes(const Watch* s, const Instrumented::Variable& v) {
+  return strcmp(v.name, "hgcpu_dynamic") ? v.bytes : s->launch->how->shared_bytes;
+}
+// The last extent that begins at or before an address; -1 if there is none.
+inline int64_t extent_before(const Vec<Extent>& extents, uintptr_t address) {
+  uint32_t low = 0, high = extents.count;
+  while (low < high) {
+    uint32_t middle = (low + high) / 2;
+    if (extents[middle].start <= address) low = middle + 1;
+    else high = middle;
+  }
+  return int64_t(low) - 1;
+}
+// Whether memory that the kernel reaches holds a pointer into an extent.
+inline bool leads_to(const SanitizedLaunch* l, const Extent& target) {
+  for (const Extent& e : l->extents) {
+    if (!e.reached) continue;
+    for (uintptr_t at = (e.start + 7) & ~uintptr_t(7); at + 8 <= e.end; at += 8) {
+      uintptr_t word;
+      memcpy(&word, reinterpret_cast<const void*>(at), sizeof word);
+      if (word >= target.start && word < target.end) return true;
+    }
+  }
+  return false;
+}
+[[noreturn]] inline void out_of_bounds(BlockWorker* w, uintptr_t address, uint64_t bytes, uint32_t how, uint32_t pc, uint32_t thread) {
+  Watch* s = w->watch;
+  const SanitizedLaunch* l = s->launch;
+  Text t = watch_text(w, "out of bounds", pc, thread);
+  t.add("%s %llu bytes ", doing(how), (unsigned long long)bytes);
+  const uintptr_t tls = reinterpret_cast<uintptr_t>(s->tls);
+  uint64_t nearest = ~0ull;
+  Where best{};
+  auto consider = [&](uintptr_t start, uint64_t size, const Extent* e, const Instrumented::Variable* v) {
+    uint64_t distance = address < start ? start - address : address < start + size ? 0 : address - start - size;
+    if (distance < nearest) {
+      nearest = distance;
+      best = {e, v, start};
+    }
+  };
+  const Extent* other = nullptr;
+  for (const Extent& e : l->extents) {
+    if (e.reached) consider(e.start, e.end - e.start, &e, nullptr);
+    else if (address >= e.start && address < e.end) other = &e;
+  }
+  if (address - tls < l->library->tls_bytes + 65536 || tls - address < 65536) {
+    for (const auto& v : l->library->shared) {
+      if (!v.guard && !v.own) consider(tls + v.start, variable_bytes(s, v), nullptr, &v);
+    }
+  }
+  if (nearest < (1ull << 40)) {
+    uint64_t size = best.variable ? variable_bytes(s, *best.variable) : best.extent->end - best.extent->start;
+    t.add("at offset %lld of ", (long long)(address - best.start));
+    name_of(&t, best);
+    t.add(", which has %llu bytes", (unsigned long long)size);
+  } else {
+    t.add("at address 0x%llx, where no array is", (unsigned long long)address);
+  }
+  if (other) {
+    t.add(": that is in ");
+    name_of(&t, {other, nullptr, 0});
+    t.add(", which no argument leads to");
+  } else if (address - reinterpret_cast<uintptr_t>(w->stacks) < w->stride * kFibers) {
+    t.add(": that is a local variable of another thread");
+  }
+  watch_stop(w, hipErrorIllegalAddress);
+}
+
+inline ShadowPage* page_new(bool fine) {
+  Sanitizer& all = sanitizer();
+  Guard<Mutex> g(named_arrays().lock);
+  auto& list = fine ? all.fine : all.coarse;
+  ShadowPage* p = list.count ? list.pop() : static_cast<ShadowPage*>(calloc(1, fine ? sizeof(ShadowPage) : kCoarseBytes));
+  if (!p) abort();
+  p->shift = fine ? 0 : 2;
+  return p;
+}
+inline void page_drop(ShadowPage* p) { (p->shift ? sanitizer().coarse : sanitizer().fine).push(p); }
+// From then on each byte of the page has a cell.
+inline ShadowPage* page_split(ShadowPage* coarse) {
+  ShadowPage* p = page_new(true);
+  for (uint32_t i = 0; i < kShadowBytes; ++i) {
+    const Cell& from = coarse->cells[i / 4];
+    Cell& to = p->cells[i];
+    auto part = [&](const Access& a) {
+      Access b = a;
+      b.bytes = a.bytes >> (i & 3) & 1;
+      if (!b.bytes) b.run = 0;
+      return b;
+    };
+    to = {part(from.write), {part(from.read[0]), part(from.read[1])}, from.run, from.written >> (i & 3) & 1};
+  }
+  page_drop(coarse);
+  return p;
+}
+inline ShadowPage* page_of(Watch* s, Map& pages, uintptr_t key, bool fine) {
+  ShadowPage* p = nullptr;
+  if (s->last_key == key) {
+    p = s->last_page;
+  } else if (uint64_t* found = pages.find(key)) {
+    p = reinterpret_cast<ShadowPage*>(*found);
+  }
+  if (!p || (fine && p->shift)) {
+    p = p ? page_split(p) : page_new(fine);
+    pages.put(key, uint64_t(p));
+  }
+  if (!s->launch->cooperative) {  // else another worker may split it
+    s->last_key = key;
+    s->last_page = p;
+  }
+  return p;
+}
+
+// ---- judging an access ----------------------------------------------------------------------------------------------------
+inline bool ordered(const BlockWorker* w, const Access& before, const Access& now, bool shared) {
+  const Watch* s = w->watch;
+  const SanitizedLaunch* l = s->launch;
+  if (before.run != now.run) {
+    const uint32_t other = before.run - l->first_run;
+    return shared || other >= l->blocks || !l->fenced || (s->acquired && l->fenced[other] > before.stamp);
+  }
+  if (before.thread == now.thread || before.stamp < s->barrier) return true;
+  const uint32_t lanes = w->warp_size;
+  if (before.thread / lanes == now.thread / lanes && before.stamp < s->clock[now.thread][before.thread % lanes]) return true;
+  return s->fenced[before.thread] > before.stamp && s->synced[now.thread] > before.stamp;
+}
+inline void race_text(BlockWorker* w, const Pending& p) {
+  const SanitizedLaunch* l = w->watch->launch;
+  Text t = watch_text(w, "race", p.now.pc, p.now.thread);
+  t.add("%s %u bytes at offset %lld of ", doing(p.now.how), p.bytes, (long long)(p.address - p.where.start));
+  name_of(&t, p.where);
+  t.add(", which ");
+  t.thread(l, p.before.thread);
+  if (p.before.run != p.now.run) {
+    t.add(" of ");
+    t.block(l, p.before.run - l->first_run);
+  }
+  t.add(" %s at ", doing(p.before.how));
+  t.place(l, p.before.pc);
+  t.add(p.before.run == p.now.run ? ", and no barrier is between" : ", in any order");
+}
+// Whether the last write that races has changed what was there.
+inline bool pending_races(BlockWorker* w) {
+  Pending& p = w->watch->pending;
+  const uint32_t bytes = p.bytes;
+  if (!bytes) return false;
+  if (!memcmp(p.old, reinterpret_cast<const void*>(p.address), bytes)) {
+    p.bytes = 0;
+    return false;
+  }
+  race_text(w, p);
+  p.bytes = 0;
+  return true;
+}
+inline void watch_enter(BlockWorker* w) {
+  Watch* s = w->watch;
+  if (s->launch->cooperative) s->launch->lock.lock();
+  if (int code = s->launch->failed.relaxed()) watch_stop(w, code);  // they may wait for the block that failed
+  if (pending_races(w)) watch_stop(w, hipErrorLaunchFailure);
+}
+inline void watch_leave(const Watch* s) {
+  if (s->launch->cooperative) s->launch->lock.unlock();
+}
+
+// Where memory that a kernel touches belongs; false for what is the runtime's or the library's own.
+inline bool find_where(BlockWorker* w, uintptr_t address, uint64_t bytes, uint32_t how, uint32_t pc, uint32_t thread, Where* out) {
+  Watch* s = w->watch;
+  SanitizedLaunch* l = s->launch;
+  const uintptr_t tls = reinterpret_cast<uintptr_t>(s->tls), offset = address - tls;
+  if (offset < l->library->tls_bytes) {
+    const auto& all = l->library->shared;
+    uint32_t low = 0, high = all.count;
+    if (s->last_variable < high && offset - all[s->last_variable].start < all[s->last_variable].bytes) low = s->last_variable + 1;
+    else {
+      while (low < high) {
+        uint32_t middle = (low + high) / 2;
+        if (all[middle].start <= offset) low = middle + 1;
+        else high = middle;
+      }
+    }
+    const Instrumented::Variable* v = low ? &all[low - 1] : nullptr;
+    if (v && v->own && offset < v->start + v->bytes) return false;
+    if (!v || v->guard || v->own || offset + bytes > v->start + variable_bytes(s, *v)) {
+      out_of_bounds(w, address, bytes, how, pc, thread);
+    }
+    s->last_variable = low - 1;
+    *out = {nullptr, v, tls + v->start};
+    return true;
+  }
+  auto within = [&](const void* start, size_t size) { return address - reinterpret_cast<uintptr_t>(start) < size; };
+  auto holds = [&](const Extent& e) { return address >= e.start && address < e.end; };
+  Extent* e = s->last_extent < l->extents.count ? &l->extents[s->last_extent] : nullptr;
+  if (!e || !holds(*e)) {
+    if (within(w, sizeof *w) || within(w->self->path, w->self->room * sizeof(uint64_t)) || within(w->job, 64) || within(&kBlockCalls, sizeof kBlockCalls) ||
+        within(l->arguments, size_t(static_cast<const char*>(l->arguments_end) - static_cast<const char*>(l->arguments)))) {
+      return false;
+    }
+    int64_t found = extent_before(l->extents, address);
+    e = found < 0 ? nullptr : &l->extents[uint32_t(found)];
+    if (!e || !holds(*e)) {
+      if (address >= l->library->base && address < l->library->end) return false;
+      out_of_bounds(w, address, bytes, how, pc, thread);
+    }
+    s->last_extent = uint32_t(found);
+  }
+  if (!e->reached && !(e->reached = leads_to(l, *e))) out_of_bounds(w, address, bytes, how, pc, thread);
+  if (address + bytes > e->end) out_of_bounds(w, address, bytes, how, pc, thread);
+  *out = {e, nullptr, e->start};
+  return true;
+}
+
+// Calls f(cell, mask of its bytes) for each cell of some memory.
+template <class F>
+inline void each_cell(Watch* s, const Where& at, uintptr_t address, uint64_t bytes, F f) {
+  const bool fine = (address | bytes) & 3;
+  const uintptr_t from = at.variable ? reinterpret_cast<uintptr_t>(s->tls) : 0;
+  Map& pages = at.variable ? s->shared : s->launch->pages;
+  for (uintptr_t a = address - from, end = a + bytes; a < end;) {
+    const uintptr_t stop = (a / kShadowBytes + 1) * kShadowBytes, until = end < stop ? end : stop;
+    // Keys of shared memory lie where no address does; none is 0.
+    ShadowPage* page = page_of(s, pages, (a / kShadowBytes) | (at.variable ? uintptr_t(1) << 63 : 0), fine);
+    while (a < until) {
+      const uint32_t size = 1u << page->shift, begin = uint32_t(a) & (size - 1);
+      const uint32_t n = until - a < size - begin ? uint32_t(until - a) : size - begin;
+      f(page->cells[(a % kShadowBytes) >> page->shift], ((1u << n) - 1) << begin);
+      a += n;
+    }
+  }
+}
+// Bits of `unwritten` are set for bytes of a block that nobody has written.
+inline bool block_written(const Block* b, uintptr_t address) {
+  const size_t at = address - reinterpret_cast<uintptr_t>(b->pointer);
+  return !(b->unwritten[at / 8] >> at % 8 & 1);
+}
+// Whether any of these bytes was written.
+inline bool any_written(Watch* s, const Where& at, uintptr_t address, uint64_t bytes) {
+  bool any = false;
+  if (at.variable) {
+    each_cell(s, at, address, bytes, [&](Cell& c, uint32_t mask) { any = any || (c.run == s->run && (c.written & mask)); });
+    return any;
+  }
+  const Block* b = at.extent->block;
+  if (!b || !b->unwritten) return true;
+  for (uint64_t i = 0; i < bytes && !any; ++i) any = block_written(b, address + i);
+  return any;
+}
+inline void set_written(Watch* s, const Where& at, uintptr_t address, uint64_t bytes, bool written) {
+  if (at.variable) {
+    each_cell(s, at, address, bytes, [&](Cell& c, uint32_t mask) {
+      if (c.run != s->run) c.run = s->run, c.written = 0;
+      c.written = written ? c.written | mask : c.written & ~mask;
+    });
+  } else if (Block* b = at.extent->block) {
+    for (uint64_t i = 0; b->unwritten && i < bytes; ++i) {
+      const size_t n = address + i - reinterpret_cast<uintptr_t>(b->pointer);
+      if (written) b->unwritten[n / 8] = uint8_t(b->unwritten[n / 8] & ~(1u << n % 8));
+      else b->unwritten[n / 8] = uint8_t(b->unwritten[n / 8] | 1u << n % 8);
+    }
+  }
+}
+
+inline void judge(BlockWorker* w, const Where& at, uintptr_t address, uint64_t bytes, uint32_t how, uint32_t pc, uint32_t thread) {
+  Watch* s = w->watch;
+  each_cell(s, at, address, bytes, [&](Cell& c, uint32_t mask) {
+    const Access now{pc, s->run, s->stamp, uint16_t(thread), uint8_t(mask), uint8_t(how)};
+    auto clashes = [&](const Access& before) {
+      return before.run && (before.bytes & mask) && !(before.how & how & hgcpu_atomic) && !ordered(w, before, now, at.variable);
+    };
+    const Access* before = clashes(c.write) ? &c.write : nullptr;
+    if (how & hgcpu_writes) {
+      for (const Access& read : c.read) before = !before && clashes(read) ? &read : before;
+    }
+    if (before && !s->pending.bytes) {
+      s->pending = {now, *before, at, address, uint32_t(bytes), {}};
+      if (bytes > sizeof s->pending.old || how != hgcpu_writes) {
+        race_text(w, s->pending);
+        watch_stop(w, hipErrorLaunchFailure);
+      }
+      memcpy(s->pending.old, reinterpret_cast<const void*>(address), bytes);
+    }
+    if (how & hgcpu_writes) {
+      c.write = now;
+      if (at.variable) {
+        if (c.run != s->run) c.run = s->run, c.written = 0;
+        c.written |= mask;
+      }
+    } else {
+      uint32_t place = c.read[0].run == s->run && c.read[0].thread == thread ? 0 : 1;
+      if (place && !(c.read[1].run == s->run && c.read[1].thread == thread)) {
+        c.read[1] = c.read[0];
+        place = 0;
+      }
+      c.read[place] = now;
+    }
+  });
+}
+
+inline bool on_own_stack(const BlockWorker* w, uintptr_t address) {
+  return address - reinterpret_cast<uintptr_t>(w->stacks) - size_t(w->self - w->fiber) * w->stride < w->stride;
+}
+inline uint32_t pc_of(const Watch* s, const void* returns) {
+  return uint32_t(reinterpret_cast<uintptr_t>(returns) - 1 - s->launch->library->base);
+}
+inline void watch_access(hgcpu_worker* worker, const void* pointer, uint64_t bytes, uint32_t how, const void* returns) {
+  BlockWorker* w = static_cast<BlockWorker*>(worker);
+  Watch* s = w->watch;
+  const uintptr_t address = reinterpret_cast<uintptr_t>(pointer);
+  if (!s || !bytes || on_own_stack(w, address)) return;
+  const uint32_t pc = pc_of(s, returns), thread = w->self->thread;
+  watch_enter(w);
+  Where at;
+  if (find_where(w, address, bytes, how, pc, thread, &at)) {
+    // Of blocks, memory that is volatile is what flags are made of; in shared memory it needs a barrier as other memory does.
+    if (how & (hgcpu_atomic | hgcpu_volatile)) {
+      s->synced[thread] = ++s->stamp;
+      s->acquired = true;
+      if (!at.variable) how |= hgcpu_atomic;
+    }
+    how &= ~uint32_t(hgcpu_volatile);
+    if ((how & hgcpu_reads) && !any_written(s, at, address, bytes)) {
+      Text t = watch_text(w, "unwritten memory", pc, thread);
+      t.add("%s %llu bytes at offset %lld of ", doing(how & ~uint32_t(hgcpu_writes)), (unsigned long long)bytes,
+            (long long)(address - at.start));
+      name_of(&t, at);
+      t.add(at.variable ? ", which no thread of the block has written" : ", which nothing has written");
+      watch_stop(w, hipErrorLaunchFailure);
+    }
+    judge(w, at, address, bytes, how, pc, thread);
+    if (how & hgcpu_writes && !at.variable) set_written(s, at, address, bytes, true);
+  }
+  watch_leave(s);
+}
+// A copy hands on what is unwritten: padding, and what nobody will look at.
+inline void watch_copy(hgcpu_worker* worker, void* to, const void* from, uint64_t bytes, const void* returns) {
+  BlockWorker* w = static_cast<BlockWorker*>(worker);
+  Watch* s = w->watch;
+  if (!s || !bytes) return;
+  const uintptr_t target = reinterpret_cast<uintptr_t>(to), source = reinterpret_cast<uintptr_t>(from);
+  const uint32_t pc = pc_of(s, returns), thread = w->self->thread;
+  watch_enter(w);
+  Where in{}, out{};
+  const bool reads = !on_own_stack(w, source) && find_where(w, source, bytes, hgcpu_reads, pc, thread, &in);
+  if (reads) judge(w, in, source, bytes, hgcpu_reads, pc, thread);
+  const bool writes = !on_own_stack(w, target) && find_where(w, target, bytes, hgcpu_writes, pc, thread, &out);
+  if (writes) {
+    judge(w, out, target, bytes, hgcpu_writes, pc, thread);
+    if (!reads) set_written(s, out, target, bytes, true);
+    for (uint64_t i = 0; reads && i < bytes; ++i) set_written(s, out, target + i, 1, any_written(s, in, source + i, 1));
+  }
+  watch_leave(s);
+}
+inline void watch_fence(hgcpu_worker* worker) {
+  BlockWorker* w = static_cast<BlockWorker*>(worker);
+  Watch* s = w->watch;
+  if (!s) return;
+  watch_enter(w);
+  s->fenced[w->self->thread] = ++s->stamp;
+  if (s->launch->fenced) s->launch->fenced[s->block] = s->stamp;
+  watch_leave(s);
+}
+inline void watch_divided(hgcpu_worker* worker, const void* returns) {
+  BlockWorker* w = static_cast<BlockWorker*>(worker);
+  Watch* s = w->watch;
+  if (!s) return;
+  watch_enter(w);
+  Text t = watch_text(w, "division by zero", pc_of(s, returns), w->self->thread);
+  t.add("divides an integer by zero");
+  watch_stop(w, hipErrorLaunchFailure);
+}
+// A signal: `fault` says what it means.
+inline void watch_fault(BlockWorker* w, uintptr_t pc) {
+  const Watch* s = w->watch;
+  Text t = watch_text(w, w->fault, uint32_t(pc - s->launch->library->base), w->self->thread);
+  t.add("did it");
+}
+// A thread comes to a barrier, which is known by its line: the compiler may have made several of one.
+inline void watch_barrier(hgcpu_worker* worker, uint32_t line) {
+  BlockWorker* w = static_cast<BlockWorker*>(worker);
+  Watch* s = w->watch;
+  if (!s) return;
+  watch_enter(w);
+  s->line[w->self->thread] = line;
+  s->site[w->self->thread] = pc_of(s, __builtin_return_address(0));
+  watch_leave(s);
+}
+// All threads that have not ended wait at barriers.
+inline void watch_barrier_passed(BlockWorker* w) {
+  Watch* s = w->watch;
+  watch_enter(w);
+  uint32_t first = 0, other = 0;
+  while (!s->line[first]) ++first;
+  while (other < w->threads && s->line[other] == s->line[first]) ++other;
+  if (other < w->threads) {
+    Text t = watch_text(w, "divergent barrier", s->site[first], first, s->line[first]);
+    t.add("waits there, and ");
+    t.thread(s->launch, other);
+    if (s->line[other]) {
+      t.add(" waits at ");
+      t.place(s->launch, s->site[other], s->line[other]);
+    } else {
+      t.add(" has ended");
+    }
+    watch_stop(w, hipErrorLaunchFailure);
+  }
+  memset(s->line, 0, w->threads * sizeof *s->line);
+  s->barrier = ++s->stamp;
+  watch_leave(s);
+}
+// Lanes of the current warp go on together: what each has done and has seen, all have seen.
+inline void watch_warp_passed(BlockWorker* w, uint64_t group) {
+  Watch* s = w->watch;
+  watch_enter(w);
+  const uint32_t first = w->current * w->warp_size;
+  uint32_t seen[64] = {};
+  ++s->stamp;
+  for (uint64_t left = group; left; left &= left - 1) {
+    const uint32_t* of = s->clock[first + uint32_t(__builtin_ctzll(left))];
+    for (uint32_t i = 0; i < w->warp_size; ++i) seen[i] = of[i] > seen[i] ? of[i] : seen[i];
+  }
+  for (uint64_t left = group; left; left &= left - 1) seen[__builtin_ctzll(left)] = s->stamp;
+  for (uint64_t left = group; left; left &= left - 1) memcpy(s->clock[first + uint32_t(__builtin_ctzll(left))], seen, sizeof seen);
+  watch_leave(s);
+}
+
+// ---- launches -------------------------------------------------------------------------------------------------------------
+inline void sanitized_open(SanitizedLaunch* l, const uint32_t* sizes, void* const* args, uint32_t count) {
+  Sanitizer& all = sanitizer();
+  l->first_run = all.runs;
+  all.runs += uint32_t(l->blocks);
+  if (l->blocks <= 1u << 24) l->fenced = static_cast<uint32_t*>(calloc(l->blocks, sizeof(uint32_t)));
+  Vec<Extent> blocks;
+  {
+    Memory& m = memory();
+    Guard<Mutex> g(m.lock);
+    auto add = [&](Block* b) {
+      uintptr_t start = reinterpret_cast<uintptr_t>(b->pointer);
+      blocks.push({start, start + b->bytes, nullptr, b, false, false});
+    };
+    for (uint32_t i = 0; i < m.blocks.room; ++i) {
+      if (m.blocks.entries[i].key) add(reinterpret_cast<Block*>(m.blocks.entries[i].value));
+    }
+    for (Block* b : m.leaving) add(b);
+  }
+  if (blocks.count) qsort(blocks.items, blocks.count, sizeof(Extent), by_start);
+  {
+    NamedArrays& arrays = named_arrays();
+    Guard<Mutex> g(arrays.lock);
+    for (const NamedArray& a : arrays.list) {
+      int64_t n = extent_before(blocks, a.start);
+      Extent* around = n >= 0 && a.start < blocks[uint32_t(n)].end ? &blocks[uint32_t(n)] : nullptr;
+      Block* b = around ? around->block : nullptr;
+      if (b && b->origin == Origin::graph && !b->live.get()) continue;
+      if (around) around->reached = true;  // the rest of it belongs to nobody
+      l->extents.push({a.start, a.start + a.bytes, a.name, b, false, false});
+    }
+  }
+  for (Extent& e : blocks) {
+    if (!e.reached && (e.block->origin != Origin::graph || e.block->live.get())) l->extents.push(e);
+  }
+  for (const auto& v : l->library->globals) {
+    uintptr_t start = l->library->base + v.start;
+    if (!v.own) l->extents.push({start, start + v.bytes, v.name, nullptr, true, true});
+  }
+  if (l->extents.count) qsort(l->extents.items, l->extents.count, sizeof(Extent), by_start);
+  for (uint32_t i = 0; i < count; ++i) {
+    const char* at = static_cast<const char*>(args[i]);
+    for (uint32_t k = 0; k + sizeof(uintptr_t) <= sizes[i]; k += sizeof(uintptr_t)) {
+      uintptr_t word;
+      memcpy(&word, at + k, sizeof word);
+      int64_t n = extent_before(l->extents, word);
+      if (n >= 0 && word < l->extents[uint32_t(n)].end) l->extents[uint32_t(n)].reached = true;
+    }
+    l->arguments_end = at + sizes[i];
+  }
+}
+inline void sanitized_close(SanitizedLaunch* l) {
+  for (uint32_t i = 0; i < l->pages.room; ++i) {
+    if (l->pages.entries[i].key) page_drop(reinterpret_cast<ShadowPage*>(l->pages.entries[i].value));
+  }
+  free(l->fenced);
+}
+inline void watch_free(Watch* s) {
+  if (!s) return;
+  for (uint32_t i = 0; i < s->shared.room; ++i) {
+    if (s->shared.entries[i].key) free(reinterpret_cast<void*>(s->shared.entries[i].value));
+  }
+  discard(s);
+}
+// Runs blocks on this thread, one by one.
+inline int sanitized_blocks(SanitizedLaunch* l, hgcpu_entry entry, void* const* args, uint64_t first, uint64_t last) {
+  BlockWorker* w = static_cast<BlockWorker*>(block_worker());
+  if (!w) return hipErrorOutOfMemory;
+  if (!w->kept_watch) w->kept_watch = create<Watch>();
+  Watch* s = w->kept_watch;
+  s->launch = l;
+  s->last_extent = s->last_variable = ~0u;
+  s->last_key = 0;
+  s->tls = static_cast<char*>(l->library->anchor()) - l->library->tls_anchor;
+  int code = 0;
+  w->watch = s;
+  for (uint64_t block = first; block < last && !code; ++block) {
+    s->block = block;
+    s->run = l->first_run + uint32_t(block);
+    s->acquired = false;
+    s->pending.bytes = 0;
+    memset(s->line, 0, sizeof s->line);
+    code = entry(l->how, args, block, block + 1);
+    if (!code && pending_races(w)) code = hipErrorLaunchFailure;
+  }
+  w->watch = nullptr;
+  return code;
+}

@@ -1,0 +1,97 @@
+"""What the sanitizer of the CPU runtime found, for people: places in the code become lines of the user's source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from elftools.elf.elffile import ELFFile
+
+__all__ = ["told"]
+
+#: As the runtime writes a place, between two marks: a library's path, the offset in it, and the line if it knows that.
+_PLACE: Final = re.compile("\x01(.*?)\\+0x([0-9a-f]+):(\\d+)\x02")
+#: Our own headers, whose functions are part of the user's statement that calls them.
+_OWN: Final = frozenset({"device.h", "fibers.h", "instrumented.h", "launch.h"})
+
+
+def told(text: str) -> str:
+    """Return what the runtime said of a fault, with ``file:line`` for each place, and variables by the user's names."""
+    text = _PLACE.sub(lambda found: _place(found[1], int(found[2], 16), int(found[3])), text)
+    return re.sub(r"'(_Z\w+)[.\d]*'", lambda found: f"'{_plain(found[1])}'", text)
+
+
+def _plain(mangled: str) -> str:
+    """Return the name that a mangled one ends with, which is the variable's: its length stands before it."""
+    for length in re.finditer(r"\d+", mangled):
+        end = length.end() + int(length[0])
+        name = mangled[length.end() : end]
+        if name.isidentifier() and re.fullmatch(r"E?(_\d+_?)?", mangled[end:]):
+            return name
+    return mangled
+
+
+def _place(path: str, offset: int, line: int) -> str:
+    """Return ``file:line`` of the user's statement at an offset of a library, or the offset where no line is known."""
+    try:
+        with open(path, "rb") as file:
+            found = next((frame for frame in _frames(ELFFile(file).get_dwarf_info(), offset) if frame[0] not in _OWN), None)
+    except OSError:
+        found = None
+    return f"{path}+{offset:#x}" if found is None else f"{found[0]}:{line or found[1]}"
+
+
+def _frames(dwarf: Any, offset: int) -> Iterator[tuple[str, int]]:
+    """Yield file and line of an instruction, and of the calls through which it was inlined, innermost first."""
+    for unit in dwarf.iter_CUs():
+        program = dwarf.line_program_for_CU(unit)
+        row = None if program is None else _row(program, offset)
+        if row is None:
+            continue
+        files = [entry.name.decode(errors="replace") for entry in program["file_entry"]]  # counted from 1 up to DWARF 4
+        yield files[row.file - 1], row.line
+        for call in reversed(list(_inlined(dwarf, unit.get_top_DIE(), offset, _low(unit.get_top_DIE())))):
+            if "DW_AT_call_line" in call.attributes:
+                yield files[call.attributes["DW_AT_call_file"].value - 1], call.attributes["DW_AT_call_line"].value
+
+
+def _row(program: Any, offset: int) -> Any:
+    """Return the row of a line table that an instruction belongs to; None if it is of another unit."""
+    before = None
+    for state in (entry.state for entry in program.get_entries()):
+        if state is None:
+            continue
+        if before is not None and before.address <= offset < state.address:
+            return before
+        before = None if state.end_sequence else state
+    return None
+
+
+def _inlined(dwarf: Any, parent: Any, offset: int, base: int) -> Iterator[Any]:
+    """Yield the functions that were inlined around an instruction, outermost first."""
+    for entry in parent.iter_children():
+        if _covers(dwarf, entry, offset, base):
+            if entry.tag == "DW_TAG_inlined_subroutine":
+                yield entry
+            yield from _inlined(dwarf, entry, offset, base)
+
+
+def _low(entry: Any) -> int:
+    found = entry.attributes.get("DW_AT_low_pc")
+    return 0 if found is None else int(found.value)
+
+
+def _covers(dwarf: Any, entry: Any, offset: int, base: int) -> bool:
+    ranges, high = entry.attributes.get("DW_AT_ranges"), entry.attributes.get("DW_AT_high_pc")
+    if ranges is not None:
+        for part in dwarf.range_lists().get_range_list_at_offset(ranges.value):
+            if hasattr(part, "base_address"):
+                base = part.base_address
+            elif base + part.begin_offset <= offset < base + part.end_offset:
+                return True
+        return False
+    low = _low(entry)
+    if high is None:
+        return False
+    return low <= offset < (high.value if high.form == "DW_FORM_addr" else low + high.value)
