@@ -203,8 +203,8 @@ class Graph(Declaring):
                 advance("measure lanes")
                 lanes, note = fastest_lanes(workflow, opened, backend, join=join, device=device)
             return Executable.build(
-                workflow, opened, backend, lanes=lanes, join=join, device=device, pack=pack, note=note, watch=watch, sanitize=sanitize,
-                report=advance,
+                workflow, opened, backend, lanes=lanes, join=join, device=device, pack=pack, note=note, watch=watch,
+                sanitize=sanitize, report=advance,
             )  # fmt: skip
 
     def simulate(

@@ -45,7 +45,8 @@ class Fault:
     @property
     def source(self) -> str:
         """The kernel."""
-        return f"__global__ void k(int* a, int* b, int n) {{\n  const int i = blockIdx.x * blockDim.x + threadIdx.x;\n{self.body}}}\n"
+        index = "const int i = blockIdx.x * blockDim.x + threadIdx.x;"
+        return f"__global__ void k(int* a, int* b, int n) {{\n  {index}\n{self.body}}}\n"
 
     @property
     def line(self) -> int:
@@ -142,7 +143,8 @@ FAULTS: Final = (
         "writes 4 bytes at offset 8 of shared 'tile', which thread (0, 0, 0) reads", thread=(2, 0, 0),
     ),
     Fault(
-        "one_word_of_all", "race", "race", "  __shared__ int last;\n  last = a[i];  // fault\n  __syncthreads();\n  b[i] = last;\n",
+        "one_word_of_all", "race", "race", "  __shared__ int last;\n  last = a[i];  // fault\n  __syncthreads();\n"
+        "  b[i] = last;\n",
         "writes 4 bytes at offset 0 of shared 'last', which thread (0, 0, 0) writes", thread=(1, 0, 0),
     ),
     Fault(
@@ -153,16 +155,19 @@ FAULTS: Final = (
     ),
     Fault(
         "neighbours_byte", "race", "race", "  __shared__ unsigned char flag[64];\n  flag[i] = (unsigned char)a[i];\n"
-        "  __syncthreads();\n  if (i < 32)\n    flag[i + (i == 7)] = (unsigned char)(90 + i);  // fault\n  __syncthreads();\n  b[i] = flag[i];\n",
+        "  __syncthreads();\n  if (i < 32)\n    flag[i + (i == 7)] = (unsigned char)(90 + i);  // fault\n"
+        "  __syncthreads();\n  b[i] = flag[i];\n",
         "writes 1 bytes at offset 8 of shared 'flag', which thread (7, 0, 0) writes", thread=(8, 0, 0),
     ),
     # -- divergent barriers -----------------------------------------------------------------------------------------------
     Fault(
-        "barrier_in_a_branch", "divergent barrier", "divergent barrier", "  if (i < 40)\n    __syncthreads();  // fault\n  b[i] = i;\n",
+        "barrier_in_a_branch", "divergent barrier", "divergent barrier", "  if (i < 40)\n"
+        "    __syncthreads();  // fault\n  b[i] = i;\n",
         "waits there, and thread (40, 0, 0) has ended",
     ),
     Fault(
-        "two_barriers", "divergent barrier", "divergent barrier", "  if (i % 2) {\n    a[i] = 1;\n    __syncthreads();\n  } else {\n"
+        "two_barriers", "divergent barrier", "divergent barrier", "  if (i % 2) {\n    a[i] = 1;\n"
+        "    __syncthreads();\n  } else {\n"
         "    a[i] = 2;\n    __syncthreads();  // fault\n  }\n",
         "waits there, and thread (1, 0, 0) waits at",
     ),
@@ -172,7 +177,8 @@ FAULTS: Final = (
         "waits there, and thread (54, 0, 0) has ended",
     ),
     Fault(
-        "turns_of_a_loop", "divergent barrier", "divergent barrier", "  for (int k = 0; k < i / 32 + 1; ++k) {\n    a[i] += k;\n"
+        "turns_of_a_loop", "divergent barrier", "divergent barrier", "  for (int k = 0; k < i / 32 + 1; ++k) {\n"
+        "    a[i] += k;\n"
         "    __syncthreads();  // fault\n  }\n",
         "waits there, and thread (0, 0, 0) has ended", thread=(32, 0, 0),
     ),

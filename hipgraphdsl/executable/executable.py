@@ -167,7 +167,8 @@ class Executable:
         if sanitize:
             if not runtime.sanitizes:
                 raise DeclarationError(
-                    f"sanitize=True judges kernels where the CPU runs them, on Linux: compile with runtime='cpu' (got {runtime.name!r})"
+                    "sanitize=True judges kernels where the CPU runs them, on Linux: compile with runtime='cpu'"
+                    f" (got {runtime.name!r})"
                 )
             pack, guard = False, guard or _SANITIZER_GUARD
         started = time.perf_counter()

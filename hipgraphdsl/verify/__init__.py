@@ -79,9 +79,8 @@ def verify(
     audit : bool
         Run each node alone, compare what it touches with what it declares, and find what it does beyond arrays.
     sanitize : bool
-        First run once on the CPU with every access of kernels judged, as `Graph.compile` says: out of bounds, unwritten memory,
-        races, divergent barriers, division by zero. Where that finds memory in danger, nothing else is run. Kernels are many
-        times slower in this run; it takes Linux.
+        First run once on the CPU with every access of kernels judged, as `Graph.compile` says; it takes Linux. Nothing else is
+        run where a kernel accesses memory out of bounds or divides by zero.
     device : int
         Of `runtime`.
     progress : bool
@@ -108,12 +107,8 @@ def verify(
     given = {**_copied(workflow), **(params or {})}
     found = Found(tolerance)
     with progress_bar("verify", progress) as advance, _outside_memory(workflow), opened.using_device(device):
-        if sanitize:
-            advance("sanitizer")
-            with _outside_memory(workflow):
-                safe = _sanitized(workflow, opened, device, given, found)
-            if not safe:
-                return _report(workflow, [opened], found, started)
+        if sanitize and not _safe(workflow, opened, device, given, found, advance):
+            return _report(workflow, [opened], found, started)
         advance("serial run")
         laboratory, reference, prover = _proving(workflow, opened, device, given, found)
         where = laboratory.executable.device
@@ -163,16 +158,20 @@ def _comparable(backends: Sequence[str], found: Found) -> Sequence[str]:
     return ()
 
 
-def _sanitized(workflow: Workflow, opened: Runtime, device: int, params: dict[str, Any], found: Found) -> bool:
-    """Return whether kernels may run unwatched, as far as the sanitizer can tell."""
-    if opened.target.on_host:
-        return try_sanitizer(workflow, opened, device, params, found)
-    try:
-        cpu = opened_runtime("cpu")
-        _require_runs(workflow, cpu, 0)
-    except HipGraphError:
-        return True  # the proof says why
-    return try_sanitizer(workflow, cpu, 0, params, found)
+def _safe(
+    workflow: Workflow, opened: Runtime, device: int, params: dict[str, Any], found: Found, advance: Callable[[str], None]
+) -> bool:
+    """Run under the sanitizer, and return whether kernels may run unwatched."""
+    advance("sanitizer")
+    runtime, place = opened, device
+    if not opened.target.on_host:
+        try:
+            runtime, place = opened_runtime("cpu"), 0
+            _require_runs(workflow, runtime, place)
+        except HipGraphError:
+            return True  # the proof says why
+    with _outside_memory(workflow):
+        return try_sanitizer(workflow, runtime, place, params, found)
 
 
 def _require_runs(workflow: Workflow, runtime: Runtime, device: int) -> None:

@@ -34,7 +34,8 @@ class Finding:
     kind : str
         ``"backend"``: a backend gives other bytes than the serial run. ``"order"``: another topological order does.
         ``"schedule"``: a seeded schedule of the runtime does. ``"uninitialised"``: results depend on what was in fresh
-        graph memory, or a kernel uses shared memory that no thread has written. ``"undeclared write"``, ``"undeclared read"``: a node touches what it does not declare.
+        graph memory, or a kernel loads memory that nothing has written.
+        ``"undeclared write"``, ``"undeclared read"``: a node touches what it does not declare.
         ``"out of bounds"``: a node writes before or behind an array, or what it writes depends on what is there.
         ``"race"``: threads of one launch touch the same bytes, and nothing orders them. ``"divergent barrier"``: not all threads
         of a block come to a barrier.

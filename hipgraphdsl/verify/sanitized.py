@@ -29,7 +29,9 @@ _UNSAFE: Final = frozenset({"out of bounds", "failure"})
 
 def try_sanitizer(workflow: Workflow, runtime: Runtime, device: int, params: dict[str, Any], found: Found) -> bool:
     """Run once by the serial backend; return whether the kernels may run unwatched."""
-    if not runtime.sanitizes or not any(isinstance(node, KernelNode) for document in workflow.documents for node in document.nodes):
+    if not runtime.sanitizes or not any(
+        isinstance(node, KernelNode) for document in workflow.documents for node in document.nodes
+    ):
         return True
     try:
         executable = Executable.build(workflow, runtime, "serial", lanes=None, join=False, device=device, sanitize=True)
@@ -45,7 +47,7 @@ def try_sanitizer(workflow: Workflow, runtime: Runtime, device: int, params: dic
             return True
         kind = _KINDS[said[1]]
         arrays = tuple(dict.fromkeys(re.findall(r"array '(.*?)'", error.text)))
-        found.add(Finding(kind, f"{error.node!r}: {error.text}", (error.node,) if error.node else (), arrays))
+        found.add(Finding(kind, f"{error.node!r}, {error.text}", (error.node,) if error.node else (), arrays))
         if kind in _UNSAFE:
             found.left_out.append(f"everything else: {error.node!r} would do that while nobody watches")
         return kind not in _UNSAFE

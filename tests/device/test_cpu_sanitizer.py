@@ -31,7 +31,8 @@ def test_sanitize_finds_a_planted_fault(fault: planted.Fault) -> None:
         assert exe.read("a").size == fault.n
     error = caught.value
     assert error.node == "culprit"
-    found = re.match(r"(out of bounds|unwritten memory|race|divergent barrier|division by zero) at (.*?): thread \((.*?)\) of block \((.*?)\) (.*), in kernel 'k'$", error.text, re.DOTALL)
+    kinds = "out of bounds|unwritten memory|race|divergent barrier|division by zero"
+    found = re.match(rf"({kinds}) at (.*?): thread \((.*?)\) of block \((.*?)\) (.*), in kernel 'k'$", error.text, re.DOTALL)
     assert found is not None, error.text
     kind, place, thread, block, rest = found.groups()
     assert (kind, place) == (fault.kind, f"{fault.name}.cu:{fault.line}"), error.text

@@ -122,6 +122,7 @@ struct Cell {
   uint32_t written;  // bit mask
 };
 constexpr uint32_t kShadowBytes = 1024;  // of memory that a page tells of
+constexpr uint32_t kRecent = 64, kMostPages = 16384;  // beyond so many of a launch (230 MB), races are not looked for
 struct ShadowPage {
   uint32_t shift;  // bytes of a cell: 1 << shift
   Cell cells[kShadowBytes];
@@ -149,8 +150,8 @@ struct Watch {  // of one worker
   bool acquired;                 // an atomic operation was done by this block
   char* tls;
   Map shared;  // pages of shared memory; kept from block to block
-  uintptr_t last_key;
-  ShadowPage* last_page;
+  uintptr_t recent_keys[kRecent];
+  ShadowPage* recent[kRecent];  // pages that were touched last
   uint32_t last_extent, last_variable;
   Pending pending;
   uint32_t line[kFibers];      // of the barrier that a thread waits at, 0 if it waits at none
@@ -169,6 +170,7 @@ struct SanitizedLaunch {
   Atomic<int> failed;  // the error of the block that failed first: the others end where they are
   Vec<Extent> extents;
   Map pages;  // of memory that blocks share
+  uint32_t page_count;
   SpinLock lock;
 };
 struct Sanitizer {
@@ -344,18 +346,20 @@ inline ShadowPage* page_split(ShadowPage* coarse) {
 }
 inline ShadowPage* page_of(Watch* s, Map& pages, uintptr_t key, bool fine) {
   ShadowPage* p = nullptr;
-  if (s->last_key == key) {
-    p = s->last_page;
+  const uint32_t place = uint32_t(key ^ key >> 58) % kRecent;
+  if (s->recent_keys[place] == key) {
+    p = s->recent[place];
   } else if (uint64_t* found = pages.find(key)) {
     p = reinterpret_cast<ShadowPage*>(*found);
   }
+  if (!p && &pages != &s->shared && s->launch->page_count++ >= kMostPages) return nullptr;
   if (!p || (fine && p->shift)) {
     p = p ? page_split(p) : page_new(fine);
     pages.put(key, uint64_t(p));
   }
   if (!s->launch->cooperative) {  // else another worker may split it
-    s->last_key = key;
-    s->last_page = p;
+    s->recent_keys[place] = key;
+    s->recent[place] = p;
   }
   return p;
 }
@@ -468,6 +472,7 @@ inline void each_cell(Watch* s, const Where& at, uintptr_t address, uint64_t byt
     const uintptr_t stop = (a / kShadowBytes + 1) * kShadowBytes, until = end < stop ? end : stop;
     // Keys of shared memory lie where no address does; none is 0.
     ShadowPage* page = page_of(s, pages, (a / kShadowBytes) | (at.variable ? uintptr_t(1) << 63 : 0), fine);
+    if (!page) a = until;
     while (a < until) {
       const uint32_t size = 1u << page->shift, begin = uint32_t(a) & (size - 1);
       const uint32_t n = until - a < size - begin ? uint32_t(until - a) : size - begin;
@@ -743,7 +748,7 @@ inline int sanitized_blocks(SanitizedLaunch* l, hgcpu_entry entry, void* const* 
   Watch* s = w->kept_watch;
   s->launch = l;
   s->last_extent = s->last_variable = ~0u;
-  s->last_key = 0;
+  memset(s->recent_keys, 0, sizeof s->recent_keys);
   s->tls = static_cast<char*>(l->library->anchor()) - l->library->tls_anchor;
   int code = 0;
   w->watch = s;

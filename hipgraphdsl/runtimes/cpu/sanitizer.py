@@ -91,7 +91,7 @@ def _covers(dwarf: Any, entry: Any, offset: int, base: int) -> bool:
             elif base + part.begin_offset <= offset < base + part.end_offset:
                 return True
         return False
-    low = _low(entry)
     if high is None:
         return False
-    return low <= offset < (high.value if high.form == "DW_FORM_addr" else low + high.value)
+    low, size = _low(entry), int(high.value)
+    return low <= offset < (size if high.form == "DW_FORM_addr" else low + size)
