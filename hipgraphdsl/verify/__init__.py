@@ -96,12 +96,7 @@ def verify(
         If the serial run itself fails.
     """
     started = time.perf_counter()
-    if not hasattr(graph, "workflow"):
-        raise DeclarationError(f"verify takes a Graph (got {type(graph).__name__})")
-    backends = (backends,) if isinstance(backends, str) else backends
-    for backend in backends:
-        backend_named(backend)
-    workflow = graph.workflow()
+    workflow, backends = _asked(graph, backends)
     opened = opened_runtime(runtime, device)
     _require_runs(workflow, opened, device)
     given = {**_copied(workflow), **(params or {})}
@@ -121,6 +116,15 @@ def verify(
                 advance(f"backend {backend} on {contestant.name}")
                 try_backend(workflow, prover, contestant, backend, place, values, reference, repeats, orders, seed, given, found)
     return _report(workflow, [contestant for contestant, _ in contestants], found, started)
+
+
+def _asked(graph: HasWorkflow, backends: Sequence[str]) -> tuple[Workflow, Sequence[str]]:
+    if not hasattr(graph, "workflow"):
+        raise DeclarationError(f"verify takes a Graph (got {type(graph).__name__})")
+    backends = (backends,) if isinstance(backends, str) else backends
+    for backend in backends:
+        backend_named(backend)
+    return graph.workflow(), backends
 
 
 def _report(workflow: Workflow, ran: Sequence[Runtime], found: Found, started: float) -> VerifyReport:
