@@ -11,7 +11,7 @@ from ..nodes import KernelNode
 from ..runtimes.base import Runtime
 from ..workflow import Workflow
 from .laboratory import WAIT_S, Found
-from .report import Finding, Kind
+from .report import Kind
 
 __all__ = ["try_sanitizer"]
 
@@ -47,7 +47,7 @@ def try_sanitizer(workflow: Workflow, runtime: Runtime, device: int, params: dic
             return True
         kind = _KINDS[said[1]]
         arrays = tuple(dict.fromkeys(re.findall(r"array '(.*?)'", error.text)))
-        found.add(Finding(kind, f"{error.node!r}, {error.text}", (error.node,) if error.node else (), arrays))
+        found.add(kind, f"{error.node!r}, {error.text}", (error.node,) if error.node else (), arrays)
         if kind in _UNSAFE:
             found.left_out.append(f"everything else: {error.node!r} would do that while nobody watches")
         return kind not in _UNSAFE
