@@ -116,6 +116,11 @@ class _Maker:
         self.seed = seed
         self.warps = self.chance.choice(("mask", "mask", "none") if gpu else ("maskless", "maskless", "mask", "none"))
         self.barriers = self.chance.random() < 0.5
+        # Of every 150 kernels the last 50 wait nowhere but at barriers of their own bodies, and call nothing by a variable: as
+        # modules of their own, which no other kernel's names touch, they are split at their barriers.
+        self.apart = seed // 50 % 3 == 2
+        if self.apart:
+            self.warps, self.barriers = "none", True
         self.block = self.chance.choice(BLOCKS)
         self.left = self.chance.randint(6, 22)
         self.scopes: list[dict[str, Decl | Function]] = []
@@ -508,10 +513,10 @@ class _Maker:
                 self.looping: 1.8,
                 self.switching: 1.5,
                 self.braces: 0.7,
-                self.closure: 0.8,
+                self.closure: 0.8 * (not self.apart),
             }
         if place.uniform and self.barriers and place.kernel:
-            kinds |= {self.exchange: 4, self.shared_bins: 0.8, self.vote: 0.8, self.tree: 0.4}
+            kinds |= {self.exchange: 4, self.shared_bins: 0.8, self.vote: 0.8 * (not self.apart), self.tree: 0.4}
         if self.warps == "mask" and place.mask is not None and self.sees(place.mask):
             kinds[self.meeting] = 0.4
         for _ in range(20):
@@ -929,6 +934,7 @@ class _Maker:
 
     def function(self, number: int) -> Function:
         form = self.chance.choice(("plain", "plain", "plain", "template", "functor", "static", "overload", "recursive"))
+        form = "plain" if form == "functor" and self.apart else form
         leads = self.warps != "none" and self.some(0.6)
         named = [f.name for f in self.functions]
         if form == "overload" and (not named or self.functions[-1].form != "plain" or named.count(named[-1]) > 1):
