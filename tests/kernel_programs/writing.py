@@ -249,7 +249,8 @@ class _Writer:
             case Cast():
                 if e.style == "static":
                     return f"static_cast<{e.type.name}>({sub(e.a)})"
-                if e.style == "function" and " " not in e.type.name:
+                # unsigned(int(x)) might be a function's type.
+                if e.style == "function" and " " not in e.type.name and not isinstance(e.a, Cast):
                     return f"{e.type.name}({sub(e.a)})"
                 return f"(({e.type.name})({sub(e.a)}))"
             case Builtin():
