@@ -38,3 +38,78 @@ def test_sanitize_finds_a_planted_fault(fault: planted.Fault) -> None:
     assert (kind, place) == (fault.kind, f"{fault.name}.cu:{fault.line}"), error.text
     assert (block, thread) == (", ".join(map(str, fault.block_at)), ", ".join(map(str, fault.thread))), error.text
     assert fault.said in rest
+
+
+RIGHT = r"""
+struct Pair { char tag; int value; };
+__global__ void reduce(const int* x, int* y, int n) {
+  __shared__ int sums[2]; __shared__ bool any;
+  int v = x[threadIdx.x];
+  for (int d = 32; d > 0; d >>= 1) v += __shfl_down(v, d);
+  if (threadIdx.x % 64 == 0) sums[threadIdx.x / 64] = v;
+  if (threadIdx.x < 2) any = false;
+  __syncthreads();
+  if (v > 3) any = true;  // all write the same
+  __syncthreads();
+  if (threadIdx.x == 0) y[0] = any ? sums[0] + sums[1] : -1;
+}
+__global__ void exchange(const int* x, int* y, int n) {
+  __shared__ int lane[64];
+  lane[threadIdx.x] = x[threadIdx.x];
+  __syncwarp();
+  y[threadIdx.x] = lane[63 - threadIdx.x];
+}
+__global__ void pairs(const int* x, int* y, int n) {
+  __shared__ Pair p[64], q[64];
+  p[threadIdx.x].tag = 1;
+  p[threadIdx.x].value = x[threadIdx.x];
+  q[threadIdx.x] = p[threadIdx.x];
+  __syncthreads();
+  y[threadIdx.x] = q[63 - threadIdx.x].value;
+}
+__device__ int last;
+__global__ void last_block(int* part, int* y, int n) {
+  part[blockIdx.x] = blockIdx.x + 1;
+  __threadfence();
+  if (atomicAdd(&last, 1) == (int)gridDim.x - 1) {
+    int s = 0;
+    for (int k = 0; k < (int)gridDim.x; ++k) s += part[k];
+    y[0] = s;
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "grid", "block", "wanted"),
+    [("reduce", 1, 128, 8128), ("exchange", 1, 64, 63), ("pairs", 1, 64, 63), ("last_block", 8, 1, 36)],
+)
+def test_sanitize_leaves_right_kernels_alone(name: str, grid: int, block: int, wanted: int) -> None:
+    g = hg.Graph("right")
+    x, y = g.device_array("x", np.arange(128, dtype=np.int32)), g.device_array("y", np.zeros(128, np.int32))
+    g.kernel(hg.Module(RIGHT)[name], grid, block, (x, y, 128))
+    with g.compile("cpu", sanitize=True) as exe:
+        exe.run()
+        assert exe.read("y")[0] == wanted
+
+
+def test_sanitize_finds_races_between_blocks() -> None:
+    source = "__global__ void k(int* x) { if (blockIdx.x == 1) x[0] = x[0] + 1; else x[0] = 7; }"
+    g = hg.Graph("blocks")
+    g.kernel(hg.Module(source)["k"], 2, 1, (g.device_array("x", np.zeros(1, np.int32)),), name="both")
+    with g.compile("cpu", sanitize=True) as exe, pytest.raises(hg.HipError, match=r"race at .*in any order") as caught:
+        exe.run()
+    assert caught.value.node == "both"
+
+
+def test_sanitize_takes_the_cpu() -> None:
+    g = hg.Graph("elsewhere")
+    g.device_array("x", np.zeros(1, np.int32))
+    with pytest.raises(hg.DeclarationError, match="runtime='cpu'"):
+        g.compile("recorder", sanitize=True)
+
+
+def test_verify_reports_what_the_sanitizer_finds_and_runs_nothing_else() -> None:
+    report = hg.verify(graph(planted.FAULTS[1]), "cpu")
+    assert [(f.kind, f.nodes, f.arrays) for f in report.findings] == [("out of bounds", ("culprit",), ("a",))]
+    assert any(said.startswith("everything else") for said in report.left_out)
