@@ -113,3 +113,24 @@ def test_verify_reports_what_the_sanitizer_finds_and_runs_nothing_else() -> None
     report = hg.verify(graph(planted.FAULTS[1]), "cpu")
     assert [(f.kind, f.nodes, f.arrays) for f in report.findings] == [("out of bounds", ("culprit",), ("a",))]
     assert any(said.startswith("everything else") for said in report.left_out)
+
+
+ATOMICS = r"""
+__global__ void k(int* a, float* f, int n) {
+  const int i = threadIdx.x;
+  atomicAdd(a, 1); atomicMax(a + 1, i); atomicAnd(a + 2, ~1); atomicOr(a + 3, i); atomicExch(a + 4, 4); atomicCAS(a + 5, 0, 5);
+  atomicAdd(f, 1.5f);
+  __hip_atomic_store(a + 6, 4, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_AGENT);
+  a[7 + i] = __hip_atomic_load(a + 6, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_AGENT);
+}
+"""
+
+
+def test_sanitize_keeps_what_atomic_operations_do() -> None:
+    g = hg.Graph("atomics")
+    a, f = g.device_array("a", np.zeros(16, np.int32)), g.device_array("f", np.zeros(1, np.float32))
+    g.kernel(hg.Module(ATOMICS)["k"], 1, 8, (a, f, 0))
+    with g.compile("cpu", sanitize=True) as exe:
+        exe.run()
+        assert exe.read("a").tolist() == [8, 7, 0, 7, 4, 5, 4, *[4] * 8, 0]
+        assert exe.read("f")[0] == 12.0

@@ -9,11 +9,15 @@
 #else
 #define HGCPU_HOOK(name) __asm__(name)  // the compiler knows the functions by their names, with types of its own
 #endif
+#if defined(__clang__)
+#define HGCPU_UNWATCHED __attribute__((disable_sanitizer_instrumentation, noinline))  // no_sanitize leaves atomic operations in
+#else
 #define HGCPU_UNWATCHED __attribute__((no_sanitize("thread"), noinline))
+#endif
 #undef __atomic_load_n
 
 // The address of `hgcpu_mine`, from which the runtime knows where the other thread-local variables are.
-extern "C" __attribute__((visibility("default"), no_sanitize("thread"))) void* hgcpu_anchor(void) { return &hgcpu_mine; }
+extern "C" HGCPU_UNWATCHED __attribute__((visibility("default"))) void* hgcpu_anchor(void) { return &hgcpu_mine; }
 
 extern "C" {
 static HGCPU_UNWATCHED void hgcpu_told(const volatile void* address, uint64_t bytes, uint32_t how, const void* returns) {

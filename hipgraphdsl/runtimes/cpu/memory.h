@@ -258,20 +258,22 @@ inline void memory_wrote(const void* pointer, size_t bytes, bool whole = false) 
   if (!g_sanitized_modules.relaxed()) return;
   Memory& m = memory();
   Guard<Mutex> g(m.lock);
-  for (uint32_t i = 0; i < m.blocks.room; ++i) {
-    if (!m.blocks.entries[i].key) continue;
-    Block* b = reinterpret_cast<Block*>(m.blocks.entries[i].value);
-    if (!b->unwritten) continue;
+  auto wrote = [&](Block* b) {
+    if (!b->unwritten) return;
     const size_t at = size_t(uint64_t(pointer) - uint64_t(b->pointer));
     if (!pointer || (whole && at < b->bytes)) {
       free(b->unwritten);
       b->unwritten = nullptr;
-      continue;
+      return;
     }
     for (size_t n = at; at < b->bytes && n < at + bytes && n < b->bytes; ++n) {
       b->unwritten[n / 8] = uint8_t(b->unwritten[n / 8] & ~(1u << n % 8));
     }
+  };
+  for (uint32_t i = 0; i < m.blocks.room; ++i) {
+    if (m.blocks.entries[i].key) wrote(reinterpret_cast<Block*>(m.blocks.entries[i].value));
   }
+  for (Block* b : m.leaving) wrote(b);
 }
 
 inline void graph_block_hold(Block* b) { b->refs.add(1); }
