@@ -845,11 +845,12 @@ def test_verify_finds_what_lies_beyond_an_array_of_another_device(runtime: Runti
         g.kernel(MODULE["scale"], N // 256 + 1, 256, (array, 3.0, N + 1), name=f"beyond_{array.as_view().root.name}")
     g.memcpy(x, z)
     g.free(z)
-    found = hg.verify(g, runtime=runtime, backends=()).findings
-    assert [(f.kind, f.nodes, f.arrays) for f in found] == [
-        ("out of bounds", ("beyond_y",), ("y",)),
-        ("out of bounds", ("beyond_z",), ("z",)),
-    ]
+    wanted = [("out of bounds", ("beyond_y",), ("y",)), ("out of bounds", ("beyond_z",), ("z",))]
+    found = hg.verify(g, runtime=runtime, backends=(), sanitize=False).findings
+    assert [(f.kind, f.nodes, f.arrays) for f in found] == wanted
+    if runtime.sanitizes:  # ends the run at the first
+        found = hg.verify(g, runtime=runtime, backends=()).findings
+        assert [(f.kind, f.nodes, f.arrays) for f in found] == wanted[:1]
 
 
 def test_external_memory_belongs_to_the_device_that_is_named(cpu: CpuRuntime) -> None:

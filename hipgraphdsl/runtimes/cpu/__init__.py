@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import functools
 import logging
 import os
 import sys
@@ -63,8 +64,9 @@ class _SemaphoreParams(ctypes.Structure):
     _fields_ = (("value", c_uint64), ("other", c_uint64 * 8), ("flags", c_uint), ("reserved", c_uint * 16))
 
 
+@functools.cache
 def runtime_library() -> Path:
-    """Return the runtime's shared library, built if need be.
+    """Return the runtime's shared library, built if need be; one for the process, which all devices share.
 
     Raises
     ------
