@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 NEEDED = (
-    "networkx", "numpy", "platformdirs", "pydantic", "rich",
+    "networkx", "numpy", "platformdirs", "pydantic", "pyelftools", "rich",
     "hypothesis", "ml_dtypes", "pytest", "pytest-timeout", "pytest-xdist",
 )  # fmt: skip
 """Distributions."""

@@ -20,7 +20,8 @@ from ...errors import DeclarationError
 from ..base import CodeObject
 from .compiler import BuildFailed, Compiler, Reading, build, build_log, find_compiler, syntax_tree
 from .split import split
-from .weave import read_tokens, weave
+from .tokens import read_tokens
+from .weave import weave
 
 __all__ = ["ADD_FOLDER", "IMAGE_PREFIX", "compile_kernels"]
 

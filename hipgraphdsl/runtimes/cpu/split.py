@@ -10,15 +10,14 @@ Whatever is not understood raises `_Unknown`, and the kernel stays as it is.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-__all__ = ["split"]
+from .syntax import Node, bare, children, documents, end_of, is_write, named, start_of, walk, writes_of
 
-Node = dict[str, Any]
+__all__ = ["split"]
 
 #: Threads of a block at most, and a cache line more, so that variables do not lie a multiple of the page apart.
 _THREADS: Final = 1024 + 16
@@ -115,7 +114,7 @@ class _Variable:
 
     @property
     def initial(self) -> Node | None:
-        inner = [n for n in _inner(self.node) if not str(n["kind"]).endswith("Attr")]
+        inner = [n for n in children(self.node) if not str(n["kind"]).endswith("Attr")]
         return inner[-1] if inner and "init" in self.node else None
 
 
@@ -155,7 +154,7 @@ def split(
     data = marked.encode()
     found: dict[str, str] = {}
     edits: list[tuple[int, bytes]] = []
-    for node in _documents(tree(marked, _MARK)) if any(k in wanted for k in kernels) else ():
+    for node in documents(tree(marked, _MARK)) if any(k in wanted for k in kernels) else ():
         mark = re.search(rf"{_MARK}(\d+)_", node.get("name", ""))
         name = kernels[int(mark[1])] if mark else ""
         if name not in wanted or node["kind"] != "FunctionDecl":
@@ -163,7 +162,7 @@ def split(
         made = f"hgcpu_split_{len(found)}"
         try:
             function = _Kernel(data, node).function(made)
-            end = _end(node)
+            end = end_of(node)
             # As of a system header: the compiler's warnings are about the kernel itself.
             edits.append((end, f'\n# 1 "hgcpu split" 3\n{function}\n{_marker(data, end)}'.encode()))
         except (_Unknown, KeyError):
@@ -173,14 +172,6 @@ def split(
     for at, more in sorted(edits, reverse=True):
         data = data[:at] + more + data[at:]
     return re.sub(rf"{_MARK}\d+_", "", data.decode()), found
-
-
-def _documents(text: str) -> Iterator[Node]:
-    decoder, at = json.JSONDecoder(), text.find("{")
-    while at >= 0:
-        node, at = decoder.raw_decode(text, at)
-        yield node
-        at = text.find("{", at)
 
 
 def _marker(data: bytes, at: int) -> str:
@@ -194,60 +185,11 @@ def _marker(data: bytes, at: int) -> str:
     return f"# {line} {last[2].decode()}\n"
 
 
-def _inner(node: Node) -> list[Node]:
-    return [n for n in (*node.get("inner", ()), *node.get("array_filler", ())) if n]
-
-
-def _walk(node: Node) -> Iterator[Node]:
-    yield node
-    for child in _inner(node):
-        yield from _walk(child)
-
-
-def _named(node: Node) -> list[Node]:
-    """Return the declarations of what an expression names."""
-    return [n["referencedDecl"] for n in _walk(node) if n["kind"] == "DeclRefExpr"]
-
-
-def _start(node: Node) -> int:
-    return int(node["range"]["begin"]["offset"])
-
-
-def _end(node: Node) -> int:
-    end = node["range"]["end"]
-    return int(end["offset"]) + int(end["tokLen"])
-
-
-def _bare(node: Node) -> Node:
-    """Return what stands in parentheses."""
-    while node["kind"] in ("ParenExpr", "ConstantExpr"):
-        node = _inner(node)[0]
-    return node
-
-
-def _writes(node: Node) -> list[Node]:
-    """Return the writes that a statement consists of; none where it does something else."""
-    node = _bare(node)
-    if node["kind"] == "BinaryOperator" and node["opcode"] == ",":
-        parts = [_writes(n) for n in _inner(node)]
-        return [n for part in parts for n in part] if all(parts) else []
-    return [node] if _is_write(node) and _bare(_inner(node)[0])["kind"] == "DeclRefExpr" else []
-
-
-def _is_write(node: Node) -> bool:
-    kind = node["kind"]
-    return bool(
-        kind == "CompoundAssignOperator"
-        or (kind == "BinaryOperator" and node["opcode"] == "=")
-        or (kind == "UnaryOperator" and node["opcode"] in ("++", "--"))
-    )
-
-
 class _Kernel:
     def __init__(self, data: bytes, node: Node) -> None:
         self.data = data
         self.node = node
-        bodies = [n for n in _inner(node) if n["kind"] == "CompoundStmt"]
+        bodies = [n for n in children(node) if n["kind"] == "CompoundStmt"]
         if not bodies:
             raise _Unknown("a declaration")
         self.body = bodies[0]
@@ -261,16 +203,16 @@ class _Kernel:
 
     def function(self, name: str) -> str:
         """Return the function that runs a block."""
-        text = self.text(_start(self.body), _end(self.body))
-        if _NOT_READ.search(text) or "..." in self.text(_start(self.node), _start(self.body)):
+        text = self.text(start_of(self.body), end_of(self.body))
+        if _NOT_READ.search(text) or "..." in self.text(start_of(self.node), start_of(self.body)):
             raise _Unknown("words")
-        for node in _walk(self.body):
+        for node in walk(self.body):
             if node["kind"] in _REFUSED:
                 raise _Unknown(node["kind"])
-            for child in _inner(node):
+            for child in children(node):
                 self.parent[id(child)] = node
-        calls = [n for n in _walk(self.body) if self.is_barrier(n)]
-        mentions = [n for n in _walk(self.body) if n.get("referencedDecl", {}).get("name") == _BARRIER]
+        calls = [n for n in walk(self.body) if self.is_barrier(n)]
+        mentions = [n for n in walk(self.body) if n.get("referencedDecl", {}).get("name") == _BARRIER]
         if not calls or len(calls) != len(mentions) or len(calls) != len(re.findall(rf"\b{_BARRIER}\b", text)):
             raise _Unknown("barriers")
         for call in calls:
@@ -278,13 +220,13 @@ class _Kernel:
             while node is not self.body:
                 self.barriers.add(id(node))
                 node = self.parent[id(node)]
-        for parameter in _inner(self.node):
+        for parameter in children(self.node):
             if parameter["kind"] == "ParmVarDecl" and "name" in parameter:
                 self.variables[parameter["id"]] = _Variable(parameter, len(self.variables), how="uniform")
-        self.level(_inner(self.body))
+        self.level(children(self.body))
         self.find_uses()
         self.find_uniform()
-        written = self.region(_inner(self.body), _start(self.body) + 1)
+        written = self.region(children(self.body), start_of(self.body) + 1)
         self.find_kept()
         if any(p.returns and (p.repeats or p is not self.parts[-1]) for p in self.parts):
             written = [f"bool hgcpu_gone[{_THREADS}] = {{}};", *written]
@@ -293,7 +235,7 @@ class _Kernel:
         if kept:
             sizes = " + ".join(f"sizeof hgcpu_kept_{v.number}" for v in kept)
             declared.append(f'static_assert({sizes} <= {_KEPT_BYTES}, "too much for a stack");')
-        head = self.text(int(self.node["loc"]["offset"]) + int(self.node["loc"]["tokLen"]), _start(self.body))
+        head = self.text(int(self.node["loc"]["offset"]) + int(self.node["loc"]["tokLen"]), start_of(self.body))
         body = "".join(piece if isinstance(piece, str) else self.loop(piece) for piece in (*declared, *written))
         return (
             f"static inline __attribute__((always_inline, unused)) void {name}{head}{{ const dim3 hgcpu_n = blockDim; {body}\n}}"
@@ -305,8 +247,8 @@ class _Kernel:
     def is_barrier(self, node: Node) -> bool:
         if node["kind"] != "CallExpr":
             return False
-        called = _inner(node)[0]
-        called = _inner(called)[0] if called["kind"] == "ImplicitCastExpr" else called
+        called = children(node)[0]
+        called = children(called)[0] if called["kind"] == "ImplicitCastExpr" else called
         reference = called.get("referencedDecl", {})
         return bool(reference.get("kind") == "FunctionDecl" and reference.get("name") == _BARRIER)
 
@@ -318,7 +260,7 @@ class _Kernel:
             kind = node["kind"]
             self.at_level.add(id(node))
             if kind == "DeclStmt":
-                for declared in _inner(node):
+                for declared in children(node):
                     if declared["kind"] == "VarDecl":
                         self.declare(declared)
                     elif declared["kind"] not in ("TypedefDecl", "TypeAliasDecl", "StaticAssertDecl", "EmptyDecl"):
@@ -326,7 +268,7 @@ class _Kernel:
             if id(node) not in self.barriers or self.is_barrier(node):
                 continue
             if kind == "CompoundStmt":
-                self.level(_inner(node))
+                self.level(children(node))
             elif kind == "IfStmt" or kind in _LOOPS:
                 if any(node.get(key) for key in ("hasInit", "hasVar", "isConsteval", "isConstexpr")):
                     raise _Unknown(kind)
@@ -336,7 +278,7 @@ class _Kernel:
                     elif child:
                         self.at_level.add(id(child))
                 for child in self.branches(node):
-                    self.level(_inner(child) if child["kind"] == "CompoundStmt" else [child])
+                    self.level(children(child) if child["kind"] == "CompoundStmt" else [child])
             else:
                 raise _Unknown(kind)
 
@@ -364,7 +306,7 @@ class _Kernel:
     # -- variables --------------------------------------------------------------------------------------------------------
 
     def find_uses(self) -> None:
-        for node in _walk(self.body):
+        for node in walk(self.body):
             if node["kind"] != "DeclRefExpr":
                 continue
             found = self.variables.get(node["referencedDecl"]["id"])
@@ -372,9 +314,9 @@ class _Kernel:
                 if node["referencedDecl"].get("name") in (*_INDICES, "threadIdx") and not self.is_read(node):
                     raise _Unknown("an index that is changed")
                 continue
-            found.uses.append(_start(node))
+            found.uses.append(start_of(node))
             if not self.is_read(node):
-                found.changes.append(_start(node))
+                found.changes.append(start_of(node))
                 write = self.write_of(node)
                 if write is None:
                     found.exposed = True
@@ -390,7 +332,7 @@ class _Kernel:
                 node = above
             elif kind == "ImplicitCastExpr" and above["castKind"] == "ArrayToPointerDecay":
                 subscript = self.parent[id(above)]
-                if subscript["kind"] != "ArraySubscriptExpr" or _inner(subscript)[0] is not above:
+                if subscript["kind"] != "ArraySubscriptExpr" or children(subscript)[0] is not above:
                     return node
                 node = subscript
             else:
@@ -407,7 +349,7 @@ class _Kernel:
         """Return the statement that changes a variable; None where it may do anything with it."""
         node = self.place(node)
         above = self.parent[id(node)]
-        if not _is_write(above) or _inner(above)[0] is not node:
+        if not is_write(above) or children(above)[0] is not node:
             return None
         outer = self.parent[id(above)]
         while outer["kind"] == "ParenExpr" or (outer["kind"] == "BinaryOperator" and outer["opcode"] == ","):
@@ -418,7 +360,7 @@ class _Kernel:
     def find_uniform(self) -> None:
         """Find the variables that are the same for all threads."""
         # Writes that may be made once for the block.
-        places = {id(w) for n in _walk(self.body) if id(n) in self.at_level for w in _writes(n)}
+        places = {id(w) for n in walk(self.body) if id(n) in self.at_level for w in writes_of(n)}
         for variable in self.variables.values():
             whole = all(id(w) in places for w in variable.writes)
             if variable.how == "uniform":  # a parameter
@@ -432,7 +374,7 @@ class _Kernel:
             for variable in self.variables.values():
                 if variable.how != "uniform":
                     continue
-                given = [n for w in variable.writes for n in _inner(w)[1:]]
+                given = [n for w in variable.writes for n in children(w)[1:]]
                 if variable.initial is not None:
                     given.append(variable.initial)
                 if all(self.is_uniform(n) for n in given):
@@ -447,12 +389,12 @@ class _Kernel:
 
         With `fixed`, also at any time; with `threads`, threadIdx may be in it, and what is computed from that.
         """
-        node = _bare(node)
+        node = bare(node)
         kind = node["kind"]
         if kind in _LITERALS:
             return True
         if kind in _CASTS:
-            inner = _bare(_inner(node)[0])
+            inner = bare(children(node)[0])
             if node["castKind"] == "LValueToRValue":
                 return self.is_uniform_read(inner, fixed, threads)
             if node["castKind"] == "ArrayToPointerDecay":
@@ -461,20 +403,20 @@ class _Kernel:
         if kind == "DeclRefExpr":
             return bool(node["referencedDecl"]["kind"] == "EnumConstantDecl")
         if kind == "UnaryExprOrTypeTraitExpr":
-            return not _inner(node)
+            return not children(node)
         known = (
-            (kind == "BinaryOperator" and not _is_write(node) and node["opcode"] not in (",", ".*", "->*"))
+            (kind == "BinaryOperator" and not is_write(node) and node["opcode"] not in (",", ".*", "->*"))
             or (kind == "UnaryOperator" and node["opcode"] in ("+", "-", "~", "!"))
             or kind == "ConditionalOperator"
         )
-        return known and all(self.is_uniform(n, fixed, threads) for n in _inner(node))
+        return known and all(self.is_uniform(n, fixed, threads) for n in children(node))
 
     def is_uniform_read(self, node: Node, fixed: bool, threads: bool) -> bool:
         member = node["kind"] == "MemberExpr"
         if member:
             if node["isArrow"]:
                 return False
-            node = _bare(_inner(node)[0])
+            node = bare(children(node)[0])
         if node["kind"] != "DeclRefExpr":
             return False
         declared = node["referencedDecl"]
@@ -507,7 +449,7 @@ class _Kernel:
                 self.part = None
             elif id(node) in self.barriers and kind == "CompoundStmt":
                 self.part = None
-                out += ["{", *self.region(_inner(node), _start(node) + 1), "}"]
+                out += ["{", *self.region(children(node), start_of(node) + 1), "}"]
                 self.part = None
             elif id(node) in self.barriers:
                 self.part = None
@@ -515,9 +457,9 @@ class _Kernel:
                 self.part = None
             elif kind == "DeclStmt":
                 self.declaration(node, out)
-            elif (writes := _writes(node)) and all(self.is_uniform_write(w) for w in writes):
+            elif (writes := writes_of(node)) and all(self.is_uniform_write(w) for w in writes):
                 self.part = None
-                out.append(f"\n{self.text(_start(node), _end(node))};")
+                out.append(f"\n{self.text(start_of(node), end_of(node))};")
             elif kind != "NullStmt":
                 out += self.statement(node)
         return out
@@ -528,7 +470,7 @@ class _Kernel:
             self.part = _Part(len(self.parts), repeats=self.loops > 0)
             self.parts.append(self.part)
             out.append(self.part)
-        for inner in _walk(node):
+        for inner in walk(node):
             if inner["kind"] == "ReturnStmt":
                 self.part.returns = True
             if inner["kind"] in _JUMPS and not self.within(inner, node):
@@ -546,16 +488,16 @@ class _Kernel:
         return False
 
     def declaration(self, node: Node, out: list[Any]) -> None:
-        declared = [self.variables.get(n["id"]) for n in _inner(node)]
+        declared = [self.variables.get(n["id"]) for n in children(node)]
         whole = all(v is None or v.how in ("uniform", "fixed") for v in declared)
-        fixed = [f"\n{self.text(_start(node), _end(node))}\n"] if whole else []
+        fixed = [f"\n{self.text(start_of(node), end_of(node))}\n"] if whole else []
         if not whole:
             if any(v is None or v.how == "fixed" for v in declared):
                 raise _Unknown("declarations of two kinds")
             for variable in declared:
                 if variable is not None and variable.how == "uniform":
                     first = variable.initial
-                    value = f" = {self.text(_start(first), _end(first))}" if first else ""
+                    value = f" = {self.text(start_of(first), end_of(first))}" if first else ""
                     fixed.append(f"\n{variable.type} {variable.name}{value};\n")
         if fixed:
             # Declared before the part that has begun, where nothing changes what it is computed from.
@@ -570,7 +512,7 @@ class _Kernel:
                     variable.part = self.part
 
     def is_uniform_write(self, node: Node) -> bool:
-        target = _bare(_inner(node)[0])
+        target = bare(children(node)[0])
         variable = self.variables.get(target["referencedDecl"]["id"])
         return variable is not None and variable.how == "uniform"
 
@@ -583,7 +525,7 @@ class _Kernel:
         if node["kind"] == "ForStmt":
             first, _, step = header
             if first and first["kind"] == "DeclStmt":
-                if any(self.variables[n["id"]].how != "uniform" for n in _inner(first)):
+                if any(self.variables[n["id"]].how != "uniform" for n in children(first)):
                     raise _Unknown("a loop's variable that may differ")
             elif first and not self.only_uniform_writes(first):
                 raise _Unknown("a loop that begins with more")
@@ -592,31 +534,31 @@ class _Kernel:
         branches = self.branches(node)
         self.loops += node["kind"] in _LOOPS
         out: list[Any] = []
-        at = _start(node)
+        at = start_of(node)
         for branch in branches:
             compound = branch["kind"] == "CompoundStmt"
             self.part = None
-            out += [f"\n{self.text(at, _start(branch))}{{"]
-            out += self.region(_inner(branch) if compound else [branch], _start(branch) + compound)
+            out += [f"\n{self.text(at, start_of(branch))}{{"]
+            out += self.region(children(branch) if compound else [branch], start_of(branch) + compound)
             out.append("}")
-            at = _end(branch)
+            at = end_of(branch)
             while self.data[at : at + 1] in (b";", b" ", b"\n") and not compound:
                 at += 1
         self.loops -= node["kind"] in _LOOPS
         if node["kind"] == "DoStmt":
-            out.append(f"{self.text(at, _end(node))};")
+            out.append(f"{self.text(at, end_of(node))};")
         return out
 
     def only_uniform_writes(self, node: Node) -> bool:
-        writes = _writes(node)
+        writes = writes_of(node)
         return bool(writes) and all(self.is_uniform_write(w) for w in writes)
 
     # -- what lives across barriers -------------------------------------------------------------------------------------------
 
     def find_kept(self) -> None:
         """Find what lives across barriers, and which of it can be computed again."""
-        names = [n["name"] for n in _walk(self.node) if n["kind"] in ("VarDecl", "ParmVarDecl") and "name" in n]
-        types = any(n["kind"] in ("TypedefDecl", "TypeAliasDecl") for n in _walk(self.body))
+        names = [n["name"] for n in walk(self.node) if n["kind"] in ("VarDecl", "ParmVarDecl") and "name" in n]
+        types = any(n["kind"] in ("TypedefDecl", "TypeAliasDecl") for n in walk(self.body))
         for variable in self.variables.values():
             if variable.how != "local":
                 continue
@@ -625,8 +567,8 @@ class _Kernel:
                 first is not None and variable.is_scalar and not variable.writes and not variable.exposed
                 and self.is_uniform(first, fixed=True, threads=True)
                 # Its names mean the same wherever it is computed again.
-                and all(names.count(d["name"]) == (d["id"] in self.variables) for d in _named(first))
-                and not (types and any(n["kind"] in _CASTS - {"ImplicitCastExpr"} for n in _walk(first)))
+                and all(names.count(d["name"]) == (d["id"] in self.variables) for d in named(first))
+                and not (types and any(n["kind"] in _CASTS - {"ImplicitCastExpr"} for n in walk(first)))
             )  # fmt: skip
             elsewhere = any(not self.is_in(use, variable.part) for use in variable.uses)
             if not elsewhere and ("&" in variable.type or not variable.exposed):
@@ -637,20 +579,20 @@ class _Kernel:
             self.must_be_known(variable)
 
     def is_in(self, use: int, part: _Part | None) -> bool:
-        return part is not None and any(_start(s) <= use < _end(s) for s in part.statements)
+        return part is not None and any(start_of(s) <= use < end_of(s) for s in part.statements)
 
     def must_be_known(self, variable: _Variable) -> None:
         """Ask that the tree has each mention of a variable's name, and none where it is declared would need its new name."""
         known = set()
-        for node in _walk(self.node):
+        for node in walk(self.node):
             if node.get("referencedDecl", node).get("name") == variable.name:
                 known.add(int((node["loc"] if "loc" in node else node["range"]["begin"])["offset"]))
                 known.add(int(node["range"]["end"]["offset"]))
         spelled = re.compile(rf"\b{re.escape(variable.name)}\b".encode())
-        if any(m.start() not in known for m in spelled.finditer(self.data, _start(self.body), _end(self.body))):
+        if any(m.start() not in known for m in spelled.finditer(self.data, start_of(self.body), end_of(self.body))):
             raise _Unknown("a name that the tree does not have")
         statement = self.parent[id(variable.node)]
-        if any(_start(statement) <= use < _end(statement) for use in variable.changes):
+        if any(start_of(statement) <= use < end_of(statement) for use in variable.changes):
             raise _Unknown("a variable that is changed where it is declared")
 
     def loop(self, part: _Part) -> str:
@@ -662,7 +604,7 @@ class _Kernel:
                 continue
             statement = self.parent[id(variable.node)]
             for use in variable.uses:
-                if not self.is_in(use, part) or _start(statement) <= use < _end(statement):
+                if not self.is_in(use, part) or start_of(statement) <= use < end_of(statement):
                     continue
                 place = use, use + len(variable.name.encode())
                 if variable.how == "kept":
@@ -673,7 +615,7 @@ class _Kernel:
         final = part is self.parts[-1] and not part.repeats
         gone = any(p.returns and (p.number < part.number or part.repeats) for p in self.parts)
         leave = f"goto hgcpu_end_{part.number}" if final else f"for (hgcpu_gone[hgcpu_t] = true;;) goto hgcpu_end_{part.number}"
-        edits |= {(_start(n), _end(n)): leave for s in part.statements for n in _walk(s) if n["kind"] == "ReturnStmt"}
+        edits |= {(start_of(n), end_of(n)): leave for s in part.statements for n in walk(s) if n["kind"] == "ReturnStmt"}
         renamed = {
             (use, use + len(v.name.encode())): f"hgcpu_again_{v.number}"
             for v in self.variables.values() if v.pure for use in v.uses
@@ -686,7 +628,7 @@ class _Kernel:
         for statement in part.statements:
             declares = statement["kind"] == "DeclStmt"
             body.append(f"\n{self.edited(statement, edits)}{'' if declares else ';'}")
-            body += [self.keep(n) for n in _inner(statement)] if declares else []
+            body += [self.keep(n) for n in children(statement)] if declares else []
         check = "if (hgcpu_gone[hgcpu_t]) continue;" if gone else ""
         end = f"hgcpu_end_{part.number}:;" if part.returns else ""
         ended = "if (hgcpu_all(hgcpu_gone, hgcpu_n)) return;" if part.returns and not final else ""
@@ -699,7 +641,7 @@ class _Kernel:
         def add(variable: _Variable) -> None:
             initial = variable.initial
             assert initial is not None
-            for declared in _named(initial):
+            for declared in named(initial):
                 other = self.variables.get(declared["id"])
                 if other is not None and other.pure:
                     add(other)
@@ -721,9 +663,9 @@ class _Kernel:
         return f' static_assert(__is_trivially_copyable(__typeof__({variable.name})), "ends with its part");'
 
     def edited(self, node: Node, edits: dict[tuple[int, int], str]) -> str:
-        out, at = [], _start(node)
+        out, at = [], start_of(node)
         for (start, end), text in sorted(edits.items()):
-            if at <= start < _end(node):
+            if at <= start < end_of(node):
                 out += [self.text(at, start), text]
                 at = end
-        return "".join([*out, self.text(at, _end(node))])
+        return "".join([*out, self.text(at, end_of(node))])

@@ -14,13 +14,14 @@ All that is inserted stays on its line, so the compiler's messages name the user
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from ...errors import DeclarationError
+from .tokens import OPEN, closings, read_tokens
 
-__all__ = ["Token", "Woven", "read_tokens", "weave"]
+__all__ = ["Woven", "weave"]
 
 _MASKLESS: Final = frozenset(
     f"__{name}" for name in ("shfl", "shfl_up", "shfl_down", "shfl_xor", "ballot", "any", "all", "match_any", "activemask")
@@ -32,78 +33,11 @@ _WAITS: Final = _OPERATIONS | {_BARRIER, "__syncthreads_count", "__syncthreads_o
 _CLASS_KEYS: Final = frozenset({"struct", "class", "union"})
 _ATTRIBUTES: Final = frozenset({"__attribute__", "__attribute", "alignas", "_Alignas", "decltype", "noexcept", "__declspec"})
 _GUARD_BYTES: Final = 512
-_OPEN: Final = {"(": ")", "[": "]", "{": "}"}
 _OWN: Final = "hgcpu_own_"  # before the name of a kernel that functions share
 _NOT_CALLED: Final = _ATTRIBUTES | set(
     """if for while switch return sizeof alignof catch static_assert int float double char bool short long unsigned signed
     void auto const_cast static_cast reinterpret_cast dynamic_cast new delete operator else do case and or not""".split()  # noqa: SIM905
 )
-
-
-class Token(NamedTuple):
-    """A token of preprocessed text.
-
-    Attributes
-    ----------
-    kind : {"name", "number", "string", "punct", "pragma"}
-        What it is.
-    text : str
-        As it is spelled.
-    start, end : int
-        Where it stands.
-    file, line : str, int
-        Where the user wrote it.
-    """
-
-    kind: str
-    text: str
-    start: int
-    end: int
-    file: str
-    line: int
-
-    @property
-    def place(self) -> str:
-        """``file:line``."""
-        return f"{self.file}:{self.line}"
-
-
-_TOKEN: Final = re.compile(
-    r"""(?P<marker>^[ \t]*\#[^\n]*) | (?P<space>\s+)
-    | (?P<string>(?:u8|[uUL])?(?:R"(?P<delimiter>[^()\\\s]{0,16})\(.*?\)(?P=delimiter)"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'))
-    | (?P<name>[^\W\d][\w$]*) | (?P<number>\.?\d(?:[eEpP][+-]|'?[\w.])*) | (?P<punct>::|&&|\|\||->|.)""",
-    re.VERBOSE | re.MULTILINE | re.DOTALL,
-)
-_MARKER: Final = re.compile(r'\s*#\s*(?:line\s+)?(\d+)\s+"((?:\\.|[^"\\])*)"([\s\d]*)')
-_ENTERED: Final = re.compile(r'^# \d+ "([^"\n]*)" 1 3', re.MULTILINE)
-_REGION: Final = re.compile(r'^# \d+ "([^"\n]*)"[^\n]*\n(?:(?!# \d)[^\n]*\n)*', re.MULTILINE)
-
-
-def read_tokens(text: str) -> list[Token]:
-    """Return the tokens of preprocessed text that stand in the user's own files."""
-    out: list[Token] = []
-    file, line = "", 1
-    # System headers are left out without being read. (Macros of theirs that the user uses have their flag, not their name.)
-    system = {*_ENTERED.findall(text), "device.h", "./device.h", "fibers.h", "./fibers.h"}
-    skipped = [(m.start(), m.end()) for m in _REGION.finditer(text) if m[1] in system] + [(len(text), len(text))]
-    at = 0
-    for begin, stop in skipped:
-        while at < begin:
-            match = _TOKEN.match(text, at, begin)
-            assert match is not None
-            kind, spelled = str(match.lastgroup if match.lastgroup != "delimiter" else "string"), match.group()
-            if kind == "marker":
-                found = _MARKER.match(spelled)
-                if found:
-                    file, line = found[2], int(found[1]) - 1
-                else:
-                    out.append(Token("pragma", spelled, match.start(), match.end(), file, line))
-            elif kind != "space":
-                out.append(Token(kind, spelled, match.start(), match.end(), file, line))
-            line += spelled.count("\n")
-            at = match.end()
-        at = max(at, stop)
-    return out
 
 
 @dataclass(slots=True)
@@ -170,7 +104,7 @@ class _Weaver:
         self.edits: list[tuple[int, int, int, str]] = []
         self.units: list[_Unit] = []
         self.classes: set[str] = set()
-        self.closing = _closings(self.tokens)
+        self.closing = closings(self.tokens)
         self.leading: set[str] = set()  # names of what may lead to a warp operation
         self.variables: set[str] = set()  # those of them that hold functions, and count where they are called
         self.number = 0
@@ -269,7 +203,7 @@ class _Weaver:
         tokens = self.tokens
         start = self.beginning(n)
         while n + 1 < len(tokens) and (tokens[n].text != "(" or tokens[n - 1].text in _ATTRIBUTES):
-            n = self.closing[n] + 1 if tokens[n].text in _OPEN else n + 1
+            n = self.closing[n] + 1 if tokens[n].text in OPEN else n + 1
         if tokens[n - 1].text in taken and all(t.text != "template" for t in tokens[start:n]):
             self.edit(tokens[n - 1].start, tokens[n - 1].start, _OWN)
 
@@ -327,7 +261,7 @@ class _Weaver:
         # In a function it is a pointer, because two functions may give it two types.
         at = n
         while tokens[at].text != "[" or tokens[at + 1].text == "[":
-            at = self.closing[at] + 1 if tokens[at].text in _OPEN else at + 1
+            at = self.closing[at] + 1 if tokens[at].text in OPEN else at + 1
         name, close = tokens[at - 1], self.closing[at]
         rest = self.text[tokens[close].end : tokens[end].start]
         self.edit(extern.start, extern.end, "")
@@ -643,7 +577,7 @@ class _Weaver:
             questions = 0
             while tokens[i].text != ":" or questions:
                 questions += {"?": 1, ":": -1}.get(tokens[i].text, 0)
-                i = self.closing[i] + 1 if tokens[i].text in _OPEN else i + 1
+                i = self.closing[i] + 1 if tokens[i].text in OPEN else i + 1
             return self.statement(i + 1, end, alone) if i + 1 < end else end
         if text in ("if", "switch"):
             opening = i + 1 if following == "(" else i + 2
@@ -663,7 +597,7 @@ class _Weaver:
             return after
         after = i
         while after < end and tokens[after].text != ";":
-            after = self.closing[after] + 1 if tokens[after].text in _OPEN else after + 1
+            after = self.closing[after] + 1 if tokens[after].text in OPEN else after + 1
         shut = self.mark(start, i, after, alone)
         self.code(i, after)
         return self.shut(shut, min(after + 1, end))
@@ -699,7 +633,7 @@ class _Weaver:
     def level(self, i: int, end: int) -> Iterator[int]:
         while i < end:
             yield i
-            i = self.closing[i] + 1 if self.tokens[i].text in _OPEN else i + 1
+            i = self.closing[i] + 1 if self.tokens[i].text in OPEN else i + 1
 
     def extent(self, i: int, end: int) -> int:
         """Return what follows a statement."""
@@ -735,15 +669,3 @@ class _Weaver:
             if tokens[n].text == ":" and text in ("case", "default"):
                 return self.extent(n + 1, end)
         return end
-
-
-def _closings(tokens: Sequence[Token]) -> dict[int, int]:
-    """Return the closing bracket of each opening one; the last token where there is none, which the compiler will say."""
-    found: dict[int, int] = {}
-    stack: list[int] = []
-    for n, token in enumerate(tokens):
-        if token.text in _OPEN and token.kind == "punct":
-            stack.append(n)
-        elif token.text in (")", "]", "}") and token.kind == "punct" and stack:
-            found[stack.pop()] = n
-    return found | dict.fromkeys(stack, max(len(tokens) - 1, 0))

@@ -1,0 +1,74 @@
+"""clang's syntax tree, as it prints it in JSON: nodes are dictionaries, places are offsets in the text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+__all__ = ["Node", "bare", "children", "documents", "end_of", "is_write", "named", "start_of", "walk", "writes_of"]
+
+Node = dict[str, Any]
+
+
+def documents(text: str) -> Iterator[Node]:
+    """Yield the trees of what clang printed, one after another."""
+    decoder, at = json.JSONDecoder(), text.find("{")
+    while at >= 0:
+        node, at = decoder.raw_decode(text, at)
+        yield node
+        at = text.find("{", at)
+
+
+def children(node: Node) -> list[Node]:
+    """Return the nodes directly below."""
+    return [n for n in (*node.get("inner", ()), *node.get("array_filler", ())) if n]
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """Yield a node and all below it, in the order of the text."""
+    yield node
+    for child in children(node):
+        yield from walk(child)
+
+
+def named(node: Node) -> list[Node]:
+    """Return the declarations of what an expression names."""
+    return [n["referencedDecl"] for n in walk(node) if n["kind"] == "DeclRefExpr"]
+
+
+def start_of(node: Node) -> int:
+    """Return the offset of the first byte."""
+    return int(node["range"]["begin"]["offset"])
+
+
+def end_of(node: Node) -> int:
+    """Return the offset behind the last byte."""
+    end = node["range"]["end"]
+    return int(end["offset"]) + int(end["tokLen"])
+
+
+def bare(node: Node) -> Node:
+    """Return what stands in parentheses."""
+    while node["kind"] in ("ParenExpr", "ConstantExpr"):
+        node = children(node)[0]
+    return node
+
+
+def writes_of(node: Node) -> list[Node]:
+    """Return the writes that a statement consists of; none where it does something else."""
+    node = bare(node)
+    if node["kind"] == "BinaryOperator" and node["opcode"] == ",":
+        parts = [writes_of(n) for n in children(node)]
+        return [n for part in parts for n in part] if all(parts) else []
+    return [node] if is_write(node) and bare(children(node)[0])["kind"] == "DeclRefExpr" else []
+
+
+def is_write(node: Node) -> bool:
+    """Return whether a node assigns, increments or decrements."""
+    kind = node["kind"]
+    return bool(
+        kind == "CompoundAssignOperator"
+        or (kind == "BinaryOperator" and node["opcode"] == "=")
+        or (kind == "UnaryOperator" and node["opcode"] in ("++", "--"))
+    )
