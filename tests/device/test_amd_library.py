@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import astuple, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -103,14 +103,13 @@ def agrees(runtime: AmdRuntime, node: int, operation: Operation, addresses: dict
             copy = runtime.graph_memcpy_node_get_params(node)
             assert (copy.dst, copy.src, copy.width_bytes, copy.height, copy.depth) == (dst, src, nbytes, 1, 1)
         case Copy3D():
-            assert runtime.graph_memcpy_node_get_params(node) == operation
+            assert astuple(runtime.graph_memcpy_node_get_params(node)) == astuple(operation)
         case Fill2D():
             fill = runtime.graph_memset_node_get_params(node)
             flat = operation.height == 1
             value = operation.value & (256**operation.element_size - 1)
-            assert replace(
-                fill, value=fill.value & (256**fill.element_size - 1), pitch_bytes=0 if flat else fill.pitch_bytes
-            ) == (replace(operation, value=value, pitch_bytes=0 if flat else operation.pitch_bytes))
+            found = replace(fill, value=fill.value & (256**fill.element_size - 1), pitch_bytes=0 if flat else fill.pitch_bytes)
+            assert astuple(found) == astuple(replace(operation, value=value, pitch_bytes=0 if flat else operation.pitch_bytes))
         case CallHost(fn, user_data):
             assert runtime.graph_host_node_get_params(node) == HostParams(fn, user_data)
         case Alloc(array, nbytes, _):
