@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
 
-class Printed:
+class Printed(ABC):
     """Base of reports: a subclass gives its text in pieces, each with a style of rich."""
 
     __slots__ = ()
 
-    def _pieces(self) -> Iterator[tuple[str, str]]:
-        raise NotImplementedError
+    @abstractmethod
+    def _pieces(self) -> Iterator[tuple[str, str]]: ...
 
     def __str__(self) -> str:
         return "".join(text for text, _ in self._pieces())
