@@ -27,8 +27,8 @@ from hipgraphdsl.kernels import Module
 from hipgraphdsl.plan import make_plan
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.amd import AmdRuntime
-from hipgraphdsl.runtimes.base import Fill2D, MemcpyKind
 from hipgraphdsl.runtimes.cpu.compiler import build, find_compiler
+from hipgraphdsl.runtimes.data import Fill2D, MemcpyKind
 
 __all__ = ["add_arguments", "main", "run"]
 

@@ -16,6 +16,7 @@ from .errors import (
 )
 from .executable import Executable
 from .graph import Graph
+from .graph_memory import GraphMemory
 from .kernels import Kernel, Module, Symbol
 from .nodes import (
     AllocNode,
@@ -38,7 +39,7 @@ from .nodes import (
     write_value,
 )
 from .plan import Plan, Step
-from .runtimes import GraphMemory, graph_memory, open_runtime
+from .runtimes import graph_memory, open_runtime
 from .target import Target
 from .timeline import Timeline
 from .update import explain_update

@@ -16,8 +16,6 @@ from pathlib import Path
 
 import platformdirs
 
-__all__ = ["cache_folder", "private_folder", "wanted_folder", "write_whole"]
-
 _log = logging.getLogger("hipgraphdsl")
 
 

@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
 
 
-__all__ = ["Declaring", "caller"]
-
 _OWN = (__name__, f"{__package__}.graph")  # modules whose frames stand between a user's call and the node
 
 N = TypeVar("N", bound=Node)

@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from .workflow import AnyNode, Workflow
 
-__all__ = ["Pair", "paired"]
-
 
 class Pair(NamedTuple):
     """A node of two workflows.

@@ -17,8 +17,6 @@ from .nodes.base import Node, a_or_an, check_name
 from .nodes.memory import AllocNode, element_bytes
 from .nodes.sync import EventRecordNode, EventWaitNode
 
-__all__ = ["Draft", "array_arguments"]
-
 A = TypeVar("A", bound=Array)
 
 _RESERVED = ("stream", "after", "timeout_s")  # keywords of launch that are no parameters

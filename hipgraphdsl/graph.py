@@ -33,8 +33,6 @@ from .workflow import Workflow
 if TYPE_CHECKING:
     from .runtimes.base import Runtime
 
-__all__ = ["Graph"]
-
 _DRAWN_NODES = 80  # more are a table in a notebook
 
 N = TypeVar("N", bound=Node)

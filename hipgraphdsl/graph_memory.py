@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from .runtimes.base import GraphMemAttribute, Runtime
-
-__all__ = ["GraphMemory"]
+from .runtimes.base import Runtime
+from .runtimes.data import GraphMemAttribute
 
 
 class GraphMemory:

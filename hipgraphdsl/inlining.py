@@ -9,8 +9,6 @@ from .errors import DeclarationError
 from .order import find_cycle
 from .workflow import AnyNode, ChildGraphNode, Level, Workflow
 
-__all__ = ["FlatNode", "cycle_error", "flattened"]
-
 
 @dataclass(frozen=True, slots=True)
 class FlatNode:

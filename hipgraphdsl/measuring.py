@@ -17,10 +17,9 @@ from .arrays import ExternalArray
 from .backends.callbacks import memory_view
 from .executable import Executable
 from .plan import Lanes, Plan, make_plan
-from .runtimes.base import MemcpyKind, Runtime
+from .runtimes.base import Runtime
+from .runtimes.data import MemcpyKind
 from .workflow import Workflow
-
-__all__ = ["fastest_lanes"]
 
 _log = logging.getLogger(__name__)
 

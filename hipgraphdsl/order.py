@@ -10,8 +10,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 
-__all__ = ["ancestors", "find_cycle", "levels", "longest_path", "positions", "reduced", "successors", "topological_order"]
-
 Edges = Sequence[Sequence[int]]
 
 

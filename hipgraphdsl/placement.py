@@ -13,16 +13,6 @@ from .arrays import Array, Parameter
 from .kernels import Symbol
 from .workflow import AnyNode, Binding, Workflow
 
-__all__ = [
-    "Memory",
-    "candidates",
-    "device_of",
-    "devices_of",
-    "memories",
-    "rewritten",
-    "runs_code",
-]
-
 
 class Memory(NamedTuple):
     """Device memory that a node touches.

@@ -22,8 +22,6 @@ from .target import Target
 from .temporaries import Packing, pack_temporaries
 from .workflow import AnyNode, ChildGraphNode, ConditionalNode, Workflow
 
-__all__ = ["Lanes", "Plan", "Step", "make_plan", "narrowed", "suits_copy_kernel"]
-
 Lanes = int | None | Literal["auto", "measure"]
 
 _FULL_DEVICE_LANES = 8  # kernels that fill the device gain nothing from more (measured on an H200)

@@ -9,8 +9,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["no_progress", "progress_bar"]
-
 _PATIENCE_S = 1.0  # what takes no longer shows nothing
 
 

@@ -16,8 +16,6 @@ from .nodes.kernel import KernelReference
 from .placement import device_of
 from .workflow import AnyNode, ChildGraphNode, Workflow
 
-__all__ = ["Change", "UpdatePlan", "explain_update"]
-
 
 class HasWorkflow(Protocol):
     """A Graph or a Workflow."""

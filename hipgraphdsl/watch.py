@@ -20,8 +20,6 @@ from .plan import Plan, Step, make_plan, narrowed
 from .target import Target
 from .workflow import Workflow
 
-__all__ = ["MODULE", "WatchedPlan", "planned"]
-
 MODULE: Final = Module(
     r"""
 extern "C" __global__ void hipgraphdsl_mark(unsigned int* words, unsigned int count, unsigned int begun) {

@@ -56,8 +56,6 @@ from .order import successors, topological_order
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["KINDS", "AnyNode", "Binding", "ChildGraphNode", "ConditionalNode", "Level", "Workflow", "is_node"]
-
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 

@@ -10,7 +10,8 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from hipgraphdsl.runtimes.base import MemcpyKind, Runtime
+from hipgraphdsl.runtimes.base import Runtime
+from hipgraphdsl.runtimes.data import MemcpyKind
 
 Array = TypeVar("Array", bound=npt.NDArray[Any])
 

@@ -20,8 +20,6 @@ from .scope import Scope
 if TYPE_CHECKING:
     from ..runtimes.native import Launcher
 
-__all__ = ["NO_CALL", "CapturedArray", "CapturedStream", "HostCalls", "memory_view", "refuse_inside", "running"]
-
 # One C function for all callbacks: the runtime hands back a number, and a table says what it stands for. The table keeps
 # what a launch may still call alive; the function itself lives as long as the process.
 _table: Final[dict[int, Callable[[], None]]] = {}

@@ -23,8 +23,6 @@ from .resolve import prepare
 from .scope import Scope
 from .streams import LaneStreams
 
-__all__ = ["build"]
-
 
 def build(plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> GraphProgram:
     """Capture every step, with forks and joins by events, and instantiate; on failure everything is returned.

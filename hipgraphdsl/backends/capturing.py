@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from ..errors import HipError
-from ..runtimes.base import CaptureMode, CaptureStatus, Runtime
-
-__all__ = ["Capture", "capturing"]
+from ..runtimes.base import Runtime
+from ..runtimes.data import CaptureMode, CaptureStatus
 
 
 class Capture:

@@ -9,8 +9,6 @@ import numpy as np
 
 from ..errors import DeclarationError
 
-__all__ = ["capsule"]
-
 
 class _Device(ctypes.Structure):
     _fields_ = [("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32)]

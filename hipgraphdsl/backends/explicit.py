@@ -11,14 +11,13 @@ from ..errors import HipError
 from ..kernels import ArgumentPacker
 from ..nodes import KernelNode
 from ..plan import Plan, Step
-from ..runtimes.base import LAUNCH_ATTRIBUTES, KernelAdder, Runtime
+from ..runtimes.base import KernelAdder, Runtime
+from ..runtimes.data import LAUNCH_ATTRIBUTES
 from .capturing import capturing
 from .operations import CallCaptured, Launch, Nothing, Operation, RunChild, RunConditional
 from .program import GraphProgram
 from .resolve import resolve
 from .scope import Scope
-
-__all__ = ["UNJOINED", "add_node", "add_steps", "build"]
 
 # For the compiled adder: the attributes of a launch, and the positions of node, predecessors and enclosing children in a step.
 _NO_ATTRIBUTES: Final = tuple(Launch._field_defaults.values())

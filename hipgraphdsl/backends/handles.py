@@ -13,9 +13,8 @@ from ..errors import DeclarationError, UpdateError
 from ..kernels import ArgumentPacker, ForeignModule, Kernel, Module, Signature, Symbol
 from ..nodes import CapturedNode, Event, HostNode, KernelNode, SemaphoreSignalNode, SemaphoreWaitNode
 from ..progress import no_progress
-from ..runtimes.base import SANITIZE, Runtime
-
-__all__ = ["BUILT_IN", "SharedHandles"]
+from ..runtimes.base import Runtime
+from ..runtimes.data import SANITIZE
 
 _log = logging.getLogger(__name__)
 

@@ -17,30 +17,9 @@ from typing import Any, ClassVar, Final, NamedTuple
 from ..arrays import Array
 from ..kernels import ArgumentPacker
 from ..plan import Plan
-from ..runtimes.base import ConditionalMode, Copy3D, Dim3, Fill2D, MemcpyKind, MemOp, Runtime
+from ..runtimes.base import Runtime
+from ..runtimes.data import ConditionalMode, Copy3D, Dim3, Fill2D, MemcpyKind, MemOp
 from .scope import Scope
-
-__all__ = [
-    "Alloc",
-    "Call",
-    "CallCaptured",
-    "CallHost",
-    "Copy",
-    "Copy1D",
-    "Fill",
-    "Free",
-    "Launch",
-    "Nothing",
-    "Operation",
-    "RecordEvent",
-    "RunChild",
-    "RunConditional",
-    "SignalSemaphore",
-    "WaitEvent",
-    "WaitSemaphore",
-    "WriteAndWait",
-    "set_attributes",
-]
 
 _log = logging.getLogger(__name__)
 

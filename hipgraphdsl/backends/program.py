@@ -14,8 +14,6 @@ from .operations import Alloc, CallHost, Copy, Copy1D, Fill, Free, Launch, Opera
 from .resolve import resolve
 from .scope import Scope
 
-__all__ = ["GraphProgram", "Program", "naming"]
-
 _AUTO_FREE_ON_LAUNCH = 1
 
 

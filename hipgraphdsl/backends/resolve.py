@@ -35,12 +35,10 @@ from ..nodes import (
     require_clusters,
 )
 from ..plan import Plan, Step
-from ..runtimes.base import LAUNCH_ATTRIBUTES, ConditionalMode, Dim3, MemcpyKind, MemOp
+from ..runtimes.data import LAUNCH_ATTRIBUTES, ConditionalMode, Dim3, MemcpyKind, MemOp
 from ..workflow import ChildGraphNode, ConditionalNode
 from . import operations as op
 from .scope import Scope
-
-__all__ = ["prepare", "resolve"]
 
 _FILL_BLOCK: Final = 256
 _COPY_BLOCK: Final = 256

@@ -14,8 +14,6 @@ from ..runtimes.base import Runtime
 from ..workflow import AnyNode, Binding, ChildGraphNode, ConditionalNode, Level, Workflow
 from .handles import SharedHandles
 
-__all__ = ["Scope"]
-
 
 class Scope(Binding):
     """What the names of one workflow stand for in one Executable.

@@ -11,8 +11,6 @@ from .program import Program
 from .scope import Scope
 from .streams import EagerProgram
 
-__all__ = ["SerialProgram", "build"]
-
 
 class SerialProgram(EagerProgram):
     """Steps one after the other, each on a stream of its device."""

@@ -12,13 +12,11 @@ from ..arrays import AllocArray
 from ..errors import HipError
 from ..nodes import CapturedNode
 from ..plan import Plan, Step
-from ..runtimes.base import CaptureStatus, ConditionalMode, MemcpyKind, Runtime
+from ..runtimes.base import Runtime
+from ..runtimes.data import CaptureStatus, ConditionalMode, MemcpyKind
 from .operations import Alloc, Free, Nothing, Operation, RunChild, RunConditional
 from .program import Program, naming
 from .scope import Scope
-
-__all__ = ["EagerProgram", "Issuer", "LaneStreams", "build"]
-
 
 _AT_LAUNCH: Final = Free(0)
 """Stands where an operation is resolved at each launch."""

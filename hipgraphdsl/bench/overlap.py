@@ -21,7 +21,8 @@ from ..errors import HipGraphError
 from ..executable import Executable
 from ..graph import Graph
 from ..runtimes import open_runtime
-from ..runtimes.base import MemcpyKind, Runtime
+from ..runtimes.base import Runtime
+from ..runtimes.data import MemcpyKind
 from .arguments import add_device_arguments, add_output_arguments, positive
 from .measure import Result, finish, machine, percentile, repeat_us, reporting, without_gc
 from .peers import Arguments, Skipped, Task, address_of, peer_library

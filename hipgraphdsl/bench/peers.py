@@ -27,8 +27,9 @@ from ..executable import Executable
 from ..kernels import ArgumentPacker, Signature
 from ..nodes import KernelNode
 from ..plan import make_plan
-from ..runtimes.base import Dim3, Runtime
+from ..runtimes.base import Runtime
 from ..runtimes.cpu.compiler import BuildFailed, build, find_compiler
+from ..runtimes.data import Dim3
 from .measure import clock_us, launch_times_us
 
 _MOST_STREAMS: Final = 64  # peers that capture need one stream for each chain that runs beside others

@@ -40,8 +40,6 @@ from ..nodes.values import (
 )
 from ..source import Budget
 
-__all__ = ["VERSION", "array_data", "array_of", "document_schema", "module_data", "module_of", "parameter_data", "parameter_of"]
-
 _log = logging.getLogger("hipgraphdsl")
 _TEXT = {"type": "string"}
 

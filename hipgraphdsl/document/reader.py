@@ -16,8 +16,6 @@ from ..source import Budget
 from .parts import VERSION, array_of, module_of, parameter_of
 from .text import MAX_NODES, Item, Reader, Section, guard
 
-__all__ = ["MAX_CHILD_DEPTH", "Loader"]
-
 W = TypeVar("W")
 
 MAX_CHILD_DEPTH = 16

@@ -14,8 +14,6 @@ import numpy as np
 from ..errors import DeclarationError
 from ..nodes.values import MAX_DIGITS, Data, Fault
 
-__all__ = ["MAX_BYTES", "MAX_NESTING", "MAX_NODES", "Item", "Reader", "Section", "guard", "written"]
-
 MAX_BYTES = 64 * 2**20
 MAX_NODES = 1_000_000
 MAX_NESTING = 64

@@ -22,8 +22,6 @@ from ..update import explain_update
 from ..workflow import AnyNode, ChildGraphNode, ConditionalNode, Level, Workflow
 from .state import Change, Name, State
 
-__all__ = ["Changes"]
-
 
 class Changes:
     """The changes that a graph can take.

@@ -23,8 +23,6 @@ from ..nodes import KernelNode
 from ..runtimes.base import Runtime
 from .devices import Home
 
-__all__ = ["CompiledPath", "LongWay"]
-
 _KINDS: Final = "?bBhHiIqQfd"  # struct codes of arguments that the launcher can write
 _MOST_USES: Final = 8192  # nodes whose argument memory is kept for it
 _NONE: Final[frozenset[int]] = frozenset()

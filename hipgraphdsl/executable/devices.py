@@ -10,8 +10,6 @@ from ..placement import Memory, device_of, memories, runs_code
 from ..runtimes.base import Runtime
 from ..workflow import AnyNode, Workflow
 
-__all__ = ["Home", "grant_access"]
-
 
 class Home:
     """The device that an Executable was compiled for, and how a thread gets there and back.

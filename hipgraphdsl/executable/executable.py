@@ -36,8 +36,6 @@ from .resources import Resources
 from .state import Change, plan_for
 from .stats import Stats
 
-__all__ = ["Executable"]
-
 _log = logging.getLogger(__name__)
 _CLOSE_WARNING_S: Final = 10.0  # between two warnings of a close() that waits
 _SANITIZER_GUARD: Final = 4096  # bytes between arrays that the sanitizer knows to be nobody's

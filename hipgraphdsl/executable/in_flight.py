@@ -16,8 +16,6 @@ from ..errors import DeclarationError, HipError, WaitTimeout
 from .compiled import CompiledPath
 from .devices import Home
 
-__all__ = ["InFlight", "require_seconds", "stream_handle", "unfinished_text"]
-
 _WAIT_SLICE_S: Final = 0.05  # how long a wait stays inside one C call, which delays Ctrl-C by as much
 
 

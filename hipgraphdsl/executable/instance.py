@@ -23,8 +23,6 @@ from .parameters import Parameters, same
 from .state import Change, State, put
 from .stats import Stats
 
-__all__ = ["UPDATES_BEFORE_AFRESH", "Instance"]
-
 UPDATES_BEFORE_AFRESH: Final = 4096
 """Node updates after which a runtime whose updates keep memory gets a new instance (about 24 MiB at 6 KiB an update)."""
 

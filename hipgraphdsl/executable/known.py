@@ -12,8 +12,6 @@ from ..kernels import Kernel
 from ..nodes import Event
 from .memory import Block
 
-__all__ = ["Known"]
-
 
 @dataclass(slots=True)
 class Known:

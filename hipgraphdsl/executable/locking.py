@@ -18,8 +18,6 @@ from .memory import Block, Memory
 from .parameters import Parameters
 from .uses import Root, Use, Uses
 
-__all__ = ["lock"]
-
 
 def lock(uses: Uses, memory: Memory, parameters: Parameters, home: Home) -> None:
     """Page-lock the memory that a workflow needs so, as its names are bound now.

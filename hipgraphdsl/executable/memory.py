@@ -17,15 +17,13 @@ import numpy as np
 from ..arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, Parameter, UnboundValues, array_values
 from ..backends.callbacks import memory_view
 from ..errors import DeclarationError, HipError
-from ..runtimes.base import ERROR_HOST_MEMORY_ALREADY_REGISTERED, MemcpyKind, Runtime
+from ..runtimes.base import Runtime
+from ..runtimes.data import ERROR_HOST_MEMORY_ALREADY_REGISTERED, MemcpyKind
 from ..temporaries import Packing
 from ..watch import WatchedPlan
 from ..workflow import Level, Workflow
 from .devices import Home
 from .stats import Stats
-
-__all__ = ["Block", "Memory", "bind_external", "hold"]
-
 
 _MOST_LOCKED: Final = 64 << 20  # bytes of an array that are page-locked because a view of it is used
 

@@ -17,8 +17,6 @@ from .memory import Block, Memory, bind_external, hold
 from .state import Name
 from .uses import Uses
 
-__all__ = ["Parameters", "require_alike", "same"]
-
 _MOST_APART = 256  # combinations of addresses that are remembered
 
 

@@ -11,8 +11,6 @@ from ..plan import Plan, Step
 from ..timeline import Span, Timeline, engine_on
 from .devices import Home
 
-__all__ = ["profile"]
-
 
 def profile(plan: Plan, scope: Scope, disabled: frozenset[int], home: Home, stream: int, finish: Callable[[], None]) -> Timeline:
     """Issue a plan on a stream of the current device, where nothing is in flight, and return when each node ran.

@@ -27,8 +27,6 @@ from .state import Change, State
 from .stats import Stats
 from .uses import Uses
 
-__all__ = ["Resources"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -12,8 +12,6 @@ from ..workflow import Workflow
 from .memory import Memory
 from .parameters import Parameters, require_alike
 
-__all__ = ["fill", "modules_of"]
-
 
 def fill(top: Scope, workflow: Workflow, memory: Memory, parameters: Parameters) -> None:
     """Give each name of a workflow and of its children a meaning: memory, a value, or what the parent binds it to."""

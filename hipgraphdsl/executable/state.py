@@ -16,8 +16,6 @@ from ..watch import planned
 from ..workflow import Workflow
 from .uses import Uses
 
-__all__ = ["Change", "Name", "State", "plan_for", "put"]
-
 _log = logging.getLogger(__name__)
 
 Name = tuple[dict[Any, Any], Any, Any]

@@ -21,8 +21,6 @@ from ..errors import DeclarationError
 from ..plan import Step
 from ..workflow import AnyNode, Workflow
 
-__all__ = ["Root", "Use", "Uses"]
-
 Root = tuple[Scope, Any]
 """An array or parameter, with the scope that owns it."""
 

@@ -14,8 +14,6 @@ from ..nodes import KernelNode
 from ..printed import Printed
 from ..workflow import AnyNode, Workflow
 
-__all__ = ["Difference", "Entry", "compare"]
-
 How = Literal["added", "removed", "changed", "rewired"]
 _MARKS: dict[How, str] = {"added": "+", "removed": "-", "changed": "~", "rewired": "*"}
 _STYLES = {"added": "green", "removed": "red", "changed": "yellow", "rewired": "cyan"}

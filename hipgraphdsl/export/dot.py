@@ -12,8 +12,6 @@ from .layout import lay_out
 from .picture import Box, Cluster, Link, Picture, as_direction, draw
 from .style import BACKGROUND, CRITICAL, EDGE, FAULT, FAULT_FILL, FONT, INK, LANES, MUTED, REPEAT, STYLES, shortened
 
-__all__ = ["dot_text", "png", "render", "svg", "svg_text"]
-
 _MAX_BOXES_FINE: Final = 150  # a bitmap of more boxes at 144 dots per inch is larger than viewers like
 
 _SLANT: Final = 9.0  # points by which a parallelogram leans

@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 
 from ..errors import DeclarationError
 
-__all__ = ["Format", "as_path", "fitting", "made", "need", "write_file"]
-
 
 class Format(NamedTuple):
     """Where a format is made.

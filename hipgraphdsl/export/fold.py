@@ -19,8 +19,6 @@ from ..nodes import HostNode, KernelNode, MemcpyNode, MemsetNode, callable_name
 from ..placement import device_of
 from ..workflow import AnyNode, ChildGraphNode, ConditionalNode
 
-__all__ = ["Repeat", "find_repeats", "signature"]
-
 _MAX_PERIOD = 2000
 _HUB = 4  # successors from which on a node counts as feeding a stretch from outside
 

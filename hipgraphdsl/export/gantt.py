@@ -15,8 +15,6 @@ from ..timeline import By, Timeline
 from .files import fitting, need
 from .style import BACKGROUND, CRITICAL, EDGE, INK, MUTED, engine_style, human_count, shortened
 
-__all__ = ["png", "summary", "svg"]
-
 _WIDTH: Final = 11.0  # inches of the whole
 _MARGIN: Final = 0.25
 _ROW: Final = 0.3

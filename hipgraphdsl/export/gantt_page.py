@@ -13,8 +13,6 @@ from .html import filled
 from .style import engine_style
 from .trace import render as render_trace
 
-__all__ = ["render"]
-
 
 def render(timeline: Timeline, *, by: By = "engine", critical: bool = True) -> str:
     """Return a page that shows a timeline.

@@ -19,8 +19,6 @@ from ..draft import Draft
 from ..errors import DeclarationError
 from ..workflow import Workflow, is_node
 
-__all__ = ["from_networkx", "loads", "render", "to_networkx"]
-
 
 def render(workflow: Workflow) -> str:
     """Return a workflow as GraphML.

@@ -32,7 +32,6 @@ from .hip_text import (
 )
 from .style import human_bytes
 
-__all__ = ["Arrays"]
 _INLINE: Final = 64
 """Values of an array that stand in the program; more are read from a file."""
 _OWN_OPTIONS: Final = frozenset({"in", "out", "out-dir", "data-dir", "repeat", "warm-up", "quiet", "help", "device"})

@@ -31,7 +31,6 @@ from .hip_text import (
     wrapped,
 )
 
-__all__ = ["GraphFunctions"]
 _PART: Final = 400
 """Statements of one function: compilers take much longer for longer ones."""
 

@@ -17,7 +17,7 @@ from ..errors import HipError
 from ..kernels import KernelParameter
 from ..nodes import KernelNode
 from ..plan import Step
-from ..runtimes.base import (
+from ..runtimes.data import (
     LAUNCH_ATTRIBUTES,
     CaptureInfo,
     CaptureMode,
@@ -33,8 +33,6 @@ from ..runtimes.recorder import RecorderRuntime
 from ..source import is_bfloat16
 from ..target import Target
 from .hip_text import Hole, Piece, ctype_of, is_plain, joined, literal_of, sized
-
-__all__ = ["NAME", "Block", "Line", "Place", "WritingRuntime"]
 
 NAME: Final = Hole("label", None)
 """Stands where the name of the step goes, which is known when the backend has noted the step's node."""

@@ -26,8 +26,6 @@ from .hip_parts import INCLUDES, PARTS, cuda_names, needed_parts
 from .hip_scopes import Handles
 from .hip_text import comment, ctype_of, quoted, section, without_double_blanks
 
-__all__ = ["companions", "render"]
-
 
 def render(
     workflow: Workflow, *, backend: str = "explicit", target: str = "amd:gfx942", lanes: Lanes = "auto", stem: str = ""

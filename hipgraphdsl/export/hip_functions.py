@@ -14,8 +14,6 @@ from ..arrays import Access, ArrayView, Parameter
 from ..nodes import CapturedNode, HostNode, UnboundCallback, callable_name
 from .hip_text import KEYWORDS, Hole, Names, Piece, comment, ctype_of, dtype_name, is_plain, literal_of, quoted, shape_text
 
-__all__ = ["Functions"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Given:

@@ -15,7 +15,6 @@ from ..workflow import Workflow
 from .hip_parts import FIXED_NAMES
 from .hip_text import CTYPES, KEYWORDS, Names, comment, section
 
-__all__ = ["HEADERS", "Kernels"]
 HEADERS: Final = {
     "hip/hip_fp16.h": ("cuda_fp16.h", re.compile(r"\b(?:__)?half2?\b")),
     "hip/hip_bf16.h": ("cuda_bf16.h", re.compile(r"\b__hip_bfloat16\b")),

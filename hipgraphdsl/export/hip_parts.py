@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = ["FIXED_NAMES", "INCLUDES", "PARTS", "cuda_names", "needed_parts"]
-
 _FOLDER: Final = Path(__file__).parent.parent / "hip_program"
 _COMMENT_OR_STRING: Final = re.compile(r"//[^\n]*|\"(?:\\.|[^\"\\\n])*\"")
 

@@ -26,8 +26,6 @@ from .hip_kernels import Kernels
 from .hip_parts import FIXED_NAMES
 from .hip_text import KEYWORDS, Names, Piece, ctype_of, is_plain, joined, literal_of
 
-__all__ = ["Handles", "NamedScope"]
-
 _PORTABLE: Final = frozenset({"host_copy_kind", "memset_2d_elements", "memset_2d_whole_rows", "batch_unordered"})
 """Defects that a program avoids for whatever target it is planned, because any compiler may compile it."""
 

@@ -16,31 +16,6 @@ import numpy as np
 from ..source import is_bfloat16
 from .fold import Repeat
 
-__all__ = [
-    "CTYPES",
-    "DECLARED",
-    "KEYWORDS",
-    "Hole",
-    "Loop",
-    "Names",
-    "Piece",
-    "Statement",
-    "aligned",
-    "comment",
-    "ctype_of",
-    "dtype_name",
-    "is_exact",
-    "is_plain",
-    "joined",
-    "literal_of",
-    "numbered",
-    "quoted",
-    "section",
-    "shape_text",
-    "sized",
-    "without_double_blanks",
-    "wrapped",
-]
 _PERIOD: Final = 64
 """Longest cycle of values that is looked for."""
 

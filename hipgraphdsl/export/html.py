@@ -42,8 +42,6 @@ from .picture import (
 )
 from .style import STYLES, human_bytes, human_count, shortened
 
-__all__ = ["filled", "render"]
-
 Layout = Literal["auto", "graphviz", "layered"]
 
 _GRAPHVIZ_UP_TO = 400  # nodes of one level; it takes seconds for twice as many, and minutes for ten times

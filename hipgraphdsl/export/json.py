@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from ..workflow import Workflow
 
-__all__ = ["render"]
-
 
 def render(workflow: Workflow) -> str:
     """Return the workflow as JSON; the form that `export` asks for.

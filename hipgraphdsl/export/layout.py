@@ -14,8 +14,6 @@ from typing import Final
 
 from ..errors import DeclarationError, HipGraphError
 
-__all__ = ["engine", "lay_out"]
-
 _RUN: Final = """
 import sys, pygraphviz
 graph = pygraphviz.AGraph(string=sys.stdin.buffer.read().decode())

@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from ..order import levels, successors
 
-__all__ = ["Placement", "arrange"]
-
 GAP_X = 26.0  # between nodes of one row, in pixels
 GAP_Y = 44.0  # between rows
 _SWEEPS = 4

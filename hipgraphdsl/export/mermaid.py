@@ -8,8 +8,6 @@ from ..workflow import Workflow
 from .picture import Box, Cluster, Link, Picture, as_direction, draw
 from .style import CRITICAL, FAULT, FAULT_FILL, INK, LANES, REPEAT, STYLES, shortened
 
-__all__ = ["mermaid_text", "render"]
-
 _SHAPES: Final = {
     "round": ("(", ")"),
     "slanted": ("[/", "/]"),

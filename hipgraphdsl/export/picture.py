@@ -27,9 +27,6 @@ from ..workflow import AnyNode, ChildGraphNode, ConditionalNode, Workflow
 from .fold import Repeat, find_repeats, signature
 from .style import human_bytes, human_count, shortened
 
-__all__ = ["Box", "Cluster", "Critical", "Edges", "Fault", "Link", "Picture", "as_direction", "body_title", "critical_path",
-           "details", "draw", "found_faults", "lane_plan", "lanes_by_name", "needed_edges", "require_edges", "weigh"]  # fmt: skip
-
 Edges = Literal["needed", "all", "labels"]
 Critical = bool | Timeline | Mapping[str, float]
 

@@ -23,8 +23,6 @@ from ..nodes.values import MAX_VALUES
 from ..source import is_bfloat16
 from ..workflow import AnyNode, Workflow
 
-__all__ = ["render"]
-
 _RESERVED = {
     "g",
     "hg",

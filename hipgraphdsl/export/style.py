@@ -11,25 +11,6 @@ from typing import Final
 
 from ..workflow import KINDS
 
-__all__ = [
-    "BACKGROUND",
-    "CRITICAL",
-    "EDGE",
-    "FAULT",
-    "FAULT_FILL",
-    "FONT",
-    "INK",
-    "LANES",
-    "MUTED",
-    "REPEAT",
-    "STYLES",
-    "Style",
-    "engine_style",
-    "human_bytes",
-    "human_count",
-    "shortened",
-]
-
 INK: Final = "#1c2733"
 MUTED: Final = "#55616d"
 EDGE: Final = "#7b8794"

@@ -7,8 +7,6 @@ from typing import Any
 
 from ..workflow import ChildGraphNode, Workflow
 
-__all__ = ["HEADS", "aligned", "counted", "row", "short", "table"]
-
 HEADS = ("node", "kind", "what", "after")
 
 _ROWS = 40

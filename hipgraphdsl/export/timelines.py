@@ -8,8 +8,6 @@ from typing import Any, Final, Protocol
 
 from .files import Format, made, write_file
 
-__all__ = ["FORMATS", "export_timeline", "is_known", "render"]
-
 FORMATS: Final[dict[str, Format]] = {
     ".png": Format("gantt", "png", "a chart of bars"),
     ".svg": Format("gantt", "svg", "a chart of bars"),

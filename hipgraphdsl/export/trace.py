@@ -24,8 +24,6 @@ from typing import Any, Final
 
 from ..timeline import By, Timeline
 
-__all__ = ["events", "render"]
-
 _PID: Final = 1
 _ORDER: Final = {"M": 0, "X": 1, "i": 2, "s": 3, "f": 4, "C": 5}  # at one time: a reader binds an arrow to an open span
 

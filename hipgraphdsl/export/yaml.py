@@ -10,8 +10,6 @@ from ..errors import DeclarationError
 from ..workflow import Workflow
 from .files import need
 
-__all__ = ["loads", "render"]
-
 _LINES = ("arrays", "parameters", "nodes", "order")
 _MAX_BYTES = 16 * 2**20
 _MAX_BYTES_SLOW = 2**20  # without libyaml, which is 20 times as fast as Python

@@ -40,12 +40,11 @@ from ..nodes import (
     element_bytes,
 )
 from ..runtimes import opened_runtime
-from ..runtimes.base import Copy3D, Fill2D, MemOp, NodeType, Runtime
+from ..runtimes.base import Runtime
+from ..runtimes.data import Copy3D, Fill2D, MemOp, NodeType
 from ..workflow import ChildGraphNode, Workflow
 from .memory import BYTE, Memory, Span, filled, plain, sides
 from .raw import RawGraph, RawKernel, RawNode
-
-__all__ = ["Arrays", "import_capture", "import_handle"]
 
 Arrays = Executable | Mapping[str, Any] | None
 """What is known of memory: an Executable, or names with arrays, objects that share memory, or the Executables that hold them."""

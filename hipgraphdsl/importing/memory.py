@@ -10,10 +10,9 @@ import numpy as np
 
 from ..arrays import AllocArray, Array, ArrayView, ExternalArray, Region
 from ..executable import Known
-from ..runtimes.base import Copy3D, Fill2D, MemcpyKind, MemOp, NodeType, Runtime
+from ..runtimes.base import Runtime
+from ..runtimes.data import Copy3D, Fill2D, MemcpyKind, MemOp, NodeType
 from .raw import RawGraph, RawKernel, RawNode
-
-__all__ = ["BYTE", "Memory", "Span", "filled", "plain", "sides"]
 
 BYTE: Final = np.dtype("u1")
 _MOST_NAME: Final = 120

@@ -9,9 +9,8 @@ from typing import Any, Final
 
 from ..errors import DeclarationError, HipError
 from ..order import positions, topological_order
-from ..runtimes.base import FunctionInfo, KernelParams, NodeType, Runtime
-
-__all__ = ["RawGraph", "RawKernel", "RawNode"]
+from ..runtimes.base import Runtime
+from ..runtimes.data import FunctionInfo, KernelParams, NodeType
 
 _EXTRA_BUFFER, _EXTRA_SIZE, _EXTRA_END = 1, 2, 3  # HIP_LAUNCH_PARAM_*
 _EXTRA_END_CUDA: Final = 0

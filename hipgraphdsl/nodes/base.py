@@ -20,8 +20,6 @@ from .values import DEFINITIONS, Data, Fault, Members, Names, Unstorable, record
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Axis", "Dim3", "Node", "a_or_an", "argument_text", "as_accesses", "as_dim3", "check_name", "lazy"]
-
 T = TypeVar("T")
 Axis = int | Parameter
 Dim3 = tuple[Axis, Axis, Axis]

@@ -9,8 +9,6 @@ from ..arrays import AllocArray, Array, ArrayView, HostArray, Parameter, as_view
 from ..errors import DeclarationError
 from .memory import element_bytes
 
-__all__ = ["bound_array", "bound_value", "parameters_of"]
-
 
 def bound_array(inner: Array | Parameter, value: Any, node: str) -> ArrayView:
     """Return the view that is bound to an array of a child, or to a parameter that stands for one."""

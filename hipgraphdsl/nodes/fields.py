@@ -14,28 +14,6 @@ from ..errors import shown
 from ..kernels import Module
 from .values import COUNT, DEVICE, FLAG, Data, Fault, Names, device_of_data, list_of, ref
 
-__all__ = [
-    "BoundValues",
-    "Choice",
-    "Count",
-    "Device",
-    "Entry",
-    "Extents",
-    "Flag",
-    "Form",
-    "Integer",
-    "NodeNames",
-    "Owner",
-    "Reasons",
-    "TextWriter",
-    "Value",
-    "Values",
-    "View",
-    "WorkflowKey",
-    "WorkflowKeys",
-    "quoted",
-]
-
 
 class Owner(Protocol):
     """The node whose field a form writes."""

@@ -20,8 +20,6 @@ from .values import Data, Fault, Names, Unstorable, list_of, ref
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["CapturedNode", "ForeignFunction", "HostNode", "UnboundCallback", "callable_name", "callback_path"]
-
 
 def callable_name(fn: Any) -> str:
     """Return a short name for a callback: its own, or its class's."""

@@ -18,8 +18,6 @@ from .values import Data, Names
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["KernelNode", "require_clusters"]
-
 _BOUNDS: dict[object, tuple[int, int]] = {
     np.dtype(f"{kind}{size}"): (-(2 ** (8 * size - 1)), 2 ** (8 * size - 1) - 1) if kind == "i" else (0, 2 ** (8 * size) - 1)
     for kind in "iu"

@@ -14,8 +14,6 @@ from .base import Node, check_name, lazy
 from .fields import Device, Form, Owner, TextWriter, Value, View, quoted
 from .values import MEMORY, SHAPE, Data, Fault, Members, Names, memory_data, memory_of, record, ref
 
-__all__ = ["AllocNode", "CopyGeometry", "FreeNode", "MemcpyNode", "MemsetNode", "copy_geometry", "element_bytes"]
-
 _MAX_FILL_BYTES = 64  # of an element, and the most strided dimensions: what the backends' fill kernel takes
 _MAX_FILL_DIMS = 4
 

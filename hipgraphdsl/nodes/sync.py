@@ -11,20 +11,6 @@ from .base import Node, check_name, lazy
 from .fields import Count, Form, Owner, TextWriter, quoted
 from .values import FLAG, Data, Fault, Members, Names, list_of, record, ref
 
-__all__ = [
-    "EmptyNode",
-    "Event",
-    "EventRecordNode",
-    "EventWaitNode",
-    "MemoryOp",
-    "MemoryOpsNode",
-    "Semaphore",
-    "SemaphoreSignalNode",
-    "SemaphoreWaitNode",
-    "wait_value",
-    "write_value",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Event:

@@ -19,35 +19,6 @@ from ..arrays import Access, Array, ArrayView, Parameter, Viewable, as_dtype, as
 from ..errors import shown
 from ..kernels import Kernel, Module, Symbol
 
-__all__ = [
-    "COUNT",
-    "DEFINITIONS",
-    "DEVICE",
-    "FLAG",
-    "MAX_DIGITS",
-    "MAX_VALUES",
-    "MEMORY",
-    "SHAPE",
-    "Data",
-    "Fault",
-    "Members",
-    "Names",
-    "Unstorable",
-    "base64_text",
-    "bytes_of",
-    "device_of_data",
-    "dtype_data",
-    "dtype_of",
-    "filled",
-    "list_of",
-    "memory_data",
-    "memory_of",
-    "record",
-    "ref",
-    "shape_of",
-    "unique",
-]
-
 MAX_VALUES = 4096
 """Arrays of at most this many elements are stored with their values."""
 

@@ -13,11 +13,6 @@ from ..graph_memory import GraphMemory
 from ..target import Target, calibrated
 from .base import Runtime
 
-__all__ = [
-    "RUNTIMES", "GraphMemory", "Runtime", "RuntimeName", "explain_auto", "graph_memory", "open_runtime", "opened_runtime",
-    "target_of",
-]  # fmt: skip
-
 # Each module has one class, which is called with the number of the device.
 RUNTIMES = {
     "amd": "AmdRuntime",

@@ -21,13 +21,11 @@ from ..cache import wanted_folder
 from ..defects import defects_for, with_quirks
 from ..errors import HipError, RuntimeUnavailable
 from ..target import Target
-from .base import CodeObject, FunctionInfo, MemOp
 from .code_object import read_code_object
+from .data import CodeObject, FunctionInfo, MemOp
 from .hip_abi import HipAbiRuntime
 from .hip_calls import MEM_CONDITIONS
 from .hiprtc import HipRtc
-
-__all__ = ["AmdRuntime", "load_hiprtc"]
 
 # hipDeviceAttribute_t, the same in all releases from 6.0 on.
 _ASYNC_ENGINE_COUNT = 2

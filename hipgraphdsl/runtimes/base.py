@@ -16,12 +16,9 @@ from typing import Any, ClassVar, NoReturn, Protocol
 from ..errors import HipError
 from ..target import Target
 from .data import (
-    ERROR_HOST_MEMORY_ALREADY_REGISTERED,
     LAUNCH_ATTRIBUTES,
-    SANITIZE,
     CaptureInfo,
     CaptureMode,
-    CaptureStatus,
     CodeObject,
     ConditionalMode,
     Copy3D,
@@ -36,30 +33,6 @@ from .data import (
     MemoryRange,
     NodeType,
 )
-
-__all__ = [
-    "ERROR_HOST_MEMORY_ALREADY_REGISTERED",
-    "LAUNCH_ATTRIBUTES",
-    "SANITIZE",
-    "CaptureInfo",
-    "CaptureMode",
-    "CaptureStatus",
-    "CodeObject",
-    "ConditionalMode",
-    "Copy3D",
-    "Dim3",
-    "Fill2D",
-    "FunctionInfo",
-    "GraphMemAttribute",
-    "HostParams",
-    "KernelAdder",
-    "KernelParams",
-    "MemOp",
-    "MemcpyKind",
-    "MemoryRange",
-    "NodeType",
-    "Runtime",
-]
 
 _SPIN_S = 300e-6
 

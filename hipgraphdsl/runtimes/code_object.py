@@ -13,8 +13,6 @@ from typing import Any
 
 from ..errors import DeclarationError
 
-__all__ = ["CodeObjectInfo", "KernelArgument", "KernelLayout", "read_code_object"]
-
 _BUNDLE_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 _COMPRESSED_MAGIC = b"CCOB"
 _EM_AMDGPU = 224

@@ -10,8 +10,6 @@ from typing import Any, Final
 from ..errors import HipError
 from .hip_calls import PROTOTYPES
 
-__all__ = ["DRIVER", "NAMES", "Driver"]
-
 # HIP's name -> the driver's, for functions of one signature.
 NAMES: Final = {
     "hipGetDeviceCount": "cuDeviceGetCount",

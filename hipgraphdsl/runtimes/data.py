@@ -7,29 +7,6 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
-__all__ = [
-    "ERROR_HOST_MEMORY_ALREADY_REGISTERED",
-    "LAUNCH_ATTRIBUTES",
-    "SANITIZE",
-    "CaptureInfo",
-    "CaptureMode",
-    "CaptureStatus",
-    "CodeObject",
-    "ConditionalMode",
-    "Copy3D",
-    "Dim3",
-    "Fill2D",
-    "FunctionInfo",
-    "GraphMemAttribute",
-    "HostParams",
-    "KernelParams",
-    "LaunchAttribute",
-    "MemOp",
-    "MemcpyKind",
-    "MemoryRange",
-    "NodeType",
-]
-
 Dim3 = tuple[int, int, int]
 
 ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
 from ..errors import HipError
-from .base import (
+from .base import KernelAdder
+from .data import (
     ERROR_HOST_MEMORY_ALREADY_REGISTERED,
     CaptureInfo,
     CaptureMode,
@@ -28,7 +29,6 @@ from .base import (
     Dim3,
     Fill2D,
     GraphMemAttribute,
-    KernelAdder,
     MemcpyKind,
     MemOp,
     MemoryRange,
@@ -61,8 +61,6 @@ from .hip_calls import (
 )
 from .hip_graphs import HipGraphs
 from .native import native
-
-__all__ = ["ERROR_NOT_READY", "HipAbiRuntime"]
 
 
 @dataclass(slots=True)

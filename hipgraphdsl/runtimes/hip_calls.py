@@ -9,54 +9,8 @@ from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint16, c_uint32,
 from typing import Any, NoReturn, cast
 
 from ..errors import HipError
-from .base import LAUNCH_ATTRIBUTES, Copy3D, Fill2D, MemOp, Runtime
-
-__all__ = [
-    "ACCESS_READ_WRITE",
-    "ALLOCATION_PINNED",
-    "BATCH_MEM_OP_NODE_PARAMS",
-    "ERROR_NOT_READY",
-    "ERROR_NOT_SUPPORTED",
-    "ERROR_NO_DEVICE",
-    "ERROR_PEER_ACCESS_ALREADY_ENABLED",
-    "EVENT_DISABLE_TIMING",
-    "FUNCTION",
-    "HOST_NODE_PARAMS",
-    "HOST_REGISTER_MAPPED",
-    "KERNEL_NODE_LAYOUT",
-    "KERNEL_NODE_PARAMS",
-    "LOCATION_DEVICE",
-    "MEMCPY_3D_PARMS",
-    "MEMORY_HOST",
-    "MEMORY_UNREGISTERED",
-    "MEMSET_PARAMS",
-    "MEM_ACCESS_DESC",
-    "MEM_ALLOC_NODE_PARAMS",
-    "MEM_CONDITIONS",
-    "MEM_OPERATIONS",
-    "PACK_HANDLES",
-    "PACK_KERNEL",
-    "POINTER_ATTRIBUTES",
-    "PROTOTYPES",
-    "SEMAPHORE_NODE_PARAMS",
-    "SEMAPHORE_PARAMS",
-    "STREAM_BATCH_MEM_OP_PARAMS",
-    "STREAM_NON_BLOCKING",
-    "STRUCT_LAYOUTS",
-    "HipCalls",
-    "HipCore",
-    "access_descs",
-    "address_of",
-    "adds",
-    "does",
-    "handles",
-    "makes",
-    "no_attribute",
-    "pack_copy",
-    "pack_fill",
-    "pack_mem_ops",
-    "tells",
-]
+from .base import Runtime
+from .data import LAUNCH_ATTRIBUTES, Copy3D, Fill2D, MemOp
 
 ERROR_NO_DEVICE = 100
 ERROR_NOT_READY = 600

@@ -8,17 +8,7 @@ from ctypes import byref, c_int, c_uint64, c_void_p
 from typing import Any
 
 from ..errors import HipError
-from .base import (
-    LAUNCH_ATTRIBUTES,
-    Copy3D,
-    Dim3,
-    Fill2D,
-    HostParams,
-    KernelParams,
-    MemcpyKind,
-    MemOp,
-    NodeType,
-)
+from .data import LAUNCH_ATTRIBUTES, Copy3D, Dim3, Fill2D, HostParams, KernelParams, MemcpyKind, MemOp, NodeType
 from .hip_calls import (
     ALLOCATION_PINNED,
     BATCH_MEM_OP_NODE_PARAMS,
@@ -47,8 +37,6 @@ from .hip_calls import (
     pack_mem_ops,
     tells,
 )
-
-__all__ = ["HipGraphs"]
 
 
 class HipGraphs(HipCore):

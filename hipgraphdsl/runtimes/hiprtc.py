@@ -19,9 +19,7 @@ from typing import Any
 
 from ..cache import cache_folder, write_whole
 from ..errors import DeclarationError, HipError
-from .base import CodeObject
-
-__all__ = ["HipRtc"]
+from .data import CodeObject
 
 _log = logging.getLogger(__name__)
 

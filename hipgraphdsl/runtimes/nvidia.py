@@ -18,7 +18,8 @@ from typing import Any, Final, NoReturn
 
 from ..errors import HipError, RuntimeUnavailable
 from ..target import Target
-from .base import (
+from .cuda_driver import Driver
+from .data import (
     LAUNCH_ATTRIBUTES,
     CaptureMode,
     CodeObject,
@@ -32,14 +33,10 @@ from .base import (
     MemoryRange,
     NodeType,
 )
-from .cuda_driver import Driver
 from .hip_abi import HipAbiRuntime
 from .hip_calls import BATCH_MEM_OP_NODE_PARAMS, KERNEL_NODE_LAYOUT, address_of, pack_mem_ops
 from .nvrtc import Nvrtc
 
-__all__ = ["NvidiaRuntime"]
-
-_NOT_INITIALIZED: Final = 3
 _NO_DEVICE: Final = 100
 _INVALID_CONTEXT: Final = 201
 _PEER_ACCESS_ALREADY_ENABLED: Final = 704

@@ -12,9 +12,7 @@ from typing import Any, Final
 
 from ..cache import cache_folder, write_whole
 from ..errors import DeclarationError, HipError, RuntimeUnavailable
-from .base import CodeObject
-
-__all__ = ["Nvrtc"]
+from .data import CodeObject
 
 # What HIP source may use and CUDA lacks or spells otherwise. CUDA's warps have 32 threads.
 _PRELUDE: Final = r"""#pragma once

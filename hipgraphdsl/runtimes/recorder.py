@@ -19,7 +19,8 @@ from typing import Any, Literal, NamedTuple, NoReturn, cast
 from ..errors import HipError
 from ..order import find_cycle
 from ..target import Target
-from .base import (
+from .base import Runtime
+from .data import (
     CaptureInfo,
     CaptureMode,
     CaptureStatus,
@@ -30,10 +31,7 @@ from .base import (
     HostParams,
     KernelParams,
     NodeType,
-    Runtime,
 )
-
-__all__ = ["Call", "RecorderRuntime"]
 
 _NAMES = {
     1: "hipErrorInvalidValue",

@@ -18,7 +18,8 @@ from ..executable import Executable
 from ..kernels import Symbol
 from ..nodes import AllocNode, FreeNode
 from ..plan import Step
-from ..runtimes.base import MemcpyKind, Runtime
+from ..runtimes.base import Runtime
+from ..runtimes.data import MemcpyKind
 from ..workflow import ConditionalNode, Workflow
 from .report import Finding, Kind
 

@@ -13,8 +13,6 @@ from ..workflow import Workflow
 from .laboratory import WAIT_S, Found
 from .report import Kind
 
-__all__ = ["try_sanitizer"]
-
 _KINDS: Final[dict[str, Kind]] = {
     "out of bounds": "out of bounds",
     "unwritten memory": "uninitialised",

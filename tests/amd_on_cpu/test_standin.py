@@ -16,8 +16,8 @@ import pytest
 from raw_runtime import Raw, raw
 
 from hipgraphdsl.runtimes.amd import AmdRuntime
-from hipgraphdsl.runtimes.base import MemcpyKind
 from hipgraphdsl.runtimes.code_object import read_code_object
+from hipgraphdsl.runtimes.data import MemcpyKind
 
 pytestmark = pytest.mark.skipif(
     "AMD_ON_CPU_HOME" not in os.environ, reason="not on the stand-in: start pytest by tests/amd_on_cpu/run"
@@ -40,7 +40,7 @@ def device(runtime: AmdRuntime) -> Iterator[Raw]:
 def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run Python in a process of its own, with a runtime `r` and the `Raw` made of it, `d`."""
     begin = "import ctypes, os\nimport numpy as np\nfrom raw_runtime import Raw\n"
-    begin += "from hipgraphdsl.runtimes.amd import AmdRuntime\nfrom hipgraphdsl.runtimes.base import *\n"
+    begin += "from hipgraphdsl.runtimes.amd import AmdRuntime\nfrom hipgraphdsl.runtimes.data import *\n"
     begin += "r = AmdRuntime(); d = Raw(r)\n"
     paths = os.pathsep.join(path for path in (str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")) if path)
     return subprocess.run(

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 import hipgraphdsl as hg
-from hipgraphdsl.runtimes.base import MemcpyKind
+from hipgraphdsl.runtimes.data import MemcpyKind
 
 Values = dict[str, npt.NDArray[Any]]
 Op = Callable[[Values, Mapping[str, Any]], None]

@@ -31,7 +31,8 @@ from hipgraphdsl.backends.operations import (
 )
 from hipgraphdsl.backends.program import GraphProgram
 from hipgraphdsl.runtimes import open_runtime
-from hipgraphdsl.runtimes.base import NodeType, Runtime
+from hipgraphdsl.runtimes.base import Runtime
+from hipgraphdsl.runtimes.data import NodeType
 from hipgraphdsl.runtimes.recorder import RecorderRuntime
 
 

@@ -16,7 +16,8 @@ from raw_runtime import Raw, raw
 import hipgraphdsl as hg
 from hipgraphdsl.backends.operations import CallCaptured, Launch, Nothing
 from hipgraphdsl.runtimes import open_runtime
-from hipgraphdsl.runtimes.base import Copy3D, Fill2D, MemcpyKind, MemOp, NodeType, Runtime
+from hipgraphdsl.runtimes.base import Runtime
+from hipgraphdsl.runtimes.data import Copy3D, Fill2D, MemcpyKind, MemOp, NodeType
 
 ROWS: dict[str, Any] = {
     **{f"shape_{name}": partial(lambda build, g, _: build(g), build) for name, build in SHAPES.items()},

@@ -16,7 +16,8 @@ import pytest
 from places import HERE, other_library
 
 import hipgraphdsl as hg
-from hipgraphdsl.runtimes.base import Fill2D, Runtime
+from hipgraphdsl.runtimes.base import Runtime
+from hipgraphdsl.runtimes.data import Fill2D
 
 SOURCE = r"""
 extern "C" __global__ void mix(int* y, const int* x, int k, int n) {

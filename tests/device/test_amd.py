@@ -21,7 +21,8 @@ from hipgraphdsl.defects import defects_for
 from hipgraphdsl.errors import DeclarationError, HipError, RuntimeUnavailable
 from hipgraphdsl.runtimes import explain_auto, open_runtime
 from hipgraphdsl.runtimes.amd import AmdRuntime, load_hiprtc
-from hipgraphdsl.runtimes.base import (
+from hipgraphdsl.runtimes.code_object import read_code_object
+from hipgraphdsl.runtimes.data import (
     CaptureMode,
     CaptureStatus,
     Copy3D,
@@ -32,7 +33,6 @@ from hipgraphdsl.runtimes.base import (
     MemOp,
     NodeType,
 )
-from hipgraphdsl.runtimes.code_object import read_code_object
 from hipgraphdsl.runtimes.hip_calls import STRUCT_LAYOUTS
 
 ROOT = Path(__file__).parents[2]
@@ -70,7 +70,7 @@ def amd(device: Raw) -> AmdRuntime:
 def in_a_process(code: str) -> subprocess.CompletedProcess[str]:
     """Run what may leave the runtime unusable in a process of its own."""
     begin = "import ctypes\nfrom raw_runtime import Raw\nfrom hipgraphdsl.errors import *\n"
-    begin += "from hipgraphdsl.runtimes.amd import AmdRuntime\nfrom hipgraphdsl.runtimes.base import *\n"
+    begin += "from hipgraphdsl.runtimes.amd import AmdRuntime\nfrom hipgraphdsl.runtimes.data import *\n"
     begin += "r = AmdRuntime(); d = Raw(r)\n"
     paths = os.pathsep.join(path for path in (str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")) if path)
     return subprocess.run(

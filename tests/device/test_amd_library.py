@@ -40,8 +40,8 @@ from hipgraphdsl.executable.scopes import modules_of
 from hipgraphdsl.kernels import Module
 from hipgraphdsl.runtimes import amd, open_runtime
 from hipgraphdsl.runtimes.amd import AmdRuntime, load_hiprtc
-from hipgraphdsl.runtimes.base import Copy3D, Fill2D, HostParams, MemcpyKind, NodeType
 from hipgraphdsl.runtimes.code_object import read_code_object
+from hipgraphdsl.runtimes.data import Copy3D, Fill2D, HostParams, MemcpyKind, NodeType
 
 ROOT = Path(__file__).parents[2]
 ARCHITECTURES = ("gfx90a", "gfx942", "gfx1100", "gfx1201")

@@ -22,10 +22,10 @@ import pytest
 from hipgraphdsl.cache import wanted_folder
 from hipgraphdsl.errors import DeclarationError, HipError, RuntimeUnavailable
 from hipgraphdsl.runtimes import open_runtime
-from hipgraphdsl.runtimes.base import CaptureMode, CaptureStatus, ConditionalMode, Copy3D, Fill2D, MemcpyKind, MemOp, NodeType
 from hipgraphdsl.runtimes.cpu import CpuRuntime
 from hipgraphdsl.runtimes.cpu import compiler as compiler_module
 from hipgraphdsl.runtimes.cpu.compiler import Compiler, build, find_compiler
+from hipgraphdsl.runtimes.data import CaptureMode, CaptureStatus, ConditionalMode, Copy3D, Fill2D, MemcpyKind, MemOp, NodeType
 
 DEFAULT = MemcpyKind.DEFAULT
 ONE = (1, 1, 1)

@@ -20,8 +20,9 @@ from hipgraphdsl.backends import explicit
 from hipgraphdsl.bench import devices as bench_devices
 from hipgraphdsl.defects import with_quirks
 from hipgraphdsl.runtimes import open_runtime
-from hipgraphdsl.runtimes.base import Fill2D, MemcpyKind, Runtime
+from hipgraphdsl.runtimes.base import Runtime
 from hipgraphdsl.runtimes.cpu import CpuRuntime
+from hipgraphdsl.runtimes.data import Fill2D, MemcpyKind
 from hipgraphdsl.runtimes.native import native
 from hipgraphdsl.runtimes.recorder import RecorderRuntime
 from hipgraphdsl.target import Target

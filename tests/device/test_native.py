@@ -15,7 +15,8 @@ import hipgraphdsl as hg
 from hipgraphdsl.arrays import Access
 from hipgraphdsl.backends.operations import Launch
 from hipgraphdsl.runtimes import open_runtime
-from hipgraphdsl.runtimes.base import NodeType, Runtime
+from hipgraphdsl.runtimes.base import Runtime
+from hipgraphdsl.runtimes.data import NodeType
 from hipgraphdsl.runtimes.native import native
 
 pytestmark = pytest.mark.skipif(native() is None, reason="no Python headers or no compiler: the extension module cannot be built")

@@ -9,7 +9,8 @@ import pytest
 
 import hipgraphdsl as hg
 from hipgraphdsl.runtimes import open_runtime
-from hipgraphdsl.runtimes.base import ConditionalMode, NodeType, Runtime
+from hipgraphdsl.runtimes.base import Runtime
+from hipgraphdsl.runtimes.data import ConditionalMode, NodeType
 
 pytestmark = pytest.mark.gpu
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import hipgraphdsl as hg
-from hipgraphdsl.runtimes.base import MemcpyKind
+from hipgraphdsl.runtimes.data import MemcpyKind
 from hipgraphdsl.runtimes.recorder import RecorderRuntime
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from hypothesis import strategies as st
 
 import hipgraphdsl as hg
-from hipgraphdsl.runtimes.base import MemcpyKind
+from hipgraphdsl.runtimes.data import MemcpyKind
 
 Values = dict[str, npt.NDArray[Any]]
 

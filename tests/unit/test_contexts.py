@@ -18,7 +18,7 @@ import pytest
 import hipgraphdsl as hg
 from hipgraphdsl.executable import Executable
 from hipgraphdsl.runtimes import cuda_driver, nvidia
-from hipgraphdsl.runtimes.base import CodeObject
+from hipgraphdsl.runtimes.data import CodeObject
 from hipgraphdsl.runtimes.hip_calls import PROTOTYPES
 from hipgraphdsl.runtimes.native import native
 from hipgraphdsl.runtimes.nvidia import NvidiaRuntime

@@ -27,8 +27,8 @@ import hipgraphdsl as hg
 from hipgraphdsl.backends.program import GraphProgram
 from hipgraphdsl.executable import executable
 from hipgraphdsl.runtimes import native
-from hipgraphdsl.runtimes.base import MemcpyKind
 from hipgraphdsl.runtimes.cpu import CpuRuntime
+from hipgraphdsl.runtimes.data import MemcpyKind
 from hipgraphdsl.runtimes.recorder import RecorderRuntime
 from hipgraphdsl.workflow import ChildGraphNode
 

@@ -24,9 +24,9 @@ from hipgraphdsl.cli import main
 from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.export import hip_parts, hip_text, render
 from hipgraphdsl.nodes import UnboundCallback
-from hipgraphdsl.runtimes.base import MemcpyKind
 from hipgraphdsl.runtimes.cpu.compiler import find_compiler
 from hipgraphdsl.runtimes.cpu.program import build_program
+from hipgraphdsl.runtimes.data import MemcpyKind
 from hipgraphdsl.workflow import KINDS
 
 ADDS = re.compile(

@@ -13,7 +13,8 @@ import pytest
 import hipgraphdsl as hg
 from hipgraphdsl.arrays import as_handle
 from hipgraphdsl.runtimes import open_runtime
-from hipgraphdsl.runtimes.base import Fill2D, Runtime
+from hipgraphdsl.runtimes.base import Runtime
+from hipgraphdsl.runtimes.data import Fill2D
 
 
 @pytest.fixture

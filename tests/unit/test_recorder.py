@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hipgraphdsl.errors import HipError
-from hipgraphdsl.runtimes.base import CaptureStatus, Fill2D, MemcpyKind, NodeType
+from hipgraphdsl.runtimes.data import CaptureStatus, Fill2D, MemcpyKind, NodeType
 from hipgraphdsl.runtimes.recorder import RecorderRuntime
 
 

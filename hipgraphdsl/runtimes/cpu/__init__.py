@@ -22,11 +22,10 @@ from typing import Any, NoReturn
 from ...cache import wanted_folder
 from ...errors import HipError, RuntimeUnavailable
 from ...target import Target
-from ..base import SANITIZE, CodeObject, ConditionalMode, FunctionInfo
-from ..hip_abi import ERROR_NOT_READY, HipAbiRuntime
+from ..data import SANITIZE, CodeObject, ConditionalMode, FunctionInfo
+from ..hip_abi import HipAbiRuntime
+from ..hip_calls import ERROR_NOT_READY
 from .compiler import ABI_VERSION, BuildFailed, build, find_compiler
-
-__all__ = ["CpuRuntime", "runtime_library"]
 
 log = logging.getLogger("hipgraphdsl")
 

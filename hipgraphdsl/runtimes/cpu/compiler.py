@@ -28,19 +28,6 @@ from typing import Literal
 from ...cache import cache_folder
 from ...errors import RuntimeUnavailable
 
-__all__ = [
-    "ABI_VERSION",
-    "BuildFailed",
-    "Compiler",
-    "Reading",
-    "build",
-    "build_log",
-    "cpu_features",
-    "find_compiler",
-    "forget_compiler",
-    "syntax_tree",
-]
-
 log = logging.getLogger("hipgraphdsl")
 
 #: Version of what the runtime, the kernel libraries and the Python above them agree on; part of every cache key.

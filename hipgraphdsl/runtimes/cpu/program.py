@@ -14,8 +14,6 @@ from . import runtime_library
 from .compiler import find_compiler
 from .rtc import ADD_FOLDER, IMAGE_PREFIX, compile_kernels
 
-__all__ = ["build_program"]
-
 _KERNELS: Final = re.compile(
     r"^#if !defined\(HIP_CPU\)  // kernels begin[^\n]*\n(.*?)^#endif  // kernels end", re.MULTILINE | re.DOTALL
 )

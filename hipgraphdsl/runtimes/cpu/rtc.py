@@ -17,13 +17,11 @@ from pathlib import Path
 from typing import Final, Literal
 
 from ...errors import DeclarationError
-from ..base import CodeObject
+from ..data import CodeObject
 from .compiler import BuildFailed, Compiler, Reading, build, build_log, find_compiler, syntax_tree
 from .split import split
 from .tokens import read_tokens
 from .weave import weave
-
-__all__ = ["ADD_FOLDER", "IMAGE_PREFIX", "compile_kernels"]
 
 #: Begins a code object of this runtime; the path of the library and a zero byte follow.
 IMAGE_PREFIX: Final = b"HGCPU:"

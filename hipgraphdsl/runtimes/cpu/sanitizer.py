@@ -8,8 +8,6 @@ from typing import Any, Final
 
 from elftools.elf.elffile import ELFFile
 
-__all__ = ["told"]
-
 #: As the runtime writes a place, between two marks: a library's path, the offset in it, and the line if it knows that.
 _PLACE: Final = re.compile("\x01(.*?)\\+0x([0-9a-f]+):(\\d+)\x02")
 #: Our own headers, whose functions are part of the user's statement that calls them.

@@ -17,8 +17,6 @@ from typing import Any, Final
 
 from .syntax import Node, bare, children, documents, end_of, is_write, named, start_of, walk, writes_of
 
-__all__ = ["split"]
-
 #: Threads of a block at most, and a cache line more, so that variables do not lie a multiple of the page apart.
 _THREADS: Final = 1024 + 16
 #: Bytes of a stack for what lives across barriers.

@@ -6,8 +6,6 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["Node", "bare", "children", "documents", "end_of", "is_write", "named", "start_of", "walk", "writes_of"]
-
 Node = dict[str, Any]
 
 

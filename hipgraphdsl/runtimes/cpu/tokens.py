@@ -6,8 +6,6 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-__all__ = ["OPEN", "Token", "closings", "read_tokens"]
-
 OPEN: Final = {"(": ")", "[": "]", "{": "}"}
 
 

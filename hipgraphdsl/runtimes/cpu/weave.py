@@ -21,8 +21,6 @@ from typing import Final
 from ...errors import DeclarationError
 from .tokens import OPEN, closings, read_tokens
 
-__all__ = ["Woven", "weave"]
-
 _MASKLESS: Final = frozenset(
     f"__{name}" for name in ("shfl", "shfl_up", "shfl_down", "shfl_xor", "ballot", "any", "all", "match_any", "activemask")
 )

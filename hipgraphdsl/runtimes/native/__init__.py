@@ -20,8 +20,6 @@ from typing import Any, Protocol
 
 from ...errors import RuntimeUnavailable
 
-__all__ = ["Launcher", "Slot", "native"]
-
 _log = logging.getLogger(__name__)
 
 Slot = tuple[str, str, int, bytes, list[tuple[int, int, int]], bool]
