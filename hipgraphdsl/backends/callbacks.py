@@ -94,6 +94,9 @@ class HostCalls:
         self._lock = threading.Lock()
         self._tokens: dict[str, tuple[int, Any]] = {}
         self._stale: list[int] = []
+        """Those that launches in flight may still call."""
+        self._before: dict[str, tuple[int, Any] | None] = {}
+        """What names stood for when the change that is being made began."""
         self.failures: list[tuple[str, BaseException]] = []
 
     def register(self, name: str, node: HostNode, scope: Scope) -> tuple[int, int]:
@@ -105,11 +108,14 @@ class HostCalls:
         addresses = tuple(scope.address(_view(arg)) if isinstance(arg, (ArrayView, Access)) else 0 for arg in node.args)
         key = (node, values, addresses)
         known = self._tokens.get(name)
-        if known is not None:
-            if known[1][0] is node and known[1][1:] == key[1:]:  # two nodes may hold arrays, which `==` cannot compare
-                return _TRAMPOLINE, known[0]
-            self._stale.append(known[0])  # a launch in flight may still call it
+        # Two nodes may hold arrays, which `==` cannot compare.
+        if known is not None and known[1][0] is node and known[1][1:] == key[1:]:
+            return _TRAMPOLINE, known[0]
         args = tuple(self._argument(arg, value, node, scope) for arg, value in zip(node.args, values))
+        if name not in self._before:
+            self._before[name] = known
+        elif known is not None:
+            self._stale.append(known[0])
         token = next(_tokens)
         _table[token] = self._call(name, node.fn, args)
         self._tokens[name] = (token, key)
@@ -168,14 +174,34 @@ class HostCalls:
         self.failures.clear()
         return CallbackError.of(name, error)
 
-    def forget_stale(self) -> None:
-        """Forget callbacks that were replaced; no launch may be in flight."""
-        while self._stale:
-            _table.pop(self._stale.pop(), None)
+    def keep(self) -> None:
+        """End a change that has succeeded: what names stood for before is stale."""
+        self._stale += [known[0] for known in self._before.values() if known is not None]
+        self._before.clear()
+
+    def undo(self) -> None:
+        """End a change that has failed: names stand for what they stood for before."""
+        for name, known in self._before.items():
+            self._stale.append(self._tokens.pop(name)[0])
+            if known is not None:
+                self._tokens[name] = known
+        self._before.clear()
+
+    def stale(self) -> tuple[int, ...]:
+        """Return the callbacks that only launches call which have been issued before."""
+        return tuple(self._stale)
+
+    def forget(self, stale: tuple[int, ...]) -> None:
+        """Forget callbacks that were stale when launches began to be waited for, which have all finished."""
+        for token in stale:
+            _table.pop(token, None)
+        gone = set(stale)
+        self._stale = [token for token in self._stale if token not in gone]
 
     def close(self) -> None:
         """Forget all callbacks; no launch may be in flight."""
-        self.forget_stale()
+        self.keep()
+        self.forget(self.stale())
         for token, _ in self._tokens.values():
             _table.pop(token, None)
         self._tokens.clear()

@@ -33,6 +33,12 @@ class Calls(Protocol):
     def has_failed(self) -> bool:
         """Return whether one has raised since the last synchronize."""
 
+    def keep(self) -> None:
+        """End a change that has succeeded."""
+
+    def undo(self) -> None:
+        """End a change that has failed: nodes call what they called before."""
+
 
 class SharedHandles:
     """Handles that a workflow and all of its children share; returned together when the Executable is closed.

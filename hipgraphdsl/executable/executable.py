@@ -264,6 +264,7 @@ class Executable:
         """
         self._require_open("synchronize")
         require_seconds(timeout_s)
+        stale = self._own.hosts.stale()
         try:
             self._wait(timeout_s)
         except HipError as error:
@@ -274,7 +275,7 @@ class Executable:
         failure = self._own.hosts.take_failure()
         if failure is not None:
             raise failure from failure.__cause__
-        self._own.hosts.forget_stale()
+        self._own.hosts.forget(stale)
 
     def _wait(self, timeout_s: float | None) -> None:
         self._own.instance.wait(timeout_s)

@@ -130,7 +130,7 @@ class Instance:
         DeclarationError, HipError
             The state is then as before.
         """
-        state, parameters = change.state, self._parameters
+        state, parameters, calls = change.state, self._parameters, self._scope.shared.calls
         afresh = state.plan.lanes is not self.state.plan.lanes
         if state is not self.state:
             self._compiled.withdraw()
@@ -152,8 +152,12 @@ class Instance:
                 self._build(state)
         except BaseException:
             put(before)
+            if calls is not None:
+                calls.undo()
             self._compiled.withdraw()  # what it has set stands no longer
             raise
+        if calls is not None:
+            calls.keep()
         self.state = state
         if self.program is not None:
             self.program.plan, self.program.disabled = state.plan, state.disabled

@@ -257,6 +257,11 @@ class _Calls:
         """Return whether a call has failed: none is made."""
         return False
 
+    def keep(self) -> None:
+        """Nothing: a program is written once."""
+
+    undo = keep
+
     def _call(self, name: str, node: HostNode | CapturedNode, scope: NamedScope, first: list[Piece]) -> list[Piece]:
         def pointer(view: ArrayView) -> list[Piece]:
             return self._handles.writer.places.pointer(scope.address(view))

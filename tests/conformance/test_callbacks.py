@@ -275,3 +275,56 @@ def test_a_rebuilding_update_raises_it_and_changes_nothing(runtime: Runtime, bac
     exe.update(g, rebuild=True)
     with exe:
         exe.run()
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
+@pytest.mark.parametrize("name", HERE)
+def test_launch_that_is_refused_leaves_callbacks_as_they_were(name: Any, backend: Any) -> None:
+    """The callback had its new value already when another node refused its own."""
+    g = hg.Graph("refused")
+    x, h = g.device_array("x", np.zeros(4, "i4")), g.host_array("h", np.zeros(1, "i4"))
+    a, blocks = g.param("a", "int32", default=1), g.param("blocks", "uint32", default=1)
+    seen: list[int] = []
+    g.host(lambda h, a: seen.append(int(a)), (h, a), name="see")
+    g.kernel(hg.Module('extern "C" __global__ void inc(int* x) { x[0] += 1; }')["inc"], blocks, 1, (x,), name="inc")
+    with g.compile(runtime=name, backend=backend) as exe:
+        exe.run()
+        with pytest.raises(hg.DeclarationError, match="must be at least 1"):
+            exe.launch(a=2, blocks=0)
+        exe.run()
+        exe.run()
+        exe.run(a=3)
+        with pytest.raises(hg.DeclarationError, match="must be at least 1"):
+            exe.launch(a=4, blocks=0)
+        exe.run()
+        exe.run(a=5)
+        assert seen == [1, 1, 1, 3, 3, 5]
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_synchronize_forgets_no_callback_of_a_launch_that_came_after_it_began(name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the end of its wait and its return, another thread launches and replaces the callback."""
+    g = hg.Graph("late")
+    h = g.host_array("h", np.zeros(1, "i4"))
+    gate = threading.Event()
+    seen: list[int] = []
+
+    g.host(lambda h: gate.wait(60), (h,), name="hold")
+    g.host(lambda h, a: seen.append(int(a)), (h, g.param("a", "int32", default=1)), name="see")
+    with g.compile(runtime=name) as exe:
+        gate.set()
+        exe.run()
+        gate.clear()
+        wait = exe._wait
+
+        def waited(timeout_s: float | None) -> None:
+            wait(timeout_s)
+            monkeypatch.undo()
+            exe.launch()
+            threading.Timer(0.3, gate.set).start()  # some platforms wait for the launch before they change its node
+            exe.set("see", args=(h, 7))
+
+        monkeypatch.setattr(exe, "_wait", waited)
+        exe.synchronize()
+        exe.run()
+        assert seen == [1, 1, 7]
