@@ -14,8 +14,7 @@ from .errors import DeclarationError
 from .hazards import HazardTracker
 from .kernels import Symbol
 from .nodes.base import Node, a_or_an, check_name
-from .nodes.memory import AllocNode, element_bytes
-from .nodes.sync import EventRecordNode, EventWaitNode
+from .nodes.memory import element_bytes
 
 A = TypeVar("A", bound=Array)
 
@@ -152,7 +151,7 @@ class Draft:
             if source not in index:
                 raise self.no_node(source)
         accesses = node.accesses
-        made = node.array if isinstance(node, AllocNode) else None
+        made = node.made
         for access in accesses:
             root = access.view.root
             if arrays.get(root.name) is not root and root is not made:
@@ -170,8 +169,9 @@ class Draft:
             self._catch_up()
         edges = {} if self._hazards is None else self._hazards.edges(accesses)
         self._inferred += len(edges)
-        if isinstance(node, EventWaitNode) and node.event.name in self._recorded:
-            edges.setdefault(self._recorded[node.event.name], f"event {node.event.name}")
+        event = node.awaited
+        if event is not None and event.name in self._recorded:
+            edges.setdefault(self._recorded[event.name], f"event {event.name}")
         for source in node.after:
             edges.setdefault(source, "after")
         if self._proposed[0] == name:
@@ -206,8 +206,8 @@ class Draft:
     def _note(self, node: Node) -> None:
         if self._hazards is not None:
             self._hazards.record(node.name, node.accesses)
-        if isinstance(node, EventRecordNode):
-            self._recorded[node.event.name] = node.name
+        if node.recorded is not None:
+            self._recorded[node.recorded.name] = node.name
         self._noted += 1
 
     def _require_known(self, root: Any, node: str) -> None:

@@ -15,7 +15,7 @@ from .arrays import HostArray
 from .errors import DeclarationError
 from .inlining import FlatNode, cycle_error, flattened
 from .lanes import Cover, covered, gathers
-from .nodes import EmptyNode, KernelNode, MemcpyNode
+from .nodes import EmptyNode, MemcpyNode
 from .order import levels, positions, topological_order
 from .placement import device_of, devices_of
 from .target import Target
@@ -475,7 +475,7 @@ def _lane_bound(workflow: Workflow, target: Target, lanes: Lanes) -> int | None:
         return None  # a branch costs nothing there that gathering would save
     # Each parallel branch costs the host a fixed time a launch (0.7 us on an H200), so more branches than the device can run
     # at once only cost. How many that is, the smallest kernel says: fewer lanes could keep long kernels waiting.
-    threads = min((n for n in map(_threads, workflow.nodes) if n), default=1)
+    threads = min((n for n in (node.threads for node in workflow.nodes) if n), default=1)
     at_once = target.resident_threads // threads if target.resident_threads else target.concurrent_kernels
     return max(min(at_once, target.concurrent_kernels), min(_FULL_DEVICE_LANES, target.concurrent_kernels))
 
@@ -488,7 +488,3 @@ def _expected(target: Target, before: int, after: int) -> str:
         f": a launch should cost the host about {now:.0f} us instead of {then:.0f} us, at {costs.branch_us:g} us for each"
         f" parallel branch on {target.name}."
     )
-
-
-def _threads(node: AnyNode) -> int | None:
-    return node.threads if isinstance(node, KernelNode) else None

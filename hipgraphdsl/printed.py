@@ -1,4 +1,4 @@
-"""What prints itself: as plain text, in rich's styles, and in notebooks."""
+"""What prints itself: as plain text, in rich's styles, and in notebooks; sizes and counts as people say them."""
 
 from __future__ import annotations
 
@@ -28,3 +28,18 @@ class Printed(ABC):
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         return {"text/plain": str(self)}
+
+
+def human_bytes(nbytes: int) -> str:
+    """Return a size as people say it: ``"512 B"``, ``"4 MiB"``, ``"1.5 GiB"``."""
+    value = float(nbytes)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1023.95 or unit == "TiB":
+            break
+        value /= 1024
+    return f"{value:.1f}".removesuffix(".0") + f" {unit}" if unit != "B" else f"{nbytes} B"
+
+
+def human_count(n: int, what: str) -> str:
+    """Return ``"1 node"``, ``"2 nodes"``."""
+    return f"{n:,} {what}{'s' * (n != 1)}".replace(",", " ")

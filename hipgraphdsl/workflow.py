@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeGuard
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeGuard, get_args
 
 import networkx as nx
 from pydantic_core import core_schema
@@ -52,6 +52,7 @@ from .nodes.binding import bound_array, bound_value, parameters_of
 from .nodes.fields import BoundValues, Choice, View, WorkflowKey, WorkflowKeys
 from .nodes.values import Data, Names
 from .order import successors, topological_order
+from .printed import human_count
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -514,6 +515,14 @@ class ChildGraphNode(Node):
         bound = ", ".join(f"{inner}={getattr(value, 'name', value)}" for inner, value in self.bind.items())
         return f"{self.workflow.name}({bound})"
 
+    @property
+    def details(self) -> tuple[str, ...]:
+        return (f"{self.workflow.name} · {human_count(len(self.workflow.nodes), 'node')}",)
+
+    @property
+    def frame_label(self) -> str:
+        return "" if self.workflow.name in (self.name, self.name.rpartition("_")[0]) else self.workflow.name
+
 
 def _as_workflow(value: Any, node: str) -> Workflow:
     found = value.workflow() if callable(getattr(value, "workflow", None)) else value
@@ -621,6 +630,15 @@ class ConditionalNode(Node):
     def describe(self) -> str:
         return f"{self.mode} {self.condition.name}: {', '.join(body.name for body in self.bodies)}"
 
+    @property
+    def body_titles(self) -> tuple[str, ...]:
+        cases = tuple(f"case {n}" for n in range(len(self.bodies)))
+        return {"if": ("then", "else"), "while": ("do",), "switch": cases}[self.mode][: len(self.bodies)]
+
+    @property
+    def likeness(self) -> tuple[Hashable, ...]:
+        return (self.mode, *super().likeness)
+
 
 def bound(root: Any, workflow: Workflow, bind: Mapping[str, Any]) -> Any:
     """Return what an array or parameter of a held workflow is bound to, or None; a name of another workflow is not bound."""
@@ -656,26 +674,7 @@ AnyNode = (
 )
 """Every node; a `match` over it ends with `assert_never`."""
 
-KINDS: dict[str, type[Node]] = {
-    cls.kind: cls
-    for cls in (
-        KernelNode,
-        MemcpyNode,
-        MemsetNode,
-        AllocNode,
-        FreeNode,
-        HostNode,
-        EventRecordNode,
-        EventWaitNode,
-        EmptyNode,
-        ChildGraphNode,
-        SemaphoreSignalNode,
-        SemaphoreWaitNode,
-        MemoryOpsNode,
-        CapturedNode,
-        ConditionalNode,
-    )
-}
+KINDS: dict[str, type[Node]] = {cls.kind: cls for cls in get_args(AnyNode)}
 """Node classes by kind."""
 
 

@@ -221,7 +221,7 @@ class ArrayView(Sliceable):
         """The root's name with the selection: ``"u"``, ``"u[3, 8:248]"``."""
         if self.is_whole:
             return self.root.name
-        return f"{self.root.name}[{', '.join(_selector_text(s) for s in self.selection)}]"
+        return f"{self.root.name}[{', '.join(selector_text(s) for s in self.selection)}]"
 
     @property
     def is_whole(self) -> bool:
@@ -292,13 +292,14 @@ class ArrayView(Sliceable):
 
     def _refuse(self, key: Any, why: str) -> DeclarationError:
         keys = key if isinstance(key, tuple) else (key,)
-        text = ", ".join(_selector_text(k) for k in keys)
+        text = ", ".join(selector_text(k) for k in keys)
         return DeclarationError(
             f"{self.name}[{text}]: {why}; {self.root.name!r} has shape {self.root.shape}", array=self.root.name
         )
 
 
-def _selector_text(selector: Any) -> str:
+def selector_text(selector: Any) -> str:
+    """Return an index or a slice as it is written."""
     if not isinstance(selector, slice):
         return "..." if selector is Ellipsis else str(selector)
     start = "" if selector.start is None else selector.start

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ..kernels import Symbol
-from ..nodes import CapturedNode, KernelNode
 from ..placement import Memory, candidates, device_of, memories, runs_code
 from ..workflow import AnyNode
 from .scope import Scope
@@ -33,7 +32,7 @@ def check_devices(scope: Scope, device: int) -> None:
         if not runs_code(node):
             continue
         touched = memories(node, device, scope)
-        if isinstance(node, (KernelNode, CapturedNode)) and node.device is None and touched and not candidates(touched):
+        if node.work == "kernel" and getattr(node, "device", None) is None and touched and not candidates(touched):
             _undecided(scope, node, touched)
             continue
         for memory in touched:

@@ -8,7 +8,6 @@ from typing import Any
 
 from ..arrays import Access, Region
 from ..hazards import ByRegion, HazardTracker, Held
-from ..nodes import EventRecordNode, EventWaitNode
 from ..workflow import AnyNode, Workflow
 from .reach import Reach
 from .scope import Scope
@@ -282,9 +281,9 @@ def check_events(scope: Scope) -> None:
     records: dict[str, list[int]] = {}
     waits = []
     for i, node in enumerate(workflow.nodes):
-        if type(node) is EventRecordNode:
-            records.setdefault(node.event.name, []).append(i)
-        elif type(node) is EventWaitNode and not node.event.shared:
+        if node.recorded is not None:
+            records.setdefault(node.recorded.name, []).append(i)
+        elif node.awaited is not None and not node.awaited.shared:
             waits.append((i, node))
     followed = {p for predecessors in workflow.predecessors for p in predecessors} if records else set()
     for i in (i for recorded in records.values() for i in recorded if len(workflow.nodes) > 1):
@@ -298,7 +297,7 @@ def check_events(scope: Scope) -> None:
             )
     position = {i: p for p, i in enumerate(workflow.order)} if waits else {}
     for i, node in waits:
-        event = node.event.name
+        event = node.awaited.name
         recorded = records.get(event)
         if recorded is None:
             scope.found(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..export import write_file
-from ..export.style import human_bytes
+from ..printed import human_bytes
 from .status import Misuse
 
 

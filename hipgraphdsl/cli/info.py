@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ..defects import DEFECTS, defects_for
 from ..errors import HipGraphError
-from ..export.style import human_bytes
+from ..printed import human_bytes
 from ..runtimes import explain_auto, open_runtime
 from ..runtimes.base import Runtime
 from ..target import Target

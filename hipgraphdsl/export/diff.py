@@ -5,14 +5,13 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..difference import paired
-from ..nodes import KernelNode
 from ..printed import Printed
-from ..workflow import AnyNode, Workflow
+from ..workflow import Workflow
 
 How = Literal["added", "removed", "changed", "rewired"]
 _MARKS: dict[How, str] = {"added": "+", "removed": "-", "changed": "~", "rewired": "*"}
@@ -191,7 +190,7 @@ def _compare_workflows(prefix: str, a: Any, b: Any, old: Workflow, new: Workflow
         elif before is None:
             entries.append(Entry("added", "node", full, new=nodes_b[name]))
         else:
-            entries += _changes("node", full, nodes_a[name], nodes_b[name], _argument_names(after))
+            entries += _changes("node", full, nodes_a[name], nodes_b[name], after.argument_names)
             if lost or come:
                 edges = [[f"{source!r} ({why})" for source, why in found.items()] for found in (lost, come)]
                 entries.append(Entry("rewired", "node", full, "waits for", *edges))
@@ -202,23 +201,17 @@ def _by_name(items: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {item["name"]: item for item in items}
 
 
-def _argument_names(node: AnyNode) -> list[str]:
-    if isinstance(node, KernelNode) and node.kernel.signature is not None:
-        return [parameter.name for parameter in node.kernel.signature.parameters]
-    return []
-
-
 def _compare_named(what: str, prefix: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Entry]:
     entries = []
     for name, data in new.items():
         if name in old:
-            entries += _changes(what, prefix + name, old[name], data, [])
+            entries += _changes(what, prefix + name, old[name], data, ())
         else:
             entries.append(Entry("added", what, prefix + name, new=data))
     return entries + [Entry("removed", what, prefix + name, old=data) for name, data in old.items() if name not in new]
 
 
-def _changes(what: str, name: str, old: Mapping[str, Any], new: Mapping[str, Any], arguments: list[str]) -> list[Entry]:
+def _changes(what: str, name: str, old: Mapping[str, Any], new: Mapping[str, Any], arguments: Sequence[str]) -> list[Entry]:
     entries = []
     for field in dict.fromkeys((*old, *new)):
         before, after = old.get(field), new.get(field)

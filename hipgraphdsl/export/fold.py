@@ -14,10 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Access, ArrayView, Parameter
-from ..nodes import HostNode, KernelNode, MemcpyNode, MemsetNode, callable_name
 from ..placement import device_of
-from ..workflow import AnyNode, ChildGraphNode, ConditionalNode
+from ..workflow import AnyNode
 
 _MAX_PERIOD = 2000
 _HUB = 4  # successors from which on a node counts as feeding a stretch from outside
@@ -49,38 +47,7 @@ class Repeat:
 
 def signature(node: AnyNode) -> Hashable:
     """Return what a node does and where, apart from its name and the names of its arrays."""
-    return (device_of(node, 0), *_deed(node))
-
-
-def _deed(node: AnyNode) -> tuple[Hashable, ...]:
-    if isinstance(node, KernelNode):
-        return ("kernel", node.kernel.name, *map(_axis, (*node.grid, *node.block)), *map(_value, node.args))
-    if isinstance(node, MemcpyNode):
-        return ("memcpy", node.direction, node.dst.shape, node.dst.dtype.str)
-    if isinstance(node, MemsetNode):
-        return ("memset", node.dst.shape, node.dst.dtype.str)
-    if isinstance(node, HostNode):
-        return ("host", callable_name(node.fn))
-    if isinstance(node, ChildGraphNode):
-        return ("child", id(node.workflow))
-    if isinstance(node, ConditionalNode):
-        return ("conditional", node.mode, *map(id, node.bodies))
-    return (node.kind, *(access.view.shape for access in node.accesses))
-
-
-def _value(arg: Any) -> Hashable:
-    """Return what an argument is, apart from names and scalar values: those often count the repetitions."""
-    if isinstance(arg, Access):
-        return (arg.mode, arg.view.shape)
-    if isinstance(arg, ArrayView):
-        return arg.shape
-    if isinstance(arg, Parameter):
-        return arg.name
-    return None
-
-
-def _axis(axis: Any) -> Hashable:
-    return axis.name if isinstance(axis, Parameter) else axis
+    return (device_of(node, 0), *node.likeness)
 
 
 def find_repeats(

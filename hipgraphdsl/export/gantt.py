@@ -11,9 +11,10 @@ import re
 import warnings
 from typing import Any, Final
 
+from ..printed import human_count
 from ..timeline import By, Timeline
 from .files import fitting, need
-from .style import BACKGROUND, CRITICAL, EDGE, INK, MUTED, engine_style, human_count, shortened
+from .style import BACKGROUND, CRITICAL, EDGE, INK, MUTED, engine_style, shortened
 
 _WIDTH: Final = 11.0  # inches of the whole
 _MARGIN: Final = 0.25

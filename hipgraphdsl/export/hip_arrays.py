@@ -15,6 +15,7 @@ from ..arrays import AllocArray, Array, ExternalArray, Parameter, UnboundValues
 from ..errors import DeclarationError
 from ..nodes import element_bytes
 from ..placement import rewritten
+from ..printed import human_bytes
 from ..source import is_bfloat16
 from ..workflow import Workflow
 from .hip_text import (
@@ -30,7 +31,6 @@ from .hip_text import (
     shape_text,
     sized,
 )
-from .style import human_bytes
 
 _INLINE: Final = 64
 """Values of an array that stand in the program; more are read from a file."""

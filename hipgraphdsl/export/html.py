@@ -21,17 +21,17 @@ from ..arrays import Access, ArrayView, Parameter
 from ..checks import Report
 from ..errors import DeclarationError, HipGraphError
 from ..kernels import Kernel
-from ..nodes import KernelNode, callable_name
+from ..nodes import callable_name
 from ..plan import Plan
+from ..printed import human_bytes, human_count
 from ..target import Target
-from ..workflow import AnyNode, ChildGraphNode, ConditionalNode, Workflow
+from ..workflow import AnyNode, Workflow
 from .layout import engine, lay_out
 from .levels import Placement, arrange
 from .picture import (
     Critical,
     Edges,
     Fault,
-    body_title,
     critical_path,
     details,
     found_faults,
@@ -40,7 +40,7 @@ from .picture import (
     needed_edges,
     require_edges,
 )
-from .style import STYLES, human_bytes, human_count, shortened
+from .style import STYLES, shortened
 
 Layout = Literal["auto", "graphviz", "layered"]
 
@@ -189,15 +189,13 @@ class _Document:
             lines = details(node)
             letters = max(7.4 * len(shortened(node.name, 40)), *(5.9 * len(shortened(line, 44)) for line in lines), 40.0)
             size: tuple[float, float] = (round(letters + 26.0), 26.0 + 14.0 * len(lines))
-            bodies = node.bodies if isinstance(node, ConditionalNode) else ()
-            if isinstance(node, ChildGraphNode):
-                bodies = (node.workflow,)
+            bodies = [body for _, body, _ in node.held]
             if bodies and depth < 16 and self.open_nodes + sum(len(b.nodes) for b in bodies) <= _ALL_NODES:
                 x, high = _PAD, 0.0
                 inner[i] = []
-                for body in bodies:
+                for body, title in zip(bodies, node.body_titles):
                     scene = self._scene(body, depth + 1)
-                    own = _HEADER if isinstance(node, ConditionalNode) else 0.0
+                    own = _HEADER if title else 0.0
                     inner[i].append((x, _HEADER + own + _PAD / 2, scene))
                     x += max(scene.placement.width, 60.0) + _PAD
                     high = max(high, scene.placement.height + own)
@@ -233,14 +231,17 @@ class _Document:
             index.append(len(self.nodes))
             full = prefix + node.name
             self.nodes.append(self._node(node, full, parent, (x0 + x, y0 + y, width, height), i in scene.inner))
-            for n, (dx, dy, body) in enumerate(scene.inner.get(i, ())):
-                if isinstance(node, ConditionalNode):
+            for (dx, dy, body), (path, _, _), title in zip(scene.inner.get(i, ()), node.held, node.body_titles):
+                within = index[-1]
+                if title:
                     frame = (x0 + x + dx - _PAD / 2, y0 + y + dy - _HEADER, body.placement.width + _PAD,
                              body.placement.height + _HEADER + _PAD / 2)  # fmt: skip
-                    self.nodes.append(self._body(node, n, f"{full}/{n}", index[-1], frame))
-                    self._emit(body, f"{full}/{n}/", len(self.nodes) - 1, x0 + x + dx, y0 + y + dy)
-                else:
-                    self._emit(body, f"{full}/", index[-1], x0 + x + dx, y0 + y + dy)
+                    within = len(self.nodes)
+                    self.nodes.append({
+                        "name": prefix + path, "label": f"{title}: {shortened(body.workflow.name, 40)}", "kind": node.kind,
+                        "parent": index[-1], "box": [round(v) for v in frame], "frame": True, "lines": [],
+                    })  # fmt: skip
+                self._emit(body, f"{prefix}{path}/", within, x0 + x + dx, y0 + y + dy)
         for target, (sources, reasons) in enumerate(zip(workflow.predecessors, workflow.reasons)):
             for source, reason in zip(sources, reasons):
                 steps = (prefix + workflow.nodes[source].name, prefix + workflow.nodes[target].name)
@@ -252,12 +253,6 @@ class _Document:
                 if curve:
                     edge.append([round(v + (y0 if k % 2 else x0)) for k, v in enumerate(curve)])
                 self.edges.append(edge)
-
-    def _body(self, node: ConditionalNode, n: int, full: str, parent: int, box: tuple[float, ...]) -> dict[str, Any]:
-        return {
-            "name": full, "label": f"{body_title(node.mode, n)}: {shortened(node.bodies[n].name, 40)}", "kind": "conditional",
-            "parent": parent, "box": [round(v) for v in box], "frame": True, "lines": [],
-        }  # fmt: skip
 
     def _node(self, node: AnyNode, full: str, parent: int, box: tuple[float, ...], frame: bool) -> dict[str, Any]:
         lines = [shortened(line, 44) for line in details(node)]
@@ -292,12 +287,12 @@ class _Document:
 
     def _source(self, node: AnyNode) -> int | None:
         """Return which text of a kernel or a function the node shows."""
-        if isinstance(node, KernelNode):
-            key: Hashable = id(node.kernel.module)
+        for kernel in node.kernels:
+            key = id(kernel.module)
             if key not in self.sources:
-                self.sources[key] = self._text(f"module {node.kernel.module.name}", getattr(node.kernel.module, "source", ""))
+                self.sources[key] = self._text(f"module {kernel.module.name}", getattr(kernel.module, "source", ""))
             return self.sources[key]
-        function = getattr(node, "fn", None)
+        function = node.callback
         if function is None:
             return None
         if id(function) not in self.sources:
@@ -347,9 +342,9 @@ def _fields(node: AnyNode) -> list[list[str]]:
             continue
         if isinstance(value, (bool, int)) and value == info.default:
             continue
-        if isinstance(node, KernelNode) and name == "args":
-            for parameter, argument in zip(node.signature.parameters, value):
-                rows.append([f"args: {parameter.name}", shortened(_said(argument), _MAX_TEXT)])
+        if name == "args" and node.argument_names:
+            for known, argument in zip(node.argument_names, value):
+                rows.append([f"args: {known}", shortened(_said(argument), _MAX_TEXT)])
         else:
             rows.append([name, shortened(_said(value), _MAX_TEXT)])
     return rows

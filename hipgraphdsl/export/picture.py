@@ -10,22 +10,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
-from ..arrays import ArrayView
 from ..checks import Report, check_workflow
 from ..errors import DeclarationError
-from ..nodes import AllocNode, EventRecordNode, EventWaitNode, FreeNode, KernelNode, MemcpyNode, MemsetNode
-from ..nodes.base import Dim3
 from ..order import longest_path, reduced
 from ..placement import device_of
 from ..plan import Plan, Step, make_plan
+from ..printed import human_count
 from ..runtimes import target_of
 from ..target import Target
 from ..timeline import Timeline
-from ..workflow import AnyNode, ChildGraphNode, ConditionalNode, Workflow
+from ..workflow import AnyNode, Workflow
 from .fold import Repeat, find_repeats, signature
-from .style import human_bytes, human_count, shortened
+from .style import shortened
 
 Edges = Literal["needed", "all", "labels"]
 Critical = bool | Timeline | Mapping[str, float]
@@ -318,52 +316,7 @@ def critical_path(workflow: Workflow, critical: Critical) -> list[str]:
 def details(node: AnyNode) -> tuple[str, ...]:
     """Return what stands below a node's name: what it does, to what, how much, and on which device if one is named."""
     device = device_of(node, _UNNAMED)
-    return _deed(node) if device in (None, _UNNAMED) else (*_deed(node), f"device {device}")
-
-
-def _deed(node: AnyNode) -> tuple[str, ...]:
-    if isinstance(node, KernelNode):
-        launch = f"{_extent(node.grid)} × {_extent(node.block)} threads"
-        return (launch,) if node.kernel.name == node.name else (node.kernel.name, launch)
-    if isinstance(node, MemcpyNode):
-        return (f"{_part(node.dst)} ← {_part(node.src)}", f"{node.direction} · {human_bytes(node.nbytes)}")
-    if isinstance(node, MemsetNode):
-        return (node.describe(), human_bytes(node.dst.nbytes))
-    if isinstance(node, AllocNode):
-        return (node.describe(), human_bytes(node.nbytes))
-    if isinstance(node, FreeNode):
-        return (f"{node.array.name} · {human_bytes(node.array.nbytes)}",)
-    if isinstance(node, ChildGraphNode):
-        return (f"{node.workflow.name} · {human_count(len(node.workflow.nodes), 'node')}",)
-    if isinstance(node, (EventRecordNode, EventWaitNode)):
-        return (f"event {node.event.name}",)
-    text = node.describe()
-    return () if text == node.kind else (text,)
-
-
-def _part(side: Any) -> str:
-    """Return an array's name with what is selected of it; dimensions taken whole are ``:`` and left out at the end."""
-    if not isinstance(side, ArrayView):
-        return str(side.name)
-    said = []
-    for selector, extent in zip(side.selection, side.root.shape):
-        if isinstance(selector, int):
-            said.append(str(selector))
-        elif selector == slice(0, extent, 1):
-            said.append(":")
-        else:
-            said.append(f"{selector.start}:{selector.stop}" + (f":{selector.step}" if selector.step != 1 else ""))
-    while said and said[-1] == ":":
-        said.pop()
-    return f"{side.root.name}[{', '.join(said)}]" if said else side.root.name
-
-
-def _extent(dim: Dim3) -> str:
-    axes = [axis if isinstance(axis, int) else axis.name for axis in dim]
-    while len(axes) > 1 and axes[-1] == 1:
-        axes.pop()
-    text = "×".join(map(str, axes))
-    return text if len(axes) == 1 else f"({text})"
+    return node.details if device in (None, _UNNAMED) else (*node.details, f"device {device}")
 
 
 def _on_device(plan: Plan, lane: int) -> str:
@@ -473,32 +426,27 @@ class _Artist:
         if lane is not None and (not cluster or prefix in self.lanes):
             cluster += f"lane{lane}"
         name = node.name if len(nodes) == 1 else f"{node.name} … {nodes[-1].name}"
-        bodies: tuple[tuple[str, str, Workflow], ...] = ()
-        if isinstance(node, ChildGraphNode):
-            bodies = (("", "", node.workflow),)
-        elif isinstance(node, ConditionalNode):
-            bodies = tuple((f"{n}/", body_title(node.mode, n), body) for n, body in enumerate(node.bodies))
+        bodies = [(f"{prefix}{path}/", title, body) for (path, body, _), title in zip(node.held, node.body_titles)]
         if bodies and prefix.count("/") < 16 and self._expands(bodies):
-            if self.lane_of and lane is None and isinstance(node, ChildGraphNode) and not cluster:
+            if self.lane_of and lane is None and not cluster:
                 # The plan has inlined this child: its nodes stand in the lanes themselves.
-                self._level(node.workflow, f"{full[0]}/", "")
+                for inside, _, body in bodies:
+                    self._level(body, inside, "")
                 first = next(b.id for b in self.picture.boxes if b.members[0].startswith(f"{full[0]}/"))
                 self.end_of[full[0]] = first
                 return first
-            label = f"{name} · {node.describe()}" if isinstance(node, ConditionalNode) else name
-            if isinstance(node, ChildGraphNode) and node.workflow.name not in (node.name, node.name.rpartition("_")[0]):
-                label = f"{name} · {node.workflow.name}"
+            label = f"{name} · {node.frame_label}" if node.frame_label else name
             if len(nodes) > 1:
                 label += f" · ×{len(nodes)}"
             frame = Cluster(self._new_cluster(), label, "child", cluster, lane, critical, faults, tuple(full))
             self.picture.clusters.append(frame)
-            for key, title, body in bodies:
+            for inside, title, body in bodies:
                 inner = frame
                 if title:
                     inner = Cluster(self._new_cluster(), f"{title}: {body.name}", "body", frame.id)
                     self.picture.clusters.append(inner)
-                self._lane_frames(f"{full[0]}/{key}", inner.id)
-                self._level(body, f"{full[0]}/{key}", inner.id)
+                self._lane_frames(inside, inner.id)
+                self._level(body, inside, inner.id)
             for each in full:
                 self.end_of[each] = frame.id
             return frame.id
@@ -585,8 +533,3 @@ def _and_around(name: str) -> list[str]:
     """Return a full name with those of the nodes around it."""
     parts = name.split("/")
     return ["/".join(parts[:n]) for n in range(len(parts), 0, -1)]
-
-
-def body_title(mode: str, n: int) -> str:
-    """Return what a body of a conditional node is called."""
-    return {"if": ("then", "else"), "while": ("do",)}.get(mode, ())[n] if mode != "switch" else f"case {n}"

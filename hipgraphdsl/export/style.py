@@ -1,4 +1,4 @@
-"""How things look and read in every drawing: shapes and colours of node kinds, sizes in human units, names cut short.
+"""How things look and read in every drawing: shapes and colours of node kinds, names cut short.
 
 Fills are light and strokes dark, so that text has a contrast above 7:1 and kinds differ in lightness as well as in hue: they
 stay apart for colour-blind readers, in print and on a dark page, because a drawing brings its own light background.
@@ -79,21 +79,6 @@ _ENGINES: Final = {"H2D": "#f6c667", "D2H": "#f0a06a", "D2D": "#f7dfa8", "copy":
 def engine_style(engine: str) -> str:
     """Return the colour of an engine's bars, on any device; text in them is dark."""
     return _ENGINES.get(engine.partition("@")[0], "#c3ccd5")
-
-
-def human_bytes(nbytes: int) -> str:
-    """Return a size as people say it: ``"512 B"``, ``"4 MiB"``, ``"1.5 GiB"``."""
-    value = float(nbytes)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if value < 1023.95 or unit == "TiB":
-            break
-        value /= 1024
-    return f"{value:.1f}".removesuffix(".0") + f" {unit}" if unit != "B" else f"{nbytes} B"
-
-
-def human_count(n: int, what: str) -> str:
-    """Return ``"1 node"``, ``"2 nodes"``."""
-    return f"{n:,} {what}{'s' * (n != 1)}".replace(",", " ")
 
 
 def shortened(text: str, limit: int = 40) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar, overload
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, SerializationInfo, ValidationError, model_serializer
@@ -273,6 +273,21 @@ class Node(BaseModel):
         """The workflows that it holds: what names inside begin with, the `Workflow`, and what is bound."""
         return ()
 
+    @property
+    def recorded(self) -> Any:
+        """The event that it records."""
+        return None
+
+    @property
+    def awaited(self) -> Any:
+        """The event that it waits for."""
+        return None
+
+    @property
+    def threads(self) -> int | None:
+        """Threads of the whole launch; None where it launches none or a parameter decides."""
+        return None
+
     def __setattr__(self, name: str, value: Any) -> None:
         raise DeclarationError(
             f"node {self.name!r} stays as it was declared, and {name}= cannot be set; an Executable takes changes:"
@@ -302,6 +317,33 @@ class Node(BaseModel):
     def in_full(self) -> str:
         """Return what the node does in one line, without its name."""
         return self.describe()
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        """The lines below its name in a drawing: what it does, to what, and how much."""
+        said = self.describe()
+        return () if said == self.kind else (said,)
+
+    @property
+    def frame_label(self) -> str:
+        """What stands beside its name where a drawing shows the workflows inside it."""
+        return self.describe()
+
+    @property
+    def body_titles(self) -> tuple[str, ...]:
+        """What the workflows that it holds are called in drawings; empty strings where they need no frame of their own."""
+        return ("",) * len(self.held)
+
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        """What the entries of its field `args` are called; empty where they have no names."""
+        return ()
+
+    @property
+    def likeness(self) -> tuple[Hashable, ...]:
+        """What the node does, apart from its name and those of its arrays; equal for nodes that repeat each other."""
+        touched = ((access.mode, access.view.shape, access.view.dtype.str) for access in self.own_accesses)
+        return (self.kind, self.engine, *touched, *(inner for _, inner, _ in self.held))
 
     def __repr__(self) -> str:
         said = self.in_full()

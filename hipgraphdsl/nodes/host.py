@@ -7,7 +7,7 @@ import functools
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -165,6 +165,10 @@ class _UserCode(Node):
 
     def describe(self) -> str:
         return f"{callable_name(self.fn)}({', '.join(argument_text(a) for a in self.args)})"
+
+    @property
+    def likeness(self) -> tuple[Hashable, ...]:
+        return (*super().likeness, callable_name(self.fn))
 
 
 def _suspended(fn: Any) -> str:

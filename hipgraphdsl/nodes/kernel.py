@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
@@ -235,7 +235,6 @@ class KernelNode(Node):
 
     @property
     def threads(self) -> int | None:
-        """Threads of the whole launch, None where a parameter decides."""
         total = 1
         for axis in (*self.grid, *self.block):
             if isinstance(axis, Parameter):
@@ -252,6 +251,29 @@ class KernelNode(Node):
             text = argument_text(arg)
             args.append(text if isinstance(arg, (ArrayView, Access, Parameter)) else f"{parameter.name}={text}")
         return f"{self.describe()}({', '.join(args)})"
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        launch = f"{_dim_text(self.grid, '×')} × {_dim_text(self.block, '×')} threads"
+        return (launch,) if self.kernel.name == self.name else (self.kernel.name, launch)
+
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        return tuple(parameter.name for parameter in self.signature.parameters)
+
+    @property
+    def likeness(self) -> tuple[Hashable, ...]:
+        extents = (axis.name if isinstance(axis, Parameter) else axis for axis in (*self.grid, *self.block))
+        return (self.kind, self.kernel.name, *extents, *map(_alike, self.args))
+
+
+def _alike(arg: Any) -> Hashable:
+    """Return what an argument is, apart from names and scalar values: those often count the repetitions."""
+    if isinstance(arg, Access):
+        return (arg.mode, arg.view.shape)
+    if isinstance(arg, ArrayView):
+        return arg.shape
+    return arg.name if isinstance(arg, Parameter) else None
 
 
 def _as_cluster(given: Any, grid: Dim3, node: str) -> tuple[int, int, int]:
@@ -275,11 +297,11 @@ def require_clusters(grid: Dim3, cluster: tuple[int, int, int], node: str) -> No
         )
 
 
-def _dim_text(dim: Dim3) -> str:
+def _dim_text(dim: Dim3, between: str = ", ") -> str:
     axes = [a.name if isinstance(a, Parameter) else str(a) for a in dim]
     while len(axes) > 1 and axes[-1] == "1":
         axes.pop()
-    return axes[0] if len(axes) == 1 else f"({', '.join(axes)})"
+    return axes[0] if len(axes) == 1 else f"({between.join(axes)})"
 
 
 def _argument(parameter: KernelParameter, arg: Any, node: str, kernel: str) -> Any:

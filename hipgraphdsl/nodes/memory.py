@@ -8,8 +8,10 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from ..arrays import Access, AllocArray, Array, ArrayView, HostArray, Parameter, Viewable, as_device, as_view
+from ..arrays.views import selector_text
 from ..errors import DeclarationError
 from ..kernels import struct_fields
+from ..printed import human_bytes
 from .base import Node, check_name, lazy
 from .fields import Device, Form, Owner, TextWriter, Value, View, quoted
 from .values import MEMORY, SHAPE, Data, Fault, Members, Names, memory_data, memory_of, record, ref
@@ -160,10 +162,23 @@ class MemcpyNode(Node):
         sides = [{"H": "host", "D": "device"}[side] for side in (_side(self.src), _side(self.dst))]
         return f"{self.describe()}, {self.nbytes} bytes, {' to '.join(sides)}"
 
+    @property
+    def details(self) -> tuple[str, ...]:
+        return (f"{_part(self.dst)} ← {_part(self.src)}", f"{self.direction} · {human_bytes(self.nbytes)}")
+
 
 def _side(view: ArrayView) -> str:
     root = view.root
     return "H" if isinstance(root, Array) and root.on_host else "D"
+
+
+def _part(view: ArrayView) -> str:
+    """Return an array's name with what is selected of it; dimensions taken whole are ``:`` and left out at the end."""
+    chosen = zip(view.selection, view.root.shape)
+    said = [":" if selector == slice(0, extent, 1) else selector_text(selector) for selector, extent in chosen]
+    while said and said[-1] == ":":
+        said.pop()
+    return f"{view.root.name}[{', '.join(said)}]" if said else view.root.name
 
 
 def element_bytes(value: Any, dtype: np.dtype[Any], where: str) -> bytes:
@@ -285,6 +300,10 @@ class MemsetNode(Node):
     def in_full(self) -> str:
         return f"{self.describe()}, {self.dst.nbytes} bytes"
 
+    @property
+    def details(self) -> tuple[str, ...]:
+        return (self.describe(), human_bytes(self.dst.nbytes))
+
 
 class _NewArray(Form):
     """An array that a node makes."""
@@ -378,6 +397,10 @@ class AllocNode(Node, Viewable):
     def describe(self) -> str:
         return f"{self.array.name}: {self.array.dtype}{list(self.array.shape)}"
 
+    @property
+    def details(self) -> tuple[str, ...]:
+        return (self.describe(), human_bytes(self.nbytes))
+
 
 class FreeNode(Node):
     """Return what an alloc node made (hipGraphAddMemFreeNode).
@@ -424,3 +447,7 @@ class FreeNode(Node):
 
     def describe(self) -> str:
         return self.array.name
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        return (f"{self.array.name} · {human_bytes(self.array.nbytes)}",)

@@ -175,6 +175,10 @@ class _EventNode(Node):
     def describe(self) -> str:
         return self.event.name
 
+    @property
+    def details(self) -> tuple[str, ...]:
+        return (f"event {self.event.name}",)
+
 
 class EventRecordNode(_EventNode):
     """Record an event (hipGraphAddEventRecordNode).
@@ -187,6 +191,10 @@ class EventRecordNode(_EventNode):
     kind: ClassVar[str] = "record"
     placed = "compiled"  # a time between events of two devices cannot be asked for
 
+    @property
+    def recorded(self) -> Event:
+        return self.event
+
 
 class EventWaitNode(_EventNode):
     """Wait for an event (hipGraphAddEventWaitNode); follows the last earlier record of it in this graph.
@@ -198,6 +206,10 @@ class EventWaitNode(_EventNode):
 
     kind: ClassVar[str] = "wait"
     placed = ""
+
+    @property
+    def awaited(self) -> Event:
+        return self.event
 
 
 class _SemaphoreNode(Node):

@@ -37,7 +37,6 @@ from .hip_abi import HipAbiRuntime
 from .hip_calls import BATCH_MEM_OP_NODE_PARAMS, KERNEL_NODE_LAYOUT, address_of, pack_mem_ops
 from .nvrtc import Nvrtc
 
-_NO_DEVICE: Final = 100
 _INVALID_CONTEXT: Final = 201
 _PEER_ACCESS_ALREADY_ENABLED: Final = 704
 _RESIDENT_THREADS: Final = 39  # CUdevice_attribute: of a multiprocessor
@@ -49,7 +48,6 @@ _RESIDENT_THREADS: Final = 39  # CUdevice_attribute: of a multiprocessor
 # A memset node that cuGraphNodeSetEnabled has disabled fails launches, those in flight among them: error 719 (observed on driver
 # 580.159, CUDA 13.0; tests/device/enable_memset_in_flight.cu shows it in one process). Kernel and memcpy nodes do not.
 _QUIRKS: Final = frozenset({"only_flat_updates", "memset_enable_fails", "pageable_read_at_launch"})
-_NOT_FOUND: Final = 500
 
 _COMPUTE_MAJOR, _COMPUTE_MINOR, _MULTIPROCESSORS, _SHARED_OPTIN, _COPY_ENGINES = (
     75,

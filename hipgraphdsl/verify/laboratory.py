@@ -16,11 +16,10 @@ from ..backends.streams import EagerProgram
 from ..errors import DeclarationError, HipError, HipGraphError
 from ..executable import Executable
 from ..kernels import Symbol
-from ..nodes import AllocNode, FreeNode
 from ..plan import Step
 from ..runtimes.base import Runtime
 from ..runtimes.data import MemcpyKind
-from ..workflow import ConditionalNode, Workflow
+from ..workflow import Workflow
 from .report import Finding, Kind
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -251,8 +250,8 @@ class Laboratory:
                 self.put(cell, data, guards=True)
         self.fresh.clear()
         for step in self.steps:
-            if isinstance(step.node, AllocNode):
-                self.program.scope_of(step).addresses.pop(step.node.array, None)
+            if step.node.made is not None:
+                self.program.scope_of(step).addresses.pop(step.node.made, None)
 
     def end(self) -> None:
         """Return what no free step has returned."""
@@ -275,16 +274,17 @@ class Laboratory:
         node = step.node
         scope = program.scope_of(step)
         name = full_name(program, step)
-        if isinstance(node, AllocNode):
-            self._alloc(name[: len(name) - len(node.name)] + node.array.name, step, scope)
-        elif isinstance(node, FreeNode):
-            array = name[: len(name) - len(node.name)] + node.array.name
+        prefix = name[: len(name) - len(node.name)]
+        if node.made is not None:
+            self._alloc(prefix + node.made.name, node.made, step, scope)
+        elif node.freed is not None:
+            array = prefix + node.freed.name
             cell = self.fresh.pop(array, None)
             if cell is None:
                 raise DeclarationError(f"{name!r} frees {array!r}, which is not allocated then", node=name, array=array)
             # Others may get this memory now: what is still read from it must not look right.
             self.put(cell, np.full(cell.nbytes, self.poison, np.uint8))
-            del scope.addresses[node.array]
+            del scope.addresses[node.freed]
             self._free(cell)
         else:
             try:
@@ -296,10 +296,8 @@ class Laboratory:
                 raise HipGraphError(f"{name!r} alone has not finished after {WAIT_S:g} s")
             self.executable.synchronize()
 
-    def _alloc(self, name: str, step: Step, scope: Scope) -> None:
+    def _alloc(self, name: str, array: AllocArray, step: Step, scope: Scope) -> None:
         """Do what an alloc step does, with guards around its memory."""
-        assert isinstance(step.node, AllocNode)
-        array = step.node.array
         if name in self.fresh:
             raise DeclarationError(f"{step.name!r} allocates {name!r} a second time", node=step.name, array=name)
         with self.runtime.using_device(scope.place_of(step)):
@@ -326,7 +324,7 @@ class Laboratory:
         What was yielded must have been done when the next is asked for: conditions depend on it.
         """
         for step in program.plan.steps:
-            if isinstance(step.node, ConditionalNode):
+            if step.bodies:
                 with self.runtime.using_device(self.executable.device):
                     stream = program.stream_of(step, self.executable.stream)
                 for body in program.bodies(step, stream):

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from ..errors import HipError, HipGraphError, WaitTimeout
 from ..executable import Executable
-from ..nodes import KernelNode
 from ..runtimes.base import Runtime
 from ..workflow import Workflow
 from .laboratory import WAIT_S, Found
@@ -27,9 +26,7 @@ _UNSAFE: Final = frozenset({"out of bounds", "failure"})
 
 def try_sanitizer(workflow: Workflow, runtime: Runtime, device: int, params: dict[str, Any], found: Found) -> bool:
     """Run once by the serial backend; return whether the kernels may run unwatched."""
-    if not runtime.sanitizes or not any(
-        isinstance(node, KernelNode) for document in workflow.documents for node in document.nodes
-    ):
+    if not runtime.sanitizes or not any(node.kernels for document in workflow.documents for node in document.nodes):
         return True
     try:
         executable = Executable.build(workflow, runtime, "serial", lanes=None, join=False, device=device, sanitize=True)
