@@ -108,20 +108,20 @@ class _Done(NamedTuple):
     profile: Timeline | None
 
 
+def _choices(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the options that `Graph.compile` takes, without the runtime."""
+    return {
+        **{name: getattr(options, name) for name in ("backend", "lanes", "device", "watch", "sanitize")},
+        "check": not options.no_check,
+    }
+
+
 def _launched(
     graph: Graph, given: Mapping[str, Any], params: Mapping[str, Any], names: list[str], options: argparse.Namespace
 ) -> _Done:
     """Compile, launch as often as asked, and read."""
     start = time.perf_counter()
-    with graph.compile(
-        runtime=options.runtime,
-        backend=options.backend,
-        lanes=options.lanes,
-        device=options.device,
-        check=not options.no_check,
-        watch=options.watch,
-        sanitize=options.sanitize,
-    ) as exe:
+    with graph.compile(runtime=options.runtime, **_choices(options)) as exe:
         for name, values in given.items():
             exe.write(name, values)
         built = time.perf_counter()
@@ -241,15 +241,7 @@ def _dry_run(graph: Graph, params: Mapping[str, Any], options: argparse.Namespac
     target = {"amd": "amd:gfx942", "nvidia": "nvidia:sm_90", "cpu": "cpu", "auto": "amd:gfx942"}[options.runtime]
     runtime = RecorderRuntime(options.device, target=target)
     sections: list[tuple[str, list[Any]]] = []
-    with graph.compile(
-        runtime=runtime,
-        backend=options.backend,
-        lanes=options.lanes,
-        device=options.device,
-        check=not options.no_check,
-        watch=options.watch,
-        sanitize=options.sanitize,
-    ) as exe:
+    with graph.compile(runtime=runtime, **_choices(options)) as exe:
         sections.append(("compile", list(runtime.calls)))
         runtime.calls.clear()
         for _ in range(options.repeat):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -14,6 +14,20 @@ from ..runtimes.data import FunctionInfo, KernelParams, NodeType
 
 _EXTRA_BUFFER, _EXTRA_SIZE, _EXTRA_END = 1, 2, 3  # HIP_LAUNCH_PARAM_*
 _EXTRA_END_CUDA: Final = 0
+_TELLS: Final[dict[NodeType, Callable[..., Any] | None]] = {
+    NodeType.MEMCPY: Runtime.graph_memcpy_node_get_params,
+    NodeType.MEMSET: Runtime.graph_memset_node_get_params,
+    NodeType.HOST: Runtime.graph_host_node_get_params,
+    NodeType.EMPTY: None,
+    NodeType.WAIT_EVENT: Runtime.graph_event_wait_node_get_event,
+    NodeType.EVENT_RECORD: Runtime.graph_event_record_node_get_event,
+    NodeType.EXT_SEMAPHORE_SIGNAL: Runtime.graph_external_semaphores_signal_node_get_params,
+    NodeType.EXT_SEMAPHORE_WAIT: Runtime.graph_external_semaphores_wait_node_get_params,
+    NodeType.MEM_ALLOC: Runtime.graph_mem_alloc_node_get_params,
+    NodeType.MEM_FREE: Runtime.graph_mem_free_node_get_params,
+    NodeType.BATCH_MEM_OP: Runtime.graph_batch_mem_op_node_get_params,
+}
+"""The call that tells what a node does; None where there is nothing to tell."""
 _UNREADABLE: Final = {
     NodeType.MEMCPY_FROM_SYMBOL: "which variable it copies; a copy from the variable's address can be read",
     NodeType.MEMCPY_TO_SYMBOL: "which variable it copies; a copy to the variable's address can be read",
@@ -77,40 +91,19 @@ class RawGraph:
 
 
 def _params(type_: NodeType, node: int, runtime: Runtime, name: str, index: int) -> Any:
-    match type_:
-        case NodeType.KERNEL:
-            launch = runtime.graph_kernel_node_get_params(node)
-            info = runtime.func_get_info(launch.function)
-            return RawKernel(launch, info, _arguments(launch, info), runtime.graph_kernel_node_get_attributes(node))
-        case NodeType.MEMCPY:
-            return runtime.graph_memcpy_node_get_params(node)
-        case NodeType.MEMSET:
-            return runtime.graph_memset_node_get_params(node)
-        case NodeType.HOST:
-            return runtime.graph_host_node_get_params(node)
-        case NodeType.GRAPH:
-            return RawGraph.read(runtime.graph_child_graph_node_get_graph(node), runtime, name)
-        case NodeType.EMPTY:
-            return None
-        case NodeType.WAIT_EVENT:
-            return runtime.graph_event_wait_node_get_event(node)
-        case NodeType.EVENT_RECORD:
-            return runtime.graph_event_record_node_get_event(node)
-        case NodeType.EXT_SEMAPHORE_SIGNAL:
-            return runtime.graph_external_semaphores_signal_node_get_params(node)
-        case NodeType.EXT_SEMAPHORE_WAIT:
-            return runtime.graph_external_semaphores_wait_node_get_params(node)
-        case NodeType.MEM_ALLOC:
-            return runtime.graph_mem_alloc_node_get_params(node)
-        case NodeType.MEM_FREE:
-            return runtime.graph_mem_free_node_get_params(node)
-        case NodeType.BATCH_MEM_OP:
-            return runtime.graph_batch_mem_op_node_get_params(node)
-        case _:
-            raise DeclarationError(
-                f"graph {name!r}: node {index} ({type_.name.lower()}) cannot be read back, because no call of runtime"
-                f" {runtime.name!r} tells {_UNREADABLE.get(type_, 'its parameters')}"
-            )
+    if type_ is NodeType.KERNEL:
+        launch = runtime.graph_kernel_node_get_params(node)
+        info = runtime.func_get_info(launch.function)
+        return RawKernel(launch, info, _arguments(launch, info), runtime.graph_kernel_node_get_attributes(node))
+    if type_ is NodeType.GRAPH:
+        return RawGraph.read(runtime.graph_child_graph_node_get_graph(node), runtime, name)
+    if type_ not in _TELLS:
+        raise DeclarationError(
+            f"graph {name!r}: node {index} ({type_.name.lower()}) cannot be read back, because no call of runtime"
+            f" {runtime.name!r} tells {_UNREADABLE.get(type_, 'its parameters')}"
+        )
+    tells = _TELLS[type_]
+    return tells and getattr(runtime, tells.__name__)(node)
 
 
 def _arguments(launch: KernelParams, info: FunctionInfo) -> list[bytes] | None:

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, cast
 
 from ..errors import HipError
 from .base import Runtime
-from .data import LAUNCH_ATTRIBUTES, Copy3D, Fill2D, MemOp
+from .data import Copy3D, Fill2D, MemOp
 
 ERROR_NO_DEVICE = 100
 ERROR_NOT_READY = 600
@@ -33,7 +33,7 @@ def no_attribute(*names: str) -> str:
     return f"HIP launches no kernel with {' and '.join(names)}"
 
 
-# Structures, in `struct` notation. `STRUCT_LAYOUTS` names them for the test that compiles AMD's header.
+# Structures, in `struct` notation; tests/struct_layouts.py compares them with AMD's header.
 KERNEL_NODE_LAYOUT = struct.Struct("=QIIIIIIQ")
 """Address of the call, bytes of its parameters, offsets of function, grid, block, shared bytes, arguments; most shared bytes."""
 KERNEL_NODE_PARAMS = struct.Struct("=3I4xQQ3I4xQI4x")  # blockDim, extra, func, gridDim, kernelParams, sharedMemBytes
@@ -48,64 +48,6 @@ STREAM_BATCH_MEM_OP_PARAMS = struct.Struct("=i4xQQI4xQ8x")  # operation, address
 SEMAPHORE_NODE_PARAMS = struct.Struct("=QQI4x")  # extSemArray, paramsArray, numExtSems
 SEMAPHORE_PARAMS = struct.Struct("=Q64xI68x")  # params.fence.value, flags
 POINTER_ATTRIBUTES = struct.Struct("=iiQQiI")  # type, device, devicePointer, hostPointer, isManaged, allocationFlags
-
-STRUCT_LAYOUTS: dict[str, tuple[struct.Struct, dict[str, int]]] = {
-    "hipKernelNodeParams": (
-        KERNEL_NODE_PARAMS,
-        {"blockDim": 0, "extra": 16, "func": 24, "gridDim": 32, "kernelParams": 48, "sharedMemBytes": 56},
-    ),
-    "hipMemsetParams": (
-        MEMSET_PARAMS,
-        {"dst": 0, "elementSize": 8, "height": 16, "pitch": 24, "value": 32, "width": 40},
-    ),
-    "hipHostNodeParams": (HOST_NODE_PARAMS, {"fn": 0, "userData": 8}),
-    "hipMemcpy3DParms": (
-        MEMCPY_3D_PARMS,
-        {
-            "srcArray": 0,
-            "srcPos": 8,
-            "srcPtr": 32,
-            "dstArray": 64,
-            "dstPos": 72,
-            "dstPtr": 96,
-            "extent": 128,
-            "kind": 152,
-        },
-    ),
-    "hipMemAllocNodeParams": (
-        MEM_ALLOC_NODE_PARAMS,
-        {
-            "poolProps": 0,
-            "poolProps.location": 8,
-            "poolProps.maxSize": 24,
-            "accessDescs": 88,
-            "accessDescCount": 96,
-            "bytesize": 104,
-            "dptr": 112,
-        },
-    ),
-    "hipMemAccessDesc": (MEM_ACCESS_DESC, {"location": 0, "flags": 8}),
-    "hipBatchMemOpNodeParams": (BATCH_MEM_OP_NODE_PARAMS, {"ctx": 0, "count": 8, "paramArray": 16, "flags": 24}),
-    "hipStreamBatchMemOpParams": (
-        STREAM_BATCH_MEM_OP_PARAMS,
-        {"waitValue.address": 8, "waitValue.value64": 16, "waitValue.flags": 24, "waitValue.alias": 32},
-    ),
-    "hipExternalSemaphoreSignalNodeParams": (
-        SEMAPHORE_NODE_PARAMS,
-        {"extSemArray": 0, "paramsArray": 8, "numExtSems": 16},
-    ),
-    "hipExternalSemaphoreWaitNodeParams": (
-        SEMAPHORE_NODE_PARAMS,
-        {"extSemArray": 0, "paramsArray": 8, "numExtSems": 16},
-    ),
-    "hipExternalSemaphoreSignalParams": (SEMAPHORE_PARAMS, {"params.fence.value": 0, "flags": 72}),
-    "hipExternalSemaphoreWaitParams": (SEMAPHORE_PARAMS, {"params.fence.value": 0, "flags": 72}),
-    "hipPointerAttribute_t": (
-        POINTER_ATTRIBUTES,
-        {"type": 0, "device": 4, "devicePointer": 8, "hostPointer": 16, "isManaged": 24, "allocationFlags": 28},
-    ),
-    "hipLaunchAttributeValue": (LAUNCH_ATTRIBUTES["priority"].form, {"cooperative": 0, "priority": 0}),
-}
 
 # hipStreamBatchMemOpParams.operation by (op, bytes), and the flags of a wait.
 MEM_OPERATIONS = {("wait", 4): 1, ("write", 4): 2, ("wait", 8): 4, ("write", 8): 5}

@@ -568,11 +568,6 @@ def _pack_kernel(function: int, grid: Dim3, block: Dim3, shared_bytes: int, args
     return _KERNEL_NODE_PARAMS.pack(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, args, 0, 0, 0)
 
 
-def _side(kind: int, pointer: int) -> tuple[int, int, int]:
-    """Return memory type, host and device address."""
-    return (kind, pointer, 0) if kind == _HOST else (kind, 0, pointer)
-
-
 _SIDES: Final = {
     MemcpyKind.HOST_TO_HOST: (_HOST, _HOST),
     MemcpyKind.HOST_TO_DEVICE: (_HOST, _DEVICE),
@@ -582,54 +577,27 @@ _SIDES: Final = {
 }
 
 
+def _side(kind: int, pointer: int) -> tuple[int, int, int]:
+    """Return memory type, host and device address."""
+    return (kind, pointer, 0) if kind == _HOST else (kind, 0, pointer)
+
+
 def _pack_run(dst: int, src: int, nbytes: int, kind: MemcpyKind) -> bytes:
     from_kind, to_kind = _SIDES[kind]
     return _MEMCPY_3D.pack(
-        0,
-        0,
-        0,
-        0,
-        *_side(from_kind, src),
-        0,
-        0,
-        nbytes,
-        1,
-        0,
-        0,
-        0,
-        0,
-        *_side(to_kind, dst),
-        0,
-        0,
-        nbytes,
-        1,
-        nbytes,
-        1,
-        1,
-    )
+        0, 0, 0, 0, *_side(from_kind, src), 0, 0, nbytes, 1,
+        0, 0, 0, 0, *_side(to_kind, dst), 0, 0, nbytes, 1,
+        nbytes, 1, 1,
+    )  # fmt: skip
 
 
 def _pack_copy(copy: Copy3D) -> bytes:
     from_kind, to_kind = _SIDES[copy.kind]
     return _MEMCPY_3D.pack(
-        *copy.src_pos,
-        0,
-        *_side(from_kind, copy.src),
-        0,
-        0,
-        copy.src_pitch_bytes,
-        copy.src_rows,
-        *copy.dst_pos,
-        0,
-        *_side(to_kind, copy.dst),
-        0,
-        0,
-        copy.dst_pitch_bytes,
-        copy.dst_rows,
-        copy.width_bytes,
-        copy.height,
-        copy.depth,
-    )
+        *copy.src_pos, 0, *_side(from_kind, copy.src), 0, 0, copy.src_pitch_bytes, copy.src_rows,
+        *copy.dst_pos, 0, *_side(to_kind, copy.dst), 0, 0, copy.dst_pitch_bytes, copy.dst_rows,
+        copy.width_bytes, copy.height, copy.depth,
+    )  # fmt: skip
 
 
 def _pack_fill(fill: Fill2D) -> bytes:

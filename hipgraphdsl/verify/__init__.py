@@ -30,7 +30,7 @@ from ..update import HasWorkflow
 from ..workflow import Workflow
 from .audit import audit_accesses, unstable_steps
 from .laboratory import Found, Laboratory, State, Tolerance
-from .launches import try_backend
+from .launches import Launches
 from .orders import topological_order, try_fresh_memory, try_orders
 from .report import Finding, VerifyReport
 from .sanitized import try_sanitizer
@@ -110,11 +110,12 @@ def verify(
         found.unstable = cache(lambda: _unstable(workflow, prover, where, given))
         values = _prove(laboratory, reference, orders, seed, audit, found, advance)
         backends = _comparable(backends, found)
+        launches = Launches(workflow, prover, values, reference, given, repeats, orders, seed, found)
         contestants = [(prover, where)] + [(opened, device)] * (opened is not prover)
         for contestant, place in contestants:
             for backend in backends:
                 advance(f"backend {backend} on {contestant.name}")
-                try_backend(workflow, prover, contestant, backend, place, values, reference, repeats, orders, seed, given, found)
+                launches.try_backend(contestant, backend, place)
     return _report(workflow, [contestant for contestant, _ in contestants], found, started)
 
 

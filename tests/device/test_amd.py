@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from raw_runtime import Raw, raw
+from struct_layouts import STRUCT_LAYOUTS
 
 from hipgraphdsl.defects import defects_for
 from hipgraphdsl.errors import DeclarationError, HipError, RuntimeUnavailable
@@ -33,7 +34,6 @@ from hipgraphdsl.runtimes.data import (
     MemOp,
     NodeType,
 )
-from hipgraphdsl.runtimes.hip_calls import STRUCT_LAYOUTS
 
 ROOT = Path(__file__).parents[2]
 H2D, D2H, D2D = MemcpyKind.HOST_TO_DEVICE, MemcpyKind.DEVICE_TO_HOST, MemcpyKind.DEVICE_TO_DEVICE

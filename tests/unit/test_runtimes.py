@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from struct_layouts import STRUCT_LAYOUTS
 
 from hipgraphdsl import runtimes
 from hipgraphdsl.defects import DEFECTS, defects_for, with_quirks
@@ -17,7 +18,7 @@ from hipgraphdsl.errors import DeclarationError, HipError, HipGraphError, Runtim
 from hipgraphdsl.runtimes.code_object import read_code_object
 from hipgraphdsl.runtimes.cpu import CpuRuntime
 from hipgraphdsl.runtimes.hip_abi import HipAbiRuntime
-from hipgraphdsl.runtimes.hip_calls import PROTOTYPES, STRUCT_LAYOUTS, HipCalls
+from hipgraphdsl.runtimes.hip_calls import PROTOTYPES, HipCalls
 from hipgraphdsl.target import Target
 
 
