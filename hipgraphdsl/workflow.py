@@ -22,7 +22,6 @@ from .arrays import (
     Region,
     UnboundValues,
     as_dict,
-    as_view,
 )
 from .document.parts import VERSION, array_data, document_schema, module_data, parameter_data
 from .document.reader import MAX_CHILD_DEPTH, Loader
@@ -566,7 +565,7 @@ class ConditionalNode(Node):
         mode = data.get("mode")
         if not isinstance(mode, str) or mode not in ("if", "while", "switch"):
             raise DeclarationError(f"node {name!r}: mode is 'if', 'while' or 'switch' (got {mode!r})", node=name)
-        condition = data["condition"] = as_view(data.get("condition"), f"node {name!r}: condition: an array")
+        condition = data["condition"]
         if condition.size != 1 or condition.dtype.kind not in "iu" or condition.dtype.itemsize != 4:
             raise DeclarationError(
                 f"node {name!r}: condition is one 32-bit integer; {condition.name!r} has {condition.size} of {condition.dtype}",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .base import Dim3, Node
+from .base import Node
+from .fields import Dim3
 from .host import CapturedNode, ForeignFunction, HostNode, UnboundCallback, callable_name
 from .kernel import KernelNode, require_clusters
 from .memory import AllocNode, FreeNode, MemcpyNode, MemsetNode, copy_geometry, element_bytes

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Ty
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, SerializationInfo, ValidationError, model_serializer
 from pydantic_core import core_schema
 
-from ..arrays import Access, AllocArray, Array, ArrayView, Parameter, as_int, as_view
+from ..arrays import Access, AllocArray, Array, ArrayView, Parameter, as_view
 from ..errors import DeclarationError
 from ..kernels import Kernel
 from .fields import Entry, Form, NodeNames, Reasons
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 T = TypeVar("T")
-Axis = int | Parameter
-Dim3 = tuple[Axis, Axis, Axis]
 
 _MAX_NAME = 200
 
@@ -83,6 +81,10 @@ class Node(BaseModel):
     """Why an Executable can change no field of it in place; empty where it can."""
     entries: ClassVar[tuple[Entry, ...]] = ()
     """The fields that files hold, with their forms, in the order of a file."""
+    normals: ClassVar[tuple[tuple[str, Any, Callable[[Any, str, str], Any]], ...]] = ()
+    """For each field whose form has one, its default and the function that brings other values into their normal form."""
+    required: ClassVar[frozenset[str]] = frozenset()
+    """The fields that a node of this kind must be given."""
 
     name: str
     after: Annotated[tuple[str, ...], NodeNames()] = ()
@@ -101,6 +103,9 @@ class Node(BaseModel):
             if not hasattr(cls, fact):
                 raise TypeError(f"class {cls.__name__} of nodes does not say what its {fact!r} is")
         cls.entries = tuple(sorted(found, key=lambda entry: entry.name in Node.model_fields))  # its own fields come first
+        normal = (entry for entry in found if type(entry.form).normal is not Form.normal)
+        cls.normals = tuple((entry.name, entry.default, entry.form.normal) for entry in normal)
+        cls.required = frozenset(entry.name for entry in found if entry.required)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
@@ -110,16 +115,23 @@ class Node(BaseModel):
         return core_schema.json_or_python_schema(read, python, serialization=python.get("serialization"))
 
     def __init__(self, /, **data: Any) -> None:
-        check_name(data.get("name"), "node")
-        self._prepare(data)
+        name = check_name(data.get("name"), "node")
+        for field, default, normal in self.normals:
+            if data.get(field, default) is not default:
+                data[field] = normal(data[field], field, name)
+        if self.required <= data.keys():
+            self._prepare(data)
         try:
             super().__init__(**data)
         except ValidationError as error:
-            raise _as_declaration_error(data["name"], error, type(self).model_fields) from None
+            raise _as_declaration_error(name, error, type(self).model_fields) from None
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
-        """Bring the raw fields into their normal form, in place; raise DeclarationError for what cannot be."""
+        """Bring into their normal form, in place, what the forms of fields leave; raise DeclarationError for what cannot be.
+
+        Fields that a node must have are there.
+        """
 
     @property
     def engine(self) -> str:
@@ -408,33 +420,6 @@ def check_name(name: Any, what: str) -> str:
 def a_or_an(what: str) -> str:
     """Return a noun with its article."""
     return f"an {what}" if what[0] in "aeiou" else f"a {what}"
-
-
-def as_dim3(value: Any, field: str, node: str) -> Dim3:
-    """Return one to three extents as a triple; each is an int of at least 1 or a scalar integer parameter."""
-    if type(value) is int and 0 < value < 2**32:
-        return (value, 1, 1)
-    axes = tuple(value) if isinstance(value, (tuple, list)) else (value,)
-    if not 1 <= len(axes) <= 3:
-        raise DeclarationError(f"node {node!r}: {field} has one to three axes (got {len(axes)})", node=node)
-    result: list[Axis] = []
-    for i, axis in enumerate(axes):
-        if isinstance(axis, Parameter):
-            if axis.shape or axis.dtype.kind not in "iu":
-                raise DeclarationError(
-                    f"node {node!r}: {field}.{i} can be a scalar integer parameter; {axis.name!r} is {axis!r}", node=node
-                )
-            result.append(axis)
-            continue
-        extent = as_int(axis)
-        if extent is None:
-            raise DeclarationError(f"node {node!r}: {field}.{i} is an integer (got {axis!r})", node=node)
-        if extent < 1:
-            raise DeclarationError(f"node {node!r}: {field}.{i} must be at least 1 (got {extent})", node=node)
-        if extent >= 2**32:
-            raise DeclarationError(f"node {node!r}: {field}.{i} must be less than 2**32 (got {extent})", node=node)
-        result.append(extent)
-    return (*result, *(1,) * (3 - len(result)))  # type: ignore[return-value]  # one to three axes and the rest are three
 
 
 def as_accesses(reads: Any, writes: Any, args: tuple[Any, ...], node: str) -> tuple[Access, ...]:

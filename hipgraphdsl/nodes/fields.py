@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from ..arrays import Array, ArrayView, Parameter
-from ..errors import shown
+from ..arrays import Array, ArrayView, Parameter, as_device, as_int, as_view
+from ..errors import DeclarationError, shown
 from ..kernels import Module
 from .values import COUNT, DEVICE, FLAG, Data, Fault, Names, device_of_data, list_of, ref
+
+Axis = int | Parameter
+Dim3 = tuple[Axis, Axis, Axis]
 
 
 class Owner(Protocol):
@@ -85,6 +88,10 @@ class Form:
         self.keyword = keyword
         self.fixed = fixed
         self.simple = self.simple and not always
+
+    def normal(self, value: Any, field: str, node: str) -> Any:
+        """Return what a user gives, and is not the default, in its normal form; raise DeclarationError for what cannot be."""
+        return value
 
     def dump(self, value: Any, names: Names, node: Owner) -> Data:
         """Return the value as data."""
@@ -167,6 +174,9 @@ class Device(Form):
     def __init__(self) -> None:
         super().__init__(fixed="the device of a node is fixed when it is added")
 
+    def normal(self, value: Any, field: str, node: str) -> int | None:
+        return as_device(value, f"node {node!r}")
+
     def load(self, data: Data, names: Names, node: str) -> int | None:
         return device_of_data(data)
 
@@ -185,6 +195,9 @@ class View(Form):
     """A view of an array."""
 
     schema = ref("view")
+
+    def normal(self, value: Any, field: str, node: str) -> ArrayView:
+        return as_view(value, f"node {node!r}: {field}: an array")
 
     def dump(self, value: ArrayView, names: Names, node: Owner) -> Data:
         return names.view_data(value)
@@ -226,6 +239,9 @@ class Extents(Form):
 
     schema = ref("dim3")
 
+    def normal(self, value: Any, field: str, node: str) -> Dim3:
+        return as_dim3(value, field, node)
+
     def dump(self, value: tuple[Any, ...], names: Names, node: Owner) -> Data:
         axes = [{"param": axis.name} if isinstance(axis, Parameter) else axis for axis in _without_ones(value)]
         return axes[0] if len(axes) == 1 else axes
@@ -236,6 +252,33 @@ class Extents(Form):
     def text(self, value: tuple[Any, ...], writer: TextWriter, node: Owner) -> str:
         axes = [writer.value(axis) for axis in _without_ones(value)]
         return axes[0] if len(axes) == 1 else f"({', '.join(axes)})"
+
+
+def as_dim3(value: Any, field: str, node: str) -> Dim3:
+    """Return one to three extents as a triple; each is an int of at least 1 or a scalar integer parameter."""
+    if type(value) is int and 0 < value < 2**32:
+        return (value, 1, 1)
+    axes = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    if not 1 <= len(axes) <= 3:
+        raise DeclarationError(f"node {node!r}: {field} has one to three axes (got {len(axes)})", node=node)
+    result: list[Axis] = []
+    for i, axis in enumerate(axes):
+        if isinstance(axis, Parameter):
+            if axis.shape or axis.dtype.kind not in "iu":
+                raise DeclarationError(
+                    f"node {node!r}: {field}.{i} can be a scalar integer parameter; {axis.name!r} is {axis!r}", node=node
+                )
+            result.append(axis)
+            continue
+        extent = as_int(axis)
+        if extent is None:
+            raise DeclarationError(f"node {node!r}: {field}.{i} is an integer (got {axis!r})", node=node)
+        if extent < 1:
+            raise DeclarationError(f"node {node!r}: {field}.{i} must be at least 1 (got {extent})", node=node)
+        if extent >= 2**32:
+            raise DeclarationError(f"node {node!r}: {field}.{i} must be less than 2**32 (got {extent})", node=node)
+        result.append(extent)
+    return (*result, *(1,) * (3 - len(result)))  # type: ignore[return-value]  # one to three axes and the rest are three
 
 
 def _without_ones(axes: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from ..arrays import Access, ArrayView, Parameter, Viewable, as_device
+from ..arrays import Access, ArrayView, Parameter, Viewable
 from ..errors import DeclarationError
 from .base import Node, argument_text, as_accesses, lazy
 from .fields import Device, Form, Owner, TextWriter, Values
@@ -370,8 +370,3 @@ class CapturedNode(_UserCode):
     fixed = "nodes of kind captured are recorded once"
 
     device: Annotated[int | None, Device()] = None
-
-    @classmethod
-    def _prepare(cls, data: dict[str, Any]) -> None:
-        data["device"] = as_device(data.get("device"), f"node {data['name']!r}")
-        super()._prepare(data)

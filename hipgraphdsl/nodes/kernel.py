@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 
-from ..arrays import Access, ArrayView, Parameter, Viewable, as_device, as_int, no_array
+from ..arrays import Access, ArrayView, Parameter, Viewable, as_int, no_array
 from ..errors import DeclarationError
 from ..kernels import ForeignModule, Kernel, KernelParameter, Signature, check_argument
-from .base import Dim3, Node, argument_text, as_dim3, lazy
-from .fields import Count, Device, Extents, Flag, Form, Integer, Owner, TextWriter, Values, quoted
+from .base import Node, argument_text, lazy
+from .fields import Count, Device, Dim3, Extents, Flag, Form, Integer, Owner, TextWriter, Values, quoted
 from .values import Data, Names
 
 if TYPE_CHECKING:
@@ -118,18 +118,11 @@ class KernelNode(Node):
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
         name = data["name"]
-        if data.get("device") is not None:
-            data["device"] = as_device(data["device"], f"node {name!r}")
-        for field in ("kernel", "grid", "block"):
-            if field not in data:
-                raise DeclarationError(f"node {name!r}: field {field!r} is missing", node=name)
-        kernel = data["kernel"]
+        kernel, block = data["kernel"], data["block"]
         if not isinstance(kernel, Kernel):
             raise DeclarationError(
                 f"node {name!r}: kernel is a hipgraphdsl.Kernel such as module['scale'] (got {type(kernel).__name__})", node=name
             )
-        data["grid"] = as_dim3(data["grid"], "grid", name)
-        data["block"] = block = as_dim3(data["block"], "block", name)
         threads = 1
         for axis in block:
             if not isinstance(axis, Parameter):
@@ -143,7 +136,7 @@ class KernelNode(Node):
         if (nbytes := as_int(shared)) is None or not 0 <= nbytes < 2**31:
             raise DeclarationError(f"node {name!r}: shared_bytes is a number of bytes from 0 (got {shared!r})", node=name)
         if data.get("cluster") is not None:
-            data["cluster"] = _as_cluster(data["cluster"], data["grid"], name)
+            _check_cluster(data["cluster"], data["grid"], name)
         args = data.get("args", ())
         if not isinstance(args, (tuple, list)):
             args = (args,)
@@ -276,15 +269,13 @@ def _alike(arg: Any) -> Hashable:
     return arg.name if isinstance(arg, Parameter) else None
 
 
-def _as_cluster(given: Any, grid: Dim3, node: str) -> tuple[int, int, int]:
-    x, y, z = as_dim3(given, "cluster", node)
+def _check_cluster(cluster: Dim3, grid: Dim3, node: str) -> None:
+    x, y, z = cluster
     if isinstance(x, Parameter) or isinstance(y, Parameter) or isinstance(z, Parameter):
         raise DeclarationError(f"node {node!r}: cluster is one to three numbers of blocks, and no parameter", node=node)
-    axes = (x, y, z)
     if x * y * z > _MAX_CLUSTER:
-        raise DeclarationError(f"node {node!r}: a cluster has at most {_MAX_CLUSTER} blocks (got {axes})", node=node)
-    require_clusters(grid, axes, node)
-    return axes
+        raise DeclarationError(f"node {node!r}: a cluster has at most {_MAX_CLUSTER} blocks (got {cluster})", node=node)
+    require_clusters(grid, (x, y, z), node)
 
 
 def require_clusters(grid: Dim3, cluster: tuple[int, int, int], node: str) -> None:

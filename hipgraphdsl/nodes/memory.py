@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from ..arrays import Access, AllocArray, Array, ArrayView, HostArray, Parameter, Viewable, as_device, as_view
+from ..arrays import Access, AllocArray, Array, ArrayView, HostArray, Parameter, Viewable
 from ..arrays.views import selector_text
 from ..errors import DeclarationError
 from ..kernels import struct_fields
@@ -96,13 +96,7 @@ class MemcpyNode(Node):
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
-        name = data["name"]
-        data["device"] = as_device(data.get("device"), f"node {name!r}")
-        for field in ("dst", "src"):
-            if field not in data:
-                raise DeclarationError(f"node {name!r}: field {field!r} is missing", node=name)
-            data[field] = as_view(data[field], f"node {name!r}: {field}: an array")
-        dst, src = data["dst"], data["src"]
+        name, dst, src = data["name"], data["dst"], data["src"]
         if dst.dtype != src.dtype:
             raise DeclarationError(
                 f"node {name!r}: a copy keeps the dtype; {src.name!r} is {src.dtype} and {dst.name!r} is {dst.dtype}", node=name
@@ -243,12 +237,7 @@ class MemsetNode(Node):
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
-        name = data["name"]
-        data["device"] = as_device(data.get("device"), f"node {name!r}")
-        if "dst" not in data:
-            raise DeclarationError(f"node {name!r}: field 'dst' is missing", node=name)
-        dst = data["dst"] = as_view(data["dst"], f"node {name!r}: dst: an array")
-        value = data.get("value", 0)
+        name, dst, value = data["name"], data["dst"], data.get("value", 0)
         if isinstance(value, Parameter):
             if value.shape or value.dtype != dst.dtype:
                 raise DeclarationError(
