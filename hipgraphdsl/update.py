@@ -7,14 +7,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .arrays import ArrayView
 from .difference import paired
 from .errors import DeclarationError
 from .nodes import Node
 from .nodes.fields import BoundValues, WorkflowKey, WorkflowKeys
 from .nodes.kernel import KernelReference
 from .placement import device_of
-from .workflow import AnyNode, ChildGraphNode, Workflow
+from .workflow import AnyNode, Workflow
 
 
 class HasWorkflow(Protocol):
@@ -131,8 +130,8 @@ def _moves(old: AnyNode, new: AnyNode) -> list[Change]:
 
 def _placed(node: AnyNode) -> Any:
     """Return the device of a node, None for the one of compile; of a child graph those of the arrays that it is given."""
-    if isinstance(node, ChildGraphNode):
-        return [view.root.device for view in node.bind.values() if isinstance(view, ArrayView) and not view.root.on_host]
+    if node.held and not node.placed:
+        return [view.root.device for view in node.addresses if not view.root.on_host]
     found = device_of(node, -1)
     return None if found == -1 else found
 

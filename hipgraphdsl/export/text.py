@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..workflow import ChildGraphNode, Workflow
+from ..workflow import Workflow
 
 HEADS = ("node", "kind", "what", "after")
 
@@ -34,8 +34,8 @@ def row(workflow: Workflow, index: int) -> tuple[str, str, str, str]:
     """Return name, kind, meaning and predecessors of one node."""
     node, sources = workflow.nodes[index], workflow.predecessors[index]
     what = node.describe()
-    if isinstance(node, ChildGraphNode):
-        what += f", {counted(len(node.workflow.nodes), 'node')}"
+    for (_, inner, _), title in zip(node.held, node.body_titles):
+        what += "" if title else f", {counted(len(inner.nodes), 'node')}"
     after = ", ".join(workflow.nodes[source].name for source in sources[:_AFTER])
     more = f" and {len(sources) - _AFTER} more" if len(sources) > _AFTER else ""
     return node.name, node.kind, short(what, 60), after + more
