@@ -190,7 +190,9 @@ def _compare_workflows(prefix: str, a: Any, b: Any, old: Workflow, new: Workflow
         elif before is None:
             entries.append(Entry("added", "node", full, new=nodes_b[name]))
         else:
-            entries += _changes("node", full, nodes_a[name], nodes_b[name], after.argument_names)
+            declared = all(kernel.signature is not None for kernel in after.kernels)  # else names are made up
+            names = after.argument_names if declared else ()
+            entries += _changes("node", full, nodes_a[name], nodes_b[name], names)
             if lost or come:
                 edges = [[f"{source!r} ({why})" for source, why in found.items()] for found in (lost, come)]
                 entries.append(Entry("rewired", "node", full, "waits for", *edges))

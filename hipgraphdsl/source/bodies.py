@@ -11,32 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from . import trees as syntax
 from .expressions import LEVELS, WORDS, Value, constant
 from .tokens import CLOSING, Token, closing_angle, closing_index, split_commas
-from .trees import (
-    AddressOf,
-    Assign,
-    Binary,
-    Block,
-    Call,
-    Cast,
-    Choice,
-    Declare,
-    If,
-    Index,
-    Leave,
-    Loop,
-    Member,
-    Name,
-    Opaque,
-    Unary,
-    Unread,
-    variables,
-)
 from .types import BUILTIN_WORDS, IGNORED_WORDS, CType, Scope
 
 
-def parse_body(tokens: Sequence[Token], parameters: Sequence[str], scope: Scope) -> tuple[Block, frozenset[int]]:
+def parse_body(tokens: Sequence[Token], parameters: Sequence[str], scope: Scope) -> tuple[syntax.Block, frozenset[int]]:
     """Read the body of a kernel.
 
     Parameters
@@ -50,12 +31,12 @@ def parse_body(tokens: Sequence[Token], parameters: Sequence[str], scope: Scope)
 
     Returns
     -------
-    body : Block
+    body : trees.Block
     escaped : frozenset of int
         Variables whose address is taken, so that their values may change anywhere.
     """
     parser = _Parser(tokens, parameters, scope)
-    return Block(tuple(parser.statements(len(parser.tokens)))), frozenset(parser.escaped)
+    return syntax.Block(tuple(parser.statements(len(parser.tokens)))), frozenset(parser.escaped)
 
 
 class _NotUnderstood(ValueError):
@@ -140,7 +121,7 @@ class _Parser:
             except ValueError as error:
                 del self.names[scopes:]
                 self.depth = depth
-                found.append(Unread(str(error)))
+                found.append(syntax.Unread(str(error)))
                 self.at = stop
         return found
 
@@ -155,15 +136,15 @@ class _Parser:
         self.depth -= 1
         return found
 
-    def braces(self) -> Block:
+    def braces(self) -> syntax.Block:
         stop = closing_index(self.tokens, self.at)
         self.take("{")
-        found = Block(tuple(self.inner(lambda: self.statements(stop))))
+        found = syntax.Block(tuple(self.inner(lambda: self.statements(stop))))
         self.take("}")
         return found
 
     def body(self) -> Any:
-        return self.braces() if self.text() == "{" else self.inner(lambda: Block(tuple(self.statement())))
+        return self.braces() if self.text() == "{" else self.inner(lambda: syntax.Block(tuple(self.statement())))
 
     def statement(self) -> list[Any]:
         word = self.text()
@@ -186,15 +167,15 @@ class _Parser:
         if word in ("return", "break", "continue"):
             self.take()
             self.take(";")
-            return [Leave(word)]
+            return [syntax.Leave(word)]
         return self.simple()
 
-    def branch(self) -> If:
+    def branch(self) -> syntax.If:
         self.take("if")
         self.takes("constexpr")
         condition = self.parenthesis()
         then = self.body()
-        return If(condition, then, self.body() if self.takes("else") else None)
+        return syntax.If(condition, then, self.body() if self.takes("else") else None)
 
     def parenthesis(self) -> Any:
         """Read a condition in parentheses; one that declares is not read."""
@@ -203,25 +184,25 @@ class _Parser:
         self.take(")")
         return found
 
-    def counting(self) -> Block:
+    def counting(self) -> syntax.Block:
         self.take("(")
         first = [] if self.takes(";") else self.simple()
         condition = None if self.text() == ";" else self.expression()
         self.take(";")
         step = None if self.text() == ")" else self.expression()
         self.take(")")
-        return Block((*first, Loop(condition, step, self.body())))
+        return syntax.Block((*first, syntax.Loop(condition, step, self.body())))
 
-    def repeating(self) -> Loop:
+    def repeating(self) -> syntax.Loop:
         condition = self.parenthesis()
-        return Loop(condition, None, self.body())
+        return syntax.Loop(condition, None, self.body())
 
-    def late(self) -> Loop:
+    def late(self) -> syntax.Loop:
         body = self.body()
         self.take("while")
         condition = self.parenthesis()
         self.take(";")
-        return Loop(condition, None, body, late=True)
+        return syntax.Loop(condition, None, body, late=True)
 
     def simple(self) -> list[Any]:
         """Read a declaration or an expression, and its semicolon."""
@@ -283,18 +264,18 @@ class _Parser:
         for each in declared:
             if not each.name or (each.reference and not (each.type.const and not each.type.pointers)):
                 raise _NotUnderstood("a reference to a variable")
-            bounds = tuple(self.within(list(bound), self.single) if bound else Opaque() for bound in each.bounds)
+            bounds = tuple(self.within(list(bound), self.single) if bound else syntax.Opaque() for bound in each.bounds)
             if each.bounds and each.type.pointers:
-                bounds = (*bounds, Opaque())  # of pointers, or a pointer to an array
+                bounds = (*bounds, syntax.Opaque())  # of pointers, or a pointer to an array
             # C++ declares the name before its initializer, which may not use it.
             outside = self.within(list(each.initializer), self.initial) if each.initializer else None
             if each.reference and outside is not None:
-                outside = Opaque((AddressOf(outside),))
+                outside = syntax.Opaque((syntax.AddressOf(outside),))
             kind = None if deduced else each.type
             plain = deduced or each.type.pointers or (each.type.dtype is not None and each.type.dtype.names is None)
             if not plain and outside is not None:  # a constructor may take references
-                outside = Call("", _parts(outside), tokens[0].line)
-            found.append(Declare(self.declare(each.name), each.name, kind, deduced, bounds, outside, space))
+                outside = syntax.Call("", _parts(outside), tokens[0].line)
+            found.append(syntax.Declare(self.declare(each.name), each.name, kind, deduced, bounds, outside, space))
         self.at = end
         self.take(";")
         return found
@@ -313,7 +294,7 @@ class _Parser:
             parts = tuple(self.within(part, self.single) for part in split_commas(inside))
         self.at = end
         self.take(";")
-        return Declare(self.declare(name.text), name.text, None, False, (), Call("", parts, name.line), "local")
+        return syntax.Declare(self.declare(name.text), name.text, None, False, (), syntax.Call("", parts, name.line), "local")
 
     def within(self, tokens: list[Token], read: Callable[[], Any]) -> Any:
         """Read all of some tokens."""
@@ -337,14 +318,14 @@ class _Parser:
             if not self.takes(","):
                 break
         self.take("}")
-        return parts[0] if len(parts) == 1 else Opaque(tuple(parts))
+        return parts[0] if len(parts) == 1 else syntax.Opaque(tuple(parts))
 
     # -- expressions ---------------------------------------------------------------------------------------------------
 
     def expression(self) -> Any:
         found = self.single()
         while self.takes(","):
-            found = Binary(",", found, self.single())
+            found = syntax.Binary(",", found, self.single())
         return found
 
     def single(self) -> Any:
@@ -356,10 +337,10 @@ class _Parser:
         if self.takes("?"):
             then = self.expression()
             self.take(":")
-            found = Choice(found, then, self.single())
+            found = syntax.Choice(found, then, self.single())
         elif (assigned := self.operator()) in _ASSIGNMENTS:
             self.skip_operator(assigned)
-            found = Assign(_ASSIGNMENTS[assigned], found, self.single())
+            found = syntax.Assign(_ASSIGNMENTS[assigned], found, self.single())
         self.depth -= 1
         return found
 
@@ -379,7 +360,7 @@ class _Parser:
         left = self.unary()
         while (known := LEVELS.get(operator := self.operator())) is not None and known >= level:
             self.skip_operator(operator)
-            left = Binary(operator, left, self.binary(known + 1))
+            left = syntax.Binary(operator, left, self.binary(known + 1))
         return left
 
     def unary(self) -> Any:
@@ -387,18 +368,18 @@ class _Parser:
         if self.kind() == "punct" or text in ("!", "~"):
             if text in ("+", "-", "!", "~"):
                 self.take()
-                return Unary(text, self.unary())
+                return syntax.Unary(text, self.unary())
             if text == "*":
                 self.take()
-                return Index(self.unary(), Value(0), line)
+                return syntax.Index(self.unary(), Value(0), line)
             if text == "&":
                 self.take()
                 operand = self.unary()
-                self.escaped.update(variables(operand))
-                return AddressOf(operand)
+                self.escaped.update(syntax.variables(operand))
+                return syntax.AddressOf(operand)
             if text in ("++", "--"):
                 self.take()
-                return Assign(text[0], self.unary(), Value(1))
+                return syntax.Assign(text[0], self.unary(), Value(1))
             if text == "(" and (cast := self.cast()) is not None:
                 return cast
         if text in ("sizeof", "alignof"):
@@ -421,7 +402,7 @@ class _Parser:
         if rest:
             return None
         self.pass_to(closing + 1)
-        return Cast(found, self.unary())
+        return syntax.Cast(found, self.unary())
 
     def pass_to(self, stop: int) -> None:
         """Take all tokens before `stop`."""
@@ -437,7 +418,7 @@ class _Parser:
         try:
             return constant(self.tokens[begun : self.at], lambda _: None, self.scope.size_of)
         except ValueError:
-            return Opaque()
+            return syntax.Opaque()
 
     def primary(self) -> Any:
         line, token = self.line, self.take()
@@ -445,9 +426,9 @@ class _Parser:
             try:
                 return constant([token], lambda _: None)
             except ValueError:
-                return Opaque()  # a floating-point number
+                return syntax.Opaque()  # a floating-point number
         if token.kind == "string":
-            return Opaque()
+            return syntax.Opaque()
         if token.text == "(":
             found = self.expression()
             self.take(")")
@@ -464,14 +445,14 @@ class _Parser:
             return self.named_cast()
         slot = self.slot(name)
         if slot >= 0:
-            return Name(name, slot)
+            return syntax.Name(name, slot)
         name = self.qualified(name)
         if self.text() == "(" and "::" not in name and (kind := self.value_type(token)) is not None:
             arguments = self.arguments()
-            return Cast(kind, arguments[0]) if len(arguments) == 1 else Opaque(arguments)
+            return syntax.Cast(kind, arguments[0]) if len(arguments) == 1 else syntax.Opaque(arguments)
         if self.text() == "(":
-            return Call(name, self.arguments(), line)
-        return Name(name)
+            return syntax.Call(name, self.arguments(), line)
+        return syntax.Name(name)
 
     def qualified(self, name: str) -> str:
         """Read on behind a name from outside: ``::member``, and template arguments that a call follows."""
@@ -496,14 +477,14 @@ class _Parser:
             return None
         return None if rest else found
 
-    def named_cast(self) -> Cast:
+    def named_cast(self) -> syntax.Cast:
         closing = closing_angle(self.tokens, self.at)
         inside = self.tokens[self.at + 1 : closing]
         found, rest = self.scope.specifiers(inside)
         if rest:
             raise _NotUnderstood("a cast to a reference")
         self.pass_to(closing + 1)
-        return Cast(found, self.parenthesis())
+        return syntax.Cast(found, self.parenthesis())
 
     def arguments(self) -> tuple[Any, ...]:
         self.take("(")
@@ -520,25 +501,25 @@ class _Parser:
             line, text = self.line, self.text()
             if text == "[":
                 self.take()
-                found = Index(found, self.expression(), line)
+                found = syntax.Index(found, self.expression(), line)
                 self.take("]")
             elif text in (".", "->"):
                 self.take()
                 if self.kind() != "name":
                     raise _NotUnderstood("what follows a point")
-                found = Member(found, self.take().text, text == "->", line)
+                found = syntax.Member(found, self.take().text, text == "->", line)
                 if self.text() == "<" and closing_angle(self.tokens, self.at) < len(self.tokens):
                     closing = closing_angle(self.tokens, self.at)
                     if self.tokens[min(closing + 1, len(self.tokens) - 1)].text == "(":
                         self.at = closing + 1
             elif text == "(":
-                found = Call("", (found, *self.arguments()), line)
+                found = syntax.Call("", (found, *self.arguments()), line)
             elif text in ("++", "--"):
                 self.take()
-                found = Assign(text[0], found, Value(1), before=True)
+                found = syntax.Assign(text[0], found, Value(1), before=True)
             else:
                 return found
 
 
 def _parts(value: Any) -> tuple[Any, ...]:
-    return tuple(inner for part in value.parts for inner in _parts(part)) if isinstance(value, Opaque) else (value,)
+    return tuple(inner for part in value.parts for inner in _parts(part)) if isinstance(value, syntax.Opaque) else (value,)
