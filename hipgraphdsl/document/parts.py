@@ -14,6 +14,7 @@ import numpy as np
 from ..arrays import Array, DeviceArray, ExternalArray, HostArray, Parameter, UnboundValues, as_dtype, converted
 from ..errors import DeclarationError
 from ..kernels import ForeignModule, Module
+from ..kernels.layouts import dtype_data
 from ..nodes.base import Node, check_name
 from ..nodes.values import (
     DEFINITIONS,
@@ -28,7 +29,6 @@ from ..nodes.values import (
     Unstorable,
     base64_text,
     bytes_of,
-    dtype_data,
     dtype_of,
     filled,
     list_of,
@@ -321,8 +321,6 @@ def module_data(module: Module, key: str, *, strict: bool = True) -> dict[str, D
         del out["name"]
     if "source" in out:
         out["source"] = out["source"].split("\n")
-    if "structs" in out:
-        out["structs"] = {name: dtype_data(dtype) for name, dtype in module.structs.items()}
     return out
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..arrays import as_dtype
 from ..errors import DeclarationError
-from ..source import bfloat16_dtype, is_bfloat16
+from ..source import bfloat16_dtype
 
 
 def struct_layouts(structs: Mapping[str, Any] | None, module: str) -> dict[str, np.dtype[Any]]:
@@ -37,18 +37,18 @@ def _swapped_field(dtype: np.dtype[Any], name: str = "") -> str:
     return "" if dtype.isnative else repr(name)
 
 
-def dtype_to_json(dtype: np.dtype[Any]) -> Any:
-    """Return a dtype as JSON can hold it."""
+def dtype_data(dtype: np.dtype[Any]) -> Any:
+    """Return a dtype as JSON: its name, or for a struct its fields."""
     if dtype.subdtype is not None:
         base, shape = dtype.subdtype
-        return {"base": dtype_to_json(base), "shape": list(shape)}
+        return {"base": dtype_data(base), "shape": list(shape)}
     if dtype.names is None:
-        return dtype.name if is_bfloat16(dtype) else dtype.str
+        return dtype.name if dtype.isnative else dtype.str
     assert dtype.fields is not None
     fields = [dtype.fields[name] for name in dtype.names]
     return {
         "names": list(dtype.names),
-        "formats": [dtype_to_json(entry[0]) for entry in fields],
+        "formats": [dtype_data(entry[0]) for entry in fields],
         "offsets": [int(entry[1]) for entry in fields],
         "itemsize": dtype.itemsize,
         "align": bool(dtype.isalignedstruct),
@@ -56,7 +56,7 @@ def dtype_to_json(dtype: np.dtype[Any]) -> Any:
 
 
 def dtype_from_json(data: Any, depth: int = 0) -> np.dtype[Any]:
-    """Return the dtype that `dtype_to_json` described; raises ValueError, KeyError or TypeError."""
+    """Return the dtype that `dtype_data` described; raises ValueError, KeyError or TypeError."""
     if depth > 16:
         raise ValueError("a struct is nested too deeply")
     if isinstance(data, str):
@@ -65,6 +65,8 @@ def dtype_from_json(data: Any, depth: int = 0) -> np.dtype[Any]:
             if found is None:
                 raise ValueError("bfloat16 needs the package ml_dtypes: pip install ml_dtypes")
             return found
+        if data.startswith("void"):  # which NumPy names so and does not read
+            return np.dtype(f"V{int(data[4:]) // 8}")
         return np.dtype(data)
     if "base" in data:
         return np.dtype((dtype_from_json(data["base"], depth + 1), tuple(int(n) for n in data["shape"])))

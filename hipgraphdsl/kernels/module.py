@@ -29,7 +29,7 @@ from ..source import (
     tokenize,
 )
 from .instances import find_kernel, variable_layout
-from .layouts import dtype_from_json, dtype_to_json, struct_layouts
+from .layouts import dtype_data, dtype_from_json, struct_layouts
 from .packing import said
 from .shared_memory import static_shared_bytes, uses_dynamic_shared
 from .signature import Signature, read_parameters
@@ -585,7 +585,7 @@ class Module:
             if self._headers:
                 out["headers"] = dict(self._headers)
         if self._structs:
-            out["structs"] = {key: dtype_to_json(dtype) for key, dtype in self._structs.items()}
+            out["structs"] = {key: dtype_data(dtype) for key, dtype in self._structs.items()}
         return out
 
     @classmethod

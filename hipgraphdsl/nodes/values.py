@@ -18,6 +18,7 @@ import numpy as np
 from ..arrays import Access, Array, ArrayView, Parameter, Viewable, as_dtype, as_shape
 from ..errors import shown
 from ..kernels import Kernel, Module, Symbol
+from ..kernels.layouts import dtype_data
 
 MAX_VALUES = 4096
 """Arrays of at most this many elements are stored with their values."""
@@ -460,24 +461,6 @@ def bytes_of(text: str) -> bytes:
 
 
 # -- dtypes, shapes and places --------------------------------------------------------------------------------------
-
-
-def dtype_data(dtype: np.dtype[Any]) -> Data:
-    """Return a dtype as JSON: its name, or for a struct its fields."""
-    if dtype.subdtype is not None:
-        base, shape = dtype.subdtype
-        return {"base": dtype_data(base), "shape": list(shape)}
-    if dtype.names is None:
-        return dtype.name if dtype.isnative else dtype.str
-    assert dtype.fields is not None
-    fields = [dtype.fields[name] for name in dtype.names]
-    return {
-        "names": list(dtype.names),
-        "formats": [dtype_data(entry[0]) for entry in fields],
-        "offsets": [int(entry[1]) for entry in fields],
-        "itemsize": dtype.itemsize,
-        "align": bool(dtype.isalignedstruct),
-    }
 
 
 def memory_data(array: Array) -> dict[str, Data]:

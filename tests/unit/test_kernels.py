@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hipgraphdsl.document.parts import module_data, module_of
 from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.kernels import ArgumentPacker, Kernel, KernelParameter, Module, Signature, check_argument
-from hipgraphdsl.source import evaluate, tokenize
+from hipgraphdsl.source import Budget, evaluate, tokenize
 
 SCALE = 'extern "C" __global__ void scale(float* x, float a, size_t n) { x[0] = a; }\n'
 
@@ -539,6 +540,16 @@ def test_code_object_has_the_signatures_given(tmp_path: Path) -> None:
     path.write_bytes(b"other")
     with pytest.raises(DeclarationError, match="is not the file"):
         _ = Module.from_dict(module.to_dict()).image
+
+
+def test_code_object_in_a_file_keeps_structs_with_opaque_fields(tmp_path: Path) -> None:
+    path = tmp_path / "k.hsaco"
+    path.write_bytes(b"\x7fELF code")
+    layout = np.dtype([("handle", "V24"), ("n", "i8"), ("h", "f2", (3,)), ("c", "c16")], align=True)
+    module = Module.from_file(path, signatures={"k": "P p"}, structs={"P": layout})
+    again = module_of(json.loads(json.dumps(module_data(module, "k"))), "k", Budget())
+    assert again == module
+    assert again.structs == {"P": layout}
 
 
 def test_signature_of_values_counts_pointers_as_updated() -> None:
