@@ -80,7 +80,6 @@ class SharedHandles:
         self._added: dict[tuple[Module, str, int], tuple[int, Mapping[str, str]]] = {}
         """Kernels that were compiled later, with where they are."""
         self._functions: dict[tuple[Kernel, int], tuple[int, ArgumentPacker]] = {}
-        self._packers: dict[Any, ArgumentPacker] = {}
         self._symbols: dict[tuple[Symbol, int], int] = {}
         self._events: dict[Event, int] = {}
 

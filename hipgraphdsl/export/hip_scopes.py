@@ -136,6 +136,7 @@ class Handles(SharedHandles):
         self.arrays = Arrays(workflow, self.names, stem)
         self.functions = Functions(self.new_outer)
         self._by_text: dict[str, int] = {}
+        self._packers: dict[Signature, _Packer] = {}
         self.top = self._opened(workflow)
 
     def _opened(self, workflow: Workflow) -> NamedScope:
