@@ -77,13 +77,28 @@ __global__ void last_block(int* part, int* y, int n) {
     y[0] = s;
   }
 }
+__global__ void widths(const int* x, int* y, int n) {
+  __shared__ __align__(16) long long words[64];
+  const int i = threadIdx.x;
+  words[i] = 0x0102030405060708LL * (i + 1);
+  __syncthreads();
+  ((int*)words)[2 * (63 - i)] = i;  // cells of eight bytes become such of four
+  __syncthreads();
+  ((char*)words)[8 * i + 7] = 1;  // and of one
+  __syncthreads();
+  y[i] = ((int*)words)[2 * (63 - i)] + x[i] - ((char*)words)[8 * i + 7];  // the pages of x are new then
+  __syncthreads();
+  y[64 + i] = ((short*)words)[4 * (63 - i)] + (int)(words[i] >> 56) + x[127 - i];
+}
 """
 
 
 @pytest.mark.parametrize(
     ("name", "grid", "block", "wanted"),
-    [("reduce", 1, 128, 8128), ("exchange", 1, 64, 63), ("pairs", 1, 64, 63), ("last_block", 8, 1, 36)],
-)
+    [
+        ("reduce", 1, 128, 8128), ("exchange", 1, 64, 63), ("pairs", 1, 64, 63), ("last_block", 8, 1, 36), ("widths", 1, 64, -1),
+    ],
+)  # fmt: skip
 def test_sanitize_leaves_right_kernels_alone(name: str, grid: int, block: int, wanted: int) -> None:
     g = hg.Graph("right")
     x, y = g.device_array("x", np.arange(128, dtype=np.int32)), g.device_array("y", np.zeros(128, np.int32))
@@ -100,6 +115,42 @@ def test_sanitize_finds_races_between_blocks() -> None:
     with g.compile("cpu", sanitize=True) as exe, pytest.raises(hg.HipError, match=r"race at .*in any order") as caught:
         exe.run()
     assert caught.value.node == "both"
+
+
+# Blocks of a cooperative launch run beside each other: the first to the last wait until all have written.
+GRID = r"""
+__device__ int arrived;
+__global__ void k(const int* x, int* y, int* z) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  y[i] = x[i];
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    FENCE;
+    atomicAdd(&arrived, 1);
+    while (atomicAdd(&arrived, 0) < (int)gridDim.x) {}
+  }
+  __syncthreads();
+  z[i] = y[gridDim.x * blockDim.x - 1 - i];
+}
+"""
+
+
+@pytest.mark.parametrize("fence", ["__threadfence()", ""])
+def test_sanitize_orders_the_blocks_of_a_cooperative_launch(fence: str) -> None:
+    g = hg.Graph("grid")
+    x = g.device_array("x", np.arange(64, dtype=np.int32))
+    y, z = (g.device_array(name, np.zeros(64, np.int32)) for name in "yz")
+    source = GRID.replace("FENCE", fence)
+    g.kernel(hg.Module(source, name="grid.cu")["k"], 4, 16, (x, y, z), cooperative=True, name="grid")
+    with g.compile("cpu", sanitize=True) as exe:
+        if fence:
+            exe.run()
+            assert exe.read("z").tolist() == list(range(63, -1, -1))
+            return
+        with pytest.raises(hg.HipError) as caught:
+            exe.run()
+    said = r"race at grid\.cu:13: thread .* reads 4 bytes .* of array 'y', which thread .* of block .* writes at grid\.cu:5, in"
+    assert re.match(said, caught.value.text), caught.value.text
 
 
 def test_sanitize_takes_the_cpu() -> None:

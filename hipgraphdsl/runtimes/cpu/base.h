@@ -225,6 +225,10 @@ struct Map {
     place({key, value});
     ++used;
   }
+  void clear() {
+    if (used) memset(entries, 0, room * sizeof(Entry));
+    used = 0;
+  }
   bool erase(uint64_t key) {
     uint64_t* value = find(key);
     if (!value) return false;

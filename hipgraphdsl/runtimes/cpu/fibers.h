@@ -55,6 +55,13 @@ struct hgcpu_calls {
   void (*divided)(hgcpu_worker* worker, const void* returns);  // by zero
   void (*barrier)(hgcpu_worker* worker, uint32_t line);
 };
+// How a library tells of most loads and stores, where the blocks of a launch run one by one.
+struct hgcpu_watch {
+  hgcpu_worker* worker;
+  const char* own;  // variables that nobody has to judge: threadIdx and the like
+  uint64_t own_bytes;
+  void (*quick[2][5])(hgcpu_watch* watch, const void* address, const void* returns);  // by whether it writes, and log2 of its bytes
+};
 enum hgcpu_how : uint32_t { hgcpu_reads = 1, hgcpu_writes = 2, hgcpu_atomic = 4, hgcpu_volatile = 8 };
 
 struct hgcpu_worker {

@@ -20,6 +20,7 @@
 extern "C" HGCPU_UNWATCHED __attribute__((visibility("default"))) void* hgcpu_anchor(void) { return &hgcpu_mine; }
 
 extern "C" {
+__attribute__((visibility("default"))) hgcpu_watch* hgcpu_watched;  // set while a launch runs
 static HGCPU_UNWATCHED void hgcpu_told(const volatile void* address, uint64_t bytes, uint32_t how, const void* returns) {
   hgcpu_worker* w = hgcpu_mine;
   if (!w || !w->self) return;
@@ -39,24 +40,34 @@ static HGCPU_UNWATCHED void hgcpu_fenced(int order) {
 #define HGCPU_ACCESS(name, bytes, how)                                    \
   HGCPU_UNWATCHED void hgcpu_##name(void* address) HGCPU_HOOK("__tsan_" #name); \
   HGCPU_UNWATCHED void hgcpu_##name(void* address) { hgcpu_told(address, bytes, how, HGCPU_HERE); }
-#define HGCPU_ACCESSES(bytes)                                                       \
-  HGCPU_ACCESS(read##bytes, bytes, hgcpu_reads)                                     \
-  HGCPU_ACCESS(write##bytes, bytes, hgcpu_writes)                                   \
+#define HGCPU_QUICK(name, log, writes)                                                                    \
+  HGCPU_UNWATCHED void hgcpu_##name(const void* address) HGCPU_HOOK("__tsan_" #name);                     \
+  HGCPU_UNWATCHED void hgcpu_##name(const void* address) {                                                \
+    if (hgcpu_watch* watch = hgcpu_watched) {                                                             \
+      if ((uintptr_t)address - (uintptr_t)watch->own < watch->own_bytes) return;                          \
+      return watch->quick[writes][log](watch, address, HGCPU_HERE);                                       \
+    }                                                                                                     \
+    hgcpu_told(address, 1 << log, writes ? hgcpu_writes : hgcpu_reads, HGCPU_HERE);                       \
+  }
+#define HGCPU_ACCESSES(bytes, log)                                                  \
+  HGCPU_QUICK(read##bytes, log, 0)                                                  \
+  HGCPU_QUICK(write##bytes, log, 1)                                                 \
+  HGCPU_QUICK(unaligned_read##bytes, log, 0)                                        \
+  HGCPU_QUICK(unaligned_write##bytes, log, 1)                                       \
   HGCPU_ACCESS(read_write##bytes, bytes, hgcpu_reads | hgcpu_writes)                \
   HGCPU_ACCESS(volatile_read##bytes, bytes, hgcpu_reads | hgcpu_volatile)           \
   HGCPU_ACCESS(volatile_write##bytes, bytes, hgcpu_writes | hgcpu_volatile)         \
-  HGCPU_ACCESS(unaligned_read##bytes, bytes, hgcpu_reads)                           \
-  HGCPU_ACCESS(unaligned_write##bytes, bytes, hgcpu_writes)                         \
   HGCPU_ACCESS(unaligned_read_write##bytes, bytes, hgcpu_reads | hgcpu_writes)      \
   HGCPU_ACCESS(unaligned_volatile_read##bytes, bytes, hgcpu_reads | hgcpu_volatile) \
   HGCPU_ACCESS(unaligned_volatile_write##bytes, bytes, hgcpu_writes | hgcpu_volatile)
-HGCPU_ACCESSES(1)
-HGCPU_ACCESSES(2)
-HGCPU_ACCESSES(4)
-HGCPU_ACCESSES(8)
-HGCPU_ACCESSES(16)
+HGCPU_ACCESSES(1, 0)
+HGCPU_ACCESSES(2, 1)
+HGCPU_ACCESSES(4, 2)
+HGCPU_ACCESSES(8, 3)
+HGCPU_ACCESSES(16, 4)
 HGCPU_ACCESS(vptr_read, 8, hgcpu_reads)
 #undef HGCPU_ACCESSES
+#undef HGCPU_QUICK
 #undef HGCPU_ACCESS
 // The rest by name, signature and body.
 #define HGCPU_CALL(type, name, parameters, ...)                                 \

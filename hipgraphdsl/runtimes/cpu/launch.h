@@ -10,8 +10,14 @@ __attribute__((visibility("hidden"), aligned(128))) __thread char hgcpu_dynamic[
 // For the sanitizer; the compiler may keep threadIdx in registers.
 #if HGCPU_SANITIZE
 #define HGCPU_TELL(n) (*(volatile uint32_t*)&hgcpu_mine->self->thread = (n))
+#if defined(__clang__)
+#define HGCPU_OURS __attribute__((disable_sanitizer_instrumentation))
+#else
+#define HGCPU_OURS __attribute__((no_sanitize("thread")))
+#endif
 #else
 #define HGCPU_TELL(n) ((void)0)
+#define HGCPU_OURS
 #endif
 
 template <class... Types>
@@ -24,7 +30,7 @@ template <class First, class... Rest>
 struct hgcpu_nth<0, hgcpu_list<First, Rest...>> : hgcpu_plain<First> {};
 
 template <class... A>
-static __attribute__((noinline)) void hgcpu_alone(void (*kernel)(A...), A... values) {
+static HGCPU_OURS __attribute__((noinline)) void hgcpu_alone(void (*kernel)(A...), A... values) {
   kernel(values...);
 }
 // A kernel among functions of its name: the one that returns nothing.
@@ -49,7 +55,7 @@ struct hgcpu_kernel<kernel, calm, split, void (*)(A...)> {
     uint64_t first, last;
   };
 
-  static inline __attribute__((always_inline)) void next_block() {
+  static inline HGCPU_OURS __attribute__((always_inline)) void next_block() {
     if (++blockIdx.x == gridDim.x) {
       blockIdx.x = 0;
       if (++blockIdx.y == gridDim.y) {
@@ -60,7 +66,7 @@ struct hgcpu_kernel<kernel, calm, split, void (*)(A...)> {
   }
   // Blocks whose threads do not wait, where blockIdx.x * blockDim.x + threadIdx.x stays below 2^31: its consecutive values are
   // consecutive addresses, and vector code needs no check for that.
-  static inline __attribute__((always_inline)) void blocks(uint64_t first, uint64_t last, A... values) {
+  static inline HGCPU_OURS __attribute__((always_inline)) void blocks(uint64_t first, uint64_t last, A... values) {
     const dim3 block = blockDim;
     if (block.x > 1024) __builtin_unreachable();
     for (; first < last; ++first) {
@@ -85,7 +91,7 @@ struct hgcpu_kernel<kernel, calm, split, void (*)(A...)> {
     }
   }
   // Threads of a block from the first that has not begun on, until one of them has waited.
-  static inline __attribute__((always_inline)) void threads(A... values) {
+  static inline HGCPU_OURS __attribute__((always_inline)) void threads(A... values) {
     const dim3 block = blockDim;
     const uint32_t from = hgcpu_mine->started, end = block.x * block.y * block.z;
     uint32_t x = 0, y = 0, z = 0;
@@ -110,14 +116,14 @@ struct hgcpu_kernel<kernel, calm, split, void (*)(A...)> {
     hgcpu_mine->started = end;
   }
   template <unsigned... N>
-  static inline __attribute__((always_inline)) void with(const job* todo, hgcpu_indices<N...>) {
+  static inline HGCPU_OURS __attribute__((always_inline)) void with(const job* todo, hgcpu_indices<N...>) {
     if constexpr (quick) {
       if (todo->first < todo->last) return blocks(todo->first, todo->last, *(const type<N>*)todo->args[N]...);
     }
     threads(*(const type<N>*)todo->args[N]...);
   }
-  static void body(void* todo) { with((const job*)todo, hgcpu_make_indices<sizeof...(A)>()); }
-  static int entry(const hgcpu_launch* launch, void* const* args, uint64_t first, uint64_t last) {
+  static HGCPU_OURS void body(void* todo) { with((const job*)todo, hgcpu_make_indices<sizeof...(A)>()); }
+  static HGCPU_OURS int entry(const hgcpu_launch* launch, void* const* args, uint64_t first, uint64_t last) {
     hgcpu_mine = launch->worker();
     if (!hgcpu_mine) return 2;  // hipErrorOutOfMemory
 #if HGCPU_DYNAMIC

@@ -1,7 +1,7 @@
 // The sanitizer: what kernels that were compiled for it (instrumented.h) do to memory, looked at before it happens.
 //
-// Of each four bytes (of each byte, where somebody touches less than four at a time) it keeps the last write and the last two
-// reads: by which thread of which block, when, and where in the code. Two accesses of one launch race if one of them writes,
+// Of each eight bytes (of each four or each byte, where somebody touches less at a time) it keeps the last write and the last
+// two reads: by which thread of which block, when, and where in the code. Two accesses of one launch race if one of them writes,
 // not both are atomic, and nothing orders them: a barrier, a warp operation that both threads took part in, or a fence behind
 // the first together with an atomic operation before the second. Where a write only repeats what is there, nobody can see it,
 // so a write that races is judged when the next access tells what it has left.
@@ -40,6 +40,7 @@ struct Instrumented {
   uintptr_t base = 0, end = 0;
   uint64_t tls_bytes = 0, tls_anchor = 0;
   void* (*anchor)() = nullptr;
+  hgcpu_watch** watched = nullptr;
   char path[256];
   Vec<Variable> shared, globals;
 };
@@ -59,8 +60,10 @@ inline Instrumented* instrumented_open(void*) { return nullptr; }
 inline Instrumented* instrumented_open(void* library) {
   auto anchor = reinterpret_cast<void* (*)()>(dlsym(library, "hgcpu_anchor"));
   Dl_info about;
-  if (!anchor || !dladdr(reinterpret_cast<void*>(anchor), &about)) return nullptr;
+  auto watched = static_cast<hgcpu_watch**>(dlsym(library, "hgcpu_watched"));
+  if (!anchor || !watched || !dladdr(reinterpret_cast<void*>(anchor), &about)) return nullptr;
   Instrumented* m = create<Instrumented>();
+  m->watched = watched;
   m->anchor = anchor;
   m->base = reinterpret_cast<uintptr_t>(about.dli_fbase);
   snprintf(m->path, sizeof m->path, "%s", about.dli_fname);
@@ -102,62 +105,87 @@ inline Instrumented* instrumented_open(void* library) {
     }
   }
   if (m->shared.count) qsort(m->shared.items, m->shared.count, sizeof(Instrumented::Variable), by_start);
+  uint32_t kept = 0;  // those of the runtime that lie side by side become one
+  for (const auto& v : m->shared) {
+    Instrumented::Variable* last = kept ? &m->shared[kept - 1] : nullptr;
+    if (last && last->own && v.own) last->bytes = v.start + v.bytes - last->start;
+    else m->shared[kept++] = v;
+  }
+  m->shared.count = kept;
   if (m->globals.count) qsort(m->globals.items, m->globals.count, sizeof(Instrumented::Variable), by_start);
   return m;
 }
 #endif
 
 // ---- who touched what -----------------------------------------------------------------------------------------------------
-struct Access {
-  uint32_t pc;     // beyond the library's base
-  uint32_t run;    // of which block of which launch: numbers that no other has; 0: nobody
-  uint32_t stamp;  // when, counted in events of its worker that may order something
-  uint16_t thread;
-  uint8_t bytes;   // bit mask within the cell
-  uint8_t how;
+struct Access {  // of a whole cell
+  static constexpr uint32_t kPlaceBits = 22;
+  uint64_t bits;  // from above: 30 of the stamp, 10 of the thread, whether it was atomic, whether it is hollow, the place
+  static Access at(uint32_t stamp, uint32_t thread, bool atomic, uint32_t place) {
+    return {uint64_t(stamp) << 34 | uint64_t(thread) << 24 | uint64_t(atomic) << 23 | (place < 1u << kPlaceBits ? place : 0)};
+  }
+  uint32_t stamp() const { return uint32_t(bits >> 34); }  // counted in events of its worker that may order something; 0: nobody
+  uint32_t thread() const { return uint32_t(bits >> 24) & 1023; }
+  bool atomic() const { return bits >> 23 & 1; }
+  bool hollow() const { return bits >> kPlaceBits & 1; }  // a write of what was unwritten
+  uint32_t place() const { return uint32_t(bits) & ((1u << kPlaceBits) - 1); }
 };
 struct Cell {
   Access write, read[2];
-  uint32_t run;      // of shared memory: of whom `written` tells
-  uint32_t written;  // bit mask
 };
+constexpr uint32_t kLastStamp = (1u << 30) - 1;  // races are not looked for behind it
 constexpr uint32_t kShadowBytes = 1024;  // of memory that a page tells of
-constexpr uint32_t kRecent = 64, kMostPages = 16384;  // beyond so many of a launch (230 MB), races are not looked for
+constexpr size_t kMostShadow = size_t(384) << 20;  // bytes of a launch's pages; beyond, races are not looked for
 struct ShadowPage {
-  uint32_t shift;  // bytes of a cell: 1 << shift
-  Cell cells[kShadowBytes];
+  uint32_t shift;  // bytes of a cell: 1 << shift, which is 8, 4 or 1
+  Cell cells[];
 };
-constexpr size_t kCoarseBytes = sizeof(ShadowPage) - sizeof(Cell) * (kShadowBytes - kShadowBytes / 4);
+inline size_t page_bytes(uint32_t shift) { return sizeof(ShadowPage) + sizeof(Cell) * (kShadowBytes >> shift); }
 
 struct Where {
   const Extent* extent;                    // one of these two
   const Instrumented::Variable* variable;
-  uintptr_t start;                         // of it
+  uintptr_t start, end;                    // of it
 };
 struct Pending {  // a write that races unless it changes nothing
-  Access now, before;
+  Access before;
+  uint32_t pc, thread, how;  // of the write
+  bool after_read;
   Where where;
   uintptr_t address;
   uint32_t bytes;  // 0: none
   char old[16];
 };
 
+// Some bytes that are judged alike: what the last accesses were in is looked for there first.
+constexpr uint32_t kLineBytes = 256, kLines = 1024;
+struct Line {
+  uintptr_t key;        // address / kLineBytes
+  Cell* cells;          // from the first byte of the line on
+  const Block* block;   // whose unwritten bytes are known
+  uint16_t first, end;  // the bytes of it
+  uint8_t shift;
+  bool shared;
+};
+
 struct SanitizedLaunch;
-struct Watch {  // of one worker
+struct Watch : hgcpu_watch {  // of one worker
   SanitizedLaunch* launch;
   uint64_t block;
-  uint32_t run, stamp, barrier;  // stamps: now, of the last barrier
-  bool acquired;                 // an atomic operation was done by this block
+  uint32_t stamp, begin, barrier;  // stamps: now, of the block's begin, of the last barrier
+  bool acquired;                   // an atomic operation was done by this block
   char* tls;
-  Map shared;  // pages of shared memory; kept from block to block
-  uintptr_t recent_keys[kRecent];
-  ShadowPage* recent[kRecent];  // pages that were touched last
-  uint32_t last_extent, last_variable;
+  Map shared;  // pages of shared memory
+  uint32_t last_extent, last_variable, numbering;
   Pending pending;
   uint32_t line[kFibers];      // of the barrier that a thread waits at, 0 if it waits at none
   uint32_t site[kFibers];      // and where that is in the code
   uint32_t fenced[kFibers], synced[kFibers];  // stamps of a thread's last fence, and of its last atomic operation
   uint32_t clock[kFibers][64];  // by thread and lane of its warp: accesses of that lane before this stamp come before
+  Line lines[kLines];
+};
+struct BlockTimes {
+  uint32_t begin, fenced;  // stamps: of its begin, of its last fence
 };
 struct SanitizedLaunch {
   const Instrumented* library;
@@ -165,18 +193,21 @@ struct SanitizedLaunch {
   bool cooperative;  // several workers run its blocks
   const void *arguments, *arguments_end;
   uint64_t blocks;
-  uint32_t first_run;
-  uint32_t* fenced;  // by block: the stamp of its last fence; null where there are too many blocks
+  uint32_t first;     // stamp
+  BlockTimes* times;  // null where there are too many blocks
   Atomic<int> failed;  // the error of the block that failed first: the others end where they are
   Vec<Extent> extents;
   Map pages;  // of memory that blocks share
-  uint32_t page_count;
+  size_t shadow;
+  Map sites;  // of a cooperative launch: numbers of places in the code
   SpinLock lock;
 };
 struct Sanitizer {
   Mutex one;  // kernel at a time
-  uint32_t runs = 1;
-  Vec<ShadowPage*> coarse, fine;
+  uint32_t stamp = 1;      // no access has it yet
+  uint32_t numbering = 1;  // stamps of another one mean nothing
+  Mutex lock;              // of what follows
+  Vec<ShadowPage*> spare[4];  // pages, by shift
 };
 inline Sanitizer& sanitizer() {
   static Sanitizer* made = create<Sanitizer>();
@@ -309,7 +340,7 @@ inline bool leads_to(const SanitizedLaunch* l, const Extent& target) {
   }
   if (other) {
     t.add(": that is in ");
-    name_of(&t, {other, nullptr, 0});
+    name_of(&t, {other, nullptr, 0, 0});
     t.add(", which no argument leads to");
   } else if (address - reinterpret_cast<uintptr_t>(w->stacks) < w->stride * kFibers) {
     t.add(": that is a local variable of another thread");
@@ -317,80 +348,118 @@ inline bool leads_to(const SanitizedLaunch* l, const Extent& target) {
   watch_stop(w, hipErrorIllegalAddress);
 }
 
-inline ShadowPage* page_new(bool fine) {
+inline ShadowPage* page_new(uint32_t shift) {
   Sanitizer& all = sanitizer();
-  Guard<Mutex> g(named_arrays().lock);
-  auto& list = fine ? all.fine : all.coarse;
-  ShadowPage* p = list.count ? list.pop() : static_cast<ShadowPage*>(calloc(1, fine ? sizeof(ShadowPage) : kCoarseBytes));
+  Guard<Mutex> g(all.lock);
+  auto& list = all.spare[shift];
+  ShadowPage* p = list.count ? list.pop() : static_cast<ShadowPage*>(calloc(1, page_bytes(shift)));
   if (!p) abort();
-  p->shift = fine ? 0 : 2;
+  p->shift = shift;
   return p;
 }
-inline void page_drop(ShadowPage* p) { (p->shift ? sanitizer().coarse : sanitizer().fine).push(p); }
-// From then on each byte of the page has a cell.
-inline ShadowPage* page_split(ShadowPage* coarse) {
-  ShadowPage* p = page_new(true);
-  for (uint32_t i = 0; i < kShadowBytes; ++i) {
-    const Cell& from = coarse->cells[i / 4];
-    Cell& to = p->cells[i];
-    auto part = [&](const Access& a) {
-      Access b = a;
-      b.bytes = a.bytes >> (i & 3) & 1;
-      if (!b.bytes) b.run = 0;
-      return b;
-    };
-    to = {part(from.write), {part(from.read[0]), part(from.read[1])}, from.run, from.written >> (i & 3) & 1};
-  }
-  page_drop(coarse);
-  return p;
+// Stamps of earlier launches mean nothing; what may get a page in the same launch gets an empty one.
+inline void page_drop(ShadowPage* p, bool launch_goes_on) {
+  if (launch_goes_on) memset(p->cells, 0, page_bytes(p->shift) - sizeof *p);
+  Sanitizer& all = sanitizer();
+  Guard<Mutex> g(all.lock);
+  all.spare[p->shift].push(p);
 }
-inline ShadowPage* page_of(Watch* s, Map& pages, uintptr_t key, bool fine) {
-  ShadowPage* p = nullptr;
-  const uint32_t place = uint32_t(key ^ key >> 58) % kRecent;
-  if (s->recent_keys[place] == key) {
-    p = s->recent[place];
-  } else if (uint64_t* found = pages.find(key)) {
-    p = reinterpret_cast<ShadowPage*>(*found);
+inline void pages_drop(Map& pages, bool launch_goes_on) {
+  for (uint32_t i = 0; i < pages.room; ++i) {
+    if (pages.entries[i].key) page_drop(reinterpret_cast<ShadowPage*>(pages.entries[i].value), launch_goes_on);
   }
-  if (!p && &pages != &s->shared && s->launch->page_count++ >= kMostPages) return nullptr;
-  if (!p || (fine && p->shift)) {
-    p = p ? page_split(p) : page_new(fine);
-    pages.put(key, uint64_t(p));
+  pages.clear();
+}
+inline Line& line_of(Watch* s, uintptr_t key) { return s->lines[key * 0x9e3779b97f4a7c15ull >> 54]; }
+// The page of some memory, with cells of `shift` or smaller ones from then on; null where there are too many.
+inline ShadowPage* page_of(Watch* s, Map& pages, uintptr_t key, uint32_t shift) {
+  SanitizedLaunch* l = s->launch;
+  if (s->stamp == kLastStamp) return nullptr;
+  uint64_t* found = pages.find(key);
+  ShadowPage* old = found ? reinterpret_cast<ShadowPage*>(*found) : nullptr;
+  if (old && old->shift <= shift) return old;
+  if (!old && &pages != &s->shared) {
+    if (l->shadow >= kMostShadow) return nullptr;
+    l->shadow += page_bytes(shift);
   }
-  if (!s->launch->cooperative) {  // else another worker may split it
-    s->recent_keys[place] = key;
-    s->recent[place] = p;
+  ShadowPage* p = page_new(shift);
+  if (old) {
+    for (uint32_t i = 0; i < kShadowBytes >> shift; ++i) p->cells[i] = old->cells[i >> (old->shift - shift)];
+    for (uint32_t i = 0; i < kShadowBytes / kLineBytes; ++i) {
+      Line& n = line_of(s, key * (kShadowBytes / kLineBytes) + i);
+      if (n.key == key * (kShadowBytes / kLineBytes) + i) n.key = 0;
+    }
+    page_drop(old, true);
   }
+  pages.put(key, uint64_t(p));
   return p;
 }
 
 // ---- judging an access ----------------------------------------------------------------------------------------------------
-inline bool ordered(const BlockWorker* w, const Access& before, const Access& now, bool shared) {
+// Stamps go on; at the last one they stay, and nothing is judged any more but bounds.
+inline uint32_t next_stamp(Watch* s) {
+  if (s->stamp < kLastStamp && ++s->stamp == kLastStamp) memset(s->lines, 0, sizeof s->lines);
+  return s->stamp;
+}
+// Where an access of this launch was. Blocks of a cooperative launch run beside each other: there the place holds the block.
+constexpr uint32_t kSiteBits = Access::kPlaceBits - 8;
+inline uint64_t block_of(const Watch* s, const Access& a) {
+  const SanitizedLaunch* l = s->launch;
+  if (l->cooperative) return a.place() >> kSiteBits;
+  if (a.stamp() >= s->begin) return s->block;
+  if (!l->times) return ~0ull;
+  uint64_t low = 0, high = s->block;
+  while (low + 1 < high) {
+    uint64_t middle = (low + high) / 2;
+    if (l->times[middle].begin <= a.stamp()) low = middle;
+    else high = middle;
+  }
+  return low;
+}
+inline uint32_t place_of(const Watch* s, uint32_t pc) {
+  SanitizedLaunch* l = s->launch;
+  if (!l->cooperative) return pc;
+  uint64_t* known = l->sites.find(pc);
+  if (!known && l->sites.used + 1 < 1u << kSiteBits) {
+    l->sites.put(pc, l->sites.used + 1);
+    known = l->sites.find(pc);
+  }
+  return uint32_t(s->block) << kSiteBits | (known ? uint32_t(*known) : 0);
+}
+inline uint32_t pc_of_place(const SanitizedLaunch* l, uint32_t place) {
+  if (!l->cooperative) return place;
+  for (uint32_t i = 0; i < l->sites.room; ++i) {
+    if (l->sites.entries[i].key && l->sites.entries[i].value == (place & ((1u << kSiteBits) - 1))) return uint32_t(l->sites.entries[i].key);
+  }
+  return 0;
+}
+inline bool ordered(const BlockWorker* w, const Access& before, uint32_t thread, bool shared) {
   const Watch* s = w->watch;
   const SanitizedLaunch* l = s->launch;
-  if (before.run != now.run) {
-    const uint32_t other = before.run - l->first_run;
-    return shared || other >= l->blocks || !l->fenced || (s->acquired && l->fenced[other] > before.stamp);
-  }
-  if (before.thread == now.thread || before.stamp < s->barrier) return true;
-  const uint32_t lanes = w->warp_size;
-  if (before.thread / lanes == now.thread / lanes && before.stamp < s->clock[now.thread][before.thread % lanes]) return true;
-  return s->fenced[before.thread] > before.stamp && s->synced[now.thread] > before.stamp;
+  if (before.stamp() < l->first) return true;
+  const uint64_t other = block_of(s, before);
+  if (other != s->block) return shared || !l->times || (s->acquired && l->times[other].fenced > before.stamp());
+  const uint32_t first = before.thread(), lanes = w->warp_size;
+  if (first == thread || before.stamp() < s->barrier) return true;
+  if (first / lanes == thread / lanes && before.stamp() < s->clock[thread][first % lanes]) return true;
+  return s->fenced[first] > before.stamp() && s->synced[thread] > before.stamp();
 }
 inline void race_text(BlockWorker* w, const Pending& p) {
-  const SanitizedLaunch* l = w->watch->launch;
-  Text t = watch_text(w, "race", p.now.pc, p.now.thread);
-  t.add("%s %u bytes at offset %lld of ", doing(p.now.how), p.bytes, (long long)(p.address - p.where.start));
+  const Watch* s = w->watch;
+  const SanitizedLaunch* l = s->launch;
+  const uint64_t other = block_of(s, p.before);
+  Text t = watch_text(w, "race", p.pc, p.thread);
+  t.add("%s %u bytes at offset %lld of ", doing(p.how), p.bytes, (long long)(p.address - p.where.start));
   name_of(&t, p.where);
   t.add(", which ");
-  t.thread(l, p.before.thread);
-  if (p.before.run != p.now.run) {
+  t.thread(l, p.before.thread());
+  if (other != s->block) {
     t.add(" of ");
-    t.block(l, p.before.run - l->first_run);
+    t.block(l, other);
   }
-  t.add(" %s at ", doing(p.before.how));
-  t.place(l, p.before.pc);
-  t.add(p.before.run == p.now.run ? ", and no barrier is between" : ", in any order");
+  t.add(" %s at ", doing((p.after_read ? hgcpu_reads : hgcpu_writes) | (p.before.atomic() ? hgcpu_atomic : 0)));
+  t.place(l, pc_of_place(l, p.before.place()));
+  t.add(other == s->block ? ", and no barrier is between" : ", in any order");
 }
 // Whether the last write that races has changed what was there.
 inline bool pending_races(BlockWorker* w) {
@@ -437,7 +506,7 @@ inline bool find_where(BlockWorker* w, uintptr_t address, uint64_t bytes, uint32
       out_of_bounds(w, address, bytes, how, pc, thread);
     }
     s->last_variable = low - 1;
-    *out = {nullptr, v, tls + v->start};
+    *out = {nullptr, v, tls + v->start, tls + v->start + variable_bytes(s, *v)};
     return true;
   }
   auto within = [&](const void* start, size_t size) { return address - reinterpret_cast<uintptr_t>(start) < size; };
@@ -458,27 +527,20 @@ inline bool find_where(BlockWorker* w, uintptr_t address, uint64_t bytes, uint32
   }
   if (!e->reached && !(e->reached = leads_to(l, *e))) out_of_bounds(w, address, bytes, how, pc, thread);
   if (address + bytes > e->end) out_of_bounds(w, address, bytes, how, pc, thread);
-  *out = {e, nullptr, e->start};
+  *out = {e, nullptr, e->start, e->end};
   return true;
 }
 
-// Calls f(cell, mask of its bytes) for each cell of some memory.
+// Calls f(cell) for each cell of some memory.
 template <class F>
 inline void each_cell(Watch* s, const Where& at, uintptr_t address, uint64_t bytes, F f) {
-  const bool fine = (address | bytes) & 3;
-  const uintptr_t from = at.variable ? reinterpret_cast<uintptr_t>(s->tls) : 0;
+  const uint32_t shift = (address | bytes) & 3 ? 0 : (address | bytes) & 7 ? 2 : 3;
   Map& pages = at.variable ? s->shared : s->launch->pages;
-  for (uintptr_t a = address - from, end = a + bytes; a < end;) {
+  for (uintptr_t a = address, end = a + bytes; a < end;) {
     const uintptr_t stop = (a / kShadowBytes + 1) * kShadowBytes, until = end < stop ? end : stop;
-    // Keys of shared memory lie where no address does; none is 0.
-    ShadowPage* page = page_of(s, pages, (a / kShadowBytes) | (at.variable ? uintptr_t(1) << 63 : 0), fine);
+    ShadowPage* page = page_of(s, pages, a / kShadowBytes, shift);
     if (!page) a = until;
-    while (a < until) {
-      const uint32_t size = 1u << page->shift, begin = uint32_t(a) & (size - 1);
-      const uint32_t n = until - a < size - begin ? uint32_t(until - a) : size - begin;
-      f(page->cells[(a % kShadowBytes) >> page->shift], ((1u << n) - 1) << begin);
-      a += n;
-    }
+    for (; a < until; a += uintptr_t(1) << page->shift) f(page->cells[(a % kShadowBytes) >> page->shift]);
   }
 }
 // Bits of `unwritten` are set for bytes of a block that nobody has written.
@@ -486,24 +548,26 @@ inline bool block_written(const Block* b, uintptr_t address) {
   const size_t at = address - reinterpret_cast<uintptr_t>(b->pointer);
   return !(b->unwritten[at / 8] >> at % 8 & 1);
 }
-// Whether any of these bytes was written.
-inline bool any_written(Watch* s, const Where& at, uintptr_t address, uint64_t bytes) {
-  bool any = false;
+inline bool cell_written(const Watch* s, const Cell& c) { return c.write.stamp() >= s->begin && !c.write.hollow(); }
+// How many of these bytes were written: none, some or all.
+enum class Written { none, some, all };
+inline Written written(Watch* s, const Where& at, uintptr_t address, uint64_t bytes) {
+  bool any = false, all = true;
+  auto count = [&](bool one) { any = any || one, all = all && one; };
   if (at.variable) {
-    each_cell(s, at, address, bytes, [&](Cell& c, uint32_t mask) { any = any || (c.run == s->run && (c.written & mask)); });
-    return any;
+    if (s->stamp == kLastStamp) return Written::all;
+    each_cell(s, at, address, bytes, [&](Cell& c) { count(cell_written(s, c)); });
+  } else {
+    const Block* b = at.extent->block;
+    if (!b || !b->unwritten) return Written::all;
+    for (uint64_t i = 0; i < bytes; ++i) count(block_written(b, address + i));
   }
-  const Block* b = at.extent->block;
-  if (!b || !b->unwritten) return true;
-  for (uint64_t i = 0; i < bytes && !any; ++i) any = block_written(b, address + i);
-  return any;
+  return all ? Written::all : any ? Written::some : Written::none;
 }
+// What a write leaves written, or a copy unwritten.
 inline void set_written(Watch* s, const Where& at, uintptr_t address, uint64_t bytes, bool written) {
   if (at.variable) {
-    each_cell(s, at, address, bytes, [&](Cell& c, uint32_t mask) {
-      if (c.run != s->run) c.run = s->run, c.written = 0;
-      c.written = written ? c.written | mask : c.written & ~mask;
-    });
+    if (!written) each_cell(s, at, address, bytes, [&](Cell& c) { c.write.bits |= 1ull << Access::kPlaceBits; });
   } else if (Block* b = at.extent->block) {
     for (uint64_t i = 0; b->unwritten && i < bytes; ++i) {
       const size_t n = address + i - reinterpret_cast<uintptr_t>(b->pointer);
@@ -513,39 +577,40 @@ inline void set_written(Watch* s, const Where& at, uintptr_t address, uint64_t b
   }
 }
 
+// Of the last two threads that read: the bits of `who` say which, for accesses since a stamp.
+constexpr uint64_t kThreadBits = 1023ull << 24, kBlockBits = 255ull << kSiteBits;
+inline __attribute__((always_inline)) void note_read(Cell& c, Access now, uint32_t since, uint64_t who) {
+  auto mine = [&](Access before) { return before.stamp() >= since && !((before.bits ^ now.bits) & who); };
+  const bool first = mine(c.read[0]);
+  if (!first && mine(c.read[1])) {
+    c.read[1] = now;
+    return;
+  }
+  if (!first) c.read[1] = c.read[0];
+  c.read[0] = now;
+}
 inline void judge(BlockWorker* w, const Where& at, uintptr_t address, uint64_t bytes, uint32_t how, uint32_t pc, uint32_t thread) {
   Watch* s = w->watch;
-  each_cell(s, at, address, bytes, [&](Cell& c, uint32_t mask) {
-    const Access now{pc, s->run, s->stamp, uint16_t(thread), uint8_t(mask), uint8_t(how)};
+  const Access now = Access::at(s->stamp, thread, how & hgcpu_atomic, place_of(s, pc));
+  each_cell(s, at, address, bytes, [&](Cell& c) {
     auto clashes = [&](const Access& before) {
-      return before.run && (before.bytes & mask) && !(before.how & how & hgcpu_atomic) && !ordered(w, before, now, at.variable);
+      return before.stamp() && !(before.atomic() && (how & hgcpu_atomic)) && !ordered(w, before, thread, at.variable);
     };
     const Access* before = clashes(c.write) ? &c.write : nullptr;
     if (how & hgcpu_writes) {
       for (const Access& read : c.read) before = !before && clashes(read) ? &read : before;
     }
     if (before && !s->pending.bytes) {
-      s->pending = {now, *before, at, address, uint32_t(bytes), {}};
+      s->pending = {*before, pc, thread, how, before != &c.write, at, address, uint32_t(bytes), {}};
       if (bytes > sizeof s->pending.old || how != hgcpu_writes) {
         race_text(w, s->pending);
         watch_stop(w, hipErrorLaunchFailure);
       }
       memcpy(s->pending.old, reinterpret_cast<const void*>(address), bytes);
     }
-    if (how & hgcpu_writes) {
-      c.write = now;
-      if (at.variable) {
-        if (c.run != s->run) c.run = s->run, c.written = 0;
-        c.written |= mask;
-      }
-    } else {
-      uint32_t place = c.read[0].run == s->run && c.read[0].thread == thread ? 0 : 1;
-      if (place && !(c.read[1].run == s->run && c.read[1].thread == thread)) {
-        c.read[1] = c.read[0];
-        place = 0;
-      }
-      c.read[place] = now;
-    }
+    if (how & hgcpu_writes) c.write = now;
+    else if (s->launch->cooperative) note_read(c, now, s->launch->first, kThreadBits | kBlockBits);
+    else note_read(c, now, s->begin, kThreadBits);
   });
 }
 
@@ -555,23 +620,34 @@ inline bool on_own_stack(const BlockWorker* w, uintptr_t address) {
 inline uint32_t pc_of(const Watch* s, const void* returns) {
   return uint32_t(reinterpret_cast<uintptr_t>(returns) - 1 - s->launch->library->base);
 }
+// Remember what an address leads to.
+inline void line_fill(Watch* s, const Where& at, uintptr_t address) {
+  if (s->launch->cooperative || s->stamp == kLastStamp) return;  // there other workers may split pages
+  const uintptr_t key = address / kLineBytes, start = key * kLineBytes;
+  uint64_t* found = (at.variable ? s->shared : s->launch->pages).find(address / kShadowBytes);
+  if (!found) return;
+  auto clipped = [&](uintptr_t a) { return uint16_t(a < start ? 0 : a - start > kLineBytes ? kLineBytes : a - start); };
+  ShadowPage* p = reinterpret_cast<ShadowPage*>(*found);
+  line_of(s, key) = {key, p->cells + ((start % kShadowBytes) >> p->shift), at.extent ? at.extent->block : nullptr,
+                     clipped(at.start), clipped(at.end), uint8_t(p->shift), at.variable != nullptr};
+}
 inline void watch_access(hgcpu_worker* worker, const void* pointer, uint64_t bytes, uint32_t how, const void* returns) {
   BlockWorker* w = static_cast<BlockWorker*>(worker);
   Watch* s = w->watch;
   const uintptr_t address = reinterpret_cast<uintptr_t>(pointer);
-  if (!s || !bytes || on_own_stack(w, address)) return;
+  if (!s || !w->self || !bytes || on_own_stack(w, address)) return;
   const uint32_t pc = pc_of(s, returns), thread = w->self->thread;
   watch_enter(w);
   Where at;
   if (find_where(w, address, bytes, how, pc, thread, &at)) {
     // Of blocks, memory that is volatile is what flags are made of; in shared memory it needs a barrier as other memory does.
     if (how & (hgcpu_atomic | hgcpu_volatile)) {
-      s->synced[thread] = ++s->stamp;
+      s->synced[thread] = next_stamp(s);
       s->acquired = true;
       if (!at.variable) how |= hgcpu_atomic;
     }
     how &= ~uint32_t(hgcpu_volatile);
-    if ((how & hgcpu_reads) && !any_written(s, at, address, bytes)) {
+    if ((how & hgcpu_reads) && written(s, at, address, bytes) == Written::none) {
       Text t = watch_text(w, "unwritten memory", pc, thread);
       t.add("%s %llu bytes at offset %lld of ", doing(how & ~uint32_t(hgcpu_writes)), (unsigned long long)bytes,
             (long long)(address - at.start));
@@ -580,9 +656,51 @@ inline void watch_access(hgcpu_worker* worker, const void* pointer, uint64_t byt
       watch_stop(w, hipErrorLaunchFailure);
     }
     judge(w, at, address, bytes, how, pc, thread);
-    if (how & hgcpu_writes && !at.variable) set_written(s, at, address, bytes, true);
+    if (how & hgcpu_writes) set_written(s, at, address, bytes, true);
+    line_fill(s, at, address);
   }
   watch_leave(s);
+}
+// The same for most accesses: in memory that was touched before, of whole cells, by a thread that nobody can race with.
+template <uint32_t shift, bool writes>
+inline void watch_quick(hgcpu_watch* watch, const void* pointer, const void* returns) {
+  Watch* s = static_cast<Watch*>(watch);
+  const uintptr_t address = reinterpret_cast<uintptr_t>(pointer);
+  constexpr uint32_t bytes = 1u << shift;
+  const Line& n = line_of(s, address / kLineBytes);
+  const uint32_t at = uint32_t(address % kLineBytes);
+  auto judged = [&]() __attribute__((always_inline)) {
+    if (n.key != address / kLineBytes || at < n.first || at + bytes > n.end || s->pending.bytes) return false;
+    const uint32_t size = 1u << n.shift;
+    if (n.shift > shift || at % size) return false;
+    Cell *const from = n.cells + (at >> n.shift), *const to = from + (bytes >> n.shift);
+    const uint32_t thread = s->worker->self->thread, begin = s->begin;
+    auto quiet = [&](Access before) __attribute__((always_inline)) {
+      const uint32_t stamp = before.stamp();
+      if (stamp < (n.shared ? s->barrier : s->launch->first)) return true;
+      return stamp >= begin && (stamp < s->barrier || before.thread() == thread);
+    };
+    for (const Cell* c = from; c < to; ++c) {
+      if (!quiet(c->write) || (writes && (!quiet(c->read[0]) || !quiet(c->read[1])))) return false;
+      if (!writes && n.shared && !cell_written(s, *c)) return false;
+    }
+    if (uint8_t* unwritten = n.block ? n.block->unwritten : nullptr) {
+      const uintptr_t of = address - reinterpret_cast<uintptr_t>(n.block->pointer);
+      if (of % bytes) return false;
+      constexpr uint32_t mask = (1u << (bytes < 8 ? bytes : 8)) - 1;
+      for (uint8_t* u = unwritten + of / 8; u < unwritten + of / 8 + (bytes + 7) / 8; ++u) {
+        if (!writes && (*u >> of % 8 & mask) == mask) return false;
+        if (writes) *u = uint8_t(*u & ~(mask << of % 8));
+      }
+    }
+    const Access now = Access::at(s->stamp, thread, false, pc_of(s, returns));
+    for (Cell* c = from; c < to; ++c) {
+      if (writes) c->write = now;
+      else note_read(*c, now, begin, kThreadBits);
+    }
+    return true;
+  };
+  if (!judged()) watch_access(s->worker, pointer, bytes, writes ? hgcpu_writes : hgcpu_reads, returns);
 }
 // A copy hands on what is unwritten: padding, and what nobody will look at.
 inline void watch_copy(hgcpu_worker* worker, void* to, const void* from, uint64_t bytes, const void* returns) {
@@ -598,8 +716,11 @@ inline void watch_copy(hgcpu_worker* worker, void* to, const void* from, uint64_
   const bool writes = !on_own_stack(w, target) && find_where(w, target, bytes, hgcpu_writes, pc, thread, &out);
   if (writes) {
     judge(w, out, target, bytes, hgcpu_writes, pc, thread);
-    if (!reads) set_written(s, out, target, bytes, true);
-    for (uint64_t i = 0; reads && i < bytes; ++i) set_written(s, out, target + i, 1, any_written(s, in, source + i, 1));
+    set_written(s, out, target, bytes, true);
+    const bool hollow = reads && written(s, in, source, bytes) != Written::all;
+    for (uint64_t i = 0; hollow && i < bytes; ++i) {
+      if (written(s, in, source + i, 1) == Written::none) set_written(s, out, target + i, 1, false);
+    }
   }
   watch_leave(s);
 }
@@ -608,8 +729,8 @@ inline void watch_fence(hgcpu_worker* worker) {
   Watch* s = w->watch;
   if (!s) return;
   watch_enter(w);
-  s->fenced[w->self->thread] = ++s->stamp;
-  if (s->launch->fenced) s->launch->fenced[s->block] = s->stamp;
+  s->fenced[w->self->thread] = next_stamp(s);
+  if (s->launch->times) s->launch->times[s->block].fenced = s->stamp;
   watch_leave(s);
 }
 inline void watch_divided(hgcpu_worker* worker, const void* returns) {
@@ -657,7 +778,7 @@ inline void watch_barrier_passed(BlockWorker* w) {
     watch_stop(w, hipErrorLaunchFailure);
   }
   memset(s->line, 0, w->threads * sizeof *s->line);
-  s->barrier = ++s->stamp;
+  s->barrier = next_stamp(s);
   watch_leave(s);
 }
 // Lanes of the current warp go on together: what each has done and has seen, all have seen.
@@ -666,7 +787,7 @@ inline void watch_warp_passed(BlockWorker* w, uint64_t group) {
   watch_enter(w);
   const uint32_t first = w->current * w->warp_size;
   uint32_t seen[64] = {};
-  ++s->stamp;
+  next_stamp(s);
   for (uint64_t left = group; left; left &= left - 1) {
     const uint32_t* of = s->clock[first + uint32_t(__builtin_ctzll(left))];
     for (uint32_t i = 0; i < w->warp_size; ++i) seen[i] = of[i] > seen[i] ? of[i] : seen[i];
@@ -679,9 +800,15 @@ inline void watch_warp_passed(BlockWorker* w, uint64_t group) {
 // ---- launches -------------------------------------------------------------------------------------------------------------
 inline void sanitized_open(SanitizedLaunch* l, const uint32_t* sizes, void* const* args, uint32_t count) {
   Sanitizer& all = sanitizer();
-  l->first_run = all.runs;
-  all.runs += uint32_t(l->blocks);
-  if (l->blocks <= 1u << 24) l->fenced = static_cast<uint32_t*>(calloc(l->blocks, sizeof(uint32_t)));
+  if (all.stamp > kLastStamp / 2) {
+    all.stamp = 1;
+    ++all.numbering;
+    for (auto& list : all.spare) {
+      while (list.count) free(list.pop());
+    }
+  }
+  l->first = all.stamp;
+  if (l->blocks <= 1u << 24) l->times = static_cast<BlockTimes*>(calloc(l->blocks, sizeof(BlockTimes)));
   Vec<Extent> blocks;
   {
     Memory& m = memory();
@@ -728,17 +855,11 @@ inline void sanitized_open(SanitizedLaunch* l, const uint32_t* sizes, void* cons
   }
 }
 inline void sanitized_close(SanitizedLaunch* l) {
-  for (uint32_t i = 0; i < l->pages.room; ++i) {
-    if (l->pages.entries[i].key) page_drop(reinterpret_cast<ShadowPage*>(l->pages.entries[i].value));
-  }
-  free(l->fenced);
+  pages_drop(l->pages, false);
+  free(l->times);
 }
 inline void watch_free(Watch* s) {
-  if (!s) return;
-  for (uint32_t i = 0; i < s->shared.room; ++i) {
-    if (s->shared.entries[i].key) free(reinterpret_cast<void*>(s->shared.entries[i].value));
-  }
-  discard(s);
+  if (s) discard(s);
 }
 // Runs blocks on this thread, one by one.
 inline int sanitized_blocks(SanitizedLaunch* l, hgcpu_entry entry, void* const* args, uint64_t first, uint64_t last) {
@@ -746,21 +867,43 @@ inline int sanitized_blocks(SanitizedLaunch* l, hgcpu_entry entry, void* const* 
   if (!w) return hipErrorOutOfMemory;
   if (!w->kept_watch) w->kept_watch = create<Watch>();
   Watch* s = w->kept_watch;
+  Sanitizer& all = sanitizer();
+  s->tls = static_cast<char*>(l->library->anchor()) - l->library->tls_anchor;
+  Instrumented::Variable own{};
+  for (const auto& v : l->library->shared) own = v.own && v.bytes > own.bytes ? v : own;
+  *static_cast<hgcpu_watch*>(s) = {
+      w,
+      s->tls + own.start,
+      own.bytes,
+      {{watch_quick<0, false>, watch_quick<1, false>, watch_quick<2, false>, watch_quick<3, false>, watch_quick<4, false>},
+       {watch_quick<0, true>, watch_quick<1, true>, watch_quick<2, true>, watch_quick<3, true>, watch_quick<4, true>}}};
   s->launch = l;
   s->last_extent = s->last_variable = ~0u;
-  memset(s->recent_keys, 0, sizeof s->recent_keys);
-  s->tls = static_cast<char*>(l->library->anchor()) - l->library->tls_anchor;
+  s->stamp = l->first;
+  if (s->numbering != all.numbering) {
+    memset(s->fenced, 0, sizeof s->fenced);
+    memset(s->synced, 0, sizeof s->synced);
+    memset(s->clock, 0, sizeof s->clock);
+    s->numbering = all.numbering;
+  }
+  memset(s->lines, 0, sizeof s->lines);
   int code = 0;
   w->watch = s;
+  if (!l->cooperative) *l->library->watched = s;
   for (uint64_t block = first; block < last && !code; ++block) {
     s->block = block;
-    s->run = l->first_run + uint32_t(block);
+    s->begin = s->barrier = next_stamp(s);
+    if (l->times) l->times[block].begin = s->begin;
     s->acquired = false;
     s->pending.bytes = 0;
     memset(s->line, 0, sizeof s->line);
     code = entry(l->how, args, block, block + 1);
     if (!code && pending_races(w)) code = hipErrorLaunchFailure;
   }
+  *l->library->watched = nullptr;
   w->watch = nullptr;
+  pages_drop(s->shared, l->cooperative);
+  Guard<Mutex> g(all.lock);
+  if (all.stamp <= s->stamp) all.stamp = s->stamp + 1;
   return code;
 }
