@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernel_programs.__main__ import WAYS
-from kernel_programs.model import InvalidKernel, arguments
-from kernel_programs.running import describe, differing, expected, is_whole, make_kernels, shrink
+from kernel_programs.__main__ import SANITIZED_WAYS, WAYS
+from kernel_programs.model import InvalidKernel
+from kernel_programs.running import Way, describe, differing, expected, graph_of, is_whole, make_kernels, reports, shrink
 from kernel_programs.tree import I32, Assign, Binary, Declare, If, Kernel, Literal, Switch, Use, Warp, While, walk
 from kernel_programs.writing import write_source
 
@@ -23,6 +23,12 @@ def test_generated_kernels_compute_what_they_mean(first: int) -> None:
     way = WAYS[first // TOGETHER % len(WAYS)]
     different = differing(make_kernels(range(first, first + TOGETHER)), way)
     assert not different, f"with {way}:\n" + describe(different[0], way.warp_size)
+
+
+@pytest.mark.parametrize("way", SANITIZED_WAYS, ids=str)
+def test_sanitize_reports_nothing_of_generated_kernels(way: Way) -> None:
+    first = COUNT + way.warp_size
+    assert not reports(make_kernels([*range(first, first + 12), *range(first + 100, first + 112)]), way)
 
 
 @pytest.mark.slow
@@ -47,19 +53,7 @@ def test_generated_kernels_compute_the_same_on_every_runtime(runtime: Any) -> No
     together = min(TOGETHER, GPU_COUNT[runtime])
     for first in range(0, GPU_COUNT[runtime], together):
         kernels = make_kernels(range(first, first + together), gpu=True)
-        options = ["-w", "-mno-wavefrontsize64"] if runtime == "cpu" else []
-        module = hg.Module(write_source(kernels), name="generated.hip", options=options)
-        graph = hg.Graph("generated")
-        for k in kernels:
-            arrays, scalars = arguments(k)
-            given: list[Any] = []
-            for d in k.parameters:
-                if not d.size:
-                    given.append(scalars[d.name])
-                    continue
-                array = graph.device_array(f"{k.name}_{d.name}", arrays[d.name])
-                given.append(hg.reads(array) if d.fixed else hg.updates(array))
-            graph.kernel(module[k.name], k.grid, k.block, given, name=k.name, shared_bytes=k.shared_bytes)
+        graph = graph_of(kernels, ["-w", "-mno-wavefrontsize64"] if runtime == "cpu" else [])
         with graph.compile(runtime=runtime) as executable:
             executable.run()
             for k in kernels:

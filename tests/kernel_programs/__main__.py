@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.runtimes.cpu.compiler import find_compiler
 
-from .running import Way, compile_together, computed, describe, differing, make_kernels, shrink
+from .running import Way, compile_together, computed, describe, differing, make_kernels, reports, shrink
 from .tree import Kernel
 
 WAYS = (
@@ -23,6 +23,7 @@ WAYS = (
     Way("fast", 32, ("-O2",)), Way("base", 32, ("-O0",)),
 )  # fmt: skip
 """How modules are compiled, one after the other; ``--all-ways`` compiles each in all of them."""
+SANITIZED_WAYS = (Way("sanitize", 64), Way("sanitize", 32))
 
 
 def main() -> int:
@@ -32,6 +33,7 @@ def main() -> int:
     parser.add_argument("--together", type=int, default=50, metavar="N", help="kernels in one module (50)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="modules at a time")
     parser.add_argument("--all-ways", action="store_true", help="each kernel in both modes and with both warp sizes")
+    parser.add_argument("--sanitize", action="store_true", help="run them under the sanitizer, which must report nothing")
     parser.add_argument("--gpu", action="store_true", help="kernels that NVIDIA's compiler takes too")
     parser.add_argument("--seconds", type=float, default=float("inf"), metavar="S", help="begin no module after this time")
     parser.add_argument("--source", action="store_true", help="print the kernels' source and end")
@@ -48,7 +50,8 @@ def main() -> int:
     def check(number: int) -> tuple[int, list[tuple[Kernel, Way]]]:
         if time.monotonic() - started > args.seconds:
             return 0, []
-        ways = WAYS if args.all_ways else (WAYS[number % len(WAYS)],)
+        among = SANITIZED_WAYS if args.sanitize else WAYS
+        ways = among if args.all_ways else (among[number % len(among)],)
         kernels = make_kernels(modules[number], gpu=args.gpu)
         try:
             return len(kernels), [(k, way) for way in ways for k in differing(kernels, way)]
@@ -77,6 +80,9 @@ def report(kernel: Kernel, way: Way) -> None:
         return differing(kernels, way)
 
     small = shrink(kernel, differs)
+    if way.mode == "sanitize":
+        print(describe(small, way.warp_size), f"// {reports([small], way)}", sep="\n", flush=True)
+        return
     print(describe(small, way.warp_size, computed(small, compile_together([small], way))), flush=True)
 
 

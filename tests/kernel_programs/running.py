@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from device.test_cpu_kernels import Library
 
+import hipgraphdsl as hg
 from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.runtimes.cpu.compiler import Compiler, find_compiler
 from hipgraphdsl.runtimes.cpu.rtc import compile_kernels
@@ -18,12 +19,12 @@ from .model import Array, InvalidKernel, arguments, run
 from .tree import Arm, Call, Decl, Declare, Define, Expand, Expr, Function, Kernel, Stmt, Switch, Use, walk
 from .writing import write_source
 
-Mode = Literal["fast", "base"]
+Mode = Literal["fast", "base", "sanitize"]
 
 
 @dataclass(frozen=True)
 class Way:
-    """How kernels are compiled on the CPU."""
+    """How kernels are compiled on the CPU. With mode ``"sanitize"`` a graph runs them, and whatever is reported is wrong."""
 
     mode: Mode = "fast"
     warp_size: int = 64
@@ -66,8 +67,52 @@ def compile_together(kernels: Sequence[Kernel], way: Way) -> Library:
     return Library(made.image)
 
 
+def graph_of(kernels: Sequence[Kernel], options: Sequence[str]) -> hg.Graph:
+    """Return one graph of kernels of one module that do not depend on each other; arrays are ``<kernel>_<parameter>``."""
+    module = hg.Module(write_source(kernels), name="generated.hip", options=options)
+    graph = hg.Graph("generated")
+    for k in kernels:
+        arrays, scalars = arguments(k)
+        given: list[Any] = []
+        for d in k.parameters:
+            if not d.size:
+                given.append(scalars[d.name])
+                continue
+            array = graph.device_array(f"{k.name}_{d.name}", arrays[d.name])
+            given.append(hg.reads(array) if d.fixed else hg.updates(array))
+        graph.kernel(module[k.name], k.grid, k.block, given, name=k.name, shared_bytes=k.shared_bytes)
+    return graph
+
+
+def reports(kernels: Sequence[Kernel], way: Way) -> dict[str, str]:
+    """Return what the sanitizer says of kernels, by name; ``"differs"`` where one computes what the model does not."""
+    graph = graph_of(kernels, way.all_options)
+    said: dict[str, str] = {}
+    with graph.compile("cpu", sanitize=True) as executable:
+        start = {name: executable.read(name) for name in graph.arrays}
+        while True:
+            try:
+                executable.run()
+                break
+            except hg.HipError as error:
+                if error.node is None:
+                    raise
+                said[error.node] = str(error)
+                executable.disable(error.node)
+            for name, values in start.items():
+                executable.write(name, values)
+        for k in kernels:
+            for name, wanted in zip(("out", "bins"), expected(k, way.warp_size)):
+                if (executable.read(f"{k.name}_{name}") != wanted).any():
+                    said.setdefault(k.name, "differs")
+    return said
+
+
 def differing(kernels: Sequence[Kernel], way: Way) -> list[Kernel]:
     """Return the kernels that do not compute what the model says."""
+    if way.mode == "sanitize":
+        said = reports(kernels, way)
+        return [k for k in kernels if k.name in said]
     library = compile_together(kernels, way)
     return [
         k for k in kernels if any((a != b).any() for a, b in zip(expected(k, way.warp_size), computed(k, library)))
