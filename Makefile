@@ -2,7 +2,7 @@
 #
 #   make demo       run examples 01 and 04 on the CPU and write the pictures to build/demo
 #   make test       all tests except the slow ones; tests that need a GPU skip where there is none
-#   make test-slow  the slow tests
+#   make test-slow  the slow tests, and those of the CPU runtime's kernels and conformance again with clang (ziglang)
 #   make test-gpu   all tests on this machine's GPU, with PYTHON as it is: no .venv, no network (tests/README.md)
 #   make test-amd   all tests of runtime "amd" on AMD's own HIP library without a GPU, with hip-python 7.2 and 10.0 (root on Debian)
 #   make lint       ruff and mypy
@@ -26,6 +26,9 @@ PYTEST := $(BIN)/python -m pytest
 # Two workers: the slowest tests wait for compilers and for each other, and more would not fit a small machine.
 WORKERS ?= 2
 
+# What runs with clang too.
+BY_CLANG := tests/conformance/test_conformance.py $(wildcard tests/device/test_cpu_*.py) tests/device/test_kernel_programs.py
+
 # Of the GPU suite, whose processes share the GPU.
 GPU_WORKERS ?= 12
 # Plugins that happen to be installed stay out: pytest-benchmark, say, refuses workers. A worker that crashes is one failed test.
@@ -46,11 +49,7 @@ $(READY):
 	@echo "Making $(VENV) and installing into it (once; about a minute)"
 	@rm -f $(VENV)/.ready-*
 	@$(PYTHON) -m venv --clear $(VENV)
-	@extras=$(EXTRAS); \
-	if ! command -v clang++ >/dev/null && ! command -v c++ >/dev/null && ! command -v g++ >/dev/null; then \
-		echo "No C++ compiler is on this machine: the extra 'cpu' brings one (100 MB)"; extras=$$extras,cpu; \
-	fi; \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$$extras]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$(EXTRAS)]"
 	@touch $@
 
 demo: $(READY)
@@ -63,7 +62,11 @@ test: $(READY)
 	$(PYTEST) -q -n $(WORKERS) -m "not slow"
 
 test-slow: $(READY)
-	$(PYTEST) -q -n $(WORKERS) -m slow --timeout 1200
+	@failed=0; \
+	$(PYTEST) -q -n $(WORKERS) -m slow --timeout 1200 || failed=1; \
+	echo "Again, with clang:"; \
+	HIPGRAPHDSL_CXX="$(CURDIR)/$(BIN)/python -m ziglang c++" $(PYTEST) -q -n $(WORKERS) --timeout 1200 $(BY_CLANG) || failed=1; \
+	exit $$failed
 
 test-gpu:
 	@$(PYTHON) tests/needed.py

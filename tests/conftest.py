@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -42,8 +44,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--load", action="store_true", help="keep the GPU busy from another process meanwhile")
 
 
+def _choose_compiler() -> None:
+    """Take the machine's own compiler where there is one: ziglang, which the extra `dev` brings, is for `make test-slow`."""
+    own = next(filter(None, map(shutil.which, ("clang++", "c++", "g++"))), None)
+    if own is not None:
+        os.environ.setdefault("HIPGRAPHDSL_CXX", shlex.quote(own))
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Start what keeps the GPU busy, once: not in each worker of xdist."""
+    """Choose the compiler, and start what keeps the GPU busy, once: not in each worker of xdist."""
+    _choose_compiler()
     if config.getoption("--load") and not hasattr(config, "workerinput"):
         path = Path(__file__)
         found = os.pathsep.join(filter(None, (str(path.parents[1]), os.environ.get("PYTHONPATH"))))
