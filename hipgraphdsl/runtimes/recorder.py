@@ -145,15 +145,22 @@ class _Recorded:
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._signature = inspect.signature(getattr(Runtime, name))
+        parameters = list(self._signature.parameters.values())[1:]
+        self._names = [parameter.name for parameter in parameters]
+        self._defaults = [parameter.default for parameter in parameters]
+        self._required = self._defaults.count(inspect.Parameter.empty)
 
     def __get__(self, runtime: RecorderRuntime | None, owner: type | None = None) -> Any:
         return self if runtime is None else MethodType(self, runtime)
 
     def __call__(self, runtime: RecorderRuntime, *args: Any, **named: Any) -> Any:
-        bound = self._signature.bind(runtime, *args, **named)
-        bound.apply_defaults()
-        values = {name: tuple(value) if isinstance(value, list) else value for name, value in bound.arguments.items()}
-        del values["self"]
+        given = (*args, *self._defaults[len(args) :])
+        # `bind`, which takes longer, is for names, and says what is wrong.
+        if named or not self._required <= len(args) <= len(self._names):
+            bound = self._signature.bind(runtime, *args, **named)
+            bound.apply_defaults()
+            given = tuple(bound.arguments.values())[1:]
+        values = {name: tuple(value) if isinstance(value, list) else value for name, value in zip(self._names, given)}
         return runtime._perform(self, values)
 
 
