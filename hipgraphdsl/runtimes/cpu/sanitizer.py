@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from typing import Any, Final
@@ -33,11 +34,17 @@ def _plain(mangled: str) -> str:
 def _place(path: str, offset: int, line: int) -> str:
     """Return ``file:line`` of the user's statement at an offset of a library, or the offset where no line is known."""
     try:
-        with open(path, "rb") as file:
-            found = next((frame for frame in _frames(ELFFile(file).get_dwarf_info(), offset) if frame[0] not in _OWN), None)
+        found = next((frame for frame in _frames(_dwarf(path), offset) if frame[0] not in _OWN), None)
     except OSError:
         found = None
     return f"{path}+{offset:#x}" if found is None else f"{found[0]}:{line or found[1]}"
+
+
+@functools.lru_cache(maxsize=4)  # several faults of one library follow each other
+def _dwarf(path: str) -> Any:
+    """Return the line tables of a library, whose path says what is in it; a linked library's need no relocation."""
+    with open(path, "rb") as file:
+        return ELFFile(file).get_dwarf_info(relocate_dwarf_sections=False)
 
 
 def _frames(dwarf: Any, offset: int) -> Iterator[tuple[str, int]]:
