@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shlex
 import shutil
@@ -89,6 +90,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("gpu")
             _ask_for_examples(item, config.getoption("--examples"))
     _select_runtime(config, items)
+
+
+def pytest_collection_finish() -> None:
+    """Leave modules and collected tests out of garbage collections: a million objects, which each full one would visit."""
+    gc.collect()
+    gc.freeze()
 
 
 def _ask_for_examples(item: pytest.Item, least: int) -> None:
