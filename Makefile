@@ -22,8 +22,12 @@ EXTRAS := dev,viz,yaml
 # The stamp's name holds what the environment depends on, so a changed pyproject.toml or a moved checkout makes it anew.
 READY := $(VENV)/.ready-$(shell { echo "$(CURDIR) $(PYTHON) $(EXTRAS)"; cat pyproject.toml; } | cksum | tr ' ' '-')
 
+# Tests start hundreds of interpreters; without bytecode each would compile the package, and each worker all tests, anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTEST := $(BIN)/python -m pytest
-# Two workers: the slowest tests wait for compilers and for each other, and more would not fit a small machine.
+# Two workers: the slowest tests wait for compilers and for each other, and more would not fit a small machine. Stealing leaves
+# a file to one worker, so its fixtures are made once and no worker waits for what the other compiles.
 WORKERS ?= 2
 
 # What runs with clang too.
@@ -59,13 +63,13 @@ demo: $(READY)
 	@echo; echo "Pictures: $(DEMO)/tutorial.svg (the workflow) and $(DEMO)/wave2d.png (the wave)"
 
 test: $(READY)
-	$(PYTEST) -q -n $(WORKERS) -m "not slow"
+	$(PYTEST) -q -n $(WORKERS) --dist worksteal -m "not slow"
 
 test-slow: $(READY)
 	@failed=0; \
-	$(PYTEST) -q -n $(WORKERS) -m slow --timeout 1200 || failed=1; \
+	$(PYTEST) -q -n $(WORKERS) --dist worksteal -m slow --timeout 1200 || failed=1; \
 	echo "Again, with clang:"; \
-	HIPGRAPHDSL_CXX="$(CURDIR)/$(BIN)/python -m ziglang c++" $(PYTEST) -q -n $(WORKERS) --timeout 1200 $(BY_CLANG) || failed=1; \
+	HIPGRAPHDSL_CXX="$(CURDIR)/$(BIN)/python -m ziglang c++" $(PYTEST) -q -n $(WORKERS) --dist worksteal --timeout 1200 $(BY_CLANG) || failed=1; \
 	exit $$failed
 
 test-gpu:
