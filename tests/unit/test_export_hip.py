@@ -767,6 +767,14 @@ def test_a_header_that_is_not_found_names_the_option(tmp_path: Path) -> None:
     assert f"--cxx-option={option}" in (tmp_path / "program.hip").read_text()
 
 
+def test_complex_is_included_where_the_program_uses_it() -> None:
+    for dtype, used in (("complex64", True), ("float32", False)):
+        g = hg.Graph("g")
+        g.memset(g.device_array("x", shape=4, dtype=dtype), 1, name="it")
+        text = text_of(g)
+        assert ("#include <complex>\n" in text) == ("std::complex" in text) == used
+
+
 def test_options_that_repeat_stay_in_the_command() -> None:
     g = hg.Graph("g")
     options = ["-Xclang", "-one", "-Xclang", "-two"]
