@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeVar
 
-import networkx as nx
-
 from .arrays import (
     AllocArray,
     Array,
@@ -51,6 +49,7 @@ from .workflow import ChildGraphNode, ConditionalNode, Workflow, is_node
 if TYPE_CHECKING:
     from types import FrameType
 
+    import networkx as nx
     from numpy.typing import ArrayLike, DTypeLike
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-import networkx as nx
 import numpy as np
 
 from .arrays import AllocArray, Array, Parameter, array_values, as_dtype, as_shape, converted
@@ -15,6 +14,9 @@ from .hazards import HazardTracker
 from .kernels import Symbol
 from .nodes.base import Node, a_or_an, check_name
 from .nodes.memory import element_bytes
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 A = TypeVar("A", bound=Array)
 
@@ -277,6 +279,8 @@ class Draft:
     def dag(self) -> nx.DiGraph[str]:
         """The nodes and edges as networkx holds them, made when it is first asked for; edges changed in it by hand count."""
         if self._dag is None:
+            import networkx as nx  # takes a fifth of the time to import this package
+
             dag = self._dag = nx.DiGraph(name=self.name)
             dag.add_nodes_from((node.name, {"node": node}) for node in self.nodes)
             dag.add_edges_from((source, target, {"reason": reason}) for source, target, reason in self.edges())

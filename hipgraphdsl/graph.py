@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeVar
 
-import networkx as nx
-
 from .arrays import (
     Parameter,
 )
@@ -17,7 +15,7 @@ from .declaring import Declaring, caller
 from .draft import Draft
 from .errors import CheckError, DeclarationError, HipGraphError
 from .executable import Executable
-from .export import export_graph, graphml, render, text
+from .export import export_graph, render, text
 from .importing import Arrays, import_capture, import_handle
 from .measuring import fastest_lanes
 from .nodes import (
@@ -31,6 +29,8 @@ from .timeline import Timeline, simulate
 from .workflow import Workflow
 
 if TYPE_CHECKING:
+    import networkx as nx
+
     from .runtimes.base import Runtime
 
 _DRAWN_NODES = 80  # more are a table in a notebook
@@ -286,6 +286,8 @@ class Graph(Declaring):
         infer : bool
             Whether edges are also inferred from what nodes read and write.
         """
+        from .export import graphml
+
         return Graph.from_workflow(graphml.from_networkx(dag, name=name, infer=infer))
 
     @staticmethod

@@ -9,7 +9,6 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeGuard, get_args
 
-import networkx as nx
 from pydantic_core import core_schema
 
 from .arrays import (
@@ -54,6 +53,7 @@ from .order import successors, topological_order
 from .printed import human_count
 
 if TYPE_CHECKING:
+    import networkx as nx
     from typing_extensions import Self
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
@@ -160,6 +160,8 @@ class Workflow:
     @cached_property
     def dag(self) -> nx.DiGraph[str]:
         """The same as a networkx graph: node attribute `node`, edge attribute `reason`."""
+        import networkx as nx
+
         dag: nx.DiGraph[str] = nx.DiGraph(name=self.name)
         for node in self.nodes:
             dag.add_node(node.name, node=node)
