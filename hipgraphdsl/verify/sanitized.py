@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from ..errors import HipError, HipGraphError, WaitTimeout
+from ..backends.serial import SerialProgram
+from ..errors import HipError, HipGraphError
 from ..executable import Executable
 from ..runtimes.base import Runtime
 from ..workflow import Workflow
-from .laboratory import WAIT_S, Found
+from .laboratory import WAIT_S, Found, full_name
 from .report import Kind
 
 _KINDS: Final[dict[str, Kind]] = {
@@ -22,6 +23,7 @@ _KINDS: Final[dict[str, Kind]] = {
 _FOUND: Final = re.compile(rf"({'|'.join(_KINDS)}) at ")
 #: After these, kernels that nobody watches may overwrite what is not theirs.
 _UNSAFE: Final = frozenset({"out of bounds", "failure"})
+_MOST_STOPPED: Final = 20  # steps with a finding; behind the last one nothing is run
 
 
 def try_sanitizer(workflow: Workflow, runtime: Runtime, device: int, params: dict[str, Any], found: Found) -> bool:
@@ -34,23 +36,48 @@ def try_sanitizer(workflow: Workflow, runtime: Runtime, device: int, params: dic
         found.left_out.append(f"the sanitizer: {error}")
         return True
     try:
-        executable.launch(**params)
-        executable.synchronize(WAIT_S)
-    except HipError as error:
-        said = _FOUND.match(error.text)
-        if said is None:  # the serial run has it too
-            return True
-        kind = _KINDS[said[1]]
-        arrays = tuple(dict.fromkeys(re.findall(r"array '(.*?)'", error.text)))
-        found.add(kind, f"{error.node!r}, {error.text}", (error.node,) if error.node else (), arrays)
-        if kind in _UNSAFE:
-            found.left_out.append(f"everything else: {error.node!r} would do that while nobody watches")
-        return kind not in _UNSAFE
-    except WaitTimeout as error:
-        found.left_out.append(f"the sanitizer: {error}")
+        return _judge(executable, params, found)
     except HipGraphError:
-        return True
+        return True  # the serial run has it too
     finally:
         executable.close()
+
+
+def _judge(executable: Executable, params: dict[str, Any], found: Found) -> bool:
+    """Run step by step; a step that is stopped takes those with it that depend on it, because what they read is incomplete."""
+    program = executable.prepared(**params)
+    assert isinstance(program, SerialProgram)
+    stopped: set[int] = set()
+    behind: list[str] = []
+    unsafe = ""
+    with executable.runtime.using_device(executable.device):
+        for step in program.plan.steps:
+            name = full_name(program, step)
+            if stopped.intersection(step.deps) or len(stopped) - len(behind) == _MOST_STOPPED:
+                stopped.add(step.index)
+                behind.append(name)
+                continue
+            try:
+                stream = program.stream_of(step, executable.stream)
+                program.issue(step, stream)
+                if not executable.runtime.stream_wait(stream, WAIT_S):
+                    found.left_out.append(f"the sanitizer: {name!r} has not finished after {WAIT_S:g} s")
+                    break
+            except HipError as error:
+                said = _FOUND.match(error.text)
+                if said is None:
+                    raise
+                stopped.add(step.index)
+                node, kind = error.node or name, _KINDS[said[1]]
+                arrays = tuple(dict.fromkeys(re.findall(r"array '(.*?)'", error.text)))
+                found.add(kind, f"{node!r}, {error.text}", (node,), arrays)
+                unsafe = unsafe or node * (kind in _UNSAFE)
+    executable.synchronize(WAIT_S)  # raises what a callback has raised
     found.done.append("a serial run in which each access of kernels was judged")
-    return True
+    if behind:
+        found.left_out.append(
+            f"under the sanitizer: {', '.join(map(repr, behind[:5]))}{', ...' * (len(behind) > 5)} behind a finding"
+        )
+    if unsafe:
+        found.left_out.append(f"everything else: {unsafe!r} would do that while nobody watches")
+    return not unsafe

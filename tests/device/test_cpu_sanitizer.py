@@ -166,6 +166,36 @@ def test_verify_reports_what_the_sanitizer_finds_and_runs_nothing_else() -> None
     assert any(said.startswith("everything else") for said in report.left_out)
 
 
+MANY = r"""
+__global__ void beyond(int* x) { x[threadIdx.x + 1] = 1; }
+__global__ void divided(int* x) { x[threadIdx.x] = 7 / x[threadIdx.x]; }
+__global__ void raced(int* x) { x[0] = threadIdx.x; }
+__global__ void right(int* x) { x[threadIdx.x] += 1; }
+"""
+
+
+def test_verify_reports_what_the_sanitizer_finds_in_each_node() -> None:
+    g, module = hg.Graph("many"), hg.Module(MANY, name="many.cu")
+    arrays = [g.device_array(name, np.zeros(8, np.int32)) for name in "abcd"]
+    for kernel, array in zip(("right", "beyond", "divided", "raced"), arrays):
+        g.kernel(module[kernel], 1, 8, (array,), name=kernel)
+    g.kernel(module["right"], 1, 8, (arrays[1],), name="after")
+    report = hg.verify(g, "cpu")
+    found = [(f.kind, *f.nodes) for f in report.findings]
+    assert found == [("out of bounds", "beyond"), ("failure", "divided"), ("race", "raced")]
+    assert [said for said in report.left_out if "sanitizer" in said] == ["under the sanitizer: 'after' behind a finding"]
+
+
+def test_verify_ends_the_sanitized_run_at_twenty_findings() -> None:
+    g, module = hg.Graph("most"), hg.Module(MANY, name="many.cu")
+    for n in range(25):
+        kernel = module["beyond" if n % 2 else "raced"]
+        g.kernel(kernel, 1, 8, (g.device_array(f"x{n}", np.zeros(8, np.int32)),), name=f"n{n}")
+    report = hg.verify(g, "cpu")
+    assert len(report.findings) == 20
+    assert "under the sanitizer: 'n20', 'n21', 'n22', 'n23', 'n24' behind a finding" in report.left_out
+
+
 ATOMICS = r"""
 __global__ void k(int* a, float* f, int n) {
   const int i = threadIdx.x;
