@@ -80,7 +80,8 @@ def verify(
         Run each node alone, compare what it touches with what it declares, and find what it does beyond arrays.
     sanitize : bool
         First run once on the CPU with every access of kernels judged, as `Graph.compile` says; it takes Linux. A node that is
-        stopped is a finding, up to 20; those that depend on it are left out of this run. Nothing else is run where a kernel accesses memory out of bounds or divides by zero.
+        stopped is a finding, up to 20; those that depend on it are left out of this run. Nothing else is run where a kernel
+        accesses memory out of bounds or divides by zero.
     device : int
         Of `runtime`.
     progress : bool
