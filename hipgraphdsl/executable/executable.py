@@ -263,7 +263,8 @@ class Executable:
             If the device failed.
         """
         self._require_open("synchronize")
-        require_seconds(timeout_s)
+        if timeout_s is not None:
+            require_seconds(timeout_s)
         stale = self._own.hosts.stale()
         try:
             self._wait(timeout_s)

@@ -38,7 +38,8 @@ KERNELS = r"""
 #include <time.h>
 typedef struct { uint32_t grid[3], block[3], shared_bytes, cooperative; void* (*worker)(void); } hgcpu_launch;
 typedef int (*hgcpu_entry)(const hgcpu_launch*, void* const*, uint64_t, uint64_t);
-typedef struct { const char* name; hgcpu_entry entry; uint32_t n_params; const uint32_t* param_sizes; } hgcpu_kernel_info;
+typedef struct { const char* name; hgcpu_entry entry; uint32_t n_params; const uint32_t* param_sizes;
+                 hgcpu_entry direct; } hgcpu_kernel_info;
 typedef struct { const char* name; void* address; uint64_t bytes; } hgcpu_symbol_info;
 typedef struct { uint32_t abi, n_kernels; const hgcpu_kernel_info* kernels;
                  uint32_t n_symbols; const hgcpu_symbol_info* symbols; } hgcpu_module_info;
@@ -77,7 +78,7 @@ static const hgcpu_kernel_info kernels[] = {
   {"empty", empty, 0, 0}, {"broken", broken, 0, 0}, {"count", count, 1, pointer}, {"note", note, 2, pointer_and_int},
   {"await_flag", await_flag, 1, pointer}, {"set_flag", set_flag, 2, pointer_and_int}, {"slow_count", slow_count, 1, pointer}};
 static const hgcpu_symbol_info symbols[] = {{"table", table, sizeof table}};
-static const hgcpu_module_info info = {2, sizeof kernels / sizeof *kernels, kernels, 1, symbols};
+static const hgcpu_module_info info = {3, sizeof kernels / sizeof *kernels, kernels, 1, symbols};
 extern "C" __attribute__((visibility("default"))) const hgcpu_module_info* hgcpu_module(void) { return &info; }
 """
 

@@ -103,3 +103,33 @@ def test_blocks_run_after_one_that_failed_before_or_behind_a_barrier() -> None:
             else:
                 exe.run()
                 assert exe.read("x").tolist() == [n] * 64
+
+
+STEP = """__device__ int deep(int n, int* p) { int a[64]; for (int i = 0; i < 64; ++i) a[i] = p[0] + n;
+  if (n == 0) return a[3]; return deep(n - 1, p) + a[n & 63]; }
+__global__ void k(int* x, int divisor, int depth) { x[threadIdx.x] += 6 / divisor + 0 * deep(depth, x); }"""
+
+
+@pytest.mark.parametrize("chains", [1, 3])
+@pytest.mark.parametrize("bad", [{"divisor": 0}, {"depth": 100_000_000}])
+def test_a_kernel_without_barriers_that_fails_ends_its_chain(chains: int, bad: dict[str, int]) -> None:
+    g = hg.Graph("chains")
+    divisor, depth = g.param("divisor", "int32", default=1), g.param("depth", "int32", default=1)
+    step = hg.Module(STEP)["k"]
+    for c in range(chains):
+        x = g.device_array(f"x{c}", np.zeros(4, np.int32))
+        for k in range(100):
+            chosen = (divisor, depth) if (c, k) == (0, 70) else (1, 1)
+            g.kernel(step, 1, 4, (x, *chosen), name=f"step_{c}_{k}")
+    with g.compile("cpu", join=False, lanes=None) as exe:
+        exe.run()
+        assert all(exe.read(f"x{c}").tolist() == [600] * 4 for c in range(chains))
+        for _ in range(14):  # each way of running a launch is tried
+            exe.write("x0", np.zeros(4, np.int32))
+            with pytest.raises(hg.HipError) as caught:
+                exe.run(**{"divisor": 1, "depth": 1, **bad})
+            assert caught.value.node == "step_0_70"
+            assert exe.read("x0").tolist() == [420] * 4
+        exe.write("x0", np.zeros(4, np.int32))
+        exe.run(divisor=1, depth=1)
+        assert exe.read("x0").tolist() == [600] * 4

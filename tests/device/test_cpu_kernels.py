@@ -35,7 +35,7 @@ ENTRY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Launch), ctypes.c_void_p, 
 class KernelInfo(ctypes.Structure):
     _fields_ = [
         ("name", ctypes.c_char_p), ("entry", ENTRY), ("n_params", ctypes.c_uint32),
-        ("param_sizes", ctypes.POINTER(ctypes.c_uint32)),
+        ("param_sizes", ctypes.POINTER(ctypes.c_uint32)), ("direct", ctypes.c_void_p),
     ]  # fmt: skip
 
 
@@ -73,7 +73,7 @@ class Library:
         self.handle = ctypes.CDLL(str(self.path))
         self.handle.hgcpu_module.restype = ctypes.POINTER(ModuleInfo)
         info = self.handle.hgcpu_module().contents
-        assert info.abi == 2
+        assert info.abi == 3
         self.kernels = {info.kernels[n].name.decode(): info.kernels[n] for n in range(info.n_kernels)}
         self.symbols = {info.symbols[n].name.decode(): info.symbols[n] for n in range(info.n_symbols)}
 

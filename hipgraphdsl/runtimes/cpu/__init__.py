@@ -231,15 +231,13 @@ class CpuRuntime(HipAbiRuntime):
         wait = self._ext.hgcpuStreamWait
         deadline = time.monotonic() + timeout_s
         left_us = timeout_s * 1e6
-        while True:
-            code = wait(stream, int(min(max(left_us, 0.0), _SLICE_US)))
-            if code == 0:
-                return True
+        while code := wait(stream, int(left_us) if 0 <= left_us <= _SLICE_US else _SLICE_US * (left_us > 0)):
             if code != ERROR_NOT_READY:
                 self._fail("hipStreamSynchronize", code)
             left_us = (deadline - time.monotonic()) * 1e6
             if left_us <= 0:
                 return False
+        return True
 
     def host_func_failed(self) -> None:
         """Say, inside a host function, that it failed: nothing behind it starts, and the next synchronize raises."""

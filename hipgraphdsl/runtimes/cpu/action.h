@@ -179,15 +179,17 @@ struct Step {
 struct Action {
   Atomic<int> refs;
   int type = hipGraphNodeTypeEmpty;
-  bool fault = false;  // it would touch memory of a device that its own has no access to
+  bool fault = false;   // it would touch memory of a device that its own has no access to
+  bool direct = false;  // one block of a kernel, and nothing to do but to call it
   union {
     struct {
       const hgcpu_kernel_info* info;
       Module* module;
       Handle function;
+      hgcpu_entry call;
       hgcpu_launch launch;
-      uint64_t blocks;
       void** args;
+      uint64_t blocks;
     } kernel;
     struct {
       Copy run;
@@ -320,6 +322,8 @@ inline int action_kernel(Action** out, Handle function, dim3 grid, dim3 block, u
       a->fault = !may_touch(f->module->device, pointer);
     }
   }
+  a->kernel.call = info->direct && hgcpu_small(&a->kernel.launch) ? info->direct : info->entry;
+  a->direct = a->kernel.blocks == 1 && !a->fault && !f->module->instrumented;
   *out = a;
   return hipSuccess;
 }
@@ -491,14 +495,34 @@ inline Progress steps_run(Action* a, uint32_t from, const Task& done, const Atom
   return kDone;
 }
 
+// Calls a kernel of a library without the sanitizer, inside of block_guard.
+inline int kernel_call(BlockWorker* w, const Action* a, uint64_t first, uint64_t last) {
+  w->kernel = a->kernel.info;
+  return a->kernel.call(&a->kernel.launch, a->kernel.args, first, last);
+}
 inline int kernel_blocks(void* context, uint64_t first, uint64_t last) {
-  Action* a = static_cast<Action*>(context);
-  t_kernel_name = a->kernel.info->name;
-  const bool watched = a->kernel.module->instrumented;
-  int code = watched ? sanitized_blocks(g_sanitized, a->kernel.info->entry, a->kernel.args, first, last)
-                     : a->kernel.info->entry(&a->kernel.launch, a->kernel.args, first, last);
-  t_kernel_name = nullptr;
-  if (code && !(watched && g_sanitized->failed.swap(code))) fault_note(a->kernel.info->name);
+  struct Blocks {
+    BlockWorker* worker;
+    const Action* action;
+    uint64_t first, last;
+    int code;
+  } blocks = {static_cast<BlockWorker*>(block_worker()), static_cast<Action*>(context), first, last, 0};
+  const auto& k = blocks.action->kernel;
+  if (!blocks.worker) return hipErrorOutOfMemory;
+  const bool watched = k.module->instrumented;
+  int code;
+  if (watched) {
+    blocks.worker->kernel = k.info;
+    code = sanitized_blocks(g_sanitized, k.info->entry, k.args, first, last);
+  } else {
+    auto run = [](void* object) {
+      auto* b = static_cast<Blocks*>(object);
+      b->code = kernel_call(b->worker, b->action, b->first, b->last);
+    };
+    code = block_guard(blocks.worker, run, &blocks);
+    if (!code) code = blocks.code;
+  }
+  if (code && !(watched && g_sanitized->failed.swap(code))) fault_note(k.info->name);
   return code;
 }
 

@@ -31,7 +31,7 @@ extern "C" {
 // returns from the calls before, and a jump would make all that follow wrong.
 void hgcpu_switch(void** save, void* load) __asm__(HGCPU_SYMBOL(hgcpu_switch));
 // Save the same, and call a function on the stack that ends at `top`. Returns when it does, or where somebody takes `save`.
-void hgcpu_call_on(void** save, void* top, void (*main)(hgcpu_fiber*), hgcpu_fiber* fiber) __asm__(HGCPU_SYMBOL(hgcpu_call_on));
+void hgcpu_call_on(void** save, void* top, void (*main)(void*), void* object) __asm__(HGCPU_SYMBOL(hgcpu_call_on));
 void hgcpu_trampoline(void) __asm__(HGCPU_SYMBOL(hgcpu_trampoline));
 }
 
@@ -59,7 +59,7 @@ __asm__(
     HGCPU_SYMBOL(hgcpu_trampoline) ":\n"
     "  movq %r12, %rdi\n  callq *%r13\n  ud2\n");
 
-static void* hgcpu_prepare(void* top, hgcpu_fiber* fiber, void (*main)(hgcpu_fiber*)) {
+static void* hgcpu_prepare(void* top, void* fiber, void (*main)(void*)) {
   void** sp = (void**)top;
   *--sp = nullptr;  // where a caller's return address would be: the stack is 16 bytes aligned at the call
   *--sp = nullptr;
@@ -98,7 +98,7 @@ __asm__(
     HGCPU_SYMBOL(hgcpu_trampoline) ":\n"
     "  mov x0, x19\n  blr x20\n  brk #1\n");
 
-static void* hgcpu_prepare(void* top, hgcpu_fiber* fiber, void (*main)(hgcpu_fiber*)) {
+static void* hgcpu_prepare(void* top, void* fiber, void (*main)(void*)) {
   void** sp = (void**)top - 20;
   memset(sp, 0, 160);
   sp[0] = fiber;                        // x19
@@ -115,6 +115,7 @@ static void* hgcpu_prepare(void* top, hgcpu_fiber* fiber, void (*main)(hgcpu_fib
 // What runs blocks on one thread of the operating system, for all kernel libraries.
 struct Watch;  // what the sanitizer knows (sanitizer.h)
 struct BlockWorker : hgcpu_worker {
+  const hgcpu_kernel_info* kernel;  // that runs, or ran last
   void (*body)(void* job);
   void* job;
   uint32_t threads, warps, warp_size, warp_shift;
@@ -132,7 +133,7 @@ struct BlockWorker : hgcpu_worker {
   hgcpu_fiber* idle;  // fibers that run no thread
   hgcpu_fiber* of[kFibers];  // the fiber of each thread that has waited
   hgcpu_warp warp[kFibers / 32];
-  hgcpu_fiber fiber[kFibers];
+  hgcpu_fiber fiber[kFibers + 1];  // the last is no thread of a block: see block_guard
 };
 
 // The sanitizer's.
@@ -151,7 +152,7 @@ inline thread_local BlockWorker* t_block_worker = nullptr;
 
 inline void block_worker_free(void* pointer) {
   BlockWorker* w = static_cast<BlockWorker*>(pointer);
-  if (w->stacks) munmap(w->stacks, w->stride * kFibers);
+  if (w->stacks) munmap(w->stacks, w->stride * (kFibers + 1));
   watch_free(w->kept_watch);
   for (hgcpu_fiber& f : w->fiber) free(f.path);
   free(w);
@@ -207,12 +208,15 @@ inline void release_warp(BlockWorker* w, hgcpu_warp* warp) {
   if (w->watch) watch_warp_passed(w, group);
 }
 
-inline void fiber_main(hgcpu_fiber* self);
+inline void fiber_main(void* fiber);
 
 // Stacks whose tops lie alike would share sets of the caches.
 inline void* stack_top(const BlockWorker* w, const hgcpu_fiber* f) {
   const size_t n = size_t(f - w->fiber);
   return w->stacks + (n + 1) * w->stride - (n * 192 & 4095);
+}
+inline void stack_guard(const BlockWorker* w, const hgcpu_fiber* f) {
+  mprotect(w->stacks + size_t(f - w->fiber) * w->stride, size_t(w->stride - w->stack_bytes) / 2, PROT_NONE);
 }
 inline hgcpu_fiber* idle_fiber(BlockWorker* w) {
   if (hgcpu_fiber* f = w->idle) {
@@ -220,8 +224,7 @@ inline hgcpu_fiber* idle_fiber(BlockWorker* w) {
     return f;
   }
   hgcpu_fiber* f = &w->fiber[w->made++];
-  char* stack = w->stacks + size_t(f - w->fiber) * w->stride;
-  mprotect(stack, size_t(w->stride - w->stack_bytes) / 2, PROT_NONE);
+  stack_guard(w, f);
   f->stack_pointer = hgcpu_prepare(stack_top(w, f), f, fiber_main);
   return f;
 }
@@ -268,8 +271,9 @@ inline void switch_from(BlockWorker* w, hgcpu_fiber* self) {
   hgcpu_switch(&self->stack_pointer, other ? other->stack_pointer : w->main_stack_pointer);
 }
 
-inline void fiber_main(hgcpu_fiber* self) {
+inline void fiber_main(void* fiber) {
   BlockWorker* w = t_block_worker;
+  hgcpu_fiber* self = static_cast<hgcpu_fiber*>(fiber);
   for (;;) {
     self->depth = 0;
     self->leaf = 0;
@@ -279,6 +283,16 @@ inline void fiber_main(hgcpu_fiber* self) {
     w->idle = self;
     switch_from(w, self);  // picks itself where more threads are to begin
   }
+}
+
+// Call `main` on a stack of its own, where kernels may run that never wait: what ends a kernel ends this call. One guarded call may
+// run many kernels; blocks whose threads wait begin fibers from within it. Returns 0 or a hipError_t.
+inline int block_guard(BlockWorker* w, void (*main)(void*), void* object) {
+  hgcpu_fiber* f = w->self = &w->fiber[kFibers];
+  w->status = 0;
+  hgcpu_call_on(&w->main_stack_pointer, stack_top(w, f), main, object);
+  w->self = nullptr;
+  return w->status;
 }
 
 inline int block_run(hgcpu_worker* worker, uint32_t threads, uint32_t warp_size, void (*body)(void*), void* job) {
@@ -294,10 +308,13 @@ inline int block_run(hgcpu_worker* worker, uint32_t threads, uint32_t warp_size,
   w->arrivals = w->sum = 0;
   w->status = 0;
   w->waited = false;
+  hgcpu_fiber* const outer = w->self;  // of block_guard
+  void* const outer_stack_pointer = w->main_stack_pointer;
   // A call, not a switch, and the same fiber for block after block: most blocks never wait, and their returns are predicted.
   hgcpu_fiber* first = w->self = idle_fiber(w);
   hgcpu_call_on(&w->main_stack_pointer, stack_top(w, first), fiber_main, first);
-  w->self = nullptr;
+  w->self = outer;
+  w->main_stack_pointer = outer_stack_pointer;
   if (w->status) {
     // Its fibers stand somewhere inside the kernel: the next block begins them anew.
     w->made = 0;
@@ -308,7 +325,9 @@ inline int block_run(hgcpu_worker* worker, uint32_t threads, uint32_t warp_size,
     first->next = w->idle;
     w->idle = first;
   }
-  return w->status;
+  const int status = w->status;
+  w->status = 0;
+  return status;
 }
 
 inline void block_wait(hgcpu_worker* worker, uint32_t thread, uint32_t count) {
@@ -348,7 +367,6 @@ struct Fault {
   char text[1280];
 };
 inline Fault g_fault;
-inline thread_local const char* t_kernel_name = nullptr;
 inline struct sigaction g_before[NSIG];
 constexpr size_t kSignalStackBytes = 64 * 1024;
 
@@ -384,8 +402,8 @@ inline void fault_signal(int number, siginfo_t* info, void* context) {
     char* address = static_cast<char*>(info->si_addr);
     const bool overflow = number != SIGFPE && address >= stack && address < stack + (w->stride - w->stack_bytes) / 2;
     Dl_info here, kernel;
-    const bool own = dladdr(reinterpret_cast<void*>(pc), &here) && dladdr(reinterpret_cast<void*>(w->body), &kernel) &&
-                     here.dli_fbase == kernel.dli_fbase;
+    const void* code = self == &w->fiber[kFibers] ? reinterpret_cast<void*>(w->kernel->entry) : reinterpret_cast<void*>(w->body);
+    const bool own = dladdr(reinterpret_cast<void*>(pc), &here) && dladdr(code, &kernel) && here.dli_fbase == kernel.dli_fbase;
     if (overflow || own) {
       w->fault = overflow           ? "a thread needs more stack than there is (1 MiB),"
                  : number == SIGFPE ? "an integer is divided by zero, or the least one by -1,"
@@ -399,7 +417,7 @@ inline void fault_signal(int number, siginfo_t* info, void* context) {
     }
     char said[256];
     int n = snprintf(said, sizeof said, "hipgraphdsl: signal %d in a function that kernel '%s' called\n", number,
-                     t_kernel_name ? t_kernel_name : "?");
+                     w->kernel ? w->kernel->name : "?");
     if (n > 0 && write(2, said, size_t(n)) < 0) n = 0;
   }
   sigaction(number, &g_before[number], nullptr);  // and the instruction raises it again
@@ -456,7 +474,7 @@ inline hgcpu_worker* block_worker() {
   for (size_t bytes : kStackBytes) {
     w->stack_bytes = bytes;
     w->stride = bytes + 2 * page;  // one below as a guard, one above for tops that lie apart
-    void* stacks = mmap(nullptr, w->stride * kFibers, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0);
+    void* stacks = mmap(nullptr, w->stride * (kFibers + 1), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0);
     if (stacks == MAP_FAILED) continue;
     w->stacks = static_cast<char*>(stacks);
     break;
@@ -465,6 +483,7 @@ inline hgcpu_worker* block_worker() {
     free(w);
     return nullptr;
   }
+  stack_guard(w, &w->fiber[kFibers]);
   w->calls = &kBlockCalls;
   pthread_setspecific(g_block_key, w);
   return t_block_worker = w;

@@ -1018,6 +1018,7 @@ HGCPU_INLINE long long __clock() { return hgcpu_ticks(); }
 static constexpr int warpSize = HGCPU_WARP_SIZE;
 static thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
 static thread_local hgcpu_worker* hgcpu_mine;
+static hgcpu_worker* (*volatile hgcpu_find_worker)(void);  // the same for every launch
 // Whether the thread that runs has waited since it began: then others may have begun meanwhile.
 static thread_local bool hgcpu_waited;
 
@@ -1249,11 +1250,12 @@ struct hgcpu_turn {
 // -- failing --------------------------------------------------------------------------------------------------------------
 
 [[noreturn]] HGCPU_INLINE void hgcpu_stop(int status) {
-  hgcpu_mine->calls->stop(hgcpu_mine, status);
+  hgcpu_worker* worker = hgcpu_find_worker();
+  worker->calls->stop(worker, status);
   __builtin_unreachable();
 }
 [[noreturn]] inline __attribute__((noinline)) void hgcpu_assert_failed(const char* text, const char* file, int line) {
-  hgcpu_mine->calls->failed(text, file, line, &blockIdx.x, &threadIdx.x);
+  hgcpu_find_worker()->calls->failed(text, file, line, &blockIdx.x, &threadIdx.x);
   hgcpu_stop(710);  // hipErrorAssert
 }
 [[noreturn]] HGCPU_INLINE void __trap() { hgcpu_stop(719); }  // hipErrorLaunchFailure

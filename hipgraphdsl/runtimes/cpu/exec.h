@@ -536,11 +536,10 @@ inline void nodes_push(const Launch* l, const Task* tasks, uint32_t n) {
 }
 
 // Returns the successor to run here; pushes the others that became ready.
-inline uint32_t node_successor(Launch* l, uint32_t i) {
+__attribute__((noinline)) inline uint32_t node_successors(Launch* l, uint32_t i) {
   Exec* x = l->exec;
   const ExecNode& n = x->nodes[i];
   const uint32_t* successors = x->successors + n.first;
-  if (n.count == 1) return node_ready(x, successors[0]) ? successors[0] : kNone;
   uint32_t next = kNone, held = 0;
   Task tasks[64];
   uint32_t turn = l->mode == 2 && n.count ? Random{l->seed ^ i}.below(n.count) : 0;
@@ -561,6 +560,13 @@ inline uint32_t node_successor(Launch* l, uint32_t i) {
   return next;
 }
 
+inline uint32_t node_successor(Launch* l, uint32_t i) {
+  Exec* x = l->exec;
+  if (x->nodes[i].count != 1) return node_successors(l, i);
+  const uint32_t next = x->successors[x->nodes[i].first];
+  return node_ready(x, next) ? next : kNone;
+}
+
 inline void node_done(void* object, uint64_t index, int code);
 
 // Returns the node of the same launch that this worker would take next, so that its end need not be counted apart.
@@ -572,28 +578,10 @@ inline uint32_t node_waiting(Launch* l) {
   return kNone;
 }
 
-// Runs from node `i` on, as far as one worker gets; `did` nodes are finished but not yet counted.
-inline void nodes_run(Launch* l, uint32_t i, uint32_t did) {
-  for (uint32_t turns = 1; i != kNone; ++turns) {
-    int code = 0;
-    if (node_start(l, i, {node_done, l, i, 0}, &code) == kPending) break;
-    node_mark(l, i, code);
-    ++did;
-    i = node_successor(l, i);
-    if (i == kNone) i = node_waiting(l);
-    if (turns % 64 == 0 && i != kNone && others_wait()) {
-      push_last({node_run, l, i, 0});
-      break;
-    }
-  }
-  if (did && l->remaining.sub(did) == did) launch_finish(l);
-}
-inline void node_run(void* object, uint64_t index, int) { nodes_run(static_cast<Launch*>(object), uint32_t(index), 0); }
-
-// ---- one worker, in order ------------------------------------------------------------------------------------------------
-// The worker holds one unit of `remaining`, so that the launch cannot finish under it. Claiming a node is a compare-and-swap of
-// `next_node`; whoever swaps in kHandedOver instead lets all workers have the nodes that have not begun. The last node that was
-// claimed counts as running then: who finishes it, and fails to claim the next, makes its successors ready.
+// ---- one worker, as far as it gets ---------------------------------------------------------------------------------------
+// In order, the worker holds one unit of `remaining`, so that the launch cannot finish under it. Claiming a node is a
+// compare-and-swap of `next_node`; whoever swaps in kHandedOver instead lets all workers have the nodes that have not begun. The
+// last node that was claimed counts as running then: who finishes it, and fails to claim the next, makes its successors ready.
 constexpr uint32_t kHandedOver = ~0u;
 struct InOrder {
   SpinLock lock;
@@ -618,7 +606,7 @@ inline void in_order_hand_over(Launch* l) {
   uint32_t next;
   do {
     next = l->next_node.get();
-    if (!next || next >= x->count) return;
+    if (next >= x->count) return;
   } while (!l->next_node.replace(next, kHandedOver));
   for (uint32_t i : x->roots) {
     if (i >= next) push_last({node_run, l, i, 0});
@@ -642,30 +630,94 @@ inline bool in_order_check() {
   return g_in_order.first;
 }
 
-inline void in_order_run(Launch* l, uint32_t i);
-inline void in_order_task(void* object, uint64_t index, int) { in_order_run(static_cast<Launch*>(object), uint32_t(index)); }
-inline void in_order_run(Launch* l, uint32_t i) {
-  uint32_t did = 0;
-  for (const uint32_t n = l->exec->count; i < n;) {
-    if (!l->next_node.replace(i, i + 1)) {
-      in_order_leave(l);
-      return nodes_run(l, node_successor(l, i - 1), did + 1);
+// What one worker runs of a launch.
+struct Run {
+  Launch* launch;
+  uint32_t node;  // that it has begun, or begins next
+  uint32_t did;   // nodes that are finished but not yet counted
+  bool in_order;
+  int code = 0;
+};
+constexpr uint32_t kTurns = 64;  // nodes after which a worker looks whether others wait
+constexpr uint32_t kAhead = 6;   // nodes that are fetched into the cache meanwhile
+
+// The node to begin after `r.node`, which is finished.
+inline uint32_t node_next(Run& r) {
+  Launch* l = r.launch;
+  if (r.in_order) {
+    const uint32_t next = r.node + 1;
+    if (next == l->exec->count) return kNone;
+    if (l->next_node.replace(next, next + 1)) return next;
+    in_order_leave(l);
+    r.in_order = false;
+    ++r.did;
+  }
+  const uint32_t next = node_successor(l, r.node);
+  return next == kNone ? node_waiting(l) : next;
+}
+// Whether a node is a kernel of one block that runs now: then it need only be called.
+inline bool node_is_direct(const Launch* l, uint32_t i) {
+  const Entry& e = l->program->entries[i];
+  return e.action->direct && e.enabled && !e.cooperative && !l->mode && !l->stop.get() && !g_sanitized_modules.relaxed();
+}
+// Runs such kernels, one after another; inside of block_guard, from which a kernel that fails leaves at once.
+inline void nodes_call(void* object) {
+  Run& r = *static_cast<Run*>(object);
+  Launch* l = r.launch;
+  BlockWorker* w = t_block_worker;
+  uint32_t turns = 0;
+  do {
+    // The nodes of a chain stand side by side, what they do does not.
+    const uint32_t ahead = r.node + kAhead;
+    if (ahead < l->exec->count) {
+      const char* a = reinterpret_cast<const char*>(l->program->entries[ahead].action);
+      __builtin_prefetch(a);
+      __builtin_prefetch(a + 64);
     }
+    r.code = kernel_call(w, l->program->entries[r.node].action, 0, 1);
+    if (r.code) return;
+    node_mark(l, r.node, 0);
+    ++r.did;
+    r.node = node_next(r);
+  } while (r.node != kNone && ++turns < kTurns && node_is_direct(l, r.node));
+}
+
+inline void in_order_run(void* object, uint64_t index, int);
+// Runs from node `r.node` on.
+inline void nodes_run(Run r) {
+  Launch* l = r.launch;
+  for (uint32_t looked = r.did; r.node != kNone;) {
     int code = 0;
-    if (node_start(l, i, {node_done, l, i, 0}, &code) == kPending) {
-      in_order_hand_over(l);
+    const bool direct = node_is_direct(l, r.node) && block_worker();
+    if (direct) {
+      code = block_guard(t_block_worker, nodes_call, &r);
+      if (!code) code = r.code;
+      if (code) fault_note(l->program->entries[r.node].action->kernel.info->name);
+    } else if (node_start(l, r.node, {node_done, l, r.node, 0}, &code) == kPending) {
+      if (r.in_order) in_order_hand_over(l);
       break;
     }
-    node_mark(l, i, code);
-    ++did;
-    if (++i % 64 == 0 && i < n && others_wait()) {
-      l->remaining.sub(did);
-      return push_last({in_order_task, l, i, 0});
+    if (!direct || code) {
+      node_mark(l, r.node, code);
+      ++r.did;
+      r.node = node_next(r);
+    }
+    if (r.did - looked < kTurns) continue;
+    looked = r.did;
+    if (r.node != kNone && others_wait()) {
+      push_last({r.in_order ? in_order_run : node_run, l, r.node, 0});
+      r.in_order = false;  // whoever takes it holds the unit
+      break;
     }
   }
-  in_order_leave(l);
-  if (l->remaining.sub(did + 1) == did + 1) launch_finish(l);
+  if (r.in_order) {
+    in_order_leave(l);
+    ++r.did;
+  }
+  if (r.did && l->remaining.sub(r.did) == r.did) launch_finish(l);
 }
+inline void node_run(void* object, uint64_t index, int) { nodes_run({static_cast<Launch*>(object), uint32_t(index), 0, false}); }
+inline void in_order_run(void* object, uint64_t index, int) { nodes_run({static_cast<Launch*>(object), uint32_t(index), 0, true}); }
 
 // ---- one worker, seeded order ---------------------------------------------------------------------------------------------
 // The loop holds one unit of `remaining`, so that the launch cannot finish under it.
@@ -725,7 +777,7 @@ inline void node_done(void* object, uint64_t index, int code) {
   node_take_failure(l, i);
   node_mark(l, i, code);
   if (l->fuzz) return fuzz_done(l, i);
-  nodes_run(l, node_successor(l, i), 1);
+  nodes_run({l, node_successor(l, i), 1, false});
 }
 
 inline void launch_begin(Launch* l) {
@@ -760,9 +812,10 @@ inline void launch_begin(Launch* l) {
   }
   if (l->way == kInOrder) {
     l->remaining.set(x->count + 1);
+    l->next_node.set_relaxed(1);
     in_order_enter(l);
     monitor_kick();
-    return in_order_run(l, 0);
+    return nodes_run({l, 0, 0, true});
   }
   l->remaining.set(x->count);
   Task tasks[64];
@@ -774,7 +827,7 @@ inline void launch_begin(Launch* l) {
       held = 0;
     }
   }
-  nodes_run(l, x->roots[0], 0);
+  nodes_run({l, x->roots[0], 0, false});
 }
 
 inline Progress launch_start(Launch* l, const Task& done, bool skip) {

@@ -77,6 +77,10 @@ struct hgcpu_launch {
   uint32_t cooperative;
   hgcpu_worker* (*worker)(void);  // the calling thread's; null if there is no memory
 };
+// Whether gridDim.x * blockDim.x leaves room for a block below 2^31.
+static inline bool hgcpu_small(const hgcpu_launch* launch) {
+  return (uint64_t)launch->grid[0] * launch->block[0] <= 0x7fffffffu - 1024u;
+}
 // Runs blocks [first, last) in linear order, x fastest; returns 0 or a hipError_t.
 typedef int (*hgcpu_entry)(const hgcpu_launch* launch, void* const* args, uint64_t first_block, uint64_t last_block);
 
@@ -85,6 +89,9 @@ struct hgcpu_kernel_info {
   hgcpu_entry entry;
   uint32_t n_params;
   const uint32_t* param_sizes;
+  // Null where threads may wait. Does the same for a small grid, on the caller's stack, which a failing kernel leaves without
+  // returning.
+  hgcpu_entry direct;
 };
 struct hgcpu_symbol_info {
   const char* name;

@@ -193,4 +193,4 @@ static_assert(sizeof(hipPointerAttribute_t) == 32 && offsetof(hipPointerAttribut
 static_assert(sizeof(hipStreamBatchMemOpParams) == 48 && sizeof(hipBatchMemOpNodeParams) == 32, "layout");
 static_assert(sizeof(hipExternalSemaphoreParams) == 144 && sizeof(hipExternalSemaphoreNodeParams) == 24, "layout");
 
-constexpr uint32_t kModuleAbi = 2;
+constexpr uint32_t kModuleAbi = 3;

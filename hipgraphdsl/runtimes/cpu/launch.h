@@ -39,38 +39,51 @@ constexpr auto hgcpu_pick(void (*kernel)(A...)) {
   return kernel;
 }
 
-// Runs blocks of a kernel. The parameters' types are those of the function itself. `calm` kernels never wait (weave.py); `split`
-// runs a whole block and does not either (split.py). Blocks of these are one loop on one stack.
-template <auto kernel, bool calm, auto split = nullptr, class F = decltype(kernel)>
+// Runs blocks of a kernel. The parameters' types are those of the function itself. `calm` kernels never wait, `indexed` ones may
+// read blockIdx (weave.py); `split` runs a whole block and does not wait either (split.py). Blocks of these are one loop.
+template <auto kernel, bool calm, bool indexed = true, auto split = nullptr, class F = decltype(kernel)>
 struct hgcpu_kernel;
-template <auto kernel, bool calm, auto split, class... A>
-struct hgcpu_kernel<kernel, calm, split, void (*)(A...)> {
+template <auto kernel, bool calm, bool indexed, auto split, class... A>
+struct hgcpu_kernel<kernel, calm, indexed, split, void (*)(A...)> {
   static constexpr uint32_t count = sizeof...(A);
   static constexpr uint32_t sizes[sizeof...(A) + 1] = {sizeof(A)..., 0};
   static constexpr bool quick = calm || split != nullptr;
   template <unsigned N>
   using type = typename hgcpu_nth<N, hgcpu_list<A...>>::type;
   struct job {
+    const hgcpu_launch* launch;
     void* const* args;
     uint64_t first, last;
   };
 
-  static inline HGCPU_OURS __attribute__((always_inline)) void next_block() {
-    if (++blockIdx.x == gridDim.x) {
-      blockIdx.x = 0;
-      if (++blockIdx.y == gridDim.y) {
-        blockIdx.y = 0;
-        blockIdx.z++;
+  static inline HGCPU_OURS __attribute__((always_inline)) void next_block(dim3& at, const dim3& grid) {
+    if (++at.x == grid.x) {
+      at.x = 0;
+      if (++at.y == grid.y) {
+        at.y = 0;
+        at.z++;
       }
     }
   }
+  static inline HGCPU_OURS __attribute__((always_inline)) dim3 block_at(const hgcpu_launch* launch, uint64_t n) {
+    if (!n) return dim3(0, 0, 0);
+    const uint32_t x = launch->grid[0], y = launch->grid[1];
+    return dim3(uint32_t(n % x), uint32_t(n / x % y), uint32_t(n / x / y));
+  }
+  static inline HGCPU_OURS __attribute__((always_inline)) void place(const dim3& grid, const dim3& block, const dim3& at) {
+    gridDim = grid;
+    blockDim = block;
+    blockIdx = at;
+  }
   // Blocks whose threads do not wait, where blockIdx.x * blockDim.x + threadIdx.x stays below 2^31: its consecutive values are
   // consecutive addresses, and vector code needs no check for that.
-  static inline HGCPU_OURS __attribute__((always_inline)) void blocks(uint64_t first, uint64_t last, A... values) {
-    const dim3 block = blockDim;
+  static inline HGCPU_OURS __attribute__((always_inline)) void blocks(const job& todo, A... values) {
+    const dim3 grid(todo.launch->grid[0], todo.launch->grid[1], todo.launch->grid[2]);
+    const dim3 block(todo.launch->block[0], todo.launch->block[1], todo.launch->block[2]);
     if (block.x > 1024) __builtin_unreachable();
-    for (; first < last; ++first) {
-      if (blockIdx.x * block.x > 0x7fffffffu - 1024u) __builtin_unreachable();
+    dim3 at = block_at(todo.launch, todo.first);
+    for (uint64_t n = todo.first; n < todo.last; ++n, next_block(at, grid)) {
+      place(grid, block, at);
       if constexpr (split != nullptr) {
         split(values...);
       } else {
@@ -78,6 +91,8 @@ struct hgcpu_kernel<kernel, calm, split, void (*)(A...)> {
           for (uint32_t y = 0; y < block.y; ++y) {
             threadIdx.y = y;
             threadIdx.z = z;
+            // Only where it helps: g++ keeps all stores that it may reach.
+            if (indexed && blockIdx.x * blockDim.x > 0x7fffffffu - 1024u) __builtin_unreachable();
             HGCPU_ROW
             for (uint32_t x = 0; x < block.x; ++x) {
               threadIdx.x = x;
@@ -87,7 +102,9 @@ struct hgcpu_kernel<kernel, calm, split, void (*)(A...)> {
           }
         }
       }
-      next_block();
+      // Nobody reads what the last thread had, so the compiler need not store it.
+      threadIdx = dim3(0, 0, 0);
+      place(dim3(0, 0, 0), dim3(0, 0, 0), dim3(0, 0, 0));
     }
   }
   // Threads of a block from the first that has not begun on, until one of them has waited.
@@ -116,40 +133,56 @@ struct hgcpu_kernel<kernel, calm, split, void (*)(A...)> {
     hgcpu_mine->started = end;
   }
   template <unsigned... N>
-  static inline HGCPU_OURS __attribute__((always_inline)) void with(const job* todo, hgcpu_indices<N...>) {
-    if constexpr (quick) {
-      if (todo->first < todo->last) return blocks(todo->first, todo->last, *(const type<N>*)todo->args[N]...);
-    }
-    threads(*(const type<N>*)todo->args[N]...);
+  static inline HGCPU_OURS __attribute__((always_inline)) void with_blocks(const job& todo, hgcpu_indices<N...>) {
+    blocks(todo, *(const type<N>*)todo.args[N]...);
   }
-  static HGCPU_OURS void body(void* todo) { with((const job*)todo, hgcpu_make_indices<sizeof...(A)>()); }
-  static HGCPU_OURS int entry(const hgcpu_launch* launch, void* const* args, uint64_t first, uint64_t last) {
-    hgcpu_mine = launch->worker();
-    if (!hgcpu_mine) return 2;  // hipErrorOutOfMemory
+  template <unsigned... N>
+  static inline HGCPU_OURS __attribute__((always_inline)) void with_threads(const job& todo, hgcpu_indices<N...>) {
+    threads(*(const type<N>*)todo.args[N]...);
+  }
+  // For the runtime, which calls it where a kernel may be left: inside of block_guard, and for small grids only.
+  static HGCPU_OURS int direct(const hgcpu_launch* launch, void* const* args, uint64_t first, uint64_t last) {
 #if HGCPU_DYNAMIC
     if (launch->shared_bytes > HGCPU_DYNAMIC) return 1;  // hipErrorInvalidValue
 #endif
-    gridDim = dim3(launch->grid[0], launch->grid[1], launch->grid[2]);
-    blockDim = dim3(launch->block[0], launch->block[1], launch->block[2]);
-    const uint32_t end = blockDim.x * blockDim.y * blockDim.z;
-    int status = 0;
-    blockIdx = dim3(0, 0, 0);
-    if (first) {
-      blockIdx.x = uint32_t(first % gridDim.x);
-      blockIdx.y = uint32_t(first / gridDim.x % gridDim.y);
-      blockIdx.z = uint32_t(first / gridDim.x / gridDim.y);
+    if (hgcpu_find_worker != launch->worker) hgcpu_find_worker = launch->worker;
+    with_blocks({launch, args, first, last}, hgcpu_make_indices<sizeof...(A)>());
+#if HGCPU_PRINTS
+    launch->worker()->calls->flush();
+#endif
+    return 0;
+  }
+  static constexpr hgcpu_entry direct_entry() {
+    if constexpr (quick) return direct;
+    return nullptr;
+  }
+  static HGCPU_OURS void run_direct(void* object) {
+    const job* todo = (const job*)object;
+    direct(todo->launch, todo->args, todo->first, todo->last);
+  }
+  static HGCPU_OURS void run_threads(void* object) { with_threads(*(const job*)object, hgcpu_make_indices<sizeof...(A)>()); }
+  static HGCPU_OURS int entry(const hgcpu_launch* launch, void* const* args, uint64_t first, uint64_t last) {
+    hgcpu_worker* const worker = hgcpu_mine = launch->worker();
+    hgcpu_find_worker = launch->worker;
+    if (!worker) return 2;  // hipErrorOutOfMemory
+#if HGCPU_DYNAMIC
+    if (launch->shared_bytes > HGCPU_DYNAMIC) return 1;  // hipErrorInvalidValue
+#endif
+    const uint32_t threads = launch->block[0] * launch->block[1] * launch->block[2];
+    job todo = {launch, args, first, last};
+    if constexpr (quick) {
+      if (hgcpu_small(launch)) return worker->calls->run(worker, threads, warpSize, run_direct, &todo);
     }
-    if (quick && (uint64_t)gridDim.x * blockDim.x <= 0x7fffffffu - 1024u) {
-      job todo = {args, first, last};
-      if (first < last) status = hgcpu_mine->calls->run(hgcpu_mine, end, warpSize, body, &todo);
-    } else {
-      for (job todo = {args, 0, 0}; first < last && !status; ++first) {
-        status = hgcpu_mine->calls->run(hgcpu_mine, end, warpSize, body, &todo);
-        next_block();
-      }
+    int status = 0;
+    const dim3 grid(launch->grid[0], launch->grid[1], launch->grid[2]);
+    dim3 at = block_at(launch, first);
+    for (; first < last && !status; ++first) {
+      place(grid, dim3(launch->block[0], launch->block[1], launch->block[2]), at);
+      status = worker->calls->run(worker, threads, warpSize, run_threads, &todo);
+      next_block(at, grid);
     }
 #if HGCPU_PRINTS
-    hgcpu_mine->calls->flush();
+    worker->calls->flush();
 #endif
     return status;
   }

@@ -220,18 +220,19 @@ class _Compilation:
             kernel = self.find(asked, made.kernels)
             function = self.split.get(kernel.removeprefix("::"))
             runs = f", hgcpu_pick(&::{function})" if function else ""
-            calm = self.mode == "fast" and kernel.removeprefix("::").partition("<")[0] in made.calm
-            kernel = f"hgcpu_kernel<hgcpu_pick(&{kernel}), {str(calm).lower()}{runs}>"
+            stem = kernel.removeprefix("::").partition("<")[0]
+            facts = [str(fact).lower() for fact in (self.mode == "fast" and stem in made.calm, stem in made.indexed)]
+            kernel = f"hgcpu_kernel<hgcpu_pick(&{kernel}), {', '.join(facts)}{runs}>"
             parts.append(f'# 1 "hgcpu kernel {asked}" 3\ntypedef {kernel} hgcpu_kernel_{len(rows)};\n')
             row = f"hgcpu_kernel_{len(rows)}::"
-            rows.append(f'{{"{asked}", {row}entry, {row}count, {row}sizes}},\n')
+            rows.append(f'{{"{asked}", {row}entry, {row}count, {row}sizes, {row}direct_entry()}},\n')
         parts.append(f"static const hgcpu_kernel_info hgcpu_kernels[] = {{\n{''.join(rows)}{{}}}};\n")
         parts.append("static const hgcpu_symbol_info hgcpu_symbols[] = {\n")
         for symbol in self.symbols:
             bare = symbol.removeprefix("::")
             parts.append(f'# 1 "hgcpu symbol {symbol}" 3\n{{"{symbol}", (void*)&::{bare}, sizeof(::{bare})}},\n')
         parts.append(
-            f"{{}}}};\nstatic const hgcpu_module_info hgcpu_info = {{2, {len(rows)}, hgcpu_kernels, {len(self.symbols)}, "
+            f"{{}}}};\nstatic const hgcpu_module_info hgcpu_info = {{3, {len(rows)}, hgcpu_kernels, {len(self.symbols)}, "
             'hgcpu_symbols};\nextern "C" __attribute__((visibility("default"))) const hgcpu_module_info* hgcpu_module(void) '
             "{ return &hgcpu_info; }\n"
         )

@@ -66,6 +66,8 @@ class Woven:
         Whether printf is mentioned.
     calm : set of str
         Kernels whose threads never wait.
+    indexed : set of str
+        Kernels that may read ``blockIdx``.
     synced : list of str
         Kernels whose threads wait nowhere but in ``__syncthreads()`` of the kernel's own body, and do there.
     marked : str
@@ -77,6 +79,7 @@ class Woven:
     dynamic: bool = False
     prints: bool = False
     calm: set[str] = field(default_factory=set)
+    indexed: set[str] = field(default_factory=set)
     synced: list[str] = field(default_factory=list)
     marked: str = ""
 
@@ -135,6 +138,7 @@ class _Weaver:
                 self.edit(0, 0, f"typedef unsigned {meaning} {name};")
         woven = Woven(self.apply(), kernels, self.dynamic, bool(words & {"printf", "puts", "putchar"}))
         woven.calm, synced = self.waits(kernels)
+        woven.indexed = self.indexed(kernels)
         for unit in synced:
             at = next(n for n in range(*unit.head) if [t.text for t in tokens[n : n + 2]] == [unit.name, "("])
             self.edit(tokens[at].start, tokens[at].start, f"hgcpu_synced_{len(woven.synced)}_")
@@ -232,6 +236,15 @@ class _Weaver:
             u for u, names in bodies if u in single and spelled.count(u.space + u.name) == 1 and names & waits == {_BARRIER}
         ]
         return {kernels[name] for name in spelled if name not in waiting}, synced
+
+    def indexed(self, kernels: Mapping[str, str]) -> set[str]:
+        """Return the kernels whose text, or that of functions whose names it has, mentions ``blockIdx``."""
+        bodies = [(u, {t.text for t in self.tokens[u.body[0] : u.body[1]] if t.kind == "name"}) for u in self.units]
+        reads = {"blockIdx"}
+        while more := {u.name for u, names in bodies if names & reads} - reads:
+            reads |= more
+        unnamed = any(u.callee and names & reads for u, names in bodies)
+        return {kernels[u.space + u.name] for u, names in bodies if u.space + u.name in kernels and (unnamed or names & reads)}
 
     # -- shared memory -------------------------------------------------------------------------------------------------
 
