@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .order import levels, positions
+from .order import levels
 
 _BRANCHES_THAT_COST = 8  # times as many lanes as the device runs at once
 
@@ -41,6 +41,7 @@ class Cover(NamedTuple):
 
 def covered(
     order: Sequence[int],
+    position: Sequence[int],
     deps: Sequence[tuple[int, ...]],
     bound: int | None,
     placed: Sequence[int | None] | None = None,
@@ -53,7 +54,7 @@ def covered(
     it, else it opens a lane; beyond `bound` it is put behind the lane that ends earliest, with an added edge. A lane belongs to
     one device, and `bound` is that of each; nodes that are `placed` on none go into any lane.
     """
-    return _Covering(order, deps, bound, placed, default).run()
+    return _Covering(order, position, deps, bound, placed, default).run()
 
 
 class _Covering:
@@ -62,6 +63,7 @@ class _Covering:
     def __init__(
         self,
         order: Sequence[int],
+        position: Sequence[int],
         deps: Sequence[tuple[int, ...]],
         bound: int | None,
         placed: Sequence[int | None] | None,
@@ -69,7 +71,7 @@ class _Covering:
     ) -> None:
         n = len(order)
         self.order, self.deps, self.bound, self.placed, self.default = order, deps, bound, placed, default
-        self.position = positions(order)
+        self.position = position
         self.found = Cover([()] * n, [0] * n, [], {}, [])
         self.place = [0] * n  # of each node within its lane
         self.depths = [0] * n
@@ -103,8 +105,13 @@ class _Covering:
                 lane = self._continued(kept, device)
             if lane < 0 and clock:
                 lane = self._ended_before(clock, device)
-            if lane < 0:
-                lane, tail = self._other(device)
+            if lane < 0 and bound is None:
+                lane = len(lanes)
+                lanes.append([])
+                devices.append(self.default if device is None else device)
+            elif lane < 0:
+                assert bound is not None
+                lane, tail = self._other(device, bound)
                 if tail >= 0:
                     kept = self._behind(i, tail, kept, clock)
                     depth = max(depth, depths[tail])
@@ -159,11 +166,11 @@ class _Covering:
                     lane, most = mine, depth
         return lane
 
-    def _other(self, device: int | None) -> tuple[int, int]:
-        """Return a new lane and -1, or where lanes are bound, the lane that ends earliest and its last node."""
+    def _other(self, device: int | None, bound: int) -> tuple[int, int]:
+        """Return a new lane and -1, or where there are as many as may be, the lane that ends earliest and its last node."""
         _, _, lanes, _, devices = self.found
         owner = self.default if device is None else device
-        if self.bound is None or (len(lanes) if self.placed is None else devices.count(owner)) < self.bound:
+        if (len(lanes) if self.placed is None else devices.count(owner)) < bound:
             lanes.append([])
             devices.append(owner)
             return len(lanes) - 1, -1

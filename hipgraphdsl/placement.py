@@ -94,6 +94,8 @@ def devices_of(workflow: Workflow, default: int) -> tuple[int, ...]:
     for document in workflow.documents:
         found.update([array.device for array in document.arrays.values()])
         found.update([getattr(node, "device", None) for node in document.nodes])
+    if len(found) <= 2 and found <= {default, None}:
+        return (default,)
     return tuple(sorted(device for device in found if device is not None))
 
 

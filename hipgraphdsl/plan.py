@@ -6,7 +6,7 @@ target's quirks need them -> `Plan`, plain frozen data that backends lower and t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -256,7 +256,10 @@ def _plan(
     pack = pack and _has_allocs(workflow)
     packing = None
     entries: list[FlatNode] | None = None
-    if pack or any(isinstance(node, ChildGraphNode) and (inline or _is_no_child(node.workflow)) for node in workflow.nodes):
+    if pack or (
+        len(workflow.documents) > 1
+        and any(isinstance(node, ChildGraphNode) and (inline or _is_no_child(node.workflow)) for node in workflow.nodes)
+    ):
         entries = flattened(workflow, lambda _, child: inline or _is_no_child(child.workflow))
         if pack:
             entries, packing = _packed(entries, device)
@@ -272,18 +275,19 @@ def _plan(
         placed = [device_of(entry.node, device, entry.level) for entry in entries]
     elif len(devices) > 1:
         placed = [device_of(node, device) for node in workflow.nodes]
-    cover = covered(order, deps, None if automatic else bound, placed, device)
+    position = positions(order)
+    cover = covered(order, position, deps, None if automatic else bound, placed, device)
     declared_lanes = len(cover.lanes)
     if automatic and bound is not None and gathers(declared_lanes, bound * len(devices), order, deps):
-        cover = covered(order, deps, bound, placed, device)
-    position = positions(order)
+        cover = covered(order, position, deps, bound, placed, device)
     steps = _steps(workflow.nodes, entries, order, position, cover, placed)
-    for step in [step for step in steps if step.node.held]:
-        steps[step.index] = _with_plans(step, target, children, device, inline)
+    if len(workflow.documents) > 1:
+        for step in [step for step in steps if step.node.held]:
+            steps[step.index] = _with_plans(step, target, children, device, inline)
     lanes = tuple(tuple(map(position.__getitem__, lane)) for lane in cover.lanes)
     declared = sum(map(len, deps))
     notes = [] if packing is None else [str(packing)]
-    removed = declared - sum(len(s.deps) - len(s.added) for s in steps)
+    removed = declared - sum(map(len, cover.reduced)) + sum(map(len, cover.added.values()))
     if removed:
         notes.append(f"{removed} of {declared} edges are implied by others and were left out.")
     if cover.added:
@@ -450,7 +454,12 @@ def _child_plan(workflow: Workflow, target: Target, children: dict[tuple[int, bo
 
 
 def _has_allocs(workflow: Workflow) -> bool:
-    return any(map(_is_of_memory, (node for document in workflow.documents for node in document.nodes)))
+    return any(map(_is_of_memory, (node for document in workflow.documents for node in _kinds(document))))
+
+
+def _kinds(workflow: Workflow) -> Iterable[AnyNode]:
+    """Return one node of each kind that a workflow has, for questions that all nodes of a kind answer alike."""
+    return {type(node): node for node in workflow.nodes}.values()
 
 
 def _is_of_memory(node: AnyNode) -> bool:
@@ -459,7 +468,7 @@ def _is_of_memory(node: AnyNode) -> bool:
 
 def _is_no_child(workflow: Workflow) -> bool:
     """Return whether no child graph node may hold a workflow: one that allocates, or decides (CUDA's rule)."""
-    return any(not node.in_child for document in workflow.documents for node in document.nodes)
+    return any(not node.in_child for document in workflow.documents for node in _kinds(document))
 
 
 def _lane_bound(workflow: Workflow, target: Target, lanes: Lanes) -> int | None:
