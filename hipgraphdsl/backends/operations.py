@@ -65,8 +65,12 @@ class Launch(NamedTuple):
 
     def issue(self, runtime: Runtime, stream: int) -> None:
         """Put the launch on a stream."""
+        args = self.packer.place(self.packed)
+        if not self.attributes:
+            runtime.module_launch_kernel(self.function, self.grid, self.block, self.shared_bytes, stream, args)
+            return
         attributes = {name: value for name, value in self.attributes.items() if name != "priority"}  # that of a stream counts
-        runtime.module_launch_kernel(self.function, self.grid, self.block, self.shared_bytes, stream, self.place(), **attributes)
+        runtime.module_launch_kernel(self.function, self.grid, self.block, self.shared_bytes, stream, args, **attributes)
 
     def set(self, runtime: Runtime, graph_exec: int, node: int, before: Any) -> bool:
         """Let a node of an instantiated graph launch this in place of another kernel; False if no call can."""

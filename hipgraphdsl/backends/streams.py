@@ -14,7 +14,7 @@ from ..nodes import CapturedNode
 from ..plan import Plan, Step
 from ..runtimes.base import Runtime
 from ..runtimes.data import CaptureStatus, ConditionalMode, MemcpyKind
-from .operations import Alloc, Free, Nothing, Operation, RunChild, RunConditional
+from .operations import Alloc, Free, Launch, Nothing, Operation, RunChild, RunConditional
 from .program import Program, naming
 from .scope import Scope
 
@@ -194,7 +194,11 @@ class EagerProgram(Program):
         """Issue one step of `steps` on a stream."""
         index = step.index
         try:
-            current, operation = self.plan.steps[index], self.operations[index]
+            operation = self.operations[index]
+            if type(operation) is Launch:  # what most steps do
+                operation.issue(self.runtime, stream)
+                return
+            current = self.plan.steps[index]
             late = operation is _AT_LAUNCH
             if late:
                 operation = super().resolve(current)
