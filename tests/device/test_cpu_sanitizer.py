@@ -108,6 +108,60 @@ def test_sanitize_leaves_right_kernels_alone(name: str, grid: int, block: int, w
         assert exe.read("y")[0] == wanted
 
 
+# Loads of what nobody has written, or not all of it, that decide nothing: compilers leave out or move what is not used.
+HARMLESS = r"""
+struct Pair { char tag; int value; };
+struct __align__(16) Wide { float x, y, z; };
+__global__ void chosen(int* x, int n) {
+  __shared__ int t[64], u;
+  const int i = threadIdx.x;
+  if (i < 8) t[i] = 1;
+  if (n > 99) u = 1;
+  __syncthreads();
+  x[i] = (i < 8 ? t[i] : 0) + (n > 99 ? u : 3);
+}
+__global__ void padding(int* x, int n) {
+  __shared__ Pair p[64];
+  __shared__ Wide w[64];
+  const int i = threadIdx.x;
+  p[i].tag = 1, p[i].value = i, w[i].x = 1, w[i].y = 2, w[i].z = 3;
+  Pair q = p[i];
+  p[i] = q;
+  Wide v = w[i];
+  w[i] = v;
+  const float4 f = *(float4*)&w[i];
+  __syncthreads();
+  x[i] = p[63 - i].value + (int)w[63 - i].z + (int)f.x;
+}
+__global__ void idle_lanes(int* x, int n) {
+  __shared__ int s[64];
+  const int i = threadIdx.x;
+  if (i < 4) s[i] = i;
+  __syncthreads();
+  const int v = s[i];
+  if (i < 4) x[i] = v;
+}
+__global__ void rest_of_a_vector(int* x, int n) {
+  __shared__ __align__(16) int s[64];
+  const int i = threadIdx.x;
+  if (i < 62) s[i] = i;
+  __syncthreads();
+  if (i < 16) {
+    const int4 v = ((int4*)s)[i];
+    x[i] = v.x + v.y;
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("name", ["chosen", "padding", "idle_lanes", "rest_of_a_vector"])
+def test_sanitize_leaves_loads_alone_that_decide_nothing(name: str) -> None:
+    g = hg.Graph("harmless")
+    g.kernel(hg.Module(HARMLESS)[name], 1, 64, (g.device_array("x", np.zeros(64, np.int32)), 5))
+    with g.compile("cpu", sanitize=True) as exe:
+        exe.run()
+
+
 def test_sanitize_finds_races_between_blocks() -> None:
     source = "__global__ void k(int* x) { if (blockIdx.x == 1) x[0] = x[0] + 1; else x[0] = 7; }"
     g = hg.Graph("blocks")
