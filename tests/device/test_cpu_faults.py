@@ -133,3 +133,22 @@ def test_a_kernel_without_barriers_that_fails_ends_its_chain(chains: int, bad: d
         exe.write("x0", np.zeros(4, np.int32))
         exe.run(divisor=1, depth=1)
         assert exe.read("x0").tolist() == [600] * 4
+
+
+def test_callback_that_raises_says_nothing_of_a_kernel_that_failed_before() -> None:
+    source = "__global__ void k(int* x, int n) { int* nowhere = nullptr; if (n) nowhere[n] = 1; else x[0] = 1; }"
+    with graph(source, 1).compile("cpu", sanitize=True) as exe, pytest.raises(hg.HipError, match="kernel 'k'"):
+        exe.run()
+
+    def fail(h: Any) -> None:
+        raise ValueError("no")
+
+    g = hg.Graph("fails")
+    g.host(fail, (g.host_array("h", np.zeros(1, "i4")),), name="fail")
+    with g.compile("cpu") as exe:
+        exe.launch()
+        with pytest.raises(hg.HipError) as caught:
+            exe.runtime.stream_synchronize(exe.stream)
+        assert "kernel" not in str(caught.value)
+        with pytest.raises(ValueError, match="no"):
+            exe.synchronize()

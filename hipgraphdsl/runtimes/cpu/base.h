@@ -331,6 +331,19 @@ T* find(Handle h) {
   return static_cast<T*>(g_handles.find(T::kKind, h));
 }
 
+// ---- faults ------------------------------------------------------------------------------------------------------------
+// Why a kernel failed last, for the message of an error; empty where something else has failed since.
+struct Fault {
+  Mutex lock;
+  char text[1280];
+};
+inline Fault g_fault;
+
+inline void forget_fault() {
+  Guard<Mutex> g(g_fault.lock);
+  g_fault.text[0] = 0;
+}
+
 // ---- errors, entry -----------------------------------------------------------------------------------------------------
 #define API extern "C" __attribute__((visibility("default")))
 

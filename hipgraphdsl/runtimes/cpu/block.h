@@ -362,11 +362,6 @@ inline void block_stop(hgcpu_worker* worker, int status) {
 // ---- faults -------------------------------------------------------------------------------------------------------------
 // A signal that a kernel's own code raises ends the launch with an error, as on a GPU; the process goes on. One raised inside
 // of a library that the kernel called may hold that library's locks: it is named, and left to whoever was asked before.
-struct Fault {
-  Mutex lock;
-  char text[1280];
-};
-inline Fault g_fault;
 inline struct sigaction g_before[NSIG];
 constexpr size_t kSignalStackBytes = 64 * 1024;
 

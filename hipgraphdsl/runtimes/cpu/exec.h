@@ -850,6 +850,7 @@ inline Progress launch_start(Launch* l, const Task& done, bool skip) {
 
 // Ends what is in flight as soon as what runs now is done.
 inline void exec_abort(Exec* x) {
+  forget_fault();
   x->lock.lock();
   for (Launch* l = x->queue; l; l = l->next) launch_fail(l, hipErrorLaunchFailure);
   Vec<Task> over;

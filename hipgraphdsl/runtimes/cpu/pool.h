@@ -518,6 +518,7 @@ inline void* host_main(void*) {
       t_in_host_function = false;
     }
     Task then = call->then;
+    if (t_host_function_failed) forget_fault();
     then.code = t_host_function_failed ? hipErrorLaunchFailure : hipSuccess;
     free(call);
     push_last(then);

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
 #: As the runtime writes a place, between two marks: a library's path, the offset in it, and the line if it knows that.
@@ -35,7 +36,7 @@ def _place(path: str, offset: int, line: int) -> str:
     """Return ``file:line`` of the user's statement at an offset of a library, or the offset where no line is known."""
     try:
         found = next((frame for frame in _frames(_dwarf(path), offset) if frame[0] not in _OWN), None)
-    except OSError:
+    except (OSError, ELFError):
         found = None
     return f"{path}+{offset:#x}" if found is None else f"{found[0]}:{line or found[1]}"
 
