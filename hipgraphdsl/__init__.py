@@ -21,6 +21,7 @@ from .kernels import Kernel, Module, Symbol
 from .nodes import (
     AllocNode,
     CapturedNode,
+    EagerNode,
     EmptyNode,
     Event,
     EventRecordNode,
@@ -59,6 +60,7 @@ __all__ = [
     "DeclarationError",
     "DeviceArray",
     "Diagnostic",
+    "EagerNode",
     "EmptyNode",
     "Event",
     "EventRecordNode",

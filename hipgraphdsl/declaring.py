@@ -27,6 +27,7 @@ from .kernels import Kernel
 from .nodes import (
     AllocNode,
     CapturedNode,
+    EagerNode,
     EmptyNode,
     Event,
     EventRecordNode,
@@ -380,6 +381,47 @@ class Declaring:
             device=device,
         )
 
+    def eager(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] = (),
+        *,
+        reads: Sequence[Any] | None = None,
+        writes: Sequence[Any] | None = None,
+        device: int | None = None,
+        name: str | None = None,
+        after: After = (),
+        ignore: Ignore = None,
+    ) -> EagerNode:
+        """Add ``fn(stream, *args)``, which the thread that launches calls between graphs, at each launch.
+
+        Parameters
+        ----------
+        fn : callable
+            May do what neither a capture nor a host callback may: call torch, allocate, synchronize the stream, communicate,
+            log. What it issues on `stream` (``int(stream)`` is the raw handle) is ordered as the node is. Methods of the
+            Executable that calls it are refused inside.
+        args : sequence
+            Arrays of the device arrive as objects with `ptr`, ``__cuda_array_interface__`` and ``__dlpack__``; host arrays as
+            NumPy views, and then `fn` is called when all nodes before have finished; parameters as the launch has bound them.
+        reads, writes : sequence of arrays or views, optional
+            What it touches; by default it updates every array in `args`.
+        device : int, optional
+            That of the stream; by default the one whose memory the arrays are.
+        """
+        return self._new(
+            EagerNode,
+            name,
+            callable_name(fn).strip("<>"),
+            after,
+            ignore,
+            fn=fn,
+            args=args,
+            reads=reads,
+            writes=writes,
+            device=device,
+        )
+
     def record(self, event: str | Event, *, name: str | None = None, after: After = (), ignore: Ignore = None) -> EventRecordNode:
         """Add an event record; `after` says what it marks the end of."""
         return self._new(EventRecordNode, name, "record_" + getattr(event, "name", str(event)), after, ignore, event=event)
@@ -452,11 +494,13 @@ class Declaring:
         bodies: Declaring | Workflow | Sequence[Declaring | Workflow],
         bind: Mapping[str, Any] | None = None,
         *,
+        decide: Literal["auto", "device", "host"] = "auto",
+        check_every: int = 1,
         name: str | None = None,
         after: After = (),
         ignore: Ignore = None,
     ) -> ConditionalNode:
-        """Add workflows that run as a 32-bit integer says, which the device reads when the node is reached.
+        """Add workflows that run as a 32-bit integer says, which is read when the node is reached.
 
         Parameters
         ----------
@@ -466,10 +510,17 @@ class Declaring:
         condition : array or view
             One 32-bit integer in memory that kernels reach.
         bodies : Graph, Workflow, or sequence of them
-            Snapshots. A graph runs kernels, copies, fills, child graphs and conditionals there; backends ``"streams"`` and
-            ``"serial"`` run anything, and let the host read the condition.
+            Snapshots. Where the device decides, they hold kernels, copies, fills, child graphs and conditionals; where the host
+            does, anything.
         bind : mapping, optional
             As for `child`, for all bodies. What is not bound is called ``<node>/<number of the body>/<array>``.
+        decide : {"auto", "device", "host"}
+            ``"device"`` makes a node of the graph (NVIDIA, CPU). ``"host"`` cuts the graph: the thread that launches waits, reads
+            the condition and launches the body, a graph of its own. ``"auto"`` is the device where the platform and the bodies
+            permit it. Backends ``"streams"`` and ``"serial"`` always let the host decide.
+        check_every : int
+            How many times ``"while"`` runs its body before it reads the condition again, where more iterations than needed do
+            no harm; all platforms then run the same multiple of it.
         """
         return self._new(
             ConditionalNode,
@@ -481,6 +532,8 @@ class Declaring:
             condition=condition,
             bodies=bodies,
             bind=bind,
+            decide=decide,
+            check_every=check_every,
         )
 
     def add(self, node: Node, after: After = ()) -> Node:

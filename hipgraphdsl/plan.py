@@ -12,15 +12,17 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 from .arrays import HostArray
+from .deciding import host_decides
 from .errors import DeclarationError
 from .inlining import FlatNode, cycle_error, flattened
 from .lanes import Cover, covered, gathers
-from .nodes import EmptyNode, MemcpyNode
+from .nodes import EagerNode, EmptyNode, MemcpyNode
 from .order import levels, positions, topological_order
 from .placement import device_of, devices_of
+from .segments import segments
 from .target import Target
 from .temporaries import Packing, pack_temporaries
-from .workflow import AnyNode, ChildGraphNode, ConditionalNode, Workflow
+from .workflow import AnyNode, ChildGraphNode, ConditionalNode, Level, Workflow
 
 Lanes = int | None | Literal["auto", "measure"]
 
@@ -57,6 +59,8 @@ class Step(NamedTuple):
         A copy that is done by a kernel which writes page-locked memory, not by a copy engine.
     device : int or None
         The device that it runs on; None for what needs none (host code, order, child graphs).
+    by_host : bool
+        Done by the thread that launches, between graphs: an eager node, or a conditional node whose condition the host reads.
     """
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody asks of a step
@@ -71,6 +75,37 @@ class Step(NamedTuple):
     bodies: tuple[Plan, ...] = ()
     by_kernel: bool = False
     device: int | None = None
+    by_host: bool = False
+
+
+class Cut(NamedTuple):
+    """A plan whose steps are segments of another, which graphs can hold, and what the host does between them.
+
+    Attributes
+    ----------
+    plan : Plan
+        A segment is an empty node with the segment's plan as `child`; a step of the host is as in the plan that was cut.
+    members : tuple of tuple of int
+        For each of its steps the steps of the plan that was cut, in the order of `child`.
+    """
+
+    plan: Plan
+    members: tuple[tuple[int, ...], ...]
+
+    @property
+    def segment_of(self) -> dict[int, int]:
+        """The number of each step's segment, from 1, in the order of launches; the host's steps have none."""
+        graphs = [members for step, members in zip(self.plan.steps, self.members) if step.child is not None]
+        return {i: number for number, members in enumerate(graphs, 1) for i in members}
+
+    def __str__(self) -> str:
+        hosts = [step for step in self.plan.steps if step.by_host]
+        said = [f"calls {s.name!r}" if isinstance(s.node, EagerNode) else f"reads the condition of {s.name!r}" for s in hosts[:4]]
+        more = f" and {len(hosts) - 4} more" if len(hosts) > 4 else ""
+        return (
+            f"A backend that builds graphs makes {_count(len(self.plan.steps) - len(hosts), 'segment')} of it, each one graph;"
+            f" between them the host {', '.join(said)}{more}."
+        )
 
 
 @dataclass(frozen=True)
@@ -117,6 +152,7 @@ class Plan:
             made[i] = step
         plan = object.__new__(type(self))
         plan.__dict__.update(self.__dict__, steps=tuple(made))  # with the properties that are known: no node changes them
+        plan.__dict__.pop("cut", None)
         return plan
 
     @cached_property
@@ -139,6 +175,11 @@ class Plan:
         return sum(len(step.deps) for step in self.steps)
 
     @cached_property
+    def cut(self) -> Cut | None:
+        """The segments that graphs can hold, where the host has something to do; None where one graph holds the plan."""
+        return _cut(self) if any(step.by_host for step in self.steps) else None
+
+    @cached_property
     def depth(self) -> int:
         """Steps on the longest path."""
         return max(levels(range(len(self.steps)), [step.deps for step in self.steps]), default=-1) + 1
@@ -150,7 +191,7 @@ class Plan:
 
     def explain(self) -> str:
         """Return what the plan did and what it expects, in sentences."""
-        return "\n".join(self.notes)
+        return "\n".join(self.notes if self.cut is None else (*self.notes, str(self.cut)))
 
     def __str__(self) -> str:
         lines = [
@@ -160,6 +201,7 @@ class Plan:
         ]
         shown = self.steps if len(self.steps) <= 40 else (*self.steps[:30], None, *self.steps[-5:])
         width = max((len(s.name) for s in shown if s), default=0)
+        segment_of = {} if self.cut is None else self.cut.segment_of
         kinds = max([8, *(len(s.node.kind) for s in shown if s)])
         for step in shown:
             if step is None:
@@ -168,10 +210,11 @@ class Plan:
             after = ", ".join(self.steps[d].name + ("*" if d in step.added else "") for d in step.deps)
             lines.append(
                 f"  {step.index:>4}  lane {step.lane:<3} {step.name:<{width}}  {step.node.kind:<{kinds}}"
+                + (f"  {f'segment {segment_of[step.index]}' if step.index in segment_of else 'host':<11}" if segment_of else "")
                 + (f"  device {step.device}" if len(self.devices) > 1 and step.device is not None else "")
                 + (f" after {after}" if after else "")
             )
-        lines += [f"  {note}" for note in self.notes]
+        lines += [f"  {note}" for note in self.explain().splitlines()]
         return "\n".join(line.rstrip() for line in lines)
 
     def __repr__(self) -> str:
@@ -282,8 +325,12 @@ def _plan(
         cover = covered(order, position, deps, bound, placed, device)
     steps = _steps(workflow.nodes, entries, order, position, cover, placed)
     if len(workflow.documents) > 1:
+        level = Level(workflow)
         for step in [step for step in steps if step.node.held]:
-            steps[step.index] = _with_plans(step, target, children, device, inline)
+            at = level if entries is None else entries[order[step.index]].level
+            steps[step.index] = _with_plans(step, at, target, children, device, inline)
+    if EagerNode in {type(step.node) for step in steps}:
+        steps = [step._replace(by_host=True) if isinstance(step.node, EagerNode) else step for step in steps]
     lanes = tuple(tuple(map(position.__getitem__, lane)) for lane in cover.lanes)
     declared = sum(map(len, deps))
     notes = [] if packing is None else [str(packing)]
@@ -297,6 +344,53 @@ def _plan(
         )
     steps, lanes = _suited(steps, lanes, target, join, notes)
     return Plan(workflow, tuple(steps), lanes, declared, tuple(notes), packing, device, devices, tuple(cover.devices))
+
+
+def _cut(plan: Plan) -> Cut:
+    """Return the segments of a plan, and between them what the host does, in lanes of their own."""
+    steps = plan.steps
+    groups = segments([step.deps for step in steps], [step.by_host for step in steps])
+    group_of = {i: number for number, group in enumerate(groups) for i in group}
+    deps = [tuple(sorted({group_of[d] for i in group for d in steps[i].deps} - {own})) for own, group in enumerate(groups)]
+    hosts = [steps[group[0]] if steps[group[0]].by_host else None for group in groups]
+    placed = [None if host is None else host.device for host in hosts]
+    owners = [plan.device if device is None else device for device in placed] if len(plan.devices) > 1 else None
+    order = range(len(groups))
+    cover = covered(order, order, deps, None, owners, plan.device)
+    made = []
+    for number, (group, host, sources, lane) in enumerate(zip(groups, hosts, cover.reduced, cover.lane_of)):
+        if host is not None:
+            made.append(host._replace(index=number, deps=sources, lane=lane, added=()))
+        else:
+            name = f"segment {sum(step.child is not None for step in made) + 1}"
+            names = tuple(origin for i in group for origin in steps[i].origin)
+            made.append(Step(number, name, EmptyNode(name=name), names, sources, lane, child=_part(plan, group)))
+    lanes = tuple(map(tuple, cover.lanes))
+    outer = replace(plan, steps=tuple(made), lanes=lanes, notes=(), packing=None, lane_devices=tuple(cover.devices))
+    return Cut(outer, tuple(groups))
+
+
+def _part(plan: Plan, members: Sequence[int]) -> Plan:
+    """Return some steps of a plan as a plan of their own."""
+    place = {i: k for k, i in enumerate(members)}
+    rows: dict[int, list[int]] = {}
+    for i in members:
+        rows.setdefault(plan.steps[i].lane, []).append(place[i])
+    lane_of = {lane: number for number, lane in enumerate(sorted(rows))}
+    steps = tuple(
+        step._replace(
+            index=k,
+            deps=tuple(place[d] for d in step.deps if d in place),
+            lane=lane_of[step.lane],
+            added=tuple(place[d] for d in step.added if d in place),
+        )
+        for k, step in enumerate(map(plan.steps.__getitem__, members))
+    )
+    owners = tuple(plan.lane_devices[lane] for lane in lane_of)
+    devices = tuple(sorted({plan.device, *owners}))
+    lanes = tuple(tuple(rows[lane]) for lane in lane_of)
+    edges = sum(len(step.deps) for step in steps)
+    return Plan(plan.workflow, steps, lanes, edges, (), None, plan.device, devices, owners)
 
 
 def _steps(
@@ -326,13 +420,16 @@ def _steps(
     return steps if placed is None else [step._replace(device=placed[i]) for step, i in zip(steps, order)]
 
 
-def _with_plans(step: Step, target: Target, children: dict[tuple[int, bool], Plan], device: int, inline: bool) -> Step:
-    """Return a step with the plans of the workflows that its node holds."""
+def _with_plans(
+    step: Step, level: Level, target: Target, children: dict[tuple[int, bool], Plan], device: int, inline: bool
+) -> Step:
+    """Return a step with the plans of the workflows that its node, one of a level, holds."""
     node = step.node
     if isinstance(node, ChildGraphNode):
         return step._replace(child=_child_plan(node.workflow, target, children, device, False))
     assert isinstance(node, ConditionalNode)
-    return step._replace(bodies=tuple(_child_plan(body, target, children, device, inline) for body in node.bodies))
+    bodies = tuple(_child_plan(body, target, children, device, inline) for body in node.bodies)
+    return step._replace(bodies=bodies, by_host=host_decides(node, level, target))
 
 
 def _suited(
@@ -346,7 +443,8 @@ def _suited(
                 f"{copies} small device-to-host copies are done by a kernel that writes page-locked memory: a copy node costs"
                 f" {target.costs.copy_us:g} us beyond its bytes on {target.name}."
             )
-    if "parallel_roots" in target.quirks and sum(not step.deps for step in steps) > 1:
+    one_root = "parallel_roots" in target.quirks
+    if one_root and sum(not step.deps for step in steps) > 1 and not any(step.by_host for step in steps):
         steps, lanes = _with_one_root(steps, lanes)
         notes.append(f"An empty node goes first, because on {target.name} only one root would wait for what precedes the launch.")
     if "fan_out_4" in target.quirks:
@@ -357,6 +455,12 @@ def _suited(
                 " edges beyond that."
             )
     return steps, lanes
+
+
+def with_one_root(plan: Plan) -> Plan:
+    """Put an empty node before all that wait for nothing; it is the first step."""
+    steps, lanes = _with_one_root(list(plan.steps), plan.lanes)
+    return replace(plan, steps=tuple(steps), lanes=lanes)
 
 
 def _with_one_root(steps: list[Step], lanes: tuple[tuple[int, ...], ...]) -> tuple[list[Step], tuple[tuple[int, ...], ...]]:

@@ -9,6 +9,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeGuard, get_args
 
+from pydantic import Field
 from pydantic_core import core_schema
 
 from .arrays import (
@@ -31,6 +32,7 @@ from .kernels import Module, Symbol
 from .nodes import (
     AllocNode,
     CapturedNode,
+    EagerNode,
     EmptyNode,
     EventRecordNode,
     EventWaitNode,
@@ -47,7 +49,7 @@ from .nodes import (
 )
 from .nodes.base import lazy
 from .nodes.binding import bound_array, bound_value, parameters_of
-from .nodes.fields import BoundValues, Choice, View, WorkflowKey, WorkflowKeys
+from .nodes.fields import BoundValues, Choice, Count, View, WorkflowKey, WorkflowKeys
 from .nodes.values import Data, Names
 from .order import successors, topological_order
 from .printed import human_count
@@ -545,6 +547,11 @@ class ConditionalNode(Node):
         One for ``while``, one or two (then, else) for ``if``, one or more for ``switch``.
     bind : dict
         As for a child graph, for all bodies. What is not bound is called ``<node>/<number of the body>/<array>``.
+    decide : {"auto", "device", "host"}
+        Who reads the condition: the device, as a node of the graph, or the host between graphs, whose bodies may hold any node.
+        ``"auto"`` is the device wherever it can and the bodies hold only what it can run.
+    check_every : int
+        So many times ``while`` runs its body before it reads the condition again.
     """
 
     kind: ClassVar[str] = "conditional"
@@ -560,6 +567,8 @@ class ConditionalNode(Node):
     condition: Annotated[ArrayView, View()]
     bodies: Annotated[tuple[Workflow, ...], WorkflowKeys()]
     bind: Annotated[dict[str, Any], BoundValues()] = {}  # noqa: RUF012  # Pydantic copies defaults
+    decide: Annotated[Literal["auto", "device", "host"], Choice("auto", "device", "host")] = "auto"
+    check_every: Annotated[int, Count(), Field(ge=1, le=4096)] = 1
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
@@ -595,6 +604,9 @@ class ConditionalNode(Node):
             if not any(inner in child.bind for child in children):
                 raise DeclarationError(f"node {name!r}: no body has an array or parameter {inner!r}", node=name)
         data["bind"] = {k: v for child in children for k, v in child.bind.items()}
+        every = data.get("check_every", 1)
+        if mode != "while" and type(every) is int and every > 1:
+            raise DeclarationError(f"node {name!r}: check_every is for mode 'while' (got mode {mode!r})", node=name)
 
     @lazy
     def children(self) -> tuple[ChildGraphNode, ...]:
@@ -671,6 +683,7 @@ AnyNode = (
     | SemaphoreWaitNode
     | MemoryOpsNode
     | CapturedNode
+    | EagerNode
     | ConditionalNode
 )
 """Every node; a `match` over it ends with `assert_never`."""

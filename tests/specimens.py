@@ -30,7 +30,7 @@ def report(*args: Any) -> None:
 
 
 def issue(stream: Any, *args: Any) -> None:
-    """Take part in a workflow as a function that is captured."""
+    """Take part in a workflow as a function that is given a stream."""
 
 
 def module() -> Module:
@@ -110,6 +110,7 @@ def everything(kernels: Module | None = None) -> Graph:
     g.host(report, args=(hx, 3, "text", 2.5, None, True, float("inf"), [1, (2, 3)], {"k": b"\x00\xff"}, a, 1j), reads=[hx])
     g.host(report, args=(np.float32(0.1), np.int8(4), np.arange(3)), reads=[page, seen], writes=[page])
     g.captured(issue, args=(updates(ints), reads(longs[0:4])))
+    g.eager(issue, args=(ints, hx, a), reads=[ints], writes=[hx])
     g.record("e")
     g.wait("e", name="after_e")
     g.record(Event("both", shared=True))

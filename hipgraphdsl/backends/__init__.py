@@ -9,12 +9,13 @@ from . import capture, explicit, serial, streams
 from .handles import SharedHandles
 from .program import Program
 from .scope import Scope
+from .segmented import in_segments
 
 __all__ = ["BACKENDS", "Program", "Scope", "SharedHandles", "backend_named"]
 
 BACKENDS: dict[str, Callable[..., Program]] = {
-    "explicit": explicit.build,
-    "capture": capture.build,
+    "explicit": in_segments(explicit.build),
+    "capture": in_segments(capture.build),
     "streams": streams.build,
     "serial": serial.build,
 }

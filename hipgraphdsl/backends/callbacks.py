@@ -5,14 +5,14 @@ from __future__ import annotations
 import ctypes
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from ..arrays import Access, Array, ArrayView, Parameter
 from ..errors import CallbackError, DeclarationError, HipError, HipGraphError
-from ..nodes import CapturedNode, ForeignFunction, HostNode, UnboundCallback
+from ..nodes import CapturedNode, EagerNode, ForeignFunction, HostNode, UnboundCallback
 from ..runtimes.base import Runtime
 from .dlpack import capsule
 from .scope import Scope
@@ -70,8 +70,36 @@ Lend = Callable[[Scope, ArrayView], tuple[Any, int]]
 """Returns the memory that a view leads to as a buffer that keeps it, and its address."""
 
 
+class _Call:
+    """The user's function of one node, with the arguments that its names stand for.
+
+    Attributes
+    ----------
+    given : tuple
+        The node, values of parameters, and addresses: what `args` follow from.
+    args : list
+        Emptied in the end, when a traceback may still hold the call.
+    token : int
+        What the C function is called with, for a host node.
+    run : callable
+        Calls it, with a stream for an eager node.
+    """
+
+    __slots__ = ("args", "given", "run", "token")
+
+    def __init__(self, given: tuple[Any, ...], args: list[Any]) -> None:
+        self.given = given
+        self.args = args
+        self.token = next(_tokens)
+        self.run: Callable[..., None] = _nothing
+
+
+def _nothing(*_: Any) -> None:
+    pass
+
+
 class HostCalls:
-    """The host callbacks of one Executable and what they raised.
+    """The callbacks of one Executable, of host and eager nodes, and what those of host nodes raised.
 
     Parameters
     ----------
@@ -85,6 +113,8 @@ class HostCalls:
     ----------
     failures : list of (node name, exception)
         In the order in which they happened; taken by `take_failure`.
+    inside : dict of int to str
+        The eager nodes whose functions run now, by thread.
     """
 
     def __init__(self, runtime: Runtime, lend: Lend, launcher: Launcher | None) -> None:
@@ -92,36 +122,52 @@ class HostCalls:
         self._launcher = launcher
         self._lend = lend
         self._lock = threading.Lock()
-        self._tokens: dict[str, tuple[int, Any]] = {}
-        self._stale: list[int] = []
+        self._calls: dict[str, _Call] = {}
+        """By the node's full name."""
+        self._stale: list[_Call] = []
         """Those that launches in flight may still call."""
-        self._before: dict[str, tuple[int, Any] | None] = {}
+        self._before: dict[str, _Call | None] = {}
         """What names stood for when the change that is being made began."""
         self.failures: list[tuple[str, BaseException]] = []
+        self.inside: dict[int, str] = {}
 
     def register(self, name: str, node: HostNode, scope: Scope) -> tuple[int, int]:
         """Return the C function and its argument that call a host node with its current arguments."""
         _require_bound(name, node.fn)
         if isinstance(node.fn, ForeignFunction):
             return node.fn.address, node.fn.argument
+        call, known = self._call_of(name, node, scope)
+        if not known:
+            call.run = self._on_host(name, node.fn, call.args)
+            _table[call.token] = call.run
+        return _TRAMPOLINE, call.token
+
+    def eager(self, name: str, node: EagerNode, scope: Scope) -> tuple[Callable[[int], None], bool]:
+        """Return a function that calls the user's code of an eager node with a stream, and whether it is given host memory."""
+        _require_bound(name, node.fn)
+        call, known = self._call_of(name, node, scope)
+        if not known:
+            call.run = self._between(name, node.fn, call.args)
+        return call.run, any(isinstance(arg, np.ndarray) for arg in call.args)
+
+    def _call_of(self, name: str, node: HostNode | EagerNode, scope: Scope) -> tuple[_Call, bool]:
+        """Return the call of a node with its current arguments, and whether it was known."""
         values = tuple(scope.value(arg) if isinstance(arg, Parameter) else None for arg in node.args)
         addresses = tuple(scope.address(_view(arg)) if isinstance(arg, (ArrayView, Access)) else 0 for arg in node.args)
-        key = (node, values, addresses)
-        known = self._tokens.get(name)
+        known = self._calls.get(name)
         # Two nodes may hold arrays, which `==` cannot compare.
-        if known is not None and known[1][0] is node and known[1][1:] == key[1:]:
-            return _TRAMPOLINE, known[0]
-        args = tuple(self._argument(arg, value, node, scope) for arg, value in zip(node.args, values))
+        if known is not None and known.given[0] is node and known.given[1:] == (values, addresses):
+            return known, True
+        args = [self._argument(arg, value, node, scope) for arg, value in zip(node.args, values)]
+        call = _Call((node, values, addresses), args)
         if name not in self._before:
             self._before[name] = known
         elif known is not None:
-            self._stale.append(known[0])
-        token = next(_tokens)
-        _table[token] = self._call(name, node.fn, args)
-        self._tokens[name] = (token, key)
-        return _TRAMPOLINE, token
+            self._stale.append(known)
+        self._calls[name] = call
+        return call, False
 
-    def _call(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...]) -> Callable[[], None]:
+    def _on_host(self, name: str, fn: Callable[..., Any], args: list[Any]) -> Callable[[], None]:
         failures, runtime, launcher = self.failures, self._runtime, self._launcher
 
         def call() -> None:
@@ -143,10 +189,46 @@ class HostCalls:
 
         return call
 
-    def _argument(self, arg: Any, value: Any, node: HostNode, scope: Scope) -> Any:
+    def _between(self, name: str, fn: Callable[..., Any], args: list[Any]) -> Callable[[int], None]:
+        inside, runtime = self.inside, self._runtime
+
+        def call(stream: int) -> None:
+            thread = threading.get_ident()
+            inside[thread] = name
+            try:
+                fn(CapturedStream(stream, runtime), *args)
+            except HipError:  # gets the node's name where every call of HIP does
+                raise
+            except Exception as error:
+                raise CallbackError.of(name, error, "eager") from error
+            finally:
+                del inside[thread]
+
+        return call
+
+    def refuse_inside(self, action: str, graph: str) -> None:
+        """Refuse what a host callback asks of any Executable, and an eager node's function of the one that calls it.
+
+        Raises
+        ------
+        HipGraphError
+            If this thread runs one.
+        """
+        refuse_inside(action, graph)
+        name = self.inside.get(threading.get_ident())
+        if name is not None:
+            raise HipGraphError(
+                f"{action}: the function of eager node {name!r} calls it for graph {graph!r}, which is being launched; use the"
+                f" arguments that it is given, and call {action} when launch has returned"
+            )
+
+    def _argument(self, arg: Any, value: Any, node: HostNode | EagerNode, scope: Scope) -> Any:
         if not isinstance(arg, (ArrayView, Access)):
             return value if isinstance(arg, Parameter) else arg
         view = _view(arg)
+        root = scope.resolve(view.root)[1]
+        if isinstance(node, EagerNode) and not (isinstance(root, Array) and root.on_host):
+            return CapturedArray(scope.address(view), view, scope)
         buffer, start = self._lend(scope, view)
         array: Any = np.ndarray(view.shape, view.dtype, buffer, scope.address(view) - start, view.strides)
         array.flags.writeable = any(
@@ -160,7 +242,7 @@ class HostCalls:
 
     def names(self) -> dict[int, str]:
         """Return the names of the nodes by the argument that the C function is called with."""
-        return {token: name for name, (token, _) in self._tokens.items()}
+        return {call.token: name for name, call in self._calls.items() if call.token in _table}
 
     def has_failed(self) -> bool:
         """Return whether a callback has raised since the last synchronize."""
@@ -176,35 +258,34 @@ class HostCalls:
 
     def keep(self) -> None:
         """End a change that has succeeded: what names stood for before is stale."""
-        self._stale += [known[0] for known in self._before.values() if known is not None]
+        self._stale += filter(None, self._before.values())
         self._before.clear()
 
     def undo(self) -> None:
         """End a change that has failed: names stand for what they stood for before."""
         for name, known in self._before.items():
-            self._stale.append(self._tokens.pop(name)[0])
+            self._stale.append(self._calls.pop(name))
             if known is not None:
-                self._tokens[name] = known
+                self._calls[name] = known
         self._before.clear()
 
-    def stale(self) -> tuple[int, ...]:
-        """Return the callbacks that only launches call which have been issued before."""
+    def stale(self) -> tuple[_Call, ...]:
+        """Return the calls that only launches make which have been issued before."""
         return tuple(self._stale)
 
-    def forget(self, stale: tuple[int, ...]) -> None:
-        """Forget callbacks that were stale when launches began to be waited for, which have all finished."""
-        for token in stale:
-            _table.pop(token, None)
+    def forget(self, stale: Iterable[_Call]) -> None:
+        """Forget calls that were stale when launches began to be waited for, which have all finished."""
         gone = set(stale)
-        self._stale = [token for token in self._stale if token not in gone]
+        for call in gone:
+            _table.pop(call.token, None)
+            call.args.clear()
+        self._stale = [call for call in self._stale if call not in gone]
 
     def close(self) -> None:
         """Forget all callbacks; no launch may be in flight."""
         self.keep()
-        self.forget(self.stale())
-        for token, _ in self._tokens.values():
-            _table.pop(token, None)
-        self._tokens.clear()
+        self.forget((*self._stale, *self._calls.values()))
+        self._calls.clear()
 
 
 def _require_bound(name: str, fn: Any) -> None:

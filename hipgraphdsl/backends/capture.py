@@ -11,6 +11,7 @@ from .capturing import capturing
 from .explicit import UNJOINED, add_node
 from .operations import (
     CallCaptured,
+    CallEager,
     Launch,
     Nothing,
     Operation,
@@ -85,7 +86,7 @@ class _CaptureProgram(GraphProgram):
                 # gets the plan's edges and no others (a lane may reuse the stream of an earlier node that is implied), and
                 # streams never wait for each other in a cycle, in which AMD's EndCapture recurses without end.
                 self.runtime.stream_update_capture_dependencies(stream, self._before(step), replace=True)
-            if isinstance(operation, (RunChild, RunConditional)) or not operation.is_recorded(quirks):
+            if isinstance(operation, (RunChild, RunConditional, CallEager)) or not operation.is_recorded(quirks):
                 self._insert(step, operation, stream)
             else:
                 operation.issue(self.runtime, stream)

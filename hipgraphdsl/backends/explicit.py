@@ -14,7 +14,7 @@ from ..plan import Plan, Step
 from ..runtimes.base import KernelAdder, Runtime
 from ..runtimes.data import LAUNCH_ATTRIBUTES
 from .capturing import capturing
-from .operations import CallCaptured, Launch, Nothing, Operation, RunChild, RunConditional
+from .operations import CallCaptured, CallEager, Launch, Nothing, Operation, RunChild, RunConditional
 from .program import GraphProgram
 from .resolve import resolve
 from .scope import Scope
@@ -119,11 +119,13 @@ def add_node(graph: int, deps: list[int], operation: Operation, runtime: Runtime
                 return runtime.graph_add_child_graph_node(graph, deps, child)
             finally:
                 runtime.graph_destroy(child)
-        case RunConditional(mode, condition, bodies):
-            fill = [partial(_fill, body, runtime) for body in bodies]
+        case RunConditional(mode, condition, bodies, times):
+            fill = [partial(_fill, body, runtime, times) for body in bodies]
             return runtime.graph_add_conditional_node(graph, deps, mode, condition, fill)
         case Launch() if operation.is_stand_in(runtime):
             return _add_captured(graph, deps, partial(operation.issue, runtime), runtime)
+        case CallEager():
+            raise AssertionError("the host calls it between graphs")
         case _:
             return operation.add(runtime, graph, deps)
 
@@ -152,9 +154,21 @@ def _close_ends(graph: int, runtime: Runtime) -> None:
         runtime.graph_add_empty_node(graph, ends)
 
 
-def _fill(body: RunChild, runtime: Runtime, graph: int) -> None:
-    """Add the steps of a conditional node's body to its graph."""
-    add_steps(graph, GraphProgram(body.plan, body.scope, runtime), runtime)
+def _fill(body: RunChild, runtime: Runtime, times: int, graph: int) -> None:
+    """Add the steps of a conditional node's body to its graph, so many times, one run after the other."""
+    before: list[int] = []
+    for _ in range(times):
+        program = GraphProgram(body.plan, body.scope, runtime)
+        add_steps(graph, program, runtime)
+        if not program.nodes:
+            return
+        if times > 1:
+            first = [node for node, step in zip(program.nodes, body.plan.steps) if not step.deps]
+            followed = {d for step in body.plan.steps for d in step.deps}
+            last = [node for i, node in enumerate(program.nodes) if i not in followed]
+            for end in before:
+                runtime.graph_add_dependencies(graph, [end] * len(first), first)
+            before = last if len(last) == 1 else [runtime.graph_add_empty_node(graph, last)]
 
 
 def _child_graph(runtime: Runtime, operation: RunChild) -> int:

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 from ..errors import DeclarationError, UpdateError
 from ..kernels import ArgumentPacker, ForeignModule, Kernel, Module, Signature, Symbol
-from ..nodes import CapturedNode, Event, HostNode, KernelNode, SemaphoreSignalNode, SemaphoreWaitNode
+from ..nodes import CapturedNode, EagerNode, Event, HostNode, KernelNode, SemaphoreSignalNode, SemaphoreWaitNode
 from ..progress import no_progress
 from ..runtimes.base import Runtime
 from ..runtimes.data import SANITIZE
@@ -29,6 +29,9 @@ class Calls(Protocol):
 
     def captured(self, name: str, node: CapturedNode, scope: Any, /) -> Callable[[int], None]:
         """Return a function that calls the user's code with a stream to issue work on."""
+
+    def eager(self, name: str, node: EagerNode, scope: Any, /) -> tuple[Callable[[int], None], bool]:
+        """Return a function that calls the user's code of an eager node with a stream, and whether it is given host memory."""
 
     def has_failed(self) -> bool:
         """Return whether one has raised since the last synchronize."""
@@ -74,6 +77,8 @@ class SharedHandles:
         """For each device those that reach its memory."""
         self.calls = calls
         self.sanitize = sanitize
+        self.deadline: float | None = None
+        """When a launch gives up waiting, by `time.monotonic`."""
         self._modules: dict[tuple[Module, int], tuple[int, Mapping[str, str]]] = {}
         self._names: dict[Module, set[str]] = {}
         """The kernels that each module was compiled for."""

@@ -357,6 +357,17 @@ class CallCaptured(_Fixed):
 
 
 @dataclass(frozen=True, slots=True)
+class CallEager(_Fixed):
+    """Call the user's function between graphs, with a stream that it may issue work on.
+
+    Where it `waits`, what is on the stream must have finished, because the function reads host memory.
+    """
+
+    call: Callable[[int], None]
+    waits: bool
+
+
+@dataclass(frozen=True, slots=True)
 class RunChild(_Fixed):
     """A child graph with its own scope."""
 
@@ -366,11 +377,12 @@ class RunChild(_Fixed):
 
 @dataclass(frozen=True, slots=True)
 class RunConditional(_Fixed):
-    """Bodies chosen by the 32-bit word at an address."""
+    """Bodies chosen by the 32-bit word at an address; a loop runs its body `times` between two looks at it."""
 
     mode: ConditionalMode
     condition: int
     bodies: tuple[RunChild, ...]
+    times: int = 1
 
     def chosen(self, word: int) -> RunChild | None:
         """Return the body that runs if the word has this value."""
@@ -378,4 +390,13 @@ class RunConditional(_Fixed):
         return self.bodies[index] if index < len(self.bodies) else None
 
 
-Operation = Launch | Call | CallCaptured | RunChild | RunConditional
+Operation = Launch | Call | CallCaptured | CallEager | RunChild | RunConditional
+
+
+def equal(a: Operation, b: Operation) -> bool:
+    """Return whether two operations are the same call."""
+    if isinstance(a, Launch) and isinstance(b, Launch):
+        return a._replace(packer=b.packer) == b
+    if type(a) is not type(b) or isinstance(a, (RunChild, RunConditional)):
+        return False
+    return a == b

@@ -10,7 +10,7 @@ from ..errors import HipError
 from ..plan import Plan, Step
 from ..runtimes.base import Runtime
 from .callbacks import NO_CALL
-from .operations import Alloc, CallHost, Copy, Copy1D, Fill, Free, Launch, Operation, RunChild
+from .operations import Alloc, CallHost, Copy, Copy1D, Fill, Free, Launch, Operation, RunChild, equal
 from .resolve import resolve
 from .scope import Scope
 
@@ -50,7 +50,16 @@ class Program(ABC):
         self.outdated: set[int] = set()
 
     handle: int = 0
-    """hipGraphExec_t, 0 for a program that is no graph."""
+    """hipGraphExec_t, 0 for a program that is no graph, or several."""
+
+    @property
+    def handles(self) -> tuple[int, ...]:
+        """The graphs that a launch launches, in order, without those of bodies that the host decides on."""
+        return (self.handle,) if self.handle else ()
+
+    def follow(self, plan: Plan, disabled: frozenset[int]) -> None:
+        """Take a plan of the same shape with other nodes, whose operations have been changed, and what is disabled."""
+        self.plan, self.disabled = plan, disabled
 
     @abstractmethod
     def launch(self, stream: int) -> None:
@@ -99,6 +108,15 @@ class Program(ABC):
             self.operations[index] = self.resolve(self.plan.steps[index])
             self.outdated.discard(index)
         return self.operations[index]
+
+    def refresh(self) -> bool:
+        """Resolve all steps again, because what their names stand for has changed; False if it must be built again for that."""
+        return all(self._refresh(step) for step in self.plan.steps if step.index not in self.disabled)
+
+    def _refresh(self, step: Step) -> bool:
+        with naming(step.name):
+            operation = self.resolve(step)
+        return equal(self.operations[step.index], operation) or self.change(step.index, operation)
 
     def refreshed(self) -> Program:
         """Return the program with up-to-date `operations`."""

@@ -19,6 +19,7 @@ from ..kernels import KernelParameter, check_argument
 from ..nodes import (
     AllocNode,
     CapturedNode,
+    EagerNode,
     EmptyNode,
     EventRecordNode,
     EventWaitNode,
@@ -75,6 +76,9 @@ def resolve(step: Step, scope: Scope) -> op.Operation:
         case CapturedNode():
             assert scope.shared.calls is not None
             return op.CallCaptured(scope.shared.calls.captured(scope.prefix + node.name, node, scope))
+        case EagerNode():
+            assert scope.shared.calls is not None
+            return op.CallEager(*scope.shared.calls.eager(scope.prefix + node.name, node, scope))
         case EventRecordNode():
             return op.RecordEvent(scope.shared.event(node.event))
         case EventWaitNode():
@@ -94,7 +98,7 @@ def resolve(step: Step, scope: Scope) -> op.Operation:
             return op.RunChild(step.child, scope.children[node.name])
         case ConditionalNode():
             bodies = tuple(op.RunChild(plan, inner) for plan, inner in zip(step.bodies, scope.bodies(node)))
-            return op.RunConditional(ConditionalMode[node.mode.upper()], scope.address(node.condition), bodies)
+            return op.RunConditional(ConditionalMode[node.mode.upper()], scope.address(node.condition), bodies, node.check_every)
         case _:
             assert_never(node)
 

@@ -45,9 +45,9 @@ class SerialProgram(EagerProgram):
             try:
                 self.runtime.stream_synchronize(place)
             except HipError as error:
-                if not self.host_failed():
+                if not self.host.failed():
                     raise error.at(step.name) from error.__cause__
-            if self.host_failed():
+            if self.host.failed():
                 return
 
     def close(self) -> None:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, cast
 
 from ..arrays import AllocArray
 from ..errors import HipError
-from ..nodes import CapturedNode
+from ..nodes import CapturedNode, EagerNode
 from ..plan import Plan, Step
 from ..runtimes.base import Runtime
-from ..runtimes.data import CaptureStatus, ConditionalMode, MemcpyKind
-from .operations import Alloc, Free, Launch, Nothing, Operation, RunChild, RunConditional
+from ..runtimes.data import CaptureStatus
+from .host_steps import HostSteps
+from .operations import Alloc, CallEager, Free, Launch, Nothing, Operation, RunChild, RunConditional
 from .program import Program, naming
 from .scope import Scope
 
@@ -111,7 +112,8 @@ class LaneStreams:
             stream = streams[step.lane]
             if several and (device := plan.lane_devices[step.lane]) != current:
                 runtime.set_device(device)
-                current = -1 if isinstance(step.node, CapturedNode) else device  # user code may have made another device current
+                # The user's code may have made another device current.
+                current = -1 if isinstance(step.node, (CapturedNode, EagerNode)) else device
             if not joined[step.lane]:
                 runtime.stream_wait_event(stream, self.start)
                 joined[step.lane] = True
@@ -159,8 +161,7 @@ class EagerProgram(Program):
         super().__init__(plan, scope, runtime, disabled)
         self.device = plan.device if device is None else device
         """Of the stream that it is launched on: for a body, that of the conditional node."""
-        self._bodies: dict[Scope, EagerProgram] = {}
-        """What the bodies of conditional nodes do, made when one is first chosen."""
+        self.host = HostSteps(scope, runtime, partial(_body, type(self), runtime))
         self._made: dict[tuple[Scope, Any], int] = {}
         """Memory that a launch has made and not returned, by scope and array."""
         self._keeps = "pool_reuse_early" in runtime.target.quirks
@@ -168,11 +169,6 @@ class EagerProgram(Program):
         self._before: dict[tuple[Scope, Any], int] = {}
         """Where those arrays stood for the program that uses the scopes otherwise."""
         self.operations = [Nothing() if step.index in disabled else self._named(step) for step in plan.steps]
-
-    def host_failed(self) -> bool:
-        """Return whether a callback has raised: nothing after it starts, and the next synchronize of the Executable raises it."""
-        calls = self.scope.shared.calls
-        return calls is not None and calls.has_failed()
 
     def _named(self, step: Step) -> Operation:
         with naming(step.name):
@@ -203,8 +199,10 @@ class EagerProgram(Program):
             if late:
                 operation = super().resolve(current)
             if isinstance(operation, RunConditional):
-                for body in self._decide(current, operation, stream, refresh=late):
+                for body in self._chosen(current, operation, stream, refresh=late):
                     body.launch(stream)
+            elif isinstance(operation, CallEager):
+                self.host.call(operation, stream, step.name)
             elif isinstance(operation, Alloc):
                 self._alloc(operation, stream, self.scope_of(current))
             elif isinstance(operation, Free):
@@ -220,38 +218,13 @@ class EagerProgram(Program):
     def bodies(self, step: Step, stream: int) -> Iterator[EagerProgram]:
         """Yield what a conditional step runs, one body after the other; each is for the caller to issue."""
         operation = super().resolve(step)
-        return self._decide(step, operation, stream, refresh=True) if isinstance(operation, RunConditional) else iter(())
+        return self._chosen(step, operation, stream, refresh=True) if isinstance(operation, RunConditional) else iter(())
 
-    def _decide(self, step: Step, operation: RunConditional, stream: int, refresh: bool) -> Iterator[EagerProgram]:
-        """Wait, read the condition and yield the body that it chooses; in a loop, again and again."""
-        runtime = self.runtime
-        word = ctypes.c_uint32()
-        while True:
-            runtime.stream_synchronize(stream)
-            if self.host_failed():
-                return
-            runtime.memcpy(ctypes.addressof(word), operation.condition, 4, MemcpyKind.DEFAULT)
-            body = operation.chosen(word.value)
-            if body is None:
-                return
-            yield self._program_of(body, self.scope_of(step).place_of(step), refresh)
-            if operation.mode is not ConditionalMode.WHILE:
-                return
-            refresh = False
-
-    def _program_of(self, body: RunChild, device: int, refresh: bool) -> EagerProgram:
-        program = self._bodies.get(body.scope)
-        if program is None:
-            plan = _placed(body.plan, body.scope)
-            program = self._bodies[body.scope] = type(self)(plan, body.scope, self.runtime, frozenset(), device)
-        elif refresh:
-            program.refresh()
-        return program
-
-    def refresh(self) -> None:
-        """Resolve all steps again, because what their names stand for has changed."""
-        for step in self.plan.steps:
-            self.change(step.index, self._named(step))
+    def _chosen(self, step: Step, operation: RunConditional, stream: int, refresh: bool) -> Iterator[EagerProgram]:
+        return cast(
+            "Iterator[EagerProgram]",
+            self.host.chosen(operation, stream, step.name, self.scope_of(step).place_of(step), refresh=refresh),
+        )
 
     def _alloc(self, operation: Alloc, stream: int, scope: Scope) -> None:
         """Allocate memory, after freeing what the launch before allocated and left."""
@@ -270,10 +243,8 @@ class EagerProgram(Program):
     def close(self) -> None:
         """Free what the last launch allocated and left."""
         made, self._made = self._made, {}
-        bodies, self._bodies = self._bodies, {}
         with ExitStack() as returned:
-            for body in bodies.values():
-                returned.callback(body.close)
+            returned.callback(self.host.close)
             for (scope, array), pointer in made.items():
                 returned.callback(self._return, scope, array, pointer)
         for (scope, array), pointer in self._before.items():
@@ -289,17 +260,17 @@ class EagerProgram(Program):
 
     def change(self, index: int, operation: Operation) -> bool:
         self.operations[index] = operation
-        if isinstance(operation, RunConditional):
-            for body in operation.bodies:
-                if body.scope in self._bodies:
-                    self._bodies[body.scope].refresh()
-        return True
+        return not isinstance(operation, RunConditional) or self.host.refresh(operation)
 
     def enable(self, index: int, enabled: bool) -> bool:
         return enabled or self.change(index, Nothing())  # what it does when it is enabled is set next
 
 
-def _placed(plan: Plan, scope: Scope) -> Plan:
+def _body(kind: type[EagerProgram], runtime: Runtime, plan: Plan, scope: Scope, device: int) -> EagerProgram:
+    return kind(placed(plan, scope), scope, runtime, frozenset(), device)
+
+
+def placed(plan: Plan, scope: Scope) -> Plan:
     """Return the plan of a body with the devices that its binding says, each of its lanes on one."""
     if len(scope.shared.devices) == 1:
         return plan

@@ -84,8 +84,8 @@ HG504 error grid times block too large: HIP on AMD takes at most 2^32 - 1 thread
 HG505 error too much shared memory: Static and dynamic shared memory of a block exceed what the device has.
 HG506 error cooperative grid cannot be resident: A cooperative kernel has more blocks than the device can hold at once.
 HG507 error node kind not on this target: The target has no node of this kind, so a backend that builds a graph refuses it.
-HG508 error not inside a conditional node: A body of a conditional node holds what a graph cannot run there, so a backend that
-    builds a graph refuses it.
+HG508 error not inside a conditional node: A body of a conditional node for the device to decide holds what a graph cannot run
+    there.
 HG509 warning no clusters on this target: The target has no thread block clusters, so the kernel is launched without them.
 HG510 error no dynamic shared memory: A kernel uses an array of dynamic shared memory and is launched with 0 bytes of it, so it
     reaches memory that is not its own.

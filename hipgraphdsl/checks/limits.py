@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..arrays import Array, HostArray
+from ..deciding import refused_inside
 from ..kernels import ForeignModule, Module
 from ..nodes import CapturedNode, KernelNode, MemcpyNode
 from ..target import Target
-from ..workflow import AnyNode, ChildGraphNode, ConditionalNode
+from ..workflow import AnyNode, ConditionalNode
 from .scope import Scope
 
 Extents = Sequence[int | None]  # None: only a launch decides
@@ -43,36 +44,22 @@ def check_limits(scope: Scope, target: Target | None) -> None:
                 )
             for code, message, hint in faults or ():
                 scope.found(code, f"{scope.name(node)!r}: {message}", node, hint=hint)
-        elif type(node) is ConditionalNode:
+        elif type(node) is ConditionalNode and node.decide == "device":
             if target is not None and not target.conditional_nodes:
                 scope.found(
                     "HG507",
-                    f"{scope.name(node)!r} is a conditional node ({node.mode}), and HIP has no conditional nodes",
+                    f"{scope.name(node)!r} is a conditional node ({node.mode}) for the device to decide, and HIP has none",
                     node,
-                    hint="compile with backend='streams' or 'serial', where the host reads the condition, or let the kernels"
-                    " test it",
+                    hint="leave decide= out: the host then reads the condition",
                 )
             for body in scope.inner(node):
-                _check_body(body)
-
-
-def _check_body(scope: Scope) -> None:
-    """Report what a graph cannot run inside a conditional node, by CUDA's rules."""
-    for node in scope.workflow.nodes:
-        why = "" if node.in_body else f"is a {node.kind} node"
-        if isinstance(node, MemcpyNode) and any(_is_pageable(scope.resolve(view.root)[1]) for view in (node.src, node.dst)):
-            why = "copies from or to pageable memory"
-        if why:
-            scope.found(
-                "HG508",
-                f"{scope.name(node)!r} {why}, which a body of a conditional node cannot hold",
-                node,
-                hint="put it before or after the conditional node, or compile with backend='streams' or 'serial', where the host"
-                " reads the condition",
-            )
-        if isinstance(node, ChildGraphNode):
-            for inner in scope.inner(node):
-                _check_body(inner)
+                for inner, refused, why in refused_inside(body):
+                    inner.found(
+                        "HG508",
+                        f"{inner.name(refused)!r} {why}, which a body that the device decides on cannot hold",
+                        refused,
+                        hint=f"leave decide='device' of {scope.name(node)!r} out: the host then reads the condition",
+                    )
 
 
 def _faults(scope: Scope, node: KernelNode, target: Target | None) -> Iterator[Fault]:

@@ -19,6 +19,7 @@ from ..arrays import Array, ExternalArray
 from ..backends import Program, backend_named
 from ..backends.callbacks import CapturedArray, refuse_inside, running
 from ..backends.program import GraphProgram
+from ..backends.segmented import SegmentedProgram
 from ..errors import CallbackError, DeclarationError, HipError, HipGraphError, UpdateError, WaitTimeout
 from ..graph_memory import GraphMemory
 from ..plan import Lanes, Plan
@@ -31,7 +32,7 @@ from .compiled import LongWay
 from .in_flight import require_seconds, stream_handle, unfinished_text
 from .known import Known
 from .memory import Block
-from .profiling import profile
+from .profiling import elapsed_us, profile
 from .resources import Resources
 from .state import Change, plan_for
 from .stats import Stats
@@ -40,7 +41,6 @@ _log = logging.getLogger(__name__)
 _CLOSE_WARNING_S: Final = 10.0  # between two warnings of a close() that waits
 _SANITIZER_GUARD: Final = 4096  # bytes between arrays that the sanitizer knows to be nobody's
 _LEAVE_S: Final = 10.0  # how long a `with` block that an exception leaves waits for its launches
-_INVALID_HANDLE: Final = 400  # the errors of hipEventElapsedTime for an event that was never recorded
 _ABORT_S: Final = 2.0  # a node that runs when its launch is ended may take so long
 
 
@@ -193,20 +193,26 @@ class Executable:
         return executable
 
     def _changing(self, action: str, *, returning: bool = False) -> _Changing:
-        if running:  # before taking the lock, which a thread that waits for the callback may hold
-            refuse_inside(action, self.workflow.name)
+        if running or self._own.hosts.inside:  # before taking the lock, which a thread that waits for the callback may hold
+            self._own.hosts.refuse_inside(action, self.workflow.name)
         # Created on each call: a kept one would make a reference cycle with the Executable.
         return _Changing(self, action, returning=returning)
 
     # -- running -------------------------------------------------------------------------------------------------------
 
-    def launch(self, /, stream: Any = None, **params: Any) -> None:
+    def launch(self, /, stream: Any = None, timeout_s: float | None = None, **params: Any) -> None:
         """Enqueue one run of the workflow on a stream and return at once.
+
+        Where the host has a part in the run, the thread that calls it has: it calls the functions of eager nodes, and where the
+        host decides a conditional node it waits, reads the condition and launches the body. So it returns when all of that is
+        done and the rest has been enqueued. Ctrl-C interrupts it.
 
         Parameters
         ----------
         stream : int or stream object, optional
             A raw handle, or an object of torch, cupy or another library that has one; by default the Executable's own.
+        timeout_s : float, optional
+            How long it may wait for what the host's part needs; the work that was enqueued goes on then, and no more is.
         **params
             Values of parameters, by name (inside children ``**{"child/a": 1}``); a parameter that is not given keeps its last
             value. One with a shape takes the name of an array, a declared array, or an object with memory (NumPy, torch, ...) of
@@ -218,19 +224,30 @@ class Executable:
         DeclarationError
             If a parameter is missing, unknown or of the wrong kind, if it is bound to read-only memory that a node writes, or to
             memory that other nodes touch without an order, one of them writing; the graph is then as before.
+        CallbackError
+            If the function of an eager node raised; also an instance of what it raised, with the node's name. What had been
+            enqueued has ended, and nothing more is.
+        WaitTimeout
+            When `timeout_s` has passed; names the node that waited.
         HipGraphError
-            After `close`, or in a forked process.
+            After `close`, in a forked process, or in a function that this Executable calls.
         """
+        require_seconds(timeout_s)
         with self._changing("launch"):  # no launch with other values may come between, and streams take several calls
             own = self._own
             if params or not own.instance.sound:
                 own.instance.give(params)
             own.compiled.wanted = bool(params)
             handle = own.in_flight.stream if stream is None else stream_handle(stream)
+            own.shared.deadline = None if timeout_s is None else time.monotonic() + timeout_s
             try:
                 own.instance.launch(handle)
+            except CallbackError:
+                own.in_flight.settle(handle)
+                raise
             finally:  # not earlier: a thread that waits meanwhile would see the launch as done
                 own.in_flight.launched(handle)
+                own.shared.deadline = None
             own.stats.launches += 1
 
     def run(self, /, **params: Any) -> None:
@@ -498,23 +515,7 @@ class Executable:
         """Return microseconds between two events that the last launch recorded, given by name or as Event."""
         self._require_open("elapsed_us")
         self.synchronize()
-        handles = []
-        for event in (start, stop):
-            name = getattr(event, "name", event)
-            handle = self._own.shared.event_named(name) if isinstance(name, str) else None
-            if handle is None:
-                raise DeclarationError(f"graph {self.workflow.name!r} records no event {name!r}")
-            handles.append(handle)
-        try:
-            with self._own.home.there():
-                return self.runtime.event_elapsed_time(*handles) * 1e3
-        except HipError as error:
-            if error.code != _INVALID_HANDLE:
-                raise
-            raise HipGraphError(
-                f"elapsed_us: graph {self.workflow.name!r} has not recorded both events yet; launch it first, with the nodes that"
-                " record them enabled"
-            ) from error
+        return elapsed_us(self.workflow.name, self._own.shared, self._own.home, start, stop)
 
     @property
     def workflow(self) -> Workflow:
@@ -540,8 +541,17 @@ class Executable:
 
     @property
     def handle(self) -> int:
-        """The raw hipGraphExec_t; 0 for the streams and serial backends."""
-        return self._program.handle if self._program is not None else 0
+        """The raw hipGraphExec_t; 0 for the streams and serial backends. HipGraphError if a launch is several: see `handles`."""
+        program = self._program
+        if isinstance(program, SegmentedProgram):
+            said = f"a launch of graph {self.workflow.name!r} launches {len(program.handles)} graphs; `handles` has them"
+            raise HipGraphError(f"handle: {said}")
+        return program.handle if program is not None else 0
+
+    @property
+    def handles(self) -> tuple[int, ...]:
+        """The raw hipGraphExec_t of each segment, in the order in which they are launched; without those of bodies."""
+        return self._program.handles if self._program is not None else ()
 
     @property
     def graph_handle(self) -> int:
@@ -675,8 +685,8 @@ class Executable:
         raise TypeError("an Executable holds device handles and cannot be pickled; pickle graph.to_json() and compile again")
 
     def _require_open(self, action: str) -> None:
-        if running:
-            refuse_inside(action, self.workflow.name)
+        if running or self._own.hosts.inside:
+            self._own.hosts.refuse_inside(action, self.workflow.name)
         if self._closed or self._forked:
             self._refuse_closed(action)
 

@@ -104,6 +104,12 @@ class InFlight:
             names = unfinished()
             raise failed.hinted(unfinished_text(names)[2:]) if names else failed
 
+    def settle(self, stream: int) -> None:
+        """Wait until a stream's work has ended, whatever has become of it; Ctrl-C interrupts."""
+        with suppress(HipError):
+            while not self._runtime.stream_wait(stream, _WAIT_SLICE_S):
+                pass
+
     def done(self) -> bool:
         """Return whether all launches have finished."""
         self.note_compiled()

@@ -10,7 +10,7 @@ from typing import Any, Final
 from ..arrays import Parameter
 from ..backends import Program, Scope
 from ..backends.callbacks import memory_view
-from ..backends.operations import CallHost, Launch, Operation, RunChild, RunConditional
+from ..backends.operations import CallHost, Operation, RunChild, equal
 from ..errors import HipError
 from ..plan import Plan
 from ..watch import WatchedPlan
@@ -160,7 +160,7 @@ class Instance:
             calls.keep()
         self.state = state
         if self.program is not None:
-            self.program.plan, self.program.disabled = state.plan, state.disabled
+            self.program.follow(state.plan, state.disabled)
         if afresh:
             stats, plan = self._stats, state.plan
             stats.nodes, stats.edges, stats.lanes = len(plan.steps), plan.edges, len(plan.lanes)
@@ -188,7 +188,7 @@ class Instance:
         """Change a step in place; return False if the program must be built again for it."""
         program = self.program
         assert program is not None
-        if index not in program.outdated and _equal(program.operations[index], operation):
+        if index not in program.outdated and equal(program.operations[index], operation):
             return True
         if self._leaks and self._since >= UPDATES_BEFORE_AFRESH:
             return False
@@ -376,12 +376,3 @@ class Instance:
 
 def _not_built(stream: int) -> None:
     raise AssertionError("launched before it was built")
-
-
-def _equal(a: Operation, b: Operation) -> bool:
-    """Return whether two operations are the same call."""
-    if isinstance(a, Launch) and isinstance(b, Launch):
-        return a._replace(packer=b.packer) == b
-    if type(a) is not type(b) or isinstance(a, (RunChild, RunConditional)):
-        return False
-    return a == b

@@ -1,15 +1,19 @@
-"""When each node runs: a plan issued once on streams, with an event before and after each node."""
+"""When nodes run: a plan issued once on streams, with an event before and after each node; times between events."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import Any, Final
 
-from ..backends import Scope
+from ..backends import Scope, SharedHandles
 from ..backends.streams import Issuer, LaneStreams
+from ..errors import DeclarationError, HipError, HipGraphError
 from ..plan import Plan, Step
 from ..timeline import Span, Timeline, engine_on
 from .devices import Home
+
+_INVALID_HANDLE: Final = 400  # the error of hipEventElapsedTime for an event that was never recorded
 
 
 def profile(plan: Plan, scope: Scope, disabled: frozenset[int], home: Home, stream: int, finish: Callable[[], None]) -> Timeline:
@@ -70,6 +74,27 @@ def profile(plan: Plan, scope: Scope, disabled: frozenset[int], home: Home, stre
             engine = engine_on(step.node.engine, step.device, plan.devices)
             spans.append(Span(step.name, start, stop, engine, step.lane, step.node.kind, nbytes))
         return Timeline(plan.workflow.name, "us", tuple(spans), tuple(step.deps for step in plan.steps))
+
+
+def elapsed_us(graph: str, shared: SharedHandles, home: Home, start: Any, stop: Any) -> float:
+    """Return microseconds between two recorded events of a graph, given by name or as Event."""
+    handles = []
+    for event in (start, stop):
+        name = getattr(event, "name", event)
+        handle = shared.event_named(name) if isinstance(name, str) else None
+        if handle is None:
+            raise DeclarationError(f"graph {graph!r} records no event {name!r}")
+        handles.append(handle)
+    try:
+        with home.there():
+            return home.runtime.event_elapsed_time(*handles) * 1e3
+    except HipError as error:
+        if error.code != _INVALID_HANDLE:
+            raise
+        raise HipGraphError(
+            f"elapsed_us: graph {graph!r} has not recorded both events yet; launch it first, with the nodes that record them"
+            " enabled"
+        ) from error
 
 
 def _destroy_all(destroy: Callable[[int], None], handles: list[int]) -> None:

@@ -230,12 +230,6 @@ class WritingRuntime(RecorderRuntime):
         self._write(block, line)
         return node
 
-    def graph_add_conditional_node(self, *args: Any) -> int:
-        raise self.refused(
-            "HIP has no conditional nodes (up to 10.0), so no HIP program can hold one; export the bodies as graphs of their own"
-            " and launch them from the host as the condition says"
-        )
-
     @property
     def launch_attributes(self) -> tuple[str, ...]:
         """All: the program itself leaves out what its device does not know."""

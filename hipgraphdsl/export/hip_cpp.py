@@ -83,6 +83,13 @@ class Program:
     def _build(self) -> list[str]:
         """Run the backend, and return the functions that do what it did."""
         writer = self.handles.writer
+        between = next((step.name for step in self.plan.steps if step.by_host), None)
+        if between is not None:
+            raise DeclarationError(
+                f"node {between!r} is done by the host, between graphs, and a program holds one graph; export what comes before"
+                " and behind as graphs of their own",
+                node=between,
+            )
         try:
             program = backend_named(self.backend)(self.plan, self.handles.top, writer)
         except HipError as error:

@@ -16,7 +16,16 @@ from ..arrays import AllocArray, Array, ArrayView, Parameter
 from ..backends.handles import BUILT_IN, SharedHandles
 from ..backends.scope import Scope
 from ..kernels import ArgumentPacker, Kernel, Signature, Symbol
-from ..nodes import CapturedNode, Event, HostNode, KernelNode, SemaphoreSignalNode, SemaphoreWaitNode, element_bytes
+from ..nodes import (
+    CapturedNode,
+    EagerNode,
+    Event,
+    HostNode,
+    KernelNode,
+    SemaphoreSignalNode,
+    SemaphoreWaitNode,
+    element_bytes,
+)
 from ..target import Target
 from ..workflow import Level, Workflow
 from .hip_arrays import Arrays
@@ -253,6 +262,10 @@ class _Calls:
         """Return a function that writes the call of a captured node."""
         writer = self._handles.writer
         return lambda stream: writer.call_user(stream, self._call(name, node, scope, writer.on(stream)))
+
+    def eager(self, name: str, node: EagerNode, scope: NamedScope) -> NoReturn:
+        """Not called: the program refuses what is done between graphs."""
+        raise NotImplementedError
 
     def has_failed(self) -> bool:
         """Return whether a call has failed: none is made."""

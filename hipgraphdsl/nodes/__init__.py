@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .base import Node
 from .fields import Dim3
-from .host import CapturedNode, ForeignFunction, HostNode, UnboundCallback, callable_name
+from .host import CapturedNode, EagerNode, ForeignFunction, HostNode, UnboundCallback, callable_name
 from .kernel import KernelNode, require_clusters
 from .memory import AllocNode, FreeNode, MemcpyNode, MemsetNode, copy_geometry, element_bytes
 from .sync import (
@@ -26,6 +26,7 @@ __all__ = [
     "AllocNode",
     "CapturedNode",
     "Dim3",
+    "EagerNode",
     "EmptyNode",
     "Event",
     "EventRecordNode",

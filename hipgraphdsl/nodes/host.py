@@ -1,4 +1,4 @@
-"""Nodes that run the user's own code: on the host, or on a stream while it is captured."""
+"""Nodes that run the user's own code: on the host, on a stream while it is captured, or between graphs."""
 
 from __future__ import annotations
 
@@ -343,7 +343,17 @@ class HostNode(_UserCode):
                 cls._check_access(Access(view, "read"), data["name"])
 
 
-class CapturedNode(_UserCode):
+class _OnStream(_UserCode):
+    """What captured and eager nodes share: they are called with a stream."""
+
+    placed = "memory"
+    copies = True
+    untried = "reaches outside of the graph's arrays"
+
+    device: Annotated[int | None, Device()] = None
+
+
+class CapturedNode(_OnStream):
     """Whatever a function issues on a stream while it is captured.
 
     ``fn(stream, *args)`` is called while capturing: by the explicit and capture backends when the graph is compiled, by
@@ -363,10 +373,30 @@ class CapturedNode(_UserCode):
     kind: ClassVar[str] = "captured"
     work = "kernel"
     reach = "device"
-    placed = "memory"
     in_body = True
-    copies = True
-    untried = "reaches outside of the graph's arrays"
     fixed = "nodes of kind captured are recorded once"
 
-    device: Annotated[int | None, Device()] = None
+
+class EagerNode(_OnStream):
+    """A function that the launching thread calls at each launch, between graphs, with a stream to issue work on.
+
+    ``fn(stream, *args)`` may do what no capture and no host callback may: allocate, synchronize the stream, call other libraries
+    and communicate. What it puts on the stream runs after what the node follows and before what follows the node. `stream` and
+    arrays arrive as in a captured node, but host arrays as NumPy views; where one is among `args`, the thread waits until the
+    nodes before have finished. Elsewhere `fn` is called as soon as they have been launched.
+
+    Attributes
+    ----------
+    fn : callable
+    args : tuple
+    access : tuple of Access
+        From ``reads=[...]`` and ``writes=[...]``; without them every array in `args` is updated.
+    device : int or None
+        The device of the stream, current while `fn` is called; None: the one whose memory its arrays are.
+    """
+
+    kind: ClassVar[str] = "eager"
+    work = "host"
+    reach = "host"
+    in_body = False
+    in_child = False

@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Literal, TypeVar
 
 import ml_dtypes
 import numpy as np
@@ -54,6 +55,7 @@ extern "C" __global__ void add_total(const int* x) {
   if (threadIdx.x < 4) total[threadIdx.x] = 3 * total[threadIdx.x] + x[threadIdx.x];
 }
 extern "C" __global__ void count_down(int* n) { if (threadIdx.x == 0) n[0] -= 1; }
+extern "C" __global__ void count_to_0(int* n) { if (threadIdx.x == 0 && n[0] > 0) n[0] -= 1; }
 template <typename T> __global__ void scaled(T* y, T a) { y[threadIdx.x] = y[threadIdx.x] * a + (T)1; }
 """
 
@@ -238,11 +240,14 @@ SHAPES: dict[str, Callable[[hg.Graph], Case]] = {
 NODE_KINDS: dict[str, Build] = {}
 NEEDS: dict[str, str] = {}
 """Rows that need something of the runtime: the name of its method."""
-CONDITIONAL = "graph_add_conditional_node"
+Decide = Literal["auto", "device", "host"]
 
 
-def row(name: str, needs: str = "") -> Callable[[Build], Build]:
-    def add(build: Build) -> Build:
+B = TypeVar("B", bound=Build)
+
+
+def row(name: str, needs: str = "") -> Callable[[B], B]:
+    def add(build: B) -> B:
         NODE_KINDS[name] = build
         if needs:
             NEEDS[name] = needs
@@ -806,11 +811,11 @@ def _condition(g: hg.Graph) -> tuple[Any, Any]:
 CONDITIONS: Sequence[Mapping[str, Any]] = ({}, {"c": 0}, {"c": 2}, {"c": -1}, {"c": 1})
 
 
-@row("conditional_if", needs=CONDITIONAL)
-def conditional_if(g: hg.Graph, _: Any) -> Case:
+@row("conditional_if")
+def conditional_if(g: hg.Graph, _: Any, decide: Decide = "auto") -> Case:
     x, c = _condition(g)
     other = g.device_array("other", np.ones(1, "u4"))
-    g.conditional("if", c, _body("then", 3), bind={"x": x}, name="maybe")
+    g.conditional("if", c, _body("then", 3), bind={"x": x}, decide=decide, name="maybe")
     g.memcpy(x[8:10], x[:2], name="after")
 
     def maybe(v: Values, _: Mapping[str, Any], condition: str = "c") -> None:
@@ -824,10 +829,10 @@ def conditional_if(g: hg.Graph, _: Any) -> Case:
     return Case(g, ops, CONDITIONS, defaults={"c": 1}, sets=[("maybe", {"condition": other}, always)])
 
 
-@row("conditional_if_else", needs=CONDITIONAL)
-def conditional_if_else(g: hg.Graph, _: Any) -> Case:
+@row("conditional_if_else")
+def conditional_if_else(g: hg.Graph, _: Any, decide: Decide = "auto") -> Case:
     x, c = _condition(g)
-    g.conditional("if", c, [_body("then", 3), _body("otherwise", 5)], bind={"x": x}, name="either")
+    g.conditional("if", c, [_body("then", 3), _body("otherwise", 5)], bind={"x": x}, decide=decide, name="either")
 
     def either(v: Values, _: Mapping[str, Any]) -> None:
         _body_op(v, *(("either/0/own", 3) if v["c"][0] else ("either/1/own", 5)))
@@ -835,13 +840,14 @@ def conditional_if_else(g: hg.Graph, _: Any) -> Case:
     return Case(g, {"given": _given, "either": either}, CONDITIONS, defaults={"c": 1})
 
 
-@row("conditional_switch", needs=CONDITIONAL)
-def conditional_switch(g: hg.Graph, _: Any) -> Case:
+@row("conditional_switch")
+def conditional_switch(g: hg.Graph, _: Any, decide: Decide = "auto") -> Case:
     """Its condition is in page-locked memory, and its second body is empty."""
     x, given = _condition(g)
     c = g.host_array("word", shape=(2,), dtype="i4")
     g.memcpy(c[1], given[0], name="copied")
-    g.conditional("switch", c[1], [_body("first", 3), hg.Graph("nothing"), _body("third", 7)], bind={"x": x}, name="one_of")
+    bodies = [_body("first", 3), hg.Graph("nothing"), _body("third", 7)]
+    g.conditional("switch", c[1], bodies, bind={"x": x}, decide=decide, name="one_of")
 
     def one_of(v: Values, _: Mapping[str, Any]) -> None:
         number = int(v["word"][1])
@@ -863,11 +869,11 @@ def _counting() -> hg.Graph:
     return b
 
 
-@row("conditional_while", needs=CONDITIONAL)
-def conditional_while(g: hg.Graph, _: Any) -> Case:
+@row("conditional_while")
+def conditional_while(g: hg.Graph, _: Any, decide: Decide = "auto") -> Case:
     x, c = _condition(g)
     y, k = g.device_array("y", numbers(2)), g.param("k", "int32", 6)
-    g.conditional("while", c, _counting(), bind={"x": x, "y": y, "n": c, "k": k}, name="loop")
+    g.conditional("while", c, _counting(), bind={"x": x, "y": y, "n": c, "k": k}, decide=decide, name="loop")
     g.memcpy(x[:2], y[3:5], name="after")
 
     def loop(v: Values, p: Mapping[str, Any]) -> None:
@@ -882,12 +888,12 @@ def conditional_while(g: hg.Graph, _: Any) -> Case:
     return Case(g, ops, launches, defaults={"c": 1, "k": 6})
 
 
-@row("conditional_nested", needs=CONDITIONAL)
-def conditional_nested(g: hg.Graph, _: Any) -> Case:
+@row("conditional_nested")
+def conditional_nested(g: hg.Graph, _: Any, decide: Decide = "auto", inner: Decide | None = None) -> Case:
     """A child graph with a loop in whose body another child decides."""
     deciding = hg.Graph("deciding")
     dx, dc = deciding.device_array("x", shape=N, dtype="i4"), deciding.device_array("odd", shape=1, dtype="i4")
-    deciding.conditional("switch", dc, [_body("even", 3), _body("odd", 5)], bind={"x": dx}, name="which")
+    deciding.conditional("switch", dc, [_body("even", 3), _body("odd", 5)], bind={"x": dx}, decide=inner or decide, name="which")
     body = hg.Graph("body")
     bx, bn, bodd = (body.device_array(name, shape=size, dtype="i4") for name, size in (("x", N), ("n", 1), ("odd", 1)))
     body.child(deciding, bind={"x": bx, "odd": bodd}, name="decide")
@@ -896,7 +902,7 @@ def conditional_nested(g: hg.Graph, _: Any) -> Case:
     body.memset(bodd, 1, name="set_odd")
     looping = hg.Graph("looping")
     lx, ln, lodd = (looping.device_array(name, shape=size, dtype="i4") for name, size in (("x", N), ("n", 1), ("odd", 1)))
-    looping.conditional("while", ln, body, bind={"x": lx, "n": ln, "odd": lodd}, name="loop")
+    looping.conditional("while", ln, body, bind={"x": lx, "n": ln, "odd": lodd}, decide=decide, name="loop")
     looping.memset(lodd, 0, name="reset")
     x, c = _condition(g)
     odd = g.device_array("odd", np.zeros(1, "i4"))
@@ -912,6 +918,147 @@ def conditional_nested(g: hg.Graph, _: Any) -> Case:
 
     launches: tuple[dict[str, int], ...] = ({}, {"c": 0}, {"c": 4}, {"c": 1})
     return Case(g, {"given": _given, "child": child}, launches, defaults={"c": 1})
+
+
+for _conditional in (conditional_if, conditional_if_else, conditional_switch, conditional_while, conditional_nested):
+    NODE_KINDS[f"{_conditional.__name__}_by_host"] = partial(_conditional, decide="host")
+
+
+@row("conditional_nested_inner_by_host")
+def conditional_nested_inner_by_host(g: hg.Graph, runtime: Any) -> Case:
+    """The outer loop leaves it open who decides, and holds a body for which only the host can."""
+    return conditional_nested(g, runtime, decide="auto", inner="host")
+
+
+@row("conditional_while_check_every")
+def conditional_while_check_every(g: hg.Graph, _: Any, decide: Decide = "auto") -> Case:
+    """Its body has one root and one end, and stops counting at 0, so that more runs do no harm to the count."""
+    x, c = _condition(g)
+    b = hg.Graph("thrice")
+    bx, bn = b.device_array("x", shape=N, dtype="i4"), b.device_array("n", shape=1, dtype="i4")
+    b.kernel(module()["mix"], 1, N, (bx, bx, 3, N), name="mix")
+    b.kernel(module()["count_to_0"], 1, 1, (bn,), name="count_to_0")
+    g.conditional("while", c, b, bind={"x": x, "n": c}, decide=decide, check_every=3, name="loop")
+    g.memcpy(x[:2], x[3:5], name="after")
+
+    def loop(v: Values, _: Mapping[str, Any]) -> None:
+        while v["c"][0]:
+            for _i in range(3):
+                mixed(v["x"], v["x"].copy(), 3)
+                v["c"][0] = max(0, v["c"][0] - 1)
+
+    launches: tuple[dict[str, int], ...] = ({}, {"c": 0}, {"c": 7}, {"c": 3}, {"c": 4})
+    ops = {"given": _given, "loop": loop, "after": copy_into("x", "x", np.s_[:2], np.s_[3:5])}
+    return Case(g, ops, launches, defaults={"c": 1})
+
+
+NODE_KINDS["conditional_while_check_every_by_host"] = partial(conditional_while_check_every, decide="host")
+
+
+def _add_1(values: npt.NDArray[Any]) -> None:
+    values += 1
+
+
+def _scale(stream: Any, values: npt.NDArray[Any], by: int) -> None:
+    values *= by
+
+
+def _shift(stream: Any, values: npt.NDArray[Any], by: int) -> None:
+    values += by
+
+
+@row("conditional_any_body")
+def conditional_any_body(g: hg.Graph, _: Any) -> Case:
+    """Bodies that only the host can decide on: with a callback, an alloc, pageable memory and an eager node."""
+    x, c = _condition(g)
+    b = hg.Graph("anything")
+    bx, bn = b.device_array("x", shape=N, dtype="i4"), b.device_array("n", shape=1, dtype="i4")
+    h, page = b.host_array("h", shape=N, dtype="i4"), b.host_array("page", shape=N, dtype="i4", pinned=False)
+    t = b.alloc("t", shape=N, dtype="i4", name="make")
+    b.memcpy(t, bx, name="into")
+    b.kernel(module()["mix"], 1, N, (t, bx, 2, N), name="mix")
+    b.memcpy(h, t, name="down")
+    b.host(_add_1, (h,), name="add")
+    b.eager(_scale, (h, b.param("k", "int32", 2)), name="scale")
+    b.memcpy(page, h, name="aside")
+    b.memcpy(bx, page, name="up")
+    b.free(t, name="drop")
+    b.kernel(module()["count_down"], 1, 1, (bn,), name="count_down")
+    k = g.param("k", "int32", 3)
+    g.conditional("while", c, b, bind={"x": x, "n": c, "k": k}, name="loop")
+    g.memcpy(x[:2], x[3:5], name="after")
+
+    def loop(v: Values, p: Mapping[str, Any]) -> None:
+        while v["c"][0]:
+            made = v["x"].copy()
+            mixed(made, v["x"], 2)
+            v["loop/0/h"][:] = (made + 1) * p["k"]
+            v["loop/0/page"][:] = v["x"][:] = v["loop/0/h"]
+            v["c"] -= 1
+
+    launches: tuple[dict[str, int], ...] = ({}, {"c": 0}, {"c": 3}, {"c": 2, "k": -1})
+    ops = {"given": _given, "loop": loop, "after": copy_into("x", "x", np.s_[:2], np.s_[3:5])}
+    return Case(g, ops, launches, defaults={"c": 1, "k": 3})
+
+
+@row("eager")
+def eager(g: hg.Graph, _: Any) -> Case:
+    """Device arrays: what the function puts on the stream is ordered, and nothing waits."""
+    x, y, z = (g.device_array(name, numbers(i)) for i, name in enumerate("xyz"))
+    g.memset(x[:5], 6, name="before")
+    g.memset(z[:5], 7, name="beside")
+    g.eager(_issue, (y, x), reads=[x], writes=[y], name="eager")
+    g.memcpy(z[8:], y[8:], name="after")
+
+    ops = {
+        "before": _set_to("x", 6, np.s_[:5]),
+        "beside": _set_to("z", 7, np.s_[:5]),
+        "eager": copy_into("y", "x"),
+        "after": copy_into("z", "y", np.s_[8:], np.s_[8:]),
+    }
+    return Case(g, ops, sets=[("eager", {"fn": _issue_swapped, "args": (x, y)}, copy_into("y", "x"))])
+
+
+@row("eager_host")
+def eager_host(g: hg.Graph, _: Any) -> Case:
+    """Host arrays and parameters, two eager steps of which each waits only for its own branch, inside a child too."""
+    x, y = g.device_array("x", numbers(1)), g.device_array("y", numbers(2))
+    h, page = g.host_array("h", numbers(3)), g.host_array("page", numbers(4), pinned=False)
+    k = g.param("k", "int32", 3)
+
+    child = hg.Graph("child")
+    cx, ch, ck = (
+        child.device_array("x", shape=N, dtype="i4"),
+        child.host_array("h", shape=N, dtype="i4", pinned=False),
+        child.param("k", "int32", 1),
+    )
+    child.memcpy(ch, cx, name="down")
+    child.eager(_shift, (ch, ck), name="shift")
+    child.memcpy(cx, ch, name="up")
+    g.kernel(module()["mix"], 1, N, (x, y, k, N), name="mix")
+    g.memcpy(h, x, name="down")
+    g.eager(_scale, (h, k), name="scale")
+    g.child(child, bind={"x": y, "h": page, "k": k}, name="child")
+    g.memcpy(x, h, name="up")
+    g.kernel(module()["mix"], 1, N, (y, x, 1, N), name="last")
+
+    def mix(v: Values, p: Mapping[str, Any]) -> None:
+        mixed(v["x"], v["y"], p["k"])
+
+    def scaled(v: Values, p: Mapping[str, Any]) -> None:
+        v["h"] *= p["k"]
+
+    def shifted(v: Values, p: Mapping[str, Any]) -> None:
+        v["page"][:] = v["y"] + p["k"]
+        v["y"][:] = v["page"]
+
+    def last(v: Values, _: Mapping[str, Any]) -> None:
+        mixed(v["y"], v["x"], 1)
+
+    ops = {
+        "mix": mix, "down": copy_into("h", "x"), "scale": scaled, "child": shifted, "up": copy_into("x", "h"), "last": last,
+    }  # fmt: skip
+    return Case(g, ops, ({}, {"k": 5}, {"k": -2}, {}), defaults={"k": 3}, expands=("explicit",))
 
 
 @row("semaphores", needs="semaphore_create")
@@ -942,6 +1089,10 @@ def memory_ops(g: hg.Graph, runtime: Any) -> Case:
 
 def _issue(stream: Any, dst: Any, src: Any) -> None:
     stream.runtime.memcpy_async(dst.ptr, src.ptr, dst.nbytes, MemcpyKind.DEFAULT, int(stream))
+
+
+def _issue_swapped(stream: Any, src: Any, dst: Any) -> None:
+    _issue(stream, dst, src)
 
 
 @row("captured")

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from conformance.spec import CONDITIONAL, NEEDS, NODE_KINDS, SHAPES, Case, Op, Values
+from conformance.spec import NEEDS, NODE_KINDS, SHAPES, Case, Op, Values
 from places import COMPUTING, HERE
 
 import hipgraphdsl as hg
@@ -29,7 +29,8 @@ from hipgraphdsl.backends.operations import (
     WaitSemaphore,
     WriteAndWait,
 )
-from hipgraphdsl.backends.program import GraphProgram
+from hipgraphdsl.backends.program import GraphProgram, Program
+from hipgraphdsl.backends.segmented import SegmentedProgram
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime
 from hipgraphdsl.runtimes.data import NodeType
@@ -110,12 +111,6 @@ def build(name: str, runtime: Any) -> Case:
     return ROWS[name](hg.Graph("case"), runtime)
 
 
-def require(name: str, runtime: Runtime, backend: str) -> None:
-    """Skip rows that a backend refuses on a platform."""
-    if NEEDS.get(name) == CONDITIONAL and runtime.target.platform == "amd" and backend in ("explicit", "capture"):
-        pytest.skip("HIP has no conditional nodes, so only the backends that read the condition on the host take them")
-
-
 @pytest.fixture
 def case(name: str, device: Runtime) -> Iterator[Case]:
     case = build(name, device)
@@ -148,7 +143,6 @@ class Run:
 
 @pytest.fixture
 def run(case: Case, name: str, device: Runtime, backend: Any) -> Iterator[Run]:
-    require(name, device, backend)
     with case.graph.compile(runtime=device, backend=backend) as exe:
         run = Run(case, exe)
         yield run
@@ -164,7 +158,6 @@ def test_every_launch_gives_the_bytes_of_numpy(run: Run) -> None:
 
 
 def test_watching_changes_no_result(case: Case, name: str, device: Runtime, backend: Any) -> None:
-    require(name, device, backend)
     with case.graph.compile(runtime=device, backend=backend, watch=True) as exe:
         run = Run(case, exe)
         for given in case.launches:
@@ -287,8 +280,23 @@ def setters_of(program: GraphProgram, runtime: Runtime) -> set[int]:
 
 def check_structure(exe: hg.Executable, runtime: Runtime) -> None:
     program = exe._program
+    if isinstance(program, SegmentedProgram):
+        assert exe.plan.cut is not None
+        assert exe.handles == tuple(graph.handle for graph in program.graphs)
+        members = [members for step, members in zip(exe.plan.cut.plan.steps, exe.plan.cut.members) if step.child is not None]
+        assert sum(map(len, members)) == sum(not step.by_host for step in exe.plan.steps)
+        for graph, inside in zip(program.graphs, members):
+            assert {exe.plan.steps[i].name for i in inside} <= {step.name for step in graph.plan.steps}
+            check_graph(graph, runtime)
+    else:
+        assert program is not None
+        assert program.plan is exe.plan
+        check_graph(program, runtime)
+
+
+def check_graph(program: Program, runtime: Runtime) -> None:
     assert isinstance(program, GraphProgram)
-    steps, nodes = exe.plan.steps, program.nodes
+    steps, nodes = program.plan.steps, program.nodes
     assert len(set(nodes)) == len(nodes) == len(steps)
     setters = setters_of(program, runtime)
     assert set(runtime.graph_get_nodes(program.graph)) - setters == set(nodes)
@@ -304,7 +312,6 @@ def check_structure(exe: hg.Executable, runtime: Runtime) -> None:
 def test_the_graph_on_the_device_has_the_nodes_and_edges_of_the_plan(
     case: Case, name: str, device: Runtime, graph_backend: Any
 ) -> None:
-    require(name, device, graph_backend)
     if graph_backend in case.expands:
         pytest.skip("a step becomes several nodes")
     with case.graph.compile(runtime=device, backend=graph_backend) as exe:
@@ -314,7 +321,7 @@ def test_the_graph_on_the_device_has_the_nodes_and_edges_of_the_plan(
 
 @pytest.fixture
 def recorder(name: str) -> Recorder:
-    return Recorder(target="nvidia:sm_90") if NEEDS.get(name) == CONDITIONAL else Recorder()
+    return Recorder(target="nvidia:sm_90") if name.startswith("conditional") else Recorder()
 
 
 def test_the_recorded_graph_has_the_nodes_and_edges_of_the_plan(name: str, recorder: Recorder, graph_backend: Any) -> None:

@@ -98,8 +98,8 @@ def test_conditionals_are_refused_where_the_runtime_has_none(
 ) -> None:
     body = hg.Graph("body")
     body.empty()
-    g.conditional("if", g.arrays["x"][0], body, name="maybe")
-    with pytest.raises(hg.CheckError, match=r"'maybe'.*HIP has no conditional nodes"):
+    g.conditional("if", g.arrays["x"][0], body, decide="device", name="maybe")
+    with pytest.raises(hg.CheckError, match=r"'maybe'.*for the device to decide, and HIP has none"):
         g.compile(runtime=without_conditionals, backend=backend)
     before = without_conditionals.live
     with pytest.raises(hg.HipError, match=r"'maybe'.*no such call"):
@@ -107,7 +107,7 @@ def test_conditionals_are_refused_where_the_runtime_has_none(
     assert without_conditionals.live == before
 
 
-@pytest.mark.parametrize("backend", ["streams", "serial"])
+@pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
 def test_the_host_decides_conditionals_where_the_runtime_has_none(
     g: hg.Graph, backend: Any, without_conditionals: RecorderRuntime
 ) -> None:
@@ -119,9 +119,8 @@ def test_the_host_decides_conditionals_where_the_runtime_has_none(
         without_conditionals.clear()
         exe.run()
         apis = without_conditionals.apis()
-        decided = apis.index("hipMemcpy")
-        assert "hipStreamSynchronize" in apis[:decided]
-        assert sum("Memset" in api for api in apis[decided:]) == 1
+        decided = apis.index("hipMemcpyAsync")
+        assert apis[decided + 1 :].count("hipGraphLaunch" if backend in ("explicit", "capture") else "hipMemsetD32Async") == 1
 
 
 def test_nodes_inside_a_conditional_are_refused_by_name(g: hg.Graph) -> None:
@@ -133,7 +132,7 @@ def test_nodes_inside_a_conditional_are_refused_by_name(g: hg.Graph) -> None:
     body.child(inner, name="child")
     pageable = body.host_array("pageable", shape=4, dtype="uint32", pinned=False)
     body.memcpy(u, pageable, name="slow")
-    g.conditional("while", g.arrays["x"][0], body, name="loop")
+    g.conditional("while", g.arrays["x"][0], body, decide="device", name="loop")
     report = g.check("nvidia:sm_90")
     assert [d.nodes[0] for d in report.errors] == ["loop/0/shout", "loop/0/child/mark", "loop/0/slow"]
     assert {d.code for d in report.errors} == {"HG508"}

@@ -52,6 +52,7 @@ def right(g: hg.Graph) -> dict[str, dict[str, Any]]:
         "free": {"array": t},
         "host": {"fn": len, "args": (g.arrays["hx"],)},
         "captured": {"fn": len, "args": (x,)},
+        "eager": {"fn": len, "args": (x,)},
         "record": {"event": "n"},
         "wait": {"event": "e"},
         "empty": {},

@@ -518,6 +518,8 @@ def field_of(kind: str, name: str, other: bool) -> hg.Graph:
             z = inner.device_array("z", shape=16, dtype="f4")
             inner.memset(z, pick("workflow", 0, 1), name="fill")
             g.child(inner, bind={"z": pick("bind", x, y)}, **given)
+        case "eager":
+            g.eager(len, (pick("args", x, y),), **given)
         case "memory_ops":
             op = hg.wait_value(words[1:2], 1, "geq") if pick("ops", False, True) else hg.wait_value(words[1:2], 1, "eq")
             g.memory_ops([hg.write_value(words[0:1], 1), op], **given)

@@ -20,7 +20,8 @@ extern "C" __global__ void mix(int* y, const int* x, int a, int b) {
 }
 """
 CHANGING = ("graph_exec_", "graph_add_", "graph_node_set", "graph_instantiate", "graph_create", "stream_begin", "stream_end")
-FIRST, SECOND = {"a": 1, "b": 2, "blocks": 1, "q": "x"}, {"a": 3, "b": -4, "blocks": 2, "q": "y"}
+FIRST: dict[str, Any] = {"a": 1, "b": 2, "blocks": 1, "q": "x"}
+SECOND: dict[str, Any] = {"a": 3, "b": -4, "blocks": 2, "q": "y"}
 
 
 class Faults:

@@ -23,14 +23,16 @@ def g() -> hg.Graph:
 
 
 def test_each_kind_of_node_has_one_class_and_one_name() -> None:
-    assert len(KINDS) == len(get_args(AnyNode)) == 15
+    assert len(KINDS) == len(get_args(AnyNode)) == 16
     assert all(cls.kind == kind for kind, cls in KINDS.items())
     assert set(get_args(AnyNode)) == set(KINDS.values())
 
 
 def test_each_kind_says_what_it_works_on() -> None:
     assert all(isinstance(cls.work, str) for cls in KINDS.values())
-    assert {kind for kind, cls in KINDS.items() if cls.reach} == {"kernel", "memcpy", "memset", "host", "captured", "memory_ops"}
+    assert {kind for kind, cls in KINDS.items() if cls.reach} == {
+        *("kernel", "memcpy", "memset", "host", "captured", "eager", "memory_ops")
+    }
 
 
 def test_add_refuses_a_subclass_from_outside() -> None:
@@ -205,7 +207,7 @@ def test_facts_of_each_kind_agree_with_what_its_nodes_touch(g: hg.Graph) -> None
         assert (node.made is not None) == (node.kind == "alloc")
         assert (node.freed is not None) == (node.kind == "free")
         assert bool(node.kernels) == (node.kind == "kernel")
-        assert (node.callback is not None) == (node.kind in ("host", "captured"))
+        assert (node.callback is not None) == (node.kind in ("host", "captured", "eager"))
         assert bool(node.held) == (node.kind in ("child", "conditional"))
         assert {access.view.root for access in node.own_accesses} <= {access.view.root for access in node.accesses}
         assert node.copied_bytes == (node.dst.nbytes if isinstance(node, hg.MemcpyNode) else 0)

@@ -42,7 +42,7 @@ def hostile() -> Timeline:
 
 
 def all_kinds() -> Timeline:
-    return everything().simulate(dict.fromkeys(["kernel", "memcpy", "memset", "host", "captured", "conditional"], 1.3))
+    return everything().simulate(dict.fromkeys(["kernel", "memcpy", "memset", "host", "captured", "eager", "conditional"], 1.3))
 
 
 def text(timeline: Timeline, extension: str, **options: Any) -> str:

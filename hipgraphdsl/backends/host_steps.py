@@ -1,0 +1,132 @@
+"""What the thread that launches does between pieces of work: it waits, calls eager nodes, and reads conditions."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Final
+
+from ..errors import HipError, WaitTimeout
+from ..plan import Plan
+from ..runtimes.base import Runtime
+from ..runtimes.data import ConditionalMode, MemcpyKind
+from .operations import CallEager, RunChild, RunConditional
+from .program import Program
+from .scope import Scope
+
+_SLICE_S: Final = 0.05  # how long a wait stays inside one C call, which delays Ctrl-C by as much
+
+
+class HostSteps:
+    """The host's part in one program.
+
+    Parameters
+    ----------
+    body : callable
+        Builds what a body of a conditional node does: ``body(plan, scope, device) -> Program``, for streams of that device.
+    """
+
+    def __init__(self, scope: Scope, runtime: Runtime, body: Callable[[Plan, Scope, int], Program]) -> None:
+        self._runtime = runtime
+        self._shared = scope.shared
+        self._body = body
+        self._bodies: dict[Scope, Program] = {}
+        """Made when one is first chosen."""
+        self._word = 0
+        """Page-locked memory that a condition is copied to."""
+        self.at = ""
+        """The node on whose behalf the thread waits, or gave up waiting."""
+
+    def failed(self) -> bool:
+        """Return whether a callback has raised: nothing after it starts, and the next synchronize of the Executable raises it."""
+        calls = self._shared.calls
+        return calls is not None and calls.has_failed()
+
+    def wait(self, stream: int, name: str) -> bool:
+        """Wait for what is on a stream, on behalf of a node; return False if a callback there has raised.
+
+        Ctrl-C and the deadline of the launch end it.
+
+        Raises
+        ------
+        WaitTimeout
+        HipError
+            If what is waited for has failed.
+        """
+        wait, deadline = self._runtime.stream_wait, self._shared.deadline
+        self.at = name
+        try:
+            while not wait(stream, _SLICE_S if deadline is None else min(_SLICE_S, max(0.0, deadline - time.monotonic()))):
+                if deadline is not None and time.monotonic() >= deadline:
+                    said = f"the launch has not come past {name!r}, which waits for the nodes before it"
+                    raise WaitTimeout(said, (name,))
+        except HipError:
+            if not self.failed():
+                raise
+        self.at = ""
+        return not self.failed()
+
+    def call(self, operation: CallEager, stream: int, name: str) -> None:
+        """Call the function of an eager node, unless a callback has raised."""
+        if self.wait(stream, name) if operation.waits else not self.failed():
+            operation.call(stream)
+
+    def chosen(self, operation: RunConditional, stream: int, name: str, device: int, *, refresh: bool) -> Iterator[Program]:
+        """Yield what a conditional node runs, one body after the other; the caller launches each on the stream.
+
+        Parameters
+        ----------
+        device : int
+            That of the stream.
+        refresh : bool
+            Whether names inside bodies may stand for something else than at the last call.
+        """
+        runtime = self._runtime
+        if not self._word:
+            self._word = runtime.host_malloc(4)
+        word = ctypes.c_uint32.from_address(self._word)
+        times = operation.times if operation.mode is ConditionalMode.WHILE else 1
+        while True:
+            runtime.memcpy_async(self._word, operation.condition, 4, MemcpyKind.DEFAULT, stream)
+            body = operation.chosen(word.value) if self.wait(stream, name) else None
+            if body is None:
+                return
+            program = self._program_of(body, device, refresh)
+            for _ in range(times):
+                yield program
+            if operation.mode is not ConditionalMode.WHILE:
+                return
+            refresh = False
+
+    def _program_of(self, body: RunChild, device: int, refresh: bool) -> Program:
+        program = self._bodies.get(body.scope)
+        if program is None:
+            program = self._bodies[body.scope] = self._body(body.plan, body.scope, device)
+        elif refresh:
+            program.refresh()
+        return program
+
+    def refresh(self, operation: RunConditional) -> bool:
+        """Resolve the steps of a conditional node's bodies again; False if one must be built again for that."""
+        return all(self._bodies[body.scope].refresh() for body in operation.bodies if body.scope in self._bodies)
+
+    def unfinished(self) -> tuple[str, ...]:
+        """Return the nodes that it is at, and those inside bodies that have not finished."""
+        inside = tuple(name for body in self._bodies.values() for name in body.unfinished())
+        return ((self.at,) if self.at else ()) + inside
+
+    def bodies(self) -> tuple[Program, ...]:
+        """Return the bodies that have been built."""
+        return tuple(self._bodies.values())
+
+    def close(self) -> None:
+        """Return everything; the device must have finished."""
+        bodies, self._bodies = self._bodies, {}
+        word, self._word = self._word, 0
+        with ExitStack() as returned:  # all of them, even if one call fails
+            if word:
+                returned.callback(self._runtime.host_free, word)
+            for body in bodies.values():
+                returned.callback(body.close)

@@ -1,0 +1,177 @@
+"""Plans that no single graph can hold: a graph for each segment, and between them what the host does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from typing import NamedTuple
+
+from ..errors import HipError
+from ..plan import Plan, Step, with_one_root
+from ..runtimes.base import Runtime
+from .host_steps import HostSteps
+from .operations import CallEager, Nothing, Operation, RunConditional
+from .program import Program, naming
+from .scope import Scope
+from .streams import LaneStreams, placed
+
+Build = Callable[[Plan, Scope, Runtime, frozenset[int]], Program]
+
+
+def in_segments(build: Build) -> Build:
+    """Return a builder that makes one program of a plan that one graph can hold, and else one of each segment."""
+
+    def built(plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> Program:
+        if plan.cut is None:
+            return build(plan, scope, runtime, disabled)
+        return SegmentedProgram(plan, scope, runtime, disabled, built)
+
+    return built
+
+
+def _body(build: Build, runtime: Runtime, plan: Plan, scope: Scope, device: int) -> Program:
+    return build(placed(plan, scope), scope, runtime, frozenset())
+
+
+class _Place(NamedTuple):
+    """Where a step of the plan is: in the graph of which segment, at which place; of a step of the host there is no graph."""
+
+    graph: Program | None
+    at: int
+
+
+class SegmentedProgram(Program):
+    """Segments as graphs and the host's steps, in lanes: a graph is launched on the stream of its lane.
+
+    Parameters
+    ----------
+    build : callable
+        Builds a plan that may be cut itself, as the bodies of conditional nodes may.
+    """
+
+    def __init__(self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int], build: Build) -> None:
+        super().__init__(plan, scope, runtime, disabled)
+        assert plan.cut is not None
+        self._outer, self._members = plan.cut
+        self._graphs: list[Program | None] = []
+        """For each step of the outer plan."""
+        self._places = [_Place(None, i) for i in range(len(plan.steps))]
+        self._host = HostSteps(scope, runtime, partial(_body, build, runtime))
+        self._lanes: LaneStreams | None = None
+        self.operations = [Nothing()] * len(plan.steps)
+        try:
+            for step, members in zip(self._outer.steps, self._members):
+                self._graphs.append(None if step.child is None else self._graph(step.child, members, build))
+                if step.child is None and members[0] not in disabled:
+                    with naming(step.name):
+                        self.operations[members[0]] = self.resolve(plan.steps[members[0]])
+            self._lanes = LaneStreams(self._outer, runtime)
+        except BaseException:
+            self.close()
+            raise
+
+    def _graph(self, plan: Plan, members: tuple[int, ...], build: Build) -> Program:
+        """Return a segment as a graph."""
+        first = 0
+        if "parallel_roots" in self.runtime.target.quirks and sum(not step.deps for step in plan.steps) > 1:
+            plan, first = with_one_root(plan), 1
+        graph = build(plan, self.scope, self.runtime, frozenset(first + k for k, i in enumerate(members) if i in self.disabled))
+        for k, i in enumerate(members, first):
+            self._places[i] = _Place(graph, k)
+            self.operations[i] = graph.operations[k]
+        return graph
+
+    @property
+    def graphs(self) -> tuple[Program, ...]:
+        """The segments, in the order in which they are launched."""
+        return tuple(graph for graph in self._graphs if graph is not None)
+
+    @property
+    def handles(self) -> tuple[int, ...]:
+        return tuple(graph.handle for graph in self.graphs)
+
+    def launch(self, stream: int) -> None:
+        lanes = self._lanes
+        assert lanes is not None
+        if not lanes.streams:  # all in one lane, without forks
+            for step, graph in zip(self._outer.steps, self._graphs):
+                if graph is not None:
+                    graph.launch(stream)
+                else:
+                    self._do(step, stream)
+            return
+        try:
+            lanes.run(stream, self._do)
+        except BaseException:
+            lanes.join(stream)
+            raise
+
+    def _do(self, step: Step, stream: int) -> None:
+        graph = self._graphs[step.index]
+        if graph is not None:
+            graph.launch(stream)
+            return
+        operation = self.operations[self._members[step.index][0]]
+        try:
+            if isinstance(operation, CallEager):
+                self._host.call(operation, stream, step.name)
+            elif isinstance(operation, RunConditional):
+                device = self.scope_of(step).place_of(step)
+                for body in self._host.chosen(operation, stream, step.name, device, refresh=False):
+                    body.launch(stream)
+        except HipError as error:
+            raise error.at(step.name) from error.__cause__
+
+    def follow(self, plan: Plan, disabled: frozenset[int]) -> None:
+        nodes: dict[Program, dict[int, Step]] = {}
+        off: dict[Program, set[int]] = {}
+        for i, ((graph, place), before, after) in enumerate(zip(self._places, self.plan.steps, plan.steps)):
+            if graph is None:
+                continue
+            if before is not after:
+                nodes.setdefault(graph, {})[place] = graph.plan.steps[place]._replace(node=after.node, path=after.path)
+            if i in disabled:
+                off.setdefault(graph, set()).add(place)
+        for graph in self.graphs:
+            graph.follow(graph.plan.with_steps(nodes.get(graph, {})), frozenset(off.get(graph, ())))
+        super().follow(plan, disabled)
+
+    def change(self, index: int, operation: Operation) -> bool:
+        graph, place = self._places[index]
+        if graph is None:
+            changed = not isinstance(operation, RunConditional) or self._host.refresh(operation)
+        else:
+            changed = graph.change(place, operation)
+        if changed:
+            self.operations[index] = operation
+        return changed
+
+    def enable(self, index: int, enabled: bool) -> bool:
+        graph, place = self._places[index]
+        if graph is not None:
+            return graph.enable(place, enabled)
+        return enabled or self.change(index, Nothing())  # what it does when it is enabled is set next
+
+    def unfinished(self) -> tuple[str, ...]:
+        return (*(name for graph in self.graphs for name in graph.unfinished()), *self._host.unfinished())
+
+    def failed(self) -> str:
+        return next((name for graph in self._all() if (name := graph.failed())), "")
+
+    def abort(self) -> bool:
+        ended = [graph.abort() for graph in self._all()]
+        return all(ended)
+
+    def _all(self) -> tuple[Program, ...]:
+        return (*self.graphs, *self._host.bodies())
+
+    def close(self) -> None:
+        graphs, self._graphs = self.graphs, []
+        lanes, self._lanes = self._lanes, None
+        with ExitStack() as returned:  # all of them, even if one call fails
+            for graph in graphs:
+                returned.callback(graph.close)
+            if lanes is not None:
+                returned.callback(lanes.close)
+            returned.callback(self._host.close)

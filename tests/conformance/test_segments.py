@@ -1,0 +1,449 @@
+"""Workflows that no single graph can hold: eager nodes, and conditional nodes that the host decides."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from places import HERE
+
+import hipgraphdsl as hg
+from hipgraphdsl.runtimes.base import Runtime
+from hipgraphdsl.segments import segments
+
+N = 64
+SOURCE = r"""
+extern "C" __global__ void add(int* x, int a) { x[blockIdx.x * blockDim.x + threadIdx.x] += a; }
+extern "C" __global__ void less(int* n) { if (*n > 0) *n -= 1; }
+"""
+MODULE = hg.Module(SOURCE)
+BACKENDS = ["explicit", "capture", "streams", "serial"]
+
+
+@pytest.fixture(params=HERE)
+def device(request: pytest.FixtureRequest) -> Runtime:
+    return hg.open_runtime(request.param)
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+def added(g: hg.Graph, x: Any, a: Any = 1, name: str = "add") -> None:
+    g.kernel(MODULE["add"], 1, N, (x, a), name=name)
+
+
+def numbers(g: hg.Graph, name: str, **more: Any) -> Any:
+    return g.device_array(name, np.zeros(N, "i4"), **more)
+
+
+# -- eager nodes -------------------------------------------------------------------------------------------------------
+
+
+def test_eager_is_called_with_what_the_launch_has_bound(device: Runtime, backend: Any) -> None:
+    g = hg.Graph("values")
+    x, h, k = numbers(g, "x"), g.host_array("h", shape=N, dtype="i4"), g.param("k", "int32", 2)
+    seen: list[Any] = []
+
+    def look(stream: Any, x: Any, h: Any, k: Any, word: str) -> None:
+        seen.append((int(h[0]), int(k), word, threading.get_ident(), int(stream) != 0, x.ptr != 0, x.shape))
+        h += 1
+
+    added(g, x, k)
+    g.memcpy(h, x)
+    g.eager(look, (hg.reads(x), h, k, "said"), name="look")
+    with g.compile(runtime=device, backend=backend) as exe:
+        exe.run()
+        exe.run(k=5)
+        me = threading.get_ident()
+        assert seen == [(2, 2, "said", me, True, True, (N,)), (7, 5, "said", me, True, True, (N,))]
+        assert exe.read("h")[0] == 8
+
+
+def test_eager_exception_is_raised_by_launch_and_nothing_after_it_starts(device: Runtime, backend: Any) -> None:
+    g = hg.Graph("fails")
+    x, y, h = numbers(g, "x"), numbers(g, "y"), g.host_array("h", np.zeros(N, "i4"))
+    fails = [True]
+
+    class Missing(ValueError):
+        pass
+
+    def look(stream: Any, h: Any) -> None:
+        if fails[0]:
+            raise Missing("no bread")
+
+    added(g, x, name="first")
+    g.memcpy(h, x, name="down")
+    g.eager(look, (h,), name="look")
+    g.memcpy(y, h, name="up")
+    added(g, y, name="last")
+    with g.compile(runtime=device, backend=backend) as exe:
+        with pytest.raises(hg.CallbackError, match="eager node 'look': Missing: no bread") as caught:
+            exe.launch()
+        assert isinstance(caught.value, Missing)
+        assert caught.value.node == "look"
+        assert exe.done()
+        assert exe.read("x")[0] == 1
+        assert exe.read("y")[0] == 0
+        fails[0] = False
+        exe.run()
+        assert exe.read("y")[0] == 3
+
+
+def test_eager_interrupted_leaves_the_executable_usable(device: Runtime, backend: Any) -> None:
+    g = hg.Graph("interrupted")
+    x = numbers(g, "x")
+    interrupts = [True]
+
+    def look(stream: Any) -> None:
+        if interrupts.pop() if interrupts else False:
+            raise KeyboardInterrupt
+
+    added(g, x, name="first")
+    g.eager(look, name="look", after=["first"])
+    g.kernel(MODULE["add"], 1, N, (x, 10), name="last", after=["look"])
+    with g.compile(runtime=device, backend=backend) as exe:
+        with pytest.raises(KeyboardInterrupt):
+            exe.launch()
+        assert exe.read("x")[0] == 1
+        exe.run()
+        assert exe.read("x")[0] == 12
+
+
+def test_eager_refuses_methods_of_the_executable_that_calls_it(device: Runtime, backend: Any) -> None:
+    other = hg.Graph("other")
+    added(other, numbers(other, "x"))
+    g = hg.Graph("own")
+    refused: list[str] = []
+
+    def look(stream: Any) -> None:
+        inner.run()  # another one may be used
+        for call in (exe.launch, exe.synchronize, lambda: exe.read("x"), exe.close, lambda: exe.disable("look")):
+            with pytest.raises(hg.HipGraphError, match="eager node 'look' calls it for graph 'own'") as caught:
+                call()
+            refused.append(str(caught.value).partition(":")[0])
+
+    numbers(g, "x")
+    g.eager(look, name="look")
+    with other.compile(runtime=device) as inner, g.compile(runtime=device, backend=backend) as exe:
+        exe.run()
+        assert inner.read("x")[0] == 1
+    assert refused == ["launch", "synchronize", "read", "close", "disable"]
+
+
+def test_eager_waits_only_for_what_it_needs(device: Runtime) -> None:
+    """A branch that is held up until the eager step has run holds up neither the step nor what the step needs."""
+    g = hg.Graph("beside")
+    x, h, other = numbers(g, "x"), g.host_array("h", shape=N, dtype="i4"), g.host_array("other", np.zeros(1, "i4"))
+    gate = threading.Event()
+    came: list[int] = []
+
+    def look(stream: Any, h: Any) -> None:
+        came.append(int(h[0]))
+        gate.set()
+
+    g.host(lambda other: came.append(-1) if gate.wait(30) else came.append(-2), (other,), name="held")
+    added(g, x)
+    g.memcpy(h, x, name="down")
+    g.eager(look, (h,), name="look")
+    g.memcpy(x, h, name="up")
+    for backend in ("explicit", "capture", "streams"):
+        came.clear()
+        gate.clear()
+        with g.compile(runtime=device, backend=backend) as exe:
+            exe.run()
+        assert came == [1, -1]
+
+
+def test_eager_without_host_memory_waits_for_nothing(device: Runtime) -> None:
+    """It is called while the nodes before it have not finished, and what it puts on the stream follows them."""
+    g = hg.Graph("ahead")
+    x, h = numbers(g, "x"), g.host_array("h", np.zeros(1, "i4"))
+    gate = threading.Event()
+
+    def double(stream: Any, x: Any) -> None:
+        stream.runtime.memcpy_async(y_pointer[0], x.ptr, x.nbytes, 4, int(stream))
+        gate.set()
+
+    y = numbers(g, "y")
+    g.host(lambda h: gate.wait(30), (h,), name="held")
+    g.kernel(MODULE["add"], 1, N, (x, 4), name="add", after=["held"])
+    g.eager(double, (x,), reads=[x], writes=[y], name="double")
+    g.kernel(MODULE["add"], 1, N, (y, 1), name="last")
+    y_pointer = [0]
+    for backend in ("explicit", "capture", "streams"):
+        gate.clear()
+        with g.compile(runtime=device, backend=backend) as exe:
+            y_pointer[0] = exe.array("y").ptr
+            exe.run()
+            assert exe.read("y")[0] == 5
+
+
+def test_launch_timeout_names_the_node_that_waits(device: Runtime, backend: Any) -> None:
+    g = hg.Graph("held")
+    x, h = numbers(g, "x"), g.host_array("h", np.zeros(N, "i4"))
+    gate = threading.Event()
+    g.host(lambda h: gate.wait(30), (h,), name="gate")
+    g.eager(lambda stream, h: None, (h,), name="look")
+    g.memcpy(x, h, name="up")
+    with g.compile(runtime=device, backend=backend) as exe:
+        if backend == "serial":  # which waits behind each node, by the platform's own call
+            gate.set()
+            exe.launch(timeout_s=30)
+            return
+        with pytest.raises(hg.WaitTimeout) as caught:
+            exe.launch(timeout_s=0.05)
+        assert "look" in caught.value.unfinished
+        assert "'look'" in str(caught.value)
+        gate.set()
+        exe.synchronize()
+        exe.run()
+
+
+def test_failed_callback_keeps_eager_nodes_behind_it_from_being_called(device: Runtime, backend: Any) -> None:
+    g = hg.Graph("callback")
+    h = g.host_array("h", np.zeros(N, "i4"))
+    called: list[str] = []
+    fails = [True]
+
+    def check(h: Any) -> None:
+        if fails[0]:
+            raise ValueError("bad")
+
+    g.host(check, (h,), name="check")
+    g.eager(lambda stream, h: called.append("eager"), (h,), name="look")
+    with g.compile(runtime=device, backend=backend) as exe:
+        exe.launch()
+        with pytest.raises(ValueError, match="host node 'check'"):
+            exe.synchronize()
+        assert called == []
+        fails[0] = False
+        exe.run()
+        assert called == ["eager"]
+
+
+def test_handle_refuses_where_a_launch_is_several_graphs(device: Runtime) -> None:
+    g = hg.Graph("several")
+    x, h = numbers(g, "x"), g.host_array("h", shape=N, dtype="i4")
+    added(g, x)
+    g.memcpy(h, x)
+    g.eager(lambda stream, h: None, (h,), name="look")
+    g.memcpy(x, h)
+    with g.compile(runtime=device) as exe:
+        assert len(exe.handles) == 2
+        assert len(set(exe.handles)) == 2
+        with pytest.raises(hg.HipGraphError, match=r"launches 2 graphs; `handles`"):
+            _ = exe.handle
+    plain = hg.Graph("one")
+    added(plain, numbers(plain, "x"))
+    with plain.compile(runtime=device) as exe:
+        assert exe.handles == (exe.handle,)
+
+
+def test_alloc_that_lives_across_an_eager_node(device: Runtime, backend: Any) -> None:
+    g = hg.Graph("across")
+    out, h = numbers(g, "out"), g.host_array("h", shape=N, dtype="i4")
+    t = g.alloc("t", shape=N, dtype="i4")
+    g.memset(t, 3)
+    g.memcpy(h, t, name="down")
+
+    def change(stream: Any, h: Any) -> None:
+        h += 1
+
+    g.eager(change, (h,), name="change")
+    g.memcpy(t, h, name="up")
+    added(g, t, 10)
+    g.memcpy(out, t, name="keep")
+    g.free(t)
+    with g.compile(runtime=device, backend=backend) as exe:
+        for _ in range(3):
+            exe.run()
+            assert (exe.read("out") == 14).all()
+
+
+# -- conditional nodes -------------------------------------------------------------------------------------------------
+
+
+def counted(decide: Any, every: int = 1, *, within: Callable[[hg.Graph, Any], None] | None = None) -> hg.Graph:
+    g = hg.Graph("counted")
+    x, n = numbers(g, "x"), g.device_array("n", np.zeros(1, "i4"))
+    g.memset(n, g.param("times", "int32", 3), name="given")
+    body = hg.Graph("body")
+    bx, bn = body.device_array("x", shape=N, dtype="i4"), body.device_array("n", shape=1, dtype="i4")
+    added(body, bx)
+    if within is not None:
+        within(body, bx)
+    body.kernel(MODULE["less"], 1, 1, (bn,), name="less")
+    g.conditional("while", n, body, bind={"x": x, "n": n}, decide=decide, check_every=every, name="loop")
+    return g
+
+
+@pytest.mark.parametrize("decide", ["auto", "host"])
+def test_while_runs_the_same_multiple_of_check_every_everywhere(device: Runtime, backend: Any, decide: Any) -> None:
+    with counted(decide, 4).compile(runtime=device, backend=backend) as exe:
+        for times, wanted in ((0, 0), (1, 4), (4, 8), (5, 16)):
+            exe.run(times=times)
+            assert exe.read("x")[0] == wanted
+
+
+def test_loop_interrupted_by_its_eager_node_can_be_launched_again(device: Runtime, backend: Any) -> None:
+    runs = itertools.count(1)
+
+    def within(body: hg.Graph, x: Any) -> None:
+        def look(stream: Any) -> None:
+            if next(runs) == 2:
+                raise RuntimeError("second")
+
+        body.eager(look, name="look", after=["add"])
+
+    with counted("auto", within=within).compile(runtime=device, backend=backend) as exe:
+        with pytest.raises(RuntimeError, match="eager node 'loop/0/look': RuntimeError: second"):
+            exe.launch()
+        assert exe.read("x")[0] == 2
+        exe.run()
+        assert exe.read("x")[0] == 5
+
+
+def test_device_decides_only_where_it_can() -> None:
+    g = counted("device")
+    assert not g.check("cpu").errors
+    assert not g.plan(target="cpu").cut
+    assert {d.code for d in g.check("amd:gfx942").errors} == {"HG507"}
+
+    def within(body: hg.Graph, x: Any) -> None:
+        body.host(lambda: None, name="call")
+
+    assert {d.code for d in counted("device", within=within).check("cpu").errors} == {"HG508"}
+    assert not counted("auto", within=within).check("cpu").errors
+    assert not counted("auto").check("amd:gfx942").errors
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"decide": "gpu"}, "decide: input should be 'auto', 'device' or 'host'"),
+        ({"check_every": 0}, "check_every: input should be greater than or equal to 1"),
+        ({"check_every": "x"}, "check_every: input should be a valid integer"),
+        ({"mode": "if", "check_every": 2}, "check_every is for mode 'while'"),
+    ],
+)
+def test_conditional_says_what_is_wrong_with_how_it_is_decided(fields: dict[str, Any], said: str) -> None:
+    g = hg.Graph("wrong")
+    n = g.device_array("n", np.zeros(1, "i4"))
+    with pytest.raises(hg.DeclarationError, match=said):
+        g.conditional(**{"mode": "while", "condition": n, "bodies": hg.Graph("body"), **fields})
+
+
+# -- the cut -----------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def cuts(draw: Any, most: int = 7) -> tuple[list[tuple[int, ...]], list[bool]]:
+    count = draw(st.integers(1, most))
+    deps = [tuple(sorted(draw(st.sets(st.integers(0, i - 1), max_size=3)))) if i else () for i in range(count)]
+    return deps, [draw(st.sampled_from([False, False, True])) for _ in range(count)]
+
+
+def _ancestors(deps: list[tuple[int, ...]]) -> list[set[int]]:
+    found: list[set[int]] = []
+    for sources in deps:
+        found.append(set(sources).union(*(found[d] for d in sources)))
+    return found
+
+
+def _waits_for_no_stranger(groups: list[tuple[int, ...]], deps: list[tuple[int, ...]], on_host: list[bool]) -> bool:
+    """Whether launching groups as wholes makes no step follow a host's step that does not precede it, nor the other way round."""
+    before = _ancestors(deps)
+    group_of = {i: g for g, group in enumerate(groups) for i in group}
+    follows = [sorted({group_of[d] for i in group for d in deps[i]} - {g}) for g, group in enumerate(groups)]
+    reached: list[set[int]] = [set() for _ in groups]
+    for _ in groups:
+        for g, sources in enumerate(follows):
+            reached[g] |= set(sources).union(*(reached[s] for s in sources))
+    if any(g in found for g, found in enumerate(reached)):
+        return False  # in a circle
+    for g, group in enumerate(groups):
+        for other in reached[g]:
+            pairs = itertools.product(group, groups[other])
+            if any((on_host[i] or on_host[j]) and j not in before[i] for i, j in pairs):
+                return False
+    return all(not on_host[i] or len(group) == 1 for group in groups for i in group)
+
+
+def _partitions(items: list[int]) -> Iterator[list[tuple[int, ...]]]:
+    if not items:
+        yield []
+        return
+    first, rest = items[0], items[1:]
+    for partition in _partitions(rest):
+        yield [(first,), *partition]
+        for k, group in enumerate(partition):
+            yield [*partition[:k], (first, *group), *partition[k + 1 :]]
+
+
+@given(cuts())
+@settings(max_examples=150)
+def test_segments_are_the_fewest_that_make_nothing_wait_for_a_stranger(drawn: tuple[list[tuple[int, ...]], list[bool]]) -> None:
+    deps, on_host = drawn
+    found = segments(deps, on_host)
+    assert sorted(i for group in found for i in group) == list(range(len(deps)))
+    assert _waits_for_no_stranger(found, deps, on_host)
+    done: set[int] = set()
+    for group in found:  # in the order of launches
+        assert all(d in done or d in group for i in group for d in deps[i])
+        done.update(group)
+    fewest = min(len(p) for p in _partitions(list(range(len(deps)))) if _waits_for_no_stranger(p, deps, on_host))
+    assert len(found) == fewest
+
+
+@given(cuts(most=40))
+def test_the_host_does_nothing_while_a_graph_can_be_launched(drawn: tuple[list[tuple[int, ...]], list[bool]]) -> None:
+    deps, on_host = drawn
+    found = segments(deps, on_host)
+    done: set[int] = set()
+    for k, group in enumerate(found):
+        if on_host[group[0]]:
+            ready = [g for g in found[k:] if not on_host[g[0]] and all(d in done or d in g for i in g for d in deps[i])]
+            assert not ready
+        done.update(group)
+
+
+def test_a_plan_says_where_it_is_cut() -> None:
+    g = hg.Graph("said")
+    x, h = numbers(g, "x"), g.host_array("h", shape=N, dtype="i4")
+    added(g, x)
+    g.memcpy(h, x, name="down")
+    g.eager(lambda stream, h: None, (h,), name="look")
+    g.memcpy(x, h, name="up")
+    plan = g.plan(target="cpu")
+    assert "2 segments" in plan.explain()
+    assert "calls 'look'" in plan.explain()
+    rows = {line.split()[3]: line for line in str(plan).splitlines() if line.strip()[:1].isdigit()}
+    assert ["segment 1" in rows["add"], "host" in rows["look"], "segment 2" in rows["up"]] == [True] * 3
+
+
+def test_time_that_other_lanes_take_while_an_eager_node_sleeps(device: Runtime) -> None:
+    """Host nodes in another branch run while the launching thread sleeps in an eager node that waits for nothing."""
+    g = hg.Graph("lanes")
+    h = g.host_array("h", np.zeros(1, "i4"))
+    woken: list[float] = []
+
+    def sleep(stream: Any) -> None:
+        time.sleep(0.3)
+        woken.append(time.monotonic())
+
+    ran: list[float] = []
+    g.host(lambda h: ran.append(time.monotonic()), (h,), name="beside")
+    g.eager(sleep, name="sleep")
+    with g.compile(runtime=device) as exe:
+        exe.run()
+        exe.run()
+    assert ran[1] < woken[1]
