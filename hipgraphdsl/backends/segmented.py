@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from ..arrays import AllocArray
 from ..errors import HipError
 from ..plan import Plan, Step, with_one_root
 from ..runtimes.base import Runtime
@@ -60,7 +61,13 @@ class SegmentedProgram(Program):
         self._host = HostSteps(scope, runtime, partial(_body, build, runtime))
         self._lanes: LaneStreams | None = None
         self.operations = [Nothing()] * len(plan.steps)
+        self._kept: dict[int, int] = {}
+        """Memory of arrays that live in several segments, because no graph hands its own to another: by the allocating step."""
+        self._left: frozenset[int] = frozenset()
+        """The steps that allocate or free such memory, and do nothing."""
         try:
+            if plan.has_allocs:
+                self._keep_across()
             for step, members in zip(self._outer.steps, self._members):
                 self._graphs.append(None if step.child is None else self._graph(step.child, members, build))
                 if step.child is None and members[0] not in disabled:
@@ -71,12 +78,40 @@ class SegmentedProgram(Program):
             self.close()
             raise
 
+    def _keep_across(self) -> None:
+        """Allocate the memory of arrays whose alloc node is in another segment than a node that uses them."""
+        used: dict[tuple[Scope, Any], set[int]] = {}
+        about: dict[tuple[Scope, Any], list[int]] = {}
+        for segment, members in enumerate(self._members):
+            for i in members:
+                step = self.plan.steps[i]
+                node, scope = step.node, self.scope_of(step)
+                views = (*(access.view for access in node.accesses), *node.addresses)
+                for where, array, _ in {scope.resolve(view.root) for view in views}:
+                    if isinstance(array, AllocArray):
+                        used.setdefault((where, array), set()).add(segment)
+                for array in filter(None, (node.made, node.freed)):
+                    where, array, _ = scope.resolve(array)
+                    used.setdefault((where, array), set()).add(segment)
+                    about.setdefault((where, array), []).append(i)
+        left: list[int] = []
+        for (where, array), steps in about.items():
+            if len(used[where, array]) > 1:
+                left += steps
+                with self.on_device_of(self.plan.steps[steps[0]]):
+                    pointer = self.runtime.malloc(array.nbytes)
+                self._kept[steps[0]] = where.addresses[array] = pointer
+                if where.shared.sanitize:
+                    self.runtime.name_array(pointer, array.nbytes, where.prefix + array.name)
+        self._left = frozenset(left)
+
     def _graph(self, plan: Plan, members: tuple[int, ...], build: Build) -> Program:
         """Return a segment as a graph."""
         first = 0
         if "parallel_roots" in self.runtime.target.quirks and sum(not step.deps for step in plan.steps) > 1:
             plan, first = with_one_root(plan), 1
-        graph = build(plan, self.scope, self.runtime, frozenset(first + k for k, i in enumerate(members) if i in self.disabled))
+        off = self.disabled | self._left
+        graph = build(plan, self.scope, self.runtime, frozenset(first + k for k, i in enumerate(members) if i in off))
         for k, i in enumerate(members, first):
             self._places[i] = _Place(graph, k)
             self.operations[i] = graph.operations[k]
@@ -131,7 +166,7 @@ class SegmentedProgram(Program):
                 continue
             if before is not after:
                 nodes.setdefault(graph, {})[place] = graph.plan.steps[place]._replace(node=after.node, path=after.path)
-            if i in disabled:
+            if i in disabled or i in self._left:
                 off.setdefault(graph, set()).add(place)
         for graph in self.graphs:
             graph.follow(graph.plan.with_steps(nodes.get(graph, {})), frozenset(off.get(graph, ())))
@@ -139,6 +174,8 @@ class SegmentedProgram(Program):
 
     def change(self, index: int, operation: Operation) -> bool:
         graph, place = self._places[index]
+        if index in self._left:
+            return True
         if graph is None:
             changed = not isinstance(operation, RunConditional) or self._host.refresh(operation)
         else:
@@ -149,7 +186,7 @@ class SegmentedProgram(Program):
 
     def enable(self, index: int, enabled: bool) -> bool:
         graph, place = self._places[index]
-        if graph is not None:
+        if graph is not None and index not in self._left:
             return graph.enable(place, enabled)
         return enabled or self.change(index, Nothing())  # what it does when it is enabled is set next
 
@@ -166,10 +203,17 @@ class SegmentedProgram(Program):
     def _all(self) -> tuple[Program, ...]:
         return (*self.graphs, *self._host.bodies())
 
+    def _free(self, index: int, pointer: int) -> None:
+        with self.on_device_of(self.plan.steps[index]):
+            self.runtime.free(pointer)
+
     def close(self) -> None:
         graphs, self._graphs = self.graphs, []
         lanes, self._lanes = self._lanes, None
+        kept, self._kept = self._kept, {}
         with ExitStack() as returned:  # all of them, even if one call fails
+            for index, pointer in kept.items():
+                returned.callback(self._free, index, pointer)
             for graph in graphs:
                 returned.callback(graph.close)
             if lanes is not None:
