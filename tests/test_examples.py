@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,11 +24,18 @@ SHORT = {
     "04_wave2d": ["--side", "96", "--steps", "160"],
     "05_host_work_beside": ["--size", "4096", "--repeat", "1"],
     "06_wave2d_devices": ["--size", "64", "--steps", "40", "--devices", "1"],
+    "07_jacobi": ["--side", "24", "--check-every", "5"],
+    "08_decoder_step": ["--tokens", "24"],
 }
 
 
-# What build() takes to make a workflow small.
-SMALL = {"04_wave2d": {"steps": 24, "side": 64}, "06_wave2d_devices": {"steps": 8, "size": 64}}
+# What build() takes to make a workflow small, and to need no other package.
+SMALL: dict[str, dict[str, Any]] = {
+    "04_wave2d": {"steps": 24, "side": 64},
+    "06_wave2d_devices": {"steps": 8, "size": 64},
+    "07_jacobi": {"side": 16},
+    "08_decoder_step": {"tokens": 8, "softmax": "numpy"},
+}
 
 
 def load(name: str) -> ModuleType:
@@ -137,6 +145,49 @@ def test_five_steps_launched_again_and_again_are_the_graph_of_all_steps(runtime:
     again, _ = wave.relaunch(steps, side, runtime, backend)
     assert np.abs(whole[-1]).max() > 0
     assert again.tobytes() == whole.tobytes()
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
+@pytest.mark.parametrize("decide", ["auto", "host"])
+@pytest.mark.parametrize("runtime", HERE)
+def test_jacobi_sweeps_as_often_as_numpy_whoever_decides(runtime: str, decide: Any, backend: Any) -> None:
+    jacobi = load("07_jacobi")
+    for check_every in (1, 7):
+        cells, passes = jacobi.reference(16, 0.01, check_every)
+        assert passes % check_every == 0
+        with jacobi.build(16, decide, check_every).compile(runtime=runtime, backend=backend) as exe:
+            exe.run(tolerance=0.01)
+            assert exe.read("passes").tolist() == [passes]
+            assert exe.read("result").tobytes() == cells.tobytes()
+
+
+def test_jacobi_draws_the_plate(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the plate is drawn with matplotlib: the extra 'viz' is not installed")
+    picture = tmp_path / "plate.png"
+    assert load("07_jacobi").main(["--runtime", "cpu", "--side", "12", "--picture", str(picture)]) == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_decoder_computes_its_softmax_by_torch(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    assert load("08_decoder_step").main(["--runtime", "cpu", "--tokens", "12", "--softmax", "torch"]) == 0
+    assert "The softmax is torch's." in capsys.readouterr().out
+
+
+def test_decoder_says_that_torch_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    decoder = load("08_decoder_step")
+    assert decoder.main(["--runtime", "cpu", "--tokens", "4", "--softmax", "torch"]) == 0
+    assert capsys.readouterr().out == "Skipped: PyTorch is not installed.\n"
+    assert decoder.main(["--runtime", "cpu", "--tokens", "4"]) == 0
+    assert "The softmax is numpy's, because PyTorch is not installed." in capsys.readouterr().out
+
+
+def test_decoder_computes_a_value_beside_the_softmax() -> None:
+    plan = load("08_decoder_step").build().plan(target="cpu")
+    assert plan.cut is not None
+    alone = [step.origin for step in plan.cut.plan.steps if "value_of" in step.origin]
+    assert alone == [("value_of",)]
 
 
 @pytest.mark.slow
