@@ -60,6 +60,10 @@ class SegmentedProgram(Program):
         self._places = [_Place(None, i) for i in range(len(plan.steps))]
         self._host = HostSteps(scope, runtime, partial(_body, build, runtime))
         self._lanes: LaneStreams | None = None
+        self._stream = -1
+        """Of the launch before."""
+        self._end = 0
+        """Event behind that launch: as launches of one graph do, launches on different streams follow each other."""
         self.operations = [Nothing()] * len(plan.steps)
         self._kept: dict[int, int] = {}
         """Memory of arrays that live in several segments, because no graph hands its own to another: by the allocating step."""
@@ -74,6 +78,7 @@ class SegmentedProgram(Program):
                     with naming(step.name):
                         self.operations[members[0]] = self.resolve(plan.steps[members[0]])
             self._lanes = LaneStreams(self._outer, runtime)
+            self._end = runtime.event_create(timing=False)
         except BaseException:
             self.close()
             raise
@@ -127,20 +132,25 @@ class SegmentedProgram(Program):
         return tuple(graph.handle for graph in self.graphs)
 
     def launch(self, stream: int) -> None:
-        lanes = self._lanes
+        lanes, runtime = self._lanes, self.runtime
         assert lanes is not None
-        if not lanes.streams:  # all in one lane, without forks
-            for step, graph in zip(self._outer.steps, self._graphs):
-                if graph is not None:
-                    graph.launch(stream)
-                else:
-                    self._do(step, stream)
-            return
+        if stream != self._stream >= 0:
+            runtime.stream_wait_event(stream, self._end)
+        self._stream = stream
         try:
-            lanes.run(stream, self._do)
+            if lanes.streams:
+                lanes.run(stream, self._do)
+            else:  # all in one lane, without forks
+                for step, graph in zip(self._outer.steps, self._graphs):
+                    if graph is not None:
+                        graph.launch(stream)
+                    else:
+                        self._do(step, stream)
         except BaseException:
             lanes.join(stream)
             raise
+        finally:
+            runtime.event_record(self._end, stream)
 
     def _do(self, step: Step, stream: int) -> None:
         graph = self._graphs[step.index]
@@ -211,6 +221,7 @@ class SegmentedProgram(Program):
         graphs, self._graphs = self.graphs, []
         lanes, self._lanes = self._lanes, None
         kept, self._kept = self._kept, {}
+        end, self._end = self._end, 0
         with ExitStack() as returned:  # all of them, even if one call fails
             for index, pointer in kept.items():
                 returned.callback(self._free, index, pointer)
@@ -218,4 +229,6 @@ class SegmentedProgram(Program):
                 returned.callback(graph.close)
             if lanes is not None:
                 returned.callback(lanes.close)
+            if end:
+                returned.callback(self.runtime.event_destroy, end)
             returned.callback(self._host.close)
