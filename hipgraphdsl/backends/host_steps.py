@@ -33,7 +33,7 @@ class HostSteps:
         self._shared = scope.shared
         self._body = body
         self._bodies: dict[Scope, Program] = {}
-        """Made when one is first chosen."""
+        """Those that have been built, by the scopes of their names."""
         self._word = 0
         """Page-locked memory that a condition is copied to."""
         self.at = ""
@@ -93,20 +93,25 @@ class HostSteps:
             body = operation.chosen(word.value) if self.wait(stream, name) else None
             if body is None:
                 return
-            program = self._program_of(body, device, refresh)
+            program = self._program_of(body, device, refresh=refresh)
             for _ in range(times):
                 yield program
             if operation.mode is not ConditionalMode.WHILE:
                 return
             refresh = False
 
-    def _program_of(self, body: RunChild, device: int, refresh: bool) -> Program:
+    def _program_of(self, body: RunChild, device: int, *, refresh: bool) -> Program:
         program = self._bodies.get(body.scope)
         if program is None:
             program = self._bodies[body.scope] = self._body(body.plan, body.scope, device)
         elif refresh:
             program.refresh()
         return program
+
+    def build(self, operation: RunConditional, device: int) -> None:
+        """Build all bodies of a conditional node, which else is done when one is first chosen."""
+        for body in operation.bodies:
+            self._program_of(body, device, refresh=False)
 
     def refresh(self, operation: RunConditional) -> bool:
         """Resolve the steps of a conditional node's bodies again; False if one must be built again for that."""

@@ -76,7 +76,9 @@ class SegmentedProgram(Program):
                 self._graphs.append(None if step.child is None else self._graph(step.child, members, build))
                 if step.child is None and members[0] not in disabled:
                     with naming(step.name):
-                        self.operations[members[0]] = self.resolve(plan.steps[members[0]])
+                        operation = self.operations[members[0]] = self.resolve(plan.steps[members[0]])
+                        if isinstance(operation, RunConditional):
+                            self._host.build(operation, self.scope_of(step).place_of(step))
             self._lanes = LaneStreams(self._outer, runtime)
             self._end = runtime.event_create(timing=False)
         except BaseException:

@@ -16,6 +16,7 @@ from places import HERE
 
 import hipgraphdsl as hg
 from hipgraphdsl.runtimes.base import Runtime
+from hipgraphdsl.runtimes.recorder import RecorderRuntime
 from hipgraphdsl.segments import segments
 
 N = 64
@@ -317,6 +318,14 @@ def test_while_runs_the_same_multiple_of_check_every_everywhere(device: Runtime,
         for times, wanted in ((0, 0), (1, 4), (4, 8), (5, 16)):
             exe.run(times=times)
             assert exe.read("x")[0] == wanted
+
+
+def test_bodies_that_the_host_decides_on_are_built_by_compile() -> None:
+    runtime = RecorderRuntime()
+    with counted("host").compile(runtime=runtime) as exe:
+        built = sum("Instantiate" in api for api in runtime.apis())
+        exe.launch()
+        assert sum("Instantiate" in api for api in runtime.apis()) == built == 2
 
 
 def test_loop_interrupted_by_its_eager_node_can_be_launched_again(device: Runtime, backend: Any) -> None:
