@@ -641,7 +641,9 @@ class ConditionalNode(Node):
         return tuple((f"{self.name}/{n}", body.workflow, body.bind) for n, body in enumerate(self.children))
 
     def describe(self) -> str:
-        return f"{self.mode} {self.condition.name}: {', '.join(body.name for body in self.bodies)}"
+        how = f", every {self.check_every} passes" if self.check_every > 1 else ""
+        how += "" if self.decide == "auto" else f", by the {self.decide}"
+        return f"{self.mode} {self.condition.name}{how}: {', '.join(body.name for body in self.bodies)}"
 
     @property
     def body_titles(self) -> tuple[str, ...]:

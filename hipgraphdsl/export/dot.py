@@ -184,6 +184,8 @@ def _frame(cluster: Cluster) -> str:
               "penwidth": "1"}  # fmt: skip
     if cluster.kind == "lane":
         values |= {"fillcolor": _quoted(LANES[(cluster.lane or 0) % len(LANES)]), "color": '"#d5dce3"'}
+    elif cluster.kind == "segment":
+        values |= {"fillcolor": '"#ffffff00"', "color": _quoted(MUTED), "style": '"rounded,dashed"', "margin": "8"}
     elif cluster.kind == "repeat":
         values |= {"fillcolor": '"#ffffff00"', "color": _quoted(REPEAT), "style": '"rounded,dashed"'}
         values |= {"fontcolor": _quoted(REPEAT), "penwidth": "1.4"}

@@ -33,12 +33,15 @@ from .picture import (
     Edges,
     Fault,
     critical_path,
+    decided_by_host,
     details,
     found_faults,
     lane_plan,
+    lanes_and_segments,
     lanes_by_name,
     needed_edges,
     require_edges,
+    segments_by_name,
 )
 from .style import STYLES, shortened
 
@@ -136,7 +139,9 @@ class _Document:
         self.layout, self.timeout_s = layout, timeout_s
         self.runs = 0
         self.lane_of = {} if plan is None else lanes_by_name(plan)
-        self.lanes = 0 if plan is None else len(plan.lanes)
+        self.by_host = set() if plan is None else set(decided_by_host(plan))
+        self.segment_of = {} if plan is None else segments_by_name(plan)
+        self.lanes = "" if plan is None else lanes_and_segments(plan)
         self.path = set(path)
         self.steps = set(pairwise(path))
         self.faults: dict[str, list[dict[str, str]]] = {}
@@ -265,6 +270,10 @@ class _Document:
             entry["frame"] = True
         if full in self.lane_of:
             entry["lane"] = self.lane_of[full]
+        if full in self.by_host:
+            entry["by_host"] = True
+        if full in self.segment_of:
+            entry["segment"] = self.segment_of[full]
         if full in self.path:
             entry["critical"] = True
         if node.source is not None:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from ..workflow import Workflow
 from .picture import Box, Cluster, Link, Picture, as_direction, draw
-from .style import CRITICAL, FAULT, FAULT_FILL, INK, LANES, REPEAT, STYLES, shortened
+from .style import CRITICAL, FAULT, FAULT_FILL, INK, LANES, MUTED, REPEAT, STYLES, shortened
 
 _SHAPES: Final = {
     "round": ("(", ")"),
@@ -68,6 +68,8 @@ def mermaid_text(picture: Picture, *, direction: str = "TB") -> str:
             continue
         if cluster.faults:
             lines.append(f"  style {cluster.id} fill:{FAULT_FILL},stroke:{FAULT},stroke-width:3px")
+        elif cluster.kind == "segment":
+            lines.append(f"  style {cluster.id} fill:none,stroke:{MUTED},stroke-dasharray:5 3")
         elif cluster.kind == "repeat":
             lines.append(f"  style {cluster.id} fill:none,stroke:{REPEAT},stroke-dasharray:5 3")
         else:

@@ -21,7 +21,7 @@ from ..printed import human_count
 from ..runtimes import target_of
 from ..target import Target
 from ..timeline import Timeline
-from ..workflow import AnyNode, Workflow
+from ..workflow import AnyNode, ConditionalNode, Workflow
 from .fold import Repeat, find_repeats, signature
 from .style import shortened
 
@@ -123,7 +123,7 @@ class Cluster:
     ----------
     id : str
     label : str
-    kind : {"child", "body", "repeat", "lane"}
+    kind : {"child", "body", "repeat", "lane", "segment"}
     parent : str
         The cluster around it; empty for none.
     lane : int or None
@@ -135,7 +135,7 @@ class Cluster:
 
     id: str
     label: str
-    kind: Literal["child", "body", "repeat", "lane"]
+    kind: Literal["child", "body", "repeat", "lane", "segment"]
     parent: str = ""
     lane: int | None = None
     critical: bool = False
@@ -235,7 +235,8 @@ def draw(
     edges : {"needed", "all", "labels"}
         Edges that no others imply, all, or those needed with the array and the hazard written at each.
     lanes : bool, int or Plan
-        Gather nodes in the lanes of a plan: the one for `target`, one with at most that many lanes, or the one given.
+        Gather nodes in the lanes of a plan: the one for `target`, one with at most that many lanes, or the one given. Frames say
+        which nodes are in one graph, where the host has something to do between graphs.
     critical : bool, Timeline or mapping
         Mark the longest path: by nodes, as a timeline has it, or by durations of node names or kinds.
     faults : bool or Report
@@ -336,6 +337,9 @@ class _Artist:
         self.on_path = {part for name in path for part in _and_around(name)}
         self.lane_of = {} if plan is None else lanes_by_name(plan)
         self.lanes = {} if plan is None else _lane_labels(plan)
+        self.segment_of = {} if plan is None else segments_by_name(plan)
+        self.by_host = set() if plan is None else set(decided_by_host(plan))
+        self.framed: set[str] = set()  # ids of the segments that have a frame
         self.faults: dict[str, list[Fault]] = {}
         for fault, names in faults:
             for name in names:
@@ -344,7 +348,7 @@ class _Artist:
         count = sum(map(len, workflow.predecessors))
         subtitle = f"{human_count(len(workflow.nodes), 'node')}, {human_count(count, 'edge')}"
         if plan is not None:
-            subtitle += f", {human_count(len(plan.lanes), 'lane')}"
+            subtitle += f", {lanes_and_segments(plan)}"
         self.picture = Picture(workflow.name, subtitle, faults=tuple(fault for fault, names in faults if not names))
         if plan is not None:
             self._lane_frames("", "")
@@ -425,6 +429,8 @@ class _Artist:
         lane = self.lane_of.get(full[0])
         if lane is not None and (not cluster or prefix in self.lanes):
             cluster += f"lane{lane}"
+        if full[0] in self.segment_of:
+            cluster = self._segment(self.segment_of[full[0]], cluster, lane)
         name = node.name if len(nodes) == 1 else f"{node.name} … {nodes[-1].name}"
         bodies = [(f"{prefix}{path}/", title, body) for (path, body, _), title in zip(node.held, node.body_titles)]
         if bodies and prefix.count("/") < 16 and self._expands(bodies):
@@ -436,6 +442,7 @@ class _Artist:
                 self.end_of[full[0]] = first
                 return first
             label = f"{name} · {node.frame_label}" if node.frame_label else name
+            label += " · by the host" if full[0] in self.by_host else ""
             if len(nodes) > 1:
                 label += f" · ×{len(nodes)}"
             frame = Cluster(self._new_cluster(), label, "child", cluster, lane, critical, faults, tuple(full))
@@ -462,6 +469,14 @@ class _Artist:
         for each in full:
             self.end_of[each] = box.id
         return box.id
+
+    def _segment(self, segment: int, cluster: str, lane: int | None) -> str:
+        """Return the frame of what a lane has in a segment."""
+        frame = f"{cluster}segment{segment}"
+        if frame not in self.framed:
+            self.framed.add(frame)
+            self.picture.clusters.append(Cluster(frame, f"segment {segment}", "segment", cluster, lane))
+        return frame
 
     def _expands(self, bodies: Iterable[tuple[str, str, Workflow]]) -> bool:
         """Return whether children are small enough to be drawn inside; each needs a node that edges can lead to."""
@@ -512,6 +527,33 @@ def lanes_by_name(plan: Plan, prefix: str = "") -> dict[str, int]:
         for path, inner in _inner_plans(step):
             found.update(lanes_by_name(inner, f"{prefix}{path}"))
     return found
+
+
+def segments_by_name(plan: Plan, prefix: str = "") -> dict[str, int]:
+    """Return the number of each node's segment by its full name, of plans that the host cuts; its own steps are in none."""
+    found = {} if plan.cut is None else {
+        prefix + name: number
+        for i, number in plan.cut.segment_of.items() for name in (*plan.steps[i].origin, plan.steps[i].name)
+    }  # fmt: skip
+    for step in plan.steps:
+        for path, inner in _inner_plans(step):
+            found.update(segments_by_name(inner, f"{prefix}{path}"))
+    return found
+
+
+def decided_by_host(plan: Plan, prefix: str = "") -> Iterator[str]:
+    """Yield the full names of conditional nodes that leave it to the plan who decides, and that the host decides."""
+    for step in plan.steps:
+        if step.by_host and isinstance(step.node, ConditionalNode) and step.node.decide == "auto":
+            yield prefix + step.name
+        for path, inner in _inner_plans(step):
+            yield from decided_by_host(inner, f"{prefix}{path}")
+
+
+def lanes_and_segments(plan: Plan) -> str:
+    """Return how many a plan has."""
+    segments = 1 if plan.cut is None else len(plan.cut.plan.steps) - sum(step.by_host for step in plan.cut.plan.steps)
+    return human_count(len(plan.lanes), "lane") + ("" if plan.cut is None else f", {human_count(segments, 'segment')}")
 
 
 def _lane_labels(plan: Plan, prefix: str = "") -> dict[str, list[str]]:

@@ -55,6 +55,7 @@ _OWN: Final[dict[str, Style]] = {
     "alloc": Style("alloc", "#d4efe3", "#0b6e4f", "cylinder"),
     "free": Style("free", "#eef8f3", "#0b6e4f", "cylinder", dashed=True),
     "host": Style("host function", "#f6dfec", "#8d2f6b", "framed"),
+    "eager": Style("eager step", "#f6dfec", "#8d2f6b", "framed", dashed=True),
     "record": Style("event record", "#e4e6ea", "#4b5563", "pill"),
     "wait": Style("event wait", "#f3f4f6", "#4b5563", "pill", dashed=True),
     "empty": Style("empty", "#ffffff", "#6b7280", "pill"),

@@ -235,6 +235,58 @@ def test_lanes_of_drawings_are_those_that_run(monkeypatch: pytest.MonkeyPatch, r
         assert {node["name"]: node["lane"] for node in shown if node["lane"] is not None and node["lane"] >= 0} == wanted
 
 
+def cut() -> Graph:
+    """An eager node between others, and beside it a lane and a loop that the host decides."""
+    kernels = module()
+    body = Graph("body")
+    body.kernel(kernels["scale"], 1, 64, (body.device_array("x", shape=64, dtype="float32"), 2.0, 64), name="inner")
+    g = Graph("cut")
+    x, y, z = (g.device_array(name, shape=64, dtype="float32") for name in "xyz")
+    again = g.device_array("again", shape=1, dtype="int32")
+    g.memset(x, 1, name="first")
+    g.eager(print, (x,), name="step")
+    g.memset(x, 2, name="last")
+    g.memset(y, 1, name="beside")
+    g.conditional("while", again, body, {"x": z}, decide="host", check_every=8, name="loop")
+    g.memset(z, 0, name="after_loop")
+    return g
+
+
+@pytest.mark.parametrize("extension", DRAWINGS)
+def test_segments_are_framed_with_the_lanes_and_who_decides_is_said(extension: str) -> None:
+    drawn = words(text(cut().workflow(), extension), extension)
+    assert "segment" not in drawn
+    assert "while again, every 8 passes, by the host: body" in drawn
+    drawn = words(text(cut().workflow(), extension, lanes=True), extension)
+    assert "4 segments" in drawn
+    assert all(f"segment {n}" in drawn for n in (1, 2, 3, 4))
+
+
+def test_segments_of_drawings_are_those_of_the_plan() -> None:
+    g = cut()
+    plan = g.plan(target="cpu")
+    assert plan.cut is not None
+    wanted = {plan.steps[i].name: number for i, number in plan.cut.segment_of.items()}
+    frames = {cluster.id: cluster.label for cluster in draw(g.workflow(), lanes=plan).clusters if cluster.kind == "segment"}
+    boxes = {box.members[0]: frames.get(box.cluster) for box in draw(g.workflow(), lanes=plan).boxes}
+    assert boxes == {**{name: f"segment {number}" for name, number in wanted.items()}, "step": None, "loop/0/inner": None}
+    shown = page_data(text(g.workflow(), ".html", lanes=plan))
+    assert {node["name"]: node["segment"] for node in shown["nodes"] if "segment" in node} == wanted
+    assert shown["lanes"].endswith(", 4 segments")
+
+
+@pytest.mark.parametrize(("target", "said"), [("cpu", False), ("amd:gfx942", True)])
+def test_drawings_with_lanes_say_where_the_host_decides_because_the_device_cannot(target: str, said: bool) -> None:
+    g = Graph("loop")
+    again = g.device_array("again", shape=1, dtype="int32")
+    body = Graph("body")
+    body.memset(body.device_array("again", shape=1, dtype="int32"), 0)
+    g.conditional("while", again, body, {"again": again}, name="loop")
+    assert ("loop · while again: body · by the host" in text(g.workflow(), ".dot", lanes=True, target=target)) is said
+    shown = page_data(text(g.workflow(), ".html", target=target))
+    assert shown["nodes"][0].get("by_host", False) is said
+
+
 @needs_graphviz
 def test_edges_lead_down_between_lanes_that_wait_for_each_other() -> None:
     scale = module()["scale"]
