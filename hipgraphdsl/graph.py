@@ -24,8 +24,9 @@ from .nodes import (
 from .plan import Lanes, Plan, make_plan
 from .progress import progress_bar
 from .runtimes import RuntimeName, opened_runtime, target_of
+from .simulation import simulate
 from .target import Target
-from .timeline import Timeline, simulate
+from .timeline import Timeline
 from .workflow import Workflow
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Timeline: when each node ran, or would run, and on which engine.
 
-`simulate` predicts one by list scheduling; `Executable.profile` measures one. Both print, `render` gives the form in which
-pipelines are usually explained (what starts at each time, one column for each lane), and `Timeline.export` draws them.
+`simulation.simulate` predicts one, `Executable.profile` measures one. Both print, `render` gives the form in which pipelines are
+usually explained (what starts at each time, one column for each lane), and `Timeline.export` draws them.
 """
 
 from __future__ import annotations
@@ -10,28 +10,17 @@ import heapq
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
-from .arrays import as_dict
 from .errors import DeclarationError, HipGraphError
 from .export import timelines
-from .inlining import flattened
-from .placement import device_of, devices_of
-from .plan import make_plan
-from .target import Target
-from .workflow import KINDS, AnyNode, Workflow
 
-By = Literal["engine", "lane", "node"]
-Durations = Mapping[str, float] | Callable[[AnyNode], float]
+By = Literal["engine", "lane", "segment", "node"]
 
-ENGINES = ("H2D", "D2H", "D2D", "H2H", "copy", "kernel", "memset", "host")
-"""Engines that `simulate` knows. ``"copy"`` takes both directions where it is given and they are not."""
-
-_DEFAULT_ENGINES = {"H2D": 1, "D2H": 1, "kernel": 1}
 _DRAWN_SPANS = 300  # up to which a notebook shows a drawing
 
 
@@ -54,6 +43,9 @@ class Span:
         The node's kind.
     nbytes : int
         Bytes that a copy moves; 0 for other nodes.
+    segment : int
+        Number of the graph that holds the node, where the host has something to do between graphs; 0 for what the host does,
+        and where there is one graph.
     """
 
     name: str
@@ -63,6 +55,7 @@ class Span:
     lane: int = 0
     kind: str = "kernel"
     nbytes: int = 0
+    segment: int = 0
 
     @property
     def duration(self) -> float:
@@ -237,22 +230,22 @@ class Timeline:
 
         Parameters
         ----------
-        by : {"engine", "lane", "node"}
+        by : {"engine", "lane", "segment", "node"}
             What a row is. What takes time without an engine stands in a row ``"no engine"``; what takes none and needs none
-            has a row only by lane and by node.
+            has no row by engine. What is in no segment stands in a row ``"between graphs"``.
 
         Raises
         ------
         DeclarationError
             If `by` is anything else.
         """
-        if by not in ("engine", "lane", "node"):
-            raise DeclarationError(f"by is 'engine', 'lane' or 'node' (got {by!r})")
+        require_by(by)
         groups: dict[str, list[int]] = {}
         for i, span in enumerate(self.spans):
             if by == "engine" and not span.engine and span.duration <= 0:
                 continue
-            label = {"engine": span.engine or "no engine", "lane": f"lane {span.lane}", "node": span.name}[by]
+            segment = f"segment {span.segment}" if span.segment else "between graphs"
+            label = {"engine": span.engine or "no engine", "lane": f"lane {span.lane}", "segment": segment, "node": span.name}[by]
             groups.setdefault(label, []).append(i)
         return [
             Row(label, number, tuple(track))
@@ -325,7 +318,7 @@ class Timeline:
         ----------
         width : int
             Characters of the time axis.
-        by : {"engine", "lane", "node"}
+        by : {"engine", "lane", "segment", "node"}
             What a row is. Spans of one engine that overlap take a row each.
         rows : int
             At most this many rows; the rest is counted.
@@ -456,11 +449,19 @@ class Timeline:
         for i, span in enumerate(self.spans):
             data = {"name": span.name, "start": span.start, "stop": span.stop, "engine": span.engine, "lane": span.lane,
                     "kind": span.kind, "nbytes": span.nbytes}  # fmt: skip
+            if span.segment:
+                data["segment"] = span.segment
             if self.deps:
                 data["after"] = [self.spans[d].name for d in self.deps[i]]
             lines.append(f"  {json.dumps(data)}" + ("," if i + 1 < len(self.spans) else ""))
         lines.append(" ]\n}")
         return "\n".join(lines) + "\n"
+
+
+def require_by(by: str) -> None:
+    """Refuse what names no kind of row."""
+    if by not in ("engine", "lane", "segment", "node"):
+        raise DeclarationError(f"by is 'engine', 'lane', 'segment' or 'node' (got {by!r})")
 
 
 def _number(value: float) -> str:
@@ -481,208 +482,6 @@ def _covered(spans: Sequence[Span]) -> float:
     return total
 
 
-# -- prediction --------------------------------------------------------------------------------------------------------
-
-
 def engine_on(engine: str, device: int | None, devices: Sequence[int]) -> str:
     """Return the name of a device's own engine: ``"kernel@1"`` where there are several devices, else as it is."""
     return engine if len(devices) == 1 or device is None or engine in ("", "host", "H2H") else f"{engine}@{device}"
-
-
-class _Task(NamedTuple):
-    name: str
-    node: AnyNode
-    deps: tuple[int, ...]
-    duration: float
-    engine: str
-    lane: int
-
-
-def simulate(
-    workflow: Workflow,
-    durations: Durations,
-    engines: Mapping[str, int] | None = None,
-    *,
-    unit: Literal["us", "units"] = "units",
-) -> Timeline:
-    """Predict when each node runs, by list scheduling: a free engine takes the first ready node in topological order.
-
-    Parameters
-    ----------
-    workflow : Workflow
-    durations : mapping or callable
-        Time of each node: by name, by direction of a copy (``"H2D"``, ``"D2H"``, ``"D2D"``, ``"H2H"``) or by kind
-        (``"kernel"``, ``"memcpy"``, ``"memset"``, ``"host"``, ...), the first that is there; or a function of the node.
-        Empty nodes, events, allocations, semaphores and memory operations take no time unless they are named. A child
-        graph that is not named is expanded.
-    engines : mapping, optional
-        How many there are of each of `ENGINES`, added to one each of ``"H2D"``, ``"D2H"`` and ``"kernel"``. Copies
-        inside a device and memsets use the kernel engine where theirs is not given; host nodes have no limit unless
-        ``"host"`` is given. Each device has as many of its own.
-    unit : {"us", "units"}
-        What the durations are.
-
-    Raises
-    ------
-    DeclarationError
-        If an engine or a duration's key is not known, a duration is missing or no finite number from 0, or there is a
-        cycle.
-    """
-    limits = _limits(engines)
-    tasks = _tasks(workflow, durations, limits)
-    limits |= {task.engine: limits[kind] for task in tasks if (kind := task.engine.partition("@")[0]) in limits}
-    spans, deps = _schedule(tasks, limits)
-    used = {span.engine for span in spans}
-    counts = tuple((name, count) for name, count in limits.items() if name in used)
-    return Timeline(workflow.name, unit, spans, deps, counts)
-
-
-def _limits(engines: Mapping[str, int] | None) -> dict[str, int]:
-    limits = dict(_DEFAULT_ENGINES)
-    given = as_dict(engines, "simulate: engines")
-    if "copy" in given:
-        for direction in ("H2D", "D2H"):
-            del limits[direction]
-    for name, count in given.items():
-        if name not in ENGINES:
-            raise DeclarationError(f"simulate: there is no engine {name!r}; engines are {', '.join(map(repr, ENGINES))}")
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise DeclarationError(f"simulate: engines[{name!r}] is how many there are, an int from 1 (got {count!r})")
-        limits[name] = count
-    return limits
-
-
-def _placed(engine: str, limits: Mapping[str, int]) -> str:
-    """Return the engine that really takes a node's work."""
-    if engine in limits or not engine:
-        return engine
-    if engine in ("H2D", "D2H"):
-        return "copy"
-    if engine in ("D2D", "memset"):
-        return "kernel"
-    return "host"
-
-
-def _tasks(workflow: Workflow, durations: Durations, limits: Mapping[str, int]) -> list[_Task]:
-    plan = make_plan(workflow, Target.named("cpu"), lanes=None)
-    lanes = {step.name: step.lane for step in plan.steps}
-    devices = devices_of(workflow, 0)
-    tasks: list[_Task] = []
-    found: dict[str, float | None] = {}
-
-    def duration_of(name: str, node: AnyNode) -> float | None:
-        if name not in found:
-            found[name] = _duration(name, node, durations)
-        return found[name]
-
-    def lane_of(name: str) -> int:
-        """Return the lane of a step, or of the child graph node that contains it."""
-        while name and name not in lanes:
-            name = name.rpartition("/")[0]
-        return lanes.get(name, 0)
-
-    for flat in flattened(workflow, lambda name, child: duration_of(name, child) is None):
-        name, node = flat.name, flat.node
-        duration = duration_of(name, node)
-        if duration is None:
-            duration = _missing(name, node)
-        engine = _placed(node.engine, limits)
-        if len(devices) > 1:
-            engine = engine_on(engine, device_of(node, 0, flat.level), devices)
-        tasks.append(_Task(name, node, flat.deps, duration, engine, lane_of(name)))
-    if isinstance(durations, Mapping):
-        kinds = {*ENGINES, *KINDS}
-        for key in durations:
-            if key not in found and key not in kinds:
-                raise DeclarationError(
-                    f"simulate: durations has {key!r}, which is neither a node of graph {workflow.name!r} nor a kind"
-                    " or direction",
-                    node=str(key),
-                )
-    return tasks
-
-
-def _duration(name: str, node: AnyNode, durations: Durations) -> float | None:
-    value: Any = None
-    where = f"durations[{name!r}]"
-    if isinstance(durations, Mapping):
-        for key in (name, *node.duration_keys):
-            if key in durations:
-                value, where = durations[key], f"durations[{key!r}]"
-                break
-        else:
-            return None if node.work else 0.0
-    elif callable(durations):
-        value = durations(node)
-        where = f"the duration of node {name!r}"
-        if value is None:
-            return None if node.work else 0.0
-    else:
-        raise DeclarationError(f"simulate: durations is a mapping or a function of a node (got {durations!r})")
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if isinstance(value, (bool, str)) or not 0 <= number < math.inf:
-        raise DeclarationError(f"simulate: {where} is a time, a finite number from 0 (got {value!r})", node=name)
-    return number
-
-
-def _missing(name: str, node: AnyNode) -> float:
-    keys = dict.fromkeys((name, *node.duration_keys))
-    raise DeclarationError(
-        f"simulate: node {name!r} ({node.kind}) has no duration; give durations[{'] or durations['.join(map(repr, keys))}]",
-        node=name,
-    )
-
-
-def _schedule(tasks: Sequence[_Task], limits: Mapping[str, int]) -> tuple[tuple[Span, ...], tuple[tuple[int, ...], ...]]:
-    """Run the tasks in simulated time. Ties go to the lower position, so the result is always the same."""
-    followers: list[list[int]] = [[] for _ in tasks]
-    missing = [len(task.deps) for task in tasks]
-    for i, task in enumerate(tasks):
-        for source in task.deps:
-            followers[source].append(i)
-    starts = [0.0] * len(tasks)
-    stops = [0.0] * len(tasks)
-    free = dict(limits)
-    waiting: dict[str, list[int]] = {name: [] for name in limits}
-    running: list[tuple[float, int]] = []
-
-    def begin(i: int, now: float) -> None:
-        starts[i], stops[i] = now, now + tasks[i].duration
-        heapq.heappush(running, (stops[i], i))
-
-    def admit(i: int, now: float) -> None:
-        engine = tasks[i].engine
-        if engine in waiting and tasks[i].duration > 0:
-            heapq.heappush(waiting[engine], i)
-        else:
-            begin(i, now)
-
-    for i, count in enumerate(missing):
-        if not count:
-            admit(i, 0.0)
-    now = 0.0
-    while True:
-        if not running or running[0][0] > now:  # everything that ends now has ended: engines take what is ready
-            for engine, ready in waiting.items():
-                while ready and free[engine]:
-                    free[engine] -= 1
-                    begin(heapq.heappop(ready), now)
-            if not running:
-                break
-        now, i = heapq.heappop(running)
-        task = tasks[i]
-        if task.engine in waiting and task.duration > 0:
-            free[task.engine] += 1
-        for follower in followers[i]:
-            missing[follower] -= 1
-            if not missing[follower]:
-                admit(follower, now)
-    spans = tuple(
-        Span(task.name, start, stop, task.engine, task.lane, task.node.kind,
-             task.node.copied_bytes)
-        for task, start, stop in zip(tasks, starts, stops)
-    )  # fmt: skip
-    return spans, tuple(task.deps for task in tasks)

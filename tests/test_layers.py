@@ -69,6 +69,7 @@ ORDER = (
     "plan",
     "watch",
     "timeline",
+    "simulation",
     "update",
     "runtimes.data",
     "runtimes.base",

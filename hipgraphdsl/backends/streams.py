@@ -43,6 +43,8 @@ class LaneStreams:
         """Event that the other lanes wait for before their first step."""
         self._waits: list[tuple[int, ...]] = []
         """For each step, the steps of other lanes that it waits for."""
+        self._order = plan.steps if plan.cut is None else tuple(plan.steps[i] for members in plan.cut.members for i in members)
+        """What the host waits for comes as late as possible."""
         lane_of = [step.lane for step in plan.steps]
         recorded: set[int] = set()
         for step in plan.steps:
@@ -88,7 +90,7 @@ class LaneStreams:
         *,
         by_events: bool = True,
     ) -> None:
-        """Visit all steps in order: wait for events, call `do(step, stream)`, record an event.
+        """Visit all steps in topological order: wait for events, call `do(step, stream)`, record an event.
 
         Parameters
         ----------
@@ -108,7 +110,7 @@ class LaneStreams:
         if self.streams:
             self._go_to(self.device)
             runtime.event_record(self.start, origin)
-        for step in plan.steps:
+        for step in self._order:
             stream = streams[step.lane]
             if several and (device := plan.lane_devices[step.lane]) != current:
                 runtime.set_device(device)

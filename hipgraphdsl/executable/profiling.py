@@ -47,7 +47,7 @@ def profile(plan: Plan, scope: Scope, disabled: frozenset[int], home: Home, stre
                 runtime.event_record(zero, streams[device])
         for zero in zeros.values():
             runtime.event_synchronize(zero)
-        marks: list[tuple[int, int]] = []
+        marks: dict[int, tuple[int, int]] = {}
 
         def issue(step: Step, stream: int) -> None:
             for _ in range(2):
@@ -56,7 +56,7 @@ def profile(plan: Plan, scope: Scope, disabled: frozenset[int], home: Home, stre
             runtime.event_record(before, stream)
             program.issue(step, stream)
             runtime.event_record(after, stream)
-            marks.append((before, after))
+            marks[step.index] = before, after
 
         try:
             lanes.run(stream, issue)
@@ -66,13 +66,16 @@ def profile(plan: Plan, scope: Scope, disabled: frozenset[int], home: Home, stre
         finally:
             finish()
         spans = []
-        for step, (before, after) in zip(plan.steps, marks):
+        segment_of = {} if plan.cut is None else plan.cut.segment_of
+        for step in plan.steps:
+            before, after = marks[step.index]
             device = plan.lane_devices[step.lane]
             start = runtime.event_elapsed_time(zeros[device], before) * 1e3
             stop = start + runtime.event_elapsed_time(before, after) * 1e3
             nbytes = step.node.copied_bytes if step.node.made is None else step.node.made.nbytes
-            engine = engine_on(step.node.engine, step.device, plan.devices)
-            spans.append(Span(step.name, start, stop, engine, step.lane, step.node.kind, nbytes))
+            engine = "host" if step.by_host else engine_on(step.node.engine, step.device, plan.devices)
+            segment = segment_of.get(step.index, 0)
+            spans.append(Span(step.name, start, stop, engine, step.lane, step.node.kind, nbytes, segment))
         return Timeline(plan.workflow.name, "us", tuple(spans), tuple(step.deps for step in plan.steps))
 
 

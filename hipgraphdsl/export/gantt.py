@@ -33,7 +33,7 @@ def svg(timeline: Timeline, *, by: By = "engine", critical: bool = True, title: 
 
     Parameters
     ----------
-    by : {"engine", "lane", "node"}
+    by : {"engine", "lane", "segment", "node"}
         What a row is; the first 60 rows are drawn.
     critical : bool
         Outline the critical path.

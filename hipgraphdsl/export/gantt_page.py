@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 
-from ..errors import DeclarationError
-from ..timeline import By, Timeline
+from ..timeline import By, Timeline, require_by
 from .html import filled
 from .style import engine_style
 from .trace import render as render_trace
@@ -19,13 +18,12 @@ def render(timeline: Timeline, *, by: By = "engine", critical: bool = True) -> s
 
     Parameters
     ----------
-    by : {"engine", "lane", "node"}
+    by : {"engine", "lane", "segment", "node"}
         What a row is at first; the page has a choice.
     critical : bool
         Outline the critical path from the start.
     """
-    if by not in ("engine", "lane", "node"):
-        raise DeclarationError(f"by is 'engine', 'lane' or 'node' (got {by!r})")
+    require_by(by)
     colours = {engine: engine_style(engine) for engine in dict.fromkeys(span.engine for span in timeline.spans)}
     said = timeline.describe_overlap()
     show = json.dumps({"by": by, "critical": critical, "colours": colours, "overlap": f"{said[0].upper()}{said[1:]}."})

@@ -33,7 +33,7 @@ def render(timeline: Timeline, *, by: By = "engine") -> str:
 
     Parameters
     ----------
-    by : {"engine", "lane", "node"}
+    by : {"engine", "lane", "segment", "node"}
         What a track is.
     """
     other = {
@@ -52,7 +52,7 @@ def events(timeline: Timeline, *, by: By = "engine") -> list[dict[str, Any]]:
 
     Parameters
     ----------
-    by : {"engine", "lane", "node"}
+    by : {"engine", "lane", "segment", "node"}
         What a track is.
     """
     heads: list[dict[str, Any]] = [
@@ -92,6 +92,8 @@ def _spans(timeline: Timeline, times: Times, tracks: Sequence[int]) -> Iterator[
     path = {span.name for span in timeline.critical_path}
     for i, (span, (start, stop)) in enumerate(zip(timeline.spans, times)):
         args: dict[str, Any] = {"kind": span.kind, "engine": span.engine, "lane": span.lane}
+        if span.segment:
+            args["segment"] = span.segment
         if span.nbytes:
             args["bytes"] = span.nbytes
         if span.name in path:

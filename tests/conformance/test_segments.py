@@ -481,3 +481,28 @@ def test_time_that_other_lanes_take_while_an_eager_node_sleeps(device: Runtime) 
         exe.run()
         exe.run()
     assert ran[1] < woken[1]
+
+
+def test_profile_knows_segments_and_what_the_host_does_between_them(device: Runtime, backend: Any) -> None:
+    g = hg.Graph("profiled")
+    x, y, h = numbers(g, "x"), numbers(g, "y"), g.host_array("h", np.zeros(N, "i4"))
+    again, body = g.device_array("again", np.ones(1, "i4")), hg.Graph("body")
+    body.kernel(MODULE["less"], 1, 1, (body.device_array("again", shape=1, dtype="i4"),))
+    added(g, x, name="first")
+    g.memcpy(h, x, name="down")
+    g.eager(lambda stream, h: time.sleep(0.01), (h,), name="step")
+    g.memcpy(x, h, name="up")
+    added(g, y, name="beside")
+    g.conditional("while", again, body, {"again": again}, decide="host", name="loop")
+    with g.compile(runtime=device, backend=backend) as exe:
+        exe.run()
+        exe.write("again", np.ones(1, "i4"))
+        timeline = exe.profile()
+        assert exe.plan.cut is not None
+        segments = {exe.plan.steps[i].name: number for i, number in exe.plan.cut.segment_of.items()}
+    assert {span.name: span.segment for span in timeline if span.segment} == segments
+    assert timeline["step"].engine == timeline["loop"].engine == "host"
+    if device.name != "recorder":  # whose events know no time
+        assert timeline["step"].duration >= 9_000
+        assert timeline["beside"].start < timeline["step"].stop  # the host does not hold it up
+        assert timeline["up"].start >= timeline["step"].stop - 1

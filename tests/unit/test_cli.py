@@ -399,7 +399,7 @@ def test_timeline_writes_files(run: Any, program: str, tmp_path: Path, name: str
         ((*UNIT, "--engine", "kernel=1.5"), 2, "--engine kernel takes a number (got '1.5')"),
         (("--duration", "kernel=1"), 1, "node 'in' (memcpy) has no duration"),
         ((*UNIT, "-o", "t.pdf"), 2, "'t.pdf' names no format by its extension; formats are .png"),
-        ((*UNIT, "-o", "t.html", "--option", "by=stream"), 1, "by is 'engine', 'lane' or 'node'"),
+        ((*UNIT, "-o", "t.html", "--option", "by=stream"), 1, "by is 'engine', 'lane', 'segment' or 'node'"),
     ],
 )
 def test_timeline_names_what_it_cannot_use(run: Any, program: str, arguments: tuple[str, ...], status: int, said: str) -> None:

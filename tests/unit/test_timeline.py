@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from specimens import everything, inner, module, pipeline
 
 from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.graph import Graph
-from hipgraphdsl.timeline import Span, Timeline, simulate
+from hipgraphdsl.simulation import simulate
+from hipgraphdsl.timeline import Span, Timeline
 
 UNIT = {"H2D": 1, "D2H": 1, "kernel": 1}
 
@@ -245,3 +247,118 @@ def test_every_kind_of_node_can_be_simulated() -> None:
     timeline = everything().simulate(kinds)
     assert len(timeline) == len(everything().nodes)
     assert np.isfinite(timeline.makespan)
+
+
+# -- segments ----------------------------------------------------------------------------------------------------------
+
+
+def nothing(*_: object) -> None:
+    pass
+
+
+def two_steps() -> Graph:
+    """Two chains, each a fill, a step that waits, and a fill; and a fill beside them."""
+    g = Graph("two_steps")
+    for name in "ab":
+        x = g.device_array(f"x_{name}", shape=64, dtype="float32")
+        h = g.host_array(f"h_{name}", shape=64, dtype="float32")
+        g.memset(x, 1, name=f"first_{name}")
+        g.eager(nothing, (h,), reads=[x], writes=[x], name=f"step_{name}")
+        g.memset(x, 2, name=f"last_{name}")
+    g.memset(g.device_array("y", shape=64, dtype="float32"), 0, name="beside")
+    return g
+
+
+def test_steps_of_the_host_follow_each_other_and_graphs_behind_them_are_launched_later() -> None:
+    t = two_steps().simulate({"memset": 1, "eager": 5}, {"memset": 4})
+    steps = sorted((t["step_a"], t["step_b"]), key=lambda span: span.start)
+    assert [span.engine for span in steps] == ["host", "host"]
+    assert [(span.start, span.stop) for span in steps] == [(1, 6), (6, 11)]
+    assert t["beside"].start == 0  # waits for no step
+    for name in "ab":
+        assert t[f"last_{name}"].start == t[f"step_{name}"].stop
+    assert t.makespan == 12
+
+
+def test_steps_that_are_given_no_host_memory_do_not_hold_the_thread_up() -> None:
+    g = Graph("device_steps")
+    for name in "ab":
+        x = g.device_array(f"x_{name}", shape=64, dtype="float32")
+        g.memset(x, 1, name=f"first_{name}")
+        g.eager(nothing, (x,), name=f"step_{name}")
+    t = g.simulate({"memset": 1, "eager": 5}, {"memset": 4})
+    assert [(t[f"step_{name}"].start, t[f"step_{name}"].stop) for name in "ab"] == [(1, 6), (1, 6)]
+
+
+def test_a_loop_that_the_host_decides_holds_up_what_is_launched_behind_it() -> None:
+    body = Graph("body")
+    body.memset(body.device_array("again", shape=1, dtype="int32"), 0)
+    g = Graph("loop")
+    again = g.device_array("again", shape=1, dtype="int32")
+    x = g.device_array("x", shape=64, dtype="float32")
+    g.memset(again, 1, name="begin")
+    g.conditional("while", again, body, {"again": again}, decide="host", name="loop")
+    h = g.host_array("h", shape=64, dtype="float32")
+    g.eager(nothing, (h,), reads=[x], writes=[x], name="step")
+    t = g.simulate({"memset": 1, "conditional": 7, "eager": 5})
+    assert t["loop"].engine == t["step"].engine == "host"
+    spans = sorted((t["loop"], t["step"]), key=lambda span: span.start)
+    assert spans[1].start == spans[0].stop
+
+
+def test_a_graph_begins_when_the_graphs_before_it_have_ended() -> None:
+    g = Graph("barrier")
+    x, y = (g.device_array(name, shape=64, dtype="float32") for name in "xy")
+    h = g.host_array("h", shape=64, dtype="float32")
+    g.memset(x, 1, name="short")
+    g.memset(x[:32], 2, name="long")
+    g.memcpy(y, x, name="beside")  # of a segment of its own: the step does not follow it
+    g.eager(nothing, (h,), reads=[x[32:]], writes=[x[32:]], name="step", after=["long"])
+    t = g.simulate({"short": 1, "long": 8, "D2D": 1, "eager": 2}, {"memset": 4, "D2D": 2})
+    assert t["short"].segment == t["long"].segment == 1
+    assert t["step"].start >= 9
+    assert all(t.spans[d].stop <= span.start for span, sources in zip(t.spans, t.deps) for d in sources)
+
+
+@given(data=st.data())
+def test_simulated_segments_keep_their_order_and_the_thread_does_one_thing(data: st.DataObject) -> None:
+    g = Graph("random")
+    x = [g.device_array(f"x{i}", shape=4, dtype="float32") for i in range(3)]
+    h = g.host_array("h", shape=4, dtype="float32")
+    for n in range(data.draw(st.integers(1, 10))):
+        read, write = data.draw(st.sampled_from(x)), data.draw(st.sampled_from(x))
+        if data.draw(st.booleans()):
+            g.eager(nothing, (h,), reads=[read], writes=[write], name=f"n{n}")
+        elif read is write:
+            g.memset(write, 0, name=f"n{n}")
+        else:
+            g.memcpy(write, read, name=f"n{n}")
+    lengths = {f"n{n}": data.draw(st.integers(1, 5)) for n in range(len(g))}
+    t = g.simulate(lengths, {"memset": 3, "D2D": 3})
+    workflow = g.workflow()
+    for node, sources in zip(workflow.nodes, workflow.predecessors):
+        assert all(t[workflow.nodes[d].name].stop <= t[node.name].start for d in sources)
+    steps = sorted((s for s in t if s.kind == "eager"), key=lambda s: s.start)
+    assert all(a.stop <= b.start for a, b in pairwise(steps))
+    assert t.makespan >= t.bound
+
+
+def test_rows_by_segment_are_graphs_and_what_the_host_does_between_them() -> None:
+    t = two_steps().simulate({"memset": 1, "eager": 5}, {"memset": 4})
+    labels = {row.label for row in t.rows("segment")}
+    plan = two_steps().plan(target="cpu")
+    assert plan.cut is not None
+    numbers = {plan.steps[i].name: number for i, number in plan.cut.segment_of.items()}
+    assert {span.name: span.segment for span in t if span.segment} == numbers
+    assert labels == {*(f"segment {n}" for n in numbers.values()), "between graphs"}
+    data = {span["name"]: span for span in json.loads(t.to_json())["spans"]}
+    assert data["first_a"]["segment"] == numbers["first_a"]
+    assert "segment" not in data["step_a"]
+    assert "segment" in t.gantt(by="segment")
+
+
+def test_a_child_with_a_duration_of_its_own_is_one_span_though_the_host_cuts_it() -> None:
+    g = Graph("outer")
+    g.child(two_steps(), name="both")
+    assert [(span.name, span.duration) for span in g.simulate({"both": 3})] == [("both", 3)]
+    assert {span.segment > 0 for span in g.simulate({"memset": 1, "eager": 5}) if span.kind == "memset"} == {True}

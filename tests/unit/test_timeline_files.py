@@ -74,8 +74,25 @@ def test_rows_hold_every_span_once_and_none_overlap(times: list[tuple[int, int]]
 
 
 def test_rows_name_what_they_take() -> None:
-    with pytest.raises(DeclarationError, match="'engine', 'lane' or 'node'"):
+    with pytest.raises(DeclarationError, match="'engine', 'lane', 'segment' or 'node'"):
         pipeline(1).simulate(UNIT).rows("stream")  # type: ignore[arg-type]  # the mistake under test
+
+
+@pytest.mark.parametrize("extension", [".html", ".trace.json"])
+def test_files_know_segments_and_the_steps_between_them(extension: str) -> None:
+    g = Graph("cut")
+    x = g.device_array("x", shape=64, dtype="float32")
+    g.memset(x, 1, name="first")
+    g.eager(print, (x,), name="step")
+    g.memset(x, 2, name="last")
+    text = timelines.render(g.simulate({"memset": 1, "eager": 2}), extension, by="segment")
+    assert isinstance(text, str)
+    if extension == ".html":  # which makes its rows itself
+        assert '"by": "segment"' in text
+    else:
+        assert all(f'"args":{{"name":"{name}"}}' in text for name in ("segment 1", "segment 2", "between graphs"))
+    assert '"segment":1' in text
+    assert '"segment":2' in text
 
 
 # -- trace ---------------------------------------------------------------------------------------------------------------
@@ -298,8 +315,8 @@ def test_the_longest_extension_names_the_format(tmp_path: Path) -> None:
         ("t.pdf", {}, "cannot be written as '.pdf'"),
         ("t", {}, "needs an extension"),
         ("t.html", {"dpi": 3}, "no option 'dpi'"),
-        ("t.html", {"by": "stream"}, "by is 'engine', 'lane' or 'node'"),
-        ("t.trace.json", {"by": "stream"}, "by is 'engine', 'lane' or 'node'"),
+        ("t.html", {"by": "stream"}, "by is 'engine', 'lane', 'segment' or 'node'"),
+        ("t.trace.json", {"by": "stream"}, "by is 'engine', 'lane', 'segment' or 'node'"),
     ],
 )
 def test_export_says_what_it_cannot_write(name: str, options: dict[str, Any], said: str, tmp_path: Path) -> None:
