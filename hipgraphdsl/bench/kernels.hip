@@ -83,6 +83,12 @@ extern "C" __global__ void spin(const float* x, float* y, int steps) {
   y[threadIdx.x] = v;
 }
 
+// Segments
+
+extern "C" __global__ void count_down(int* left) {
+  if (threadIdx.x == 0) left[0] -= 1;
+}
+
 // Overlap
 
 extern "C" __global__ void first(float* a, int n) {

@@ -75,6 +75,21 @@ EXPORT int peer_launch(Launch launch, Wait wait, SetKernel set, void* exec, void
   return 0;
 }
 
+/// Launch `count` graphs one after another, then wait, `repeats` times.
+EXPORT int peer_launch_all(Launch launch, Wait wait, void* const* execs, size_t count, void* stream, size_t repeats,
+                           double* submit_us, double* total_us) {
+  for (size_t k = 0; k < repeats; ++k) {
+    double start = now_us();
+    for (size_t i = 0; i < count; ++i)
+      if (int code = launch(execs[i], stream)) return code;
+    double returned = now_us();
+    if (int code = wait(stream)) return code;
+    submit_us[k] = returned - start;
+    total_us[k] = now_us() - start;
+  }
+  return 0;
+}
+
 /// A kernel, then a copy to the host, then a wait, `count` times: the loop that graphs and streams are compared with.
 EXPORT int peer_synchronous_loop(LaunchKernel launch, void* copy, int is_hip, Wait wait, void* stream, size_t count,
                                  void* const* functions, const unsigned* shapes, void*** args, void* const* dst,

@@ -15,7 +15,7 @@ import pytest
 import hipgraphdsl as hg
 from benchmarks import checks
 from hipgraphdsl import measuring
-from hipgraphdsl.bench import advise, calibrate, lanes, launch, measure, overlap, peers
+from hipgraphdsl.bench import advise, calibrate, lanes, launch, measure, overlap, peers, segments
 from hipgraphdsl.bench.shapes import chain, decode, wave
 from hipgraphdsl.cli import main
 from hipgraphdsl.target import CostModel, Target, calibrated, store_costs
@@ -204,6 +204,40 @@ def test_lanes_compares_every_choice_with_the_declared_shape(cpu: Any) -> None:
         assert {"as declared", "2", "auto"} <= rows.keys()
         assert rows["as declared"]["ratio"] == 1.0
         assert rows["2"]["lanes"] == 2
+
+
+def test_segments_are_compared_with_the_same_graphs_from_cpp(cpu: Any) -> None:
+    sheet = segments.run(cpu, (1, 3), passes=5, repeats=2)
+    rows = {(row["what"], row.get("segments"), row.get("kernels")): row for row in sheet.rows}
+    for kernels in (1, 20):
+        for count in (1, 3):
+            for what in ("launch until done", "launch until it returns"):
+                row = rows[what, count, kernels]
+                assert has_times(row, "us")
+                assert row.get("against") == "C++, one after another" or any("left out C++" in note for note in sheet.notes)
+        assert ("each further segment, with an empty eager step before it", None, kernels) in rows
+    for decide in ("device", "host"):
+        assert has_times(rows[f"a pass of a loop of 5, by the {decide}", None, None], "us", "base_us")
+    assert rows["100 kernels in 4 lanes, an eager step in one of them, until done", 3, None]["ratio"] > 0
+
+
+@pytest.mark.parametrize(("count", "kernels"), [(1, 1), (3, 2)])
+def test_segments_in_turn_are_as_many_as_asked_for(cpu: Any, count: int, kernels: int) -> None:
+    with segments.in_turn(count, kernels).compile(runtime=cpu) as exe:
+        assert len(exe.handles) == count
+        assert len(exe.plan.steps) == count * kernels + count - 1
+
+
+def test_segments_loop_counts_its_passes_down(cpu: Any) -> None:
+    for every in (1, 6):
+        with segments.counting(6, "host", every).compile(runtime=cpu) as exe:
+            exe.run()
+            assert exe.read("left").tolist() == [0]
+
+
+def test_segments_without_a_device_say_what_is_left_out() -> None:
+    sheet = segments.run(hg.open_runtime("recorder"), (1, 2), passes=2, repeats=1)
+    assert any("left out C++" in note for note in sheet.notes)
 
 
 def test_advise_says_when_a_graph_pays(cpu: Any) -> None:
