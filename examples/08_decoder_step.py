@@ -39,7 +39,7 @@ extern "C" __global__ void compare(const float* q, const float* keys, float* sco
     if (t >= length) return;
     float sum = 0.0f;
     for (int k = head * part; k < (head + 1) * part; ++k) sum += q[k] * keys[t * width + k];
-    scores[head * length + t] = t <= at ? sum / sqrtf(part) : -INFINITY;
+    scores[head * length + t] = t <= at ? sum / sqrtf(part) : -3e38f;  // of what is not there yet
 }
 extern "C" __global__ void mix(const float* weights, const float* values, float* y, int at, int length, int heads, int width) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
