@@ -143,9 +143,9 @@ class GraphProgram(Program):
 
     def instantiate(self) -> None:
         """Instantiate `graph`; on failure everything is returned."""
-        frees = sum(isinstance(operation, Free) for operation in self.operations)
-        allocs = sum(isinstance(operation, Alloc) for operation in self.operations)
-        self.handle = self.runtime.graph_instantiate(self.graph, _AUTO_FREE_ON_LAUNCH if allocs > frees else 0)
+        made = {operation.addresses[operation.array] for operation in self.operations if isinstance(operation, Alloc)}
+        freed = {operation.pointer for operation in self.operations if isinstance(operation, Free)}
+        self.handle = self.runtime.graph_instantiate(self.graph, _AUTO_FREE_ON_LAUNCH if made - freed else 0)
 
     def launch(self, stream: int) -> None:
         self.runtime.graph_launch(self.handle, stream)

@@ -295,6 +295,33 @@ def test_alloc_that_lives_across_an_eager_node(device: Runtime, backend: Any) ->
             assert (exe.read("out") == 14).all()
 
 
+def test_alloc_of_a_segment_that_frees_what_another_made_can_be_launched_again_in_flight(device: Runtime, backend: Any) -> None:
+    """The middle segment makes as much memory as it frees, and leaves its own to the last one, which is held up."""
+    g = hg.Graph("handed_on")
+    out, h = numbers(g, "out"), g.host_array("h", np.zeros(1, "i4"))
+    gate = threading.Event()
+    a = g.alloc("a", shape=N, dtype="i4")
+    g.memset(a, 3, name="set_a")
+    g.eager(lambda stream: None, name="first", after=["set_a"])
+    b = g.alloc("b", shape=N, dtype="i4", after=["first"])
+    g.memcpy(out, a, name="keep_a", after=["first"])
+    g.free(a, name="free_a")
+    g.memset(b, 4, name="set_b")
+    g.eager(lambda stream: None, name="second", after=["free_a", "set_b"])
+    g.host(lambda h: gate.wait(30), (h,), name="gate", after=["second"])
+    added(g, b, name="add_b")
+    g.memcpy(out, b, name="keep_b", after=["gate"])
+    g.free(b)
+    with g.compile(runtime=device, backend=backend) as exe:
+        if backend == "serial":
+            gate.set()
+        exe.launch()
+        exe.launch()
+        gate.set()
+        exe.synchronize()
+        assert (exe.read("out") == 5).all()
+
+
 # -- conditional nodes -------------------------------------------------------------------------------------------------
 
 

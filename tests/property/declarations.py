@@ -11,7 +11,7 @@ import numpy.typing as npt
 from hypothesis import strategies as st
 
 import hipgraphdsl as hg
-from hipgraphdsl.runtimes.data import MemcpyKind
+from hipgraphdsl.runtimes.data import Fill2D, MemcpyKind
 
 Values = dict[str, npt.NDArray[Any]]
 
@@ -43,6 +43,8 @@ extern "C" __global__ void stir(int* y, const int* x, int k, int n) {
 extern "C" __global__ void looked_up(int* y, int n) {
   if (threadIdx.x < n) y[threadIdx.x] = (int)(5u * (unsigned)y[threadIdx.x] + (unsigned)table[threadIdx.x % 4]);
 }
+extern "C" __global__ void given(unsigned* n, int k) { *n = (unsigned)k & 3u; }
+extern "C" __global__ void less(unsigned* n) { if (*n) *n -= 1; }
 """,
     name="declarations",
 )
@@ -59,7 +61,8 @@ class Do:
     Attributes
     ----------
     kind : str
-        kernel, copy, fill, call, captured, child, temporary, events, ops or variable.
+        kernel, copy, fill, call, captured, eager, between (an eager node with host arrays), child, conditional, temporary,
+        events, ops or variable.
     to, origin : str
         Views, as one would type them.
     number : int or str
@@ -97,8 +100,22 @@ class Do:
                 return [("", "host", {"fn": called, "args": (to, origin, number), "reads": [to, origin], "writes": [to]})]
             case "captured":
                 return [("", "captured", {"fn": issued, "args": (to, origin), "reads": [origin], "writes": [to]})]
+            case "eager":
+                return [("", "eager", {"fn": issued_and_set, "args": (to, origin, number), "reads": [origin], "writes": [to]})]
+            case "between":
+                return [
+                    ("", "eager", {"fn": called_between, "args": (to, origin, number), "reads": [to, origin], "writes": [to]})
+                ]
+            case "conditional":
+                mode, decide, every, number, on_host = self.how
+                count = {"kernel": MODULE["given"], "grid": 1, "block": 1, "args": (origin, number)}
+                bodies = tuple(inner(number, on_host, values.get(f"{name}/{i}/own"), mode) for i in range(1 + (mode != "while")))
+                bind = {"x": to, "k": params["k"], **({"n": origin} if mode == "while" else {})}
+                fields = {"mode": mode, "condition": origin, "bodies": bodies, "bind": bind}
+                return [("_count", "kernel", count), ("", "conditional", {**fields, "decide": decide, "check_every": every})]
             case "child":
-                child = inner(self.how[0], values.get(f"{name}/own"))
+                number, on_host = self.how
+                child = inner(number, on_host, values.get(f"{name}/own"))
                 return [("", "child", {"graph": child, "bind": {"x": to, "k": number}})]
             case "temporary":
                 t = arrays.get(f"t_{name}") or hg.Graph().alloc(f"t_{name}", N, "i4").array
@@ -130,8 +147,13 @@ class Do:
     @property
     def toggles(self) -> tuple[str, ...]:
         """Suffixes of the nodes that may be disabled; without others, memory of the graph would be read unset."""
-        found = {"temporary": ("_mix", "_out"), "events": ("_record", "_wait"), "variable": ("",)}
+        found = {"temporary": ("_mix", "_out"), "events": ("_record", "_wait"), "conditional": ("", "_count")}
         return found.get(self.kind, ("",))
+
+    def own(self, name: str) -> tuple[str, ...]:
+        """Return the names of the arrays that are the node's own."""
+        bodies = {"child": [""], "conditional": ["/0", "/1"][: 1 + (self.how[:1] != ("while",))]}
+        return tuple(f"{name}{body}/own" for body in bodies.get(self.kind, ()))
 
 
 def arguments(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,14 +172,45 @@ def issued(stream: Any, to: Any, origin: Any) -> None:
     stream.runtime.memcpy_async(to.ptr, origin.ptr, to.nbytes, MemcpyKind.DEFAULT, int(stream))
 
 
-def inner(number: int, own: Any = None) -> hg.Graph:
-    """Return a child: `x` and `k` are bound, `own` is its own, and a number stands in the node ``down``."""
+def issued_and_set(stream: Any, to: Any, origin: Any, by: int) -> None:
+    """Be a library that copies and sets one element."""
+    issued(stream, to, origin)
+    stream.runtime.memset_async(Fill2D(to.ptr, by & 0xFF, 4, 1), int(stream))
+
+
+def called_between(stream: Any, to: Any, origin: Any, by: int) -> None:
+    """Be a callback that the launching thread calls."""
+    called(to, origin, by)
+
+
+def called_alone(*args: Any) -> None:
+    """Be a callback of one array, of a host node or an eager one."""
+    called(args[-2], args[-2], args[-1])
+
+
+def inner(number: int, on_host: bool, own: Any = None, mode: str = "") -> hg.Graph:
+    """Return a child or the body of a conditional node of a mode: `x`, `k` and `n` are bound, `own` is its own.
+
+    A number stands in the node ``down``. Where it is `on_host`, it holds what no graph can, a body memory of its own too.
+    """
     g = hg.Graph("inner")
     x, mine = g.device_array("x", shape=N, dtype="i4"), g.device_array("own", np.arange(N, dtype="i4") if own is None else own)
     k = g.param("k", "int32", 1)
     g.kernel(MODULE["mix"], 1, 8, (mine, x, k, N), name="up")
     g.memset(mine[:1], k, name="first")
+    if on_host:
+        h, t = g.host_array("h", shape=N, dtype="i4", pinned=False), g.alloc("t", N, "i4") if mode else x
+        if mode:
+            g.memcpy(t, x, name="kept")
+        g.memcpy(h, t, name="out")
+        g.host(called_alone, (h, k), name="call")
+        g.eager(called_alone, (h, 2), name="between")
+        g.memcpy(x, h, name="in")
+        if mode:
+            g.free(t, name="free")
     g.kernel(MODULE["stir"], 1, 8, (x, mine, number, N), name="down")
+    if mode == "while":
+        g.kernel(MODULE["less"], 1, 1, (g.device_array("n", shape=1, dtype="u4"),), name="less")
     return g
 
 
@@ -217,7 +270,7 @@ class Declaration:
     def names(self) -> list[str]:
         """Names of all arrays that last."""
         off = self.off
-        return [*ARRAYS, *(f"{name}/own" for name, do in self.nodes.items() if do.kind == "child" and name not in off)]
+        return [*ARRAYS, *(own for name, do in self.nodes.items() if name not in off for own in do.own(name))]
 
 
 # -- drawing -------------------------------------------------------------------------------------------------------------------
@@ -251,7 +304,14 @@ def _scalar(draw: Any, *params: str) -> Any:
     return draw(st.one_of(st.integers(-9, 9), st.sampled_from(params)))
 
 
-KINDS = ("kernel", "copy", "fill", "call", "captured", "child", "temporary", "events", "ops", "variable")
+def _inside(draw: Any) -> tuple[int, bool]:
+    return draw(st.integers(-9, 9)), draw(st.booleans())
+
+
+KINDS = (
+    "kernel", "copy", "fill", "call", "captured", "child", "temporary", "events", "ops", "variable", "eager", "between",
+    "conditional",
+)  # fmt: skip
 
 
 @st.composite
@@ -278,19 +338,24 @@ def doing(draw: Any, kind: str | None = None) -> Do:
         steps = [draw(st.integers(1, max(1, (extent - 1) // max(1, n - 1)))) for extent, n in zip(shape, counts)]
         view = ", ".join(_slice(draw, *one) for one in zip(shape, counts, steps))
         return Do(kind, f"{to}[{view}]", "", draw(st.one_of(values, st.just("k")) if dtype == "i4" else values))
-    if kind == "call":
+    if kind in ("call", "between"):
         to, origin = draw(st.permutations(HOST))
         counts = tuple(draw(st.integers(1, extent)) for extent in SHAPE)
         return Do(kind, _box(draw, to, counts), _box(draw, origin, counts), _scalar(draw, "k", "by"))
     if kind == "child":
-        return Do(kind, _row(draw, draw(st.sampled_from(DEVICE)), N), "", _scalar(draw, "k", "by"), (draw(st.integers(-9, 9)),))
+        return Do(kind, _row(draw, draw(st.sampled_from(DEVICE)), N), "", _scalar(draw, "k", "by"), _inside(draw))
+    if kind == "conditional":
+        mode, decide = draw(st.sampled_from(["if", "while", "switch"])), draw(st.sampled_from(["auto", "host"]))
+        every = draw(st.integers(1, 3)) if mode == "while" else 1
+        to, origin = _row(draw, draw(st.sampled_from(DEVICE)), N), f"u[{draw(st.integers(0, 3))}]"
+        return Do(kind, to, origin, _scalar(draw, "k", "by"), (mode, decide, every, *_inside(draw)))
     if kind == "events":
         return Do(kind, how=(draw(st.sampled_from(["e", "v"])),))
     if kind == "ops":
         return Do(kind, f"u[{draw(st.integers(0, 3))}]", "", draw(st.integers(0, 9)))
     to, origin = draw(st.permutations(DEVICE))
     count = {"temporary": N, "variable": 4}.get(kind) or draw(st.integers(1, SHAPE[2]))
-    number = _scalar(draw, "k") if kind == "temporary" else 0
+    number = _scalar(draw, "k") if kind in ("temporary", "eager") else 0
     return Do(kind, _row(draw, to, count), _row(draw, origin, count), number)
 
 

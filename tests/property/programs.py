@@ -10,16 +10,19 @@ import numpy.typing as npt
 from hypothesis import strategies as st
 
 import hipgraphdsl as hg
+from hipgraphdsl.runtimes.data import MemcpyKind
 
 SHAPE = (4, 6)
 DEVICE = ("a", "b", "c")
 HOST = ("h", "k")
 NAMES = DEVICE + HOST
+KINDS = ("mix", "copy", "set", "call", "mix", "copy", "set", "eager", "issue")
 SOURCE = r"""
 extern "C" __global__ void mix(int* y, const int* x, int k, int n) {
   int i = threadIdx.x;
   if (i < n) y[i] = (int)(31u * (unsigned)y[i] + 7u * (unsigned)x[i] + (unsigned)k);
 }
+extern "C" __global__ void less(int* word) { if (*word > 0) *word -= 1; }
 """
 MODULE = hg.Module(SOURCE, name="programs")
 Values = dict[str, npt.NDArray[np.int32]]
@@ -28,7 +31,10 @@ Box = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Step:
-    """One node: `kind` is mix, copy, set or call; `to` and `origin` are (array, slices); `by` is a number."""
+    """One node: `kind` is one of `KINDS`; `to` and `origin` are (array, slices); `by` is a number.
+
+    ``eager`` and ``issue`` are eager nodes: NumPy on host arrays, and a copy that the function puts on its stream.
+    """
 
     kind: str
     to: tuple[str, Box]
@@ -41,7 +47,7 @@ class Step:
         to, origin = v[self.to[0]][self.to[1]], v[self.origin[0]][self.origin[1]]
         if self.kind == "mix":
             to[...] = _wrapped(31 * to.astype(np.int64) + 7 * origin.astype(np.int64) + number)
-        elif self.kind == "copy":
+        elif self.kind in ("copy", "issue"):
             to[...] = origin
         elif self.kind == "set":
             to[...] = number
@@ -58,6 +64,8 @@ class Step:
             return {"dst": to, "src": origin}
         if self.kind == "set":
             return {"dst": to, "value": number}
+        if self.kind == "issue":
+            return {"args": (to, origin), "reads": [origin], "writes": [to]}
         return {"args": (to, origin, number), "reads": [to, origin], "writes": [to]}
 
     def declare(self, g: hg.Graph, name: str, by: Any = None) -> hg.Node:
@@ -69,12 +77,24 @@ class Step:
             return g.memcpy(name=name, **fields)
         if self.kind == "set":
             return g.memset(name=name, **fields)
-        return g.host(called, name=name, **fields)
+        if self.kind == "call":
+            return g.host(called, name=name, **fields)
+        return g.eager(issued if self.kind == "issue" else called_between, name=name, **fields)
 
 
 def called(to: Any, origin: Any, by: int) -> None:
     """Be a callback whose order matters."""
     to[...] = _wrapped(13 * to.astype(np.int64) + 5 * origin.astype(np.int64) + by)
+
+
+def called_between(stream: Any, to: Any, origin: Any, by: int) -> None:
+    """Be an eager function whose order matters."""
+    called(to, origin, by)
+
+
+def issued(stream: Any, to: Any, origin: Any) -> None:
+    """Be a library that copies on the stream that it is given."""
+    stream.runtime.memcpy_async(to.ptr, origin.ptr, to.nbytes, MemcpyKind.DEFAULT, int(stream))
 
 
 def _wrapped(value: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
@@ -126,22 +146,114 @@ def boxes(draw: Any, shape: tuple[int, int], pitched: bool) -> Box:
 @st.composite
 def steps(draw: Any, kind: str | None = None) -> Step:
     """Return one random step."""
-    kind = kind or draw(st.sampled_from(["mix", "copy", "set", "call"]))
+    kind = kind or draw(st.sampled_from(KINDS))
     by = draw(st.integers(-(2**31), 2**31 - 1)) if kind == "set" else draw(st.integers(-9, 9))
-    if kind == "mix":  # kernels take contiguous views: whole rows, or a part of one
+    if kind in ("mix", "issue"):  # contiguous views: whole rows, or a part of one
         rows = draw(st.integers(1, 3))
         first, second = draw(st.integers(0, SHAPE[0] - rows)), draw(st.integers(0, SHAPE[0] - rows))
         columns = slice(0, SHAPE[1], 1)
         if rows == 1:
             columns = _extent(draw, SHAPE[1], draw(st.integers(1, SHAPE[1])), 1)
-        to, origin = draw(st.permutations(NAMES))[:2]
+        to, origin = draw(st.permutations(NAMES if kind == "mix" else DEVICE))[:2]
         return Step(
             kind, (to, (slice(first, first + rows, 1), columns)), (origin, (slice(second, second + rows, 1), columns)), by
         )
-    names = HOST if kind == "call" else NAMES
+    names = HOST if kind in ("call", "eager") else NAMES
     to, origin = draw(st.permutations(names))[:2]
     shape = (draw(st.integers(1, SHAPE[0])), draw(st.integers(1, SHAPE[1])))
     return Step(kind, (to, draw(boxes(shape, kind == "copy"))), (origin, draw(boxes(shape, kind == "copy"))), by)
+
+
+@dataclass(frozen=True)
+class Temporary:
+    """Memory of the graph that is written from one array, mixed with it and copied to another."""
+
+    to: str
+    origin: str
+    by: int
+
+    def apply(self, v: Values) -> None:
+        """Do it to NumPy arrays."""
+        origin = v[self.origin]
+        v[self.to][...] = _wrapped(31 * origin.astype(np.int64) + 7 * origin.astype(np.int64) + self.by)
+
+    def declare(self, g: hg.Graph, name: str) -> None:
+        """Add the nodes to a graph."""
+        t, origin = g.alloc(f"{name}_t", SHAPE, "i4", name=f"{name}_make"), g.arrays[self.origin]
+        g.memcpy(t, origin, name=f"{name}_in")
+        g.kernel(MODULE["mix"], 1, 32, (hg.updates(t.array), hg.reads(origin), self.by, t.array.size), name=f"{name}_mix")
+        g.memcpy(g.arrays[self.to], t, name=f"{name}_out")
+        g.free(t, name=f"{name}_free")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A conditional node whose condition is a number, or a child graph where `mode` is ``"child"``."""
+
+    mode: str
+    number: int
+    decide: str
+    every: int
+    bodies: tuple[tuple[Part, ...], ...]
+
+    def apply(self, v: Values) -> None:
+        """Do it to NumPy arrays."""
+        times, body = 1, 0
+        if self.mode == "while":
+            times = -(-self.number // self.every) * self.every
+        elif self.mode == "if":
+            body = int(not self.number)
+        elif self.mode == "switch":
+            body = self.number
+        for _ in range(times if body < len(self.bodies) else 0):
+            for part in self.bodies[body]:
+                part.apply(v)
+
+    def declare(self, g: hg.Graph, name: str) -> None:
+        """Add the nodes to a graph that holds all arrays of a program."""
+        bind = {array: g.arrays[array] for array in NAMES}
+        bodies = [declared(f"{name}_{i}") for i in range(len(self.bodies))]
+        for body, parts in zip(bodies, self.bodies):
+            for i, part in enumerate(parts):
+                part.declare(body, f"n{i}")
+        if self.mode == "child":
+            g.child(bodies[0], bind=bind, name=name)
+            return
+        word = g.device_array(f"{name}_word", shape=1, dtype="i4")
+        g.memset(word, self.number, name=f"{name}_given")
+        if self.mode == "while":
+            bodies[0].kernel(MODULE["less"], 1, 1, (bodies[0].device_array("word", shape=1, dtype="i4"),), name="less")
+            bind["word"] = word
+        mode: Any = self.mode
+        decide: Any = self.decide
+        g.conditional(mode, word, bodies, bind, decide=decide, check_every=self.every, name=name)
+
+
+Part = Step | Temporary | Block
+IN_GRAPHS = ("mix", "copy", "set")
+"""Kinds of steps that a body may hold where the device decides."""
+
+
+@st.composite
+def blocks(draw: Any, deep: int, decide: str = "") -> Block:
+    """Return a random conditional node, whose bodies may hold others `deep` levels down.
+
+    `decide` is who decides on the node that this one stands in; what the device runs holds only what a graph can.
+    """
+    mode = draw(st.sampled_from(["if", "while", "while", "switch", *["child"] * (decide != "device")]))
+    decide = (
+        "device" if decide == "device" else draw(st.sampled_from(["auto", "host", "device"] if mode != "child" else ["auto"]))
+    )
+    every = draw(st.integers(1, 3)) if mode == "while" else 1
+    count = {"if": draw(st.integers(1, 2)), "switch": draw(st.integers(1, 3))}.get(mode, 1)
+    kinds = st.sampled_from(IN_GRAPHS if decide == "device" else KINDS)
+    part: st.SearchStrategy[Part] = kinds.flatmap(steps)
+    if decide != "device":
+        part = part | st.builds(Temporary, st.sampled_from(NAMES), st.sampled_from(NAMES), st.integers(-9, 9))
+    if deep:
+        part = part | blocks(deep - 1, decide)
+    bodies = tuple(tuple(draw(st.lists(part, max_size=4))) for _ in range(count))
+    return Block(mode, draw(st.integers(0, 4)), decide, every, bodies)
 
 
 def programs(most: int = 14) -> st.SearchStrategy[list[Step]]:
@@ -154,7 +266,7 @@ def touched(step: Step) -> tuple[set[tuple[str, int]], set[tuple[str, int]]]:
     to = {(step.to[0], int(i)) for i in index[step.to[1]].flat}
     origin = {(step.origin[0], int(i)) for i in index[step.origin[1]].flat}
     reads = set() if step.kind == "set" else origin
-    if step.kind in ("mix", "call"):
+    if step.kind in ("mix", "call", "eager"):
         reads = reads | to
     return reads, to
 

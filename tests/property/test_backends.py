@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from places import HERE
-from property.programs import Step, Values, built, initial, programs
+from property.programs import Block, Part, Step, Values, blocks, built, declared, initial, programs, steps
 
 import hipgraphdsl as hg
 from hipgraphdsl.runtimes.cpu import CpuRuntime
@@ -37,7 +37,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     place.schedule(0, 0)
 
 
-def reference(program: list[Step], launches: int) -> Values:
+def reference(program: Sequence[Part], launches: int) -> Values:
     values = initial()
     for _ in range(launches):
         for step in program:
@@ -122,3 +122,38 @@ def test_a_child_gives_the_bytes_of_its_nodes_in_its_place(
             exe.launch()
             exe.launch()
             agree(exe, wanted)
+
+
+def nested(deep: int, most: int) -> st.SearchStrategy[list[Part]]:
+    part: st.SearchStrategy[Part] = steps() | blocks(deep)
+    return st.lists(part, min_size=1, max_size=most).filter(lambda parts: any(isinstance(p, Block) for p in parts))
+
+
+def agree_nested(place: Place, program: list[Part], seed: int, lanes: Any) -> None:
+    g, wanted = declared(), reference(program, 2)
+    for i, part in enumerate(program):
+        part.declare(g, f"n{i}")
+    if not place.runtime.target.conditional_nodes and any(d.code == "HG507" for d in g.check(place.runtime.target).errors):
+        reject()
+    for backend in BACKENDS:
+        for mode in place.schedules:
+            place.schedule(seed, mode)
+            with g.compile(runtime=place.runtime, backend=backend, lanes=lanes) as exe:
+                exe.launch()
+                exe.launch()
+                agree(exe, wanted)
+
+
+@settings(max_examples=30)
+@given(program=nested(2, 5), seed=st.integers(0, 2**32), lanes=st.sampled_from(["auto", None, 1, 2]))
+def test_conditional_nodes_give_the_bytes_of_numpy_whoever_decides(
+    place: Place, program: list[Part], seed: int, lanes: Any
+) -> None:
+    agree_nested(place, program, seed, lanes)
+
+
+@pytest.mark.slow
+@settings(max_examples=500)
+@given(program=nested(3, 9), seed=st.integers(0, 2**32), lanes=st.sampled_from(["auto", None, 1, 2]))
+def test_deep_conditional_nodes_give_the_bytes_of_numpy(place: Place, program: list[Part], seed: int, lanes: Any) -> None:
+    agree_nested(place, program, seed, lanes)

@@ -12,7 +12,7 @@ from property.programs import Step, Values, declared, initial, programs, steps, 
 
 import hipgraphdsl as hg
 
-NUMBERED = ("mix", "set", "call")
+NUMBERED = ("mix", "set", "call", "eager")
 
 
 class Model:

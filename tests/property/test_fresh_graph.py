@@ -29,11 +29,17 @@ def put(exe: hg.Executable, name: str, new: Do, known: Do) -> None:
             if method == "child":
                 child = workflow.nodes[workflow.index[name]]
                 assert isinstance(child, hg.ChildGraphNode)
+                if new.how[1] != known.how[1]:
+                    raise hg.UpdateError(f"{name!r}: another child")
                 if new.how != known.how:
                     own = (child.workflow.arrays["x"], child.workflow.arrays["own"])
                     exe.set(f"{name}/down", args=(*own, new.how[0], own[0].size))
                     done.append((f"{name}/down", {"args": (*own, known.how[0], own[0].size)}))
                 now, before = {"bind": now["bind"]}, {"bind": before["bind"]}
+            if method == "conditional":
+                bound = [(do.to, do.how[0], do.how[3:], do.origin if do.how[0] == "while" else "") for do in (new, known)]
+                if bound[0] == bound[1]:  # else the fields that say so are refused
+                    now, before = ({k: v for k, v in one.items() if k not in ("mode", "bodies", "bind")} for one in (now, before))
             exe.set(name + suffix, **now)
             done.append((name + suffix, before))
     except hg.UpdateError:
@@ -44,8 +50,8 @@ def put(exe: hg.Executable, name: str, new: Do, known: Do) -> None:
 
 def changed(declared: Declaration, nodes: dict[str, Do]) -> Declaration:
     off = {name for name in declared.off if name.partition("_")[0] in nodes}
-    gone = {f"{name}/own" for name in declared.nodes.keys() - nodes.keys()}
-    values = {name: array for name, array in declared.values.items() if name not in gone}
+    before, after = ({own for name, do in known.items() for own in do.own(name)} for known in (declared.nodes, nodes))
+    values = {name: array for name, array in declared.values.items() if name not in before - after}
     return Declaration(nodes, off, declared.parameters, values)
 
 

@@ -18,6 +18,8 @@ extern "C" __global__ void mix(int* y, const int* x, int a, int b) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < 8) y[i] = (int)(31u * (unsigned)y[i] + 7u * (unsigned)x[i] + 100u * a + b);
 }
+extern "C" __global__ void given(int* n, int times) { n[0] = times & 3; }
+extern "C" __global__ void less(int* n) { if (n[0] > 0) n[0] -= 1; }
 extern "C" __global__ void wide(int* y, float f, double d) { y[0] += (int)(1000 * f) + (int)(d * 1e9) % 1000; }
 """,
     name="values",
@@ -32,9 +34,11 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "unused": st.integers(-9, 9),
 }
 NODES = ("args", "again", "sized", "fill", "only fill", "call", "wide", "in child")
+CUT = ("between", "times", "loop", "beside")
+"""Nodes of a graph that is cut into segments."""
 
 
-def graph() -> hg.Graph:
+def graph(decide: Any = "") -> hg.Graph:
     g = hg.Graph("values")
     x, y, z = (g.device_array(name, np.arange(8, dtype="i4") + i) for i, name in enumerate("xyz"))
     h = g.host_array("h", np.zeros(8, "i4"))
@@ -55,6 +59,19 @@ def graph() -> hg.Graph:
     g.host(added, args=(h, a), name="call")
     g.kernel(MIX["wide"], 1, 1, (y, f, d), name="wide")
     g.child(child, bind={"w": x, "v": a}, name="in child")
+    if not decide:
+        return g
+    g.eager(added_between, (h, b), name="between")
+    g.memcpy(y, h, name="back")
+    body = hg.Graph("body")
+    w, v = body.device_array("w", shape=8, dtype="i4"), body.param("v", "int32", 0)
+    n = body.device_array("n", shape=1, dtype="i4")
+    body.kernel(MIX["mix"], 1, 8, (w, w, v, 2), name="mix")
+    body.kernel(MIX["less"], 1, 1, (n,), name="less")
+    word = g.device_array("word", np.zeros(1, "i4"))
+    g.kernel(MIX["given"], 1, 1, (word, b), name="times")
+    g.conditional("while", word, body, bind={"w": y, "v": a, "n": word}, decide=decide, name="loop")
+    g.eager(added_between, (g.host_array("other", np.zeros(8, "i4")), f), name="beside")
     return g
 
 
@@ -62,13 +79,20 @@ def added(h: Any, a: int) -> None:
     h += a
 
 
+def added_between(stream: Any, h: Any, a: float) -> None:
+    h += int(10 * a)
+
+
 @pytest.mark.parametrize("backend", ["explicit", "capture"])
 @pytest.mark.parametrize("runtime", HERE)
 @settings(max_examples=60)
-@given(data=st.data())
-def test_any_launches_with_values_do_what_they_do_one_by_one(runtime: Any, backend: Any, data: Any) -> None:
+@given(data=st.data(), decide=st.sampled_from(["", "", "auto", "host"]))
+def test_any_launches_with_values_do_what_they_do_one_by_one(runtime: Any, backend: Any, data: Any, decide: Any) -> None:
     draw = data.draw
-    with graph().compile(runtime=runtime, backend=backend) as exe, graph().compile(runtime=runtime, backend="serial") as wanted:
+    with (
+        graph(decide).compile(runtime=runtime, backend=backend) as exe,
+        graph(decide).compile(runtime=runtime, backend="serial") as wanted,
+    ):
         for _ in range(12):
             action = draw(st.sampled_from(["launch"] * 6 + ["enable", "disable", "set", "look"]))
             if action == "launch":
@@ -87,7 +111,7 @@ def test_any_launches_with_values_do_what_they_do_one_by_one(runtime: Any, backe
             elif action == "look":
                 assert exe.parameters == pytest.approx(wanted.parameters)
             else:
-                node = draw(st.sampled_from(NODES))
+                node = draw(st.sampled_from(NODES + CUT * bool(decide)))
                 getattr(exe, action)(node)
                 getattr(wanted, action)(node)
         for name in exe.workflow.arrays:
