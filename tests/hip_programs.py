@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -77,11 +77,23 @@ _BODIES = {
     },
     "external_arrays": {"_tripled": "for (int i = 0; i < 8; ++i) x[i] = 3 * x[i] + 1;"},
     "captured": {"_issue": 'CHECK(hipMemcpyAsync(dst, src, 64, hipMemcpyDefault, stream), "captured");'},
+    "eager": {"_issue": 'CHECK(hipMemcpyAsync(dst, src, 64, hipMemcpyDefault, stream), "eager");'},
+    "eager_host": {
+        "_scale": "for (int i = 0; i < 16; ++i) values[i] *= by;",
+        "_shift": "for (int i = 0; i < 16; ++i) values[i] += by;",
+    },
+    "conditional_any_body": {
+        "_add_1": "for (int i = 0; i < 16; ++i) ++values[i];",
+        "_scale": "for (int i = 0; i < 16; ++i) values[i] *= by;",
+    },
 }
 
-REFUSED = ("semaphores", *(name for name in spec.NODE_KINDS if name.startswith("conditional_")))
+REFUSED = ("semaphores",)
 """Rows that no program of its own can hold; tests/unit/test_export_hip.py has the refusals."""
-LEFT_OUT = {"captured_forked": "its function uses a stream of the test"}
+LEFT_OUT = {
+    "captured_forked": "its function uses a stream of the test",
+    **{name: "of a program the host always decides" for name in spec.NODE_KINDS if name.endswith("_by_host")},
+}
 
 
 def of_row(name: str) -> Written:
@@ -92,6 +104,12 @@ def of_row(name: str) -> Written:
     case = spec.NODE_KINDS[name](graph, None)
     launch = {**case.defaults, **(case.launches[0] if case.launches else {})}
     return Written(case.graph, _BODIES.get(name, {}), {k: v for k, v in launch.items() if not isinstance(v, np.void)})
+
+
+def launches_of_row(name: str) -> list[Mapping[str, Any]]:
+    """Return the parameters of all launches of a row."""
+    case = spec.NODE_KINDS[name](hg.Graph(name), None)
+    return [{**case.defaults, **launch} for launch in case.launches or ({},)]
 
 
 def cooperative() -> Written:
@@ -150,6 +168,7 @@ ROWS = [name for name in (*spec.SHAPES, *spec.NODE_KINDS) if name not in REFUSED
 MAKERS: dict[str, Callable[[], Written]] = {
     **{name: (lambda name=name: of_example(name)) for name in SMALL},  # type: ignore[misc]
     **{name: (lambda name=name: of_row(name)) for name in ROWS},  # type: ignore[misc]
+    "07_jacobi": lambda: of_example("07_jacobi", side=24, check_every=2),
     "cooperative": cooperative,
     "large_values": large_values,
     "template_arguments": template_arguments,
@@ -174,37 +193,31 @@ def export(written: Written, folder: Path, backend: str) -> Path:
     return path
 
 
-def outputs(written: Written, runtime: Any, backend: Any) -> dict[str, np.ndarray[Any, Any]]:
-    """Return what each array holds after one launch from Python."""
+def outputs(written: Written, runtime: Any, backend: Any, launches: int = 1) -> dict[str, np.ndarray[Any, Any]]:
+    """Return what each array holds after launches from Python."""
     with written.graph.compile(runtime=runtime, backend=backend) as exe:
-        exe.run(**written.launch)
-        return {name: _read(exe, name, array) for name, array in _arrays(written.graph.workflow())}
+        for _ in range(launches):
+            exe.run(**written.launch)
+        arrays = [own for level in written.graph.workflow().levels() for own in level.own_arrays()]
+        return {name: _read(exe, name, array) for name, array in arrays if array.kind != "alloc"}
 
 
 def _read(exe: Any, name: str, array: Any) -> np.ndarray[Any, Any]:
     return np.array(array.obj) if isinstance(array, hg.ExternalArray) else exe.read(name)
 
 
-def _arrays(workflow: Any, prefix: str = "", bound: Sequence[str] = ()) -> list[tuple[str, Any]]:
-    found = [(prefix + name, array) for name, array in workflow.arrays.items() if name not in bound and array.kind != "alloc"]
-    for node in workflow.nodes:
-        if isinstance(node, hg.ChildGraphNode):
-            found += _arrays(node.workflow, f"{prefix}{node.name}/", tuple(node.bind))
-    return found
-
-
-def run(written: Written, executable: Path, expected: Mapping[str, np.ndarray[Any, Any]]) -> None:
+def run(written: Written, executable: Path, expected: Mapping[str, np.ndarray[Any, Any]], launches: int = 1) -> None:
     """Run a program and compare every array that it writes with the Python run, byte for byte."""
     folder = executable.parent
     results = folder / "results"
     results.mkdir(exist_ok=True)
     options = [text for name, value in written.launch.items() for text in (f"--{name}", str(getattr(value, "name", value)))]
     done = subprocess.run(
-        [str(executable), *options, "--out-dir", str(results), "--data-dir", str(folder)],
+        [str(executable), *options, "--out-dir", str(results), "--data-dir", str(folder), "--repeat", str(launches)],
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "launch, us: submit" in done.stdout
+    assert f"{launches} launch{'es' * (launches > 1)}, us: submit" in done.stdout
     compared = 0
     for name, wanted in expected.items():
         file = results / f"{name.replace('/', '.')}.npy"

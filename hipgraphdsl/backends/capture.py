@@ -91,7 +91,7 @@ class _CaptureProgram(GraphProgram):
             else:
                 operation.issue(self.runtime, stream)
         except HipError as error:
-            raise error.at(step.name) from error.__cause__
+            raise error.at(self.scope.prefix + step.name) from error.__cause__
         self.operations.append(operation)
         self._previous[step.lane] = step.index
 

@@ -113,6 +113,10 @@ class HostSteps:
         for body in operation.bodies:
             self._program_of(body, device, refresh=False)
 
+    def programs(self, operation: RunConditional) -> tuple[Program, ...]:
+        """Return the bodies of a conditional node, which have been built."""
+        return tuple(self._bodies[body.scope] for body in operation.bodies)
+
     def refresh(self, operation: RunConditional) -> bool:
         """Resolve the steps of a conditional node's bodies again; False if one must be built again for that."""
         return all(self._bodies[body.scope].refresh() for body in operation.bodies if body.scope in self._bodies)

@@ -162,7 +162,8 @@ def _packed(parameter: KernelParameter, value: Any, node: KernelNode) -> Any:
     return check_argument(parameter, value, f"node {node.name!r}: kernel {node.kernel.name!r}")
 
 
-def _is_host(view: ArrayView, scope: Scope) -> bool:
+def is_host(view: ArrayView, scope: Scope) -> bool:
+    """Return whether a view is known to lead to host memory."""
     root = scope.resolve(view.root)[1]
     return isinstance(root, Array) and root.on_host
 
@@ -181,7 +182,7 @@ def _copy(node: MemcpyNode, scope: Scope, device: int) -> op.Copy1D | op.Copy:
     if any(isinstance(scope.resolve(view.root)[1], Parameter) for view in (dst, src)):
         kind = MemcpyKind.DEFAULT  # where the memory is, only the launch says
     else:
-        kind = _KINDS[_is_host(src, scope), _is_host(dst, scope)]
+        kind = _KINDS[is_host(src, scope), is_host(dst, scope)]
         if kind is MemcpyKind.HOST_TO_HOST and "host_copy_kind" in scope.runtime.target.quirks:
             kind = MemcpyKind.DEFAULT
         elif kind is MemcpyKind.DEVICE_TO_DEVICE and len(scope.shared.devices) > 1 and scope.owner(dst) != scope.owner(src):

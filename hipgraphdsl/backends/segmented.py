@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
@@ -40,6 +40,14 @@ class _Place(NamedTuple):
 
     graph: Program | None
     at: int
+
+
+class Part(NamedTuple):
+    """What a launch does for a step of the outer plan: a segment, or what the host does and the bodies that it chooses from."""
+
+    step: Step
+    done: Program | Operation
+    bodies: tuple[Program, ...] = ()
 
 
 class SegmentedProgram(Program):
@@ -128,6 +136,12 @@ class SegmentedProgram(Program):
     def graphs(self) -> tuple[Program, ...]:
         """The segments, in the order in which they are launched."""
         return tuple(graph for graph in self._graphs if graph is not None)
+
+    def parts(self) -> Iterator[Part]:
+        """Yield what a launch does, in order."""
+        for step, graph, members in zip(self._outer.steps, self._graphs, self._members):
+            done = self.operations[members[0]] if graph is None else graph
+            yield Part(step, done, self._host.programs(done) if isinstance(done, RunConditional) else ())
 
     @property
     def handles(self) -> tuple[int, ...]:

@@ -69,6 +69,8 @@ class Arrays:
         self._storage: list[_Storage] = []
         self._aliases: list[tuple[_Storage, str]] = []
         self._temporaries: list[_Storage] = []
+        self.kept: set[str] = set()
+        """Variables of temporary arrays that several graphs use."""
         self._parameters: list[tuple[str, str, Parameter]] = []  # option, identifier
 
     def declare(self, name: str, array: Array) -> str:
@@ -167,7 +169,8 @@ class Arrays:
         for storage, head in zip(shown, heads):
             array = storage.array
             named = f"{storage.name}: " if storage.name != storage.identifier else ""
-            what = f"{named}{dtype_name(array.dtype)}{list(array.shape)}, {human_bytes(array.nbytes)}, {self._place(array)[1]}"
+            where = "device memory of several graphs" if storage.identifier in self.kept else self._place(array)[1]
+            what = f"{named}{dtype_name(array.dtype)}{list(array.shape)}, {human_bytes(array.nbytes)}, {where}"
             lines.append(f"{head:{width}}  {comment(what)[0]}")
         lines += [*more, "", "static const std::vector<Array> arrays = {"]
         for storage in self._storage:

@@ -23,6 +23,7 @@ from .hip_text import (
     Statement,
     aligned,
     comment,
+    function_text,
     joined,
     numbered,
     quoted,
@@ -42,30 +43,33 @@ class GraphFunctions:
     ----------
     tables : list of str
         What differs from node to node in loops.
+    functions : list of str
+        Their text.
     """
 
     def __init__(self, handles: Handles) -> None:
         self.handles = handles
         self.tables: list[str] = []
         self._children: dict[Any, str] = {}
-        self._functions: list[str] = []
+        self.functions: list[str] = []
 
-    def build(self, block: Block) -> list[str]:
-        """Return the functions that build a graph node by node, or record it from streams.
+    def build(self, block: Block, function: str, head: Sequence[str] = ()) -> None:
+        """Write the function that builds a graph node by node, or records it from streams; `head` stands at its beginning.
 
         Forks and joins are not written where they are made, at the first and the last step of each lane: they would be three
         lines for each stream and hide what repeats. In `begin_capture` and `end_capture`, around all steps, they order the same.
         """
         lines = self._lines(block, self.handles.names)
         if block.captured:
-            count = len(self.handles.writer.streams)
-            head = [f"hipStream_t stream[{count}];", f"begin_capture(stream, {count});", ""]
+            count = block.streams
+            begin = [f"hipStream_t stream[{count}];", f"begin_capture(stream, {count});", ""]
             end = f"return end_capture(stream, {count});"
         else:
-            head, end = ["hipGraph_t graph;", 'CHECK(hipGraphCreate(&graph, 0), "");', ""], "return graph;"
-        return [*self._functions, *_function("build_graph()", [*self._loads(), *head, *lines, end])]
+            begin, end = ["hipGraph_t graph;", 'CHECK(hipGraphCreate(&graph, 0), "");', ""], "return graph;"
+        self.functions += function_text(f"{function}()", [*head, *begin, *lines, end])
 
-    def _loads(self) -> list[str]:
+    def loads(self) -> list[str]:
+        """Return the statements that load the kernels which captures launch."""
         launched = self.handles.writer.launched
         head = ["// A kernel is loaded when it is first used, which a capture may forbid."] if launched else []
         return [*head, *(f"load(KERNEL({name}));" for name in launched)]
@@ -84,8 +88,8 @@ class GraphFunctions:
             function = self._children[key] = self.handles.new_outer(f"build_{level.workflow.name}", "graph")
             head = ["hipGraph_t graph;", f"CHECK(hipGraphCreate(&graph, 0), {quoted(level.prefix[:-1])});"]
             lines = without_double_blanks([*head, *declared, *_shortened(self._folded(statements, names), _kind(block))])
-            self._functions += comment(f"Child graph {level.workflow.name}")
-            self._functions += _function(f"{function}({signature})", [*lines, "return graph;"])
+            self.functions += comment(f"Child graph {level.workflow.name}")
+            self.functions += function_text(f"{function}({signature})", [*lines, "return graph;"])
         return [f"{function}(", *joined([value for _, value in given.values()]), ")"]
 
     def _lines(self, block: Block, names: Names) -> list[str]:
@@ -98,12 +102,12 @@ class GraphFunctions:
         names_of_singles = [name for statement in statements for name in single.findall(statement.plain())]
         kind = "Mark" if block.captured else "hipGraphNode_t"
         variables = [*declared, *(f"{kind} {name};" for name in names_of_singles)]
-        self._functions += ["// What later nodes wait for.", *(f"static {line}" for line in variables), ""]
+        self.functions += ["// What later nodes wait for.", *(f"static {line}" for line in variables), ""]
         given = "hipStream_t* stream" if block.captured else "hipGraph_t graph"
         calls = []
         for k in range(0, len(items), _PART):
             name = self.handles.new_outer(f"part_{k // _PART + 1}", "of_graph")
-            self._functions += _function(f"{name}({given})", _shortened(items[k : k + _PART], ""), "void")
+            self.functions += function_text(f"{name}({given})", _shortened(items[k : k + _PART], ""), "void")
             calls.append(f"{name}({given.rpartition(' ')[2].lstrip('*')});")
         return calls
 
@@ -121,7 +125,7 @@ class GraphFunctions:
                 at, end = next(nodes, (at, 0))
         needed = {piece.value for line in block.lines for piece in line.pieces if _is(piece, "node")}
         variables, declared = self._variables(block, needed, names)
-        prefix = f"{block.scope.level.workflow.name}/" if block.given else ""
+        prefix = f"{block.scope.level.workflow.name}/" if block.given else block.prefix
         made = []
         for step, node, group in zip(block.steps, block.nodes, groups):
             form, numbers = numbered(prefix + step.name)
@@ -208,7 +212,3 @@ def _kind(block: Block) -> str:
 def _shortened(items: list[list[str]], kind: str) -> list[str]:
     """Return lines that fit the page, in which variables are declared with a type."""
     return without_double_blanks(short for item in items for line in item for short in wrapped(line.replace(DECLARED, kind)))
-
-
-def _function(head: str, body: list[str], returned: str = "hipGraph_t") -> list[str]:
-    return [f"static {returned} {head} {{", *(f"  {line}" if line else "" for line in body), "}", ""]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from ..runtimes.data import (
 from ..runtimes.recorder import RecorderRuntime
 from ..source import is_bfloat16
 from ..target import Target
+from ..workflow import ChildGraphNode
 from .hip_text import Hole, Piece, ctype_of, is_plain, joined, literal_of, sized
 
 NAME: Final = Hole("label", None)
@@ -104,20 +105,34 @@ class Block:
     ----------
     captured : bool
         Whether it is recorded from streams.
+    streams : int
+        From how many.
     lines : list of Line
     steps, nodes : sequence
         The steps that the backend has lowered to it, and the node that each of them ends with.
     scope : NamedScope or None
+    prefix : str
+        What the names of its steps begin with, where it is a body's graph.
     given : dict
-        Of a graph that a function makes: the function's parameters, each with its declaration and what the caller passes.
+        Of a child graph: the parameters of the function that makes it, each with its declaration and what the caller passes.
+    flags : int
+        With which it is instantiated.
     """
 
     captured: bool
+    streams: int = 0
     lines: list[Line] = field(default_factory=list)
     steps: Sequence[Step] = ()
     nodes: Sequence[int] = ()
     scope: Any = None
+    prefix: str = ""
     given: dict[str, tuple[str, list[Piece]]] = field(default_factory=dict)
+    flags: int = 0
+
+    @property
+    def instantiation(self) -> str:
+        """The flags as the program spells them: there is but one."""
+        return "hipGraphInstantiateFlagAutoFreeOnLaunch" if self.flags else "0"
 
 
 _ADDS: Final = {
@@ -176,7 +191,12 @@ class WritingRuntime(RecorderRuntime):
         """The number of each stream, in the order in which they were made."""
         self.launched: dict[str, None] = {}
         """Kernels that are launched on streams, which must be loaded before."""
-        self.flags = 0
+        self.kept: dict[int, int] = {}
+        """Memory that several graphs use, and its bytes."""
+        self.between: list[list[Piece]] = []
+        """Calls of the user's functions that the host makes between graphs; whoever lets it write one takes it."""
+        self._origin = 0
+        """The number of the stream that the capture has begun on, after which its others are numbered."""
         self._asked_stream = 0
 
     def refused(self, text: str) -> HipError:
@@ -196,6 +216,12 @@ class WritingRuntime(RecorderRuntime):
     def _address(self, nbytes: int) -> int:
         return self.places.new(Place("", np.dtype("u1")))
 
+    def malloc(self, nbytes: int) -> int:
+        """Note memory that outlives a graph."""
+        pointer: int = super().malloc(nbytes)
+        self.kept[pointer] = nbytes
+        return pointer
+
     # -- graphs ------------------------------------------------------------------------------------------------------------
     def graph_create(self) -> int:
         graph = super().graph_create()
@@ -203,7 +229,7 @@ class WritingRuntime(RecorderRuntime):
         return int(graph)
 
     def graph_instantiate(self, graph: int, flags: int = 0) -> int:
-        self.flags = flags
+        self.blocks[graph].flags = flags
         return super().graph_instantiate(graph, flags)
 
     def kernel_adder(self, graph: int, *rest: Any) -> None:
@@ -211,7 +237,7 @@ class WritingRuntime(RecorderRuntime):
         steps, nodes, _, addresses, *_ = rest
         block = self.blocks[graph]
         block.steps, block.nodes, block.scope = steps, nodes, addresses.scope
-        if block.scope.parent is not None:
+        if isinstance(block.scope.level.node, ChildGraphNode):
             block.scope.shared.enter(block, block.scope)
 
     def _add(self, api: str, graph: int, deps: Sequence[int], kind: NodeType, params: Any, *graphs: int) -> int:
@@ -229,6 +255,10 @@ class WritingRuntime(RecorderRuntime):
             self._captures[stream].tails[stream] = (node,)
         self._write(block, line)
         return node
+
+    def graph_add_conditional_node(self, graph: int, *_: Any) -> NoReturn:
+        """Refuse what HIP has not."""
+        raise self.refused("in a program the host reads conditions; leave decide='device' out")
 
     @property
     def launch_attributes(self) -> tuple[str, ...]:
@@ -259,7 +289,9 @@ class WritingRuntime(RecorderRuntime):
     def stream_begin_capture(self, stream: int, mode: CaptureMode = CaptureMode.THREAD_LOCAL) -> None:
         """Begin a block."""
         super().stream_begin_capture(stream, mode)
-        self.blocks[self._captures[stream].graph.handle] = Block(captured=True)
+        self._origin = self.streams[stream]
+        streams = len(self.streams) - self._origin
+        self.blocks[self._captures[stream].graph.handle] = Block(captured=True, streams=streams)
 
     def stream_get_capture_info(self, stream: int) -> CaptureInfo:
         self._asked_stream = stream
@@ -277,7 +309,8 @@ class WritingRuntime(RecorderRuntime):
 
     def on(self, stream: int) -> list[Piece]:
         """Return a stream as the program spells it."""
-        return ["stream[", Hole("int", self.streams[stream], hint="lane"), "]"] if self.captures else ["stream"]
+        number = self.streams[stream] - self._origin
+        return ["stream[", Hole("int", number, hint="lane"), "]"] if self.captures else ["stream"]
 
     def _issue(self, api: str, stream: int, kind: NodeType, params: Any) -> None:
         super()._issue(api, stream, kind, params)

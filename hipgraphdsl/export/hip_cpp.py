@@ -1,7 +1,7 @@
 """A HIP C++ program of its own: kernels, arrays, the graph node by node or captured, options, files and timing.
 
 Data flow: `Workflow` -> `Plan` -> a backend's own `build`, over a runtime that writes its calls (`hip_calls`) with the names that
-`hip_scopes` gives -> functions that build graphs (`hip_blocks`) -> the program.
+`hip_scopes` gives -> functions that build graphs (`hip_blocks`) and launch them (`hip_launches`) -> the program.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final
 
 from ..backends import backend_named
-from ..backends.program import GraphProgram
 from ..defects import with_quirks
 from ..errors import DeclarationError, HipError
 from ..placement import devices_of
@@ -22,7 +22,8 @@ from ..target import Target
 from ..workflow import Workflow
 from .hip_blocks import GraphFunctions
 from .hip_kernels import HEADERS
-from .hip_parts import INCLUDES, PARTS, cuda_names, needed_parts
+from .hip_launches import Launches
+from .hip_parts import INCLUDES, PARTS, SEGMENT_PARTS, cuda_names, needed_parts
 from .hip_scopes import Handles
 from .hip_text import comment, ctype_of, quoted, section, without_double_blanks
 
@@ -65,7 +66,7 @@ class Program:
             raise DeclarationError(f"a .hip program's backend is 'explicit' or 'capture' (got {backend!r})")
         self.workflow = workflow
         self.backend = backend
-        self.target = with_quirks(Target.named(target))
+        self.target = replace(with_quirks(Target.named(target)), conditional_nodes=False)
         self.lanes = lanes
         _require_one_device(workflow)
         self.stem = re.sub(r"[^\w.-]", "_", stem or workflow.name, flags=re.ASCII)
@@ -73,6 +74,7 @@ class Program:
         self.arrays = self.handles.arrays
         self.kernels = self.handles.sources
         self.graphs = GraphFunctions(self.handles)
+        self.launches = Launches(self.handles, self.graphs)
 
     @cached_property
     def plan(self) -> Plan:
@@ -82,22 +84,11 @@ class Program:
 
     def _build(self) -> list[str]:
         """Run the backend, and return the functions that do what it did."""
-        writer = self.handles.writer
-        between = next((step.name for step in self.plan.steps if step.by_host), None)
-        if between is not None:
-            raise DeclarationError(
-                f"node {between!r} is done by the host, between graphs, and a program holds one graph; export what comes before"
-                " and behind as graphs of their own",
-                node=between,
-            )
         try:
-            program = backend_named(self.backend)(self.plan, self.handles.top, writer)
+            program = backend_named(self.backend)(self.plan, self.handles.top, self.handles.writer)
         except HipError as error:
             raise DeclarationError(f"node {error.node!r}: {error.text}", node=error.node) from None
-        assert isinstance(program, GraphProgram)
-        block = writer.blocks[program.graph]
-        block.steps, block.nodes, block.scope = program.plan.steps, program.nodes, self.handles.top
-        return self.graphs.build(block)
+        return self.launches.text(program)
 
     def text(self) -> str:
         """Return the program."""
@@ -108,11 +99,11 @@ class Program:
         parts = _used_parts([*declarations, *functions, *build, *own])
         kernels = self.kernels.text()
         sections: dict[str, list[str]] = {}
-        for part in needed_parts(parts):
+        for part in needed_parts(parts, SEGMENT_PARTS if self.plan.cut else PARTS):
             sections.setdefault(part.section, []).extend((*part.lines, ""))
         helpers, files = sections.values()
         inner = "\n".join([*helpers, *declarations, *files, *functions, *build, *own, *kernels])
-        shim = cuda_names(inner, "\n".join(kernels), self.handles.functions.any_captured)
+        shim = cuda_names(inner, "\n".join(kernels), self.handles.functions.any_on_stream)
         driver = "add_memory_ops" in parts
         tables = ["// What differs from node to node in loops.", *self.graphs.tables, ""] if self.graphs.tables else []
         lines = [
@@ -127,7 +118,7 @@ class Program:
             *declarations,
             *(section("Functions for you to write") if functions else []),
             *functions,
-            *section("The graph"),
+            *section("The graph" if self.plan.cut is None else "The graphs"),
             *tables,
             *build,
             *section("Files and options"),
@@ -142,14 +133,19 @@ class Program:
         return "\n".join(line.rstrip() for line in without_double_blanks(lines)) + "\n"
 
     def _head(self, cuda: str, to_write: bool) -> list[str]:
-        name, stem, steps = self.workflow.name, self.stem, len(self.plan.steps)
+        name, stem = self.workflow.name, self.stem
         how = "recorded from streams" if self.backend == "capture" else "built node by node"
+        if self.plan.cut is None:
+            what = f"A HIP graph of {_count(len(self.plan.steps), 'node')}, {how}, as a program of its own"
+        else:
+            graphs = _count(self.launches.count, "HIP graph")
+            what = f"{graphs}, {how}, and what the host does between them, as a program of its own"
         extra = "".join(f" {shlex.quote(option)}" for option in self.kernels.flags)
         own = "".join(f" --cxx-option={shlex.quote(option)}" for option in self.kernels.flags)
         lines = [
             name,
             "",
-            f"A HIP graph of {steps} node{'s' * (steps != 1)}, {how}, as a program of its own. Written by hipgraphdsl.",
+            f"{what}. Written by hipgraphdsl.",
             "",
             f"  AMD GPUs     hipcc -std=c++17 -O2{extra} {stem}.hip -o {stem}",
             f"  NVIDIA GPUs  nvcc -std=c++17 -O2 -arch=native{extra} -x cu {stem}.hip -o {stem}{cuda}",
@@ -185,7 +181,6 @@ class Program:
         ]
         options, told, arrays = self.arrays.options()
         text = [f"usage: {self.stem} [options]", "", *told, *_USAGE, "", "arrays:", *arrays]
-        flags = "hipGraphInstantiateFlagAutoFreeOnLaunch" if self.handles.writer.flags else "0"
         return [
             "// Gives arrays their first values; an array without any holds zeros.",
             "static void initialise() {",
@@ -195,9 +190,13 @@ class Program:
             "static const Program itself = {",
             *(f'    {quoted(line)[:-1]}\\n"' for line in text[:-1]),
             f'    {quoted(text[-1])[:-1]}\\n",',
-            "    arrays, {" + ",\n    ".join(options) + f"}}, initialise, build_graph, {flags}}};",
+            "    arrays, {" + ",\n    ".join(options) + f"}}, initialise, {self.launches.entry}}};",
             "",
         ]
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}{'s' * (n != 1)}"
 
 
 _USAGE: Final = [

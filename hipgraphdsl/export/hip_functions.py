@@ -6,12 +6,12 @@ import inspect
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from ..arrays import Access, ArrayView, Parameter
-from ..nodes import CapturedNode, HostNode, UnboundCallback, callable_name
+from ..nodes import CapturedNode, EagerNode, HostNode, UnboundCallback, callable_name
 from .hip_text import KEYWORDS, Hole, Names, Piece, comment, ctype_of, dtype_name, is_plain, literal_of, quoted, shape_text
 
 
@@ -25,11 +25,17 @@ class _Given:
     view: ArrayView | None = None
 
 
+_WHEN: Final = {
+    HostNode: "runs on the host",
+    CapturedNode: "put what you like on the stream: it becomes part of the graph",
+    EagerNode: "runs on the host between graphs, and may put work on the stream",
+}
+
+
 @dataclass(slots=True)
 class _Function:
     identifier: str
-    fn: Any
-    captured: bool
+    node: HostNode | CapturedNode | EagerNode
     given: list[_Given]
     left: list[str]
     nodes: list[str] = field(default_factory=list)
@@ -37,7 +43,7 @@ class _Function:
     def text(self) -> list[str]:
         """Return the function."""
         names = Names({*KEYWORDS, "stream"})
-        arguments = ["hipStream_t stream"] if self.captured else []
+        arguments = [] if isinstance(self.node, HostNode) else ["hipStream_t stream"]
         about = []
         for given in self.given:
             name = names.new(given.name)
@@ -50,12 +56,18 @@ class _Function:
             what = {"read": "only read", "write": "overwritten", "update": "read and written"}[given.mode]
             about.append(f"{name}: {dtype_name(view.dtype)}, shape {shape_text(view.shape)}{gaps}; {what}")
         shown = ", ".join(repr(node) for node in self.nodes[:4]) + (", ..." if len(self.nodes) > 4 else "")
-        when = "put what you like on the stream: it becomes part of the graph" if self.captured else "runs on the host"
-        lines = [f"Of node{'s' * (len(self.nodes) > 1)} {shown}; {when}.", *about, *self.left, "", "In Python:", ""]
+        lines = [
+            f"Of node{'s' * (len(self.nodes) > 1)} {shown}; {_WHEN[type(self.node)]}.",
+            *about,
+            *self.left,
+            "",
+            "In Python:",
+            "",
+        ]
         return [
-            *comment("\n".join([*lines, *(f"    {line}" for line in _python(self.fn))])),
+            *comment("\n".join([*lines, *(f"    {line}" for line in _python(self.node.fn))])),
             f"static void {self.identifier}({', '.join(arguments)}) {{",
-            f"  NOT_WRITTEN({quoted(callable_name(self.fn))});  // your code in place of this line",
+            f"  NOT_WRITTEN({quoted(callable_name(self.node.fn))});  // your code in place of this line",
             "}",
             "",
         ]
@@ -71,7 +83,7 @@ class Functions:
     def call(
         self,
         name: str,
-        node: HostNode | CapturedNode,
+        node: HostNode | CapturedNode | EagerNode,
         pointer: Callable[[ArrayView], list[Piece]],
         value_of: Callable[[Parameter], str],
     ) -> tuple[str, list[list[Piece]]]:
@@ -110,15 +122,15 @@ class Functions:
         known = self._found.get(key)
         if known is None:
             identifier = self._name(callable_name(fn), "function")
-            known = self._found[key] = _Function(identifier, fn, isinstance(node, CapturedNode), given, left)
+            known = self._found[key] = _Function(identifier, node, given, left)
         if name not in known.nodes:
             known.nodes.append(name)
         return known.identifier, arguments
 
     @property
-    def any_captured(self) -> bool:
+    def any_on_stream(self) -> bool:
         """Whether one of them puts work on a stream."""
-        return any(function.captured for function in self._found.values())
+        return any(not isinstance(function.node, HostNode) for function in self._found.values())
 
     def text(self) -> list[str]:
         """Return all of them."""
@@ -137,7 +149,7 @@ def _python(fn: Any) -> list[str]:
     return lines if len(lines) <= 200 else [*lines[:200], f"... and {len(lines) - 200} lines more"]
 
 
-def _argument_names(node: HostNode | CapturedNode) -> list[str]:
+def _argument_names(node: HostNode | CapturedNode | EagerNode) -> list[str]:
     """Return the names of a callback's arguments, as far as they are known."""
     if isinstance(node.fn, UnboundCallback):
         return []
@@ -146,7 +158,7 @@ def _argument_names(node: HostNode | CapturedNode) -> list[str]:
     except (TypeError, ValueError):
         return []
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return names[1:] if isinstance(node, CapturedNode) else names
+    return names if isinstance(node, HostNode) else names[1:]
 
 
 def _typed(value: Any, label: str) -> tuple[str, Piece] | None:

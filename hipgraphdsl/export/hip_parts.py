@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -50,17 +51,20 @@ def _parts(text: str) -> dict[str, Part]:
 
 
 _TEXT: Final = (_FOLDER / "program.h").read_text(encoding="utf-8")
+_BRANCHES: Final = re.compile(r"^#if defined\(SEGMENTS\)\n(.*?)^#else\n(.*?)^#endif\n", re.MULTILINE | re.DOTALL)
 INCLUDES: Final = re.findall(r"^#include <\w+>$", _TEXT, re.MULTILINE)
 """C++'s own headers that the parts need."""
-PARTS: Final = _parts(_TEXT)
+PARTS: Final = _parts(_BRANCHES.sub(r"\2", _TEXT))
+SEGMENT_PARTS: Final = _parts(_BRANCHES.sub(r"\1", _TEXT))
+"""The same for programs of several graphs."""
 _OF_CUDA: Final = _parts((_FOLDER / "cuda.h").read_text(encoding="utf-8"))
 
 FIXED_NAMES: Final[frozenset[str]] = frozenset(
     {
-        "Array", "arrays", "build_graph", "initialise", "main", "options", "help", "program", "itself",
-        "graph", "stream", "streams", "parameters", "argc", "argv", "std", "n", "KERNEL", "SYMBOL", "HIP_CPU", "HIP_VERSION",
-        "device", "dim3", "hipgraphdsl_fill", "hipgraphdsl_copy", "size_t", "NAN", "INFINITY", "open_events", "capture",
-        *PARTS,
+        "Array", "arrays", "build_graph", "build_graphs", "launch_all", "initialise", "main", "options", "help", "program",
+        "itself", "graph", "stream", "streams", "parameters", "argc", "argv", "std", "n", "KERNEL", "SYMBOL", "HIP_CPU",
+        "HIP_VERSION", "device", "dim3", "hipgraphdsl_fill", "hipgraphdsl_copy", "size_t", "NAN", "INFINITY", "open_events",
+        "capture", *PARTS,
     }
 )  # fmt: skip
 """Names that a program's own things must not take."""
@@ -134,13 +138,13 @@ def cuda_names(program: str, kernels: str, captured: bool) -> list[str]:
     return lines
 
 
-def needed_parts(wanted: set[str]) -> list[Part]:
+def needed_parts(wanted: set[str], parts: Mapping[str, Part] = PARTS) -> list[Part]:
     """Return the parts that declare these names, and those that they use, in their order."""
     found: set[str] = set()
     queue = list(wanted)
     while queue:
-        part = PARTS[queue.pop()]
+        part = parts[queue.pop()]
         if not found.issuperset(part.names):
             found.update(part.names)
-            queue += part.words & PARTS.keys()
-    return list({id(part): part for name, part in PARTS.items() if name in found}.values())
+            queue += part.words & parts.keys()
+    return list({id(part): part for name, part in parts.items() if name in found}.values())

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..arrays import AllocArray, Array, ArrayView, Parameter
 from ..backends.handles import BUILT_IN, SharedHandles
+from ..backends.resolve import is_host
 from ..backends.scope import Scope
 from ..kernels import ArgumentPacker, Kernel, Signature, Symbol
 from ..nodes import (
@@ -203,6 +204,12 @@ class Handles(SharedHandles):
         self.outer.add(name)
         return name
 
+    def kept(self) -> list[tuple[Place, int]]:
+        """Return the arrays of alloc nodes that several graphs use, each with its bytes, and let their declarations say so."""
+        found = [(self.writer.places.at(pointer), nbytes) for pointer, nbytes in self.writer.kept.items()]
+        self.arrays.kept.update(place.name for place, _ in found)
+        return found
+
     # -- what `resolve` asks -----------------------------------------------------------------------------------------------
 
     def _kernel(self, text: str, signature: Signature) -> tuple[int, ArgumentPacker]:
@@ -263,9 +270,10 @@ class _Calls:
         writer = self._handles.writer
         return lambda stream: writer.call_user(stream, self._call(name, node, scope, writer.on(stream)))
 
-    def eager(self, name: str, node: EagerNode, scope: NamedScope) -> NoReturn:
-        """Not called: the program refuses what is done between graphs."""
-        raise NotImplementedError
+    def eager(self, name: str, node: EagerNode, scope: NamedScope) -> tuple[Callable[[int], None], bool]:
+        """Return a function that writes the call of an eager node, and whether it is given host memory."""
+        call = self._call(name, node, scope, ["stream"])
+        return lambda _: self._handles.writer.between.append(call), any(is_host(view, scope) for view in node.addresses)
 
     def has_failed(self) -> bool:
         """Return whether a call has failed: none is made."""
@@ -276,7 +284,7 @@ class _Calls:
 
     undo = keep
 
-    def _call(self, name: str, node: HostNode | CapturedNode, scope: NamedScope, first: list[Piece]) -> list[Piece]:
+    def _call(self, name: str, node: HostNode | CapturedNode | EagerNode, scope: NamedScope, first: list[Piece]) -> list[Piece]:
         def pointer(view: ArrayView) -> list[Piece]:
             return self._handles.writer.places.pointer(scope.address(view))
 

@@ -432,6 +432,11 @@ def wrapped(line: str, width: int = 116) -> list[str]:
     return [*out, (indent if at else "") + line[at:]]
 
 
+def function_text(head: str, body: list[str], returned: str = "hipGraph_t") -> list[str]:
+    """Return a function of the program."""
+    return [f"static {returned} {head} {{", *(f"  {line}" if line else "" for line in body), "}", ""]
+
+
 def without_double_blanks(lines: Iterable[str]) -> list[str]:
     """Return lines with one blank line where there were several."""
     kept: list[str] = []

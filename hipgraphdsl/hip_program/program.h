@@ -1,5 +1,6 @@
 // What all exported programs share. A program holds a copy of the parts that it uses, and of those that they use: each goes from
-// its line "//@part NAMES", which lists what it declares, to the next such line. Compiled by itself, this file checks them all.
+// its line "//@part NAMES", which lists what it declares, to the next such line. Programs of several graphs, between which the host
+// acts, hold the branches of SEGMENTS, others the other ones. Compiled by itself, with SEGMENTS and without, this file checks them all.
 #if defined(__CUDACC__)
 #include "cuda.h"
 #else
@@ -540,6 +541,26 @@ void follow(hipStream_t stream, std::initializer_list<Mark> others) {
   CHECK(hipStreamUpdateCaptureDependencies(stream, all.data(), all.size(), hipStreamSetCaptureDependencies), "");
 }
 
+//@part executables instantiate
+// The graphs that `launch_all` launches.
+std::vector<std::pair<hipGraph_t, hipGraphExec_t>> executables;
+hipGraphExec_t instantiate(hipGraph_t graph, unsigned flags) {
+  hipGraphExec_t executable;
+  CHECK(hipGraphInstantiateWithFlags(&executable, graph, flags), "");
+  executables.emplace_back(graph, executable);
+  return executable;
+}
+
+//@part word_of
+// The condition of a node, when everything on the stream has finished.
+unsigned word_of(const void* condition, hipStream_t stream, const char* name) {
+  static unsigned* word = nullptr;
+  if (!word) CHECK(hipHostMalloc((void**)&word, sizeof *word, hipHostMallocDefault), name);
+  CHECK(hipMemcpyAsync(word, condition, sizeof *word, hipMemcpyDefault, stream), name);
+  CHECK(hipStreamSynchronize(stream), name);
+  return *word;
+}
+
 //@part Array Place DEVICE PINNED PAGEABLE
 // An array that the program allocates; files are read into it and written from it by its name.
 enum Place { DEVICE, PINNED, PAGEABLE };
@@ -691,8 +712,13 @@ struct Program {
   std::vector<Array> arrays;
   std::vector<Option> options;
   void (*initialise)();  // gives arrays their first values and creates events
+#if defined(SEGMENTS)
+  void (*build_graphs)();
+  void (*launch_all)(hipStream_t stream);  // one launch: the graphs, and what the host does between them
+#else
   hipGraph_t (*build_graph)();
   unsigned flags;  // of hipGraphInstantiateWithFlags
+#endif
   int repeat = 1, warm_up = 0;
   bool quiet = false;
   std::string out_dir = "", data_dir = ".";
@@ -761,13 +787,21 @@ void prepare(const Program& program) {
 
 //@part measure
 // Launches the graph and prints how long that took. Submit: until the call has returned. Done: until the graph has.
+#if defined(SEGMENTS)
+void measure(const Program& program, hipStream_t stream) {
+#else
 void measure(const Program& program, hipGraphExec_t executable, hipStream_t stream) {
+#endif
   const int repeat = program.repeat;
   double submit_sum = 0, done_sum = 0, submit_least = INFINITY, done_least = INFINITY;
   for (int i = -program.warm_up; i < repeat; ++i) {
     using Clock = std::chrono::steady_clock;
     const Clock::time_point begin = Clock::now();
+#if defined(SEGMENTS)
+    program.launch_all(stream);
+#else
     CHECK(hipGraphLaunch(executable, stream), "");
+#endif
     const Clock::time_point submitted = Clock::now();
     CHECK(hipStreamSynchronize(stream), "");
     const Clock::time_point finished = Clock::now();
@@ -802,6 +836,15 @@ int run(Program program, int argc, char** argv) {
   prepare(program);
   hipStream_t stream;
   CHECK(hipStreamCreateWithFlags(&stream, hipStreamNonBlocking), "");
+#if defined(SEGMENTS)
+  program.build_graphs();
+  measure(program, stream);
+  write_outputs(program);
+  for (const auto& [graph, executable] : executables) {
+    CHECK(hipGraphExecDestroy(executable), "");
+    CHECK(hipGraphDestroy(graph), "");
+  }
+#else
   const hipGraph_t graph = program.build_graph();
   hipGraphExec_t executable;
   CHECK(hipGraphInstantiateWithFlags(&executable, graph, program.flags), "");
@@ -809,6 +852,7 @@ int run(Program program, int argc, char** argv) {
   write_outputs(program);
   CHECK(hipGraphExecDestroy(executable), "");
   CHECK(hipGraphDestroy(graph), "");
+#endif
   CHECK(hipStreamDestroy(stream), "");
   for (const Array& array : program.arrays) {
     if (array.place == DEVICE) CHECK(hipFree(*array.data), "");

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,34 @@ def test_program_maps_only_the_names_that_it_uses() -> None:
     assert [name for name in mapped if not re.search(rf"\b{name}\b", rest)] == []
     used = set(re.findall(r"\bhip[A-Z]\w*", re.sub(r"//[^\n]*", "", graph_part(text))))
     assert used <= set(mapped)
+
+
+def launch_of(name: str, **options: Any) -> list[str]:
+    """Return the statements of one launch of a row's program, without indents."""
+    text = text_of(MAKERS[name]().graph, **options)
+    body = text.partition("static void launch_all(hipStream_t stream) {\n")[2].partition("\n}\n")[0]
+    return [line.strip() for line in body.splitlines()]
+
+
+@pytest.mark.parametrize("target", ["amd:gfx942", "nvidia:sm_90"])
+def test_loop_that_the_host_decides_runs_its_body_check_every_times(target: str) -> None:
+    assert launch_of("conditional_while_check_every", target=target) == [
+        'CHECK(hipGraphLaunch(segment_1, stream), "");',
+        'while (word_of(c, stream, "loop")) {',
+        "for (int n = 0; n < 3; ++n) {",
+        'CHECK(hipGraphLaunch(loop_0, stream), "");',
+        "}",
+        "}",
+        'CHECK(hipGraphLaunch(segment_2, stream), "");',
+    ]
+
+
+def test_eager_function_waits_for_the_stream_where_it_is_given_host_memory() -> None:
+    on_device, on_host = launch_of("eager"), launch_of("eager_host")
+    assert "issue(stream, y, x);" in on_device
+    assert not any("hipStreamSynchronize" in line for line in on_device)
+    at = on_host.index("shift(stream, page, k);")
+    assert on_host[at - 1] == 'CHECK(hipStreamSynchronize(stream), "child/shift");'
 
 
 # -- names and text that stay what they are ----------------------------------------------------------------------------------
@@ -318,14 +347,25 @@ def test_signal_semaphore_is_refused_by_node() -> None:
     assert "order the programs on the host" in str(error)
 
 
-def test_conditional_is_refused_by_node() -> None:
+@pytest.mark.parametrize("backend", ["explicit", "capture"])
+@pytest.mark.parametrize("target", ["amd:gfx942", "nvidia:sm_90"])
+def test_conditional_that_the_device_decides_is_refused_by_node(backend: str, target: str) -> None:
     g = hg.Graph("g")
     c = g.device_array("c", shape=1, dtype="int32")
     body = hg.Graph("body")
     body.empty(name="nothing")
-    g.conditional("if", c, [body], name="maybe")
-    for backend in ("explicit", "capture"):
-        assert refused(g, backend=backend).node == "maybe"
+    g.conditional("if", c, [body], decide="device", name="maybe")
+    error = refused(g, backend=backend, target=target)
+    assert error.node == "maybe"
+    assert "leave decide='device' out" in str(error)
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture"])
+def test_node_of_a_body_is_refused_by_name(backend: str) -> None:
+    g, body = hg.Graph("g"), hg.Graph("body")
+    body.signal_semaphore("s", 1, name="raise")
+    g.conditional("if", g.device_array("c", shape=1, dtype="int32"), [body], name="maybe")
+    assert refused(g, backend=backend).node == "maybe/0/raise"
 
 
 def test_dynamic_shared_memory_of_no_bytes_is_refused_by_node() -> None:
@@ -519,7 +559,8 @@ def field_of(kind: str, name: str, other: bool) -> hg.Graph:
             inner.memset(z, pick("workflow", 0, 1), name="fill")
             g.child(inner, bind={"z": pick("bind", x, y)}, **given)
         case "eager":
-            g.eager(len, (pick("args", x, y),), **given)
+            g.eager(pick("fn", report, print), (pick("args", x, y),), reads=pick("access", None, [x]), **given)
+            g.memset(words, 0, name="beside", after=[])
         case "memory_ops":
             op = hg.wait_value(words[1:2], 1, "geq") if pick("ops", False, True) else hg.wait_value(words[1:2], 1, "eq")
             g.memory_ops([hg.write_value(words[0:1], 1), op], **given)
@@ -528,8 +569,13 @@ def field_of(kind: str, name: str, other: bool) -> hg.Graph:
             put(pick("semaphore", "s", "t"), pick("value", 1, 2), **given)
         case _:
             body = hg.Graph("body")
-            body.memset(body.device_array("z", shape=16, dtype="f4"), 0)
-            g.conditional("if", words[0:1], body, bind={"z": x}, **given)
+            body.memset(body.device_array("z", shape=16, dtype="f4"), pick("bodies", 0, 1))
+            g.conditional(
+                "while" if name == "check_every" else pick("mode", "if", "while"),
+                pick("condition", words[0:1], words[1:2]), body, bind={"z": pick("bind", x, y)},
+                decide=pick("decide", "auto", "device"), check_every=pick("check_every", 1, 2), **given,
+            )  # fmt: skip
+            g.memset(g.device_array("apart 2", shape=4, dtype="f4"), 0, name="beside", after=[])
     return g
 
 
@@ -691,10 +737,17 @@ def test_a_grid_that_a_parameter_gives_may_have_clusters() -> None:
 ALIKE = {f"memset_{name}" for name in ("int8", "uint8", "int16", "uint16", "uint32", "float32", "int64", "uint64", "complex64")}
 QUICK = {"01_hip_graph_tutorial", "04_wave2d", "memcpy_3d", "child_used_twice", "template_arguments", "complex_numbers"}
 
+SEGMENTED = {name for name in MAKERS if name.startswith(("conditional_", "eager"))}
+
 
 @pytest.mark.parametrize("backend", ["explicit", "capture"])
 @pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in ON_CPU if name not in ALIKE]
+    "name",
+    [
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
+        for name in ON_CPU
+        if name not in (*ALIKE, *SEGMENTED)
+    ],
 )
 def test_program_on_the_cpu_leaves_the_bytes_of_the_python_run(tmp_path: Path, name: str, backend: str) -> None:
     path = export(ON_CPU[name](), tmp_path, backend)
@@ -703,12 +756,24 @@ def test_program_on_the_cpu_leaves_the_bytes_of_the_python_run(tmp_path: Path, n
     hip_programs.run(ON_CPU[name](), tmp_path / "program", expected)
 
 
+@pytest.mark.parametrize("backend", ["explicit", "capture"])
+@pytest.mark.parametrize(
+    "name", [name if name == "conditional_any_body" else pytest.param(name, marks=pytest.mark.slow) for name in sorted(SEGMENTED)]
+)
+def test_program_of_segments_leaves_the_bytes_of_two_launches(tmp_path: Path, name: str, backend: str) -> None:
+    path = export(MAKERS[name](), tmp_path, backend)
+    build_program(path, tmp_path / "program", ["-Wall", "-Werror", "-O0"])
+    for launch in hip_programs.launches_of_row(name):
+        written = replace(MAKERS[name](), launch=launch)
+        hip_programs.run(written, tmp_path / "program", hip_programs.outputs(written, "cpu", backend, launches=2), launches=2)
+
+
 def compiled(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "HIP_PLATFORM": "amd"})
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("more", [[], ["-D__HIP_PLATFORM_AMD__"]])
+@pytest.mark.parametrize("more", [[], ["-D__HIP_PLATFORM_AMD__"], ["-DSEGMENTS"]])
 def test_the_header_that_programs_share_compiles_without_a_warning(more: list[str]) -> None:
     """Every part of it, also those that few programs use."""
     package = Path(hg.__file__).parent
@@ -718,7 +783,7 @@ def test_the_header_that_programs_share_compiles_without_a_warning(more: list[st
 
 
 def test_each_part_of_the_header_lists_what_it_declares() -> None:
-    for part in hip_parts.PARTS.values():
+    for part in (*hip_parts.PARTS.values(), *hip_parts.SEGMENT_PARTS.values()):
         text = "\n".join(part.lines)
         declared = re.findall(r"^(?:struct|enum|using|#define) (\w+)", text, re.MULTILINE)
         declared += re.findall(r"^(?!template|using)\w[^\n(;]*?[ *&](\w+)(?:\(|;)", text, re.MULTILINE)
