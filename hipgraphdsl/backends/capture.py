@@ -88,6 +88,8 @@ class _CaptureProgram(GraphProgram):
                 self.runtime.stream_update_capture_dependencies(stream, self._before(step), replace=True)
             if isinstance(operation, (RunChild, RunConditional, CallEager)) or not operation.is_recorded(quirks):
                 self._insert(step, operation, stream)
+            elif isinstance(operation, CallCaptured):
+                operation.record(self.runtime, stream)
             else:
                 operation.issue(self.runtime, stream)
         except HipError as error:

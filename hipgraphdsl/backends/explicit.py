@@ -111,8 +111,8 @@ def _kernel_adder(graph: int, program: GraphProgram, runtime: Runtime, device: i
 def add_node(graph: int, deps: list[int], operation: Operation, runtime: Runtime) -> int:
     """Add one operation to a graph."""
     match operation:
-        case CallCaptured(call):
-            return _add_captured(graph, deps, call, runtime)
+        case CallCaptured():
+            return _add_captured(graph, deps, partial(operation.record, runtime), runtime)
         case RunChild():
             child = _child_graph(runtime, operation)
             try:

@@ -18,7 +18,7 @@ from ..arrays import Array
 from ..kernels import ArgumentPacker
 from ..plan import Plan
 from ..runtimes.base import Runtime
-from ..runtimes.data import ConditionalMode, Copy3D, Dim3, Fill2D, MemcpyKind, MemOp
+from ..runtimes.data import CaptureStatus, ConditionalMode, Copy3D, Dim3, Fill2D, MemcpyKind, MemOp
 from .scope import Scope
 
 _log = logging.getLogger(__name__)
@@ -347,13 +347,36 @@ class Nothing(Call):
 
 @dataclass(frozen=True, slots=True)
 class CallCaptured(_Fixed):
-    """Let the user's function issue work on a stream."""
+    """Let the user's function issue work on a stream.
+
+    Attributes
+    ----------
+    name : str
+        Of the node.
+    writes : tuple of str
+        Names of the arrays that it declares to write.
+    """
 
     call: Callable[[int], None]
+    name: str
+    writes: tuple[str, ...]
 
     def issue(self, runtime: Runtime, stream: int) -> None:
         """Call it."""
         self.call(stream)
+
+    def record(self, runtime: Runtime, stream: int) -> None:
+        """Call it with a capturing stream, and log if it has recorded nothing that could make its writes."""
+        before = runtime.stream_get_capture_info(stream).dependencies
+        self.call(stream)
+        after = runtime.stream_get_capture_info(stream)
+        if self.writes and after.status is CaptureStatus.ACTIVE and after.dependencies == before:
+            written = ", ".join(map(repr, self.writes))
+            _log.warning(
+                "captured node %r declares that it writes %s, and its function recorded nothing on its stream: a library call"
+                " may have failed, or have issued its work elsewhere",
+                self.name, written,
+            )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

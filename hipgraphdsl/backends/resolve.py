@@ -75,7 +75,8 @@ def resolve(step: Step, scope: Scope) -> op.Operation:
             return op.CallHost(*scope.shared.calls.register(scope.prefix + node.name, node, scope))
         case CapturedNode():
             assert scope.shared.calls is not None
-            return op.CallCaptured(scope.shared.calls.captured(scope.prefix + node.name, node, scope))
+            name, written = scope.prefix + node.name, (a.view.root.name for a in node.accesses if a.is_write)
+            return op.CallCaptured(scope.shared.calls.captured(name, node, scope), name, tuple(dict.fromkeys(written)))
         case EagerNode():
             assert scope.shared.calls is not None
             return op.CallEager(*scope.shared.calls.eager(scope.prefix + node.name, node, scope))

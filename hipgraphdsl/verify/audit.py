@@ -12,7 +12,7 @@ import numpy as np
 from ..arrays import Access, ArrayView, Parameter, Region
 from ..backends.serial import SerialProgram
 from ..errors import HipGraphError
-from ..nodes import KernelNode
+from ..nodes import CapturedNode, EagerNode, KernelNode
 from ..plan import Step
 from .laboratory import Bytes, Cell, Found, Laboratory, State, full_name, near
 
@@ -30,6 +30,7 @@ def audit_accesses(laboratory: Laboratory, found: Found, advance: Callable[[str]
     large = 8 * total * len(laboratory.steps) > _LARGE_BYTES
     alike: dict[Any, int] = {}
     again: dict[str, int] = {}
+    unwritten: dict[str, set[str]] = {}
     moved = audited = left = 0
     laboratory.begin()
     for program, step in laboratory.walk(laboratory.program):
@@ -49,10 +50,21 @@ def audit_accesses(laboratory: Laboratory, found: Found, advance: Callable[[str]
         audited += again[name] == 1
         moved += 8 * total
         known = len(found.findings)
-        _Audit(laboratory, program, step).run(found)
+        audit = _Audit(laboratory, program, step)
+        audit.run(found)
+        unwritten[name] = audit.unwritten & unwritten.get(name, audit.unwritten)
         if len(found.findings) > known:
             again[name] = _AUDITS_ALIKE  # once is enough
     laboratory.end()
+    for name, arrays in unwritten.items():
+        for array in sorted(arrays):
+            found.add(
+                "missing write",
+                f"{name!r} declares that it writes {array!r}, and leaves every byte of it as it was",
+                (name,),
+                (array,),
+                hint=f"leave it out of writes, or say that it may keep what is there: reads=[{array}], writes=[{array}]",
+            )
     found.done.append(f"an access audit of {audited} nodes alone" + (f" ({left} alike were left out)" if left else ""))
 
 
@@ -112,6 +124,8 @@ class _Audit:
         self.read: dict[str, Mask] = {}
         self.written: dict[str, Mask] = {}
         """What the step declares to read and to write; never guards."""
+        self.unwritten: set[str] = set()
+        """Arrays that an eager or captured node declares to write without reading them, and leaves alone, whatever they hold."""
         reached = laboratory.reached(program, step)
         for name, cell in (*laboratory.cells.items(), *laboratory.fresh.items()):
             met = [(mode, region) for mode, region in reached if cell.meets(region)]
@@ -149,7 +163,10 @@ class _Audit:
         parts = [(name, part) for name, cell in self.cells.items() for part in ("inside", *_guards(cell))]
         start, end = self._again(set(parts))
         for name, cell in self.cells.items():
-            touched = ((self.after[name] != self.before[name]) | (end[name] != start[name])) & ~self.written[name]
+            changed = (self.after[name] != self.before[name]) | (end[name] != start[name])
+            touched, promised = changed & ~self.written[name], self.written[name] & ~self.read[name]
+            if isinstance(self.step.node, (EagerNode, CapturedNode)) and promised.any() and not (promised & changed).any():
+                self.unwritten.add(name)
             inside = cell.inside(touched)
             if inside.any():
                 found.add(

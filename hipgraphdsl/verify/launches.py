@@ -14,6 +14,7 @@ from ..executable import Executable
 from ..runtimes.base import Runtime
 from ..workflow import Workflow
 from .laboratory import WAIT_S, Cell, Found, State, cell_of, describe
+from .recorded import compare_recorded
 from .report import Kind
 
 
@@ -55,6 +56,8 @@ class Launches:
             self.found.left_out.append(f"{named}: {error}")
             return
         try:
+            if backend in ("explicit", "capture"):
+                compare_recorded(executable, executable.prepared(**self.params).scope, named, self.found)
             for how, chosen, mode in schedules:
                 if mode and set_schedule is not None and chosen is not None:
                     set_schedule(chosen, mode)

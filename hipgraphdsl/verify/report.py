@@ -16,6 +16,7 @@ Kind = Literal[
     "uninitialised",
     "undeclared write",
     "undeclared read",
+    "missing write",
     "out of bounds",
     "race",
     "divergent barrier",
@@ -35,7 +36,8 @@ class Finding:
         ``"backend"``: a backend gives other bytes than the serial run. ``"order"``: another topological order does.
         ``"schedule"``: a seeded schedule of the runtime does. ``"uninitialised"``: results depend on what was in fresh
         graph memory, or a kernel loads memory that nothing has written.
-        ``"undeclared write"``, ``"undeclared read"``: a node touches what it does not declare.
+        ``"undeclared write"``, ``"undeclared read"``: a node touches what it does not declare. ``"missing write"``: an eager or
+        captured node does not write what it declares to write, or a capture has recorded nothing that could.
         ``"out of bounds"``: a node writes before or behind an array, or what it writes depends on what is there.
         ``"race"``: threads of one launch touch the same bytes, and nothing orders them. ``"divergent barrier"``: not all threads
         of a block come to a barrier.

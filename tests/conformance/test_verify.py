@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import importlib.util
 import json
 import sys
@@ -19,6 +20,7 @@ import hipgraphdsl as hg
 from benchmarks import checks as corpus_of_checks
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime
+from hipgraphdsl.runtimes.data import CaptureStatus, Fill2D, MemcpyKind
 from hipgraphdsl.verify import VerifyReport, topological_order, verify
 
 SOURCE = r"""
@@ -358,6 +360,147 @@ def test_captured_function_is_audited(runtime: Runtime) -> None:
 
     report = audit_of(runtime, lambda g, x, y: (g.memset(x, 7.0), g.captured(issue, args=(x, y), reads=[x], name="copy")))
     assert [(f.kind, f.nodes, f.arrays) for f in report.findings] == [("undeclared write", ("copy",), ("y",))]
+
+
+def test_eager_node_that_touches_more_than_it_says_is_named(runtime: Runtime) -> None:
+    """Through a pointer that it kept, and by an argument that it says it only reads."""
+    g = hg.Graph("demo")
+    x, y = (g.device_array(name, np.arange(1, N + 1, dtype="int32")) for name in "xy")
+    h = g.host_array("h", np.zeros(N, "int32"))
+    kept: list[Any] = []
+
+    def keep(stream: Any, y: Any) -> None:
+        kept[:] = [y.ptr]
+        stream.runtime.memset_async(Fill2D(y.ptr, 4, 5, N), int(stream))
+
+    def stray(stream: Any, x: Any, h: Any) -> None:
+        h[:] = 7
+        stream.runtime.memcpy_async(kept[0], x.ptr, 16, MemcpyKind.DEFAULT, int(stream))
+
+    g.eager(keep, (y,), writes=[y], name="keep")
+    g.eager(stray, (hg.reads(x), h), reads=[x], writes=[h], name="stray", after=["keep"])
+    report = verify(g, runtime)
+    assert [(f.kind, f.nodes, f.arrays) for f in report.findings] == [("undeclared write", ("stray",), ("y",))]
+
+    g = hg.Graph("demo")
+    x, h = g.device_array("x", np.arange(1, N + 1, dtype="int32")), g.host_array("h", np.ones(N, "int32"))
+
+    def change(stream: Any, x: Any) -> None:
+        stream.runtime.memcpy_async(x.ptr + 64, x.ptr, 64, MemcpyKind.DEFAULT, int(stream))
+
+    def sum_up(stream: Any, h: Any, total: Any) -> None:
+        total[0] = h.sum()
+
+    g.eager(change, (x,), reads=[x], name="change")
+    g.eager(sum_up, (h, g.host_array("total", np.zeros(1, "int32"))), writes=[g.arrays["total"]], name="sum_up")
+    found = verify(g, runtime, backends=()).findings
+    assert {(f.kind, f.nodes, f.arrays) for f in found} == {
+        ("undeclared write", ("change",), ("x",)),
+        ("undeclared read", ("sum_up",), ("h",)),
+    }
+
+
+def test_eager_node_that_does_not_write_what_it_says_is_named(runtime: Runtime) -> None:
+    """What may keep its value is said to be read too, and in a loop one pass that writes is enough."""
+    g = hg.Graph("demo")
+    h, k, word = (g.host_array(name, np.ones(size, "int32")) for name, size in (("h", N), ("k", N), ("word", 1)))
+    body = hg.Graph("body")
+    last, n = body.host_array("last", shape=N, dtype="int32"), body.host_array("n", shape=1, dtype="int32")
+
+    def at_the_end(stream: Any, last: Any, n: Any) -> None:
+        n -= 1
+        if not n[0]:
+            last[:] = 3
+
+    body.eager(at_the_end, (last, n), reads=[n], writes=[last, n], name="pass")
+    g.eager(lambda stream, h, k: None, (h, k), reads=[k], writes=[h, k], name="idle")
+    g.host(lambda word: word.fill(3), (word,), writes=[word], name="given")
+    g.conditional("while", word, body, bind={"n": word, "last": g.host_array("last", np.zeros(N, "int32"))}, name="loop")
+    (finding,) = verify(g, runtime).findings
+    assert (finding.kind, finding.nodes, finding.arrays) == ("missing write", ("idle",), ("h",))
+    assert "leaves every byte of it as it was" in finding.message
+
+
+def test_verify_runs_workflows_that_are_cut_in_every_way(runtime: Runtime) -> None:
+    for name in ("eager", "eager_host", "conditional_any_body", "conditional_nested_by_host", "conditional_while_check_every"):
+        report = verify(NODE_KINDS[name](hg.Graph("case"), runtime).graph, runtime)
+        assert report.ok, str(report)
+        assert not report.left_out, str(report)
+        assert sum(line.startswith("backend") for line in report.done) == 3
+
+
+def captured_in(fn: Any, how: str) -> hg.Graph:
+    """Return a workflow with a captured node, alone, in a child or in a body that the device or the host decides on."""
+    inner = hg.Graph("inner")
+    x, y = (inner.device_array(name, np.arange(N, dtype="int32")) for name in "xy")
+    inner.captured(fn, (x, y), reads=[x], writes=[y], name="copy")
+    if how == "alone":
+        return inner
+    g = hg.Graph("outer")
+    if how == "child":
+        g.child(inner, name="in")
+    else:
+        decide: Any = how
+        g.conditional("if", g.device_array("word", np.ones(1, "int32")), inner, decide=decide, name="in")
+    return g
+
+
+def _copied(stream: Any, x: Any, y: Any) -> None:
+    stream.runtime.memcpy_async(y.ptr, x.ptr, y.nbytes, MemcpyKind.DEFAULT, int(stream))
+
+
+@pytest.mark.parametrize("how", ["alone", "child", "device", "host"])
+def test_captured_node_that_lost_its_work_is_named(runtime: Runtime, how: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A library that refuses to work while its stream captures, and tells nobody."""
+
+    def library(stream: Any, x: Any, y: Any) -> None:
+        if runtime.stream_get_capture_info(int(stream)).status is CaptureStatus.NONE:
+            _copied(stream, x, y)
+
+    name = {"alone": "copy", "child": "in/copy"}.get(how, "in/0/copy")
+    report = verify(captured_in(library, how), runtime, orders=1)
+    found = [finding for finding in report.findings if finding.kind == "missing write"]
+    assert [finding.nodes for finding in found] == [(name,)]
+    assert "its function recorded nothing" in found[0].message
+    assert f"captured node {name!r} declares that it writes" in caplog.text
+    caplog.clear()
+    report = verify(captured_in(_copied, how), runtime, orders=1)
+    assert report.ok, str(report)
+    assert any("what 1 captured node recorded" in line for line in report.done)
+    assert not caplog.text
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture"])
+def test_captured_node_that_lost_a_part_of_its_work_is_named(runtime: Runtime, backend: str) -> None:
+    g = hg.Graph("demo")
+    x, y, z = (g.device_array(name, np.arange(N, dtype="int32")) for name in "xyz")
+
+    def library(stream: Any, x: Any, y: Any, z: Any) -> None:
+        _copied(stream, x, y)
+        if runtime.stream_get_capture_info(int(stream)).status is CaptureStatus.NONE:
+            stream.runtime.memset_async(Fill2D(z.ptr, 4, 5, N), int(stream))
+
+    g.captured(library, (x, y, z), reads=[x], writes=[y, z], name="both")
+    report = verify(g, runtime, [backend], orders=1)
+    (finding,) = [finding for finding in report.findings if finding.kind == "missing write"]
+    assert (finding.nodes, finding.arrays) == (("both",), ("z",))
+    assert "recorded memcpy, which cannot write there" in finding.message
+
+
+def test_captured_kernel_may_write_what_its_pointers_lead_to(runtime: Runtime, kernels: hg.Module) -> None:
+    def launch(function: int, given: str) -> Any:
+        def library(stream: Any, x: Any, y: Any) -> None:
+            pointers = [ctypes.c_void_p({"x": x, "y": y}[name].ptr) for name in given]
+            table = (ctypes.c_void_p * 2)(*(ctypes.addressof(pointer) for pointer in pointers))
+            runtime.module_launch_kernel(function, (1, 1, 1), (N, 1, 1), 0, int(stream), ctypes.addressof(table))
+
+        return library
+
+    with steps(kernels).compile(runtime, "serial") as exe:
+        add = next(handle for handle, kernel in exe.known().functions.items() if kernel.name == "add")
+        for given, wanted in (("xy", 0), ("xx", 1)):
+            report = verify(captured_in(launch(add, given), "alone"), runtime, orders=1, audit=False, sanitize=False)
+            assert sum(f.kind == "missing write" for f in report.findings) == wanted, str(report)
 
 
 # -- references --------------------------------------------------------------------------------------------------------

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
+import hipgraphdsl as hg
 from hipgraphdsl.errors import HipError
 from hipgraphdsl.runtimes.data import CaptureStatus, Fill2D, MemcpyKind, NodeType
 from hipgraphdsl.runtimes.recorder import RecorderRuntime
@@ -131,3 +135,28 @@ def test_page_locked_memory_is_real_and_zeroed(recorder: RecorderRuntime) -> Non
 
     pointer = recorder.host_malloc(8)
     assert bytes((ctypes.c_char * 8).from_address(pointer)) == bytes(8)
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture"])
+def test_a_captured_function_that_records_nothing_is_logged(
+    recorder: RecorderRuntime, backend: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    def lost(stream: Any, x: Any) -> None:
+        """Be a library that has failed and tells nobody."""
+
+    def kept(stream: Any, x: Any) -> None:
+        stream.runtime.memset_async(Fill2D(x.ptr, 1, 0, x.nbytes), int(stream))
+
+    g = hg.Graph("captured")
+    x, y = (g.device_array(name, np.zeros(4, "i4")) for name in "xy")
+    g.memset(x, 1, name="before")
+    g.captured(kept, (x,), name="kept")
+    g.captured(lost, (x,), reads=[x], name="reads")
+    g.captured(lost, (x,), name="lost", after=["reads"])
+    g.captured(lost, (y,), name="first", writes=[y])
+    g.compile(recorder, backend).close()
+    said = "declares that it writes {}, and its function recorded nothing on its stream"
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        f"captured node 'lost' {said.format(repr('x'))}",
+        f"captured node 'first' {said.format(repr('y'))}",
+    ]
