@@ -242,8 +242,9 @@ class Executable:
             own.shared.deadline = None if timeout_s is None else time.monotonic() + timeout_s
             try:
                 own.instance.launch(handle)
-            except CallbackError:
-                own.in_flight.settle(handle)
+            except (CallbackError, HipError) as error:
+                if isinstance(error, CallbackError) or self.plan.cut is not None:  # an eager function may have raised either
+                    own.in_flight.settle(handle)
                 raise
             finally:  # not earlier: a thread that waits meanwhile would see the launch as done
                 own.in_flight.launched(handle)
