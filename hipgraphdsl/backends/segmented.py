@@ -182,7 +182,7 @@ class SegmentedProgram(Program):
                 for body in self._host.chosen(operation, stream, step.name, device, refresh=False):
                     body.launch(stream)
         except HipError as error:
-            raise error.at(step.name) from error.__cause__
+            raise error.at(self.scope.prefix + step.name) from error.__cause__
 
     def follow(self, plan: Plan, disabled: frozenset[int]) -> None:
         nodes: dict[Program, dict[int, Step]] = {}

@@ -215,7 +215,7 @@ class EagerProgram(Program):
                 assert not isinstance(operation, RunChild), "children are inlined for streams"
                 operation.issue(self.runtime, stream)
         except HipError as error:
-            raise error.at(step.name) from error.__cause__
+            raise error.at(self.scope.prefix + step.name) from error.__cause__
 
     def bodies(self, step: Step, stream: int) -> Iterator[EagerProgram]:
         """Yield what a conditional step runs, one body after the other; each is for the caller to issue."""

@@ -225,8 +225,8 @@ class Executable:
             If a parameter is missing, unknown or of the wrong kind, if it is bound to read-only memory that a node writes, or to
             memory that other nodes touch without an order, one of them writing; the graph is then as before.
         CallbackError
-            If the function of an eager node raised; also an instance of what it raised, with the node's name. What had been
-            enqueued has ended, and nothing more is.
+            If the function of an eager node raised; also an instance of what it raised (a HipError is raised as it is), with the
+            node's name. What had been enqueued has ended, and nothing more is.
         WaitTimeout
             When `timeout_s` has passed; names the node that waited.
         HipGraphError

@@ -249,8 +249,8 @@ class _Writer:
             case Cast():
                 if e.style == "static":
                     return f"static_cast<{e.type.name}>({sub(e.a)})"
-                # unsigned(int(x)) might be a function's type.
-                if e.style == "function" and " " not in e.type.name and not isinstance(e.a, Cast):
+                # int(x) and int(x[1]) might declare something: within parentheses, which macros add, they name a function's type.
+                if e.style == "function" and " " not in e.type.name and isinstance(e.a, (Unary, Binary, Logic, Choice)):
                     return f"{e.type.name}({sub(e.a)})"
                 return f"(({e.type.name})({sub(e.a)}))"
             case Builtin():
