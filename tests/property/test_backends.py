@@ -153,6 +153,7 @@ def test_conditional_nodes_give_the_bytes_of_numpy_whoever_decides(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("place", ["cpu"], indirect=True)  # a GPU's driver takes long to instantiate them; it has those above
 @settings(max_examples=500)
 @given(program=nested(3, 9), seed=st.integers(0, 2**32), lanes=st.sampled_from(["auto", None, 1, 2]))
 def test_deep_conditional_nodes_give_the_bytes_of_numpy(place: Place, program: list[Part], seed: int, lanes: Any) -> None:
