@@ -68,10 +68,9 @@ class SegmentedProgram(Program):
         self._places = [_Place(None, i) for i in range(len(plan.steps))]
         self._host = HostSteps(scope, runtime, partial(_body, build, runtime))
         self._lanes: LaneStreams | None = None
-        self._stream = -1
-        """Of the launch before."""
         self._end = 0
-        """Event behind that launch: as launches of one graph do, launches on different streams follow each other."""
+        """Event behind each launch: as launches of one graph do, launches on different streams follow each other."""
+        self._launched = False
         self.operations = [Nothing()] * len(plan.steps)
         self._kept: dict[int, int] = {}
         """Memory of arrays that live in several segments, because no graph hands its own to another: by the allocating step."""
@@ -150,9 +149,9 @@ class SegmentedProgram(Program):
     def launch(self, stream: int) -> None:
         lanes, runtime = self._lanes, self.runtime
         assert lanes is not None
-        if stream != self._stream >= 0:
+        if self._launched:
             runtime.stream_wait_event(stream, self._end)
-        self._stream = stream
+        self._launched = True
         try:
             if lanes.streams:
                 lanes.run(stream, self._do)

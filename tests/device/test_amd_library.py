@@ -34,6 +34,7 @@ from hipgraphdsl.backends.operations import (
     WaitEvent,
 )
 from hipgraphdsl.backends.program import GraphProgram
+from hipgraphdsl.backends.segmented import SegmentedProgram
 from hipgraphdsl.cli import main
 from hipgraphdsl.executable import instance
 from hipgraphdsl.executable.scopes import modules_of
@@ -130,14 +131,15 @@ def test_parameters_read_back_are_those_of_the_plan(runtime: AmdRuntime, graph_b
     case = rows()[name](hg.Graph("case"), runtime)
     with case.graph.compile(runtime=runtime, backend=graph_backend) as exe:
         exe.launch(**case.launches[0])
-        program = exe._program
-        assert isinstance(program, GraphProgram)
-        read = [
-            agrees(runtime, node, operation, program.scope_of(step).addresses)
-            for step, node, operation in zip(program.plan.steps, program.nodes, program.operations)
-        ]
-        told = ("kernel", "memcpy", "memset", "host", "alloc", "free")
-        assert all(done for done, step in zip(read, program.plan.steps) if step.node.kind in told)
+        whole = exe._program
+        for program in whole.graphs if isinstance(whole, SegmentedProgram) else [whole]:
+            assert isinstance(program, GraphProgram)
+            read = [
+                agrees(runtime, node, operation, program.scope_of(step).addresses)
+                for step, node, operation in zip(program.plan.steps, program.nodes, program.operations)
+            ]
+            told = ("kernel", "memcpy", "memset", "host", "alloc", "free")
+            assert all(done for done, step in zip(read, program.plan.steps) if step.node.kind in told)
     case.finish()
 
 
