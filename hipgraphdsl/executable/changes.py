@@ -83,7 +83,8 @@ class Changes:
     def enabled(self, state: State, node: str | AnyNode, enabled: bool) -> Change:
         """Enable or disable a node, or all nodes of a child."""
         action = "enable" if enabled else "disable"
-        found, indices = self._find(state, _name_of(node, action), action)
+        name = _name_of(node, action)
+        found, indices = self._find(state, name, action)
         for step in (found.plan.steps[i] for i in indices):
             if step.node.kind in ("alloc", "free"):
                 raise UpdateError(
@@ -92,7 +93,12 @@ class Changes:
                 )
         switched = tuple(i for i in indices if (i in found.disabled) == enabled)
         disabled = found.disabled.difference(switched) if enabled else found.disabled.union(switched)
-        return Change(found._replace(disabled=disabled), switched)
+        children = found.children_off
+        if enabled:  # what is partly enabled is no longer disabled as a whole
+            children = frozenset(c for c in children if not f"{c}/".startswith(f"{name}/") and not f"{name}/".startswith(f"{c}/"))
+        elif name not in found.plan.index:
+            children |= {name}
+        return Change(found._replace(disabled=disabled, children_off=children), switched)
 
     def _find(self, state: State, name: str, action: str) -> tuple[State, list[int]]:
         """Return the steps of a name, one or those of an inlined child, and the state that has them."""

@@ -58,6 +58,8 @@ class State(NamedTuple):
         Of `watch.planned`.
     uses : Uses
         What the nodes use.
+    children_off : frozenset of str
+        Children that were disabled as a whole and are steps no longer, because their nodes were put in their place.
     """
 
     workflow: Workflow
@@ -65,11 +67,12 @@ class State(NamedTuple):
     disabled: frozenset[int]
     options: Mapping[str, Any]
     uses: Uses
+    children_off: frozenset[str] = frozenset()
 
     @property
     def names_off(self) -> list[str]:
-        """The names of the disabled steps."""
-        return [self.plan.steps[i].name for i in self.disabled]
+        """The names of the disabled children and steps."""
+        return [*self.children_off, *(self.plan.steps[i].name for i in self.disabled)]
 
     def replanned(self, target: Target, **options: Any) -> State:
         """Return the same workflow with a plan made with other options, the same nodes disabled."""
@@ -81,7 +84,8 @@ class State(NamedTuple):
     def without(self, names: list[str]) -> State:
         """Return the same with just these nodes, and all inside them, disabled."""
         off = (step.index for step in self.plan.steps if any(f"{step.name}/".startswith(f"{name}/") for name in names))
-        return self._replace(disabled=frozenset(off))
+        children = (name for name in names if any(step.name.startswith(f"{name}/") for step in self.plan.steps))
+        return self._replace(disabled=frozenset(off), children_off=frozenset(children))
 
     def changed(self, workflow: Workflow, steps: Mapping[int, Step], *, same_parameters: bool) -> State:
         """Return the state with another workflow of the same shape, and the steps that differ."""

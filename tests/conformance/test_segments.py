@@ -256,6 +256,35 @@ def test_launches_on_different_streams_follow_each_other(device: Runtime) -> Non
         assert came == [f"{what} {n}" for n in (1, 2, 3) for what in ("eager", "end")]
 
 
+def test_child_that_is_disabled_stays_so_when_update_builds_it_afresh(device: Runtime, backend: Any) -> None:
+    """Also where its nodes stand in its place, and the new one has others."""
+
+    def outer(cut: bool) -> hg.Graph:
+        child = hg.Graph("child")
+        x = child.device_array("x", shape=N, dtype="i4")
+        added(child, x, name="first")
+        if cut:
+            child.eager(lambda stream: None, name="look", after=["first"])
+            child.kernel(MODULE["add"], 1, N, (x, 10), name="second", after=["look"])
+        g = hg.Graph("outer")
+        g.child(child, bind={"x": numbers(g, "x")}, name="child")
+        return g
+
+    with outer(False).compile(runtime=device, backend=backend) as exe:
+        exe.disable("child")
+        exe.update(outer(True), rebuild=True)
+        exe.run()
+        assert exe.read("x")[0] == 0
+        exe.enable("child")
+        exe.run()
+        assert exe.read("x")[0] == 11
+        exe.disable("child")
+        exe.enable("child/second")
+        exe.update(outer(True), rebuild=True)
+        exe.run()
+        assert exe.read("x")[0] == 21
+
+
 def test_handle_refuses_where_a_launch_is_several_graphs(device: Runtime) -> None:
     g = hg.Graph("several")
     x, h = numbers(g, "x"), g.host_array("h", shape=N, dtype="i4")
