@@ -105,8 +105,9 @@ def test_blocks_run_after_one_that_failed_before_or_behind_a_barrier() -> None:
                 assert exe.read("x").tolist() == [n] * 64
 
 
-STEP = """__device__ int deep(int n, int* p) { int a[64]; for (int i = 0; i < 64; ++i) a[i] = p[0] + n;
-  if (n == 0) return a[3]; return deep(n - 1, p) + a[n & 63]; }
+# Volatile, and handed down: a compiler may neither leave the calls out nor make a loop of them.
+STEP = """__device__ int deep(int n, volatile int* p) { volatile int a[64]; for (int i = 0; i < 64; ++i) a[i] = p[0] + n;
+  if (n == 0) return a[3]; return deep(n - 1, a) + a[n & 63]; }
 __global__ void k(int* x, int divisor, int depth) { x[threadIdx.x] += 6 / divisor + 0 * deep(depth, x); }"""
 
 
