@@ -22,6 +22,7 @@ ORDER = (
     "errors",
     "cache",
     "progress",
+    "waiting",
     "arrays.coercion",
     "arrays.regions",
     "arrays.views",

@@ -121,7 +121,6 @@ class HostCalls:
         self._runtime = runtime
         self._launcher = launcher
         self._lend = lend
-        self._lock = threading.Lock()
         self._calls: dict[str, _Call] = {}
         """By the node's full name."""
         self._stale: list[_Call] = []
@@ -226,9 +225,10 @@ class HostCalls:
         if not isinstance(arg, (ArrayView, Access)):
             return value if isinstance(arg, Parameter) else arg
         view = _view(arg)
-        root = scope.resolve(view.root)[1]
-        if isinstance(node, EagerNode) and not (isinstance(root, Array) and root.on_host):
-            return CapturedArray(scope.address(view), view, scope)
+        if isinstance(node, EagerNode):
+            root = scope.resolve(view.root)[1]
+            if not (isinstance(root, Array) and root.on_host):
+                return CapturedArray(scope.address(view), view, scope)
         buffer, start = self._lend(scope, view)
         array: Any = np.ndarray(view.shape, view.dtype, buffer, scope.address(view) - start, view.strides)
         array.flags.writeable = any(

@@ -132,7 +132,7 @@ def add_node(graph: int, deps: list[int], operation: Operation, runtime: Runtime
 
 def _add_captured(graph: int, deps: list[int], call: Callable[[int], None], runtime: Runtime) -> int:
     """Add what a function issues on a stream, as a child graph."""
-    child = _captured_graph(runtime, call)
+    child = captured_graph(runtime, call)
     try:
         if "child_order" in runtime.target.quirks:
             _close_ends(child, runtime)
@@ -183,7 +183,7 @@ def _child_graph(runtime: Runtime, operation: RunChild) -> int:
     return graph
 
 
-def _captured_graph(runtime: Runtime, call: Callable[[int], None]) -> int:
+def captured_graph(runtime: Runtime, call: Callable[[int], None]) -> int:
     """Return a new graph of what the user's function issues on a stream."""
     stream = runtime.stream_create()
     graph = 0

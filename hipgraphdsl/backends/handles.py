@@ -15,6 +15,7 @@ from ..nodes import CapturedNode, EagerNode, Event, HostNode, KernelNode, Semaph
 from ..progress import no_progress
 from ..runtimes.base import Runtime
 from ..runtimes.data import SANITIZE
+from ..waiting import Deadline
 
 _log = logging.getLogger(__name__)
 
@@ -77,8 +78,8 @@ class SharedHandles:
         """For each device those that reach its memory."""
         self.calls = calls
         self.sanitize = sanitize
-        self.deadline: float | None = None
-        """When a launch gives up waiting, by `time.monotonic`."""
+        self.deadline: Deadline | None = None
+        """When a launch gives up waiting."""
         self._modules: dict[tuple[Module, int], tuple[int, Mapping[str, str]]] = {}
         self._names: dict[Module, set[str]] = {}
         """The kernels that each module was compiled for."""

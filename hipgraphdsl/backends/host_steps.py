@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Final
 
 from ..errors import HipError, WaitTimeout
 from ..plan import Plan
 from ..runtimes.base import Runtime
 from ..runtimes.data import ConditionalMode, MemcpyKind
+from ..waiting import has_passed, slice_s, unfinished_text
 from .operations import CallEager, RunChild, RunConditional
 from .program import Program
 from .scope import Scope
-
-_SLICE_S: Final = 0.05  # how long a wait stays inside one C call, which delays Ctrl-C by as much
 
 
 class HostSteps:
@@ -58,11 +55,13 @@ class HostSteps:
         wait, deadline = self._runtime.stream_wait, self._shared.deadline
         self.at = name
         try:
-            while not wait(stream, _SLICE_S if deadline is None else min(_SLICE_S, max(0.0, deadline - time.monotonic()))):
-                if deadline is not None and time.monotonic() >= deadline:
+            while not wait(stream, slice_s(deadline)):
+                if deadline is not None and has_passed(deadline):
+                    names = tuple(dict.fromkeys((name, *deadline.unfinished())))
                     said = f"the launch has not come past {name!r}, which waits for the nodes before it"
-                    raise WaitTimeout(said, (name,))
+                    raise WaitTimeout(said + unfinished_text(names[1:]), names)
         except HipError:
+            self.at = ""
             if not self.failed():
                 raise
         self.at = ""

@@ -20,7 +20,7 @@ from ..target import Target
 from ..temporaries import alloc_roots
 from ..update import explain_update
 from ..workflow import AnyNode, ChildGraphNode, ConditionalNode, Level, Workflow
-from .state import Change, Name, State
+from .state import Change, Name, State, within
 
 
 class Changes:
@@ -95,7 +95,7 @@ class Changes:
         disabled = found.disabled.difference(switched) if enabled else found.disabled.union(switched)
         children = found.children_off
         if enabled:  # what is partly enabled is no longer disabled as a whole
-            children = frozenset(c for c in children if not f"{c}/".startswith(f"{name}/") and not f"{name}/".startswith(f"{c}/"))
+            children = frozenset(c for c in children if not within(c, name) and not within(name, c))
         elif name not in found.plan.index:
             children |= {name}
         return Change(found._replace(disabled=disabled, children_off=children), switched)
@@ -116,7 +116,7 @@ class Changes:
             names = ", ".join(map(repr, list(state.plan.index)[:20])) or "none"
             raise UpdateError(f"{action}: graph {state.workflow.name!r} has no node {name!r}; its nodes are {names}", node=name)
         packed = () if state.plan.packing is None else state.plan.packing.nodes
-        inside = [known for known in packed if f"{known}/".startswith(f"{name}/")]
+        inside = [known for known in packed if within(known, name)]
         if inside and (inside[0] == name or action != "set"):
             raise UpdateError(
                 f"{action}: node {inside[0]!r} makes or returns memory that others use, which is fixed when the graph is"
@@ -125,7 +125,7 @@ class Changes:
             )
         if "/" in name and not state.options["inline"]:
             return self._find(state.replanned(self._target, inline=True), name, action)
-        return state, [i for known, i in state.plan.index.items() if known.startswith(f"{name}/")]
+        return state, [i for known, i in state.plan.index.items() if within(known, name)]
 
     def _replaced(self, state: State, changes: Mapping[int, Step], children: Sequence[ChildGraphNode]) -> Change:
         """Replace steps and the bindings of children."""
@@ -278,7 +278,7 @@ def _require_ordered(state: State, new: AnyNode, field: str) -> None:
     nodes = list(workflow.nodes)
     nodes[workflow.index[name]] = new
     report = check_workflow(replace(workflow, nodes=tuple(nodes), infer=False), device=state.plan.device)
-    own = [d for d in report.errors if any(f"{known}/".startswith(f"{name}/") for known in d.nodes)]
+    own = [d for d in report.errors if any(within(known, name) for known in d.nodes)]
     faults = [d for d in own if d.code != "HG409"]  # bounds are nothing that edges could order
     if faults:
         raise UpdateError(

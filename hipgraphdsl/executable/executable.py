@@ -27,9 +27,10 @@ from ..progress import no_progress
 from ..runtimes.base import Runtime
 from ..timeline import Timeline
 from ..update import HasWorkflow
+from ..waiting import Deadline, require_seconds, unfinished_text
 from ..workflow import AnyNode, Workflow
 from .compiled import LongWay
-from .in_flight import require_seconds, stream_handle, unfinished_text
+from .in_flight import stream_handle
 from .known import Known
 from .memory import Block
 from .profiling import elapsed_us, profile
@@ -228,7 +229,7 @@ class Executable:
             If the function of an eager node raised; also an instance of what it raised (a HipError is raised as it is), with the
             node's name. What had been enqueued has ended, and nothing more is.
         WaitTimeout
-            When `timeout_s` has passed; names the node that waited.
+            When `timeout_s` has passed; names the nodes that had not finished, first the one that waited for others.
         HipGraphError
             After `close`, in a forked process, or in a function that this Executable calls.
         """
@@ -239,7 +240,7 @@ class Executable:
                 own.instance.give(params)
             own.compiled.wanted = bool(params)
             handle = own.in_flight.stream if stream is None else stream_handle(stream)
-            own.shared.deadline = None if timeout_s is None else time.monotonic() + timeout_s
+            own.shared.deadline = Deadline.after(timeout_s, own.instance.unfinished)
             try:
                 own.instance.launch(handle)
             except (CallbackError, HipError) as error:
@@ -632,8 +633,7 @@ class Executable:
                 return None
             except WaitTimeout as error:
                 if timeout_s is None:
-                    waited = time.monotonic() - began
-                    said = unfinished_text(error.unfinished)
+                    waited, said = time.monotonic() - began, unfinished_text(error.unfinished)
                     _log.warning("graph %r: close() has waited %.0f s for what it launched%s", self.workflow.name, waited, said)
                     continue
                 if self._program is not None and self._program.abort():

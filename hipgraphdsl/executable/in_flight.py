@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
-
-import numpy as np
+from typing import Any
 
 from ..arrays import as_handle
 from ..errors import DeclarationError, HipError, WaitTimeout
+from ..waiting import SLICE_S, Deadline, has_passed, slice_s, unfinished_text
 from .compiled import CompiledPath
 from .devices import Home
-
-_WAIT_SLICE_S: Final = 0.05  # how long a wait stays inside one C call, which delays Ctrl-C by as much
 
 
 class InFlight:
@@ -70,13 +66,13 @@ class InFlight:
         HipError
             What a launch has failed with; nothing is in flight then.
         """
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        deadline = Deadline.after(timeout_s, unfinished)
         wait = self._runtime.stream_wait
         self.note_compiled()
         try:
             while waiting := tuple(self._pending.items()):
                 stream, ticket = waiting[0]
-                left = _WAIT_SLICE_S if deadline is None else min(_WAIT_SLICE_S, max(0.0, deadline - time.monotonic()))
+                left = slice_s(deadline)
                 try:
                     if self._home.switches:
                         with self._home.there():
@@ -92,7 +88,7 @@ class InFlight:
                     with self._lock:
                         if self._pending.get(stream) == ticket:  # else another thread has launched meanwhile
                             del self._pending[stream]
-                elif deadline is not None and time.monotonic() >= deadline:
+                elif has_passed(deadline):
                     names = unfinished()
                     raise WaitTimeout(
                         f"graph {self._name!r} has not finished after {timeout_s:g} s" + unfinished_text(names), names
@@ -107,7 +103,7 @@ class InFlight:
     def settle(self, stream: int) -> None:
         """Wait until a stream's work has ended, whatever has become of it; Ctrl-C interrupts."""
         with suppress(HipError):
-            while not self._runtime.stream_wait(stream, _WAIT_SLICE_S):
+            while not self._runtime.stream_wait(stream, SLICE_S):
                 pass
 
     def done(self) -> bool:
@@ -129,20 +125,6 @@ class InFlight:
         """Forget all launches."""
         self._pending.clear()
         self._failed = None
-
-
-def unfinished_text(names: tuple[str, ...]) -> str:
-    """Return the end of a message that names nodes which have not finished."""
-    if not names:
-        return ""
-    shown = ", ".join(map(repr, names[:10])) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
-    return f"; not finished: {shown}"
-
-
-def require_seconds(timeout_s: Any) -> None:
-    """Refuse what is no time to wait."""
-    if timeout_s is not None and not (isinstance(timeout_s, (int, float, np.number)) and timeout_s >= 0):
-        raise DeclarationError(f"timeout_s is a number of seconds from 0, or None (got {timeout_s!r})")
 
 
 def stream_handle(stream: Any) -> int:

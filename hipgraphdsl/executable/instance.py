@@ -20,7 +20,7 @@ from .in_flight import InFlight
 from .locking import lock
 from .memory import Block, Memory
 from .parameters import Parameters, same
-from .state import Change, State, put
+from .state import Change, State, put, within
 from .stats import Stats
 
 UPDATES_BEFORE_AFRESH: Final = 4096
@@ -112,7 +112,11 @@ class Instance:
     def take_over(self, other: Instance) -> None:
         """Take over the values of parameters and the disabled nodes of another instance, wherever names are alike."""
         given = other._parameters.give_to(self._parameters)
-        state = self.state.without(other.state.names_off)
+        state, off = self.state, other.state.names_off
+        children = [step.name for step in state.plan.steps if step.child is not None]
+        if any(name != child and within(name, child) for name in off for child in children):
+            state = state.replanned(self._runtime.target, inline=True)  # a node inside a child is a step of its own
+        state = state.without(off)
         steps = state.disabled.union(*map(self._steps_of, given))
         self.become(Change(state, tuple(sorted(steps))), [name for name in given if self._parameters.table[name][1].shape])
 

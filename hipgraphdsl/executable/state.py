@@ -83,7 +83,7 @@ class State(NamedTuple):
 
     def without(self, names: list[str]) -> State:
         """Return the same with just these nodes, and all inside them, disabled."""
-        off = (step.index for step in self.plan.steps if any(f"{step.name}/".startswith(f"{name}/") for name in names))
+        off = (step.index for step in self.plan.steps if any(within(step.name, name) for name in names))
         children = (name for name in names if any(step.name.startswith(f"{name}/") for step in self.plan.steps))
         return self._replace(disabled=frozenset(off), children_off=frozenset(children))
 
@@ -115,6 +115,11 @@ class Change(NamedTuple):
     names: tuple[Name, ...] = ()
     values: Mapping[str, Any] = MappingProxyType({})
     kernels: tuple[Kernel, ...] = ()
+
+
+def within(name: str, outer: str) -> bool:
+    """Return whether a node is the one of another name, or stands inside of it."""
+    return f"{name}/".startswith(f"{outer}/")
 
 
 def put(names: Iterable[Name]) -> None:

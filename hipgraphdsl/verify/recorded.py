@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from ..arrays import Access, Region
 from ..backends import Scope
-from ..backends.capturing import capturing
+from ..backends.explicit import captured_graph
 from ..errors import HipGraphError
 from ..executable import Executable
 from ..importing.memory import filled, sides
@@ -46,18 +46,11 @@ def _recorded(node: CapturedNode, name: str, scope: Scope) -> Iterator[RawGraph]
     """Capture what a node's function issues, and read it back; what it has by pointers is valid inside."""
     runtime, calls = scope.runtime, scope.shared.calls
     assert calls is not None
-    call = calls.captured(name, node, scope)
-    stream = runtime.stream_create()
-    graph = 0
+    graph = captured_graph(runtime, calls.captured(name, node, scope))
     try:
-        with capturing(runtime, stream, join=lambda: None) as capture:
-            call(stream)
-        graph = capture.graph
         yield RawGraph.read(graph, runtime, name)
     finally:
-        if graph:
-            runtime.graph_destroy(graph)
-        runtime.stream_destroy(stream)
+        runtime.graph_destroy(graph)
 
 
 def _compare(name: str, node: CapturedNode, scope: Scope, raw: RawGraph, found: Found) -> None:

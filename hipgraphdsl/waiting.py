@@ -1,0 +1,58 @@
+"""Waits for the device that Ctrl-C and a time limit end, and what their errors say."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from .errors import DeclarationError
+
+SLICE_S: Final = 0.05
+"""How long a wait stays inside one C call, which delays Ctrl-C by as much."""
+
+
+class Deadline(NamedTuple):
+    """When a wait is given up.
+
+    Attributes
+    ----------
+    at : float
+        By `time.monotonic`.
+    unfinished : callable
+        Returns the names of the nodes that have not finished, for the error.
+    """
+
+    at: float
+    unfinished: Callable[[], tuple[str, ...]]
+
+    @classmethod
+    def after(cls, timeout_s: float | None, unfinished: Callable[[], tuple[str, ...]]) -> Deadline | None:
+        """Return the deadline so many seconds from now; none for None."""
+        return None if timeout_s is None else cls(time.monotonic() + timeout_s, unfinished)
+
+
+def slice_s(deadline: Deadline | None) -> float:
+    """Return how long the next call may wait, in seconds."""
+    return SLICE_S if deadline is None else min(SLICE_S, max(0.0, deadline.at - time.monotonic()))
+
+
+def has_passed(deadline: Deadline | None) -> bool:
+    """Return whether a wait is to be given up."""
+    return deadline is not None and time.monotonic() >= deadline.at
+
+
+def unfinished_text(names: tuple[str, ...]) -> str:
+    """Return the end of a message that names nodes which have not finished."""
+    if not names:
+        return ""
+    shown = ", ".join(map(repr, names[:10])) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+    return f"; not finished: {shown}"
+
+
+def require_seconds(timeout_s: Any) -> None:
+    """Refuse what is no time to wait."""
+    if timeout_s is not None and not (isinstance(timeout_s, (int, float, np.number)) and timeout_s >= 0):
+        raise DeclarationError(f"timeout_s is a number of seconds from 0, or None (got {timeout_s!r})")
