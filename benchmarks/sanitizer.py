@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import resource
 import tempfile
@@ -16,6 +15,7 @@ from typing import Any, Final
 
 from hipgraphdsl.bench.arguments import add_output_arguments
 from hipgraphdsl.bench.measure import Result, finish, machine, reporting
+from hipgraphdsl.cli.workflows import load_graph
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.verify import verify
@@ -49,7 +49,7 @@ def run(chosen: list[str], report: Callable[[str], None] = lambda what: None) ->
         for path in sorted(_FOLDER.glob("[0-9]*.py")):
             if chosen and path.name[:2] not in chosen:
                 continue
-            graph = _graph_of(path)
+            graph = load_graph(str(path))
             report(path.stem)
             _add(result, f"{path.stem}: a run", 20, partial(_run, graph), times=2)
             _add(result, f"{path.stem}: verify, warm", 1.5, partial(_verify, graph))
@@ -86,16 +86,6 @@ def _verify(graph: Graph, sanitize: bool) -> None:
     report = verify(graph, "cpu", sanitize=sanitize)
     if not report.ok:
         raise RuntimeError(str(report))
-
-
-def _graph_of(path: Path) -> Graph:
-    spec = importlib.util.spec_from_file_location(f"example_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    graph: Graph = module.build()
-    return graph
 
 
 @contextmanager
