@@ -67,8 +67,9 @@ def find_cycle(predecessors: Edges) -> tuple[int, ...]:
 
 def positions(order: Sequence[int]) -> Sequence[int]:
     """Return the position of each node in an order."""
-    if all(map(int.__eq__, order, range(len(order)))):
-        return range(len(order))
+    straight = range(len(order))
+    if tuple(order) == tuple(straight):
+        return straight
     found = [0] * len(order)
     for position, i in enumerate(order):
         found[i] = position

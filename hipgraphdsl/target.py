@@ -138,6 +138,8 @@ class Target:
         """
         if isinstance(name, Target):
             return name
+        if isinstance(name, str) and name in _KNOWN:
+            return _KNOWN[name]
         given, at, version = name.partition("@") if isinstance(name, str) else ("", "", "")
         match = re.fullmatch("(?:(amd|nvidia):)?([^:]+)", given.lower())
         platform, chip = match.groups() if match else ("", "")
