@@ -19,7 +19,7 @@ from .operations import (
     RunConditional,
     set_attributes,
 )
-from .program import GraphProgram, naming
+from .program import GraphProgram, Naming
 from .resolve import prepare
 from .scope import Scope
 from .streams import LaneStreams
@@ -123,5 +123,5 @@ class _CaptureProgram(GraphProgram):
             )
         self.nodes.append(recorded[0] if len(recorded) == 1 else 0)
         if isinstance(operation, Launch) and "priority" in operation.attributes:
-            with naming(step.name):
+            with Naming(step.name):
                 set_attributes(recorded[0], self.runtime, priority=operation.attributes["priority"])

@@ -50,7 +50,7 @@ class Launch(NamedTuple):
 
     def is_stand_in(self, runtime: Runtime) -> bool:
         """Whether a graph may hold a child graph in its place: that of a captured launch, which is cooperative everywhere."""
-        return self.cooperative and "cooperative_ignored" in runtime.target.quirks
+        return "cooperative_ignored" in runtime.target.quirks and self.cooperative
 
     def is_recorded(self, quirks: frozenset[str]) -> bool:
         """Whether a capture makes a node of its call on a stream."""
@@ -418,8 +418,8 @@ Operation = Launch | Call | CallCaptured | CallEager | RunChild | RunConditional
 
 def equal(a: Operation, b: Operation) -> bool:
     """Return whether two operations are the same call."""
-    if isinstance(a, Launch) and isinstance(b, Launch):
-        return a._replace(packer=b.packer) == b
+    if isinstance(a, Launch) and isinstance(b, Launch) and a.packer is not b.packer:
+        a = a._replace(packer=b.packer)
     if type(a) is not type(b) or isinstance(a, (RunChild, RunConditional)):
         return False
     return a == b

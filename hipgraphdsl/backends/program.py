@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 from ..errors import HipError
 from ..plan import Plan, Step
@@ -17,13 +16,19 @@ from .scope import Scope
 _AUTO_FREE_ON_LAUNCH = 1
 
 
-@contextmanager
-def naming(node: str) -> Iterator[None]:
-    """Put the node's name into a HipError that is raised inside."""
-    try:
-        yield
-    except HipError as error:
-        raise error.at(node) from error.__cause__
+class Naming:
+    """Puts the node's name into a HipError that is raised inside."""
+
+    __slots__ = ("_node",)
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, HipError):
+            raise error.at(self._node) from error.__cause__
 
 
 class Program(ABC):
@@ -114,7 +119,7 @@ class Program(ABC):
         return all(self._refresh(step) for step in self.plan.steps if step.index not in self.disabled)
 
     def _refresh(self, step: Step) -> bool:
-        with naming(step.name):
+        with Naming(step.name):
             operation = self.resolve(step)
         return equal(self.operations[step.index], operation) or self.change(step.index, operation)
 
@@ -154,7 +159,7 @@ class GraphProgram(Program):
         node, before = self.nodes[index], self.operations[index]
         if not node or type(operation) is not type(before):
             return False
-        with naming(self.plan.steps[index].name), self.on_device_of(self.plan.steps[index]):
+        with Naming(self.plan.steps[index].name), self.on_device_of(self.plan.steps[index]):
             if isinstance(operation, RunChild):
                 changed = self.change_child(node, operation)
             else:
@@ -168,15 +173,17 @@ class GraphProgram(Program):
         return False
 
     def enable(self, index: int, enabled: bool) -> bool:
-        operation, node, runtime = self.operations[index], self.nodes[index], self.runtime
-        with naming(self.plan.steps[index].name):
+        operation, node = self.operations[index], self.nodes[index]
+        try:
             if isinstance(operation, CallHost) and node:
                 fn, user_data = (operation.fn, operation.user_data) if enabled else NO_CALL
-                runtime.graph_exec_host_node_set_params(self.handle, node, fn, user_data)
+                self.runtime.graph_exec_host_node_set_params(self.handle, node, fn, user_data)
                 return True
             if node and self._can_disable(operation):
-                runtime.graph_node_set_enabled(self.handle, node, enabled)
+                self.runtime.graph_node_set_enabled(self.handle, node, enabled)
                 return True
+        except HipError as error:
+            raise error.at(self.plan.steps[index].name) from error.__cause__
         return False
 
     def _can_disable(self, operation: Operation) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -43,6 +44,8 @@ from .scope import Scope
 
 _FILL_BLOCK: Final = 256
 _COPY_BLOCK: Final = 256
+_attribute_fields: Final = itemgetter(*LAUNCH_ATTRIBUTES)
+_NO_ATTRIBUTES: Final = tuple(KernelNode.model_fields[name].default for name in LAUNCH_ATTRIBUTES)
 _COPY_GRID: Final = 16  # blocks of a copy kernel: enough to fill a link, few enough to leave the device to others
 
 
@@ -150,9 +153,9 @@ def _launch(node: KernelNode, scope: Scope, device: int) -> op.Launch:
 def _attributes(node: KernelNode, grid: Dim3, scope: Scope) -> Mapping[str, Any]:
     """Return the attributes that a launch has beside its parameters; what the device does not know is left out."""
     fields = node.__dict__
-    given = [name for name in LAUNCH_ATTRIBUTES if fields[name] is not None and fields[name] is not False]
-    if not given:
+    if _attribute_fields(fields) == _NO_ATTRIBUTES:
         return op.NO_ATTRIBUTES
+    given = [name for name in LAUNCH_ATTRIBUTES if fields[name] is not None and fields[name] is not False]
     known = scope.runtime.launch_attributes
     if "cluster" in given and "cluster" in known:
         require_clusters(grid, fields["cluster"], node.name)

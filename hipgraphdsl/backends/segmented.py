@@ -13,7 +13,7 @@ from ..plan import Plan, Step, with_one_root
 from ..runtimes.base import Runtime
 from .host_steps import HostSteps
 from .operations import CallEager, Nothing, Operation, RunConditional
-from .program import Program, naming
+from .program import Naming, Program
 from .scope import Scope
 from .streams import LaneStreams, placed
 
@@ -82,7 +82,7 @@ class SegmentedProgram(Program):
             for step, members in zip(self._outer.steps, self._members):
                 self._graphs.append(None if step.child is None else self._graph(step.child, members, build))
                 if step.child is None and members[0] not in disabled:
-                    with naming(step.name):
+                    with Naming(step.name):
                         operation = self.operations[members[0]] = self.resolve(plan.steps[members[0]])
                         if isinstance(operation, RunConditional):
                             self._host.build(operation, self.scope_of(step).place_of(step))

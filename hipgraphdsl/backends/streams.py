@@ -16,7 +16,7 @@ from ..runtimes.base import Runtime
 from ..runtimes.data import CaptureStatus
 from .host_steps import HostSteps
 from .operations import Alloc, CallEager, Free, Launch, Nothing, Operation, RunChild, RunConditional
-from .program import Program, naming
+from .program import Naming, Program
 from .scope import Scope
 
 _AT_LAUNCH: Final = Free(0)
@@ -173,16 +173,18 @@ class EagerProgram(Program):
         self.operations = [Nothing() if step.index in disabled else self._named(step) for step in plan.steps]
 
     def _named(self, step: Step) -> Operation:
-        with naming(step.name):
+        with Naming(step.name):
             return self.resolve(step)
 
     def _is_late(self, step: Step) -> bool:
         """Return whether a step touches memory that a launch makes, under whatever name; user code is called at each launch."""
         if isinstance(step.node, CapturedNode):
             return True
-        scope = self.scope_of(step)
-        views = [*(access.view for access in step.node.accesses), *step.node.addresses]  # a foreign kernel's are no accesses
-        return any(isinstance(scope.resolve(view.root)[1], AllocArray) for view in views)
+        resolve = self.scope_of(step).resolve
+        for view in [*[access.view for access in step.node.accesses], *step.node.addresses]:  # a foreign kernel's are no accesses
+            if isinstance(resolve(view.root)[1], AllocArray):
+                return True
+        return False
 
     def resolve(self, step: Step) -> Operation:
         """Return the current operation of a step; a marker where only a launch, which allocates its memory, can resolve it."""

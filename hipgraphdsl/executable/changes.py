@@ -85,20 +85,21 @@ class Changes:
         action = "enable" if enabled else "disable"
         name = _name_of(node, action)
         found, indices = self._find(state, name, action)
-        for step in (found.plan.steps[i] for i in indices):
+        for i in indices:
+            step = found.plan.steps[i]
             if step.node.kind in ("alloc", "free"):
                 raise UpdateError(
                     f"node {step.name!r}: nodes of kind {step.node.kind} cannot be disabled, because others use the memory",
                     node=step.name,
                 )
-        switched = tuple(i for i in indices if (i in found.disabled) == enabled)
-        disabled = found.disabled.difference(switched) if enabled else found.disabled.union(switched)
-        children = found.children_off
-        if enabled:  # what is partly enabled is no longer disabled as a whole
-            children = frozenset(c for c in children if not within(c, name) and not within(name, c))
-        elif name not in found.plan.index:
+        workflow, plan, off, options, uses, children = found
+        switched = tuple([i for i in indices if (i in off) == enabled])
+        if not enabled and name not in plan.index:
             children |= {name}
-        return Change(found._replace(disabled=disabled, children_off=children), switched)
+        elif enabled and children:  # what is partly enabled is no longer disabled as a whole
+            children = frozenset(c for c in children if not within(c, name) and not within(name, c))
+        disabled = off.difference(switched) if enabled else off.union(switched)
+        return Change(State(workflow, plan, disabled, options, uses, children), switched)
 
     def _find(self, state: State, name: str, action: str) -> tuple[State, list[int]]:
         """Return the steps of a name, one or those of an inlined child, and the state that has them."""
@@ -189,11 +190,11 @@ class Changes:
 
 
 def _name_of(node: Any, action: str) -> str:
-    if isinstance(node, Node):
-        return node.name
-    if not isinstance(node, str):
+    if isinstance(node, str):
+        return node
+    if not isinstance(node, Node):
         raise DeclarationError(f"{action}: node is the name of a node, or the declared node itself (got {node!r})")
-    return node
+    return node.name
 
 
 def _node_at(workflow: Workflow, name: str) -> AnyNode | None:

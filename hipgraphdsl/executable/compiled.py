@@ -219,7 +219,7 @@ class CompiledPath:
         """Withdraw the offer: the launcher sets no parameters until the next one."""
         if self._steps:
             self.launcher.slots([], [])
-        self._clear()
+            self._clear()
 
     def _clear(self) -> None:
         self._kinds, self._steps, self._kept = {}, {}, {}

@@ -176,8 +176,8 @@ class Instance:
         steps, off = state.plan.steps, state.disabled
         made = [(i, None if i in off else program.resolve(steps[i])) for i in change.steps]  # all of them before any is set
         self.torn = True  # until all of it is done
-        for i in self._left_by_compiled(change.values):
-            made.append((i, program.resolve(steps[i])))
+        if change.values:
+            made += [(i, program.resolve(steps[i])) for i in self._left_by_compiled(change.values)]
         for i, operation in made:
             if (i in off) != (i in before):
                 self._let_host_calls_finish(program.operation(i))

@@ -224,7 +224,7 @@ class KernelNode(Node):
 
     @property
     def addresses(self) -> tuple[ArrayView, ...]:
-        return tuple(arg.view if type(arg) is Access else arg for arg in self.args if type(arg) in (ArrayView, Access))
+        return tuple([arg.view if type(arg) is Access else arg for arg in self.args if type(arg) in (ArrayView, Access)])
 
     @property
     def threads(self) -> int | None:
