@@ -558,7 +558,7 @@ def _child_plan(workflow: Workflow, target: Target, children: dict[tuple[int, bo
 
 
 def _has_allocs(workflow: Workflow) -> bool:
-    return any(_is_of_memory(node) for document in workflow.documents for node in _kinds(document))
+    return any(any(map(_is_of_memory, _kinds(document))) for document in workflow.documents)
 
 
 def _kinds(workflow: Workflow) -> Iterable[AnyNode]:

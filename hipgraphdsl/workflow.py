@@ -142,7 +142,7 @@ class Workflow:
 
     @cached_property
     def _inside(self) -> tuple[Workflow, ...]:  # without the workflow itself, which would then be in a reference cycle
-        found = (document for node in self.nodes for _, inner, _ in node.held for document in inner.documents)
+        found = [document for node in self.nodes for _, inner, _ in node.held for document in inner.documents]
         return tuple(dict.fromkeys(found))
 
     @cached_property

@@ -15,21 +15,27 @@ from .threads import Witness, reach_of
 _MOST_STEPS = 20_000  # of the interpreter for all launches of a workflow; those that follow are not looked at
 _MOST_THREADS = 1024  # of a block
 
+Reached = tuple[tuple[Base, int, Witness, Witness], ...]
+"""What a launch reaches: into what, the number of the argument, the first access and the last."""
+
 
 class Launches:
     """The launches of a workflow that have been looked at, for all its scopes."""
 
     def __init__(self) -> None:
-        self.found: dict[Any, tuple[tuple[Base, int, Witness, Witness], ...]] = {}
+        self.found: dict[Any, Reached] = {}
         self.steps = 0
 
-    def reached(self, scope: Scope, node: KernelNode) -> tuple[tuple[Base, int, Witness, Witness], ...]:
-        """Return what a launch reaches: into what, the number of the argument, the first access and the last."""
+    def reached(self, scope: Scope, node: KernelNode) -> Reached:
+        """Return what a launch reaches."""
         program = program_of(node.kernel)
         grid, block = _extents(scope, node.grid), _extents(scope, node.block)
         if program is None or grid is None or block is None or block[0] * block[1] * block[2] > _MOST_THREADS:
             return ()
-        values = tuple([_known(scope, arg) if n in program.deciding else None for n, arg in enumerate(node.args)])
+        deciding = program.deciding
+        values: tuple[int | None, ...] = (None,) * len(node.args)
+        if deciding:
+            values = tuple([_known(scope, arg) if n in deciding else None for n, arg in enumerate(node.args)])
         key = (program, grid, block, values)
         found = self.found.get(key)
         if found is None and self.steps < _MOST_STEPS:
@@ -51,23 +57,24 @@ def check_bounds(scope: Scope, launches: Launches) -> None:
     for node in scope.workflow.nodes:
         if type(node) is not KernelNode:
             continue
+        reached = launches.reached(scope, node)
+        if not reached:
+            continue
         # Each use of a child graph binds it to other memory; only what leaves the child's own arrays depends on that.
-        several = bool(scope.others) and any(_beyond(scope, node, launches, bound=False))
+        several = bool(scope.others) and any(_beyond(scope, node, reached, bound=False))
         for use in (scope, *scope.others) if several else (scope,):
-            found = next(_beyond(use, node, launches), None)
+            found = next(_beyond(use, node, reached if use is scope else launches.reached(use, node)), None)
             if found is not None:
                 _report(use, node, *found)
                 break
 
 
-def _beyond(
-    scope: Scope, node: KernelNode, launches: Launches, *, bound: bool = True
-) -> Iterator[tuple[Base, Witness, Any, int]]:
+def _beyond(scope: Scope, node: KernelNode, reached: Reached, *, bound: bool = True) -> Iterator[tuple[Base, Witness, Any, int]]:
     """Yield what is reached outside of an array: the pointer, the access, the array, and the pointer's byte in it.
 
     `bound` is False for the arrays as the child graph itself declares them.
     """
-    for base, number, first, last in launches.reached(scope, node):
+    for base, number, first, last in reached:
         root: Any = None
         nbytes, offset = base.nbytes, 0
         if number >= 0:
@@ -88,12 +95,16 @@ def _beyond(
 
 
 def _extents(scope: Scope, axes: Any) -> tuple[int, int, int] | None:
-    x, y, z = (_known(scope, axis) for axis in axes)
+    x, y, z = axes
+    if type(x) is not int or type(y) is not int or type(z) is not int:
+        x, y, z = (_known(scope, axis) for axis in axes)
     return None if x is None or y is None or z is None else (x, y, z)
 
 
 def _known(scope: Scope, value: Any) -> int | None:
     """Return an integer that no launch can change, else None."""
+    if type(value) is int:
+        return value
     if isinstance(value, Parameter):
         value = scope.resolve(value)[1]
     try:

@@ -164,16 +164,17 @@ def check_capture(scope: Scope, target: Target | None) -> None:
                 node,
                 hint="give args=, or reads=[...] and writes=[...]",
             )
-        elif isinstance(node, KernelNode) and node.kernel.unread:
-            unread.setdefault((node.kernel.module, node.kernel.unread), []).append(node)
-        elif isinstance(node, KernelNode) and isinstance(node.kernel.module, ForeignModule) and not node.accesses:
-            scope.found(
-                "HG604",
-                f"{scope.name(node)!r} launches {node.kernel.name!r}, of which only a handle is known: what it reads and writes"
-                " is not checked",
-                node,
-                hint="wrap its arguments in hg.reads, hg.writes or hg.updates",
-            )
+        elif isinstance(node, KernelNode):
+            if node.kernel.unread:
+                unread.setdefault((node.kernel.module, node.kernel.unread), []).append(node)
+            elif isinstance(node.kernel.module, ForeignModule) and not node.accesses:
+                scope.found(
+                    "HG604",
+                    f"{scope.name(node)!r} launches {node.kernel.name!r}, of which only a handle is known: what it reads and"
+                    " writes is not checked",
+                    node,
+                    hint="wrap its arguments in hg.reads, hg.writes or hg.updates",
+                )
 
     for (module, why), nodes in unread.items():
         scope.found(

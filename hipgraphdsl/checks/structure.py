@@ -56,7 +56,8 @@ def check_use(scope: Scope) -> None:
             used.add(access.view.root)
         if parameters:
             used.update(node.parameters)
-        used.update(view.root for view in node.addresses)
+        for view in node.addresses:
+            used.add(view.root)
         if isinstance(node, (SemaphoreSignalNode, SemaphoreWaitNode)):
             if node.semaphore.handle is None:
                 name = node.semaphore.name

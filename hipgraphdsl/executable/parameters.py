@@ -254,4 +254,5 @@ def require_alike(name: str, parameter: Parameter, array: Array) -> None:
 
 def same(a: Any, b: Any) -> bool:
     """Return whether two values of a parameter are the same."""
-    return type(a) is type(b) and bool(np.all(a == b))
+    equal = type(a) is type(b) and a == b
+    return equal if type(equal) is bool else bool(np.all(equal))

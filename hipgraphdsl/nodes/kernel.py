@@ -224,7 +224,8 @@ class KernelNode(Node):
 
     @property
     def addresses(self) -> tuple[ArrayView, ...]:
-        return tuple([arg.view if type(arg) is Access else arg for arg in self.args if type(arg) in (ArrayView, Access)])
+        kinds = (ArrayView, Access)
+        return tuple([arg.view if type(arg) is Access else arg for arg in self.args if type(arg) in kinds])
 
     @property
     def threads(self) -> int | None:
