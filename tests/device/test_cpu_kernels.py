@@ -373,6 +373,28 @@ def test_private_arrays_are_private(plain: Library) -> None:
     assert np.allclose(out, wanted, rtol=1e-5, atol=1e-5)
 
 
+OWN_ARRAYS = {
+    "read": "int z[4] = {h, h ^ 5, n, t}; x[t] = h + z[(h >> 2) & 3];",
+    "written": "long long z[4] = {h, h ^ 5, n}; z[(t * 7 + h) & 3] = -t; x[t] = h + (int)z[(h >> 2) & 3];",
+    "filled": "int z[8]; for (int k = 0; k < 8; ++k) z[k] = h * k; z[(t * 7 + h) & 7] = -t; x[t] = h + z[(h >> 2) & 7];",
+    "picked": "int a = h, b = n, c = t; int* p = h % 3 == 0 ? &a : h % 3 == 1 ? &b : &c; *p += 7; x[t] = a + 3 * b + 5 * c;",
+    "in_between": "__shared__ int s[128]; s[t] = h; __syncthreads(); int z[4] = {h, s[127 - t], n, t}; x[t] = z[(h >> 2) & 3];",
+}
+
+
+@pytest.mark.parametrize("name", OWN_ARRAYS)
+def test_arrays_that_are_indexed_by_what_a_thread_computes_are_its_own(compiler: Compiler, name: str) -> None:
+    source = "".join(
+        f"__global__ void {key}(int* x, int n) {{ int t = threadIdx.x, h = x[t]; {body} }}\n" for key, body in OWN_ARRAYS.items()
+    )
+    found = []
+    for improve in (True, False):
+        x = np.random.default_rng(1).integers(0, 1000, 128).astype(i32)
+        library(compiler, source, ";".join(OWN_ARRAYS), improve=improve).run(name, 1, 128, x, i32(5))
+        found.append(x.tolist())
+    assert found[0] == found[1]
+
+
 def test_lambdas_see_the_thread(plain: Library) -> None:
     x = np.zeros(64, "f4")
     plain.run("lambdas", 1, 64, x)

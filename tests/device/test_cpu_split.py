@@ -53,6 +53,11 @@ __global__ void shadowed(int* x, int n) {
   for (int v = 0; v < n; ++v) { int t = v; __syncthreads(); s[T] += t; }
   __syncthreads(); x[t] += v + s[N - 1 - t];
 }
+__global__ void hidden_later(int* x, int n) {
+  int t = T, v = x[t] / warpSize; x[t] = t + n; __syncthreads();
+  { x[t] += v + n * LIMIT; const int LIMIT = n, warpSize = n - 1; __syncthreads(); x[t] += LIMIT + warpSize; }
+  { x[t] += 3; int n = 100; __syncthreads(); x[t] += n; }
+  x[t] += 7; const int warpSize = n - 1; __syncthreads(); x[t] += warpSize; }
 __global__ void again_shadowed(int* x, int n) {
   int k = n + 1, i = T * k, j = T * LIMIT; __syncthreads();
   { int LIMIT = 100; __syncthreads(); x[T] += j + LIMIT; }

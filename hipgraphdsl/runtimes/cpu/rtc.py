@@ -194,7 +194,8 @@ class _Compilation:
             **{f"light/{header}": "" for header in headers},
         }
         self.flags = (*flags, *kept)
-        reading = Reading(tuple(read), self.woven, (self.mode, str(self.splits), *self.names, "", *self.symbols))
+        also = (self.mode, str(self.splits), *self.names, "", *self.symbols, *_writers())
+        reading = Reading(tuple(read), self.woven, also)
         library = build(
             self.compiler, sources, (*flags, *kept), stem="kernels", what=f"kernels of {self.name!r}", reading=reading
         )
@@ -241,13 +242,12 @@ class _Compilation:
     def row(self) -> str:
         """Return what stands before the loop over the threads of a row.
 
-        Threads that do not wait are in no order, so no memory access of one depends on another's. Before LLVM 21 the vectoriser
-        takes that for a thread's own arrays too, which lie in the same place for all threads; then it has to prove it.
+        Threads that do not wait are in no order, but the compiler is not told that no memory access of one depends on another's:
+        LLVM (still 22) takes that for a thread's own arrays too, which lie in the same place for all threads. It has to prove it.
         """
         if self.mode != "fast" or not self.compiler.is_clang:
             return ""
-        how = "assume_safety" if self.compiler.major >= 21 else "enable"
-        return f'_Pragma("clang loop vectorize({how}) interleave_count(1) unroll(disable)")'
+        return '_Pragma("clang loop vectorize(enable) interleave_count(1) unroll(disable)")'
 
     def find(self, asked: str, kernels: Mapping[str, str]) -> str:
         """Return the qualified expression for a kernel."""
@@ -299,6 +299,12 @@ class _Compilation:
 @functools.cache
 def _header(name: str) -> str:
     return (Path(__file__).parent / name).read_text()
+
+
+@functools.cache
+def _writers() -> tuple[str, ...]:
+    """Return the text of what writes the text that is compiled: another version of it makes other libraries."""
+    return tuple(_header(f"{name}.py") for name in ("rtc", "weave", "split", "tokens"))
 
 
 def _split_options(options: Sequence[str]) -> tuple[list[str], list[str]]:

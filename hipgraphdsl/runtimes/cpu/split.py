@@ -498,8 +498,12 @@ class _Kernel:
                     value = f" = {self.text(start_of(first), end_of(first))}" if first else ""
                     fixed.append(f"\n{variable.type} {variable.name}{value};\n")
         if fixed:
-            # Declared before the part that has begun, where nothing changes what it is computed from.
-            if self.part is not None and self.part.returns:
+            # Declared before the part that has begun, where nothing changes what it is computed from; but not where it would hide
+            # another variable, or a type, from that part.
+            names = "|".join(re.escape(str(n["name"])) for n in children(node) if "name" in n)
+            before = self.part.statements if self.part is not None else []
+            hides = any(re.search(rf"\b(?:{names})\b", self.text(start_of(s), end_of(s))) for s in before)
+            if self.part is not None and (self.part.returns or hides):
                 self.part = None
             at = len(out) if self.part is None else out.index(self.part)
             out[at:at] = fixed
