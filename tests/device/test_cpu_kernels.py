@@ -1563,6 +1563,18 @@ def test_headers_of_the_user_and_of_the_library_are_included(compiler: Compiler,
     assert x.tolist() == [1, 2, 3, 4, 4, 4, 4, 4]
 
 
+@pytest.mark.parametrize("mode", ["fast", "sanitize"])
+def test_compile_kernels_links_the_cpp_library_only_where_it_is_needed(mode: Literal["fast", "sanitize"]) -> None:
+    plain = "__global__ void k(size_t* x) { x[0] = 1; }"
+    calls = 'extern "C" void __cxa_pure_virtual();\n__global__ void k(size_t* x) { x[0] = (size_t)&__cxa_pure_virtual; }'
+    one, other = (Library(compile_kernels(text, ["k"], compiler=compiler_of("gcc"), mode=mode).image) for text in (plain, calls))
+    assert b"libstdc++.so" not in one.path.read_bytes()
+    assert b"libstdc++.so" in other.path.read_bytes()
+    x = np.zeros(1, u64)
+    other.run("k", 1, 1, x)
+    assert x[0] != 0
+
+
 def test_options_reach_the_compiler_and_those_of_a_gpu_do_not(compiler: Compiler) -> None:
     options = ["-DVALUE=7", "--offload-arch=gfx942", "-munsafe-fp-atomics", "-std=c++14", "-O2"]
     built = library(compiler, "__global__ void k(int* x) { x[0] = VALUE; }", "k", "", tuple(options))

@@ -202,12 +202,13 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _key(compiler: Compiler, sources: Mapping[str, str], options: Sequence[str]) -> str:
+@functools.lru_cache(maxsize=64)
+def _key(compiler: Compiler, sources: tuple[tuple[str, str], ...], options: tuple[str, ...]) -> str:
     digest = hashlib.sha256()
     for part in (str(ABI_VERSION), compiler.version, *compiler.command, cpu_features(), "\0".join(options)):
         digest.update(part.encode() + b"\0\0")
-    for name in sorted(sources):
-        digest.update(name.encode() + b"\0" + sources[name].encode() + b"\0")
+    for name, text in sources:
+        digest.update(name.encode() + b"\0" + text.encode() + b"\0")
     return digest.hexdigest()
 
 
@@ -279,7 +280,8 @@ def build(
     if reading is not None and outside:
         with _folder(texts, cache) as folder:
             texts[unit], said = _preprocessed(compiler, flags, reading, folder, unit, what)
-    target = cache / f"{stem}-{_key(compiler, texts, (*flags, *also))[:32]}.so"
+    key = _key(compiler, tuple(sorted(texts.items())), (*flags, *also))
+    target = cache / f"{stem}-{key[:32]}.so"
     if target.exists():
         return target
     with _locked(cache / f"{target.stem}.lock"):
@@ -315,13 +317,12 @@ def _linked(compiler: Compiler, flags: Sequence[str], folder: Path, name: str, u
     command = [*compiler.command, *flags, "-o", name, *units]
     if sys.platform != "darwin":
         command += ["-lpthread", "-ldl"]
-    # zig first compiles a library of its own for what the processor lacks, which takes longer than all else; few need it.
-    alone = ["-rtlib=none", "-Wl,-z,defs"] if compiler.kind == "zig" and sys.platform != "darwin" else []
+    alone = _with_fewer_libraries(compiler, command)
     try:
         try:
-            said = _run([*command, *alone], folder, what)
+            said = _run(alone, folder, what)
         except BuildFailed as failed:
-            if not alone or "undefined symbol" not in failed.log:
+            if alone == command or not re.search("undefined (symbol|reference)", failed.log):
                 raise
             said = _run(command, folder, what)
     except BuildFailed as failed:
@@ -331,6 +332,20 @@ def _linked(compiler: Compiler, flags: Sequence[str], folder: Path, name: str, u
     if not (folder / name).is_file():
         raise _nothing_written(compiler, command, said, flags)
     return said
+
+
+def _with_fewer_libraries(compiler: Compiler, command: list[str]) -> list[str]:
+    """Return a command that most libraries are linked by faster; the linker refuses those that need more."""
+    if sys.platform == "darwin":
+        return command
+    if compiler.kind == "zig":
+        # It first compiles a library of its own for what the processor lacks, which takes longer than all else; few need it.
+        return [*command, "-rtlib=none", "-Wl,-z,defs"]
+    if compiler.kind == "gcc" and "-nostdinc++" in command:
+        # To read the C++ library takes more than half of the time that linking takes; without its headers few need it.
+        kept = [word for word in command if word != "-lstdc++"]
+        return [*kept, "-nodefaultlibs", "-Wl,-z,defs", "-lm", "-lgcc", "-lc"]
+    return command
 
 
 def _nothing_written(compiler: Compiler, command: list[str], said: str, flags: Sequence[str]) -> BuildFailed:

@@ -140,8 +140,9 @@ struct hgcpu_kernel<kernel, calm, indexed, split, void (*)(A...)> {
   static inline HGCPU_OURS __attribute__((always_inline)) void with_threads(const job& todo, hgcpu_indices<N...>) {
     threads(*(const type<N>*)todo.args[N]...);
   }
-  // For the runtime, which calls it where a kernel may be left: inside of block_guard, and for small grids only.
-  static HGCPU_OURS int direct(const hgcpu_launch* launch, void* const* args, uint64_t first, uint64_t last) {
+  // For the runtime, which calls it where a kernel may be left: inside of block_guard, and for small grids only. Not inline, so that
+  // a kernel is compiled once for it and run_direct.
+  static HGCPU_OURS __attribute__((noinline)) int direct(const hgcpu_launch* launch, void* const* args, uint64_t first, uint64_t last) {
 #if HGCPU_DYNAMIC
     if (launch->shared_bytes > HGCPU_DYNAMIC) return 1;  // hipErrorInvalidValue
 #endif
