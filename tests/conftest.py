@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import shlex
 import shutil
@@ -32,6 +33,7 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HIPGRAPHDSL_RUNTIME", raising=False)
 
 
+_FINISHED = itertools.count(1)
 _LOAD = pytest.StashKey["subprocess.Popen[str]"]()
 
 
@@ -96,6 +98,13 @@ def pytest_collection_finish() -> None:
     """Leave modules and collected tests out of garbage collections: a million objects, which each full one would visit."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_runtest_logfinish() -> None:
+    """Leave out what pytest and Hypothesis keep of tests, too: it grows to as many objects again."""
+    if next(_FINISHED) % 300 == 0:
+        gc.collect()
+        gc.freeze()
 
 
 def _ask_for_examples(item: pytest.Item, least: int) -> None:

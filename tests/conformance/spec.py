@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any, Literal, TypeVar
 
 import ml_dtypes
@@ -139,7 +139,9 @@ class Case:
 Build = Callable[[hg.Graph, Any], Case]
 
 
+@cache
 def module() -> hg.Module:
+    """Return the module of all rows, which takes longer to read than most rows take to run."""
     return hg.Module(SOURCE + BARRIER_SOURCE, name="spec", structs={"Params": PARAMS})
 
 

@@ -24,7 +24,9 @@ from hipgraphdsl.backends import explicit, operations, program, resolve
 from hipgraphdsl.cli import main
 from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.export import hip_parts, hip_text, render
+from hipgraphdsl.export.hip_parts import INCLUDES
 from hipgraphdsl.nodes import UnboundCallback
+from hipgraphdsl.runtimes.cpu import program as cpu_program
 from hipgraphdsl.runtimes.cpu.compiler import find_compiler
 from hipgraphdsl.runtimes.cpu.program import build_program
 from hipgraphdsl.runtimes.data import MemcpyKind
@@ -740,6 +742,25 @@ QUICK = {"01_hip_graph_tutorial", "04_wave2d", "memcpy_3d", "child_used_twice", 
 SEGMENTED = {name for name in MAKERS if name.startswith(("conditional_", "eager"))}
 
 
+@pytest.fixture(scope="module")
+def precompiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    """Precompile what every program includes, which takes g++ half of the time, and return the options that use it."""
+    compiler = find_compiler()
+    if compiler.kind != "gcc":
+        return ()
+    header = tmp_path_factory.mktemp("precompiled") / "standard.h"
+    header.write_text("".join(f"{line}\n" for line in INCLUDES if "complex" not in line))
+    compiled([*compiler.command, "-std=c++17", "-O2", "-DHIP_CPU", "-O0", "-x", "c++-header", str(header), "-o", f"{header}.gch"])
+    return ("-include", str(header))
+
+
+@pytest.fixture
+def _with_precompiled_headers(precompiled: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    own = find_compiler()
+    monkeypatch.setattr(cpu_program, "find_compiler", lambda: replace(own, command=(*own.command, *precompiled)))
+
+
+@pytest.mark.usefixtures("_with_precompiled_headers")
 @pytest.mark.parametrize("backend", ["explicit", "capture"])
 @pytest.mark.parametrize(
     "name",
@@ -756,6 +777,7 @@ def test_program_on_the_cpu_leaves_the_bytes_of_the_python_run(tmp_path: Path, n
     hip_programs.run(ON_CPU[name](), tmp_path / "program", expected)
 
 
+@pytest.mark.usefixtures("_with_precompiled_headers")
 @pytest.mark.parametrize("backend", ["explicit", "capture"])
 @pytest.mark.parametrize(
     "name", [name if name == "conditional_any_body" else pytest.param(name, marks=pytest.mark.slow) for name in sorted(SEGMENTED)]
