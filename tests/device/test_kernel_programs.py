@@ -10,7 +10,23 @@ import pytest
 from kernel_programs.__main__ import SANITIZED_WAYS, WAYS
 from kernel_programs.model import InvalidKernel
 from kernel_programs.running import Way, describe, differing, expected, graph_of, is_whole, make_kernels, reports, shrink
-from kernel_programs.tree import I32, Assign, Binary, Declare, If, Kernel, Literal, Switch, Use, Warp, While, walk
+from kernel_programs.tree import (
+    I32,
+    Assign,
+    Assigned,
+    Binary,
+    Comma,
+    Declare,
+    If,
+    Kernel,
+    Literal,
+    Record,
+    Switch,
+    Use,
+    Warp,
+    While,
+    walk,
+)  # fmt: skip
 from kernel_programs.writing import write_source
 
 import hipgraphdsl as hg
@@ -64,10 +80,16 @@ def test_generated_kernels_compute_the_same_on_every_runtime(runtime: Any) -> No
 
 def test_kernels_of_a_seed_are_the_same_and_hold_what_they_are_for() -> None:
     assert write_source(make_kernels([3, 4])) == write_source(make_kernels([3, 4]))
-    nodes = [node for k in make_kernels(range(100)) for part in (*k.functions, *k.body) for node in walk(part)]
+    nodes = [node for k in make_kernels(range(150)) for part in (*k.functions, *k.body) for node in walk(part)]
     for kind in (If, Switch, While):
         assert sum(isinstance(node, kind) for node in nodes) > 30
     assert len({(node.name, node.mask is not None) for node in nodes if isinstance(node, Warp)}) > 14
+    for rare in (Assigned, Comma, Record):
+        assert any(isinstance(node, rare) for node in nodes)
+    declared = [node.decl for node in nodes if isinstance(node, Declare)]
+    assert any(d.pointer for d in declared)
+    assert any(d.volatile for d in declared)
+    assert any(d.name == "warpSize" for d in declared)
 
 
 def _changed(kernels: list[Kernel]) -> list[Kernel]:

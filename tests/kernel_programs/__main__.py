@@ -84,7 +84,11 @@ def report(kernel: Kernel, way: Way) -> None:
     if way.mode == "sanitize":
         print(describe(small, way.warp_size), f"// {reports([small], way)}", sep="\n", flush=True)
         return
-    print(describe(small, way.warp_size, computed(small, compile_together([small], way))), flush=True)
+    try:
+        got = computed(small, compile_together([small], way))
+    except AssertionError:  # a fault ended the launch
+        got = None
+    print(describe(small, way.warp_size, got), flush=True)
 
 
 if __name__ == "__main__":

@@ -70,6 +70,7 @@ from .tree import (
 BLOCKS = ((64, 1, 1), (96, 1, 1), (128, 1, 1), (32, 1, 1), (8, 4, 2), (16, 6, 1), (40, 1, 1), (7, 5, 3), (1, 1, 1))
 GRIDS = ((2, 1, 1), (1, 1, 1), (3, 1, 1), (1, 2, 1), (2, 1, 2))
 NAMES = ("a", "b", "c", "d", "e", "f", "i", "j", "k", "x", "y", "z", "n", "m", "tmp", "val", "if_", "for1", "sum")
+OPERATIONS = ("ballot", "any", "all", "match_any", "leader", "shfl", "shfl_up", "shfl_down", "shfl_xor", "activemask")
 MACROS = ("ALPHA", "BETA", "GAMMA", "SCALE", "STEP")
 SOURCES, BINS = 64, 8
 NOISE = (
@@ -104,23 +105,22 @@ class Place:
     ops: bool = True  # warp operations, and what may lead to them
 
 
-def make_kernel(seed: int, name: str, *, gpu: bool = False) -> Kernel:
-    """Make the kernel of a seed; with `gpu` without what only AMD has: warp operations without a mask."""
-    return _Maker(seed, name, gpu).kernel()
+class Maker:
+    """Makes the kernel of a seed; with `gpu` without what only AMD has: warp operations without a mask."""
 
+    names: Sequence[str] = NAMES
+    operations: Sequence[str] = OPERATIONS
 
-class _Maker:
     def __init__(self, seed: int, name: str, gpu: bool) -> None:
         self.chance = random.Random(seed * 2 + gpu)
         self.name = name
         self.seed = seed
         self.warps = self.chance.choice(("mask", "mask", "none") if gpu else ("maskless", "maskless", "mask", "none"))
         self.barriers = self.chance.random() < 0.5
-        # Of every 150 kernels the last 50 wait nowhere but at barriers of their own bodies, and call nothing by a variable: as
-        # modules of their own, which no other kernel's names touch, they are split at their barriers.
-        self.apart = seed // 50 % 3 == 2
-        if self.apart:
-            self.warps, self.barriers = "none", True
+        self.forms = ["plain", "plain", "plain", "template", "functor", "static", "overload", "recursive"]
+        self.longest = 4  # statements of a function
+        self.apart = False  # whether nothing is called by a variable
+        self.reserved: tuple[str, ...] = ()  # a template's parameters
         self.block = self.chance.choice(BLOCKS)
         self.left = self.chance.randint(6, 22)
         self.scopes: list[dict[str, Decl | Function]] = []
@@ -140,7 +140,7 @@ class _Maker:
     def fresh(self) -> str:
         """Return a name that is not declared in the innermost scope; it may hide another."""
         own = self.scopes[-1]
-        free = [name for name in NAMES if name not in own]
+        free = [name for name in self.names if name not in own and name not in self.reserved]
         if free and self.some(0.85):
             return self.chance.choice(free)
         self.count += 1
@@ -165,10 +165,14 @@ class _Maker:
     def scalars(self, hidden: str = "", uniform: bool = False) -> list[Decl]:
         return [d for d in self.visible(hidden) if not d.size and (d.uniform or not uniform)]
 
+    def named(self, kind: Type, hidden: str) -> list[Decl]:
+        """Return the variables that a reference to a constant of a type may stand for."""
+        return [d for d in self.scalars(hidden) if d.type == kind and not d.volatile]
+
     # -- values --------------------------------------------------------------------------------------------------------
 
     def use(self, d: Decl) -> Value:
-        style = "paste" if len(d.name) > 1 and d.where == "thread" and self.some(0.1) else ""
+        style = "paste" if len(d.name) > 1 and d.where == "thread" and "." not in d.name and self.some(0.1) else ""
         low = d.type.low if d.low is None else d.low
         return Value(Use(d, style), d.type, low, d.type.high if d.high is None else d.high)
 
@@ -374,9 +378,7 @@ class _Maker:
             return self.value(place, small, "flat", hidden)
 
         free = place.full or mask is None
-        name = self.chance.choice(
-            ("ballot", "any", "all", "match_any", "leader", "shfl", "shfl_up", "shfl_down", "shfl_xor", "activemask")
-        )
+        name = self.chance.choice(self.operations)
         if name == "activemask" and mask is not None:
             name = "ballot"
         if name.startswith("shfl") and not free:
@@ -418,21 +420,26 @@ class _Maker:
                 continue
             if f.leads and self.warps == "mask" and (place.mask is None or not self.sees(place.mask)):
                 continue
-            if f.form != "barrier":
+            if f.form != "barrier":  # which stands where all of a block are
                 found.append(f)
         return found
 
     def call(self, f: Function, place: Place, depth: int, style: str, hidden: str = "") -> Value:
         args: list[Expr] = []
         types = {"T": self.chance.choice(TYPES)} if any(d.type is PARAMETER for d in f.parameters) else {}
+        last = f.parameters[-1] if f.parameters else None
         for d in f.parameters:
             if d.name == "lanes":
                 assert place.mask is not None
                 args.append(Use(place.mask))
             elif d.name == "level":
                 args.append(self.within(self.value(place, 0, style, hidden), 3).node)
-            elif d.reference:
-                args.append(Use(self.chance.choice(self.targets(place, d.type))))
+            elif d.reference and not d.fixed:
+                args.append(Use(self.chance.choice([x for x in self.targets(place, d.type) if x.name != "h"])))
+            elif d.reference and (found := self.named(types["T"] if d.type is PARAMETER else d.type, hidden)):
+                args.append(Use(self.chance.choice(found)))
+            elif d is last and d.default is not None and self.some(0.6):
+                args.append(Literal(d.default, d.type, "default"))
             else:
                 kind = types["T"] if d.type is PARAMETER else d.type
                 args.append(self.to(self.value(place, depth, style, hidden), kind, always=True).node)
@@ -470,12 +477,12 @@ class _Maker:
         return "flat" if self.some(0.5) else "calm"
 
     def targets(self, place: Place, kind: Type | None = None) -> list[Decl]:
-        """Return the variables that may be assigned."""
+        """Return the variables that may be assigned; with a type, those that a reference may stand for."""
         inner = [d for scope in self.scopes[place.floor :] for d in scope.values() if isinstance(d, Decl)]
         return [
             d for d in self.scalars()
             if not d.fixed and d.where == "thread" and (place.uniform or not d.uniform) and (kind is None or d.type == kind)
-            and (not place.pure or any(d is other for other in inner))
+            and (not place.pure or any(d is other for other in inner)) and not (kind and d.volatile)
         ]  # fmt: skip
 
     def mix(self, v: Value) -> list[Stmt]:
@@ -499,9 +506,10 @@ class _Maker:
     def inside(self, place: Place, most: int = 4, before: Sequence[Decl | Function] = (), **changes: Any) -> list[Stmt]:
         return self.body(replace(place, depth=place.depth + 1, **changes), most, before)
 
-    def statement(self, place: Place) -> list[Stmt]:
+    def kinds(self, place: Place) -> dict[Callable[[Place], list[Stmt]], float]:
+        """Return what may stand somewhere, and how often."""
         deep = place.depth >= 3
-        kinds = {
+        kinds: dict[Callable[[Place], list[Stmt]], float] = {
             self.declaration: 5, self.assignment: 5, self.mixing: 4, self.noise: 0.5, self.definition: 0.6, self.reference: 0.5,
             self.array: 0.6, self.atomic: 0.8, self.leaving: 1.5, self.call_statement: 0.8, self.itself: 0.2,
             self.conditional: 1.0,
@@ -513,12 +521,16 @@ class _Maker:
                 self.looping: 1.8,
                 self.switching: 1.5,
                 self.braces: 0.7,
-                self.closure: 0.8 * (not self.apart),
+                self.closure: 0.8,
             }
         if place.uniform and self.barriers and place.kernel:
             kinds |= {self.exchange: 4, self.shared_bins: 0.8, self.vote: 0.8 * (not self.apart), self.tree: 0.4}
         if self.warps == "mask" and place.mask is not None and self.sees(place.mask):
             kinds[self.meeting] = 0.4
+        return kinds
+
+    def statement(self, place: Place) -> list[Stmt]:
+        kinds = self.kinds(place)
         for _ in range(20):
             chosen = self.chance.choices(list(kinds), list(kinds.values()))[0]
             made: list[Stmt] = chosen(place)
@@ -535,6 +547,7 @@ class _Maker:
     def itself(self, place: Place) -> list[Stmt]:
         """A macro of a variable's own name, which is not expanded again."""
         found = [d for d in self.scalars() if d.type.bits >= 32 and not d.type.signed and d.where == "thread" and d.name != "h"]
+        found = [d for d in found if not d.pointer and "." not in d.name]
         if not found or place.pure:
             return []
         d = self.chance.choice(found)
@@ -574,13 +587,16 @@ class _Maker:
         return [Declare(self.declare(d), None, values)]
 
     def reference(self, place: Place) -> list[Stmt]:
-        found = [d for d in self.targets(place) if d.name not in ("h", "t", "g")]
+        found: list[Decl] = [d for d in self.targets(place) if d.name not in ("h", "t", "g") and not d.volatile]
+        if not place.pure:
+            found += [d for d in self.visible() if d.size and d.where == "thread"]
         if not found:
             return []
-        d, name = self.chance.choice(found), self.fresh()
-        if name == d.name:
+        d, name, pointer = self.chance.choice(found), self.fresh(), self.some(0.4)
+        if name == d.name.partition(".")[0]:
             return []
-        return [Declare(self.declare(Decl(name, d.type, reference=True, uniform=d.uniform)), Use(d))]
+        of = Load(d, Literal(self.chance.randrange(d.size), I32)) if d.size else Use(d)
+        return [Declare(self.declare(Decl(name, d.type, reference=True, pointer=pointer, uniform=d.uniform)), of)]
 
     def assignment(self, place: Place) -> list[Stmt]:
         arrays = [d for d in self.visible() if d.size and d.where == "thread" and not place.pure]
@@ -635,21 +651,22 @@ class _Maker:
 
     def call_statement(self, place: Place) -> list[Stmt]:
         """A call that may change its arguments, by itself."""
-        found = [
-            f for f in self.callable(place, True)
-            if all(not d.reference or [x for x in self.targets(place, d.type) if x.name != "h"] for d in f.parameters)
-            and not (place.pure and f in self.impure)
-        ]  # fmt: skip
+        found = self.callable(place, True)
         if not found:
             return []
-        v = self.call(self.chance.choice(found), place, 1, "flat")
+        f, before = self.chance.choice(found), list[Stmt]()
+        for d in f.parameters:
+            if d.reference and not d.fixed and not [x for x in self.targets(place, d.type) if x.name != "h"]:
+                of = self.literal(self.chance.randint(0, 9), d.type).node
+                before.append(Declare(self.declare(Decl(self.fresh(), d.type)), of))
+        v = self.call(f, place, 1, "flat")
         name = self.fresh()
         if any(
             name == (node.decl.name if isinstance(node, Use) else node.function.name if isinstance(node, Call) else "")
             for node in walk(v.node)
         ):
-            return []
-        return [Declare(self.declare(Decl(name, U64)), v.node)]
+            return [*before]
+        return [*before, Declare(self.declare(Decl(name, U64)), v.node)]
 
     def leaving(self, place: Place) -> list[Stmt]:
         if place.returns and self.some(0.3):
@@ -933,14 +950,14 @@ class _Maker:
     # -- functions -----------------------------------------------------------------------------------------------------
 
     def function(self, number: int) -> Function:
-        form = self.chance.choice(("plain", "plain", "plain", "template", "functor", "static", "overload", "recursive"))
-        form = "plain" if form == "functor" and self.apart else form
+        form = self.chance.choice(self.forms)
+        form = "plain" if form in ("functor", "static") and self.apart else form
         leads = self.warps != "none" and self.some(0.6)
         named = [f.name for f in self.functions]
         if form == "overload" and (not named or self.functions[-1].form != "plain" or named.count(named[-1]) > 1):
             form = "plain"
         mask = Decl("lanes", U64, fixed=True) if leads and self.warps == "mask" else None
-        space = self.chance.choice(("", f"s_{self.name}"))
+        space = "" if self.apart else self.chance.choice(("", f"s_{self.name}"))
         prefix = "w" if leads else "f"
         name = f"{prefix}{number}_{self.name}" if not space or form in ("functor", "static") else f"{prefix}{number}"
         parameters = [Decl(f"p{n}", self.chance.choice(TYPES)) for n in range(self.chance.randint(1, 3))]
@@ -954,6 +971,7 @@ class _Maker:
                 last.leads == leads
                 and [d.name for d in last.parameters if d.name != "lanes"]
                 and "level" not in [d.name for d in last.parameters]
+                and all(d.default is None for d in last.parameters)
             ):
                 name, space = last.name, last.space
                 types = [d.type for d in last.parameters if d.name != "lanes"]
@@ -976,7 +994,15 @@ class _Maker:
             parameters.insert(0, Decl("level", I32, fixed=True))
         elif form == "plain" and self.some(0.25):
             parameters[0].reference = True
+            parameters[0].pointer = self.some(0.4)
+            parameters[0].type = self.chance.choice((parameters[0].type, U32))
             impure = True
+        if form in ("plain", "template") and not named.count(name):
+            for d in parameters:
+                if not d.reference and self.some(0.2):
+                    d.reference = d.fixed = True
+            if form == "plain" and mask is None and len(parameters) > 1 and not parameters[-1].reference and self.some(0.3):
+                parameters[-1].default = self.chance.randint(0, 100)
         parameters += [mask] if mask else []
         place.result = result
         inline = self.chance.choice(("", "", "inline ", "__forceinline__ ", "__noinline__ ", "static "))
@@ -986,7 +1012,7 @@ class _Maker:
         if form == "template":
             f.body = self.template_body(f, place)
         else:
-            f.body = self.function_body(place, parameters, 4)
+            f.body = self.function_body(place, parameters, self.longest)
             if form == "recursive":
                 level = parameters[0]
                 end = If(Binary("<=", Use(level), Literal(0, I32)), [Return(Use(parameters[1]))], None)
@@ -1003,6 +1029,7 @@ class _Maker:
     def template_body(self, f: Function, place: Place) -> list[Stmt]:
         """Values of the template's type are widened before they are computed with."""
         self.scopes.append({})
+        self.reserved = ("T", "N", *(d.name for d in f.parameters))
         for d in [*f.parameters, *([f.number] if f.number else [])]:
             if d.type is not PARAMETER:
                 self.declare(d)
@@ -1019,6 +1046,7 @@ class _Maker:
             count = Decl("turn", I32, fixed=True)
             out += [Declare(total, Literal(1, U64)), For(count, Literal(0, I32), Use(f.number), 0, [turn], None, "unroll")]
         out.append(Return(Cast(f.result, self.value(place, 2, "flat").node)))
+        self.reserved = ()
         self.scopes.pop()
         return out
 
@@ -1104,11 +1132,13 @@ class _Maker:
             out.append(Declare(lane, Binary("%", Use(t), Index("warpSize"))))
             self.fixed["lane"] = self.declare(lane)
         if self.warps == "mask":
-            m0, many = Decl("m0", U64, fixed=True), Decl("many", I32, fixed=True, low=1, high=64)
+            many = Decl("many", I32, fixed=True, low=1, high=64)
             rest = Binary("-", Use(total), Binary("-", Use(t), Use(lane)))
             some = Binary("-", Binary("<<", Literal(1, U64), Binary("&", Use(many), Literal(63, I32))), Literal(1, U64))
             every = Choice(Binary("==", Use(many), Literal(64, I32)), Unary("~", Literal(0, U64)), some)
-            out += [Declare(many, Builtin("min", [rest, Index("warpSize")])), Declare(m0, every)]
+            m0 = Decl("m0", U64, fixed=True, uniform=self.apart and threads % 64 == 0 and self.some(0.8))
+            out += [Declare(many, Builtin("min", [rest, Index("warpSize")]))]
+            out += [Declare(m0, Unary("~", Literal(0, U64)) if m0.uniform else every)]
             self.fixed["m0"] = self.declare(m0)
             self.declare(many)
         return out

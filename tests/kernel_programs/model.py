@@ -18,6 +18,7 @@ import numpy as np
 from .tree import (
     PARAMETER,
     Assign,
+    Assigned,
     Atomic,
     Barrier,
     Binary,
@@ -27,6 +28,7 @@ from .tree import (
     Cast,
     Choice,
     Closure,
+    Comma,
     Decl,
     Declare,
     Define,
@@ -41,6 +43,7 @@ from .tree import (
     Literal,
     Load,
     Logic,
+    Record,
     Return,
     Spelled,
     Step,
@@ -87,7 +90,7 @@ class _Frame:
     def copies(self) -> dict[Decl, Array]:
         """Return what a lambda that captures by value sees."""
         seen = self.outer.copies() if self.outer is not None else {}
-        return seen | {d: c.copy() if d.where == "thread" else c for d, c in self.cells.items()}
+        return seen | {d: c.copy() if d.where == "thread" and not d.pointer else c for d, c in self.cells.items()}
 
     def closure(self, function: Function) -> _Frame:
         frame: _Frame | None = self
@@ -188,6 +191,9 @@ class _Machine:
         match s:
             case Declare():
                 self.declare(s, mask, frame)
+            case Record():
+                for d, value in zip(s.members, s.values):
+                    self.declare(Declare(d, value), mask, frame)
             case Assign():
                 self.assign(s, mask, frame)
             case Step():
@@ -249,8 +255,12 @@ class _Machine:
                 value = self.value(s.values[n], mask, frame) if n < len(s.values) else np.zeros(self.n)
                 cell[mask, n] = value.astype(cell.dtype)[mask]
         elif d.reference:
-            assert isinstance(s.value, Use)
-            frame.cells[d] = frame.cell(s.value.decl)
+            assert isinstance(s.value, (Use, Load))
+            if isinstance(s.value, Use):
+                frame.cells[d] = frame.cell(s.value.decl)
+            else:
+                assert isinstance(s.value.index, Literal)
+                frame.cells[d] = frame.cell(s.value.array)[:, s.value.index.value]
         else:
             assert s.value is not None
             value = self.value(s.value, mask, frame).astype(dtype(d.type, frame))
@@ -286,7 +296,7 @@ class _Machine:
         cell[mask] = start[mask]
         gone = np.zeros(self.n, bool)
         for _ in range(MOST_TURNS):
-            more = self.binary("<", cell, self.value(s.end, mask, frame)) & mask
+            more = self.binary(">" if s.style == "halve" else "<", cell, self.value(s.end, mask, frame)) & mask
             if s.also is not None and more.any():
                 more &= self.truth(s.also, more, frame)
             gone |= mask & ~more
@@ -296,7 +306,8 @@ class _Machine:
             loop = _Loop(np.zeros(self.n, bool), np.zeros(self.n, bool))
             mask = self.body(s.body, mask, frame, loop) | loop.again
             gone |= loop.left
-            cell[mask] = (cell + np.array(s.step or 1).astype(cell.dtype))[mask]
+            step = cell // 2 if s.style == "halve" else cell + np.array(s.step or 1).astype(cell.dtype)
+            cell[mask] = step.astype(cell.dtype)[mask]
         raise InvalidKernel("a loop does not end")
 
     def loop_while(self, s: While, mask: Array, frame: _Frame) -> Array:
@@ -364,7 +375,10 @@ class _Machine:
                 a = promote(a)
                 return -a if e.op == "-" else ~a if e.op == "~" else a
             case Binary():
-                return self.binary(e.op, self.value(e.a, mask, frame), self.value(e.b, mask, frame))
+                a, b = self.value(e.a, mask, frame), self.value(e.b, mask, frame)
+                if e.op in ("/", "%") and (b == 0)[mask].any():
+                    raise InvalidKernel("a division by zero")
+                return self.binary(e.op, a, b)
             case Logic():
                 a = self.truth(e.a, mask, frame)
                 rest = mask & (a if e.op == "&&" else ~a)
@@ -376,6 +390,12 @@ class _Machine:
                 if a.dtype != b.dtype:
                     a, b = convert(a, b)
                 return np.where(c, a, b)
+            case Assigned():
+                self.assign(Assign(e.target, "=", e.value), mask, frame)
+                return frame.cell(e.target.decl).copy()
+            case Comma():
+                self.value(e.a, mask, frame)
+                return self.value(e.b, mask, frame)
             case Cast():
                 value, kind = self.value(e.a, mask, frame), dtype(e.type, frame)
                 return value != 0 if kind.kind == "b" else value.astype(kind)
@@ -467,7 +487,7 @@ class _Machine:
         types = e.types if f.form == "template" else outer.types
         inner = _Frame({}, types, outer=outer)
         for d, given in zip(f.parameters, e.args):
-            if d.size or d.reference:
+            if d.size or (d.reference and isinstance(given, Use)):
                 assert isinstance(given, Use)
                 inner.cells[d] = frame.cell(given.decl)
             else:

@@ -25,6 +25,9 @@ class Type:
     def dtype(self) -> np.dtype[Any]:
         return np.dtype("?" if self.bits == 1 else f"{'iu'[not self.signed]}{self.bits // 8}")
 
+    def __deepcopy__(self, memo: object) -> Type:
+        return self  # so that a copied kernel's types are those of this module
+
     @property
     def low(self) -> int:
         return -(1 << (self.bits - 1)) if self.signed else 0
@@ -62,7 +65,8 @@ class Decl:
 
     `where` is "thread", "shared", "dynamic", "global", "constant", "macro" or "number"; `size` is 0 for a scalar. `fixed` says
     that chance may not assign it, though with `changes` the loop that it belongs to does; `uniform` that all threads of a block
-    that stand together have the same value. `values` are those of a constant.
+    that stand together have the same value. `values` are those of a constant. A `pointer` is a reference that is written
+    as one; a parameter may have a `default`.
     """
 
     name: str
@@ -72,6 +76,9 @@ class Decl:
     fixed: bool = False
     uniform: bool = False
     reference: bool = False
+    pointer: bool = False
+    volatile: bool = False
+    default: int | None = None
     changes: bool = False
     low: int | None = None
     high: int | None = None
@@ -143,6 +150,20 @@ class Cast(Expr):
     type: Type
     a: Expr
     style: str = "c"
+
+
+@dataclass(eq=False)
+class Assigned(Expr):
+    """An assignment within an expression."""
+
+    target: Use
+    value: Expr
+
+
+@dataclass(eq=False)
+class Comma(Expr):
+    a: Expr
+    b: Expr
 
 
 @dataclass(eq=False)
@@ -224,6 +245,15 @@ class Declare(Stmt):
 
 
 @dataclass(eq=False)
+class Record(Stmt):
+    """A structure, whose members are variables."""
+
+    name: str
+    members: list[Decl]
+    values: list[Expr]
+
+
+@dataclass(eq=False)
 class Assign(Stmt):
     target: Use | Load
     op: str
@@ -250,7 +280,10 @@ class If(Stmt):
 
 @dataclass(eq=False)
 class For(Stmt):
-    """`for (decl = start; decl < end; decl += step)`; `step` 0 is written ++. `also` is a further condition."""
+    """`for (decl = start; decl < end; decl += step)`; `step` 0 is written ++. `also` is a further condition.
+
+    With style "halve" it is `for (decl = start; decl > end; decl /= 2)`.
+    """
 
     decl: Decl
     start: Expr
@@ -334,7 +367,7 @@ class Closure(Stmt):
 
 @dataclass(eq=False)
 class Function:
-    """`form` is "plain", "template", "lambda", "functor" or "static" (a member)."""
+    """`form` is "plain", "template", "lambda", "functor", "static" (a member) or "barrier" (which all of a block call)."""
 
     name: str
     parameters: list[Decl]

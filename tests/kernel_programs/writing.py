@@ -12,6 +12,7 @@ from .tree import (
     U32,
     U64,
     Assign,
+    Assigned,
     Atomic,
     Barrier,
     Binary,
@@ -21,6 +22,7 @@ from .tree import (
     Cast,
     Choice,
     Closure,
+    Comma,
     Decl,
     Declare,
     Define,
@@ -36,6 +38,7 @@ from .tree import (
     Load,
     Logic,
     Macro,
+    Record,
     Return,
     Spelled,
     Step,
@@ -57,6 +60,8 @@ HEAD = """#include <hip/hip_runtime.h>
 #define SPELL(x) #x
 #define EACH(i, n) for (int i = 0; i < (n); ++i)
 #define SHARED __shared__
+struct Both { int a; unsigned x; };
+static constexpr int LIMIT = 3;
 """
 
 
@@ -96,7 +101,12 @@ class _Writer:
     def parameter(self, d: Decl) -> str:
         if d.size:
             return f"{'const ' if d.fixed else ''}{d.type.name}* {d.name}"
-        return f"{d.type.name}{'&' if d.reference else ''} {d.name}"
+        default = "" if d.default is None else f" = {d.default}"
+        return f"{'const ' * (d.reference and d.fixed)}{d.type.name}{self.sign(d)} {d.name}{default}"
+
+    @staticmethod
+    def sign(d: Decl) -> str:
+        return "*" if d.pointer else "&" if d.reference else ""
 
     def function(self, f: Function) -> list[str]:
         head = f"__device__ {f.inline}{f.result.name} {f.name}({', '.join(map(self.parameter, f.parameters))})"
@@ -135,6 +145,9 @@ class _Writer:
         match s:
             case Declare():
                 return [self.declare(s)]
+            case Record():
+                given = ", ".join(f"({d.type.name})({self.expr(e)})" for d, e in zip(s.members, s.values))
+                return [f"Both {s.name} = {{{given}}};"]
             case Assign():
                 return [f"{self.expr(s.target)} {s.op} {self.expr(s.value)};"]
             case Step():
@@ -159,7 +172,7 @@ class _Writer:
                 for arm in s.arms:
                     lines += ["default:" if label is None else f"case {label}:" for label in arm.labels]
                     inner = self.statements(arm.body)
-                    if any(isinstance(x, (Declare, Closure)) for x in arm.body):
+                    if any(isinstance(x, (Declare, Closure, Record)) for x in arm.body):
                         inner = ["{", *inner, "}"]
                     # A label needs a statement behind it.
                     lines += [*[";"] * all(isinstance(x, (Text, Define)) for x in arm.body), *inner]
@@ -193,10 +206,12 @@ class _Writer:
         if d.where == "dynamic":
             return f"extern __shared__ {kind} {d.name}[];"
         if d.size:
-            return f"{kind} {d.name}[{d.size}] = {{{', '.join(f'({kind})({self.expr(e)})' for e in s.values)}}};"
+            size = s.style or str(d.size)
+            return f"{kind} {d.name}[{size}] = {{{', '.join(f'({kind})({self.expr(e)})' for e in s.values)}}};"
         assert s.value is not None
         if d.reference:
-            return f"{kind}& {d.name} = {self.expr(s.value)};"
+            return f"{kind}{self.sign(d)} {d.name} = {'&' * d.pointer}{self.expr(s.value)};"
+        kind = f"{'volatile ' * d.volatile}{kind}"
         if s.style == "brace":
             return f"{const}{kind} {d.name}{{({kind})({self.expr(s.value)})}};"
         if s.style == "auto":
@@ -210,9 +225,12 @@ class _Writer:
             return [f"EACH({name}, {self.expr(s.end)})", *body]
         also = f" && {self.expr(s.also)}" if s.also else ""
         step = f"++{name}" if s.step == 0 else f"{name} += {s.step}"
+        compare = "<"
+        if s.style == "halve":
+            compare, step = ">", f"{name} /= 2"
         pragma = ["#pragma unroll"] if s.style == "unroll" else []
         start = f"{s.decl.type.name} {name} = {self.expr(s.start)}"
-        return [*pragma, f"for ({start}; {name} < {self.expr(s.end)}{also}; {step})", *body]
+        return [*pragma, f"for ({start}; {name} {compare} {self.expr(s.end)}{also}; {step})", *body]
 
     def define(self, m: Macro) -> list[str]:
         redefined = m.name in self.defined
@@ -233,6 +251,8 @@ class _Writer:
             case Use():
                 if names and id(e.decl) in names:
                     return names[id(e.decl)]
+                if e.decl.pointer:
+                    return f"(*{e.decl.name})"
                 if e.style == "paste" and len(e.decl.name) > 1:
                     return f"PASTE({e.decl.name[0]}, {e.decl.name[1:]})"
                 return e.decl.name
@@ -246,6 +266,10 @@ class _Writer:
                 return f"({sub(e.a)} {e.op} {sub(e.b)})"
             case Choice():
                 return f"({sub(e.condition)} ? {sub(e.a)} : {sub(e.b)})"
+            case Assigned():
+                return f"({sub(e.target)} = {sub(e.value)})"
+            case Comma():
+                return f"({sub(e.a)}, {sub(e.b)})"
             case Cast():
                 if e.style == "static":
                     return f"static_cast<{e.type.name}>({sub(e.a)})"
@@ -269,7 +293,10 @@ class _Writer:
                 text = f"__syncthreads_{e.name}({sub(e.a)})"
                 return text if e.name == "count" else f"((int)({text} != 0))"
             case Call():
-                return self.call(e, [sub(a) for a in e.args])
+                given = [f"{'&' * d.pointer}{sub(a)}" for d, a in zip(e.function.parameters, e.args)]
+                if e.args and isinstance(e.args[-1], Literal) and e.args[-1].style == "default":
+                    given.pop()
+                return self.call(e, given)
             case Expand():
                 return e.macro.name + ("" if e.macro.parameters is None else f"({', '.join(map(sub, e.args))})")
         raise AssertionError(e)
@@ -290,6 +317,8 @@ class _Writer:
     def literal(self, e: Literal) -> str:
         if e.type == BOOL:
             return "true" if e.value else "false"
+        if e.style == "LIMIT":
+            return "LIMIT"
         if e.style == "char":
             return f"'{chr(e.value)}'"
         if e.type.bits < 32:

@@ -1,0 +1,340 @@
+"""Kernels near to what clang can split at barriers and warp operations: short, of few kinds of statements, and with what makes
+a split wrong if it is not looked at: names that mean something else elsewhere, other names of the same memory, and operations
+between a load and a store of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from .chance import NAMES, OPERATIONS, Maker, Place, Value
+from .tree import (
+    I32,
+    TYPES,
+    U32,
+    U64,
+    WIDE,
+    Arm,
+    Assign,
+    Assigned,
+    Barrier,
+    Binary,
+    Call,
+    Cast,
+    Comma,
+    Decl,
+    Declare,
+    Expr,
+    For,
+    Function,
+    If,
+    Index,
+    Kernel,
+    Leave,
+    Literal,
+    Load,
+    Record,
+    Return,
+    Stmt,
+    Switch,
+    Type,
+    Use,
+    Warp,
+    common,
+)  # fmt: skip
+
+#: How many kernels have none of these: most, where a split kernel has none.
+_WITHOUT: Final = {
+    "itself": 1, "closure": 0.9, "conditional": 0.85, "switching": 0.85, "vote": 0.8, "ordered": 0.7, "looping": 0.7,
+    "volatile": 0.9, "reference": 0.7, "bounded": 0.8, "braces": 0.5, "branch": 0.5, "counting": 0.5, "atomic": 0.6,
+    "leaving": 0.6, "call_statement": 1, "exchange": 0.5, "shared_bins": 0.7, "tree": 0.7, "meeting": 0.7, "definition": 0.8,
+    "array": 0.7, "noise": 0.7, "whole_warps": 0.4, "reduction": 0.3, "overwritten": 0.5, "record": 0.7, "passed": 0.4,
+    "block_wide": 0.6, "mixing": 0.2, "switched": 0.7, "handed_on": 0.6, "hidden": 0.6,
+}  # fmt: skip
+
+
+def make_kernel(seed: int, name: str, *, gpu: bool = False) -> Kernel:
+    """Make the kernel of a seed; with `gpu` without what only AMD has: warp operations without a mask.
+
+    Of every 150 kernels the last 100 are of `NearMaker`, as modules of their own, which no other kernel's names touch; in every
+    other of the last fifties they wait at barriers alone.
+    """
+    kind = NearMaker if seed // 50 % 3 else Maker
+    return kind(seed, name, gpu).kernel()
+
+
+class NearMaker(Maker):
+    def __init__(self, seed: int, name: str, gpu: bool) -> None:
+        super().__init__(seed, name, gpu)
+        self.apart, self.gpu = True, gpu
+        self.warps = self.chance.choice(("mask",) if gpu else ("maskless", "maskless", "mask"))
+        if seed // 50 % 6 == 2:
+            self.warps, self.barriers = "none", True
+        self.without = {kind for kind, often in _WITHOUT.items() if self.some(often)}
+        self.names = (*NAMES, "warpSize", "T", "N", "p0", "p1")
+        if self.some(0.02):
+            self.names = ("hgcpu_w1", "hgcpu_w2", "hgcpu_t", "hgcpu_kept_9", "hgcpu_again_5", "hgcpu_n", "a", "b")
+        rare = {"match_any": 0.05, "leader": 0.1}
+        self.operations = [name for name in OPERATIONS if self.some(rare.get(name, 0.7))] or ["shfl"]
+        self.forms = [form for form in ("plain", "plain", "template") for _ in range(3)] + ["overload", "recursive"]
+        self.longest = self.chance.choice((1, 1, 2, 3))
+        self.deepest = self.chance.choice((0, 1, 1, 1, 2))
+        self.flat = self.chance.choice((0.0, 0.0, 0.0, 0.3))
+        self.left = self.chance.randint(3, 14)
+        self.wide: list[Function] = []
+
+    def kinds(self, place: Place) -> dict[Callable[[Place], list[Stmt]], float]:
+        found = super().kinds(place) | {
+            self.operation: 6, self.ordered: 2, self.record: 0.5, self.passed: 3, self.volatile: 0.3, self.bounded: 0.5,
+        }  # fmt: skip
+        if place.depth < 3:
+            found |= {self.reduction: 2, self.whole_warps: 2}
+        if place.kernel and self.warps == "maskless":
+            found |= {self.switched: 1, self.handed_on: 2, self.hidden: 1}
+        if place.uniform and self.barriers and place.kernel:
+            found |= {self.overwritten: 2, self.block_wide: 2}
+        return {kind: often for kind, often in found.items() if kind.__name__ not in self.without}
+
+    def value(self, place: Place, depth: int, style: str = "calm", hidden: str = "") -> Value:
+        return super().value(place, min(depth, self.deepest), style, hidden)
+
+    def style(self, place: Place) -> str:
+        return "flat" if self.some(self.flat) else "calm"
+
+    # -- statements ----------------------------------------------------------------------------------------------------
+
+    def target(self, place: Place, kinds: Sequence[Type]) -> tuple[list[Stmt], Decl]:
+        """Return a variable that a thread may change, declared if there is none."""
+        found = [d for d in self.targets(place) if d.type in kinds and not d.uniform and d.name != "h"]
+        if found and self.some(0.8):
+            return [], self.chance.choice(found)
+        name, kind = self.fresh(), self.chance.choice(kinds)
+        first = self.to(self.leaf(place, name), kind)
+        return [Declare(d := self.declare(Decl(name, kind)), first.node)], d
+
+    def operation(self, place: Place) -> list[Stmt]:
+        """An operation in a statement of its own, or nearly."""
+        name = self.fresh()
+        made = self.warp(place, 0, name) if place.ops else None
+        if made is None:
+            return []
+        if self.some(0.3):
+            made = self.arithmetic(self.chance.choice("+-^&*"), made, self.leaf(place, name))
+        if self.some(0.5):
+            return [Declare(self.declare(Decl(name, self.chance.choice((made.type, U32, I32)))), made.node)]
+        before, d = self.target(place, TYPES)
+        op = "=" if d.type.signed or d.type.bits < 32 else self.chance.choice(("=", "+=", "^="))
+        return [*before, Assign(Use(d), op, self.to(made, d.type).node)]
+
+    def reduction(self, place: Place) -> list[Stmt]:
+        """A loop of shuffles by distances that are halved."""
+        full = place.full or self.warps == "maskless"
+        if not (full and place.ops) or (self.warps == "mask" and (place.mask is None or not self.sees(place.mask))):
+            return []
+        before, d = self.target(place, (U32, U64))
+        name = self.fresh()
+        if name == d.name.partition(".")[0] or (place.mask and name == place.mask.name):
+            return before
+        o = Decl(name, I32, fixed=True, changes=True)
+        mask = Use(place.mask) if self.warps == "mask" and place.mask else None
+        way = self.chance.choice(("shfl_down", "shfl_up", "shfl_xor"))
+        by: Expr = Use(o) if way == "shfl_xor" else Cast(U32, Use(o))
+        turn: list[Stmt] = [Assign(Use(d), self.chance.choice(("+=", "^=")), Warp(way, [Use(d), by], mask))]
+        start = Literal(self.chance.choice((16, 8, 2)), I32)
+        return [*before, For(o, start, Literal(0, I32), 0, turn, None, "halve", self.some(0.5))]
+
+    def whole_warps(self, place: Place) -> list[Stmt]:
+        """A condition that is the same for each warp, with a division that is one by zero where the condition around it fails."""
+        known = self.known("t") if place.kernel else None
+        if known is None:
+            return []
+        number = Binary("/", Use(known[0]), Literal(64, I32))
+        alike = self.block[0] * self.block[1] * self.block[2] % 64 == 0 or self.warps != "mask"
+        inner = replace(place, uniform=False, leaves=False, depth=place.depth + 1)
+        if self.warps == "mask":
+            inner = replace(inner, returns=False, mask=place.mask if alike else None, full=place.full and alike)
+        if self.some(0.6):
+            holds = Binary(self.chance.choice(("==", "<", "!=")), number, Literal(self.chance.choice((0, 1, 1)), I32))
+            return [If(holds, self.body(inner, 3), self.body(inner, 2) if self.some(0.3) else None)]
+        by = Binary("/", Index("blockDim.x"), Literal(self.chance.choice((64, 128)), U32))
+        holds = Binary("==", Binary("%", number, by), Literal(0, U32))
+        before, d = self.target(place, (U32, U64))
+        made = self.warp(replace(inner, mask=place.mask if alike else None), 0, "") if place.ops else None
+        body: list[Stmt] = (
+            [Assign(Use(d), "=", self.to(made, d.type).node)] if made else self.body(replace(inner, depth=inner.depth + 1), 3)
+        )
+        return [*before, If(Binary(">=", Index("blockDim.x"), Literal(128, U32)), [If(holds, body, None)], None)]
+
+    def ordered(self, place: Place) -> list[Stmt]:
+        """A change and then a use in one statement, in an order that C++ defines."""
+        if place.pure:
+            return []
+        before, d = self.target(place, (U32, U64))
+        name = self.fresh()
+        if name == d.name.partition(".")[0]:
+            return before
+        flat = "flat" if self.some(0.7) else "calm"
+        first, then = (super(NearMaker, self).value(place, 1, flat, name) for _ in range(2))
+        others = [x for x in self.scalars(name) if x.reference]
+        again = self.use(self.chance.choice(others) if others and self.some(0.5) else d)
+        if self.some(0.6):
+            made = self.warp(place, 0, name) if place.ops else None
+            first = made or first
+        then = self.arithmetic("^", again, then)
+        change = Assigned(Use(d), self.to(first, d.type, always=True).node)
+        form = self.chance.choice(("comma", "braces", "index", *["shift"] * (not self.gpu)))  # C++17 alone orders a shift
+        if form == "shift":
+            return before + self.mix(Value(Binary("<<", change, self.within(then, 7).node), d.type, 0, d.type.high))
+        if form == "comma":
+            return before + self.mix(Value(Comma(change, then.node), then.type, then.low, then.high))
+        array = Decl(name, self.chance.choice(WIDE), size=4)
+        values: list[Expr] = [change, then.node, self.value(place, 1, flat, name).node]
+        declared = Declare(self.declare(array), None, values)
+        if form == "braces":
+            return [*before, declared]
+        at = self.within(self.value(place, 1, flat), 3)
+        value = self.value(place, 1, flat)
+        return [*before, declared, Assign(Load(array, at.node), "=", value.node)]
+
+    def switched(self, place: Place) -> list[Stmt]:
+        """Operations in the arms of a `switch` that lanes enter in different ones."""
+        before, d = self.target(place, (U32, U64))
+        value = self.within(self.leaf(place), 1)
+        arms = []
+        for label in (0, 1):
+            change = Assign(Use(d), "=", self.to(self.warp_leaf(place), d.type).node)
+            arms.append(Arm([label], [change, Leave("break")]))
+        return [*before, Switch(value.node, arms)]
+
+    def handed_on(self, place: Place) -> list[Stmt]:
+        """A variable whose reference or address one function hands on to another, which has variables of the same names."""
+        before, d = self.target(place, (U32,))
+        if d.volatile:
+            return before
+        n, name, pointer = len(self.functions), d.name if "." not in d.name else self.fresh(), self.some(0.3)
+        inner, outer, own = Decl("b", U32, reference=True, pointer=pointer), Decl("a", U32, reference=True), Decl(name, U32)
+        if name in ("a", "b"):
+            return before
+        by = Literal(self.chance.randint(0, 7), I32)
+        first = Binary("+", Literal(3, I32), Cast(I32, Index("threadIdx.x")))
+        turn: list[Stmt] = [
+            Declare(own, first), Assign(Use(inner), "+=", Warp("shfl_xor", [Use(own), by])), Return(Use(own)),
+        ]  # fmt: skip
+        f = Function(f"x{n}_{self.name}", [inner], U32, turn, leads=True)
+        got = Decl("got", U32)
+        most: list[Stmt] = [Declare(got, Call(f, [Use(outer)])), Assign(Use(outer), "^=", Warp("shfl", [Use(got), by]))]
+        g = Function(f"y{n}_{self.name}", [outer], U32, [*most, Return(Use(got))], leads=True)
+        self.functions += [f, g]
+        self.impure |= {f, g}
+        result = self.declare(Decl(self.fresh(), U32))
+        return [*before, Declare(result, Call(g, [Use(d)]))] if result.name != d.name else before
+
+    def hidden(self, place: Place) -> list[Stmt]:
+        """A variable that has the name of a template's parameter, or of a constant, that a function reads."""
+        n, name = len(self.functions), self.chance.choice(("N", "LIMIT", "warpSize"))
+        if self.uses(name):
+            return []
+        first = self.to(self.within(self.leaf(place, name), 15), U32).node
+        d = self.declare(Decl(name, U32, fixed=self.some(0.5)))
+        p = Decl("p", U32, reference=self.some(0.5), fixed=True)
+        number = Decl("N", I32, "number", fixed=True, uniform=True, low=1, high=5) if name == "N" else None
+        by: Expr = Use(number) if number else Literal(3, I32, "LIMIT" if name == "LIMIT" else "")
+        value = Binary("+", Warp("shfl_xor", [Use(p), by]), Cast(U32, by))
+        f = Function(f"z{n}_{self.name}", [p], U32, [Return(value)], "template" if number else "plain", number=number, leads=True)
+        self.functions.append(f)
+        call = Call(f, [Use(d)], {}, 2 if number else None)
+        return [Declare(d, first), *self.mix(Value(call, U32, 0, U32.high)), *self.mix(self.warp_leaf(place))]
+
+    def record(self, place: Place) -> list[Stmt]:
+        """A structure, whose members have other variables' names."""
+        self.count += 1
+        name = f"r{self.count}"
+        members = [Decl(f"{name}.a", I32), Decl(f"{name}.x", U32)]
+        values = [self.value(place, 1).node for _ in members]
+        for d in members:
+            self.declare(d)
+        return [Record(name, members, values)]
+
+    def passed(self, place: Place) -> list[Stmt]:
+        """The result of a function, or what it does to its arguments."""
+        return self.call_statement(place)
+
+    def volatile(self, place: Place) -> list[Stmt]:
+        name = self.fresh()
+        first = self.leaf(place, name)
+        return [Declare(self.declare(Decl(name, self.chance.choice(WIDE), volatile=True)), first.node)]
+
+    def bounded(self, place: Place) -> list[Stmt]:
+        """An array whose extent says what nothing else may."""
+        sized = [d for d in self.scalars() if d.type.bits == 32 and not d.name.startswith("r")]
+        if not sized:
+            return []
+        name, of = self.fresh(), self.chance.choice(sized)
+        if name == of.name:
+            return []
+        values = [self.value(place, 1, "calm", name).node for _ in range(2)]
+        spelled = f"sizeof({'*' * of.pointer}{of.name})"
+        return [Declare(self.declare(Decl(name, self.chance.choice(TYPES), size=4)), None, values, spelled)]
+
+    # -- shared memory -------------------------------------------------------------------------------------------------
+
+    def overwritten(self, place: Place) -> list[Stmt]:
+        """Shared memory that is read by the lanes of a warp, before an operation, and overwritten behind it."""
+        s, known = self.shared_array(), self.known("t")
+        if s is None or known is None or self.warps != "maskless":
+            return []
+        t, name, later = known[0], self.fresh(), self.value(place, 1)
+        if name in (s.name, "t"):
+            return []
+        first = Binary("*", Binary("/", Use(t), Literal(32, I32)), Literal(32, I32))
+        read = Cast(U32, Load(s, first))
+        fill = Assign(Load(s, Use(t)), "=", self.value(place, 1, "calm", name).node)
+        made = self.warp_leaf(place)
+        form = self.chance.choice(("apart", "shift", "comma", "braces", "call"))
+        taken = self.declare(Decl(name, U32, size=4 * (form == "braces")))
+        take: list[Stmt]
+        if form == "apart":
+            take = [Declare(taken, read), *self.mix(made)]
+        elif form == "shift":
+            take = [Declare(taken, Binary("<<", read, self.within(made, 7).node))]
+        elif form == "comma":
+            both = Comma(Assigned(Use(taken), read), self.to(made, U32).node)
+            take = [Declare(taken, Literal(0, U32)), *self.mix(Value(both, U32, 0, U32.high))]
+        elif form == "braces":
+            take = [Declare(taken, None, [read, made.node])]
+        else:
+            take = [Declare(taken, read), *self.call_statement(place)]
+        return [fill, Barrier(), *take, Assign(Load(s, Use(t)), "=", later.node), Barrier()]
+
+    def block_wide(self, place: Place) -> list[Stmt]:
+        """A call of a function with shared memory and barriers of its own."""
+        known = self.known("t", "total")
+        if known is None:
+            return []
+        if not self.wide or self.some(0.3):
+            self.wide.append(self.wide_function(len(self.wide)))
+            self.functions.append(self.wide[-1])
+        f, name = self.chance.choice(self.wide), self.fresh()
+        given = self.to(self.value(place, 1, "flat", name), f.parameters[0].type, always=True).node
+        if name in ("t", "total"):
+            return []
+        args: list[Expr] = [given, *map(Use, known)]
+        return [Declare(self.declare(Decl(name, U64)), Call(f, args))]
+
+    def wide_function(self, number: int) -> Function:
+        v, t, total = Decl("v", self.chance.choice(TYPES)), Decl("t", I32, fixed=True), Decl("total", I32, fixed=True)
+        s, got = Decl(self.chance.choice(("s", "s0", "x")), self.chance.choice(WIDE), "shared", 128), Decl("got", U64)
+        away = Binary("%", Binary("+", Use(t), Literal(self.chance.randint(1, 40), I32)), Use(total))
+        body: list[Stmt] = [
+            Declare(s, None), Assign(Load(s, Use(t)), "=", Use(v)), Barrier(), Declare(got, Load(s, away)), Barrier(),
+        ]  # fmt: skip
+        leads = self.warps == "maskless" and self.some(0.6)
+        if leads:
+            made = Warp(self.chance.choice(("shfl_xor", "shfl")), [Use(got), Literal(self.chance.randint(0, 9), I32)])
+            body.append(Assign(Use(got), "+=", made))
+        if leads and self.some(0.4):
+            body.append(If(Binary("==", Binary("/", Use(t), Literal(64, I32)), Literal(0, I32)), [body.pop()], None))
+        body.append(Return(Use(got)))
+        return Function(f"b{number}_{self.name}", [v, t, total], common(U64, U32), body, "barrier", leads=leads)
