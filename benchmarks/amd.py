@@ -43,8 +43,7 @@ extern "C" __global__ void add(int* y, const int* x, float a, int n) {
 
 # The bare calls, without Python. Structures are made beforehand.
 _BARE: Final = r"""
-#include <cstddef>
-#include <cstdint>
+#include <stddef.h>
 typedef int (*add_t)(void** node, void* graph, void* const* deps, size_t count, const void* params);
 typedef int (*set_t)(void* exec, void* node, const void* params);
 extern "C" __attribute__((visibility("default"))) int add_chain(add_t add, void* graph, const void* params, int n) {

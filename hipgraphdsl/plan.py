@@ -331,7 +331,7 @@ def _plan(
             steps[step.index] = _with_plans(step, at, target, children, device, inline)
     if EagerNode in {type(step.node) for step in steps}:
         steps = [step._replace(by_host=True) if isinstance(step.node, EagerNode) else step for step in steps]
-    lanes = tuple(tuple(map(position.__getitem__, lane)) for lane in cover.lanes)
+    lanes = tuple([tuple(map(position.__getitem__, lane)) for lane in cover.lanes])
     declared = sum(map(len, deps))
     notes = [] if packing is None else [str(packing)]
     removed = declared - sum(map(len, cover.reduced)) + sum(map(len, cover.added.values()))
