@@ -282,8 +282,7 @@ class Executable:
             If the device failed.
         """
         self._require_open("synchronize")
-        if timeout_s is not None:
-            require_seconds(timeout_s)
+        require_seconds(timeout_s)
         stale = self._own.hosts.stale()
         try:
             self._wait(timeout_s)
@@ -295,7 +294,8 @@ class Executable:
         failure = self._own.hosts.take_failure()
         if failure is not None:
             raise failure from failure.__cause__
-        self._own.hosts.forget(stale)
+        if stale:
+            self._own.hosts.forget(stale)
 
     def _wait(self, timeout_s: float | None) -> None:
         self._own.instance.wait(timeout_s)

@@ -47,11 +47,11 @@ typedef struct {
   launch_fn launch; /* what every launch needs stands together: after the driver's work little is left in the caches */
   void *exec, *stream;
   get_current_fn get_current; /* NULL where it makes no difference what is current */
-  uint64_t home;              /* what must be current */
-  unsigned long long launches;
-  int inside; /* calls on the short way that have not returned */
+  int inside;                 /* calls on the short way that have not returned */
   char ready, pending;
   char torn; /* a value could be neither set nor set back */
+  unsigned long long launches;
+  uint64_t home; /* what must be current */
   set_fn set;
   set_current_fn set_current;
   PyObject *slow;
@@ -131,9 +131,8 @@ static bool set_values(Launcher *self, PyObject *const *args, PyObject *kwnames,
 
 /* Make the executable's context or device current, and note what was; false if the driver refuses. */
 static bool enter(const Launcher *self, uint64_t *before) {
-  *before = self->home;
-  if (!self->get_current) return true;
   *before = 0; /* hipGetDevice writes the low half */
+  if (!self->get_current) return true;
   if (self->get_current(before)) return false;
   if (*before == self->home) return true;
   int code;
@@ -145,7 +144,7 @@ static bool enter(const Launcher *self, uint64_t *before) {
 
 /* Make current again what was before `enter`. Returns the driver's code. */
 static int leave(const Launcher *self, uint64_t before) {
-  return before == self->home ? 0 : self->set_current(before);
+  return !self->get_current || before == self->home ? 0 : self->set_current(before);
 }
 
 /* Let the slow path raise for the driver's code. */
