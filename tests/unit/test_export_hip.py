@@ -58,6 +58,24 @@ def graph_part(text: str) -> str:
     return text.partition("// ---- The graph")[2].partition("// ---- Before and after")[0]
 
 
+@pytest.fixture(scope="module")
+def precompiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    """Precompile what every program includes, which takes g++ half of the time, and return the options that use it."""
+    compiler = find_compiler()
+    if compiler.kind != "gcc":
+        return ()
+    header = tmp_path_factory.mktemp("precompiled") / "standard.h"
+    header.write_text("".join(f"{line}\n" for line in INCLUDES if "complex" not in line))
+    compiled([*compiler.command, "-std=c++17", "-O2", "-DHIP_CPU", "-O0", "-x", "c++-header", str(header), "-o", f"{header}.gch"])
+    return ("-include", str(header))
+
+
+@pytest.fixture
+def _with_precompiled_headers(precompiled: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    own = find_compiler()
+    monkeypatch.setattr(cpu_program, "find_compiler", lambda: replace(own, command=(*own.command, *precompiled)))
+
+
 # -- structure -------------------------------------------------------------------------------------------------------------
 
 
@@ -172,6 +190,7 @@ def wicked() -> hg.Graph:
     return g
 
 
+@pytest.mark.usefixtures("_with_precompiled_headers")
 def test_options_of_modules_hold_for_their_own_source_only(tmp_path: Path) -> None:
     source = 'extern "C" __global__ void k(int* x) { x[threadIdx.x] = TIMES(WORD); }'
     first = hg.Module(source, name="first", options=["-DWORD=3", "-DTIMES(x)=((x) * 2)", "-O3"])
@@ -203,6 +222,7 @@ def test_names_cannot_become_code(tmp_path: Path, backend: str) -> None:
     assert np.load(tmp_path / "y0.npy").tolist() == list(range(4, 12))
 
 
+@pytest.mark.usefixtures("_with_precompiled_headers")
 @pytest.mark.parametrize("backend", ["explicit", "capture"])
 def test_names_of_headers_stay_theirs(tmp_path: Path, backend: str) -> None:
     g = hg.Graph("g")
@@ -217,6 +237,7 @@ def test_names_of_headers_stay_theirs(tmp_path: Path, backend: str) -> None:
     assert [np.load(tmp_path / f"{name}.npy")[0] for name in names] == list(range(len(names)))
 
 
+@pytest.mark.usefixtures("_with_precompiled_headers")
 def test_arrays_whose_files_would_have_one_name_get_two(tmp_path: Path) -> None:
     child, g = hg.Graph("child"), hg.Graph("g")
     child.memset(child.device_array("x", shape=2, dtype="int32"), 1)
@@ -310,6 +331,7 @@ def test_steps_between_values_do_not_overflow(values: list[Any], dtype: str) -> 
     assert ("set(x, 3" in text_of(g)) == (values == [9, 6, 3] and dtype == "i4")
 
 
+@pytest.mark.usefixtures("_with_precompiled_headers")
 def test_fields_that_no_npy_file_can_describe_are_kept_as_bytes(tmp_path: Path) -> None:
     union = np.dtype({"names": ["a", "b"], "formats": ["i4", "f4"], "offsets": [0, 0], "itemsize": 8})
     values = np.frombuffer(np.random.default_rng(3).bytes(8 * 100), union)
@@ -472,6 +494,7 @@ def test_command_line_writes_and_builds_a_program(tmp_path: Path, monkeypatch: p
     assert main(["build", "missing.hip"]) == 2
 
 
+@pytest.mark.usefixtures("_with_precompiled_headers")
 def test_program_says_what_is_wrong_with_its_options(tmp_path: Path) -> None:
     path = export(MAKERS["large_values"](), tmp_path, "explicit")
     build_program(path, tmp_path / "program", ["-O0"])
@@ -644,6 +667,7 @@ def test_quirks_of_the_target_are_lowered_as_they_run() -> None:
     assert "with_priority" not in bound
 
 
+@pytest.mark.usefixtures("_with_precompiled_headers")
 def test_a_copy_inside_page_locked_memory_has_a_position_where_the_target_needs_it(tmp_path: Path) -> None:
     g = hg.Graph("g")
     h = g.host_array("h", np.arange(64, dtype="i4").reshape(8, 8))
@@ -740,24 +764,6 @@ ALIKE = {f"memset_{name}" for name in ("int8", "uint8", "int16", "uint16", "uint
 QUICK = {"01_hip_graph_tutorial", "04_wave2d", "memcpy_3d", "child_used_twice", "template_arguments", "complex_numbers"}
 
 SEGMENTED = {name for name in MAKERS if name.startswith(("conditional_", "eager"))}
-
-
-@pytest.fixture(scope="module")
-def precompiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
-    """Precompile what every program includes, which takes g++ half of the time, and return the options that use it."""
-    compiler = find_compiler()
-    if compiler.kind != "gcc":
-        return ()
-    header = tmp_path_factory.mktemp("precompiled") / "standard.h"
-    header.write_text("".join(f"{line}\n" for line in INCLUDES if "complex" not in line))
-    compiled([*compiler.command, "-std=c++17", "-O2", "-DHIP_CPU", "-O0", "-x", "c++-header", str(header), "-o", f"{header}.gch"])
-    return ("-include", str(header))
-
-
-@pytest.fixture
-def _with_precompiled_headers(precompiled: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    own = find_compiler()
-    monkeypatch.setattr(cpu_program, "find_compiler", lambda: replace(own, command=(*own.command, *precompiled)))
 
 
 @pytest.mark.usefixtures("_with_precompiled_headers")

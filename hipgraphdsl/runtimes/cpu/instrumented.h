@@ -37,9 +37,6 @@ static HGCPU_UNWATCHED void hgcpu_fenced(int order) {
   w->calls->fence(w);
 }
 #define HGCPU_HERE __builtin_return_address(0)
-#define HGCPU_ACCESS(name, bytes, how)                                    \
-  HGCPU_UNWATCHED void hgcpu_##name(void* address) HGCPU_HOOK("__tsan_" #name); \
-  HGCPU_UNWATCHED void hgcpu_##name(void* address) { hgcpu_told(address, bytes, how, HGCPU_HERE); }
 #define HGCPU_QUICK(name, log, writes)                                                                    \
   HGCPU_UNWATCHED void hgcpu_##name(const void* address) HGCPU_HOOK("__tsan_" #name);                     \
   HGCPU_UNWATCHED void hgcpu_##name(const void* address) {                                                \
@@ -49,32 +46,43 @@ static HGCPU_UNWATCHED void hgcpu_fenced(int order) {
     }                                                                                                     \
     hgcpu_told(address, 1 << log, writes ? hgcpu_writes : hgcpu_reads, HGCPU_HERE);                       \
   }
-#define HGCPU_ACCESSES(bytes, log)                                                  \
-  HGCPU_QUICK(read##bytes, log, 0)                                                  \
-  HGCPU_QUICK(write##bytes, log, 1)                                                 \
-  HGCPU_QUICK(unaligned_read##bytes, log, 0)                                        \
-  HGCPU_QUICK(unaligned_write##bytes, log, 1)                                       \
+#define HGCPU_ACCESSES(bytes, log)           \
+  HGCPU_QUICK(read##bytes, log, 0)           \
+  HGCPU_QUICK(write##bytes, log, 1)          \
+  HGCPU_QUICK(unaligned_read##bytes, log, 0) \
+  HGCPU_QUICK(unaligned_write##bytes, log, 1)
+HGCPU_ACCESSES(1, 0)
+HGCPU_ACCESSES(2, 1)
+HGCPU_ACCESSES(4, 2)
+HGCPU_ACCESSES(8, 3)
+HGCPU_ACCESSES(16, 4)
+#undef HGCPU_ACCESSES
+#undef HGCPU_QUICK
+
+// Few kernels call any of the rest, and the runtime behind them takes longer by far: unoptimized, they save a seventh of the time
+// that g++ takes for a small kernel.
+#if !defined(__clang__)
+#pragma GCC push_options
+#pragma GCC optimize("O0")
+#endif
+#define HGCPU_ACCESS(name, bytes, how)                                    \
+  HGCPU_UNWATCHED void hgcpu_##name(void* address) HGCPU_HOOK("__tsan_" #name); \
+  HGCPU_UNWATCHED void hgcpu_##name(void* address) { hgcpu_told(address, bytes, how, HGCPU_HERE); }
+#define HGCPU_ACCESSES(bytes)                                                       \
   HGCPU_ACCESS(read_write##bytes, bytes, hgcpu_reads | hgcpu_writes)                \
   HGCPU_ACCESS(volatile_read##bytes, bytes, hgcpu_reads | hgcpu_volatile)           \
   HGCPU_ACCESS(volatile_write##bytes, bytes, hgcpu_writes | hgcpu_volatile)         \
   HGCPU_ACCESS(unaligned_read_write##bytes, bytes, hgcpu_reads | hgcpu_writes)      \
   HGCPU_ACCESS(unaligned_volatile_read##bytes, bytes, hgcpu_reads | hgcpu_volatile) \
   HGCPU_ACCESS(unaligned_volatile_write##bytes, bytes, hgcpu_writes | hgcpu_volatile)
-HGCPU_ACCESSES(1, 0)
-HGCPU_ACCESSES(2, 1)
-HGCPU_ACCESSES(4, 2)
-HGCPU_ACCESSES(8, 3)
-HGCPU_ACCESSES(16, 4)
+HGCPU_ACCESSES(1)
+HGCPU_ACCESSES(2)
+HGCPU_ACCESSES(4)
+HGCPU_ACCESSES(8)
+HGCPU_ACCESSES(16)
 HGCPU_ACCESS(vptr_read, 8, hgcpu_reads)
 #undef HGCPU_ACCESSES
-#undef HGCPU_QUICK
 #undef HGCPU_ACCESS
-// Few kernels call any of the rest, and the runtime behind them takes longer by far: unoptimized, they save an eighth of the time
-// that g++ takes for a small kernel.
-#if !defined(__clang__)
-#pragma GCC push_options
-#pragma GCC optimize("O0")
-#endif
 // By name, signature and body.
 #define HGCPU_CALL(type, name, parameters, ...)                                 \
   HGCPU_UNWATCHED type hgcpu_tsan_##name parameters HGCPU_HOOK("__tsan_" #name); \
