@@ -10,6 +10,7 @@ from .errors import (
     DeclarationError,
     HipError,
     HipGraphError,
+    RankError,
     RuntimeUnavailable,
     UpdateError,
     WaitTimeout,
@@ -40,12 +41,14 @@ from .nodes import (
     write_value,
 )
 from .plan import Plan, Step
+from .ranked import RankExecutable
 from .runtimes import graph_memory, open_runtime
 from .target import Target
 from .timeline import Timeline
 from .update import explain_update
 from .verify import verify
 from .workflow import ChildGraphNode, ConditionalNode, Workflow
+from .world import Ranks, ranks
 
 __version__ = "0.1.0"
 
@@ -83,6 +86,9 @@ __all__ = [
     "Node",
     "Parameter",
     "Plan",
+    "RankError",
+    "RankExecutable",
+    "Ranks",
     "Report",
     "RuntimeUnavailable",
     "Semaphore",
@@ -99,6 +105,7 @@ __all__ = [
     "explain_update",
     "graph_memory",
     "open_runtime",
+    "ranks",
     "reads",
     "updates",
     "verify",

@@ -19,6 +19,7 @@ from .arrays import (
     as_devices,
     as_dict,
     as_dtype,
+    as_rank,
     as_shape,
 )
 from .draft import Draft, array_arguments
@@ -113,6 +114,7 @@ class Declaring:
         *,
         pinned: bool = True,
         device: int | None = None,
+        rank: int | Literal["all"] = 0,
     ) -> HostArray:
         """Declare host memory that lives as long as the Executable.
 
@@ -129,6 +131,8 @@ class Declaring:
             Page-locked, so that copies are asynchronous and the kernels of every device reach it; False makes it pageable.
         device : int, optional
             The device that is current when the memory is made, which may decide where in the machine it lies.
+        rank : int or "all"
+            Whose it is when the graph is compiled for several processes; with ``"all"`` each has its own.
 
         Raises
         ------
@@ -137,7 +141,9 @@ class Declaring:
         """
         self._draft.require_new(name, "array", self.arrays)
         values, shape, dtype = array_arguments(name, initial, shape, dtype)
-        return self._draft.add_array(HostArray(name, shape, dtype, pinned, values, device=as_device(device, f"array {name!r}")))
+        what = f"array {name!r}"
+        array = HostArray(name, shape, dtype, pinned, values, as_rank(rank, what), device=as_device(device, what))
+        return self._draft.add_array(array)
 
     def device_array(
         self,

@@ -10,6 +10,7 @@
     |-- UpdateError                            an Executable cannot take a change; carries node and field
     |-- CallbackError                          the function of a host or captured node raised; also an instance of what it raised
     |-- WaitTimeout (also a TimeoutError)      a wait was given up; carries the unfinished nodes
+    |-- RankError                              another process does not come, or has failed; carries its rank
 
 Every message says who, what is wrong, what came and what to do; the parts stand in attributes as well.
 A call that creates something and raises has created nothing.
@@ -34,6 +35,7 @@ __all__ = [
     "DeclarationError",
     "HipError",
     "HipGraphError",
+    "RankError",
     "RuntimeUnavailable",
     "UpdateError",
     "WaitTimeout",
@@ -245,6 +247,22 @@ def _copy_fields(original: BaseException, other: BaseException) -> None:
                     with suppress(AttributeError, TypeError):  # not set, or read-only
                         setattr(other, name, getattr(original, name))
     other.__dict__.update(original.__dict__)
+
+
+class RankError(HipGraphError):
+    """Another of the processes that share a graph does not come in time, has failed or has died.
+
+    The processes have come apart: nothing is sent any more, and each of them raises this error. What this one has stays usable.
+
+    Attributes
+    ----------
+    rank : int or None
+        The process at fault, where that is known.
+    """
+
+    def __init__(self, message: str, *, rank: int | None = None) -> None:
+        super().__init__(message)
+        self.rank = rank
 
 
 class WaitTimeout(HipGraphError, TimeoutError):

@@ -23,11 +23,13 @@ from .nodes import (
 )
 from .plan import Lanes, Plan, make_plan
 from .progress import progress_bar
+from .ranked import RankExecutable
 from .runtimes import RuntimeName, opened_runtime, target_of
 from .simulation import simulate
 from .target import Target
 from .timeline import Timeline
 from .workflow import Workflow
+from .world import Ranks
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -150,6 +152,7 @@ class Graph(Declaring):
         pack: bool = True,
         watch: bool = False,
         sanitize: bool = False,
+        ranks: Ranks | None = None,
         progress: bool | None = None,
     ) -> Executable:
         """Build a relaunchable Executable from a snapshot of this graph.
@@ -181,6 +184,10 @@ class Graph(Declaring):
             of an alloc node that nothing has written, races with another thread, meets a barrier that not all threads of its
             block come to, or divides an integer by zero. The HipError names node, kernel, line, block, thread and array. Kernels
             run one at a time and many times slower; arrays share no memory (`pack`).
+        ranks : Ranks, optional
+            The processes that share the graph's devices, as `hipgraphdsl.ranks` finds them; each of them declares the same graph
+            and makes the same calls. Devices are numbered through the ranks in order, and this one builds and launches what its
+            own devices do; copies between devices of different ranks become messages. The result is a `RankExecutable`.
         progress : bool, optional
             Show a bar with what is being done. By default it appears after a second, on a terminal or in a notebook only. Logger
             ``hipgraphdsl`` says what was compiled and how long it took (INFO), and each stage's time (DEBUG).
@@ -201,6 +208,11 @@ class Graph(Declaring):
             if isinstance(lanes, str) and lanes == "measure":
                 advance("measure lanes")
                 lanes, note = fastest_lanes(workflow, opened, backend, join=join, device=device)
+            if ranks is not None:
+                return RankExecutable.compile(
+                    workflow, ranks, opened, backend, lanes=lanes, join=join, pack=pack, note=note, watch=watch,
+                    sanitize=sanitize, report=advance,
+                )  # fmt: skip
             return Executable.build(
                 workflow, opened, backend, lanes=lanes, join=join, device=device, pack=pack, note=note, watch=watch,
                 sanitize=sanitize, report=advance,

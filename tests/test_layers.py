@@ -96,6 +96,13 @@ ORDER = (
     "executable",
     "measuring",
     "runtimes",
+    "partition",
+    "transports.base",
+    "transports.single",
+    "transports.mpi",
+    "transports",
+    "world",
+    "ranked",
     "export",
     "importing.raw",
     "importing.memory",
@@ -135,6 +142,7 @@ ONLY_IN = {
     "networkx": ("draft", "workflow", "checks", "declaring", "graph", "export"),
     "matplotlib": ("export", "bench"),
     "pygraphviz": ("export",),
+    "mpi4py": ("transports.mpi",),
 }
 
 PLATFORMS = ("amd", "nvidia", "cpu", "recorder")

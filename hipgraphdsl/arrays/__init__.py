@@ -6,7 +6,7 @@ the unit of dependency.
 """
 
 from .arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, UnboundValues
-from .coercion import array_values, as_device, as_devices, as_dict, as_dtype, as_handle, as_int, as_shape, converted
+from .coercion import array_values, as_device, as_devices, as_dict, as_dtype, as_handle, as_int, as_rank, as_shape, converted
 from .parameters import Parameter
 from .regions import Region
 from .views import Access, ArrayView, Mode, Root, Viewable, as_view, no_array, reads, updates, writes
@@ -32,6 +32,7 @@ __all__ = [
     "as_dtype",
     "as_handle",
     "as_int",
+    "as_rank",
     "as_shape",
     "as_view",
     "converted",

@@ -78,10 +78,13 @@ class HostArray(Array):
         Page-locked: copies are asynchronous and kernels can reach it. Otherwise pageable.
     initial : numpy.ndarray, UnboundValues or None
         Values written when the graph is compiled; read-only.
+    rank : int or "all"
+        Whose it is where several processes share the graph's devices; with ``"all"`` each has its own.
     """
 
     pinned: bool = True
     initial: np.ndarray[Any, Any] | UnboundValues | None = None
+    rank: int | Literal["all"] = 0
 
     kind = "host"
 

@@ -6,7 +6,7 @@ import ctypes
 import math
 import operator
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -47,6 +47,22 @@ def as_devices(devices: Any, what: str) -> tuple[int, ...]:
     if None in numbers:
         raise DeclarationError(f"{what}: access lists the numbers of devices (got {devices!r})")
     return tuple(sorted({number for number in numbers if number is not None}))
+
+
+def as_rank(rank: Any, what: str) -> int | Literal["all"]:
+    """Return the number of a rank as an int; ``"all"`` stays as it is.
+
+    Raises
+    ------
+    DeclarationError
+        If it is neither.
+    """
+    if isinstance(rank, str) and rank == "all":
+        return "all"
+    number = as_int(rank)
+    if number is None or number < 0:
+        raise DeclarationError(f"{what}: rank is the number of a rank, from 0, or 'all' (got {rank!r})")
+    return number
 
 
 def as_int(value: Any) -> int | None:

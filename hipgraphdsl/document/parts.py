@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, DeviceArray, ExternalArray, HostArray, Parameter, UnboundValues, as_dtype, converted
+from ..arrays import Array, DeviceArray, ExternalArray, HostArray, Parameter, UnboundValues, as_dtype, as_rank, converted
 from ..errors import DeclarationError
 from ..kernels import ForeignModule, Module
 from ..kernels.layouts import dtype_data
@@ -85,6 +85,7 @@ PARTS: dict[str, Any] = {
                 "shape": SHAPE,
                 **MEMORY,
                 "pinned": FLAG,
+                "rank": {"oneOf": [{"type": "integer", "minimum": 0}, {"const": "all"}]},
                 "location": {"enum": ["host", "device"]},
                 "writeable": FLAG,
                 "values": list_of({"type": ["number", "boolean"]}, description="All elements, C order."),
@@ -149,6 +150,8 @@ def array_data(array: Array) -> dict[str, Data]:
     out: dict[str, Data] = {"name": array.name, "kind": array.kind, **memory_data(array)}
     if isinstance(array, HostArray) and not array.pinned:
         out["pinned"] = False
+    if isinstance(array, HostArray) and array.rank != 0:
+        out["rank"] = array.rank
     if isinstance(array, ExternalArray):
         out["location"] = array.location
         if not array.writeable:
@@ -219,12 +222,17 @@ def array_of(data: Data, taken: Container[str], prefix: str, supply: Callable[[s
             if writeable and not array.writeable:
                 raise Fault(f"array {name!r} is written; arrays[{full!r}] is read-only")
     elif kind in ("host", "device"):
-        pinned = fields.take("pinned", bool, default=True) if kind == "host" else True
+        own = {}
+        if kind == "host":
+            own = {
+                "pinned": fields.take("pinned", bool, default=True),
+                "rank": _rank_of(fields.take("rank", int, str, default=0)),
+            }
         initial = _initial(fields, name, shape, dtype)
         if supplied is not None:
             initial = _supplied(name, supplied, initial, shape, dtype)
         array = (
-            HostArray(name, shape, dtype, pinned, initial, **where)
+            HostArray(name, shape, dtype, initial=initial, **own, **where)
             if kind == "host"
             else DeviceArray(name, shape, dtype, initial, **where)
         )
@@ -232,6 +240,13 @@ def array_of(data: Data, taken: Container[str], prefix: str, supply: Callable[[s
         raise Fault(f"'kind' of an array is 'host', 'device' or 'external' (got {kind[:60]!r})")
     fields.done(f"{kind} array {name!r}")
     return array
+
+
+def _rank_of(data: Data) -> Any:
+    try:
+        return as_rank(data, "host array")
+    except DeclarationError as error:
+        raise Fault(str(error), "rank") from None
 
 
 def _initial(fields: Members, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:

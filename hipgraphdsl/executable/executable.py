@@ -11,7 +11,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
@@ -37,6 +37,9 @@ from .profiling import elapsed_us, profile
 from .resources import Resources
 from .state import Change, plan_for
 from .stats import Stats
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _log = logging.getLogger(__name__)
 _CLOSE_WARNING_S: Final = 10.0  # between two warnings of a close() that waits
@@ -138,8 +141,9 @@ class Executable:
         """How often the thread that changes it has entered that section."""
         self._own = Resources(workflow, plan, runtime, backend, options, guard, LongWay(self), sanitize=sanitize)
 
-    @staticmethod
+    @classmethod
     def build(
+        cls,
         workflow: Workflow,
         runtime: Runtime,
         backend: str,
@@ -154,7 +158,7 @@ class Executable:
         watch: bool = False,
         sanitize: bool = False,
         report: Callable[[str], None] = no_progress,
-    ) -> Executable:
+    ) -> Self:
         """Plan, allocate, load, lower and instantiate; on failure everything is returned.
 
         Each array that it allocates has `guard` bytes of zeros before it and behind it, a multiple of 256. The plan is given a
@@ -176,7 +180,7 @@ class Executable:
             workflow, runtime.target, backend, device, note, lanes=lanes, join=join, inline=inline, pack=pack, watch=watch
         )
         after_plan = time.perf_counter()
-        executable = Executable(workflow, plan, runtime, backend, options, guard, sanitize=sanitize)
+        executable = cls(workflow, plan, runtime, backend, options, guard, sanitize=sanitize)
         executable._closed = False
         try:
             with executable._own.home.there():

@@ -252,7 +252,9 @@ class _Body:
             self.program.outside[array.name] = made
             return f"g.external_array({quoted(array.name)}, OUTSIDE[{quoted(array.name)}]{device})"
         method = "host_array" if isinstance(array, HostArray) else "device_array"
-        pinned = ", pinned=False" if isinstance(array, HostArray) and not array.pinned else ""
+        where = ""
+        if isinstance(array, HostArray):
+            where = ", pinned=False" * (not array.pinned) + f", rank={array.rank!r}" * (array.rank != 0)
         initial: Any = getattr(array, "initial", None)
         dtype = f"dtype={_dtype(array.dtype)}"
         if initial is None:
@@ -264,7 +266,7 @@ class _Body:
             given = f"{_nested(initial)}, {dtype}"
         else:
             given = self._stored(initial)
-        return f"g.{method}({quoted(array.name)}, {given}{pinned}{device})"
+        return f"g.{method}({quoted(array.name)}, {given}{where}{device})"
 
     def _stored(self, values: np.ndarray[Any, Any]) -> str:
         self.program.needs.add("stored")

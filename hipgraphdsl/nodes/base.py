@@ -316,7 +316,7 @@ class Node(BaseModel):
     def translated(self, arrays: Mapping[str, Any], parameters: Mapping[str, Any]) -> Self:
         """Return a copy whose arrays and parameters are those of the same names in another graph."""
         own = (entry.name for entry in self.entries if entry.name not in Node.model_fields)
-        fields = {name: _translate(getattr(self, name), arrays, parameters, self.name) for name in own}
+        fields = {name: translated(getattr(self, name), arrays, parameters, self.name) for name in own}
         return self.changed(**fields)
 
     def __hash__(self) -> int:
@@ -371,12 +371,19 @@ def _names_of(context: Any) -> Names:
     return context if isinstance(context, Names) else Names()
 
 
-def _translate(value: Any, arrays: Mapping[str, Any], parameters: Mapping[str, Any], node: str) -> Any:
+def translated(value: Any, arrays: Mapping[str, Any], parameters: Mapping[str, Any], node: str) -> Any:
+    """Return a field's value with the arrays and parameters of the same names in another graph.
+
+    Raises
+    ------
+    DeclarationError
+        If that has none of the same shape and dtype.
+    """
     if isinstance(value, ArrayView):
-        root = _translate(value.root, arrays, parameters, node)
+        root = translated(value.root, arrays, parameters, node)
         return value if root is value.root else ArrayView(root, value.selection)
     if isinstance(value, Access):
-        return Access(_translate(value.view, arrays, parameters, node), value.mode, value.region)
+        return Access(translated(value.view, arrays, parameters, node), value.mode, value.region)
     if isinstance(value, (Array, Parameter)):
         if value.kind == "symbol":
             return value
@@ -389,11 +396,11 @@ def _translate(value: Any, arrays: Mapping[str, Any], parameters: Mapping[str, A
             )
         return found
     if isinstance(value, (tuple, list)):
-        return tuple(_translate(v, arrays, parameters, node) for v in value)
+        return tuple(translated(v, arrays, parameters, node) for v in value)
     if isinstance(value, dict):
-        return {k: _translate(v, arrays, parameters, node) for k, v in value.items()}
+        return {k: translated(v, arrays, parameters, node) for k, v in value.items()}
     if dataclasses.is_dataclass(value) and hasattr(value, "view"):
-        return dataclasses.replace(value, view=_translate(value.view, arrays, parameters, node))  # type: ignore[type-var]
+        return dataclasses.replace(value, view=translated(value.view, arrays, parameters, node))  # type: ignore[type-var]
     return value
 
 

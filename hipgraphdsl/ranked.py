@@ -1,0 +1,265 @@
+"""An Executable of one rank: what `Graph.compile` returns when several processes share the graph's devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NoReturn
+
+import numpy as np
+
+from .arrays import Array
+from .backends.callbacks import CapturedArray
+from .errors import DeclarationError, RankError, UpdateError, WaitTimeout
+from .executable import Executable
+from .nodes.base import translated
+from .partition import ALL, Message, Part, partition
+from .runtimes.base import Runtime
+from .transports import Transfer
+from .update import HasWorkflow
+from .workflow import AnyNode, Level, Workflow
+from .world import Exchange, Ranks, agree
+
+
+class RankExecutable(Executable):
+    """One rank's part of a workflow, instantiated. Made by `Graph.compile(ranks=...)`.
+
+    Every rank makes the same calls in the same order. `launch` returns when this rank's sends and receives are done. A change of
+    another rank's node, and values written to its arrays, are that rank's business: the call does nothing here.
+
+    Attributes
+    ----------
+    ranks : Ranks
+    part : Part
+        What this rank does, and what crosses between all of them.
+    """
+
+    ranks: Ranks
+    part: Part
+    _whole: Workflow
+    _first_tag: int
+
+    @staticmethod
+    def compile(whole: Workflow, ranks: Ranks, runtime: Runtime, backend: str, **options: Any) -> RankExecutable:
+        """Compare the workflow with those of the other ranks, take this rank's part of it, and build.
+
+        Raises
+        ------
+        DeclarationError
+            If the ranks do not declare the same, or a node reaches memory of two ranks by anything but a copy.
+        RankError
+            If another rank does not come, or cannot compile its part.
+        """
+        first_tag = ranks.take_tags(0)
+        part = _part(whole, ranks, runtime, backend, first_tag)
+        ranks.take_tags(len(part.messages))
+        try:
+            made = RankExecutable.build(part.workflow, runtime, backend, device=part.layout.first_local, **options)
+        except BaseException as error:
+            ranks.transport.fail(f"it cannot compile its part of {whole.name!r}: {type(error).__name__}: {error}")
+            raise
+        made.ranks, made.part, made._whole, made._first_tag = ranks, part, whole, first_tag
+        return made
+
+    # -- running
+
+    def launch(self, /, stream: Any = None, timeout_s: float | None = None, **params: Any) -> None:
+        """Launch this rank's part, and return when its sends and receives are done; as `Executable.launch`.
+
+        Raises
+        ------
+        RankError
+            If another rank does not come in time, has failed or has died; names it and the node. The ranks have come apart then.
+        """
+        self._together(super().launch, stream, timeout_s, **params)
+
+    def synchronize(self, timeout_s: float | None = None) -> None:
+        self._together(super().synchronize, timeout_s)
+
+    def _together(self, call: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+        """Make a call; where it fails, tell the others, who would wait for this rank."""
+        try:
+            call(*args, **kwargs)
+        except (DeclarationError, WaitTimeout):  # refused before anything was done; the work goes on
+            raise
+        except BaseException as error:
+            self._leave_others(error)
+            raise
+
+    def _leave_others(self, error: BaseException) -> None:
+        if not isinstance(error, RankError):
+            self.ranks.transport.fail(f"{type(error).__name__}: {error}")
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
+        error = rest[0] if rest else None
+        if isinstance(error, BaseException):
+            self._leave_others(error)
+        super().__exit__(kind, *rest)
+
+    # -- data
+
+    def read(self, name: str | Array) -> np.ndarray[Any, Any]:
+        """Wait, and return a copy of an array's values, on the rank that has it.
+
+        Raises
+        ------
+        DeclarationError
+            If it belongs to another rank, which is named, or there is no array of that name.
+        """
+        return super().read(self._mine(name, "read"))
+
+    def write(self, name: str | Array, values: Any) -> None:
+        """Wait, and set an array's values on the rank that has it; nothing happens on the others."""
+        found = self._name(name, "write")
+        if self.part.owners.get(found, ALL) in (ALL, self.ranks.rank):
+            super().write(found, values)
+
+    def array(self, name: str | Array) -> CapturedArray:
+        """Return an array's memory itself, on the rank that has it; as `Executable.array`."""
+        return super().array(self._mine(name, "array"))
+
+    def gather(self, *names: str, root: int = 0) -> tuple[np.ndarray[Any, Any], ...] | None:
+        """Wait, and bring copies of arrays of any ranks together; every rank must call it.
+
+        Parameters
+        ----------
+        *names : str
+            Of an array that each rank has for itself, that of `root` is taken.
+        root : int
+            The rank that gets them, in the order of the names; the others get None.
+
+        Raises
+        ------
+        DeclarationError
+            If there is no array of that name.
+        RankError
+            If another rank does not come.
+        """
+        ranks = self.ranks
+        if not 0 <= root < ranks.size:
+            raise DeclarationError(f"gather: root is the number of a rank, from 0 to {ranks.size - 1} (got {root!r})")
+        found, transfers = {}, []
+        first = ranks.take_tags(len(names))
+        for k, wanted in enumerate(names):
+            name = self._name(wanted, "gather")
+            owner = self.part.owners.get(name, ALL)
+            owner = root if owner == ALL else owner
+            if ranks.rank == owner:
+                found[name] = super().read(name)
+            elif ranks.rank == root:
+                level, inner = Level(self._whole).at(name)
+                array = level.workflow.arrays[inner]
+                found[name] = np.empty(array.shape, array.dtype)
+            if owner != root and name in found:
+                sends, other = ranks.rank == owner, root if ranks.rank == owner else owner
+                values = found[name]
+                transfers.append(Transfer(f"gather {name}", other, sends, first + k, values.ctypes.data, values.nbytes))
+        ranks.transport.exchange(transfers, ranks.timeout_s)
+        return tuple(found[self._name(name, "gather")] for name in names) if ranks.rank == root else None
+
+    def _name(self, name: str | Array, action: str) -> str:
+        """Return the name of an array of the whole graph."""
+        if isinstance(name, Array) and self._whole.arrays.get(name.name) is name:
+            return name.name
+        if not isinstance(name, str):
+            raise DeclarationError(
+                f"{action}: the name of an array of graph {self._whole.name!r} is expected, or the declared array itself"
+                f" (got {name!r})"
+            )
+        if action == "gather" and name not in self.part.owners:
+            names = ", ".join(map(repr, list(self.part.owners)[:20])) or "none"
+            raise DeclarationError(
+                f"gather: graph {self._whole.name!r} has no array {name!r}; its arrays are {names}", array=name
+            )
+        return name
+
+    def _mine(self, name: str | Array, action: str) -> str:
+        found = self._name(name, action)
+        owner = self.part.owners.get(found, ALL)
+        if owner not in (ALL, self.ranks.rank):
+            raise DeclarationError(
+                f"{action}: array {found!r} belongs to rank {owner}, and this is rank {self.ranks.rank}; {action} it there, or"
+                f" let every rank call gather({found!r})",
+                array=found,
+            )
+        return found
+
+    # -- changes
+
+    def set(self, node: str | AnyNode, /, **fields: Any) -> None:
+        """Give a node other fields, on the rank that does it; as `Executable.set`."""
+        name = self._done_here(node, "set")
+        if name:
+            arrays, parameters = self.workflow.arrays, self.workflow.parameters
+            super().set(name, **{key: translated(value, arrays, parameters, name) for key, value in fields.items()})
+
+    def enable(self, node: str | AnyNode) -> None:
+        """Let a disabled node run again, on the rank that does it."""
+        name = self._done_here(node, "enable")
+        if name:
+            super().enable(name)
+
+    def disable(self, node: str | AnyNode) -> None:
+        """Let a node do nothing, on the rank that does it."""
+        name = self._done_here(node, "disable")
+        if name:
+            super().disable(name)
+
+    def _done_here(self, node: str | AnyNode, action: str) -> str:
+        """Return the name of a node if this rank does it.
+
+        Raises
+        ------
+        UpdateError
+            If it is a copy between ranks, which is fixed.
+        """
+        name = node if isinstance(node, str) else str(getattr(node, "name", node))
+        if any(message.name == name for message in self.part.messages):
+            raise UpdateError(
+                f"{action}: node {name!r} copies from one rank to another, which is fixed when the graph is compiled", node=name
+            )
+        head = name.partition("/")[0]
+        return "" if head in self._whole.index and head not in self.workflow.index else name
+
+    def update(self, graph: HasWorkflow, *, rebuild: bool = False) -> None:
+        """Take over what another graph of the same shape does; every rank must call it. As `Executable.update`.
+
+        Raises
+        ------
+        UpdateError
+            Also if other bytes would cross between ranks, or in another order.
+        """
+        if not callable(getattr(graph, "workflow", None)):
+            raise DeclarationError(f"update takes a Graph or a Workflow (got {graph!r})")
+        whole = graph.workflow()
+        part = _part(whole, self.ranks, self.runtime, self.backend, self._first_tag)
+        if list(map(_alike, part.messages)) != list(map(_alike, self.part.messages)):
+            raise UpdateError(
+                f"graph {self._whole.name!r} cannot take {whole.name!r}: what crosses between ranks is fixed when it is compiled;"
+                " compile the other graph"
+            )
+        super().update(part.workflow, rebuild=rebuild)
+        self.part, self._whole = part, whole
+
+    def clone(self) -> NoReturn:
+        """Refuse: the messages of two Executables must be told apart by all ranks.
+
+        Raises
+        ------
+        UpdateError
+        """
+        raise UpdateError(f"clone: graph {self._whole.name!r} runs on several ranks; let each compile it again")
+
+
+def _part(whole: Workflow, ranks: Ranks, runtime: Runtime, backend: str, first_tag: int) -> Part:
+    """Return this rank's part of what all ranks declare alike."""
+    agree(ranks, whole, {"backend": backend, "runtime": runtime.name, "devices_per_rank": ranks.counts})
+    reaches = runtime.target.dlpack_device == 1 or ranks.transport.reaches_devices
+    made = partial(Exchange, ranks, first_tag=first_tag)
+    return partition(whole, ranks.layout(runtime), ranks.rank, made, through_host=not reaches)
+
+
+def _alike(message: Message) -> tuple[Any, ...]:
+    """Return what of a message is fixed."""
+    sides = ((view.root.name, view.selection) for view in (message.src, message.dst) if view is not None)
+    return (*message[:4], *sides)

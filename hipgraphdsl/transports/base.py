@@ -1,0 +1,85 @@
+"""What the rest of the package asks of a transport."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Transfer(NamedTuple):
+    """One message as a rank sends or receives it.
+
+    Attributes
+    ----------
+    name : str
+        For errors: the node's.
+    rank : int
+        The other one.
+    sends : bool
+    tag : int
+        What tells it from others between the same ranks; the same at both.
+    address, nbytes : int
+        Memory of this process; no bytes for a message that only orders.
+    """
+
+    name: str
+    rank: int
+    sends: bool
+    tag: int
+    address: int
+    nbytes: int
+
+
+class Transport(ABC):
+    """The calls of one library.
+
+    No wait is unbounded: each ends with an error when its time is up, when another rank says that it has failed, and as soon as
+    the library tells that one has died. After an error the transport is `broken`, and every later call raises it again.
+
+    Attributes
+    ----------
+    name : str
+    rank, size : int
+    local_rank : int
+        Number of this process among those on the same machine.
+    reaches_devices : bool
+        Whether it sends from memory of a GPU and receives into it.
+    """
+
+    name: str
+    rank: int
+    size: int
+    local_rank: int = 0
+    reaches_devices: bool = False
+
+    @property
+    @abstractmethod
+    def broken(self) -> str:
+        """Why nothing can be sent any more; empty while it can."""
+
+    @abstractmethod
+    def all_gather(self, data: bytes, what: str, timeout_s: float) -> list[bytes]:
+        """Return what each rank gives; all give as many bytes.
+
+        Raises
+        ------
+        RankError
+        """
+
+    @abstractmethod
+    def exchange(self, transfers: Sequence[Transfer], timeout_s: float) -> None:
+        """Send and receive, all at once, and wait until it is done; host memory only.
+
+        Raises
+        ------
+        RankError
+        """
+
+    @abstractmethod
+    def fail(self, why: str) -> None:
+        """Tell all others, as far as that goes, that this rank gives up, and why; it cannot send any more."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Return what it holds."""

@@ -1,0 +1,275 @@
+"""MPI, through mpi4py: between processes that mpiexec or srun has started.
+
+All calls are non-blocking ones that are polled: MPI has no time-outs, and a blocking call would wait for ever for a rank that has
+died. So nothing collective is called after the beginning, but MPI_Finalize when all ranks have come to their end.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import math
+import os
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple, NoReturn
+
+from ..errors import RankError, RuntimeUnavailable
+from .base import Transfer, Transport
+
+_CONTROL: Final = 0
+"""The tag of what is no message of a graph; theirs follow."""
+_NOTE_BYTES: Final = 512
+_SPIN_S: Final = 0.0005  # how long a wait polls without sleeping
+_SLEEP_S: Final = 0.0002
+_TELL_S: Final = 0.5  # how long a rank that gives up tries to say so
+_PART: Final = 1 << 30  # bytes of one MPI message; larger ones are sent in parts
+
+_LOOK_S: Final = 0.05  # how often a wait looks whether the processes of other ranks are there
+_PLACE: Final = struct.Struct("<QQ")
+"""What ranks tell each other of themselves: a hash of the machine's name, and the number of the process."""
+
+_died = threading.Event()
+"""Set when the launcher tells that a rank has died."""
+
+
+class _Pending(NamedTuple):
+    """A request, the rank that it waits for, and what that rank does not do while it is not done."""
+
+    request: Any
+    rank: int | None
+    doing: str
+
+
+class MpiTransport(Transport):
+    """MPI of this process.
+
+    Parameters
+    ----------
+    timeout_s : float
+        How long the ranks may take to come together.
+
+    Raises
+    ------
+    RuntimeUnavailable
+        If mpi4py or the MPI library is absent.
+    RankError
+    """
+
+    name = "mpi"
+
+    def __init__(self, timeout_s: float) -> None:
+        self._mpi = _library(timeout_s)
+        world = self._mpi.COMM_WORLD
+        world.Set_errhandler(self._mpi.ERRORS_RETURN)  # mpi4py makes exceptions of them
+        self.rank, self.size = world.rank, world.size
+        self._why = ""
+        self._culprit: int | None = None
+        self._kept: list[Any] = []
+        """Requests that were given up, with their memory."""
+        self._lock = threading.RLock()
+        self._note = bytearray(_NOTE_BYTES)
+        self._noted: Any = None
+        self._comm, made = world.Idup()
+        self._poll([_Pending(made, None, "does not come to")], "hg.ranks()", timeout_s)
+        self._noted = self._comm.Irecv([self._note, self._mpi.BYTE], self._mpi.ANY_SOURCE, _CONTROL)
+        self._tags = self._comm.Get_attr(self._mpi.TAG_UB) - 1
+        self._processes: dict[int, int] = {}
+        """Of the other ranks on this machine."""
+        machine = zlib.crc32(socket.gethostname().encode())
+        places = self.all_gather(_PLACE.pack(machine, os.getpid()), "hg.ranks()", timeout_s)  # connects each with each
+        for rank, (where, process) in enumerate(map(_PLACE.unpack, places)):
+            if where == machine and rank != self.rank:
+                self._processes[rank] = process
+        self.local_rank = sum(rank < self.rank for rank in self._processes)
+        atexit.register(self.close)
+
+    @property
+    def broken(self) -> str:
+        return self._why
+
+    def all_gather(self, data: bytes, what: str, timeout_s: float) -> list[bytes]:
+        with self._lock:
+            self._require_whole(what)
+            found = [bytearray(len(data)) for _ in range(self.size)]
+            found[self.rank][:] = data
+            requests: list[_Pending] = []
+            for other in range(self.size):
+                if other != self.rank:
+                    received = self._comm.Irecv([found[other], self._mpi.BYTE], other, self._tags)
+                    sent = self._comm.Isend([data, self._mpi.BYTE], other, self._tags)
+                    requests += [_Pending(request, other, "does not come to") for request in (received, sent)]
+            self._poll(requests, what, timeout_s)
+            return [bytes(entry) for entry in found]
+
+    def exchange(self, transfers: Sequence[Transfer], timeout_s: float) -> None:
+        comm, mpi = self._comm, self._mpi
+        requests: list[_Pending] = []
+        self._require_whole(", ".join(repr(transfer.name) for transfer in transfers[:3]))
+        for transfer in sorted(transfers, key=lambda transfer: transfer.sends):  # receives stand before what they wait for
+            tag = 1 + transfer.tag % (self._tags - 1)
+            call, doing = (comm.Isend, "does not take") if transfer.sends else (comm.Irecv, "does not send")
+            for at in range(0, max(transfer.nbytes, 1), _PART):
+                nbytes = min(_PART, transfer.nbytes - at)
+                buffer = mpi.buffer.fromaddress(transfer.address + at, nbytes) if nbytes else bytearray()
+                requests.append(_Pending(call([buffer, mpi.BYTE], transfer.rank, tag), transfer.rank, doing))
+        self._poll(requests, " and ".join(repr(transfer.name) for transfer in transfers[:3]), timeout_s)
+
+    def _poll(self, requests: list[_Pending], what: str, timeout_s: float) -> None:
+        """Wait for requests."""
+        began = time.monotonic()
+        looked = began
+        test = self._mpi.Request.Testall
+        waiting = [pending.request for pending in requests]
+        try:
+            while not test(waiting):
+                now = time.monotonic()
+                if now - began > _SPIN_S:
+                    self._listen()
+                    if now - began > timeout_s:
+                        self._give_up(requests, what, f"after {timeout_s:.3g} s")
+                    if now - looked > _LOOK_S:
+                        looked = now
+                        self._look(what)
+                    time.sleep(_SLEEP_S)
+        except BaseException as error:
+            self._abandon([request for request in waiting if request])
+            if isinstance(error, RankError):
+                raise
+            self.fail(f"{type(error).__name__}: {error}")
+            if isinstance(error, self._mpi.Exception):
+                raise RankError(f"{what}: {error}") from error
+            raise
+
+    def _listen(self) -> None:
+        """Raise what another rank has said of itself."""
+        with self._lock:
+            if self._noted is not None and self._noted.Test(status := self._mpi.Status()):
+                self._noted, self._culprit = None, status.source
+                said = bytes(self._note[: status.Get_count(self._mpi.BYTE)]).decode(errors="replace")
+                self._why = self._why or f"rank {self._culprit} has stopped: {said}"
+        if self._why:
+            raise RankError(self._why, rank=self._culprit)
+
+    def _look(self, what: str) -> None:
+        """Raise if the process of another rank has ended."""
+        dead = next((rank for rank, process in self._processes.items() if _has_ended(process)), None)
+        if dead is not None or _died.is_set():
+            who = "a rank" if dead is None else f"rank {dead}"
+            self._raise(f"{who} has died, and {what} waits for it" if what else f"{who} has died", dead)
+
+    def _give_up(self, requests: list[_Pending], what: str, when: str) -> None:
+        late = [pending for pending in requests if not pending.request.Test()] or requests
+        _, rank, doing = late[0]
+        others = sorted({pending.rank for pending in late if pending.rank not in (None, rank)})
+        who = "a rank" if rank is None else f"rank {rank}"
+        more = f" (nor ranks {', '.join(map(str, others))})" if others else ""
+        self._raise(f"{who} {doing} {what}{more}, {when}", rank)
+
+    def _raise(self, why: str, rank: int | None) -> NoReturn:
+        self.fail(why)
+        raise RankError(why, rank=rank)
+
+    def _abandon(self, requests: list[Any]) -> None:
+        """Cancel what will not be waited for; memory of what cannot be cancelled is kept for as long as the process lives."""
+        for request in requests:
+            with suppress(Exception):
+                request.Cancel()
+            self._kept.append(request)
+
+    def _require_whole(self, what: str) -> None:
+        if self._why:
+            raise RankError(f"{what}: the ranks have come apart: {self._why}; start the program again", rank=self._culprit)
+        self._listen()
+
+    def fail(self, why: str) -> None:
+        with self._lock:
+            if self._why:
+                return
+            self._why = why
+            self._culprit = self.rank
+            note = why.encode()[:_NOTE_BYTES]
+            sent = [self._comm.Isend([note, self._mpi.BYTE], other, _CONTROL) for other in range(self.size) if other != self.rank]
+            end = time.monotonic() + _TELL_S
+            while not self._mpi.Request.Testall(sent) and time.monotonic() < end:
+                time.sleep(_SLEEP_S)
+            self._kept += [*sent, note]
+
+    def close(self) -> None:
+        atexit.unregister(self.close)
+        mpi = self._mpi
+        if mpi.Is_finalized():
+            return
+        raised = getattr(sys, "last_value", None)
+        if raised is not None:
+            self.fail(f"{type(raised).__name__}: {raised}")
+        with suppress(RankError):
+            self.all_gather(b"", "the end", math.inf)  # as long as all live and none has failed
+        if self._noted is not None:
+            with suppress(Exception):
+                self._noted.Cancel()
+            self._noted = None
+        if not self._why:
+            mpi.Finalize()
+        elif _finalizes_by_itself:  # it would wait for ranks that have died
+            sys.stdout.flush()
+            sys.stderr.flush()
+            mpi.COMM_WORLD.Abort(1)
+
+
+def _has_ended(process: int) -> bool:
+    """Return whether a process of this machine is no more; its launcher may not have asked for it yet."""
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return os.path.exists("/proc/self/stat")
+    return stat.rpartition(")")[2].split()[0] in "ZX"
+
+
+_finalizes_by_itself = False
+
+
+def _library(timeout_s: float) -> Any:
+    """Return mpi4py's module, and see to it that a dead rank ends no other and that the end waits for nobody."""
+    global _finalizes_by_itself  # of the process, as MPI is
+    _finalizes_by_itself = "mpi4py.MPI" in sys.modules
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
+        signal.signal(signal.SIGUSR1, lambda *_: _died.set())  # MPICH's launcher sends it when a rank has died
+    try:
+        import mpi4py
+
+        mpi4py.rc.initialize = mpi4py.rc.finalize = False
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        said = str(error).splitlines()[0]
+        raise RuntimeUnavailable(
+            f"this program was started as several ranks, and mpi4py cannot be used: {said}; pip install 'hipgraphdsl[mpi]', which"
+            " brings MPICH, or mpi4py for the MPI of this machine",
+            runtime="mpi",
+            missing="library" if isinstance(error, RuntimeError) else "binding",
+        ) from error
+    if not MPI.Is_initialized():
+        # It waits for ranks that never call it, in C; ctypes lets other threads run meanwhile, as mpi4py does not.
+        begin = ctypes.CDLL(MPI.__file__).MPI_Init_thread
+        level = ctypes.c_int()
+        call = threading.Thread(target=begin, args=(None, None, MPI.THREAD_MULTIPLE, ctypes.byref(level)), daemon=True)
+        call.start()
+        call.join(timeout_s)
+        if call.is_alive():
+            raise RankError(f"other ranks have not called hg.ranks(), after {timeout_s:.3g} s: MPI_Init waits for them")
+    if MPI.Query_thread() != MPI.THREAD_MULTIPLE:
+        raise RuntimeUnavailable(
+            "this MPI was begun without MPI_THREAD_MULTIPLE, which launches from several threads need; call hg.ranks() before"
+            " anything else begins it",
+            runtime="mpi",
+            missing="library",
+        )
+    return MPI

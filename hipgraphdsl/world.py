@@ -1,0 +1,230 @@
+"""The processes that share the devices of a graph: how they were started, what they agree on, and what they send each other."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from .arrays import as_int
+from .errors import DeclarationError
+from .partition import Layout, Message
+from .runtimes.base import Runtime
+from .transports import SingleTransport, Transfer, Transport
+from .transports.mpi import MpiTransport
+from .workflow import Workflow
+
+_SIZES: Final = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMIX_SIZE")
+"""What launchers of MPI call the number of processes."""
+_DIGEST: Final = 16  # bytes
+_LABEL: Final = 200  # bytes of a name that ranks tell each other
+
+_transports: dict[str, Transport] = {}
+"""Those of this process, which MPI lets begin but once."""
+
+
+class Ranks:
+    """The processes that a program was started as. Made by `ranks`.
+
+    Attributes
+    ----------
+    rank : int
+        Number of this one, from 0.
+    size : int
+        How many there are.
+    counts : tuple of int
+        Devices of each.
+    timeout_s : float
+        How long a rank waits for another before it gives up.
+    transport : Transport
+    """
+
+    def __init__(self, transport: Transport, counts: tuple[int, ...], timeout_s: float) -> None:
+        self.transport = transport
+        self.counts = counts
+        self.timeout_s = timeout_s
+        self._tags = 0
+
+    @property
+    def rank(self) -> int:
+        """Number of this process, from 0."""
+        return self.transport.rank
+
+    @property
+    def size(self) -> int:
+        """How many processes there are."""
+        return self.transport.size
+
+    def layout(self, runtime: Runtime) -> Layout:
+        """Return which devices belong to whom; those of this rank by the numbers that the runtime has for them."""
+        mine, there = self.counts[self.rank], runtime.get_device_count()
+        first = self.transport.local_rank * mine
+        return Layout(self.counts, first if first + mine <= there else 0)
+
+    def take_tags(self, count: int) -> int:
+        """Return the first of so many numbers that tell messages apart; every rank asks for the same."""
+        first, self._tags = self._tags, self._tags + count
+        return first
+
+    def __repr__(self) -> str:
+        return f"Ranks({self.rank} of {self.size}, by {self.transport.name})"
+
+
+def ranks(*, devices_per_rank: int | Sequence[int] = 1, timeout_s: float = 300.0) -> Ranks:
+    """Find how this program was started, and meet the other processes.
+
+    Under ``mpiexec`` or ``srun`` they meet by MPI (extra ``mpi``). A program that was started by itself is one rank alone.
+
+    Parameters
+    ----------
+    devices_per_rank : int or sequence of int
+        How many devices of a graph belong to each process; a sequence says it for each.
+    timeout_s : float
+        How long a rank waits for another before it gives up, in seconds.
+
+    Raises
+    ------
+    RuntimeUnavailable
+        If there are several processes and what they need to meet is not installed.
+    RankError
+        If they do not all come.
+    DeclarationError
+        If `devices_per_rank` does not fit.
+    """
+    if not isinstance(timeout_s, (int, float)) or not timeout_s > 0:
+        raise DeclarationError(f"ranks: timeout_s is a number of seconds above 0 (got {timeout_s!r})")
+    name = "mpi" if _started_by_mpi() else "none"
+    transport = _transports.get(name)
+    if transport is None:
+        transport = _transports[name] = MpiTransport(timeout_s) if name == "mpi" else SingleTransport()
+    return Ranks(transport, _counts(devices_per_rank, transport.size), float(timeout_s))
+
+
+def _started_by_mpi() -> bool:
+    if any((as_int_text(os.environ.get(name)) or 0) > 1 for name in _SIZES):
+        return True
+    return "SLURM_PROCID" in os.environ and (as_int_text(os.environ.get("SLURM_STEP_NUM_TASKS")) or 0) > 1
+
+
+def as_int_text(text: str | None) -> int | None:
+    """Return the number that a variable of the environment holds, if it is one."""
+    return int(text) if text is not None and re.fullmatch(r"\d{1,9}", text) else None
+
+
+def _counts(given: Any, size: int) -> tuple[int, ...]:
+    entries = list(given) if isinstance(given, (list, tuple)) else [given] * size
+    counts = [as_int(entry) for entry in entries]
+    if len(counts) != size or any(count is None or count < 1 for count in counts):
+        raise DeclarationError(
+            f"ranks: devices_per_rank is how many devices each rank has, from 1, or a list of {size} such numbers (got {given!r})"
+        )
+    return tuple(count for count in counts if count is not None)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """The function of an eager node that sends and receives; equal to others that do the same.
+
+    Attributes
+    ----------
+    ranks : Ranks
+    messages : tuple of Message
+        In the order of the arrays that it is called with; those without bytes take none.
+    first_tag : int
+    """
+
+    ranks: Ranks = field(compare=False)
+    messages: tuple[Message, ...]
+    first_tag: int
+
+    def __call__(self, stream: Any, *parts: Any) -> None:
+        """Send and receive when everything before on the stream has been done.
+
+        Raises
+        ------
+        RankError
+        """
+        ranks = self.ranks
+        stream.runtime.stream_synchronize(int(stream))
+        given = iter(parts)
+        transfers = []
+        for message in self.messages:
+            part = None if message.dst is None else next(given)
+            address = 0 if part is None else getattr(part, "ptr", None) or part.ctypes.data
+            sends = message.source == ranks.rank
+            other = message.target if sends else message.source
+            transfers.append(Transfer(message.name, other, sends, self.first_tag + message.number, address, message.nbytes))
+        ranks.transport.exchange(transfers, ranks.timeout_s)
+
+    @property
+    def __name__(self) -> str:  # shown where a function's own name would be
+        return "exchange"
+
+
+# -- what ranks agree on
+
+
+def agree(ranks: Ranks, workflow: Workflow, options: Mapping[str, Any]) -> None:
+    """Compare a workflow, and the options that matter, with those of all ranks.
+
+    Values of arrays are not compared: those of a host array are taken by the rank that has it.
+
+    Raises
+    ------
+    DeclarationError
+        On every rank, if they differ; names the first node, array or option that does.
+    RankError
+    """
+    if ranks.size == 1:
+        return
+    entries = list(_entries(workflow, options))
+    digests = [hashlib.blake2b(text.encode(), digest_size=_DIGEST).digest() for _, text in entries]
+    what, transport, timeout_s = f"compile of {workflow.name!r}", ranks.transport, ranks.timeout_s
+    whole = hashlib.blake2b(b"".join(digests), digest_size=_DIGEST).digest() + len(digests).to_bytes(8, "little")
+    found = transport.all_gather(whole, what, timeout_s)
+    if len(set(found)) == 1:
+        return
+    most = max(int.from_bytes(entry[_DIGEST:], "little") for entry in found)
+    lists = transport.all_gather(b"".join(digests).ljust(most * _DIGEST, b"\0"), what, timeout_s)
+    at = next(at for at in range(most) if len({entry[at * _DIGEST : (at + 1) * _DIGEST] for entry in lists}) > 1)
+    label = entries[at][0] if at < len(entries) else "nothing more"
+    labels = [text.rstrip(b"\0").decode(errors="replace") for text in
+              transport.all_gather(label.encode()[:_LABEL].ljust(_LABEL, b"\0"), what, timeout_s)]  # fmt: skip
+    mine = [entry[at * _DIGEST : (at + 1) * _DIGEST] for entry in lists]
+    other = next(rank for rank in range(ranks.size) if mine[rank] != mine[0])
+    said = f"{labels[0]} of rank 0 is not that of rank {other}"
+    if labels[0] != labels[other]:
+        said = f"rank 0 has {labels[0]} where rank {other} has {labels[other]}"
+    raise DeclarationError(
+        f"graph {workflow.name!r} is not the same on all ranks: {said}; declare the same graph on each, whatever its rank",
+        node=label.split("'")[1] if label.startswith("node ") else None,
+    )
+
+
+_VALUES: Final = ("values", "base64", "sha256")
+
+
+def _entries(workflow: Workflow, options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what must be the same, each with what it is called."""
+    for name, value in options.items():
+        yield f"option {name}={value!r}", repr(value)
+    document: dict[str, Any] = workflow.document(strict=False)
+    for kind in ("modules", "workflows"):
+        for name, data in document.pop(kind, {}).items():
+            yield f"{kind[:-1]} {name!r}", _text(data)
+    for kind in ("arrays", "parameters", "nodes"):
+        for data in document.pop(kind):
+            kept = {key: value for key, value in data.items() if kind != "arrays" or key not in _VALUES}
+            yield f"{kind[:-1]} {data['name']!r}", _text(kept)
+    for edge in document.pop("order"):
+        yield f"edge {edge[0]!r} -> {edge[1]!r}", _text(edge)
+    yield "the graph itself", _text(document)
+
+
+def _text(data: Any) -> str:
+    """Return data as text that is the same in every process: without addresses."""
+    return re.sub(r" at 0x[0-9a-f]+", "", json.dumps(data, sort_keys=True, default=str))
