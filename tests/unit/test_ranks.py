@@ -1,0 +1,432 @@
+"""Graphs over several ranks: who does what, what crosses, and what happens when a rank fails."""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hipgraphdsl as hg
+from hipgraphdsl import partition as partitions
+from hipgraphdsl import ranked
+from hipgraphdsl.partition import Layout, Part, crossing, partition
+from thread_ranks import on_ranks
+
+SOURCE = r"""
+extern "C" __global__ void add(int* x, int k) { x[threadIdx.x] += k; }
+extern "C" __global__ void sum(int* y, const int* x) { y[threadIdx.x] += x[threadIdx.x]; }
+"""
+MODULE = hg.Module(SOURCE, name="ranks")
+N = 8
+
+
+def ring(size: int = 2, rounds: int = 2) -> hg.Graph:
+    """Every device adds its number and hands the values on."""
+    g = hg.Graph("ring")
+    x = [g.device_array(f"x{d}", np.zeros(N, np.int32), device=d) for d in range(size)]
+    a = g.param("a", "int32", default=1)
+    out = g.host_array("out", shape=N, dtype="int32")
+    for r in range(rounds):
+        for d in range(size):
+            g.kernel(MODULE["add"], 1, N, (x[d], a), name=f"add_{r}_{d}")
+            if size > 1:
+                g.memcpy(x[(d + 1) % size], x[d], name=f"hand_{r}_{d}")
+    g.memcpy(out, x[0], name="out")
+    return g
+
+
+def parts_of(g: hg.Graph, *counts: int) -> list[Part]:
+    layout = Layout(counts)
+    return [partition(g.workflow(), layout, rank, lambda messages: print) for rank in range(layout.size)]
+
+
+def names(part: Part) -> list[str]:
+    return [node.name for node in part.workflow.nodes]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_ring_gives_the_values_of_one_process(size: int) -> None:
+    def run(ranks: hg.Ranks) -> Any:
+        with ring(size).compile("cpu", ranks=ranks) as exe:
+            exe.run(a=3)
+            exe.run(a=4)
+            return exe.read("out").tolist() if ranks.rank == 0 else exe.stats.launches
+
+    found = on_ranks(size, run)
+    assert found == [[(3 + 4) * 2 * size] * N] + [2] * (size - 1)
+
+
+def test_each_rank_holds_its_own_nodes_and_arrays() -> None:
+    first, second = parts_of(ring(), 1, 1)
+    assert names(first) == ["add_0_0", "hand_0_0", "hand_0_1", "add_1_0", "hand_1_0", "hand_1_1", "out"]
+    assert names(second) == ["hand_0_0", "add_0_1", "hand_0_1", "hand_1_0", "add_1_1", "hand_1_1"]
+    assert set(first.workflow.arrays) == {"x0", "out"}
+    assert set(second.workflow.arrays) == {"x1"}
+    assert all(array.device in (None, 0) for part in (first, second) for array in part.workflow.arrays.values())
+    assert crossing(first.messages) == {(0, 1): (2, 64), (1, 0): (2, 64)}
+    assert first.messages == second.messages
+
+
+def test_several_devices_of_a_rank_keep_their_copies() -> None:
+    first, second = parts_of(ring(4, 1), 2, 2)
+    kinds = [{node.name: node.kind for node in part.workflow.nodes} for part in (first, second)]
+    assert [kind["hand_0_0"] for kind in kinds[:1]] == ["memcpy"]
+    assert (kinds[0]["hand_0_1"], kinds[1]["hand_0_1"]) == ("eager", "eager")
+    assert [array.device for array in second.workflow.arrays.values()] == [0, 1]
+
+
+def test_neighbouring_messages_go_together() -> None:
+    """Those that do not depend on each other, and have no other work between them."""
+    g = hg.Graph("halo")
+    x = [g.device_array(f"x{d}", shape=(4, N), dtype="int32", device=d) for d in range(3)]
+    for d in range(2):
+        g.memcpy(x[d + 1][0], x[d][2], name=f"down_{d}")
+        g.memcpy(x[d][3], x[d + 1][1], name=f"up_{d}")
+    _, middle, _ = parts_of(g, 1, 1, 1)
+    assert names(middle) == ["down_0 and 3 more"]
+    node = middle.workflow.nodes[0]
+    assert [view.name for view in node.reads] == ["x1[1, 0:8]", "x1[2, 0:8]"]
+    assert sorted(view.name for view in node.writes) == ["x1[0, 0:8]", "x1[3, 0:8]"]
+
+
+def test_stages_of_a_pipeline_are_not_held_together() -> None:
+    g = hg.Graph("pipeline")
+    for batch in range(3):
+        x = [g.device_array(f"x{batch}_{d}", shape=N, dtype="int32", device=d) for d in range(2)]
+        g.kernel(MODULE["add"], 1, N, (x[0], batch), name=f"first_{batch}")
+        g.memcpy(x[1], x[0], name=f"hand_{batch}")
+        g.kernel(MODULE["add"], 1, N, (x[1], batch), name=f"second_{batch}")
+    first, second = parts_of(g, 1, 1)
+    assert names(first) == [name for b in range(3) for name in (f"first_{b}", f"hand_{b}")]
+    assert names(second) == [name for b in range(3) for name in (f"hand_{b}", f"second_{b}")]
+
+
+def test_views_with_gaps_are_packed() -> None:
+    g = hg.Graph("columns")
+    x = [g.device_array(f"x{d}", np.arange(24).reshape(4, 6), dtype="int32", device=d) for d in range(2)]
+    g.memcpy(x[1][:, 0:2], x[0][:, 4:6], name="columns")
+    first, second = parts_of(g, 1, 1)
+    assert names(first) == ["columns (pack)", "columns"]
+    assert names(second) == ["columns", "columns (unpack)"]
+    assert first.workflow.predecessors == ((), (0,))
+
+    def run(ranks: hg.Ranks) -> Any:
+        with g.compile("cpu", ranks=ranks) as exe:
+            exe.run()
+            return exe.gather("x1", root=0)
+
+    ((found,), _) = on_ranks(2, run)
+    np.testing.assert_array_equal(found[:, 0:2], np.arange(24).reshape(4, 6)[:, 4:6])
+
+
+def test_transport_that_reaches_no_device_goes_through_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    def through_host(*args: Any, **options: Any) -> Part:
+        return partition(*args, **{**options, "through_host": True})
+
+    monkeypatch.setattr(ranked, "partition", through_host)
+
+    def run(ranks: hg.Ranks) -> Any:
+        with ring().compile("cpu", ranks=ranks) as exe:
+            exe.run()
+            staged = [name for name, array in exe.workflow.arrays.items() if array.kind == "host" and name != "out"]
+            return exe.gather("out"), staged
+
+    (((found,), staged), _) = on_ranks(2, run)
+    assert found.tolist() == [4] * N
+    assert staged == [f"hand_{r}_{d} (packed)" for r in range(2) for d in range(2)]
+
+
+def test_declared_edges_order_ranks() -> None:
+    """By messages without bytes; the first node takes its time."""
+    came: list[str] = []
+
+    def slow(h: Any) -> None:
+        time.sleep(0.05)
+        came.append("slow")
+
+    def graph() -> hg.Graph:
+        g = hg.Graph("order")
+        a, b = (g.host_array(f"h{rank}", shape=1, dtype="int32", rank=rank) for rank in range(2))
+        g.host(slow, (a,), name="slow")
+        g.host(lambda h: came.append("behind"), (b,), name="behind", after=["slow"])
+        return g
+
+    def run(ranks: hg.Ranks) -> None:
+        with graph().compile("cpu", ranks=ranks) as exe:
+            exe.run()
+
+    for _ in range(3):
+        on_ranks(2, run)
+    assert came == ["slow", "behind"] * 3
+    assert [message.name for message in parts_of(graph(), 1, 1)[0].messages] == ["slow -> behind"]
+
+
+def test_joins_order_every_rank_that_waits_for_them() -> None:
+    came: list[str] = []
+    lock = threading.Lock()
+
+    def note(what: str, pause_s: float, h: Any) -> None:
+        time.sleep(pause_s)
+        with lock:
+            came.append(what)
+
+    def run(ranks: hg.Ranks) -> None:
+        g = hg.Graph("joins")
+        h = [g.host_array(f"h{rank}", shape=1, dtype="int32", rank=rank) for rank in range(3)]
+        first = [g.host(partial(note, "first", 0.03 * d), (h[d],), name=f"first_{d}") for d in range(3)]
+        g.empty(name="join", after=first)
+        for d in range(3):
+            g.host(partial(note, "second", 0), (h[d],), name=f"second_{d}", after=["join"])
+        with g.compile("cpu", ranks=ranks) as exe:
+            exe.run()
+
+    on_ranks(3, run)
+    assert came == ["first"] * 3 + ["second"] * 3
+
+
+def test_arrays_of_all_ranks() -> None:
+    """Each has its own, and nodes that touch nothing else are done by each."""
+
+    def run(ranks: hg.Ranks) -> Any:
+        g = hg.Graph("own")
+        h = g.host_array("h", np.arange(N), dtype="int32", rank="all")
+        x = [g.device_array(f"x{d}", shape=N, dtype="int32", device=d) for d in range(2)]
+        seen: list[int] = []
+        for d in range(2):
+            g.memcpy(x[d], h, name=f"up_{d}")
+            g.kernel(MODULE["add"], 1, N, (x[d], 10 * (d + 1)), name=f"add_{d}")
+            g.memcpy(h, x[d], name=f"down_{d}")
+        g.host(lambda h: seen.append(int(h[1])), (h,), name="look")
+        with g.compile("cpu", ranks=ranks) as exe:
+            exe.run()
+            return exe.read("h").tolist(), seen, exe.part.messages
+
+    assert on_ranks(2, run) == [
+        (list(range(10, 10 + N)), [11], ()),
+        (list(range(20, 20 + N)), [21], ()),
+    ]
+
+
+def test_one_rank_alone_is_the_graph_as_it_is() -> None:
+    ranks = hg.ranks()
+    assert (ranks.rank, ranks.size, repr(ranks)) == (0, 1, "Ranks(0 of 1, by none)")
+    with ring(1).compile("cpu", ranks=ranks) as exe:
+        exe.run()
+        assert exe.read("out").tolist() == [2] * N
+
+
+# -- what is refused
+
+
+def test_kernels_reach_no_other_rank() -> None:
+    g = hg.Graph("across")
+    x = [g.device_array(f"x{d}", shape=N, dtype="int32", device=d, access=[0, 1]) for d in range(2)]
+    g.kernel(MODULE["sum"], 1, N, (x[0], hg.reads(x[1])), name="both")
+    with pytest.raises(
+        hg.DeclarationError, match=r"'both' touches 'x0' \(rank 0\), 'x1' \(rank 1\).*copy what it needs"
+    ) as caught:
+        parts_of(g, 1, 1)
+    assert caught.value.node == "both"
+    assert names(parts_of(g, 2)[0]) == ["both"]
+
+
+def test_children_belong_to_one_rank() -> None:
+    child = hg.Graph("child")
+    a, b = (child.device_array(name, shape=N, dtype="int32") for name in "ab")
+    child.kernel(MODULE["sum"], 1, N, (a, hg.reads(b)), name="sum")
+    g = hg.Graph("outer")
+    x = [g.device_array(f"x{d}", shape=N, dtype="int32", device=d) for d in range(2)]
+    g.child(child, bind={"a": x[0]}, name="first")  # what is not bound is on the device that is compiled for
+    g.child(child, bind={"a": x[1], "b": x[1]}, name="second")
+    first, second = parts_of(g, 1, 1)
+    assert (names(first), names(second)) == (["first"], ["second"])
+    assert first.owners["first/b"] == 0
+    g.child(child, bind={"a": x[1], "b": x[0]}, name="two")
+    with pytest.raises(hg.DeclarationError, match="'two' .child. does work of ranks 0, 1, and belongs to one"):
+        parts_of(g, 1, 1)
+
+
+def test_devices_and_ranks_that_are_not_there() -> None:
+    with pytest.raises(hg.DeclarationError, match=r"array 'x2' is on device 2, and 2 ranks have 2 devices together"):
+        parts_of(ring(3), 1, 1)
+    g = hg.Graph("far")
+    g.host_array("h", shape=N, dtype="int32", rank=5)
+    with pytest.raises(hg.DeclarationError, match="array 'h' belongs to rank 5, and there are 2 ranks"):
+        parts_of(g, 1, 1)
+    for wrong in (-1, "each", 1.5, True, None):
+        with pytest.raises(hg.DeclarationError, match="rank is the number of a rank, from 0, or 'all'"):
+            g.host_array("k", shape=N, dtype="int32", rank=wrong)  # type: ignore[arg-type]
+    for wrong in (0, "2", [1, 1], 1.5):
+        with pytest.raises(hg.DeclarationError, match="devices_per_rank"):
+            hg.ranks(devices_per_rank=wrong)  # type: ignore[arg-type]
+    with pytest.raises(hg.DeclarationError, match="timeout_s"):
+        hg.ranks(timeout_s=0)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("value", "node 'add_0_1' of rank 0 is not that of rank 1"),
+        ("missing", "rank 0 has node 'out' where rank 1 has node 'add_2_0'"),
+        ("dtype", "array 'x1' of rank 0 is not that of rank 1"),
+        ("backend", r"rank 0 has option backend='explicit' where rank 1 has option backend='streams'"),
+        ("edge", "rank 0 has the graph itself where rank 1 has edge 'add_0_0' -> 'out'"),
+    ],
+)
+def test_ranks_that_declare_different_graphs_stop_with_the_first_difference(change: str, said: str) -> None:
+    def run(ranks: hg.Ranks) -> str:
+        other = ranks.rank == 1
+        g = ring(2, 3 if other and change == "missing" else 2)
+        if other and change == "value":
+            g = hg.Graph.from_json(
+                g.to_json().replace('"name": "add_0_1", "kind": "kernel"', '"name": "add_0_1", "kind": "kernel", "priority": -1')
+            )
+        if other and change == "dtype":
+            g = hg.Graph.from_json(
+                g.to_json().replace('"name": "x1", "kind": "device"', '"name": "x1", "kind": "device", "access": [3]')
+            )
+        if other and change == "edge":
+            g.order("add_0_0", "out")
+        with pytest.raises(hg.DeclarationError, match="is not the same on all ranks") as caught:
+            g.compile("cpu", "streams" if other and change == "backend" else "explicit", ranks=ranks)
+        return str(caught.value)
+
+    first, second = on_ranks(2, run)
+    assert first == second
+    assert said in first
+
+
+def test_values_of_arrays_may_differ() -> None:
+    def run(ranks: hg.Ranks) -> Any:
+        g = hg.Graph("values")
+        x = g.device_array("x", np.full(N, ranks.rank), dtype="int32", device=1)
+        g.kernel(MODULE["add"], 1, N, (x, 1))
+        with g.compile("cpu", ranks=ranks) as exe:
+            exe.run()
+            return exe.gather("x")
+
+    assert on_ranks(2, run)[0][0].tolist() == [2] * N
+
+
+# -- data and changes
+
+
+def test_data_of_other_ranks() -> None:
+    def run(ranks: hg.Ranks) -> Any:
+        with ring().compile("cpu", ranks=ranks) as exe:
+            exe.write("x1", np.full(N, 5, np.int32))
+            exe.write("x0", np.full(N, 7, np.int32))
+            if ranks.rank == 1:
+                with pytest.raises(hg.DeclarationError, match="'x0' belongs to rank 0, and this is rank 1; read it there"):
+                    exe.read("x0")
+                assert exe.read("x1").tolist() == [5] * N
+            with pytest.raises(hg.DeclarationError, match="no array 'y'"):
+                exe.gather("y")
+            with pytest.raises(hg.DeclarationError, match="root is the number of a rank"):
+                exe.gather("x0", root=2)
+            return exe.gather("x1", "x0", root=1)
+
+    nothing, (x1, x0) = on_ranks(2, run)
+    assert nothing is None
+    assert (x1[0], x0[0]) == (5, 7)
+
+
+def test_changes_are_made_where_the_node_is() -> None:
+    def run(ranks: hg.Ranks) -> Any:
+        g = ring(2, 1)
+        with g.compile("cpu", ranks=ranks) as exe:
+            exe.set("add_0_1", args={"k": 100})
+            exe.disable("add_0_0")
+            exe.run()
+            first = exe.gather("out")
+            exe.enable("add_0_0")
+            exe.update(g)
+            exe.write("x0", np.zeros(N, np.int32))
+            exe.run()
+            second = exe.gather("out")
+            for change in (lambda: exe.disable("hand_0_0"), lambda: exe.set("hand_0_0", src=g.arrays["x0"]), exe.clone):
+                with pytest.raises(hg.UpdateError):
+                    change()
+            with pytest.raises(hg.UpdateError, match="no node 'nobody'"):
+                exe.disable("nobody")
+            with pytest.raises(hg.UpdateError, match="what crosses between ranks is fixed"):
+                exe.update(ring(2, 2))
+            return first, second
+
+    (((first,), (second,)), _) = on_ranks(2, run)
+    assert first.tolist() == [100] * N
+    assert second.tolist() == [2] * N
+
+
+# -- failing
+
+
+def test_failure_of_one_rank_is_an_error_of_all() -> None:
+    def fail(h: Any) -> None:
+        raise ValueError("no more")
+
+    errors: dict[int, BaseException] = {}
+
+    def run(ranks: hg.Ranks) -> None:
+        g = ring()
+        h = g.host_array("h", shape=1, dtype="int32", rank=1)
+        g.host(fail, (h,), name="fails")
+        g.order("fails", "hand_0_1")
+        try:
+            with g.compile("cpu", ranks=ranks) as exe:
+                exe.run()
+        except (hg.HipGraphError, ValueError) as error:
+            errors[ranks.rank] = error
+
+    began = time.monotonic()
+    on_ranks(2, run)
+    assert time.monotonic() - began < 15  # nobody waits for the time-out of 20 s
+    assert isinstance(errors[0], hg.RankError)
+    assert "no more" in str(errors[0])
+    assert isinstance(errors[1], ValueError)
+
+
+def test_rank_that_leaves_the_block_by_an_exception_tells_the_others() -> None:
+    errors: dict[int, BaseException] = {}
+
+    def run(ranks: hg.Ranks) -> None:
+        try:
+            with ring().compile("cpu", ranks=ranks) as exe:
+                exe.run()
+                if ranks.rank == 1:
+                    raise KeyError("elsewhere")
+                exe.run()
+        except (hg.RankError, KeyError) as error:
+            errors[ranks.rank] = error
+
+    on_ranks(2, run)
+    assert isinstance(errors[0], hg.RankError)
+    assert "elsewhere" in str(errors[0])
+
+
+def test_rank_that_does_not_come_is_named() -> None:
+    def run(ranks: hg.Ranks) -> str:
+        with ring().compile("cpu", ranks=ranks) as exe:
+            if ranks.rank == 1:
+                return ""
+            with pytest.raises(hg.RankError, match="hand_0_0") as caught:
+                exe.run()
+            assert isinstance(caught.value, hg.CallbackError)
+            assert caught.value.node == "hand_0_0"
+            with pytest.raises(hg.RankError):  # the ranks have come apart
+                exe.run()
+            assert exe.read("x0").shape == (N,)  # what this one has stays usable
+            return str(caught.value)
+
+    assert on_ranks(2, run, timeout_s=0.3)[0]
+
+
+def test_partition_of_messages_is_the_same_on_all_ranks() -> None:
+    g = ring(4, 3)
+    sharing = partitions.Sharing(g.workflow(), Layout((1, 1, 1, 1)))
+    assert [message.number for made in sharing.messages.values() for message in made] == list(range(12))
+    assert all(part.messages == parts_of(g, 1, 1, 1, 1)[0].messages for part in parts_of(g, 1, 1, 1, 1))
