@@ -7,6 +7,9 @@ the rest of the band is computed. Nothing here says so: which node waits for whi
 touches, and which device runs it from the arrays.
 
 Every cell is computed by the same arithmetic wherever it lies, so any number of devices gives the same bits.
+
+Started as several processes, `mpiexec -n 4 python 06_wave2d_devices.py --ranks`, each has one device, and the copies
+between them become messages: `compile(ranks=...)` is all that differs.
 """
 
 from __future__ import annotations
@@ -135,23 +138,33 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="The 2-D wave equation over several devices, with halo exchange.")
     parser.add_argument("--runtime", default="auto", help="auto, amd, nvidia or cpu (default: %(default)s)")
     parser.add_argument("--backend", default="explicit", help="explicit, capture or streams (default: %(default)s)")
-    parser.add_argument("--devices", type=int, default=0, metavar="N", help="how many (default: all there are)")
+    parser.add_argument("--devices", type=int, default=0, metavar="N", help="how many (default: all; with --ranks one for each)")
+    parser.add_argument("--ranks", action="store_true", help="share them among the processes that mpiexec or srun has started")
     parser.add_argument("--size", type=int, default=SIZE, help="cells along each side (default: %(default)s)")
     parser.add_argument("--steps", type=int, default=STEPS, help="(default: %(default)s)")
     options = parser.parse_args(argv)
 
-    count = options.devices or hg.open_runtime(options.runtime).get_device_count()
+    ranks = hg.ranks(devices_per_rank=options.devices or 1) if options.ranks else None
+    count = sum(ranks.counts) if ranks else options.devices or hg.open_runtime(options.runtime).get_device_count()
+    first = ranks is None or ranks.rank == 0
     fields, times_ms = {}, {}
     for devices in sorted({1, count}):
+        if devices < count and not first:
+            continue  # one process is enough to do it on one device
         g = build(devices, options.steps, options.size)
-        with g.compile(runtime=options.runtime, backend=options.backend) as exe:
+        with g.compile(runtime=options.runtime, backend=options.backend, ranks=ranks if devices == count else None) as exe:
             exe.run()  # the first launch also warms up
             start = time.perf_counter()
             exe.run()
             times_ms[devices] = (time.perf_counter() - start) * 1e3
-            fields[devices] = exe.read("out")
+            if first:
+                fields[devices] = exe.read("out")
             name = exe.runtime.get_device_name(0)
-        print(f"{devices} x {name}: {options.steps} steps of {options.size} x {options.size} cells in {times_ms[devices]:.1f} ms")
+        if first:
+            did = f"{options.steps} steps of {options.size} x {options.size} cells in {times_ms[devices]:.1f} ms"
+            print(f"{devices} x {name}: {did}")
+    if not first:
+        return 0
 
     alike = fields[count].tobytes() == fields[1].tobytes()
     loud = float(np.max(np.abs(fields[1])))
@@ -160,7 +173,8 @@ def main(argv: list[str] | None = None) -> int:
         print(f"{len(different)} cells differ, the first at {different[:1].tolist()}.", file=sys.stderr)
         return 1
     if count > 1:
-        print(f"The same bits from {count} devices as from one, {times_ms[1] / times_ms[count]:.2f} times as fast.")
+        whose = f"{count} devices of {ranks.size} processes" if ranks else f"{count} devices"
+        print(f"The same bits from {whose} as from one, {times_ms[1] / times_ms[count]:.2f} times as fast.")
     return 0
 
 

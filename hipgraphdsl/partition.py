@@ -482,7 +482,6 @@ class _Builder:
         if sends:
             copy = MemcpyNode(name=self._name(f"{name} (pack)"), dst=staging, src=view)
             at = self._add(copy, before)
-            before.clear()
             before[at] = f"RAW {array.name}"
         else:
             behind.append((view, staging, name))

@@ -80,6 +80,8 @@ class RankExecutable(Executable):
         """Make a call; where it fails, tell the others, who would wait for this rank."""
         try:
             call(*args, **kwargs)
+            for node, error in self._own.hosts.failures:  # nothing behind it has been done
+                self.ranks.transport.fail(f"host node {node!r}: {type(error).__name__}: {error}")
         except (DeclarationError, WaitTimeout):  # refused before anything was done; the work goes on
             raise
         except BaseException as error:

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from .arrays import as_int
 from .errors import DeclarationError
@@ -137,19 +137,21 @@ class Exchange:
     first_tag : int
     """
 
+    waits: ClassVar[bool] = True
+    """It is called when everything before has been done."""
+
     ranks: Ranks = field(compare=False)
     messages: tuple[Message, ...]
     first_tag: int
 
     def __call__(self, stream: Any, *parts: Any) -> None:
-        """Send and receive when everything before on the stream has been done.
+        """Send and receive; everything before has been done.
 
         Raises
         ------
         RankError
         """
         ranks = self.ranks
-        stream.runtime.stream_synchronize(int(stream))
         given = iter(parts)
         transfers = []
         for message in self.messages:

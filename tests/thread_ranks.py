@@ -92,7 +92,7 @@ class ThreadTransport(Transport):
                 self.fail(f"rank {self.rank} waits in {what}")
                 raise hg.RankError(self.meeting.why)
 
-    def fail(self, why: str) -> None:
+    def fail(self, why: str, rank: int | None = None) -> None:
         with self.meeting.changed:
             self.meeting.why = self.meeting.why or why
             self.meeting.changed.notify_all()

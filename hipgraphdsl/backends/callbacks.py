@@ -142,12 +142,15 @@ class HostCalls:
         return _TRAMPOLINE, call.token
 
     def eager(self, name: str, node: EagerNode, scope: Scope) -> tuple[Callable[[int], None], bool]:
-        """Return a function that calls the user's code of an eager node with a stream, and whether it is given host memory."""
+        """Return a function that calls the user's code of an eager node with a stream, and whether it waits for what is before.
+
+        Code that is given host memory does, and code that says so by an attribute `waits`.
+        """
         _require_bound(name, node.fn)
         call, known = self._call_of(name, node, scope)
         if not known:
             call.run = self._between(name, node.fn, call.args)
-        return call.run, any(isinstance(arg, np.ndarray) for arg in call.args)
+        return call.run, getattr(node.fn, "waits", False) or any(isinstance(arg, np.ndarray) for arg in call.args)
 
     def _call_of(self, name: str, node: HostNode | EagerNode, scope: Scope) -> tuple[_Call, bool]:
         """Return the call of a node with its current arguments, and whether it was known."""

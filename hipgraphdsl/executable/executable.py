@@ -29,6 +29,7 @@ from ..timeline import Timeline
 from ..update import HasWorkflow
 from ..waiting import Deadline, require_seconds, unfinished_text
 from ..workflow import AnyNode, Workflow
+from .changing import Changing
 from .compiled import LongWay
 from .in_flight import stream_handle
 from .known import Known
@@ -46,48 +47,6 @@ _CLOSE_WARNING_S: Final = 10.0  # between two warnings of a close() that waits
 _SANITIZER_GUARD: Final = 4096  # bytes between arrays that the sanitizer knows to be nobody's
 _LEAVE_S: Final = 10.0  # how long a `with` block that an exception leaves waits for its launches
 _ABORT_S: Final = 2.0  # a node that runs when its launch is ended may take so long
-
-
-class _Changing:
-    """The critical section of the slow path: one thread changes, launches or closes an Executable, with its device current."""
-
-    __slots__ = ("_action", "_executable", "_there")
-
-    def __init__(self, executable: Executable, action: str, *, returning: bool = False) -> None:
-        self._executable = executable
-        self._action = action
-        home = executable._own.home
-        self._there = home.returning() if returning else home.there() if home.switches else None
-
-    def __enter__(self) -> None:
-        executable = self._executable
-        executable._lock.acquire()
-        executable._depth += 1
-        there, self._there = self._there, None
-        try:
-            if executable._closed or executable._forked:
-                if self._action not in ("close", "parameters"):
-                    executable._refuse_closed(self._action)
-            elif executable._depth == 1:
-                if executable._own.compiled.pause():
-                    executable._own.instance.take_back()
-                if there is not None:
-                    there.__enter__()
-                    self._there = there
-        except BaseException:
-            self.__exit__()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        executable = self._executable
-        try:
-            if executable._depth == 1 and not executable._closed and not executable._forked:
-                executable._own.instance.offer()
-        finally:
-            executable._depth -= 1
-            executable._lock.release()
-            if self._there is not None:
-                self._there.__exit__(None, None, None)
 
 
 _living: weakref.WeakSet[Executable] = weakref.WeakSet()
@@ -197,11 +156,11 @@ class Executable:
         )  # fmt: skip
         return executable
 
-    def _changing(self, action: str, *, returning: bool = False) -> _Changing:
+    def _changing(self, action: str, *, returning: bool = False) -> Changing:
         if running or self._own.hosts.inside:  # before taking the lock, which a thread that waits for the callback may hold
             self._own.hosts.refuse_inside(action, self.workflow.name)
         # Created on each call: a kept one would make a reference cycle with the Executable.
-        return _Changing(self, action, returning=returning)
+        return Changing(self, action, returning=returning)
 
     # -- running -------------------------------------------------------------------------------------------------------
 
@@ -337,6 +296,18 @@ class Executable:
         block = self._find(name, "read")
         self.synchronize()
         return self._own.memory.read(block)
+
+    def gather(self, *names: str, root: int = 0) -> tuple[np.ndarray[Any, Any], ...] | None:
+        """Wait, and return copies of arrays' values; of several ranks (`RankExecutable`) on the rank `root` alone.
+
+        Raises
+        ------
+        DeclarationError
+            If there is no array of that name, or it lives only while the graph runs.
+        """
+        if root != 0:
+            raise DeclarationError(f"gather: there is one rank, 0 (got root={root!r})")
+        return tuple(map(self.read, names))
 
     def write(self, name: str | Array, values: Any) -> None:
         """Wait, and set an array's values.

@@ -77,8 +77,8 @@ class Transport(ABC):
         """
 
     @abstractmethod
-    def fail(self, why: str) -> None:
-        """Tell all others, as far as that goes, that this rank gives up, and why; it cannot send any more."""
+    def fail(self, why: str, rank: int | None = None) -> None:
+        """Tell all others, as far as that goes, that this rank gives up, why, and which is at fault (by default this one)."""
 
     @abstractmethod
     def close(self) -> None:

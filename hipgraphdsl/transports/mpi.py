@@ -34,6 +34,8 @@ _TELL_S: Final = 0.5  # how long a rank that gives up tries to say so
 _PART: Final = 1 << 30  # bytes of one MPI message; larger ones are sent in parts
 
 _LOOK_S: Final = 0.05  # how often a wait looks whether the processes of other ranks are there
+_CULPRIT: Final = struct.Struct("<i")
+"""What stands before a note: the rank at fault."""
 _PLACE: Final = struct.Struct("<QQ")
 """What ranks tell each other of themselves: a hash of the machine's name, and the number of the process."""
 
@@ -113,7 +115,8 @@ class MpiTransport(Transport):
     def exchange(self, transfers: Sequence[Transfer], timeout_s: float) -> None:
         comm, mpi = self._comm, self._mpi
         requests: list[_Pending] = []
-        self._require_whole(", ".join(repr(transfer.name) for transfer in transfers[:3]))
+        names = ", ".join(repr(transfer.name) for transfer in transfers[:4]) + ", ..." * (len(transfers) > 4)
+        self._require_whole(names)
         for transfer in sorted(transfers, key=lambda transfer: transfer.sends):  # receives stand before what they wait for
             tag = 1 + transfer.tag % (self._tags - 1)
             call, doing = (comm.Isend, "does not take") if transfer.sends else (comm.Irecv, "does not send")
@@ -121,7 +124,7 @@ class MpiTransport(Transport):
                 nbytes = min(_PART, transfer.nbytes - at)
                 buffer = mpi.buffer.fromaddress(transfer.address + at, nbytes) if nbytes else bytearray()
                 requests.append(_Pending(call([buffer, mpi.BYTE], transfer.rank, tag), transfer.rank, doing))
-        self._poll(requests, " and ".join(repr(transfer.name) for transfer in transfers[:3]), timeout_s)
+        self._poll(requests, names, timeout_s)
 
     def _poll(self, requests: list[_Pending], what: str, timeout_s: float) -> None:
         """Wait for requests."""
@@ -153,9 +156,11 @@ class MpiTransport(Transport):
         """Raise what another rank has said of itself."""
         with self._lock:
             if self._noted is not None and self._noted.Test(status := self._mpi.Status()):
-                self._noted, self._culprit = None, status.source
-                said = bytes(self._note[: status.Get_count(self._mpi.BYTE)]).decode(errors="replace")
-                self._why = self._why or f"rank {self._culprit} has stopped: {said}"
+                self._noted = None
+                (self._culprit,) = _CULPRIT.unpack_from(self._note)
+                said = bytes(self._note[_CULPRIT.size : status.Get_count(self._mpi.BYTE)]).decode(errors="replace")
+                by = f"rank {status.source} has stopped: " if self._culprit == status.source else f"rank {status.source} says: "
+                self._why = self._why or by + said
         if self._why:
             raise RankError(self._why, rank=self._culprit)
 
@@ -164,7 +169,7 @@ class MpiTransport(Transport):
         dead = next((rank for rank, process in self._processes.items() if _has_ended(process)), None)
         if dead is not None or _died.is_set():
             who = "a rank" if dead is None else f"rank {dead}"
-            self._raise(f"{who} has died, and {what} waits for it" if what else f"{who} has died", dead)
+            self._raise(f"{who} has died, and is needed for {what}", dead)
 
     def _give_up(self, requests: list[_Pending], what: str, when: str) -> None:
         late = [pending for pending in requests if not pending.request.Test()] or requests
@@ -175,7 +180,7 @@ class MpiTransport(Transport):
         self._raise(f"{who} {doing} {what}{more}, {when}", rank)
 
     def _raise(self, why: str, rank: int | None) -> NoReturn:
-        self.fail(why)
+        self.fail(why, rank)
         raise RankError(why, rank=rank)
 
     def _abandon(self, requests: list[Any]) -> None:
@@ -190,13 +195,13 @@ class MpiTransport(Transport):
             raise RankError(f"{what}: the ranks have come apart: {self._why}; start the program again", rank=self._culprit)
         self._listen()
 
-    def fail(self, why: str) -> None:
+    def fail(self, why: str, rank: int | None = None) -> None:
         with self._lock:
             if self._why:
                 return
             self._why = why
-            self._culprit = self.rank
-            note = why.encode()[:_NOTE_BYTES]
+            self._culprit = self.rank if rank is None else rank
+            note = _CULPRIT.pack(self.rank if rank is None else rank) + why.encode()[: _NOTE_BYTES - _CULPRIT.size]
             sent = [self._comm.Isend([note, self._mpi.BYTE], other, _CONTROL) for other in range(self.size) if other != self.rank]
             end = time.monotonic() + _TELL_S
             while not self._mpi.Request.Testall(sent) and time.monotonic() < end:

@@ -24,7 +24,7 @@ class SingleTransport(Transport):
     def exchange(self, transfers: Sequence[Transfer], timeout_s: float) -> None:
         assert not transfers
 
-    def fail(self, why: str) -> None:
+    def fail(self, why: str, rank: int | None = None) -> None:
         pass
 
     def close(self) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-import hipgraphdsl as hg
 from property.programs import NAMES, Step, initial, programs
 from property.programs import declared as any_ranks
 from thread_ranks import on_ranks
+
+import hipgraphdsl as hg
 
 BACKENDS = ("explicit", "capture", "streams", "serial")
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from functools import partial
-from typing import Any
+from itertools import pairwise
+from typing import Any, cast
 
 import numpy as np
 import pytest
+from thread_ranks import on_ranks
 
 import hipgraphdsl as hg
 from hipgraphdsl import partition as partitions
 from hipgraphdsl import ranked
 from hipgraphdsl.partition import Layout, Part, crossing, partition
-from thread_ranks import on_ranks
 
 SOURCE = r"""
 extern "C" __global__ void add(int* x, int k) { x[threadIdx.x] += k; }
@@ -67,6 +68,8 @@ def test_each_rank_holds_its_own_nodes_and_arrays() -> None:
     assert set(first.workflow.arrays) == {"x0", "out"}
     assert set(second.workflow.arrays) == {"x1"}
     assert all(array.device in (None, 0) for part in (first, second) for array in part.workflow.arrays.values())
+    exchanges = [i for i, node in enumerate(first.workflow.nodes) if node.kind == "eager"]
+    assert all(before in first.workflow.predecessors[i] for before, i in pairwise(exchanges))  # in one order on all ranks
     assert crossing(first.messages) == {(0, 1): (2, 64), (1, 0): (2, 64)}
     assert first.messages == second.messages
 
@@ -113,6 +116,9 @@ def test_views_with_gaps_are_packed() -> None:
     assert names(first) == ["columns (pack)", "columns"]
     assert names(second) == ["columns", "columns (unpack)"]
     assert first.workflow.predecessors == ((), (0,))
+    longer = hg.Graph.from_workflow(g.workflow())
+    longer.kernel(MODULE["add"], 1, N, (x[1][0:2], 1), name="behind")
+    assert parts_of(longer, 1, 1)[1].workflow.predecessors == ((), (0,), (1,))
 
     def run(ranks: hg.Ranks) -> Any:
         with g.compile("cpu", ranks=ranks) as exe:
@@ -203,7 +209,7 @@ def test_arrays_of_all_ranks() -> None:
         g.host(lambda h: seen.append(int(h[1])), (h,), name="look")
         with g.compile("cpu", ranks=ranks) as exe:
             exe.run()
-            return exe.read("h").tolist(), seen, exe.part.messages
+            return exe.read("h").tolist(), seen, cast(hg.RankExecutable, exe).part.messages
 
     assert on_ranks(2, run) == [
         (list(range(10, 10 + N)), [11], ()),
@@ -246,7 +252,7 @@ def test_children_belong_to_one_rank() -> None:
     assert (names(first), names(second)) == (["first"], ["second"])
     assert first.owners["first/b"] == 0
     g.child(child, bind={"a": x[1], "b": x[0]}, name="two")
-    with pytest.raises(hg.DeclarationError, match="'two' .child. does work of ranks 0, 1, and belongs to one"):
+    with pytest.raises(hg.DeclarationError, match=r"'two' .child. does work of ranks 0, 1, and belongs to one"):
         parts_of(g, 1, 1)
 
 
@@ -260,9 +266,9 @@ def test_devices_and_ranks_that_are_not_there() -> None:
     for wrong in (-1, "each", 1.5, True, None):
         with pytest.raises(hg.DeclarationError, match="rank is the number of a rank, from 0, or 'all'"):
             g.host_array("k", shape=N, dtype="int32", rank=wrong)  # type: ignore[arg-type]
-    for wrong in (0, "2", [1, 1], 1.5):
+    for count in (0, "2", [1, 1], 1.5):
         with pytest.raises(hg.DeclarationError, match="devices_per_rank"):
-            hg.ranks(devices_per_rank=wrong)  # type: ignore[arg-type]
+            hg.ranks(devices_per_rank=count)  # type: ignore[arg-type]
     with pytest.raises(hg.DeclarationError, match="timeout_s"):
         hg.ranks(timeout_s=0)
 
