@@ -28,7 +28,7 @@ from .base import Transfer, Transport
 _CONTROL: Final = 0
 """The tag of what is no message of a graph; theirs follow."""
 _NOTE_BYTES: Final = 512
-_SPIN_S: Final = 0.0005  # how long a wait polls without sleeping
+_SPIN_S: Final = 0.003  # how long a wait polls without sleeping
 _SLEEP_S: Final = 0.0002
 _TELL_S: Final = 0.5  # how long a rank that gives up tries to say so
 _PART: Final = 1 << 30  # bytes of one MPI message; larger ones are sent in parts
@@ -143,6 +143,8 @@ class MpiTransport(Transport):
                         looked = now
                         self._look(what)
                     time.sleep(_SLEEP_S)
+                else:
+                    time.sleep(0)  # the other rank may need this core
         except BaseException as error:
             self._abandon([request for request in waiting if request])
             if isinstance(error, RankError):

@@ -1,0 +1,74 @@
+"""Ranks as processes that mpiexec has started, by the extra `mpi`."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent.parent
+PROGRAMS = TESTS / "rank_programs"
+MPIEXEC = next(
+    (found for where in (Path(sys.executable).parent, None) if (found := shutil.which("mpiexec", path=where and str(where)))), None
+)
+
+pytestmark = pytest.mark.skipif(MPIEXEC is None, reason="mpiexec is not there; the extra `mpi` brings it")
+
+
+def mpiexec(size: int, *program: object, options: tuple[str, ...] = (), timeout_s: float = 120) -> str:
+    """Return what a program prints as so many ranks."""
+    pytest.importorskip("mpi4py")
+    assert MPIEXEC is not None
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS.parent), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(
+        [MPIEXEC, *options, "-n", str(size), sys.executable, *map(str, program)],
+        env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout_s, check=False,
+    )  # fmt: skip
+    return done.stdout
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_example_gives_the_bits_of_one_process(size: int) -> None:
+    example = TESTS.parent / "examples" / "06_wave2d_devices.py"
+    printed = mpiexec(size, example, "--runtime", "cpu", "--ranks", "--size", 64, "--steps", 20)
+    assert f"The same bits from {size} devices of {size} processes as from one" in printed, printed
+
+
+def test_ranks_that_differ_are_told_the_node() -> None:
+    printed = mpiexec(3, PROGRAMS / "differ.py")
+    for rank in range(3):
+        assert f"rank {rank}: graph 'differs' is not the same on all ranks: node 'fill' of rank 0 is not that of rank 1" in printed
+
+
+def test_rank_that_never_comes_is_not_waited_for() -> None:
+    printed = mpiexec(2, PROGRAMS / "late.py")
+    assert "other ranks have not called hg.ranks(), after 1 s: MPI_Init waits for them" in printed, printed
+
+
+def killed(folder: Path, size: int, seconds: float) -> None:
+    """Kill one rank, and look what the others say."""
+    victim = size // 2
+    mpiexec(size, PROGRAMS / "stay.py", folder, PROGRAMS / "left_alone.py", folder, victim, seconds)
+    said = {rank: (folder / f"said.{rank}").read_text() for rank in range(size) if rank != victim}
+    for text in said.values():
+        assert text.startswith(f"{victim} "), said
+        assert f"rank {victim} has died, and is needed for" in text, said
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_rank_that_dies_is_an_error_of_the_others(size: int, tmp_path: Path) -> None:
+    killed(tmp_path, size, 1.0)
+
+
+@pytest.mark.slow
+def test_rank_that_dies_at_any_time_is_an_error_of_the_others(tmp_path: Path) -> None:
+    chance = random.Random(1)
+    for trial in range(30):
+        folder = tmp_path / str(trial)
+        folder.mkdir()
+        killed(folder, chance.choice([2, 3, 4]), chance.uniform(0, 1.5))
