@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeVar
 
 from .arrays import (
@@ -196,6 +197,10 @@ class Graph(Declaring):
         ------
         CheckError, RuntimeUnavailable, HipError, DeclarationError
         """
+        build: Callable[..., Executable] = Executable.build
+        if ranks is not None:
+            ranks.require_possible(device, lanes)
+            build, progress = partial(RankExecutable.compile, ranks), progress if ranks.rank == 0 else False
         workflow = self.workflow()
         opened = opened_runtime(runtime, device)
         if check:
@@ -208,12 +213,7 @@ class Graph(Declaring):
             if isinstance(lanes, str) and lanes == "measure":
                 advance("measure lanes")
                 lanes, note = fastest_lanes(workflow, opened, backend, join=join, device=device)
-            if ranks is not None:
-                return RankExecutable.compile(
-                    workflow, ranks, opened, backend, lanes=lanes, join=join, pack=pack, note=note, watch=watch,
-                    sanitize=sanitize, report=advance,
-                )  # fmt: skip
-            return Executable.build(
+            return build(
                 workflow, opened, backend, lanes=lanes, join=join, device=device, pack=pack, note=note, watch=watch,
                 sanitize=sanitize, report=advance,
             )  # fmt: skip

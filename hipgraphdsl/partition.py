@@ -63,8 +63,8 @@ class Layout(NamedTuple):
                 return rank
         total = sum(self.counts)
         raise DeclarationError(
-            f"{what} is on device {device}, and {self.size} ranks have {total} device{'s' * (total != 1)} together; start more"
-            " ranks, or give each more devices: hg.ranks(devices_per_rank=...)"
+            f"{what} is on device {device}, and the ranks have {total} device{'s' * (total != 1)} together; start more, or give"
+            " each more devices: hg.ranks(devices_per_rank=...)"
         )
 
     def local(self, device: int, rank: int) -> int:
@@ -383,8 +383,9 @@ class _Builder:
                 self._close()
                 self._ends[i] = (self._add(self._numbers.node(workflow.nodes[i], self._arrays, workflow.parameters), before),)
         self._close()
+        size = self._layout.size
         made = Workflow(
-            workflow.name,
+            workflow.name if size == 1 else f"{workflow.name} (rank {self._rank} of {size})",
             self._arrays,
             workflow.parameters,
             tuple(self._nodes),

@@ -40,7 +40,7 @@ class RankExecutable(Executable):
     _first_tag: int
 
     @staticmethod
-    def compile(whole: Workflow, ranks: Ranks, runtime: Runtime, backend: str, **options: Any) -> RankExecutable:
+    def compile(ranks: Ranks, whole: Workflow, runtime: Runtime, backend: str, **options: Any) -> RankExecutable:
         """Compare the workflow with those of the other ranks, take this rank's part of it, and build.
 
         Raises
@@ -54,7 +54,7 @@ class RankExecutable(Executable):
         part = _part(whole, ranks, runtime, backend, first_tag)
         ranks.take_tags(len(part.messages))
         try:
-            made = RankExecutable.build(part.workflow, runtime, backend, device=part.layout.first_local, **options)
+            made = RankExecutable.build(part.workflow, runtime, backend, **{**options, "device": part.layout.first_local})
         except BaseException as error:
             ranks.transport.fail(f"it cannot compile its part of {whole.name!r}: {type(error).__name__}: {error}")
             raise

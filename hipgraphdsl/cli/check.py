@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 
+from ..partition import ALL, Layout, Sharing, crossing
+from ..printed import human_bytes
 from ..target import Target
+from ..workflow import Workflow
 from .arguments import add_workflow, target_name
 from .files import put, require_place
-from .status import FAULTY, GOOD
-from .tables import plain_console
+from .status import FAULTY, GOOD, Misuse
+from .tables import plain_console, print_part, table
 from .workflows import load_graph
 
 DESCRIPTION = "Look for faults in a workflow: races, lifetimes, arguments, limits. Nothing is compiled or run."
-EXAMPLES = ("wave.py", "wave.json --target amd:gfx942@7.2", "wave.py --format sarif -o wave.sarif")
+EXAMPLES = ("wave.py", "wave.json --target amd:gfx942@7.2", "wave.py --ranks 8 --devices-per-rank 4", "wave.py --format sarif")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="also check the limits and defects of a device: cpu, amd:gfx942, nvidia:sm_90, ...",
     )
+    parser.add_argument("--ranks", type=int, metavar="N", help="also show who does what, and what crosses, among N processes")
+    parser.add_argument("--devices-per-rank", type=int, default=1, metavar="K", help="devices of each of them (default: 1)")
     parser.add_argument("--format", choices=("text", "json", "sarif"), default="text", help="(default: text)")
     parser.add_argument("--strict", action="store_true", help="end with status 1 for warnings too")
     parser.add_argument("-o", "--output", metavar="FILE", help="write there instead of to the terminal")
@@ -32,10 +37,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the report, or write it."""
     require_place(options.output)
-    report = load_graph(options.workflow).check(Target.named(options.target) if options.target else None)
+    shared = None
+    if options.ranks is not None:
+        if options.format != "text" or options.output:
+            raise Misuse("--ranks prints a table: leave --format and --output out")
+        if min(options.ranks, options.devices_per_rank) < 1:
+            raise Misuse(f"--ranks and --devices-per-rank are numbers from 1 (got {options.ranks}, {options.devices_per_rank})")
+        shared = Layout((options.devices_per_rank,) * options.ranks)
+    graph = load_graph(options.workflow)
+    report = graph.check(Target.named(options.target) if options.target else None)
     if options.format == "text" and not options.output:
         plain_console().print(report)
     else:
         text = {"text": report.__str__, "json": report.to_json, "sarif": report.to_sarif}[options.format]()
         put(text.rstrip("\n") + "\n", options.output)
+    if shared is not None and not report.errors:
+        _print_ranks(graph.workflow(), shared)
     return FAULTY if report.errors or (options.strict and report.warnings) else GOOD
+
+
+def _print_ranks(workflow: Workflow, layout: Layout) -> None:
+    """Print what each rank does, and what crosses in one launch."""
+    sharing = Sharing(workflow, layout)
+    ends = [ranks if isinstance(ranks, tuple) else (ranks,) for ranks in sharing.ranks]
+    crosses = crossing([message for made in sharing.messages.values() for message in made])
+    rows = []
+    for rank in range(layout.size):
+        mine = (rank, ALL)
+        nodes = sum(len(of) == 1 and of[0] in mine for of in ends)
+        arrays = [array for name, array in workflow.arrays.items() if sharing.owners[name] in mine]
+        device, host = (sum(array.nbytes for array in arrays if array.on_host is where) for where in (False, True))
+        sent, received = (sum(count for ends, (count, _) in crosses.items() if ends[side] == rank) for side in (0, 1))
+        first = layout.firsts[rank]
+        devices = f"{first} to {first + layout.counts[rank] - 1}" if layout.counts[rank] > 1 else str(first)
+        cells = (rank, devices, nodes, human_bytes(device), human_bytes(host), sent, received)
+        rows.append(tuple(map(str, cells)))
+    heads = ("rank", "devices", "nodes", "device memory", "host memory", "sends", "receives")
+    print_part(table(heads, rows, 64, right=(2, 3, 4, 5, 6)))
+    links = [(f"{a} -> {b}", str(count), human_bytes(nbytes)) for (a, b), (count, nbytes) in sorted(crosses.items())]
+    if links:
+        print_part(table(("from, to", "messages a launch", "bytes a launch"), links, 64, right=(1, 2)))
+    else:
+        plain_console().print("\nNothing crosses between ranks.")

@@ -18,6 +18,7 @@ from ..export.text import counted, short
 from ..graph import Graph
 from ..timeline import Timeline
 from ..workflow import Workflow
+from ..world import ranks
 from .arguments import LANES_HELP, RUNTIMES, add_device, add_param, add_workflow, lanes, pairs
 from .files import require_place
 from .status import GOOD, Misuse
@@ -31,6 +32,7 @@ EXAMPLES = (
     "wave.json --param a=3.0 --repeat 1000 --backend capture",
     "wave.json --array initial=field.npy --save result=out.npy",
     "wave.py --dry-run --runtime amd",
+    "wave.py --ranks",
 )
 
 
@@ -61,6 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--save", action="append", default=[], metavar="NAME=FILE.npy", help="write an array to a file afterwards"
     )
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="give up waiting after so long")
+    parser.add_argument("--ranks", action="store_true", help="share its devices among the processes that mpiexec or srun started")
     parser.add_argument("--profile", action="store_true", help="also measure one launch node by node")
     parser.add_argument("--dry-run", action="store_true", help="print the calls that would be made; nothing is compiled or run")
     parser.add_argument("--no-check", action="store_true", help="run even if check finds errors")
@@ -83,6 +86,8 @@ def run(options: argparse.Namespace) -> int:
             shown = ", ".join(repr(a) for a, array in graph.arrays.items() if not isinstance(array, AllocArray))
             raise Misuse(f"graph {graph.name!r} has no array {name!r}; its arrays are {shown or 'none'}")
     done = _launched(graph, given, params, names, options)
+    if done is None:
+        return GOOD
     for name, path in saves.items():
         try:
             with open(path, "wb") as file:
@@ -118,10 +123,11 @@ def _choices(options: argparse.Namespace) -> dict[str, Any]:
 
 def _launched(
     graph: Graph, given: Mapping[str, Any], params: Mapping[str, Any], names: list[str], options: argparse.Namespace
-) -> _Done:
-    """Compile, launch as often as asked, and read."""
+) -> _Done | None:
+    """Compile, launch as often as asked, and read; None on a rank that is not the first."""
     start = time.perf_counter()
-    with graph.compile(runtime=options.runtime, **_choices(options)) as exe:
+    shared = ranks() if options.ranks else None
+    with graph.compile(runtime=options.runtime, ranks=shared, **_choices(options)) as exe:
         for name, values in given.items():
             exe.write(name, values)
         built = time.perf_counter()
@@ -145,7 +151,8 @@ def _launched(
         }
         if options.repeat > 1:
             facts["launch_us"] = (end - first) * 1e6 / (options.repeat - 1)
-        return _Done(facts, {name: exe.read(name) for name in names}, profile)
+        found = exe.gather(*names)
+        return None if found is None else _Done(facts, dict(zip(names, found)), profile)
 
 
 def _print(done: _Done, summaries: list[dict[str, Any]]) -> None:

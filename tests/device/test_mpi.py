@@ -13,9 +13,7 @@ import pytest
 
 TESTS = Path(__file__).parent.parent
 PROGRAMS = TESTS / "rank_programs"
-MPIEXEC = next(
-    (found for where in (Path(sys.executable).parent, None) if (found := shutil.which("mpiexec", path=where and str(where)))), None
-)
+MPIEXEC = shutil.which("mpiexec", path=Path(sys.executable).parent) or shutil.which("mpiexec")
 
 pytestmark = pytest.mark.skipif(MPIEXEC is None, reason="mpiexec is not there; the extra `mpi` brings it")
 
@@ -42,7 +40,9 @@ def test_example_gives_the_bits_of_one_process(size: int) -> None:
 def test_ranks_that_differ_are_told_the_node() -> None:
     printed = mpiexec(3, PROGRAMS / "differ.py")
     for rank in range(3):
-        assert f"rank {rank}: graph 'differs' is not the same on all ranks: node 'fill' of rank 0 is not that of rank 1" in printed
+        assert (
+            f"rank {rank}: graph 'differs' is not the same on all ranks: node 'fill' of rank 0 is not that of rank 1" in printed
+        )
 
 
 def test_rank_that_never_comes_is_not_waited_for() -> None:

@@ -198,6 +198,36 @@ def test_check_writes_json_and_sarif(run: Any, program: str, tmp_path: Path) -> 
     assert json.loads(path.read_text())["version"] == "2.1.0"
 
 
+def test_check_shows_what_ranks_do(run: Any, tmp_path: Path) -> None:
+    g = Graph("shared")
+    x = [g.device_array(f"x{d}", shape=256, dtype="int32", device=d) for d in range(4)]
+    g.memset(x[0], 1, name="fill")
+    for d in range(3):
+        g.memcpy(x[d + 1], x[d], name=f"hand_{d}")
+    path = tmp_path / "shared.json"
+    path.write_text(g.to_json())
+    done = run("check", path, "--ranks", "2", "--devices-per-rank", "2")
+    assert done.status == 0
+    rows = [line.split() for line in done.out.splitlines()]
+    assert ["0", "0", "to", "1", "2", "2", "KiB", "0", "B", "1", "0"] in rows
+    assert ["1", "2", "to", "3", "1", "2", "KiB", "0", "B", "0", "1"] in rows
+    assert ["0", "->", "1", "1", "1", "KiB"] in rows
+    done = run("check", path, "--ranks", "1", "--devices-per-rank", "4")
+    assert done.status == 0
+    assert "Nothing crosses between ranks." in done.out
+    done = run("check", path, "--ranks", "2")
+    assert done.status == 1
+    assert "is on device 2, and the ranks have 2 devices together" in done.err
+    for wrong in (["--ranks", "0"], ["--ranks", "2", "--format", "json"]):
+        assert run("check", path, *wrong).status == 2
+
+
+def test_run_takes_ranks(run: Any, program: str) -> None:
+    done = run("run", program, "--runtime", "cpu", "--ranks", "--json")
+    assert done.status == 0
+    assert json.loads(done.out)["arrays"][0]["name"] == "h"
+
+
 def test_check_knows_targets(run: Any, program: str) -> None:
     assert run("check", program, "--target", "amd:gfx942").status == 0
     done = run("check", program, "--target", "riva")

@@ -225,6 +225,14 @@ def test_one_rank_alone_is_the_graph_as_it_is() -> None:
         assert exe.read("out").tolist() == [2] * N
 
 
+def test_what_an_executable_says_of_itself_bears_the_rank() -> None:
+    def run(ranks: hg.Ranks) -> str:
+        with ring().compile("cpu", ranks=ranks) as exe:
+            return exe.workflow.name
+
+    assert on_ranks(2, run) == ["ring (rank 0 of 2)", "ring (rank 1 of 2)"]
+
+
 # -- what is refused
 
 
@@ -257,7 +265,7 @@ def test_children_belong_to_one_rank() -> None:
 
 
 def test_devices_and_ranks_that_are_not_there() -> None:
-    with pytest.raises(hg.DeclarationError, match=r"array 'x2' is on device 2, and 2 ranks have 2 devices together"):
+    with pytest.raises(hg.DeclarationError, match=r"array 'x2' is on device 2, and the ranks have 2 devices together"):
         parts_of(ring(3), 1, 1)
     g = hg.Graph("far")
     g.host_array("h", shape=N, dtype="int32", rank=5)
@@ -271,6 +279,9 @@ def test_devices_and_ranks_that_are_not_there() -> None:
             hg.ranks(devices_per_rank=count)  # type: ignore[arg-type]
     with pytest.raises(hg.DeclarationError, match="timeout_s"):
         hg.ranks(timeout_s=0)
+    for options in ({"device": 1}, {"lanes": "measure"}):
+        with pytest.raises(hg.DeclarationError, match="ranks= does not go with"):
+            ring(1).compile("cpu", ranks=hg.ranks(), **options)
 
 
 @pytest.mark.parametrize(
