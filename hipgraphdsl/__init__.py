@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .arrays import ArrayView, DeviceArray, ExternalArray, HostArray, Parameter, reads, updates, writes
 from .checks import Diagnostic, Report
+from .collectives import CollectiveNode
 from .errors import (
     CallbackError,
     CheckError,
@@ -59,6 +60,7 @@ __all__ = [
     "CapturedNode",
     "CheckError",
     "ChildGraphNode",
+    "CollectiveNode",
     "ConditionalNode",
     "DeclarationError",
     "DeviceArray",

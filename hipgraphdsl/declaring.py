@@ -19,9 +19,11 @@ from .arrays import (
     as_devices,
     as_dict,
     as_dtype,
+    as_int,
     as_rank,
     as_shape,
 )
+from .collectives import CollectiveNode, Does, Fold
 from .draft import Draft, array_arguments
 from .errors import DeclarationError
 from .kernels import Kernel
@@ -493,6 +495,94 @@ class Declaring:
         """Add writes and waits of single 4- or 8-byte elements, made by `hg.write_value` and `hg.wait_value`."""
         return self._new(MemoryOpsNode, name, "memory_ops", after, ignore, ops=ops)
 
+    def all_reduce(
+        self,
+        arrays: Sequence[Viewable],
+        op: Fold = "sum",
+        *,
+        name: str | None = None,
+        after: After = (),
+        ignore: Ignore = None,
+    ) -> CollectiveNode:
+        """Fold arrays of several devices element by element, in their order, and give each the result.
+
+        Parameters
+        ----------
+        arrays : sequence of device arrays or views
+            One for each participant, of one dtype and shape; each is overwritten.
+        op : {"sum", "prod", "max", "min"}
+            float16 and bfloat16 are folded as float32 and rounded once.
+        """
+        return self._collective("all_reduce", arrays, arrays, op, 0, name, after, ignore)
+
+    def reduce(
+        self,
+        arrays: Sequence[Viewable],
+        op: Fold = "sum",
+        root: int = 0,
+        *,
+        name: str | None = None,
+        after: After = (),
+        ignore: Ignore = None,
+    ) -> CollectiveNode:
+        """Fold arrays of several devices element by element, in their order, into that of the participant `root`."""
+        return self._collective("reduce", [_entry(arrays, root)], arrays, op, root, name, after, ignore)
+
+    def broadcast(
+        self,
+        arrays: Sequence[Viewable],
+        root: int = 0,
+        *,
+        name: str | None = None,
+        after: After = (),
+        ignore: Ignore = None,
+    ) -> CollectiveNode:
+        """Give all arrays the values of that of the participant `root`."""
+        return self._collective("broadcast", arrays, [_entry(arrays, root)], "sum", root, name, after, ignore)
+
+    def all_gather(
+        self,
+        targets: Sequence[Viewable],
+        sources: Sequence[Viewable],
+        *,
+        name: str | None = None,
+        after: After = (),
+        ignore: Ignore = None,
+    ) -> CollectiveNode:
+        """Put all sources into each target, one after the other along its first axis."""
+        return self._collective("all_gather", targets, sources, "sum", 0, name, after, ignore)
+
+    def reduce_scatter(
+        self,
+        targets: Sequence[Viewable],
+        sources: Sequence[Viewable],
+        op: Fold = "sum",
+        *,
+        name: str | None = None,
+        after: After = (),
+        ignore: Ignore = None,
+    ) -> CollectiveNode:
+        """Fold sources element by element, and give each target its part of the result along their first axis."""
+        return self._collective("reduce_scatter", targets, sources, op, 0, name, after, ignore)
+
+    def all_to_all(
+        self,
+        targets: Sequence[Viewable],
+        sources: Sequence[Viewable],
+        *,
+        name: str | None = None,
+        after: After = (),
+        ignore: Ignore = None,
+    ) -> CollectiveNode:
+        """Give each target its part of every source; sources and targets have as many equal parts as there are participants."""
+        return self._collective("all_to_all", targets, sources, "sum", 0, name, after, ignore)
+
+    def _collective(
+        self, does: Does, targets: Any, sources: Any, op: Fold, root: int, name: str | None, after: After, ignore: Ignore
+    ) -> CollectiveNode:
+        fields = {"does": does, "targets": targets, "sources": sources, "op": op, "root": root}
+        return self._new(CollectiveNode, name, does, after, ignore, **fields)
+
     def conditional(
         self,
         mode: Literal["if", "while", "switch"],
@@ -581,6 +671,14 @@ class Declaring:
         node = kind(name=draft.default_name(base) if name is None else name, source=caller(), **fields)
         draft.add(node)
         return node
+
+
+def _entry(arrays: Sequence[Viewable], root: Any) -> Viewable:
+    """Return the array of one participant."""
+    number = as_int(root)
+    if number is None or not 0 <= number < len(arrays):
+        raise DeclarationError(f"root is the number of an array, from 0 to {len(arrays) - 1} (got {root!r})")
+    return arrays[number]
 
 
 def _root_name(obj: Any) -> str:

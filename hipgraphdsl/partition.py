@@ -17,6 +17,7 @@ from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 from .arrays import Access, Array, ArrayView, DeviceArray, ExternalArray, HostArray
+from .collectives import CollectiveNode, unfolded
 from .errors import DeclarationError
 from .kernels import Symbol
 from .nodes import EagerNode, HostNode, MemcpyNode, SemaphoreSignalNode, SemaphoreWaitNode
@@ -223,6 +224,7 @@ class Sharing:
     def _inside(self, node: AnyNode, level: Level) -> list[int]:
         """Return the ranks of what a node and those inside it touch."""
         found = [self._of_view(view, level) for view in (*(a.view for a in node.own_accesses), *node.addresses)]
+        found += [self._owner(array) for array in (node.made, node.freed) if array is not None]
         if node.placed:
             device = device_of(node, 0, level)
             if device is not None and (getattr(node, "device", None) is not None or not any(rank != ALL for rank in found)):
@@ -296,9 +298,21 @@ def partition(workflow: Workflow, layout: Layout, rank: int, exchange: Exchange,
     DeclarationError
         If a node would reach memory of two ranks by anything but a copy, or a device belongs to no rank.
     """
+    workflow = _across(workflow, layout)
     sharing = Sharing(workflow, layout)
     messages = tuple(message for made in sharing.messages.values() for message in made)
     return _Builder(workflow, layout, rank, sharing, exchange, through_host=through_host).part(messages)
+
+
+def _across(workflow: Workflow, layout: Layout) -> Workflow:
+    """Return a workflow with the nodes of collectives in the place of those that several ranks take part in."""
+    which = set()
+    for i, node in enumerate(workflow.nodes):
+        if isinstance(node, CollectiveNode):
+            devices = {view.root.device or 0 for view in (*node.targets, *node.sources)}
+            if len({layout.rank_of(device, f"node {node.name!r}") for device in devices}) > 1:
+                which.add(i)
+    return unfolded(workflow, which) if which else workflow
 
 
 class _Numbers:
@@ -324,7 +338,7 @@ class _Numbers:
         fields: dict[str, Any] = {"after": ()} if node.after else {}
         if getattr(node, "device", None) is not None:
             fields["device"] = self._layout.local(made.device, self._rank)
-        if isinstance(node, ChildGraphNode):
+        if isinstance(node, ChildGraphNode) and not isinstance(node, CollectiveNode):  # whose inside follows from its arrays
             fields["workflow"] = self._workflow(node.workflow)
         elif isinstance(node, ConditionalNode):
             fields["bodies"] = tuple(map(self._workflow, node.bodies))

@@ -265,7 +265,7 @@ class Workflow:
         def write(workflow: Workflow, depth: int) -> dict[str, Data]:
             if depth > MAX_CHILD_DEPTH:
                 raise DeclarationError(f"graph {self.name!r} has child graphs nested deeper than {MAX_CHILD_DEPTH}")
-            for _, inner, _ in (held for node in workflow.nodes for held in node.held):
+            for _, inner, _ in (held for node in workflow.nodes if not node.derives for held in node.held):
                 if not names.has_workflow(inner):
                     data = write(inner, depth + 1)
                     key = names.key_of_workflow(inner)

@@ -57,6 +57,7 @@ ORDER = (
     "document.parts",
     "document.reader",
     "workflow",
+    "collectives",
     "export.files",
     "export.timelines",
     "deciding",

@@ -77,6 +77,8 @@ class Node(BaseModel):
     """Whether it may hand memory to a copy, which reads pageable host memory when it is issued."""
     untried: ClassVar[str] = ""
     """Why a graph with it cannot be launched for trial (``lanes="measure"``); empty where it can."""
+    derives: ClassVar[bool] = False
+    """Whether what it holds follows from its other fields, so that files need not hold it."""
     fixed: ClassVar[str] = ""
     """Why an Executable can change no field of it in place; empty where it can."""
     entries: ClassVar[tuple[Entry, ...]] = ()

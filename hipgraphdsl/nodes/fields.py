@@ -206,6 +206,26 @@ class View(Form):
         return names.view(data)
 
 
+class Views(Form):
+    """Views of arrays, at least one."""
+
+    schema = list_of(ref("view"), minItems=1)
+    json_types = (list,)
+
+    def normal(self, value: Any, field: str, node: str) -> tuple[ArrayView, ...]:
+        given = value if isinstance(value, (list, tuple)) else (value,)
+        return tuple(as_view(view, f"node {node!r}: {field}: an array") for view in given)
+
+    def dump(self, value: tuple[ArrayView, ...], names: Names, node: Owner) -> Data:
+        return [names.view_data(view) for view in value]
+
+    def load(self, data: Data, names: Names, node: str) -> tuple[ArrayView, ...]:
+        return tuple([names.view(view) for view in data])
+
+    def text(self, value: tuple[ArrayView, ...], writer: TextWriter, node: Owner) -> str:
+        return f"[{', '.join(map(writer.view, value))}]"
+
+
 class Value(Form):
     """A value or a parameter."""
 

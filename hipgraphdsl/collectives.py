@@ -1,0 +1,296 @@
+"""Collective operations over arrays of several devices: nodes that hold the copies and kernels which do them.
+
+A collective is a child graph node whose workflow follows from what it does, so everything that knows children knows it: checks,
+plans, drawings, backends. Each device folds what the others send it in the order of the arrays, so a sum has the same bits on
+every device, on every runtime and however the devices are shared among processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from .arrays import AllocArray, Array, ArrayView, DeviceArray, reads, writes
+from .draft import Draft
+from .errors import DeclarationError
+from .kernels import Kernel, Module
+from .nodes import AllocNode, FreeNode, KernelNode, MemcpyNode
+from .nodes.fields import Choice, Count, Views
+from .source import is_bfloat16
+from .workflow import KINDS, ChildGraphNode, Workflow, is_node
+
+Does = Literal["all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all"]
+Fold = Literal["sum", "prod", "max", "min"]
+
+_SMALL: Final = 1 << 16  # bytes up to which each device folds everything itself: fewer steps, more bytes
+_BLOCK: Final = 256
+_OPS: Final = {"sum": "a + b", "prod": "a * b", "max": "a > b ? a : b", "min": "a < b ? a : b"}
+_TYPES: Final = {
+    "int8": "signed char", "int16": "short", "int32": "int", "int64": "long long", "uint8": "unsigned char",
+    "uint16": "unsigned short", "uint32": "unsigned int", "uint64": "unsigned long long", "float32": "float", "float64": "double",
+}  # fmt: skip
+_HALVES: Final = {"float16": ("hip/hip_fp16.h", "__half"), "bfloat16": ("hip/hip_bf16.h", "__hip_bfloat16")}
+
+
+@lru_cache(maxsize=64)
+def _kernel(dtype: str, op: str) -> Kernel:
+    """Return the kernel that folds parts, element by element; 16-bit floats are folded as float32 and rounded once."""
+    header, element = _HALVES.get(dtype, ("", _TYPES.get(dtype, "")))
+    held = "float" if header else element
+    source = f"""{f"#include <{header}>" if header else ""}
+extern "C" __global__ void fold_{op}({element}* out, const {element}* parts, unsigned long long count, int ranks) {{
+    const unsigned long long i = blockIdx.x * (unsigned long long)blockDim.x + threadIdx.x;
+    if (i >= count) return;
+    {held} a = ({held})parts[i];
+    for (int k = 1; k < ranks; ++k) {{
+        const {held} b = ({held})parts[k * count + i];
+        a = {_OPS[op]};
+    }}
+    out[i] = ({element})a;
+}}
+"""
+    return Module(source, name=f"fold_{dtype}")[f"fold_{op}"]
+
+
+class CollectiveNode(ChildGraphNode):
+    """What several arrays do together, by copies between their devices and kernels on each.
+
+    Attributes
+    ----------
+    does : {"all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all"}
+    targets : tuple of ArrayView
+        What it writes, one for each participant; of ``"reduce"`` the root's alone.
+    sources : tuple of ArrayView
+        What it reads, one for each participant; of ``"broadcast"`` the root's alone.
+    op : {"sum", "prod", "max", "min"}
+        How ``all_reduce``, ``reduce`` and ``reduce_scatter`` fold.
+    root : int
+        The participant that ``reduce`` and ``broadcast`` are about.
+    workflow, bind
+        Follow from the others.
+    """
+
+    kind: ClassVar[str] = "collective"
+    derives = True
+    fixed = "what a collective node does is fixed when the graph is compiled"
+
+    does: Annotated[Does, Choice("all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all")]
+    targets: Annotated[tuple[ArrayView, ...], Views()]
+    sources: Annotated[tuple[ArrayView, ...], Views()]
+    op: Annotated[Fold, Choice("sum", "prod", "max", "min")] = "sum"
+    root: Annotated[int, Count()] = 0
+    workflow: Workflow = None  # type: ignore[assignment]  # `_prepare` makes it
+    bind: dict[str, Any] = {}  # noqa: RUF012  # Pydantic copies defaults
+
+    @classmethod
+    def _prepare(cls, data: dict[str, Any]) -> None:
+        name = data["name"]
+        views = {field: tuple(data[field]) for field in ("targets", "sources")}
+        given = dict.fromkeys(view.root for field in views.values() for view in field)
+        for root in given:
+            if not isinstance(root, Array) or isinstance(root, AllocArray) or root.on_host:
+                raise DeclarationError(
+                    f"node {name!r}: a collective is about device arrays (got {root.kind} {root.name!r})",
+                    node=name,
+                    array=root.name,
+                )
+        _require_fitting(name, data["does"], views["targets"], views["sources"], data.get("op", "sum"))
+        data["bind"] = {}
+        draft = Draft(name if name.isidentifier() else data["does"])
+        inner: dict[Any, Array] = {}
+        for view in (*views["targets"], *views["sources"]):  # one array where target and source are one
+            if _place(view) not in inner:
+                array = DeviceArray(f"x{len(inner)}", view.shape, view.dtype, device=view.root.device)
+                inner[_place(view)] = draft.add_array(array)
+                data["bind"][array.name] = view
+        targets, sources = (tuple(inner[_place(v)].as_view() for v in views[field]) for field in ("targets", "sources"))
+        _Recipe(draft, "").add(data["does"], targets, sources, data.get("op", "sum"), data.get("root", 0))
+        data["workflow"] = Workflow.of(draft)
+        super()._prepare(data)
+
+    def unfold(self, draft: Draft) -> list[int]:
+        """Add the nodes inside to a draft, on the arrays themselves, and return their places in it."""
+        first = len(draft.nodes)
+        _Recipe(draft, f"{self.name}: ").add(self.does, self.targets, self.sources, self.op, self.root)
+        return list(range(first, len(draft.nodes)))
+
+    def describe(self) -> str:
+        folds = self.does in ("all_reduce", "reduce", "reduce_scatter")
+        return f"{self.does}{f' {self.op}' * folds} of {len(self.sources)}: {', '.join(view.name for view in self.targets)}"
+
+    @property
+    def method(self) -> str:
+        return ""
+
+
+KINDS[CollectiveNode.kind] = CollectiveNode
+
+
+def _place(view: ArrayView) -> tuple[Any, ...]:
+    """Return what tells views of different memory apart."""
+    return view.root, view.offset_bytes, view.shape, view.strides
+
+
+def _require_fitting(name: str, does: str, targets: Sequence[ArrayView], sources: Sequence[ArrayView], op: str) -> None:
+    """Refuse arrays that do not fit together."""
+    if does not in get_args(Does) or op not in _OPS:
+        what, known, given = ("op", _OPS, op) if op not in _OPS else ("does", get_args(Does), does)
+        *names, last = map(repr, known)
+        raise DeclarationError(f"node {name!r}: {what} is {', '.join(names)} or {last} (got {given!r})", node=name)
+    views = (*targets, *sources)
+    if not views or len({view.dtype for view in views}) > 1 or not all(view.contiguous for view in views):
+        raise DeclarationError(f"node {name!r}: {does} takes contiguous arrays of one dtype", node=name)
+    if does not in ("reduce", "broadcast") and len(targets) != len(sources):
+        raise DeclarationError(f"node {name!r}: {does} has {len(sources)} sources and {len(targets)} targets", node=name)
+    many = max(len(targets), len(sources))
+    parts = {"all_gather": (many, 1), "reduce_scatter": (1, many), "all_to_all": (1, 1)}.get(does, (1, 1))
+    sizes = {view.size * parts[1] for view in targets} | {view.size * parts[0] for view in sources}
+    if len(sizes) > 1:
+        shapes = ", ".join(f"{view.name!r} {list(view.shape)}" for view in views[:8])
+        raise DeclarationError(f"node {name!r}: {does} of {many} does not fit these shapes: {shapes}", node=name)
+    rows = {"all_gather": targets, "reduce_scatter": sources, "all_to_all": views}.get(does, ())
+    for view in rows:
+        if not view.shape or view.shape[0] % many:
+            raise DeclarationError(
+                f"node {name!r}: {does} shares {view.name!r} {list(view.shape)} out in {many} equal parts along its first axis",
+                node=name,
+                array=view.root.name,
+            )
+    if does in ("all_gather", "reduce_scatter", "all_to_all") and any(
+        a.root is b.root and a.region.overlaps(b.region) for a in targets for b in sources
+    ):
+        raise DeclarationError(f"node {name!r}: {does} writes to other memory than it reads", node=name)
+    if does in ("all_reduce", "reduce", "reduce_scatter"):
+        dtype = _dtype_name(sources[0].dtype)
+        if dtype not in _TYPES and dtype not in _HALVES:
+            raise DeclarationError(f"node {name!r}: {op} of {dtype} is not known; fold it by a kernel of your own", node=name)
+
+
+def _dtype_name(dtype: np.dtype[Any]) -> str:
+    return "bfloat16" if is_bfloat16(dtype) else str(dtype)
+
+
+class _Part(NamedTuple):
+    """A part of every array: what one participant folds."""
+
+    owner: int
+    rows: slice | None
+
+    def of(self, view: ArrayView) -> ArrayView:
+        """Return the part of one array."""
+        return view if self.rows is None else view[self.rows]
+
+
+class _Recipe:
+    """Adds the copies and kernels of a collective to a draft; node and array names begin with a prefix."""
+
+    def __init__(self, draft: Draft, prefix: str) -> None:
+        self._draft = draft
+        self._prefix = prefix
+
+    def add(self, does: str, targets: Sequence[ArrayView], sources: Sequence[ArrayView], op: str, root: int) -> None:
+        """Add all nodes."""
+        if does == "broadcast":
+            for d, target in enumerate(targets):
+                if d != root:
+                    self._copy(f"copy_{d}", target, sources[0])
+            return
+        if does in ("all_gather", "all_to_all"):
+            for d, target in enumerate(targets):
+                for s, source in enumerate(sources):
+                    taken = source if does == "all_gather" else _share(source, d, len(targets))
+                    self._copy(f"copy_{s}_{d}", _share(target, s, len(sources)), taken)
+            return
+        if does == "reduce":
+            self._fold(f"{root}", targets[0], list(sources), op)
+        elif does == "reduce_scatter":
+            for d, target in enumerate(targets):
+                self._fold(f"{d}", target, [_share(source, d, len(targets)) for source in sources], op)
+        else:
+            self._all_reduce(targets, op)
+
+    def _all_reduce(self, arrays: Sequence[ArrayView], op: str) -> None:
+        parts = list(_parts(arrays))
+        gathered = [self._gather(f"{p.owner}", arrays[p.owner], [p.of(array) for array in arrays]) for p in parts]
+        for part, held in zip(parts, gathered):
+            self._folded(f"{part.owner}", part.of(arrays[part.owner]), held, op)
+        for part in parts:
+            for d, array in enumerate(arrays):
+                if part.rows is not None and d != part.owner:
+                    self._copy(f"hand_{part.owner}_{d}", part.of(array), part.of(arrays[part.owner]))
+
+    def _fold(self, label: str, target: ArrayView, sources: list[ArrayView], op: str) -> None:
+        self._folded(label, target, self._gather(label, target, sources), op)
+
+    def _gather(self, label: str, near: ArrayView, sources: list[ArrayView]) -> AllocNode:
+        """Bring parts together in memory on the device of `near`."""
+        shape = (len(sources), sources[0].size)
+        array = AllocArray(f"{self._prefix}parts_{label}", shape, sources[0].dtype, device=near.root.device)
+        held = AllocNode(name=f"{self._prefix}alloc_{label}", array=array)
+        self._draft.add(held)
+        for s, source in enumerate(sources):
+            self._copy(f"copy_{s}_{label}", array[s], source)
+        return held
+
+    def _folded(self, label: str, target: ArrayView, held: AllocNode, op: str) -> None:
+        parts = held.array
+        count = target.size
+        kernel = _kernel(_dtype_name(target.dtype), op)
+        args = (writes(target), reads(parts), count, parts.shape[0])
+        grid = -(-count // _BLOCK)
+        self._draft.add(KernelNode(name=f"{self._prefix}fold_{label}", kernel=kernel, grid=grid, block=_BLOCK, args=args))
+        self._draft.add(FreeNode(name=f"{self._prefix}free_{label}", array=parts))
+
+    def _copy(self, label: str, dst: ArrayView, src: ArrayView) -> None:
+        self._draft.add(MemcpyNode(name=f"{self._prefix}{label}", dst=dst, src=src))
+
+
+def _parts(arrays: Sequence[ArrayView]) -> Iterator[_Part]:
+    """Yield who folds what: each its own rows of large arrays, and everything of small ones."""
+    count, first = len(arrays), arrays[0]
+    if first.nbytes <= _SMALL or not first.shape or first.shape[0] < count:
+        yield from (_Part(d, None) for d in range(count))
+        return
+    rows = first.shape[0]
+    cuts = [rows * d // count for d in range(count + 1)]
+    yield from (_Part(d, slice(cuts[d], cuts[d + 1])) for d in range(count))
+
+
+def _share(view: ArrayView, number: int, count: int) -> ArrayView:
+    """Return one of equal parts along the first axis."""
+    rows = view.shape[0] // count
+    return view[number * rows : (number + 1) * rows]
+
+
+def unfolded(workflow: Workflow, which: set[int]) -> Workflow:
+    """Return a workflow with the nodes of some collectives in their place; what touches a collective touches all of them."""
+    draft = Draft(workflow.name, workflow.infer)
+    draft.arrays.update(workflow.arrays)
+    draft.parameters.update(workflow.parameters)
+    made: dict[int, list[int]] = {}
+    edges: list[dict[int, str]] = []
+    for i in workflow.order:
+        node = workflow.nodes[i]
+        before = {at: reason for p, reason in zip(workflow.predecessors[i], workflow.reasons[i]) for at in made[p]}
+        if i not in which:
+            made[i] = [len(draft.nodes)]
+            draft.nodes.append(node)
+            edges.append(before)
+            continue
+        assert isinstance(node, CollectiveNode)
+        alone = Draft(workflow.name)
+        alone.arrays.update(draft.arrays)
+        node.unfold(alone)
+        first = len(draft.nodes)
+        for inner, sources, reasons in zip(alone.nodes, alone.predecessors, alone.reasons):
+            edges.append({**before, **{first + source: reason for source, reason in zip(sources, reasons)}})
+            draft.nodes.append(inner)
+        draft.arrays.update(alone.arrays)
+        made[i] = list(range(first, len(draft.nodes)))
+    return Workflow(
+        workflow.name, draft.arrays, workflow.parameters, tuple(node for node in draft.nodes if is_node(node)),
+        tuple(tuple(found) for found in edges), tuple(tuple(found.values()) for found in edges), workflow.infer,
+    )  # fmt: skip
