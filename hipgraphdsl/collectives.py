@@ -136,10 +136,10 @@ def _place(view: ArrayView) -> tuple[Any, ...]:
 
 def _require_fitting(name: str, does: str, targets: Sequence[ArrayView], sources: Sequence[ArrayView], op: str) -> None:
     """Refuse arrays that do not fit together."""
-    if does not in get_args(Does) or op not in _OPS:
-        what, known, given = ("op", _OPS, op) if op not in _OPS else ("does", get_args(Does), does)
-        *names, last = map(repr, known)
-        raise DeclarationError(f"node {name!r}: {what} is {', '.join(names)} or {last} (got {given!r})", node=name)
+    for what, given, known in (("does", does, get_args(Does)), ("op", op, get_args(Fold))):
+        if not isinstance(given, str) or given not in known:
+            *names, last = map(repr, known)
+            raise DeclarationError(f"node {name!r}: {what} is {', '.join(names)} or {last} (got {given!r})", node=name)
     views = (*targets, *sources)
     if not views or len({view.dtype for view in views}) > 1 or not all(view.contiguous for view in views):
         raise DeclarationError(f"node {name!r}: {does} takes contiguous arrays of one dtype", node=name)

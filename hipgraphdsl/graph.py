@@ -30,7 +30,7 @@ from .simulation import simulate
 from .target import Target
 from .timeline import Timeline
 from .workflow import Workflow
-from .world import Ranks
+from .world import Ranks, require_ranks
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -199,7 +199,7 @@ class Graph(Declaring):
         """
         build: Callable[..., Executable] = Executable.build
         if ranks is not None:
-            ranks.require_possible(device, lanes)
+            require_ranks(ranks, device, lanes)
             build, progress = partial(RankExecutable.compile, ranks), progress if ranks.rank == 0 else False
         workflow = self.workflow()
         opened = opened_runtime(runtime, device)

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from .arrays import Array
+from .arrays import Array, as_int
 from .backends.callbacks import CapturedArray
 from .errors import DeclarationError, RankError, UpdateError, WaitTimeout
 from .executable import Executable
@@ -138,7 +138,7 @@ class RankExecutable(Executable):
             If another rank does not come.
         """
         ranks = self.ranks
-        if not 0 <= root < ranks.size:
+        if (number := as_int(root)) is None or not 0 <= number < ranks.size:
             raise DeclarationError(f"gather: root is the number of a rank, from 0 to {ranks.size - 1} (got {root!r})")
         found, transfers = {}, []
         first = ranks.take_tags(len(names))

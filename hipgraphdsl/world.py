@@ -65,12 +65,6 @@ class Ranks:
         first = self.transport.local_rank * mine
         return Layout(self.counts, first if first + mine <= there else 0)
 
-    def require_possible(self, device: int, lanes: Any) -> None:
-        """Refuse options of `Graph.compile` that make no sense for one rank of several."""
-        if device or lanes == "measure":
-            said = f"device={device!r}, because a rank's devices follow from its number" if device else "lanes='measure'"
-            raise DeclarationError(f"compile: ranks= does not go with {said}; leave one of them out")
-
     def take_tags(self, count: int) -> int:
         """Return the first of so many numbers that tell messages apart; every rank asks for the same."""
         first, self._tags = self._tags, self._tags + count
@@ -78,6 +72,15 @@ class Ranks:
 
     def __repr__(self) -> str:
         return f"Ranks({self.rank} of {self.size}, by {self.transport.name})"
+
+
+def require_ranks(ranks: Any, device: int, lanes: Any) -> None:
+    """Refuse what are no ranks, and options of `Graph.compile` that make no sense for one rank of several."""
+    if not isinstance(ranks, Ranks):
+        raise DeclarationError(f"compile: ranks is what hipgraphdsl.ranks() returns (got {ranks!r})")
+    if device or (isinstance(lanes, str) and lanes == "measure"):
+        said = f"device={device!r}, because a rank's devices follow from its number" if device else "lanes='measure'"
+        raise DeclarationError(f"compile: ranks= does not go with {said}; leave one of them out")
 
 
 def ranks(*, devices_per_rank: int | Sequence[int] = 1, timeout_s: float = 300.0) -> Ranks:

@@ -122,6 +122,7 @@ def everything(kernels: Module | None = None) -> Graph:
     g.wait_semaphore("s", 5)
     g.memory_ops([write_value(ints[0], -1), wait_value(longs[3], 2**63, "geq")])
     g.conditional("if", ints[1:2], [child, inner()], bind={"x": x[0]})
+    g.all_reduce([x[2], x[3]], "max")
     g.memcpy(hx[1], outside, name="back")
     g.free(y)
     g.order("first", join)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
-from ..arrays import Array, ExternalArray
+from ..arrays import Array, ExternalArray, as_int
 from ..backends import Program, backend_named
 from ..backends.callbacks import CapturedArray, refuse_inside, running
 from ..backends.program import GraphProgram
@@ -305,7 +305,7 @@ class Executable:
         DeclarationError
             If there is no array of that name, or it lives only while the graph runs.
         """
-        if root != 0:
+        if as_int(root) != 0:
             raise DeclarationError(f"gather: there is one rank, 0 (got root={root!r})")
         return tuple(map(self.read, names))
 

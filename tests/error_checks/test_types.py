@@ -28,6 +28,7 @@ def declared() -> hg.Graph:
     g = hg.Graph("g")
     hx, x = g.host_array("hx", np.ones(8, "float32")), g.device_array("x", shape=8, dtype="float32")
     g.device_array("c", [0], dtype="int32")
+    g.device_array("w", shape=8, dtype="float32")
     g.param("a", "float32", 2.0)
     g.memcpy(x, hx, name="in")
     g.kernel(SCALE["scale"], 1, 8, (x, g.parameters["a"], 8), name="k")
@@ -39,7 +40,7 @@ def declared() -> hg.Graph:
 
 def right(g: hg.Graph) -> dict[str, dict[str, Any]]:
     """Return arguments with which each method does what it says."""
-    x, c, t = g.arrays["x"], g.arrays["c"], g.arrays["t"]
+    x, c, t, w = g.arrays["x"], g.arrays["c"], g.arrays["t"], g.arrays["w"]
     return {
         "host_array": {"name": "n", "initial": [1.0]},
         "device_array": {"name": "n", "initial": [1.0]},
@@ -60,6 +61,12 @@ def right(g: hg.Graph) -> dict[str, dict[str, Any]]:
         "signal_semaphore": {"semaphore": "s"},
         "wait_semaphore": {"semaphore": "s"},
         "memory_ops": {"ops": hg.write_value(c, 1)},
+        "all_reduce": {"arrays": [x, w]},
+        "reduce": {"arrays": [x, w]},
+        "broadcast": {"arrays": [x, w]},
+        "all_gather": {"targets": [w], "sources": [x]},
+        "reduce_scatter": {"targets": [w], "sources": [x]},
+        "all_to_all": {"targets": [w], "sources": [x]},
         "conditional": {"mode": "if", "condition": c, "bodies": body()},
         "add": {"node": hg.EmptyNode(name="mine")},
         "order": {},
@@ -80,7 +87,7 @@ def right(g: hg.Graph) -> dict[str, dict[str, Any]]:
 
 RUNNING: dict[str, dict[str, Any]] = {
     "launch": {}, "run": {}, "prepared": {}, "synchronize": {}, "done": {}, "read": {"name": "x"},
-    "write": {"name": "x", "values": 0.0}, "array": {"name": "x"}, "known": {}, "set": {},
+    "write": {"name": "x", "values": 0.0}, "array": {"name": "x"}, "gather": {}, "known": {}, "set": {},
     "enable": {"node": "k"}, "disable": {"node": "k"},
     "update": {"graph": declared()}, "clone": {}, "profile": {}, "elapsed_us": {"start": "e", "stop": "e"}, "close": {},
 }  # fmt: skip

@@ -250,6 +250,7 @@ METHODS: dict[str, Callable[[Executable], Any]] = {
     "write": lambda exe: each(*(partial(exe.write, name, 1) for name in ("x", "h", "pages", "mine"))),
     "array": lambda exe: exe.array("x").__dlpack__(),
     "known": lambda exe: exe.known(),
+    "gather": lambda exe: exe.gather("x", "h"),
     "set": change,
     "disable": lambda exe: each(*(partial(exe.disable, name) for name in ("scale", "say", "child", "clear"))),
     "enable": lambda exe: [act(name) for name in ("scale", "say") for act in (exe.disable, exe.enable)],

@@ -583,6 +583,19 @@ def field_of(kind: str, name: str, other: bool) -> hg.Graph:
             z = inner.device_array("z", shape=16, dtype="f4")
             inner.memset(z, pick("workflow", 0, 1), name="fill")
             g.child(inner, bind={"z": pick("bind", x, y)}, **given)
+        case "collective":
+            root = 1 if name == "root" and other else 0
+            if name in ("targets", "sources"):
+                sources, targets = [x[0:4], x[4:8]], [y[0:4], y[4:8]]
+                given |= {"targets": targets[:: -1 if name == "targets" and other else 1]}
+                given |= {"sources": sources[:: -1 if name == "sources" and other else 1], "does": "all_to_all"}
+            else:
+                arrays = [x[0:4], x[4:8], x[8:12]] if name in ("workflow", "bind") and other else [x[0:4], x[4:8]]
+                does = "broadcast" if name == "root" else pick("does", "all_reduce", "reduce")
+                given |= {"does": does, "op": pick("op", "sum", "max"), "root": root}
+                given["sources"] = [arrays[root]] if does == "broadcast" else arrays
+                given["targets"] = [arrays[0]] if does == "reduce" else arrays
+            g.add(hg.CollectiveNode(**given))
         case "eager":
             g.eager(pick("fn", report, print), (pick("args", x, y),), reads=pick("access", None, [x]), **given)
             g.memset(words, 0, name="beside", after=[])

@@ -23,9 +23,10 @@ def g() -> hg.Graph:
 
 
 def test_each_kind_of_node_has_one_class_and_one_name() -> None:
-    assert len(KINDS) == len(get_args(AnyNode)) == 16
+    assert len(KINDS) == len(get_args(AnyNode)) + 1 == 17
     assert all(cls.kind == kind for kind, cls in KINDS.items())
-    assert set(get_args(AnyNode)) == set(KINDS.values())
+    assert set(get_args(AnyNode)) | {hg.CollectiveNode} == set(KINDS.values())
+    assert issubclass(hg.CollectiveNode, hg.ChildGraphNode)  # which every pass knows
 
 
 def test_each_kind_says_what_it_works_on() -> None:
@@ -208,6 +209,6 @@ def test_facts_of_each_kind_agree_with_what_its_nodes_touch(g: hg.Graph) -> None
         assert (node.freed is not None) == (node.kind == "free")
         assert bool(node.kernels) == (node.kind == "kernel")
         assert (node.callback is not None) == (node.kind in ("host", "captured", "eager"))
-        assert bool(node.held) == (node.kind in ("child", "conditional"))
+        assert bool(node.held) == (node.kind in ("child", "collective", "conditional"))
         assert {access.view.root for access in node.own_accesses} <= {access.view.root for access in node.accesses}
         assert node.copied_bytes == (node.dst.nbytes if isinstance(node, hg.MemcpyNode) else 0)
