@@ -26,6 +26,7 @@ SHORT = {
     "06_wave2d_devices": ["--size", "64", "--steps", "40", "--devices", "1"],
     "07_jacobi": ["--side", "24", "--check-every", "5"],
     "08_decoder_step": ["--tokens", "24"],
+    "09_conjugate_gradient": ["--size", "24", "--iterations", "16", "--devices", "1"],
 }
 
 
@@ -35,6 +36,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "06_wave2d_devices": {"steps": 8, "size": 64},
     "07_jacobi": {"side": 16},
     "08_decoder_step": {"tokens": 8, "softmax": "numpy"},
+    "09_conjugate_gradient": {"size": 12, "iterations": 2},
 }
 
 

@@ -37,6 +37,13 @@ def test_example_gives_the_bits_of_one_process(size: int) -> None:
     assert f"The same bits from {size} devices of {size} processes as from one" in printed, printed
 
 
+@pytest.mark.parametrize("size", [2, 4])
+def test_sums_over_all_give_the_bits_of_one_process(size: int) -> None:
+    example = TESTS.parent / "examples" / "09_conjugate_gradient.py"
+    printed = mpiexec(size, example, "--runtime", "cpu", "--ranks", "--size", 24, "--iterations", 12)
+    assert f"The same residuals from {size} devices of {size} processes as from one, to the bit." in printed, printed
+
+
 def test_ranks_that_differ_are_told_the_node() -> None:
     printed = mpiexec(3, PROGRAMS / "differ.py")
     for rank in range(3):
