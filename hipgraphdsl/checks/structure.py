@@ -58,7 +58,7 @@ def check_use(scope: Scope) -> None:
             used.update(node.parameters)
         for view in node.addresses:
             used.add(view.root)
-        if isinstance(node, (SemaphoreSignalNode, SemaphoreWaitNode)):
+        if type(node) is SemaphoreSignalNode or type(node) is SemaphoreWaitNode:
             if node.semaphore.handle is None:
                 name = node.semaphore.name
                 scope.found(
