@@ -211,13 +211,16 @@ class Sharing:
                 f" {self._layout.size}; let a message order the ranks: g.order(a, b)",
                 node=node.name,
             )
-        found = set(self._inside(node, self._level)) - {ALL}
+        touched = set(self._inside(node, self._level))
+        found = touched - {ALL}
         if len(found) > 1:
             raise DeclarationError(self._apart(node, sorted(found)), node=node.name)
         if found:
             return found.pop()
+        if touched:
+            return ALL
         if isinstance(node, HostNode):
-            return ALL if node.accesses else 0
+            return 0
         # What only orders others is done where the first of them is.
         return next((rank for p in self._workflow.predecessors[index] if (rank := _last(self.ranks[p])) != ALL), 0)
 
@@ -227,7 +230,7 @@ class Sharing:
         found += [self._owner(array) for array in (node.made, node.freed) if array is not None]
         if node.placed:
             device = device_of(node, 0, level)
-            if device is not None and (getattr(node, "device", None) is not None or not any(rank != ALL for rank in found)):
+            if device is not None and (getattr(node, "device", None) is not None or not found):
                 found.append(self._layout.rank_of(device, f"node {level.name(node)!r}"))
         for inner in level.inner(node):
             for array in inner.workflow.arrays.values():

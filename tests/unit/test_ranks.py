@@ -207,13 +207,14 @@ def test_arrays_of_all_ranks() -> None:
             g.kernel(MODULE["add"], 1, N, (x[d], 10 * (d + 1)), name=f"add_{d}")
             g.memcpy(h, x[d], name=f"down_{d}")
         g.host(lambda h: seen.append(int(h[1])), (h,), name="look")
+        g.eager(lambda stream, h: seen.append(int(h[1])), (h,), name="look again")
         with g.compile("cpu", ranks=ranks) as exe:
             exe.run()
             return exe.read("h").tolist(), seen, cast(hg.RankExecutable, exe).part.messages
 
     assert on_ranks(2, run) == [
-        (list(range(10, 10 + N)), [11], ()),
-        (list(range(20, 20 + N)), [21], ()),
+        (list(range(10, 10 + N)), [11, 11], ()),
+        (list(range(20, 20 + N)), [21, 21], ()),
     ]
 
 
