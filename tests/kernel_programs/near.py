@@ -292,7 +292,9 @@ class NearMaker(Maker):
         read = Cast(U32, Load(s, first))
         fill = Assign(Load(s, Use(t)), "=", self.value(place, 1, "calm", name).node)
         made = self.warp_leaf(place)
-        form = self.chance.choice(("apart", "shift", "comma", "braces", "call"))
+        if not self.mix(made):  # without the operation the threads would race
+            return []
+        form = self.chance.choice(("apart", "shift", "comma", "braces"))
         taken = self.declare(Decl(name, U32, size=4 * (form == "braces")))
         take: list[Stmt]
         if form == "apart":
@@ -302,10 +304,8 @@ class NearMaker(Maker):
         elif form == "comma":
             both = Comma(Assigned(Use(taken), read), self.to(made, U32).node)
             take = [Declare(taken, Literal(0, U32)), *self.mix(Value(both, U32, 0, U32.high))]
-        elif form == "braces":
-            take = [Declare(taken, None, [read, made.node])]
         else:
-            take = [Declare(taken, read), *self.call_statement(place)]
+            take = [Declare(taken, None, [read, made.node])]
         return [fill, Barrier(), *take, Assign(Load(s, Use(t)), "=", later.node), Barrier()]
 
     def block_wide(self, place: Place) -> list[Stmt]:
