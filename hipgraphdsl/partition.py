@@ -11,8 +11,10 @@ its ranks have done all before it, so both are at it. Hence no rank can wait for
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
@@ -31,6 +33,12 @@ Ranks = int | tuple[int, int]
 """Who does a node: one rank, `ALL`, or the sender and the receiver of a copy that crosses between two."""
 
 _DATA: Final = ("RAW ", "WAR ", "WAW ")
+
+
+@lru_cache(maxsize=8)
+def _borders(counts: tuple[int, ...]) -> tuple[int, ...]:
+    """Return for each rank the number of its first device, and the number of all devices."""
+    return (0, *accumulate(counts))
 
 
 class Layout(NamedTuple):
@@ -55,14 +63,14 @@ class Layout(NamedTuple):
     @property
     def firsts(self) -> tuple[int, ...]:
         """For each rank the number of its first device."""
-        return (0, *accumulate(self.counts))[:-1]
+        return _borders(self.counts)[:-1]
 
     def rank_of(self, device: int, what: str) -> int:
         """Return the rank that a device belongs to; refuse one that no rank has."""
-        for rank, last in enumerate(accumulate(self.counts)):
-            if device < last:
-                return rank
-        total = sum(self.counts)
+        borders = _borders(self.counts)
+        total = borders[-1]
+        if device < total:
+            return bisect_right(borders, device) - 1
         raise DeclarationError(
             f"{what} is on device {device}, and the ranks have {total} device{'s' * (total != 1)} together; start more, or give"
             " each more devices: hg.ranks(devices_per_rank=...)"
