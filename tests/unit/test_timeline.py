@@ -243,7 +243,7 @@ def test_unknown_span_is_named() -> None:
 
 
 def test_every_kind_of_node_can_be_simulated() -> None:
-    kinds = dict.fromkeys(["kernel", "memcpy", "memset", "host", "captured", "eager", "conditional"], 1.0)
+    kinds = dict.fromkeys(["kernel", "memcpy", "memset", "host", "captured", "eager", "conditional", "collective"], 1.0)
     timeline = everything().simulate(kinds)
     assert len(timeline) == len(everything().nodes)
     assert np.isfinite(timeline.makespan)
