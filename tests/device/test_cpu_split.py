@@ -158,6 +158,8 @@ __global__ void odd_step(int* x, int n) { for (int k = 0; k < 4; k += T - T + 1)
 __global__ void loud(int* x, int n) { volatile int v = x[T]; __syncthreads(); x[T] = v + n; }
 __global__ void own_address(int* x, int n) { int v = 3, *p = &v; __syncthreads(); *p += n; x[T] = v; }
 struct Ends { int* at; __device__ ~Ends() { *at += 1; } };
+__device__ int hgcpu_t = 7;
+__global__ void taken(int* x, int n) { int v = x[T] + hgcpu_t; __syncthreads(); x[T] = v + hgcpu_t + n; }
 __global__ void sums(int* x, int n) { int v = x[T] + __shfl_xor(n, 1); __syncthreads(); x[T] = v; }
 template <class V> __global__ void pattern(V* x, V n) { V v = x[T]; __syncthreads(); x[T] = v + n; }
 """

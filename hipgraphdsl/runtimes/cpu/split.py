@@ -53,6 +53,7 @@ _NOT_READ: Final = re.compile(
     r"\b(decltype|__typeof__|__typeof|typeof|asm|__asm__|__asm|volatile|alloca|__builtin_alloca\w*)\b|"
     r"^\s*#\s*pragma\s+(?!unroll|nounroll|GCC\s+unroll)", re.MULTILINE,
 )  # fmt: skip
+_TAKEN: Final = re.compile(r"\bhgcpu_(?!synced_|own_|dynamic\b|assert_failed\b)")  # a user's name that may be one of ours
 _SCALAR: Final = re.compile(
     r"(?:(?:const|unsigned|signed|char|short|int|long|float|double|bool|_Float16|__int128) ?)+(?:\*(?:const|__restrict| )*)*"
 )
@@ -202,7 +203,11 @@ class _Kernel:
     def function(self, name: str) -> str:
         """Return the function that runs a block."""
         text = self.text(start_of(self.body), end_of(self.body))
-        if _NOT_READ.search(text) or "..." in self.text(start_of(self.node), start_of(self.body)):
+        if (
+            _NOT_READ.search(text)
+            or _TAKEN.search(self.text(start_of(self.node), end_of(self.node)))
+            or "..." in self.text(start_of(self.node), start_of(self.body))
+        ):
             raise _Unknown("words")
         for node in walk(self.body):
             if node["kind"] in _REFUSED:
