@@ -841,7 +841,8 @@ class Maker:
         bins = next((d for d in self.visible() if d.name == "bins" and d.where == "global"), None)
         if bins is None or place.pure or not place.atomics:
             return []
-        at, v = self.within(self.value(place, 1), BINS - 1), self.value(place, 2, self.style(place))
+        at, style = self.within(self.value(place, 1), BINS - 1), self.style(place)
+        v = self.value(place, 2, style if _is_flat(at.node) else "calm")  # both stand in one statement
         return [Atomic(self.bin_op, Load(bins, at.node), self.to(v, U32).node)]
 
     def closure(self, place: Place) -> list[Stmt]:
