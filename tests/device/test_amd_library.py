@@ -282,7 +282,7 @@ def test_example_finds_its_own_numbers_right(
 
 EXAMPLE_SIZES = {**SMALL, "01_hip_graph_tutorial": {"size": 4096}, "02_concurrent_streams": {"size": 1024, "iterations": 12},
                  "03_overlap_pipeline": {"batch_size": 512}, "05_host_work_beside": {"size": 1024, "rounds": 4},
-                 "06_wave2d_devices": {"devices": 1, **SMALL["06_wave2d_devices"]}}  # fmt: skip
+                 **{name: {"devices": 1, **SMALL[name]} for name in ("06_wave2d_devices", "09_conjugate_gradient")}}  # fmt: skip
 
 
 @pytest.mark.parametrize("backend", ["explicit", "capture", "streams"])
