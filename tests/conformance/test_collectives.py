@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import reduce
 from typing import Any
@@ -88,6 +89,8 @@ ROWS = [("all_reduce", dtype) for dtype in DTYPES] + [(does, dtype) for does in 
 
 @pytest.mark.parametrize(("does", "dtype"), ROWS)
 def test_collective_in_one_process(device: Runtime, backend: Any, does: Does, dtype: str) -> None:
+    if dtype == "bfloat16" and device.name == "amd" and "AMD_ON_CPU_HOME" in os.environ:
+        pytest.skip("the kernels of the stand-in device know no bfloat16: tests/amd_on_cpu/README.md")
     cases: list[tuple[int, int, Fold, int]] = [(1, 1, "sum", 0), (2, 7, "max", 1), (3, 40_001, "sum", 2), (4, 64, "min", 0)]
     for size, count, op, root in cases:
         given = values(does, size, count, dtype)
