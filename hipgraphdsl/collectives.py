@@ -146,7 +146,7 @@ def _require_fitting(name: str, does: str, targets: Sequence[ArrayView], sources
     if does not in ("reduce", "broadcast") and len(targets) != len(sources):
         raise DeclarationError(f"node {name!r}: {does} has {len(sources)} sources and {len(targets)} targets", node=name)
     many = max(len(targets), len(sources))
-    parts = {"all_gather": (many, 1), "reduce_scatter": (1, many), "all_to_all": (1, 1)}.get(does, (1, 1))
+    parts = {"all_gather": (many, 1), "reduce_scatter": (1, many)}.get(does, (1, 1))
     sizes = {view.size * parts[1] for view in targets} | {view.size * parts[0] for view in sources}
     if len(sizes) > 1:
         shapes = ", ".join(f"{view.name!r} {list(view.shape)}" for view in views[:8])

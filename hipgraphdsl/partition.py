@@ -154,17 +154,24 @@ class Sharing:
         For each message how many others must have been done before it; those of one stage do not depend on each other.
     owners : dict of str to int
         As in `Part`.
+    workflow : Workflow
+        The same, with the nodes of collectives in the place of those that several ranks take part in.
     """
 
     def __init__(self, workflow: Workflow, layout: Layout) -> None:
         self._layout = layout
-        self._workflow = workflow
+        self.workflow = workflow = _across(workflow, layout)
         self.owners = {name: self._owner(array) for name, array in workflow.arrays.items()}
         self.ranks: list[Ranks] = [ALL] * len(workflow.nodes)
         self.messages: dict[int, list[Message]] = {}
         self.stages: dict[int, int] = {}
         self._level = Level(workflow)
         self._share()
+
+    @property
+    def all_messages(self) -> tuple[Message, ...]:
+        """What crosses in one launch, in the order that all ranks share."""
+        return tuple(message for made in self.messages.values() for message in made)
 
     def _owner(self, array: Array) -> int:
         if isinstance(array, ExternalArray):
@@ -179,7 +186,7 @@ class Sharing:
         return array.rank
 
     def _share(self) -> None:
-        workflow, order = self._workflow, self._workflow.order
+        workflow, order = self.workflow, self.workflow.order
         reached = [0] * len(workflow.nodes)  # how many messages the longest path to the end of each node goes through
         count = 0
         for i in order:
@@ -230,7 +237,7 @@ class Sharing:
         if isinstance(node, HostNode):
             return 0
         # What only orders others is done where the first of them is.
-        return next((rank for p in self._workflow.predecessors[index] if (rank := _last(self.ranks[p])) != ALL), 0)
+        return next((rank for p in self.workflow.predecessors[index] if (rank := _last(self.ranks[p])) != ALL), 0)
 
     def _inside(self, node: AnyNode, level: Level) -> list[int]:
         """Return the ranks of what a node and those inside it touch."""
@@ -309,10 +316,7 @@ def partition(workflow: Workflow, layout: Layout, rank: int, exchange: Exchange,
     DeclarationError
         If a node would reach memory of two ranks by anything but a copy, or a device belongs to no rank.
     """
-    workflow = _across(workflow, layout)
-    sharing = Sharing(workflow, layout)
-    messages = tuple(message for made in sharing.messages.values() for message in made)
-    return _Builder(workflow, layout, rank, sharing, exchange, through_host=through_host).part(messages)
+    return _Builder(layout, rank, Sharing(workflow, layout), exchange, through_host=through_host).part()
 
 
 def _across(workflow: Workflow, layout: Layout) -> Workflow:
@@ -367,10 +371,8 @@ class _Numbers:
 class _Builder:
     """Builds the workflow of one rank."""
 
-    def __init__(
-        self, workflow: Workflow, layout: Layout, rank: int, sharing: Sharing, exchange: Exchange, *, through_host: bool
-    ) -> None:
-        self._workflow = workflow
+    def __init__(self, layout: Layout, rank: int, sharing: Sharing, exchange: Exchange, *, through_host: bool) -> None:
+        self._workflow = workflow = sharing.workflow
         self._layout = layout
         self._rank = rank
         self._sharing = sharing
@@ -390,7 +392,8 @@ class _Builder:
         self._open: list[tuple[Message, dict[int, str], int]] = []
         """Messages that will go together: each with what it waits for, and the node that it belongs to."""
 
-    def part(self, messages: tuple[Message, ...]) -> Part:
+    def part(self) -> Part:
+        """Return what the rank does."""
         workflow, sharing = self._workflow, self._sharing
         for i in workflow.order:
             ranks = sharing.ranks[i]
@@ -418,7 +421,7 @@ class _Builder:
             tuple(tuple(edges.values()) for edges in self._edges),
             workflow.infer,
         )
-        return Part(made, self._rank, self._layout, messages, sharing.owners)
+        return Part(made, self._rank, self._layout, sharing.all_messages, sharing.owners)
 
     # -- nodes
 

@@ -114,12 +114,12 @@ def ranks(*, devices_per_rank: int | Sequence[int] = 1, timeout_s: float = 300.0
 
 
 def _started_by_mpi() -> bool:
-    if any((as_int_text(os.environ.get(name)) or 0) > 1 for name in _SIZES):
+    if any((_number(os.environ.get(name)) or 0) > 1 for name in _SIZES):
         return True
-    return "SLURM_PROCID" in os.environ and (as_int_text(os.environ.get("SLURM_STEP_NUM_TASKS")) or 0) > 1
+    return "SLURM_PROCID" in os.environ and (_number(os.environ.get("SLURM_STEP_NUM_TASKS")) or 0) > 1
 
 
-def as_int_text(text: str | None) -> int | None:
+def _number(text: str | None) -> int | None:
     """Return the number that a variable of the environment holds, if it is one."""
     return int(text) if text is not None and re.fullmatch(r"\d{1,9}", text) else None
 

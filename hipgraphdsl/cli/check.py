@@ -59,8 +59,9 @@ def run(options: argparse.Namespace) -> int:
 def _print_ranks(workflow: Workflow, layout: Layout) -> None:
     """Print what each rank does, and what crosses in one launch."""
     sharing = Sharing(workflow, layout)
+    workflow = sharing.workflow
     ends = [ranks if isinstance(ranks, tuple) else (ranks,) for ranks in sharing.ranks]
-    crosses = crossing([message for made in sharing.messages.values() for message in made])
+    crosses = crossing(sharing.all_messages)
     rows = []
     for rank in range(layout.size):
         mine = (rank, ALL)

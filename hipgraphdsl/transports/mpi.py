@@ -76,7 +76,7 @@ class MpiTransport(Transport):
         self._why = ""
         self._culprit: int | None = None
         self._kept: list[Any] = []
-        """Requests that were given up, with their memory."""
+        """Requests that were given up."""
         self._lock = threading.RLock()
         self._note = bytearray(_NOTE_BYTES)
         self._noted: Any = None
@@ -186,7 +186,7 @@ class MpiTransport(Transport):
         raise RankError(why, rank=rank)
 
     def _abandon(self, requests: list[Any]) -> None:
-        """Cancel what will not be waited for; memory of what cannot be cancelled is kept for as long as the process lives."""
+        """Cancel what will not be waited for, and keep the requests: MPI may still use what could not be cancelled."""
         for request in requests:
             with suppress(Exception):
                 request.Cancel()

@@ -222,6 +222,17 @@ def test_check_shows_what_ranks_do(run: Any, tmp_path: Path) -> None:
         assert run("check", path, *wrong).status == 2
 
 
+def test_check_shows_what_collectives_send_between_ranks(run: Any, tmp_path: Path) -> None:
+    g = Graph("together")
+    g.all_reduce([g.device_array(f"x{d}", shape=256, dtype="int32", device=d) for d in range(2)])
+    path = tmp_path / "together.json"
+    path.write_text(g.to_json())
+    done = run("check", path, "--ranks", "2")
+    assert done.status == 0
+    rows = [line.split() for line in done.out.splitlines()]
+    assert all([a, "->", b, "1", "1", "KiB"] in rows for a, b in ("01", "10"))
+
+
 def test_run_takes_ranks(run: Any, program: str) -> None:
     done = run("run", program, "--runtime", "cpu", "--ranks", "--json")
     assert done.status == 0
