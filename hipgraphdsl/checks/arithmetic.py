@@ -12,6 +12,7 @@ import numpy as np
 
 from ..source import CType
 
+_LEAST: Final = -(2**63)
 FAR: Final = 2**52
 """Numbers and offsets beyond this count as unknown where floating-point numbers judge them."""
 
@@ -156,17 +157,19 @@ def operate(sign: str, left: Lanes | None, right: Lanes | None) -> Lanes | None:
     if sign in _COMPARISONS:
         return Lanes(settled(_COMPARISONS[sign](x, y)), known)
     if sign in ("/", "%"):
-        known = known & (y != 0)
-        divisor = y if isinstance(y, int) and y else np.where(y == 0, 1, y)
-        quotient = abs(x) // abs(divisor)
-        quotient = settled(np.where((x < 0) == (divisor < 0), quotient, -quotient))
-        return fit(settled(quotient if sign == "/" else x - quotient * divisor), known, kind)
+        if isinstance(x, int) and isinstance(y, int):
+            quotient = abs(x) // abs(y or 1) * (1 if (x < 0) == (y < 0) else -1)
+            return fit(quotient if sign == "/" else x - quotient * y, known & (y != 0), kind)
+        known = known & (y != 0) & (x > _LEAST) & (y > _LEAST)  # the magnitude of the least number is none of 64 bits
+        dividend, divisor = np.where(x > _LEAST, x, 0), np.where((y != 0) & (y > _LEAST), y, 1)
+        quotients = np.where((dividend < 0) == (divisor < 0), 1, -1) * (abs(dividend) // abs(divisor))
+        return fit(settled(quotients if sign == "/" else dividend - quotients * divisor), known, kind)
     if sign not in _OPERATORS:
         return None
     if sign in ("+", "-") and kind.bits == 64:
-        known = known & (abs(x) < 2**62) & (abs(y) < 2**62)
+        known = known & (_magnitude(x) < 2.0**62) & (_magnitude(y) < 2.0**62)
     elif sign == "*" and (kind.bits == 64 or kind.unsigned):
-        known = known & (_float(abs(x)) * _float(abs(y)) < 2.0**62)
+        known = known & (_magnitude(x) * _magnitude(y) < 2.0**62)
     return fit(settled(_OPERATORS[sign](x, y)), known, kind)
 
 
@@ -175,12 +178,13 @@ def _shift(sign: str, left: Lanes, right: Lanes) -> Lanes:
     by = right.number if isinstance(right.number, int) and known is True else np.where(known, right.number, 0)
     if sign == ">>":
         return Lanes(settled(left.number >> by), known, left.type)
-    known = known & (left.number >= 0) & (_float(abs(left.number)) * 2.0 ** _float(by) < 2.0**62)
+    known = known & (left.number >= 0) & (_magnitude(left.number) * 2.0 ** _magnitude(by) < 2.0**62)
     return fit(settled(left.number << by), known, left.type)
 
 
-def _float(number: Any) -> Any:
-    return float(number) if isinstance(number, int) else number.astype(float)
+def _magnitude(number: Any) -> Any:
+    """Return |number| as a floating-point number, which the least of 64 bits has too."""
+    return abs(float(number) if isinstance(number, int) else number.astype(float))
 
 
 def moved(pointer: Lanes | None, index: Lanes | None, sign: int) -> Lanes | None:
@@ -191,5 +195,13 @@ def moved(pointer: Lanes | None, index: Lanes | None, sign: int) -> Lanes | None
         return None
     assert index is not None
     stride = pointer.type.stride
-    known = pointer.known & index.known & (abs(index.number) < FAR // stride) & (abs(pointer.number) < FAR)
-    return pointer._replace(number=pointer.number + sign * index.number * stride, known=known)
+    by, at = _near(index.number, FAR // stride), _near(pointer.number, FAR)
+    known = pointer.known & index.known & (by == index.number) & (at == pointer.number)
+    return pointer._replace(number=at + sign * by * stride, known=known)
+
+
+def _near(number: Any, limit: int) -> Any:
+    """Return a number where its magnitude is below a limit, else 0."""
+    if isinstance(number, int):
+        return number if abs(number) < limit else 0
+    return np.where((number > -limit) & (number < limit), number, 0)

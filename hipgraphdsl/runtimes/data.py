@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
+from ..errors import DeclarationError
+
 Dim3 = tuple[int, int, int]
 
 ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712
@@ -111,7 +113,13 @@ class Copy3D:
 
 @dataclass(frozen=True, slots=True)
 class Fill2D:
-    """One memset (hipMemsetParams): `height` rows of `width` elements of `element_size` (1, 2, 4) bytes."""
+    """One memset (hipMemsetParams): `height` rows of `width` elements of `element_size` (1, 2, 4) bytes.
+
+    Raises
+    ------
+    DeclarationError
+        If `element_size` is another, which some drivers would take for one of these.
+    """
 
     dst: int
     element_size: int
@@ -119,6 +127,10 @@ class Fill2D:
     width: int
     height: int = 1
     pitch_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        if self.element_size not in (1, 2, 4):
+            raise DeclarationError(f"Fill2D: an element has 1, 2 or 4 bytes (got {self.element_size!r})")
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ def test_a_body_that_holds_what_cuda_forbids_is_refused_by_the_driver_too(runtim
     body = hg.Graph("body")
     body.host(print, args=(), name="shout")
     condition = g.host_array("word", word)
-    g.conditional("if", condition, body, name="maybe")
+    g.conditional("if", condition, body, decide="device", name="maybe")
     with pytest.raises(hg.CheckError, match="HG508"):
         g.compile(runtime)
     with pytest.raises(hg.HipError):

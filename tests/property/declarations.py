@@ -175,7 +175,7 @@ def issued(stream: Any, to: Any, origin: Any) -> None:
 def issued_and_set(stream: Any, to: Any, origin: Any, by: int) -> None:
     """Be a library that copies and sets one element."""
     issued(stream, to, origin)
-    stream.runtime.memset_async(Fill2D(to.ptr, by & 0xFF, 4, 1), int(stream))
+    stream.runtime.memset_async(Fill2D(to.ptr, 4, by & 0xFF, 1), int(stream))
 
 
 def called_between(stream: Any, to: Any, origin: Any, by: int) -> None:

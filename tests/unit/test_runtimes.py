@@ -17,6 +17,7 @@ from hipgraphdsl.defects import DEFECTS, defects_for, with_quirks
 from hipgraphdsl.errors import DeclarationError, HipError, HipGraphError, RuntimeUnavailable
 from hipgraphdsl.runtimes.code_object import read_code_object
 from hipgraphdsl.runtimes.cpu import CpuRuntime
+from hipgraphdsl.runtimes.data import Fill2D
 from hipgraphdsl.runtimes.hip_abi import HipAbiRuntime
 from hipgraphdsl.runtimes.hip_calls import PROTOTYPES, HipCalls
 from hipgraphdsl.target import Target
@@ -71,6 +72,7 @@ def test_the_environment_decides_what_auto_is(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("devices", ["0", "17", "two", "2.5", "-1"])
 def test_a_number_of_cpu_devices_that_cannot_be_is_refused(devices: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from hipgraphdsl.runtimes.cpu import CpuRuntime
+from hipgraphdsl.runtimes.data import Fill2D
 
     monkeypatch.setenv("HIPGRAPHDSL_CPU_DEVICES", devices)
     with pytest.raises(RuntimeUnavailable, match=f"has 1 to 16 devices, and HIPGRAPHDSL_CPU_DEVICES is '{devices}'"):
@@ -134,6 +136,12 @@ def test_structures_have_the_sizes_of_hips_header() -> None:
     assert sizes["hipMemAllocNodeParams"] == 120
     assert sizes["hipStreamBatchMemOpParams"] == 48
     assert sizes["hipLaunchAttributeValue"] == 64
+
+
+@pytest.mark.parametrize("size", [0, 3, 8])
+def test_a_fill_of_elements_that_no_driver_has_is_refused(size: int) -> None:
+    with pytest.raises(DeclarationError, match=rf"1, 2 or 4 bytes \(got {size}\)"):
+        Fill2D(64, size, 1, 1)
 
 
 def test_every_prototype_is_used() -> None:
