@@ -72,7 +72,6 @@ def test_the_environment_decides_what_auto_is(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("devices", ["0", "17", "two", "2.5", "-1"])
 def test_a_number_of_cpu_devices_that_cannot_be_is_refused(devices: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from hipgraphdsl.runtimes.cpu import CpuRuntime
-from hipgraphdsl.runtimes.data import Fill2D
 
     monkeypatch.setenv("HIPGRAPHDSL_CPU_DEVICES", devices)
     with pytest.raises(RuntimeUnavailable, match=f"has 1 to 16 devices, and HIPGRAPHDSL_CPU_DEVICES is '{devices}'"):
