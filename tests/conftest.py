@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--runtime", metavar="NAME", help="only the tests that are parametrised by this runtime, which must be there"
     )
     parser.addoption(
-        "--examples", metavar="N", type=int, default=0, help="at least so many examples of each property test that runs on a GPU"
+        "--examples", metavar="N", type=int, default=0, help="so many examples of each property test that runs on a GPU"
     )
     parser.addoption("--load", action="store_true", help="keep the GPU busy from another process meanwhile")
 
@@ -107,12 +107,15 @@ def pytest_runtest_logfinish() -> None:
         gc.freeze()
 
 
-def _ask_for_examples(item: pytest.Item, least: int) -> None:
-    """Let a property test try at least so many examples, whatever its own settings say."""
+def _ask_for_examples(item: pytest.Item, count: int) -> None:
+    """Let a property test try so many examples, whatever its own settings say.
+
+    Fewer than the long ones ask for: processes that share a GPU wait for each other's time slices at each synchronization.
+    """
     function = getattr(item, "function", None)
     known = getattr(function, "_hypothesis_internal_use_settings", None)
-    if known is not None and known.max_examples < least:
-        function._hypothesis_internal_use_settings = settings(known, max_examples=least)  # type: ignore[union-attr]
+    if known is not None and count:
+        function._hypothesis_internal_use_settings = settings(known, max_examples=count)  # type: ignore[union-attr]
 
 
 def _is_for_a_gpu(item: pytest.Item) -> bool:
