@@ -193,14 +193,18 @@ class HostCalls:
 
     def _between(self, name: str, fn: Callable[..., Any], args: list[Any]) -> Callable[[int], None]:
         inside, runtime = self.inside, self._runtime
+        given, handle = CapturedStream(0, runtime), 0
 
         def call(stream: int) -> None:
+            nonlocal given, handle
+            if stream != handle:
+                given, handle = CapturedStream(stream, runtime), stream
             thread = threading.get_ident()
             inside[thread] = name
             try:
-                fn(CapturedStream(stream, runtime), *args)
-            except HipError:  # gets the node's name where every call of HIP does
-                raise
+                fn(given, *args)
+            except HipError as error:
+                raise error.at(name) from error.__cause__
             except Exception as error:
                 raise CallbackError.of(name, error, "eager") from error
             finally:
@@ -246,10 +250,6 @@ class HostCalls:
     def names(self) -> dict[int, str]:
         """Return the names of the nodes by the argument that the C function is called with."""
         return {call.token: name for name, call in self._calls.items() if call.token in _table}
-
-    def has_failed(self) -> bool:
-        """Return whether a callback has raised since the last synchronize."""
-        return bool(self.failures)
 
     def take_failure(self) -> CallbackError | None:
         """Return the error to raise for the first failure, and forget all of them."""

@@ -23,7 +23,15 @@ BUILT_IN: Final = Module(Path(__file__).with_name("built_in.h").read_text(), nam
 
 
 class Calls(Protocol):
-    """The user's functions that host nodes and captured nodes call."""
+    """The user's functions that host nodes and captured nodes call.
+
+    Attributes
+    ----------
+    failures : list
+        What those of host nodes have raised since the last synchronize.
+    """
+
+    failures: list[tuple[str, BaseException]]
 
     def register(self, name: str, node: HostNode, scope: Any, /) -> tuple[int, int]:
         """Return the C function and its argument that call a host node with its current arguments."""
@@ -33,9 +41,6 @@ class Calls(Protocol):
 
     def eager(self, name: str, node: EagerNode, scope: Any, /) -> tuple[Callable[[int], None], bool]:
         """Return a function that calls the user's code of an eager node with a stream, and whether it is given host memory."""
-
-    def has_failed(self) -> bool:
-        """Return whether one has raised since the last synchronize."""
 
     def keep(self) -> None:
         """End a change that has succeeded."""

@@ -11,7 +11,9 @@ from ..arrays import AllocArray
 from ..errors import HipError
 from ..plan import Plan, Step, with_one_root
 from ..runtimes.base import Runtime
+from ..runtimes.data import LAUNCH_STREAM
 from .host_steps import HostSteps
+from .launch_calls import LaunchCalls
 from .operations import CallEager, Nothing, Operation, RunConditional
 from .program import Naming, Program
 from .scope import Scope
@@ -71,6 +73,8 @@ class SegmentedProgram(Program):
         self._end = 0
         """Event behind each launch: as launches of one graph do, launches on different streams follow each other."""
         self._launched = False
+        self._calls: LaunchCalls | None = None
+        """What each launch but the first does; None after a change of what the host does."""
         self.operations = [Nothing()] * len(plan.steps)
         self._kept: dict[int, int] = {}
         """Memory of arrays that live in several segments, because no graph hands its own to another: by the allocating step."""
@@ -147,32 +151,45 @@ class SegmentedProgram(Program):
         return tuple(graph.handle for graph in self.graphs)
 
     def launch(self, stream: int) -> None:
-        lanes, runtime = self._lanes, self.runtime
+        calls, lanes = self._calls, self._lanes
         assert lanes is not None
-        if self._launched:
-            runtime.stream_wait_event(stream, self._end)
+        if calls is None:
+            calls = self._take_down(lanes)
+            self._calls = calls if self._launched else None
         self._launched = True
         try:
-            if lanes.streams:
-                lanes.run(stream, self._do)
-            else:  # all in one lane, without forks
-                for step, graph in zip(self._outer.steps, self._graphs):
-                    if graph is not None:
-                        graph.launch(stream)
-                    else:
-                        self._do(step, stream)
+            calls.run(stream)
         except BaseException:
-            lanes.join(stream)
+            try:
+                lanes.join(stream)
+            finally:
+                self.runtime.event_record(self._end, stream)
             raise
-        finally:
-            runtime.event_record(self._end, stream)
 
-    def _do(self, step: Step, stream: int) -> None:
-        graph = self._graphs[step.index]
-        if graph is not None:
-            graph.launch(stream)
-            return
-        operation = self.operations[self._members[step.index][0]]
+    def _take_down(self, lanes: LaneStreams) -> LaunchCalls:
+        """Return what a launch does."""
+        hosts = self.scope.shared.calls
+        calls = LaunchCalls(self.runtime, [] if hosts is None else hosts.failures)
+
+        def take_down(step: Step, stream: int) -> None:
+            graph = self._graphs[step.index]
+            if graph is not None:
+                calls.graph_launch(graph.handle, stream)
+                return
+            operation = self.operations[self._members[step.index][0]]
+            if isinstance(operation, CallEager) and not operation.waits:
+                calls.host(operation.call, stream, always=False)
+            elif not isinstance(operation, Nothing):
+                calls.host(partial(self._do, step, operation), stream, always=True)
+
+        if self._launched:
+            calls.stream_wait_event(LAUNCH_STREAM, self._end)
+        lanes.run(LAUNCH_STREAM, take_down, calls=calls)
+        calls.event_record(self._end, LAUNCH_STREAM)
+        return calls
+
+    def _do(self, step: Step, operation: Operation, stream: int) -> None:
+        """Do what the host does at a step for which it may wait."""
         try:
             if isinstance(operation, CallEager):
                 self._host.call(operation, stream, step.name)
@@ -207,6 +224,7 @@ class SegmentedProgram(Program):
             changed = graph.change(place, operation)
         if changed:
             self.operations[index] = operation
+            self._calls = self._calls if graph is not None else None
         return changed
 
     def enable(self, index: int, enabled: bool) -> bool:
@@ -235,6 +253,7 @@ class SegmentedProgram(Program):
     def close(self) -> None:
         graphs, self._graphs = self.graphs, []
         lanes, self._lanes = self._lanes, None
+        self._calls = None
         kept, self._kept = self._kept, {}
         end, self._end = self._end, 0
         with ExitStack() as returned:  # all of them, even if one call fails

@@ -15,6 +15,7 @@ from ..plan import Plan, Step
 from ..runtimes.base import Runtime
 from ..runtimes.data import CaptureStatus
 from .host_steps import HostSteps
+from .launch_calls import LaunchCalls
 from .operations import Alloc, CallEager, Free, Launch, Nothing, Operation, RunChild, RunConditional
 from .program import Naming, Program
 from .scope import Scope
@@ -77,10 +78,10 @@ class LaneStreams:
             self.close()
             raise
 
-    def _go_to(self, device: int) -> None:
+    def _go_to(self, device: int, calls: Runtime | LaunchCalls | None = None) -> None:
         """Make a device current, where there are several; who runs or builds restores the thread's own."""
         if self._several:
-            self.runtime.set_device(device)
+            (calls or self.runtime).set_device(device)
 
     def run(
         self,
@@ -89,6 +90,7 @@ class LaneStreams:
         note: Callable[[Step, int], None] | None = None,
         *,
         by_events: bool = True,
+        calls: LaunchCalls | None = None,
     ) -> None:
         """Visit all steps in topological order: wait for events, call `do(step, stream)`, record an event.
 
@@ -102,13 +104,15 @@ class LaneStreams:
             Called after `do` and before the event is recorded.
         by_events : bool
             False leaves it to `do` to order lanes among themselves; they are still forked from `origin` and joined to it.
+        calls : LaunchCalls, optional
+            Takes the runtime's calls, to make them later.
         """
-        runtime, events, plan, several = self.runtime, self.events, self.plan, self._several
+        runtime, events, plan, several = calls or self.runtime, self.events, self.plan, self._several
         streams = [self.streams.get(lane, origin) for lane in range(len(plan.lanes))]
         current = -1
         joined = [lane == self._first for lane in range(len(plan.lanes))]
         if self.streams:
-            self._go_to(self.device)
+            self._go_to(self.device, runtime)
             runtime.event_record(self.start, origin)
         for step in self._order:
             stream = streams[step.lane]
@@ -127,7 +131,7 @@ class LaneStreams:
                 note(step, stream)
             if step.index in events and (by_events or step.index in self._ends):
                 runtime.event_record(events[step.index], stream)
-        self._go_to(self.device)
+        self._go_to(self.device, runtime)
         for end in self._ends:
             runtime.stream_wait_event(origin, events[end])
 

@@ -170,9 +170,7 @@ class CompiledPath:
     def resume(
         self, program: Callable[[], Program], users: Callable[[], Mapping[str, tuple[Scope, Parameter, list[int]]]]
     ) -> None:
-        """Enable the fast path again; where it has been used, offer it the parameters that these callables return."""
-        if not self.bound:
-            return
+        """Enable the fast path again, which is bound; where it has been used, offer it parameters that these callables return."""
         if self._stale and self.wanted:
             self.wanted = False
             self.offer(program(), users())

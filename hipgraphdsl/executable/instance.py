@@ -352,8 +352,8 @@ class Instance:
 
     def offer(self) -> None:
         """Tell the compiled call path which parameters it may set."""
-        self._limit()
-        if self.program is not None and not self.torn:
+        if self._compiled.bound and not self.torn and self.program is not None:
+            self._limit()
             self._compiled.resume(self.program.refreshed, self._settable)
 
     def _limit(self) -> None:

@@ -260,6 +260,7 @@ class _Calls:
 
     def __init__(self, handles: Handles) -> None:
         self._handles = handles
+        self.failures: list[tuple[str, BaseException]] = []
 
     def register(self, name: str, node: HostNode, scope: NamedScope) -> tuple[int, int]:
         """Return a handle that stands for the call of a host node."""
@@ -274,10 +275,6 @@ class _Calls:
         """Return a function that writes the call of an eager node, and whether it is given host memory."""
         call = self._call(name, node, scope, ["stream"])
         return lambda _: self._handles.writer.between.append(call), any(is_host(view, scope) for view in node.addresses)
-
-    def has_failed(self) -> bool:
-        """Return whether a call has failed: none is made."""
-        return False
 
     def keep(self) -> None:
         """Nothing: a program is written once."""

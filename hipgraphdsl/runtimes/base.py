@@ -28,6 +28,7 @@ from .data import (
     GraphMemAttribute,
     HostParams,
     KernelParams,
+    LaunchCall,
     MemcpyKind,
     MemOp,
     MemoryRange,
@@ -493,6 +494,16 @@ class Runtime(ABC):
         ----------
         slow : callable
             What it calls when it is called with anything that it does not know; ``slow.failed(code)`` raises for a code.
+        """
+        return None
+
+    def launch_calls(self, calls: Sequence[LaunchCall], failures: list[Any]) -> Callable[[int], None] | None:
+        """Return what makes these calls on a stream by compiled code, or None where there is none that makes all of them.
+
+        Parameters
+        ----------
+        failures : list
+            While it is not empty, functions of the host are passed over that are not called always.
         """
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
@@ -13,6 +14,7 @@ Dim3 = tuple[int, int, int]
 
 ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712
 SANITIZE = "-fsanitize=kernels"  # the compiler option of modules whose kernels are judged (`Runtime.sanitizes`)
+LAUNCH_STREAM: Final = 2**64 - 1  # stands for the stream of a launch in a `LaunchCall`; no stream has it for a handle
 
 
 class MemcpyKind(IntEnum):
@@ -240,3 +242,21 @@ LAUNCH_ATTRIBUTES: Final = {
     "cluster": LaunchAttribute(4, struct.Struct("=3I52x"), ("nvidia",)),
 }
 """By the names of `KernelNode`'s fields."""
+
+
+class LaunchCall(NamedTuple):
+    """What each launch does at one place.
+
+    Attributes
+    ----------
+    what : str or callable
+        The name of the runtime's method, or a function of the host.
+    args : tuple of int
+        A function gets a stream.
+    always : bool
+        Whether a function is called after a callback has raised, too.
+    """
+
+    what: str | Callable[[int], None]
+    args: tuple[int, ...]
+    always: bool = True

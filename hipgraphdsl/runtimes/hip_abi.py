@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import byref, c_float, c_int, c_size_t, c_uint64, c_ulonglong, c_void_p
 from dataclasses import dataclass
-from typing import Any, NoReturn, cast
+from typing import Any, Final, NoReturn, cast
 
 from ..errors import HipError
 from .base import KernelAdder
@@ -29,6 +29,7 @@ from .data import (
     Dim3,
     Fill2D,
     GraphMemAttribute,
+    LaunchCall,
     MemcpyKind,
     MemOp,
     MemoryRange,
@@ -43,6 +44,7 @@ from .hip_calls import (
     HOST_REGISTER_MAPPED,
     KERNEL_NODE_LAYOUT,
     KERNEL_NODE_PARAMS,
+    LAUNCH_CALL,
     MEMORY_HOST,
     MEMORY_UNREGISTERED,
     PACK_KERNEL,
@@ -61,6 +63,13 @@ from .hip_calls import (
 )
 from .hip_graphs import HipGraphs
 from .native import native
+
+_LAUNCH_CALLS: Final = {
+    "graph_launch": ("hipGraphLaunch", 0),
+    "event_record": ("hipEventRecord", 0),
+    "stream_wait_event": ("hipStreamWaitEvent", 1),
+}
+"""What `launch_calls` makes by compiled code: HIP's name, and the kind by which calls.h knows how it is called."""
 
 
 @dataclass(slots=True)
@@ -101,6 +110,33 @@ class HipAbiRuntime(HipGraphs):
     def launcher(self, slow: Any) -> Any:
         module = native()
         return None if module is None else module.Launcher(slow)
+
+    def launch_calls(self, calls: Sequence[LaunchCall], failures: list[Any]) -> Callable[[int], None] | None:
+        module, packed = native(), bytearray()
+        functions: list[Callable[[int], None]] = []
+        for what, args, always in calls:
+            if isinstance(what, str):
+                # A method that somebody replaced, to see its calls or to let them fail, is not passed over.
+                if what not in _LAUNCH_CALLS or getattr(getattr(self, what), "__func__", None) is not getattr(
+                    HipAbiRuntime, what
+                ):
+                    return None
+                api, kind = _LAUNCH_CALLS[what]
+                packed += LAUNCH_CALL.pack(address_of(getattr(self._hip, api)), *args, kind)
+            else:
+                packed += LAUNCH_CALL.pack(len(functions), *args, always, 2)
+                functions.append(what)
+        if module is None:
+            return None
+        make_all, given = module.make_all, (bytes(packed), tuple(functions), failures)
+
+        def run(stream: int) -> None:
+            failed = make_all(*given, stream)
+            if failed is not None:
+                place, code = failed
+                self._fail(_LAUNCH_CALLS[cast(str, calls[place].what)][0], code)
+
+        return run
 
     def kernel_adder(self, graph: int, *rest: Any) -> KernelAdder | None:
         module = native()

@@ -291,6 +291,31 @@ def test_child_that_is_disabled_stays_so_when_update_builds_it_afresh(device: Ru
         assert exe.read("x")[0] == 21  # "child/first" is still disabled
 
 
+def test_eager_set_and_disabled_between_launches_takes_effect_at_the_next(device: Runtime, backend: Any) -> None:
+    g = hg.Graph("changed")
+    x, y = numbers(g, "x"), numbers(g, "y")
+    came: list[str] = []
+    added(g, x, name="first")
+    g.eager(lambda stream, word: came.append(word), ("a",), name="look", after=["first"])
+    g.kernel(MODULE["add"], 1, N, (x, 10), name="last", after=["look"])
+    added(g, y, name="beside")
+    with g.compile(runtime=device, backend=backend, lanes=None) as exe:
+        for _ in range(3):
+            exe.run()
+        exe.set("look", args=("b",))
+        exe.run()
+        exe.disable("look")
+        exe.run()
+        exe.set("look", args=("c",))
+        exe.run()
+        exe.enable("look")
+        exe.set("last", args=(x, 100))
+        exe.run()
+        assert came == ["a", "a", "a", "b", "c"]
+        assert exe.read("x")[0] == 7 + 6 * 10 + 100
+        assert exe.read("y")[0] == 7
+
+
 def test_handle_refuses_where_a_launch_is_several_graphs(device: Runtime) -> None:
     g = hg.Graph("several")
     x, h = numbers(g, "x"), g.host_array("h", shape=N, dtype="i4")

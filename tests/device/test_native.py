@@ -13,10 +13,11 @@ import pytest
 
 import hipgraphdsl as hg
 from hipgraphdsl.arrays import Access
+from hipgraphdsl.backends.launch_calls import LaunchCalls
 from hipgraphdsl.backends.operations import Launch
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime
-from hipgraphdsl.runtimes.data import NodeType
+from hipgraphdsl.runtimes.data import LAUNCH_STREAM, NodeType
 from hipgraphdsl.runtimes.native import native
 
 pytestmark = pytest.mark.skipif(native() is None, reason="no Python headers or no compiler: the extension module cannot be built")
@@ -210,6 +211,90 @@ def test_waiting_ends_when_its_time_is_up_and_other_threads_run_meanwhile() -> N
     assert module.wait(address, 600, 0, 0.01) == 600
     threading.Timer(0.02, lambda: ran.append(1)).start()
     assert module.wait(address, 600, 0, 60.0) == 0
+
+
+# -- what a launch of several graphs does ------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["compiled", "python"])
+def taken(request: pytest.FixtureRequest, runtime: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[LaunchCalls, list[Any]]:
+    """What compiled code does, or Python, and what it has called."""
+    called: list[Any] = []
+
+    def noting(name: str, count: int) -> Any:
+        def note(*args: int) -> int:
+            called.append((name, *args))
+            return 719 if args[:1] == (0xBAD,) else 0
+
+        return ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_uint64] * 2, *[ctypes.c_uint] * (count - 2))(note)
+
+    for name, count in (("hipGraphLaunch", 2), ("hipEventRecord", 2), ("hipStreamWaitEvent", 3)):
+        monkeypatch.setattr(runtime._hip, name, noting(name, count))
+    if request.param == "python":
+        monkeypatch.setattr(runtime, "launch_calls", lambda *_: None)
+    failures: list[Any] = []
+    return LaunchCalls(runtime, failures), [called, failures]
+
+
+def test_launch_calls_are_made_in_order_on_the_stream_of_the_launch(taken: tuple[LaunchCalls, list[Any]]) -> None:
+    calls, (called, failures) = taken
+    calls.stream_wait_event(LAUNCH_STREAM, 0xE1)
+    calls.graph_launch(0xA1, LAUNCH_STREAM)
+    calls.host(lambda stream: called.append(("passed over", stream)), LAUNCH_STREAM, always=False)
+    calls.graph_launch(0xA2, 0x51)
+    calls.host(lambda stream: called.append(("always", stream)), 0x51, always=True)
+    calls.event_record(0xE1, LAUNCH_STREAM)
+    for stream in (0x50, 2**63 + 8):
+        called.clear()
+        failures.clear()
+        calls.run(stream)
+        passed_over = ("passed over", stream)
+        expected: list[Any] = [
+            ("hipStreamWaitEvent", stream, 0xE1, 0),
+            ("hipGraphLaunch", 0xA1, stream),
+            passed_over,
+            ("hipGraphLaunch", 0xA2, 0x51),
+            ("always", 0x51),
+            ("hipEventRecord", 0xE1, stream),
+        ]
+        assert called == expected
+        called.clear()
+        failures.append(("node", ValueError()))
+        calls.run(stream)
+        assert called == [call for call in expected if call != passed_over]
+
+
+def test_launch_calls_end_with_the_first_that_fails(taken: tuple[LaunchCalls, list[Any]]) -> None:
+    calls, (called, _) = taken
+    fails = [True]
+
+    def fail(stream: int) -> None:
+        if fails:
+            raise KeyError(stream)
+
+    calls.graph_launch(0xA1, LAUNCH_STREAM)
+    calls.host(fail, LAUNCH_STREAM, always=True)
+    calls.graph_launch(0xA2, LAUNCH_STREAM)
+    calls.event_record(0xBAD, LAUNCH_STREAM)
+    calls.graph_launch(0xA3, LAUNCH_STREAM)
+    with pytest.raises(KeyError, match=str(0x50)):
+        calls.run(0x50)
+    assert called == [("hipGraphLaunch", 0xA1, 0x50)]
+    fails.clear()
+    called.clear()
+    with pytest.raises(hg.HipError) as caught:
+        calls.run(0x50)
+    assert (caught.value.api, caught.value.code) == ("hipEventRecord", 719)
+    assert [call[:2] for call in called] == [("hipGraphLaunch", 0xA1), ("hipGraphLaunch", 0xA2), ("hipEventRecord", 0xBAD)]
+
+
+def test_launch_calls_are_left_to_a_method_that_was_replaced(runtime: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    launched: list[int] = []
+    monkeypatch.setattr(runtime, "graph_launch", lambda graph, stream: launched.append(graph))
+    calls = LaunchCalls(runtime, [])
+    calls.graph_launch(0xA1, LAUNCH_STREAM)
+    calls.run(0x50)
+    assert launched == [0xA1]
 
 
 # -- the launcher, and what is current -------------------------------------------------------------------------------------
