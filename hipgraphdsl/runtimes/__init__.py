@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 import threading
-from typing import Any, Literal, cast
+import time
+from typing import Any, Final, Literal, cast
 
 from ..arrays import as_int
 from ..errors import DeclarationError, HipGraphError, RuntimeUnavailable, unknown_name
@@ -31,7 +32,10 @@ _CALLED = {  # elsewhere
     **dict.fromkeys(("gpu", "gpus", "default"), "auto"),
 }
 
+_FORGOTTEN_S: Final = 1.0
 _opened: dict[tuple[str, int], tuple[int, Runtime]] = {}
+_missing: dict[tuple[str, int], float] = {}
+"""When ``"auto"`` asks again for what was not there a moment ago (`time.monotonic`): asking takes half a millisecond."""
 _lock = threading.RLock()
 
 
@@ -42,7 +46,7 @@ def open_runtime(name: str = "auto", device: int = 0) -> Runtime:
     ----------
     name : {"auto", "amd", "nvidia", "cpu", "recorder"}
         ``"auto"`` is what the environment variable HIPGRAPHDSL_RUNTIME says, else amd where a device answers, else
-        nvidia where one does, else cpu.
+        nvidia where one does, else cpu; one that did not answer is asked again after a second.
     device : int
         Number of the device, from 0.
 
@@ -60,10 +64,12 @@ def open_runtime(name: str = "auto", device: int = 0) -> Runtime:
     if wanted != "auto":
         return _open(wanted, device)
     for candidate in _AUTO[:-1]:
-        try:
-            return _open(candidate, device)
-        except RuntimeUnavailable:
-            continue
+        key = (candidate, device)
+        if key in _opened or time.monotonic() >= _missing.get(key, 0.0):
+            try:
+                return _open(candidate, device)
+            except RuntimeUnavailable:
+                _missing[key] = time.monotonic() + _FORGOTTEN_S
     return _open(_AUTO[-1], device)
 
 

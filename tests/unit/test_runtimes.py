@@ -87,10 +87,44 @@ def test_auto_goes_on_where_a_runtime_is_unavailable(monkeypatch: pytest.MonkeyP
         return recorder
 
     monkeypatch.setattr(runtimes, "_open", only_cpu)
+    monkeypatch.setattr(runtimes, "_missing", {})
     assert runtimes.open_runtime() is recorder
     assert runtimes.explain_auto() == [
         ("amd", "no amd"), ("nvidia", "no nvidia"), ("cpu", f"chosen: {recorder.target.name} answers"),
     ]  # fmt: skip
+
+
+def test_auto_asks_again_for_what_was_not_there_after_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    there = {"cpu": runtimes.open_runtime("recorder")}
+    another = runtimes.open_runtime("recorder", 1)
+    now = [100.0]
+
+    def answers(name: str, device: int) -> Any:
+        asked.append(name)
+        if name not in there:
+            raise RuntimeUnavailable(f"no {name}", runtime=name, missing="library")
+        return there[name]
+
+    monkeypatch.setattr(runtimes, "_open", answers)
+    monkeypatch.setattr(runtimes, "_missing", {})
+    monkeypatch.setattr(runtimes, "_opened", {})
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    for _ in range(3):
+        runtimes.open_runtime()
+    assert asked == ["amd", "nvidia", "cpu", "cpu", "cpu"]
+    there["nvidia"] = another  # it was installed
+    now[0] += 1.0
+    asked.clear()
+    assert runtimes.open_runtime() is there["nvidia"]
+    assert asked == ["amd", "nvidia"]
+
+
+def test_auto_takes_at_once_what_somebody_opened_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = runtimes.open_runtime("recorder")
+    monkeypatch.setattr(runtimes, "_missing", {("amd", 0): float("inf"), ("nvidia", 0): float("inf")})
+    monkeypatch.setattr(runtimes, "_opened", {("nvidia", 0): runtimes._opened["recorder", 0]})
+    assert runtimes.open_runtime() is recorder
 
 
 def _open_in_fork(queue: Any) -> None:
