@@ -128,11 +128,8 @@ class Workflow:
         """Modules of all kernels and symbols, children's included, in order of first use."""
         found: dict[Module, None] = {}
         for node in self.nodes:
-            found.update(dict.fromkeys(kernel.module for kernel in node.kernels))
+            found.update(dict.fromkeys(node.modules))
             found.update(dict.fromkeys(module for _, document, _ in node.held for module in document.modules))
-            for access in node.own_accesses:
-                if isinstance(access.view.root, Symbol):
-                    found[access.view.root.module] = None
         return tuple(found)
 
     @property
@@ -258,18 +255,19 @@ class Workflow:
     def documented(self, *, strict: bool = False) -> tuple[dict[str, Data], dict[str, Workflow]]:
         """Return `document`, and the children by their keys in it."""
         names = Names(strict=strict)
-        for module in self.modules:
-            names.key_of_module(module)
         bodies: dict[str, dict[str, Data]] = {}
 
         def write(workflow: Workflow, depth: int) -> dict[str, Data]:
             if depth > MAX_CHILD_DEPTH:
                 raise DeclarationError(f"graph {self.name!r} has child graphs nested deeper than {MAX_CHILD_DEPTH}")
-            for _, inner, _ in (held for node in workflow.nodes if not node.derives for held in node.held):
-                if not names.has_workflow(inner):
-                    data = write(inner, depth + 1)
-                    key = names.key_of_workflow(inner)
-                    bodies[key] = ({} if key == inner.name else {"name": inner.name}) | data
+            for node in workflow.nodes:
+                for module in node.modules:  # in order of first use
+                    names.key_of_module(module)
+                for _, inner, _ in () if node.derives else node.held:
+                    if not names.has_workflow(inner):
+                        data = write(inner, depth + 1)
+                        key = names.key_of_workflow(inner)
+                        bodies[key] = ({} if key == inner.name else {"name": inner.name}) | data
             return workflow.to_data(names)
 
         body = write(self, 0)

@@ -13,7 +13,7 @@ from pydantic_core import core_schema
 
 from ..arrays import Access, AllocArray, Array, ArrayView, Parameter, as_view
 from ..errors import DeclarationError
-from ..kernels import Kernel
+from ..kernels import Kernel, Module, Symbol
 from .fields import Entry, Form, NodeNames, Reasons
 from .values import DEFINITIONS, Data, Fault, Members, Names, Unstorable, record, ref
 
@@ -251,6 +251,13 @@ class Node(BaseModel):
     def kernels(self) -> tuple[Kernel, ...]:
         """The kernels that it launches itself."""
         return ()
+
+    @property
+    def modules(self) -> tuple[Module, ...]:
+        """The modules of its own kernels and symbols."""
+        roots = (access.view.root for access in self.own_accesses)
+        symbols = (root.module for root in roots if isinstance(root, Symbol))
+        return (*(kernel.module for kernel in self.kernels), *symbols)
 
     @property
     def made(self) -> AllocArray | None:

@@ -192,7 +192,7 @@ def test_collective_is_checked_where_it_is_declared() -> None:
 def test_collective_in_files_and_texts() -> None:
     g = declared("all_reduce", values("all_reduce", 2, 4, "float32"), "max", 0, [0, 1])
     text = g.to_json()
-    assert "fold_max" not in text.split('"nodes"')[1]  # what it holds follows from what it does
+    assert "fold_max" not in text  # what it holds follows from what it does
     again = hg.Graph.from_json(text)
     assert again.to_json() == text
     assert again.nodes[0].describe() == "all_reduce max of 2: x0, x1"
