@@ -443,8 +443,7 @@ def _suited(
                 f"{copies} small device-to-host copies are done by a kernel that writes page-locked memory: a copy node costs"
                 f" {target.costs.copy_us:g} us beyond its bytes on {target.name}."
             )
-    one_root = "parallel_roots" in target.quirks
-    if one_root and sum(not step.deps for step in steps) > 1 and not any(step.by_host for step in steps):
+    if _needs_one_root(steps, target) and not any(step.by_host for step in steps):
         steps, lanes = _with_one_root(steps, lanes)
         notes.append(f"An empty node goes first, because on {target.name} only one root would wait for what precedes the launch.")
     if "fan_out_4" in target.quirks:
@@ -457,10 +456,16 @@ def _suited(
     return steps, lanes
 
 
-def with_one_root(plan: Plan) -> Plan:
-    """Put an empty node before all that wait for nothing; it is the first step."""
+def with_one_root(plan: Plan, target: Target) -> Plan:
+    """Put an empty node before all that wait for nothing, where the target needs that; it is then the first step."""
+    if not _needs_one_root(plan.steps, target):
+        return plan
     steps, lanes = _with_one_root(list(plan.steps), plan.lanes)
     return replace(plan, steps=tuple(steps), lanes=lanes)
+
+
+def _needs_one_root(steps: Sequence[Step], target: Target) -> bool:
+    return "parallel_roots" in target.quirks and sum(not step.deps for step in steps) > 1
 
 
 def _with_one_root(steps: list[Step], lanes: tuple[tuple[int, ...], ...]) -> tuple[list[Step], tuple[tuple[int, ...], ...]]:

@@ -125,9 +125,8 @@ class SegmentedProgram(Program):
 
     def _graph(self, plan: Plan, members: tuple[int, ...], build: Build) -> Program:
         """Return a segment as a graph."""
-        first = 0
-        if "parallel_roots" in self.runtime.target.quirks and sum(not step.deps for step in plan.steps) > 1:
-            plan, first = with_one_root(plan), 1
+        plan = with_one_root(plan, self.runtime.target)
+        first = len(plan.steps) - len(members)
         off = self.disabled | self._left
         graph = build(plan, self.scope, self.runtime, frozenset(first + k for k, i in enumerate(members) if i in off))
         for k, i in enumerate(members, first):
