@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn
@@ -19,6 +20,8 @@ from .transports import Transfer
 from .update import HasWorkflow
 from .workflow import AnyNode, Level, Workflow
 from .world import Exchange, Ranks, agree
+
+_log = logging.getLogger(__name__)
 
 
 class RankExecutable(Executable):
@@ -98,6 +101,15 @@ class RankExecutable(Executable):
             self._leave_others(error)
         super().__exit__(kind, *rest)
 
+    def close(self, timeout_s: float | None = None) -> None:
+        """Wait for the device and return everything, as `Executable.close`; what a failed message may still write to is kept."""
+        ranks = getattr(self, "ranks", None)
+        if ranks is not None and ranks.transport.still_writes and not self._closed:
+            self._leave_open()
+            _log.warning("graph %r: its memory is kept, because a message that failed may still arrive", self.workflow.name)
+            return
+        super().close(timeout_s)
+
     # -- data
 
     def read(self, name: str | Array) -> np.ndarray[Any, Any]:
@@ -155,7 +167,7 @@ class RankExecutable(Executable):
             if owner != root and name in found:
                 sends, other = ranks.rank == owner, root if ranks.rank == owner else owner
                 values = found[name]
-                transfers.append(Transfer(f"gather {name}", other, sends, first + k, values.ctypes.data, values.nbytes))
+                transfers.append(Transfer(f"gather {name}", other, sends, first + k, values.ctypes.data, values.nbytes, values))
         ranks.transport.exchange(transfers, ranks.timeout_s)
         return tuple(found[self._name(name, "gather")] for name in names) if ranks.rank == root else None
 

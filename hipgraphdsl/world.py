@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
@@ -16,6 +16,7 @@ from .partition import Layout, Message
 from .runtimes.base import Runtime
 from .transports import SingleTransport, Transfer, Transport
 from .transports.mpi import MpiTransport
+from .transports.store import StoreTransport, torch_store
 from .workflow import Workflow
 
 _SIZES: Final = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMIX_SIZE")
@@ -23,8 +24,10 @@ _SIZES: Final = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI
 _DIGEST: Final = 16  # bytes
 _LABEL: Final = 200  # bytes of a name that ranks tell each other
 
-_transports: dict[str, Transport] = {}
-"""Those of this process, which MPI lets begin but once."""
+_TORCHRUN: Final = ("RANK", "MASTER_ADDR", "MASTER_PORT")
+
+_transports: list[tuple[Any, Transport]] = []
+"""Those of this process, by name or by the store: MPI begins but once, and the keys of a store are used but once."""
 
 
 class Ranks:
@@ -83,13 +86,26 @@ def require_ranks(ranks: Any, device: int, lanes: Any) -> None:
         raise DeclarationError(f"compile: ranks= does not go with {said}; leave one of them out")
 
 
-def ranks(*, devices_per_rank: int | Sequence[int] = 1, timeout_s: float = 300.0) -> Ranks:
+def ranks(
+    *,
+    rank: int | None = None,
+    size: int | None = None,
+    store: Any = None,
+    devices_per_rank: int | Sequence[int] = 1,
+    timeout_s: float = 300.0,
+) -> Ranks:
     """Find how this program was started, and meet the other processes.
 
-    Under ``mpiexec`` or ``srun`` they meet by MPI (extra ``mpi``). A program that was started by itself is one rank alone.
+    Under ``mpiexec`` or ``srun`` they meet by MPI (extra ``mpi``), with torchrun's environment (``RANK``, ``WORLD_SIZE``,
+    ``MASTER_ADDR``, ``MASTER_PORT``) by torch's store. A program that was started by itself is one rank alone.
 
     Parameters
     ----------
+    rank, size : int, optional
+        Number of this process, from 0, and how many there are; only together with `store`.
+    store : object, optional
+        What the processes meet by, however they were started: ``set(key, bytes)``, ``get(key)``, ``check([key, ...])`` and
+        ``delete_key(key)``, as those of torch's Store. No earlier run has used it.
     devices_per_rank : int or sequence of int
         How many devices of a graph belong to each process; a sequence says it for each.
     timeout_s : float
@@ -102,21 +118,46 @@ def ranks(*, devices_per_rank: int | Sequence[int] = 1, timeout_s: float = 300.0
     RankError
         If they do not all come.
     DeclarationError
-        If `devices_per_rank` does not fit.
+        If arguments do not fit.
     """
     if not isinstance(timeout_s, (int, float)) or not timeout_s > 0:
         raise DeclarationError(f"ranks: timeout_s is a number of seconds above 0 (got {timeout_s!r})")
-    name = "mpi" if _started_by_mpi() else "none"
-    transport = _transports.get(name)
-    if transport is None:
-        transport = _transports[name] = MpiTransport(timeout_s) if name == "mpi" else SingleTransport()
+    if any(given is not None for given in (rank, size, store)):
+        number, count = as_int(rank), as_int(size)
+        if store is None or number is None or count is None or not 0 <= number < count:
+            raise DeclarationError(
+                f"ranks: rank, size and store go together, rank from 0 to size - 1 (got rank={rank!r}, size={size!r},"
+                f" store={store!r})"
+            )
+        transport = _opened(store, lambda: StoreTransport(store, number, count, timeout_s))
+    else:
+        transport = _opened(*_found(timeout_s))
     return Ranks(transport, _counts(devices_per_rank, transport.size), float(timeout_s))
 
 
-def _started_by_mpi() -> bool:
-    if any((_number(os.environ.get(name)) or 0) > 1 for name in _SIZES):
-        return True
-    return "SLURM_PROCID" in os.environ and (_number(os.environ.get("SLURM_STEP_NUM_TASKS")) or 0) > 1
+def _found(timeout_s: float) -> tuple[str, Callable[[], Transport]]:
+    """Return by what this program's processes meet, and what makes it."""
+    by_mpi = max((_number(os.environ.get(name)) or 0 for name in _SIZES), default=0)
+    if "SLURM_PROCID" in os.environ:
+        by_mpi = max(by_mpi, _number(os.environ.get("SLURM_STEP_NUM_TASKS")) or 0)
+    by_torch = _number(os.environ.get("WORLD_SIZE")) or 0
+    if by_torch > 1 and by_torch != by_mpi and all(name in os.environ for name in _TORCHRUN):  # srun may start torchrun
+        return "torch", lambda: _by_torch(timeout_s)
+    return ("mpi", lambda: MpiTransport(timeout_s)) if by_mpi > 1 else ("none", SingleTransport)
+
+
+def _by_torch(timeout_s: float) -> Transport:
+    store, rank, size = torch_store(timeout_s)
+    return StoreTransport(store, rank, size, timeout_s)
+
+
+def _opened(key: Any, make: Callable[[], Transport]) -> Transport:
+    """Return the transport of this process by a name or a store, made once."""
+    found = next((transport for known, transport in _transports if known is key or (isinstance(key, str) and known == key)), None)
+    if found is None:
+        found = make()
+        _transports.append((key, found))
+    return found
 
 
 def _number(text: str | None) -> int | None:
@@ -168,7 +209,7 @@ class Exchange:
             address = 0 if part is None else getattr(part, "ptr", None) or part.ctypes.data
             sends = message.source == ranks.rank
             other = message.target if sends else message.source
-            transfers.append(Transfer(message.name, other, sends, self.first_tag + message.number, address, message.nbytes))
+            transfers.append(Transfer(message.name, other, sends, self.first_tag + message.number, address, message.nbytes, part))
         ranks.transport.exchange(transfers, ranks.timeout_s)
 
     @property

@@ -92,6 +92,10 @@ class ThreadTransport(Transport):
                 self.fail(f"rank {self.rank} waits in {what}")
                 raise hg.RankError(self.meeting.why)
 
+    def listen(self) -> None:
+        if self.meeting.why:
+            raise hg.RankError(self.meeting.why)
+
     def fail(self, why: str, rank: int | None = None) -> None:
         with self.meeting.changed:
             self.meeting.why = self.meeting.why or why

@@ -632,10 +632,14 @@ class Executable:
         except CallbackError:
             raise
         except WaitTimeout as error:
-            if not self._closed:
-                self._closed = True
-                _left_running.append(self)
+            self._leave_open()
             _log.warning("%s", error)
+
+    def _leave_open(self) -> None:
+        """Close for the user alone: whatever it holds is kept until the process ends."""
+        if not self._closed:
+            self._closed = True
+            _left_running.append(self)
 
     def __enter__(self) -> Executable:
         return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Transfer(NamedTuple):
@@ -21,6 +21,8 @@ class Transfer(NamedTuple):
         What tells it from others between the same ranks; the same at both.
     address, nbytes : int
         Memory of this process; no bytes for a message that only orders.
+    memory : object
+        Keeps it, where something does.
     """
 
     name: str
@@ -29,6 +31,7 @@ class Transfer(NamedTuple):
     tag: int
     address: int
     nbytes: int
+    memory: Any = None
 
 
 class Transport(ABC):
@@ -45,6 +48,8 @@ class Transport(ABC):
         Number of this process among those on the same machine.
     reaches_devices : bool
         Whether it sends from memory of a GPU and receives into it.
+    still_writes : bool
+        Whether messages that were given up may still be written into the memory of theirs, which must then be kept.
     """
 
     name: str
@@ -52,6 +57,7 @@ class Transport(ABC):
     size: int
     local_rank: int = 0
     reaches_devices: bool = False
+    still_writes: bool = False
 
     @property
     @abstractmethod
@@ -74,6 +80,16 @@ class Transport(ABC):
         Raises
         ------
         RankError
+        """
+
+    @abstractmethod
+    def listen(self) -> None:
+        """Return at once; to be asked again and again by who waits for another rank by other means.
+
+        Raises
+        ------
+        RankError
+            If another rank has failed or died.
         """
 
     @abstractmethod

@@ -9,21 +9,18 @@ from __future__ import annotations
 import atexit
 import ctypes
 import math
-import os
 import signal
-import socket
 import struct
 import sys
 import threading
 import time
-import zlib
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
 
 from ..errors import RankError, RuntimeUnavailable
 from .base import Transfer, Transport
+from .neighbours import Neighbours, own_place
 
 _CONTROL: Final = 0
 """The tag of what is no message of a graph; theirs follow."""
@@ -36,19 +33,17 @@ _PART: Final = 1 << 30  # bytes of one MPI message; larger ones are sent in part
 _LOOK_S: Final = 0.05  # how often a wait looks whether the processes of other ranks are there
 _CULPRIT: Final = struct.Struct("<i")
 """What stands before a note: the rank at fault."""
-_PLACE: Final = struct.Struct("<QQ")
-"""What ranks tell each other of themselves: a hash of the machine's name, and the number of the process."""
-
 _died = threading.Event()
 """Set when the launcher tells that a rank has died."""
 
 
 class _Pending(NamedTuple):
-    """A request, the rank that it waits for, and what that rank does not do while it is not done."""
+    """A request, the rank that it waits for, what that rank does not do while it is not done, and what keeps its memory."""
 
     request: Any
     rank: int | None
     doing: str
+    memory: Any = None
 
 
 class MpiTransport(Transport):
@@ -78,20 +73,17 @@ class MpiTransport(Transport):
         self._kept: list[Any] = []
         """Requests that were given up."""
         self._lock = threading.RLock()
+        self._meeting = threading.Lock()
+        self._looked = 0.0
+        self._neighbours: Neighbours | None = None
         self._note = bytearray(_NOTE_BYTES)
         self._noted: Any = None
         self._comm, made = world.Idup()
         self._poll([_Pending(made, None, "does not come to")], "hg.ranks()", timeout_s)
         self._noted = self._comm.Irecv([self._note, self._mpi.BYTE], self._mpi.ANY_SOURCE, _CONTROL)
         self._tags = self._comm.Get_attr(self._mpi.TAG_UB) - 1
-        self._processes: dict[int, int] = {}
-        """Of the other ranks on this machine."""
-        machine = zlib.crc32(socket.gethostname().encode())
-        places = self.all_gather(_PLACE.pack(machine, os.getpid()), "hg.ranks()", timeout_s)  # connects each with each
-        for rank, (where, process) in enumerate(map(_PLACE.unpack, places)):
-            if where == machine and rank != self.rank:
-                self._processes[rank] = process
-        self.local_rank = sum(rank < self.rank for rank in self._processes)
+        self._neighbours = Neighbours(self.rank, self.all_gather(own_place(), "hg.ranks()", timeout_s))  # connects each with each
+        self.local_rank = self._neighbours.local_rank
         atexit.register(self.close)
 
     @property
@@ -99,7 +91,7 @@ class MpiTransport(Transport):
         return self._why
 
     def all_gather(self, data: bytes, what: str, timeout_s: float) -> list[bytes]:
-        with self._lock:
+        with self._meeting:
             self._require_whole(what)
             found = [bytearray(len(data)) for _ in range(self.size)]
             found[self.rank][:] = data
@@ -123,30 +115,27 @@ class MpiTransport(Transport):
             for at in range(0, max(transfer.nbytes, 1), _PART):
                 nbytes = min(_PART, transfer.nbytes - at)
                 buffer = mpi.buffer.fromaddress(transfer.address + at, nbytes) if nbytes else bytearray()
-                requests.append(_Pending(call([buffer, mpi.BYTE], transfer.rank, tag), transfer.rank, doing))
+                requests.append(_Pending(call([buffer, mpi.BYTE], transfer.rank, tag), transfer.rank, doing, transfer.memory))
         self._poll(requests, names, timeout_s)
 
     def _poll(self, requests: list[_Pending], what: str, timeout_s: float) -> None:
         """Wait for requests."""
         began = time.monotonic()
-        looked = began
         test = self._mpi.Request.Testall
         waiting = [pending.request for pending in requests]
         try:
             while not test(waiting):
                 now = time.monotonic()
                 if now - began > _SPIN_S:
-                    self._listen()
+                    self._hear()
                     if now - began > timeout_s:
                         self._give_up(requests, what, f"after {timeout_s:.3g} s")
-                    if now - looked > _LOOK_S:
-                        looked = now
-                        self._look(what)
+                    self._look(f", and is needed for {what}")
                     time.sleep(_SLEEP_S)
                 else:
                     time.sleep(0)  # the other rank may need this core
         except BaseException as error:
-            self._abandon([request for request in waiting if request])
+            self._abandon(requests)
             if isinstance(error, RankError):
                 raise
             self.fail(f"{type(error).__name__}: {error}")
@@ -154,7 +143,11 @@ class MpiTransport(Transport):
                 raise RankError(f"{what}: {error}") from error
             raise
 
-    def _listen(self) -> None:
+    def listen(self) -> None:
+        self._hear()
+        self._look("")
+
+    def _hear(self) -> None:
         """Raise what another rank has said of itself."""
         with self._lock:
             if self._noted is not None and self._noted.Test(status := self._mpi.Status()):
@@ -166,16 +159,19 @@ class MpiTransport(Transport):
         if self._why:
             raise RankError(self._why, rank=self._culprit)
 
-    def _look(self, what: str) -> None:
+    def _look(self, why: str) -> None:
         """Raise if the process of another rank has ended."""
-        dead = next((rank for rank, process in self._processes.items() if _has_ended(process)), None)
+        now = time.monotonic()
+        if self._neighbours is None or now - self._looked < _LOOK_S:
+            return
+        self._looked = now
+        dead = self._neighbours.dead()
         if dead is not None or _died.is_set():
-            who = "a rank" if dead is None else f"rank {dead}"
-            self._raise(f"{who} has died, and is needed for {what}", dead)
+            self._raise(f"{'a rank' if dead is None else f'rank {dead}'} has died{why}", dead)
 
     def _give_up(self, requests: list[_Pending], what: str, when: str) -> None:
         late = [pending for pending in requests if not pending.request.Test()] or requests
-        _, rank, doing = late[0]
+        rank, doing = late[0].rank, late[0].doing
         others = sorted({pending.rank for pending in late if pending.rank not in (None, rank)})
         who = "a rank" if rank is None else f"rank {rank}"
         more = f" (nor ranks {', '.join(map(str, others))})" if others else ""
@@ -185,17 +181,22 @@ class MpiTransport(Transport):
         self.fail(why, rank)
         raise RankError(why, rank=rank)
 
-    def _abandon(self, requests: list[Any]) -> None:
-        """Cancel what will not be waited for, and keep the requests: MPI may still use what could not be cancelled."""
-        for request in requests:
+    def _abandon(self, requests: list[_Pending]) -> None:
+        """Cancel what will not be waited for; keep what could not be cancelled, with its memory, where MPI may still write."""
+        for pending in requests:
+            done = False
             with suppress(Exception):
-                request.Cancel()
-            self._kept.append(request)
+                if not (done := pending.request.Test()):
+                    pending.request.Cancel()
+                    done = pending.request.Test()
+            if not done:
+                self._kept.append(pending)
+                self.still_writes = True
 
     def _require_whole(self, what: str) -> None:
         if self._why:
             raise RankError(f"{what}: the ranks have come apart: {self._why}; start the program again", rank=self._culprit)
-        self._listen()
+        self._hear()
 
     def fail(self, why: str, rank: int | None = None) -> None:
         with self._lock:
@@ -230,15 +231,6 @@ class MpiTransport(Transport):
             sys.stdout.flush()
             sys.stderr.flush()
             mpi.COMM_WORLD.Abort(1)
-
-
-def _has_ended(process: int) -> bool:
-    """Return whether a process of this machine is no more; its launcher may not have asked for it yet."""
-    try:
-        stat = Path(f"/proc/{process}/stat").read_text()
-    except OSError:
-        return os.path.exists("/proc/self/stat")
-    return stat.rpartition(")")[2].split()[0] in "ZX"
 
 
 _finalizes_by_itself = False

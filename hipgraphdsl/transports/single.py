@@ -24,6 +24,9 @@ class SingleTransport(Transport):
     def exchange(self, transfers: Sequence[Transfer], timeout_s: float) -> None:
         assert not transfers
 
+    def listen(self) -> None:
+        pass
+
     def fail(self, why: str, rank: int | None = None) -> None:
         pass
 

@@ -1,0 +1,60 @@
+"""The processes of other ranks on this machine: how many come before this one, and whether they still run."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import zlib
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+_PLACE: Final = struct.Struct("<QQ")
+"""What ranks tell each other of themselves: a hash that stands for the machine, and the number of the process."""
+
+
+def own_place() -> bytes:
+    """Return what the other ranks are to be told of this process; all of one length."""
+    machine = socket.gethostname()
+    with suppress(OSError):  # machines may share a name, and containers on one machine count processes apart
+        machine += Path("/proc/sys/kernel/random/boot_id").read_text() + os.readlink("/proc/self/ns/pid")
+    return _PLACE.pack(zlib.crc32(machine.encode()), os.getpid())
+
+
+class Neighbours:
+    """The processes of other ranks on this machine.
+
+    Parameters
+    ----------
+    rank : int
+    places : sequence of bytes
+        What each rank tells of itself, by rank.
+
+    Attributes
+    ----------
+    local_rank : int
+        Number of this process among those on the machine.
+    """
+
+    def __init__(self, rank: int, places: Sequence[bytes]) -> None:
+        found = [_PLACE.unpack(place) for place in places]
+        self._processes = {r: process for r, (where, process) in enumerate(found) if where == found[rank][0] and r != rank}
+        self.local_rank = sum(r < rank for r in self._processes)
+
+    def __contains__(self, rank: int) -> bool:
+        return rank in self._processes
+
+    def dead(self) -> int | None:
+        """Return a rank whose process has ended."""
+        return next((rank for rank, process in self._processes.items() if _has_ended(process)), None)
+
+
+def _has_ended(process: int) -> bool:
+    """Return whether a process of this machine is no more; its launcher may not have asked for it yet."""
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return os.path.exists("/proc/self/stat")
+    return stat.rpartition(")")[2].split()[0] in "ZX"

@@ -1,0 +1,226 @@
+"""A store of keys and values that all ranks reach: torch's, under torchrun, or one that is given.
+
+Every wait polls the store, because what a store waits by is not ended by the failure of a rank. Each rank says once a second that
+it is there, and looks whether the next one has: a store of 1024 ranks is asked 3072 times a second for that.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import math
+import struct
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final, NoReturn
+
+from ..errors import DeclarationError, RankError, RuntimeUnavailable
+from .base import Transfer, Transport
+from .neighbours import Neighbours, own_place
+
+_PREFIX: Final = "hipgraphdsl/"
+_METHODS: Final = ("set", "get", "check", "delete_key")
+_NOTE: Final = struct.Struct("<ii")
+"""What stands before a note: the rank that wrote it, and the one at fault."""
+_PART: Final = 4 << 20  # bytes of one value; torch's store takes 8 MiB
+_SLEEP_S: Final = (0.0002, 0.01)  # between two looks: at first, at most
+_LOOK_S: Final = 0.05  # how often a wait looks at the other processes
+_BEAT_S: Final = 1.0
+_SILENT_S: Final = 30.0  # a rank that has said nothing for so long has died
+
+
+class StoreTransport(Transport):
+    """A store, as one of the ranks that use it.
+
+    Parameters
+    ----------
+    store : object
+        ``set(key, bytes)``, ``get(key)``, ``check([key, ...])``, ``delete_key(key)``, as those of torch's Store; no earlier run
+        has used it.
+    rank, size : int
+    timeout_s : float
+        How long the ranks may take to come together.
+
+    Raises
+    ------
+    DeclarationError
+        If the store lacks a method.
+    RankError
+    """
+
+    name = "store"
+
+    def __init__(self, store: Any, rank: int, size: int, timeout_s: float) -> None:
+        missing = [name for name in _METHODS if not callable(getattr(store, name, None))]
+        if missing:
+            raise DeclarationError(
+                f"ranks: store has the methods {', '.join(_METHODS)}, as torch's Store (got {store!r}, without"
+                f" {', '.join(missing)})"
+            )
+        self._store = store
+        self.rank, self.size = rank, size
+        self._why = ""
+        self._culprit: int | None = None
+        self._lock = threading.RLock()
+        self._meeting = threading.Lock()
+        self._met = 0
+        self._sent: Counter[str] = Counter()
+        self._taken: Counter[str] = Counter()
+        self._looked = 0.0
+        self._neighbours: Neighbours | None = None
+        self._ended = threading.Event()
+        self._neighbours = Neighbours(rank, self.all_gather(own_place(), "hg.ranks()", timeout_s))
+        self.local_rank = self._neighbours.local_rank
+        threading.Thread(target=self._beat, name="hipgraphdsl ranks", daemon=True).start()
+        atexit.register(self.close)
+
+    @property
+    def broken(self) -> str:
+        return self._why
+
+    def all_gather(self, data: bytes, what: str, timeout_s: float) -> list[bytes]:
+        with self._meeting:
+            self._require_whole(what)
+            number, self._met = self._met, self._met + 1
+            self._ask("set", f"gather/{number}/{self.rank}", data)
+            keys = {f"gather/{number}/{rank}": rank for rank in range(self.size)}
+            self._until(keys, "does not come to", what, timeout_s)
+            found = [self._ask("get", key) for key in keys]
+            if number:  # all have read the last one, or they had not come to this one
+                self._ask("delete_key", f"gather/{number - 1}/{self.rank}")
+            return [bytes(entry) for entry in found]
+
+    def exchange(self, transfers: Sequence[Transfer], timeout_s: float) -> None:
+        names = ", ".join(repr(transfer.name) for transfer in transfers[:4]) + ", ..." * (len(transfers) > 4)
+        self._require_whole(names)
+        for transfer in sorted(transfers, key=lambda transfer: not transfer.sends):
+            source, target = (self.rank, transfer.rank) if transfer.sends else (transfer.rank, self.rank)
+            message = f"message/{source}/{target}/{transfer.tag}"
+            parts = [(at, min(_PART, transfer.nbytes - at)) for at in range(0, max(transfer.nbytes, 1), _PART)]
+            counter = self._sent if transfer.sends else self._taken
+            if transfer.sends and counter[message]:  # one at a time, else a store holds what a slow rank has not taken
+                last = f"{message}/{counter[message] - 1}/{len(parts) - 1}"
+                self._until({last: transfer.rank}, "does not take", names, timeout_s, there=False)
+            for part, (at, nbytes) in enumerate(parts):
+                key = f"{message}/{counter[message]}/{part}"
+                if transfer.sends:
+                    self._ask("set", key, ctypes.string_at(transfer.address + at, nbytes) if nbytes else b"")
+                    continue
+                self._until({key: transfer.rank}, "does not send", names, timeout_s)
+                ctypes.memmove(transfer.address + at, bytes(self._ask("get", key)), nbytes)
+                self._ask("delete_key", key)
+            counter[message] += 1
+
+    def _until(self, keys: dict[str, int], doing: str, what: str, timeout_s: float, *, there: bool = True) -> None:
+        """Wait until keys are there, or are not; each is for a rank to set, or to delete."""
+        end = time.monotonic() + timeout_s
+        pause_s, most_s = _SLEEP_S
+        wanted = list(keys)
+        while self._ask("check", wanted) != there:
+            self.listen()
+            if time.monotonic() > end:
+                rank = next((rank for key, rank in keys.items() if self._ask("check", [key]) != there), self.rank)
+                self._raise(f"rank {rank} {doing} {what}, after {timeout_s:.3g} s", rank)
+            time.sleep(pause_s)
+            pause_s = min(most_s, 1.5 * pause_s)
+
+    def _ask(self, action: str, key: Any, *value: bytes) -> Any:
+        named = [_PREFIX + entry for entry in key] if isinstance(key, list) else _PREFIX + key
+        try:
+            return getattr(self._store, action)(named, *value)
+        except Exception as error:
+            self._why = self._why or f"the store does not answer, whose process may have ended: {type(error).__name__}: {error}"
+            raise RankError(self._why) from error
+
+    def listen(self) -> None:
+        with self._lock:
+            now = time.monotonic()
+            if not self._why and now - self._looked > _LOOK_S:
+                self._looked = now
+                if self._ask("check", ["failed"]):
+                    note = bytes(self._ask("get", "failed"))
+                    writer, self._culprit = _NOTE.unpack_from(note)
+                    said = note[_NOTE.size :].decode(errors="replace")
+                    by = f"rank {writer} has stopped: " if self._culprit == writer else f"rank {writer} says: "
+                    self._why = by + said
+                elif self._neighbours is not None and (dead := self._neighbours.dead()) is not None:
+                    self._raise(f"rank {dead} has died", dead)
+        if self._why:
+            raise RankError(self._why, rank=self._culprit)
+
+    def _beat(self) -> None:
+        """Say that this rank is there, and look whether the next one says so."""
+        assert self._neighbours is not None
+        other, heard, since = (self.rank + 1) % self.size, b"", time.monotonic()
+        count = 0
+        with suppress(RankError):  # whoever waits is told
+            while not self._ended.wait(_BEAT_S):
+                count += 1
+                self._ask("set", f"alive/{self.rank}", str(count).encode())
+                key = f"alive/{other}"
+                said = bytes(self._ask("get", key)) if self._ask("check", [key]) else b""
+                if said != heard or other in self._neighbours:
+                    heard, since = said, time.monotonic()
+                elif time.monotonic() - since > _SILENT_S:
+                    self.fail(f"rank {other} has died: it has said nothing for {_SILENT_S:.0f} s", other)
+
+    def _raise(self, why: str, rank: int | None) -> NoReturn:
+        self.fail(why, rank)
+        raise RankError(why, rank=rank)
+
+    def _require_whole(self, what: str) -> None:
+        if self._why:
+            raise RankError(f"{what}: the ranks have come apart: {self._why}; start the program again", rank=self._culprit)
+        self.listen()
+
+    def fail(self, why: str, rank: int | None = None) -> None:
+        with self._lock:
+            if self._why:
+                return
+            self._why, self._culprit = why, self.rank if rank is None else rank
+            with suppress(RankError):
+                if not self._ask("check", ["failed"]):
+                    self._ask("set", "failed", _NOTE.pack(self.rank, self._culprit) + why.encode())
+
+    def close(self) -> None:
+        atexit.unregister(self.close)
+        if self._ended.is_set():
+            return
+        raised = getattr(sys, "last_value", None)
+        if raised is not None:
+            self.fail(f"{type(raised).__name__}: {raised}")
+        with suppress(RankError):
+            self.all_gather(b"", "the end", math.inf)  # as long as all live and none has failed
+        self._ended.set()
+
+
+def torch_store(timeout_s: float) -> tuple[Any, int, int]:
+    """Return the store of torchrun's environment, the rank and the number of ranks.
+
+    Raises
+    ------
+    RuntimeUnavailable
+        If torch is not there.
+    RankError
+        If the others do not come.
+    """
+    from datetime import timedelta
+
+    try:
+        import torch.distributed as torch_distributed  # type: ignore[import-not-found, unused-ignore]
+    except ImportError as error:
+        raise RuntimeUnavailable(
+            "this program was started as several ranks with torchrun's environment (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT),"
+            " and torch, whose store they meet by, is not there: install it, or call hg.ranks(rank=, size=, store=)",
+            runtime="store",
+            missing="binding",
+        ) from error
+    try:
+        store, rank, size = next(torch_distributed.rendezvous("env://", timeout=timedelta(seconds=timeout_s)))
+    except (RuntimeError, ValueError) as error:  # torch.distributed.DistError is a RuntimeError
+        raise RankError(f"torch's store cannot be reached: {error}") from error
+    return store, int(rank), int(size)

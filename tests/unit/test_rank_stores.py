@@ -1,0 +1,285 @@
+"""Ranks that meet by a store: what they exchange, and how failures and deaths are told."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from file_store import FileStore
+
+import hipgraphdsl as hg
+from hipgraphdsl.transports import Transfer, neighbours
+from hipgraphdsl.transports import store as stores
+from hipgraphdsl.transports.store import StoreTransport
+
+TESTS = Path(__file__).parent.parent
+PROGRAMS = TESTS / "rank_programs"
+
+
+class Shared:
+    """A store in memory, for ranks that are threads."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+        self.broken = False
+
+    def set(self, key: str, value: bytes) -> None:
+        if self.broken:
+            raise ConnectionResetError("gone")
+        self.values[key] = value
+
+    def get(self, key: str) -> bytes:
+        return self.values[key]
+
+    def check(self, keys: Sequence[str]) -> bool:
+        if self.broken:
+            raise ConnectionResetError("gone")
+        return all(key in self.values for key in keys)
+
+    def delete_key(self, key: str) -> bool:
+        return self.values.pop(key, None) is not None
+
+
+def together(size: int, do: Callable[[StoreTransport], Any], store: Any = None) -> list[Any]:
+    """Return what a function returns for each rank, of a store of their own."""
+    shared = store or Shared()
+
+    def one(rank: int) -> Any:
+        transport = StoreTransport(shared, rank, size, 5)
+        try:
+            return do(transport)
+        finally:
+            transport.close()
+
+    with ThreadPoolExecutor(size) as pool:
+        return [future.result() for future in [pool.submit(one, rank) for rank in range(size)]]
+
+
+def test_all_gather_gives_all_what_each_gave() -> None:
+    shared = Shared()
+
+    def do(transport: StoreTransport) -> list[list[bytes]]:
+        return [transport.all_gather(b"%d:%d" % (transport.rank, k), "test", 5) for k in range(4)]
+
+    expected = [[b"%d:%d" % (rank, k) for rank in range(3)] for k in range(4)]
+    assert together(3, do, shared) == [expected] * 3
+    assert len([key for key in shared.values if "gather" in key]) == 3  # of the last one alone
+
+
+def test_exchange_sends_bytes_of_every_length_and_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "_PART", 1000)
+    shared = Shared()
+
+    def do(transport: StoreTransport) -> list[bytes]:
+        other = 1 - transport.rank
+        found = []
+        for nbytes in (0, 1, 999, 1000, 2500, 2500):
+            sent = np.full(nbytes, 7 + transport.rank, np.uint8)
+            got = np.zeros(nbytes, np.uint8)
+            transfers = [
+                Transfer("get", other, False, other, got.ctypes.data, nbytes),
+                Transfer("put", other, True, transport.rank, sent.ctypes.data, nbytes),
+            ]
+            transport.exchange(transfers, 5)
+            found.append(got.tobytes())
+        return found
+
+    found = together(2, do, shared)
+    for rank in range(2):
+        assert found[rank] == [bytes([8 - rank]) * nbytes for nbytes in (0, 1, 999, 1000, 2500, 2500)]
+    assert not [key for key in shared.values if "message" in key]
+
+
+def test_sender_does_not_fill_the_store() -> None:
+    """It waits until its last message of the same name has been taken."""
+
+    def do(transport: StoreTransport) -> str:
+        if transport.rank:
+            transport.all_gather(b"", "ready", 5)
+            return ""
+        value = np.zeros(1, np.uint8)
+        transfer = Transfer("put", 1, True, 0, value.ctypes.data, 1)
+        transport.exchange([transfer], 5)
+        with pytest.raises(hg.RankError, match=r"rank 1 does not take 'put', after 0\.1 s"):
+            transport.exchange([transfer], 0.1)
+        return transport.broken
+
+    with pytest.raises(hg.RankError):
+        together(2, do)
+
+
+def test_rank_that_gives_up_says_why_to_all() -> None:
+    def do(transport: StoreTransport) -> str:
+        if transport.rank == 1:
+            transport.fail("it has had enough")
+            return ""
+        with pytest.raises(hg.RankError, match="rank 1 has stopped: it has had enough") as caught:
+            transport.all_gather(b"", "more", 5)
+        assert caught.value.rank == 1
+        with pytest.raises(hg.RankError, match="the ranks have come apart"):
+            transport.exchange([], 5)
+        return "told"
+
+    began = time.monotonic()
+    assert together(3, do) == ["told", "", "told"]
+    assert time.monotonic() - began < 4
+
+
+def test_silent_rank_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On another machine, where no process can be looked at."""
+    monkeypatch.setattr(stores, "_SILENT_S", 0.3)
+    monkeypatch.setattr(stores, "_BEAT_S", 0.05)
+    monkeypatch.setattr(neighbours.Neighbours, "__contains__", lambda self, rank: False)
+
+    def do(transport: StoreTransport) -> str:
+        if transport.rank == 2:
+            transport._ended.set()  # it says nothing any more
+            return ""
+        with pytest.raises(hg.RankError, match="rank 2 has died") as caught:
+            transport.all_gather(b"", "more", 5)
+        assert caught.value.rank == 2
+        return "told"
+
+    assert together(3, do) == ["told", "told", ""]
+
+
+def test_store_that_answers_no_more_is_an_error() -> None:
+    store, ready = Shared(), threading.Barrier(2)
+
+    def do(transport: StoreTransport) -> None:
+        ready.wait(5)
+        store.broken = True
+        with pytest.raises(hg.RankError, match=r"the store does not answer.*gone"):
+            transport.all_gather(b"", "more", 5)
+
+    together(2, do, store)
+
+
+def test_arguments_of_ranks_are_checked() -> None:
+    wrong: tuple[dict[str, Any], ...] = (
+        {"rank": 0},
+        {"rank": 0, "size": 1},
+        {"rank": 2, "size": 2, "store": Shared()},
+        {"store": Shared()},
+    )
+    for given in wrong:
+        with pytest.raises(hg.DeclarationError, match="rank, size and store go together"):
+            hg.ranks(**given)
+    with pytest.raises(hg.DeclarationError, match=r"store has the methods .* without set, check, delete_key"):
+        hg.ranks(rank=0, size=1, store={})
+
+
+def test_store_is_joined_once() -> None:
+    store = Shared()
+    first, second = hg.ranks(rank=0, size=1, store=store), hg.ranks(rank=0, size=1, store=store)
+    assert first.transport is second.transport
+    assert repr(first) == "Ranks(0 of 1, by store)"
+    first.transport.close()
+
+
+def processes(size: int, folder: Path, *program: object, **environment: str) -> list[subprocess.Popen[str]]:
+    """Start ranks that meet by a store of files."""
+    path = os.pathsep.join([str(TESTS.parent), str(TESTS), os.environ.get("PYTHONPATH", "")])
+    return [
+        subprocess.Popen(
+            [sys.executable, *map(str, program), str(folder), str(rank), str(size)],
+            env={**os.environ, "PYTHONPATH": path, **environment}, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )
+        for rank in range(size)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_processes_give_the_bits_of_one(size: int, tmp_path: Path) -> None:
+    ended = [process.communicate(timeout=120)[0] for process in processes(size, tmp_path, PROGRAMS / "by_store.py", "run")]
+    assert f"the same bits from {size} ranks" in ended[0], ended
+
+
+def test_process_that_is_killed_is_named_by_the_others(tmp_path: Path) -> None:
+    started = processes(3, tmp_path, PROGRAMS / "by_store.py", "stay")
+    end = time.monotonic() + 60
+    while not (tmp_path / "launched.1").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    started[1].kill()
+    ended = [process.communicate(timeout=60)[0] for process in started]
+    for rank in (0, 2):
+        assert "told: 1 " in ended[rank], ended
+        assert "rank 1 has died" in ended[rank], ended
+
+
+def test_torchrun_without_torch_says_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('not here')\n")
+    environment = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    path = os.pathsep.join([str(tmp_path), str(TESTS.parent)])
+    done = subprocess.run(
+        [sys.executable, "-c", "import hipgraphdsl as hg; hg.ranks()"],
+        env={**os.environ, **environment, "PYTHONPATH": path}, text=True, capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert "RuntimeUnavailable: this program was started as several ranks with torchrun's environment" in done.stderr
+
+
+def test_torchrun_is_met_by_the_store_of_torch(tmp_path: Path) -> None:
+    """With a module in torch's place that hands out a store of files, as `torch.distributed.rendezvous` does torch's."""
+    package = tmp_path / "torch"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "distributed.py").write_text(
+        "import os\nfrom pathlib import Path\nfrom file_store import FileStore\n\n"
+        "def rendezvous(url, timeout):\n"
+        "    assert url == 'env://'\n"
+        "    yield FileStore(Path(os.environ['FOLDER'])), int(os.environ['RANK']), int(os.environ['WORLD_SIZE'])\n"
+    )
+    path = os.pathsep.join([str(tmp_path), str(TESTS.parent), str(TESTS)])
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "FOLDER": str(tmp_path / "store")}
+    slurm = {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}  # srun has started torchrun, once on each machine
+    program = "import hipgraphdsl as hg; r = hg.ranks(timeout_s=20); print(r, r.transport.local_rank)"
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", program], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            env={**os.environ, **shared, **slurm, "PYTHONPATH": path, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    printed = [process.communicate(timeout=60)[0] for process in started]
+    assert printed == [f"Ranks({rank} of 2, by store) {rank}\n" for rank in range(2)]
+
+
+def test_store_of_files_is_a_store(tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "store")
+    store.set("a/b", b"1")
+    assert (store.get("a/b"), store.check(["a/b"]), store.check(["a/b", "c"])) == (b"1", True, False)
+    store.delete_key("a/b")
+    assert not store.check(["a/b"])
+
+
+def test_memory_of_a_message_that_may_still_arrive_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a failed exchange whose receive cannot be cancelled `close` returns no memory."""
+    ranks = hg.ranks()
+    g = hg.Graph("kept")
+    g.memset(g.device_array("x", shape=64, dtype="int32"), 1)
+    runtime = hg.open_runtime("cpu")
+    freed: list[int] = []
+    free = type(runtime).free
+
+    def freeing(self: Any, pointer: int) -> None:
+        freed.append(pointer)
+        free(self, pointer)
+
+    monkeypatch.setattr(type(runtime), "free", freeing)
+    for still, kept in ((True, True), (False, False)):
+        exe = g.compile(runtime, ranks=ranks)
+        pointer = exe.array("x").ptr
+        monkeypatch.setattr(ranks.transport, "still_writes", still)
+        exe.close()
+        with pytest.raises(hg.HipGraphError, match="is closed"):
+            exe.run()
+        assert (pointer not in freed) == kept
