@@ -19,6 +19,7 @@ import math
 import sys
 import time
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -140,6 +141,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--backend", default="explicit", help="explicit, capture or streams (default: %(default)s)")
     parser.add_argument("--devices", type=int, default=0, metavar="N", help="how many (default: all; with --ranks one for each)")
     parser.add_argument("--ranks", action="store_true", help="share them among the processes that mpiexec or srun has started")
+    parser.add_argument("--captured", action="store_true", help="with --ranks: make messages by NCCL or RCCL nodes of the graph")
     parser.add_argument("--size", type=int, default=SIZE, help="cells along each side (default: %(default)s)")
     parser.add_argument("--steps", type=int, default=STEPS, help="(default: %(default)s)")
     options = parser.parse_args(argv)
@@ -152,7 +154,8 @@ def main(argv: list[str] | None = None) -> int:
         if devices < count and not first:
             continue  # one process is enough to do it on one device
         g = build(devices, options.steps, options.size)
-        with g.compile(runtime=options.runtime, backend=options.backend, ranks=ranks if devices == count else None) as exe:
+        shared: dict[str, Any] = {"ranks": ranks, "capture_collectives": options.captured} if ranks and devices == count else {}
+        with g.compile(runtime=options.runtime, backend=options.backend, **shared) as exe:
             exe.run()  # the first launch also warms up
             start = time.perf_counter()
             exe.run()

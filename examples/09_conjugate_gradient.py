@@ -14,6 +14,7 @@ import argparse
 import sys
 import time
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -105,7 +106,7 @@ def build(devices: int = 2, iterations: int = ITERATIONS, size: int = SIZE, *, s
     def sums(to: list[hg.DeviceArray], a: list[hg.ArrayView], b: list[hg.ArrayView], name: str) -> None:
         for d in range(devices):
             g.kernel(module["dot"], 1, 256, (hg.writes(to[d]), a[d], b[d], rows[d] * size), name=f"{name}_{d}")
-        g.all_reduce(to, "sum", name=f"{name}_of_all")
+        g.all_reduce(to, "sum", exact=True, name=f"{name}_of_all")  # the same bits also where NCCL would add in another order
 
     inner = [p[d][1:-1] for d in range(devices)]
     whole = [r[d][:] for d in range(devices)]
@@ -141,6 +142,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--backend", default="explicit", help="explicit, capture or streams (default: %(default)s)")
     parser.add_argument("--devices", type=int, default=0, metavar="N", help="how many (default: all; with --ranks one for each)")
     parser.add_argument("--ranks", action="store_true", help="share them among the processes that mpiexec or srun has started")
+    parser.add_argument("--captured", action="store_true", help="with --ranks: make messages by NCCL or RCCL nodes of the graph")
     parser.add_argument("--size", type=int, default=SIZE, help="points along each side (default: %(default)s)")
     parser.add_argument("--iterations", type=int, default=ITERATIONS, help="(default: %(default)s)")
     options = parser.parse_args(argv)
@@ -152,7 +154,8 @@ def main(argv: list[str] | None = None) -> int:
         if not spread and ranks is not None and ranks.rank:
             return 0  # one process is enough to do it on one device
         g = build(count, options.iterations, options.size, spread=spread)
-        with g.compile(runtime=options.runtime, backend=options.backend, ranks=ranks if spread else None) as exe:
+        shared: dict[str, Any] = {"ranks": ranks, "capture_collectives": options.captured} if ranks and spread else {}
+        with g.compile(runtime=options.runtime, backend=options.backend, **shared) as exe:
             exe.run()  # the first launch also warms up
             start = time.perf_counter()
             exe.run()

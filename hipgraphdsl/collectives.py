@@ -18,7 +18,7 @@ from .draft import Draft
 from .errors import DeclarationError
 from .kernels import Kernel, Module
 from .nodes import AllocNode, FreeNode, KernelNode, MemcpyNode
-from .nodes.fields import Choice, Count, Views
+from .nodes.fields import Choice, Count, Flag, Views
 from .source import is_bfloat16
 from .workflow import KINDS, ChildGraphNode, Workflow, is_node
 
@@ -69,6 +69,8 @@ class CollectiveNode(ChildGraphNode):
         How ``all_reduce``, ``reduce`` and ``reduce_scatter`` fold.
     root : int
         The participant that ``reduce`` and ``broadcast`` are about.
+    exact : bool
+        Fold in the order of the arrays, also where a library between ranks folds in an order of its own.
     workflow, bind
         Follow from the others.
     """
@@ -82,6 +84,7 @@ class CollectiveNode(ChildGraphNode):
     sources: Annotated[tuple[ArrayView, ...], Views()]
     op: Annotated[Fold, Choice("sum", "prod", "max", "min")] = "sum"
     root: Annotated[int, Count()] = 0
+    exact: Annotated[bool, Flag()] = False
     workflow: Workflow = None  # type: ignore[assignment]  # `_prepare` makes it
     bind: dict[str, Any] = {}  # noqa: RUF012  # Pydantic copies defaults
 
@@ -164,12 +167,13 @@ def _require_fitting(name: str, does: str, targets: Sequence[ArrayView], sources
     ):
         raise DeclarationError(f"node {name!r}: {does} writes to other memory than it reads", node=name)
     if does in ("all_reduce", "reduce", "reduce_scatter"):
-        dtype = _dtype_name(sources[0].dtype)
+        dtype = dtype_name(sources[0].dtype)
         if dtype not in _TYPES and dtype not in _HALVES:
             raise DeclarationError(f"node {name!r}: {op} of {dtype} is not known; fold it by a kernel of your own", node=name)
 
 
-def _dtype_name(dtype: np.dtype[Any]) -> str:
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """Return the name of a type of elements."""
     return "bfloat16" if is_bfloat16(dtype) else str(dtype)
 
 
@@ -238,7 +242,7 @@ class _Recipe:
     def _folded(self, label: str, target: ArrayView, held: AllocNode, op: str) -> None:
         parts = held.array
         count = target.size
-        kernel = _kernel(_dtype_name(target.dtype), op)
+        kernel = _kernel(dtype_name(target.dtype), op)
         args = (writes(target), reads(parts), count, parts.shape[0])
         grid = -(-count // _BLOCK)
         self._draft.add(KernelNode(name=f"{self._prefix}fold_{label}", kernel=kernel, grid=grid, block=_BLOCK, args=args))

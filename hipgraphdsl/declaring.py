@@ -500,6 +500,7 @@ class Declaring:
         arrays: Sequence[Viewable],
         op: Fold = "sum",
         *,
+        exact: bool = False,
         name: str | None = None,
         after: After = (),
         ignore: Ignore = None,
@@ -512,8 +513,10 @@ class Declaring:
             One for each participant, of one dtype and shape; each is overwritten.
         op : {"sum", "prod", "max", "min"}
             float16 and bfloat16 are folded as float32 and rounded once.
+        exact : bool
+            Fold in the order of the arrays also where NCCL or RCCL between ranks would fold in an order of its own.
         """
-        return self._collective("all_reduce", arrays, arrays, op, 0, name, after, ignore)
+        return self._collective("all_reduce", arrays, arrays, name, after, ignore, op=op, exact=exact)
 
     def reduce(
         self,
@@ -521,12 +524,13 @@ class Declaring:
         op: Fold = "sum",
         root: int = 0,
         *,
+        exact: bool = False,
         name: str | None = None,
         after: After = (),
         ignore: Ignore = None,
     ) -> CollectiveNode:
         """Fold arrays of several devices element by element, in their order, into that of the participant `root`."""
-        return self._collective("reduce", [_entry(arrays, root)], arrays, op, root, name, after, ignore)
+        return self._collective("reduce", [_entry(arrays, root)], arrays, name, after, ignore, op=op, root=root, exact=exact)
 
     def broadcast(
         self,
@@ -538,7 +542,7 @@ class Declaring:
         ignore: Ignore = None,
     ) -> CollectiveNode:
         """Give all arrays the values of that of the participant `root`."""
-        return self._collective("broadcast", arrays, [_entry(arrays, root)], "sum", root, name, after, ignore)
+        return self._collective("broadcast", arrays, [_entry(arrays, root)], name, after, ignore, root=root)
 
     def all_gather(
         self,
@@ -550,7 +554,7 @@ class Declaring:
         ignore: Ignore = None,
     ) -> CollectiveNode:
         """Put all sources into each target, one after the other along its first axis."""
-        return self._collective("all_gather", targets, sources, "sum", 0, name, after, ignore)
+        return self._collective("all_gather", targets, sources, name, after, ignore)
 
     def reduce_scatter(
         self,
@@ -558,12 +562,13 @@ class Declaring:
         sources: Sequence[Viewable],
         op: Fold = "sum",
         *,
+        exact: bool = False,
         name: str | None = None,
         after: After = (),
         ignore: Ignore = None,
     ) -> CollectiveNode:
         """Fold sources element by element, and give each target its part of the result along their first axis."""
-        return self._collective("reduce_scatter", targets, sources, op, 0, name, after, ignore)
+        return self._collective("reduce_scatter", targets, sources, name, after, ignore, op=op, exact=exact)
 
     def all_to_all(
         self,
@@ -575,13 +580,12 @@ class Declaring:
         ignore: Ignore = None,
     ) -> CollectiveNode:
         """Give each target its part of every source; sources and targets have as many equal parts as there are participants."""
-        return self._collective("all_to_all", targets, sources, "sum", 0, name, after, ignore)
+        return self._collective("all_to_all", targets, sources, name, after, ignore)
 
     def _collective(
-        self, does: Does, targets: Any, sources: Any, op: Fold, root: int, name: str | None, after: After, ignore: Ignore
+        self, does: Does, targets: Any, sources: Any, name: str | None, after: After, ignore: Ignore, **fields: Any
     ) -> CollectiveNode:
-        fields = {"does": does, "targets": targets, "sources": sources, "op": op, "root": root}
-        return self._new(CollectiveNode, name, does, after, ignore, **fields)
+        return self._new(CollectiveNode, name, does, after, ignore, does=does, targets=targets, sources=sources, **fields)
 
     def conditional(
         self,
@@ -685,8 +689,7 @@ def _entry(arrays: Sequence[Viewable], root: Any) -> Viewable:
 
 
 def _root_name(obj: Any) -> str:
-    root = getattr(obj, "root", None) or getattr(obj, "array", None) or obj
-    return str(getattr(root, "name", "array"))
+    return str(getattr(getattr(obj, "root", None) or getattr(obj, "array", None) or obj, "name", "array"))
 
 
 def caller() -> tuple[str, int]:

@@ -154,6 +154,7 @@ class Graph(Declaring):
         watch: bool = False,
         sanitize: bool = False,
         ranks: Ranks | None = None,
+        capture_collectives: bool = False,
         progress: bool | None = None,
     ) -> Executable:
         """Build a relaunchable Executable from a snapshot of this graph.
@@ -189,6 +190,8 @@ class Graph(Declaring):
             The processes that share the graph's devices, as `hipgraphdsl.ranks` finds them; each of them declares the same graph
             and makes the same calls. Devices are numbered through the ranks in order, and this one builds and launches what its
             own devices do; copies between devices of different ranks become messages. The result is a `RankExecutable`.
+        capture_collectives : bool
+            With `ranks`: make what goes by NCCL (from 2.28 on) or RCCL nodes of the graph; else it goes between graphs.
         progress : bool, optional
             Show a bar with what is being done. By default it appears after a second, on a terminal or in a notebook only. Logger
             ``hipgraphdsl`` says what was compiled and how long it took (INFO), and each stage's time (DEBUG).
@@ -198,9 +201,10 @@ class Graph(Declaring):
         CheckError, RuntimeUnavailable, HipError, DeclarationError
         """
         build: Callable[..., Executable] = Executable.build
-        if ranks is not None:
-            require_ranks(ranks, device, lanes)
-            build, progress = partial(RankExecutable.compile, ranks), progress if ranks.rank == 0 else False
+        if ranks is not None or capture_collectives:
+            found = require_ranks(ranks, device, lanes)
+            build = partial(RankExecutable.compile, found, bool(capture_collectives))
+            progress = progress if found.rank == 0 else False
         workflow = self.workflow()
         opened = opened_runtime(runtime, device)
         if check:

@@ -19,10 +19,10 @@ from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 from .arrays import Access, Array, ArrayView, DeviceArray, ExternalArray, HostArray
-from .collectives import CollectiveNode, unfolded
+from .collectives import CollectiveNode, dtype_name, unfolded
 from .errors import DeclarationError
 from .kernels import Symbol
-from .nodes import EagerNode, HostNode, MemcpyNode, SemaphoreSignalNode, SemaphoreWaitNode
+from .nodes import CapturedNode, EagerNode, HostNode, MemcpyNode, SemaphoreSignalNode, SemaphoreWaitNode
 from .placement import device_of
 from .workflow import AnyNode, ChildGraphNode, ConditionalNode, Level, Workflow
 
@@ -81,8 +81,55 @@ class Layout(NamedTuple):
         return device - self.firsts[rank] + self.first_local
 
 
+class Together(NamedTuple):
+    """What all ranks do together by one call of a library, each with one device: a collective.
+
+    Attributes
+    ----------
+    does, op, root
+        As in `CollectiveNode`.
+    targets, sources : tuple of ArrayView
+        Those of rank k are at k; ``"reduce"`` has one target and ``"broadcast"`` one source, of rank `root`.
+    """
+
+    does: str
+    op: str
+    root: int
+    targets: tuple[ArrayView, ...]
+    sources: tuple[ArrayView, ...]
+
+    @property
+    def part_bytes(self) -> int:
+        """Bytes that one rank gives; of a reduce_scatter that it gets, of an all_to_all that it gives to each."""
+        if self.does == "all_to_all":
+            return self.sources[0].nbytes // len(self.sources)
+        return (self.targets if self.does == "reduce_scatter" else self.sources)[0].nbytes
+
+    def of(self, rank: int) -> tuple[ArrayView | None, ArrayView | None]:
+        """Return what a rank writes and what it reads."""
+        found = []
+        for views, one in ((self.targets, self.does == "reduce"), (self.sources, self.does == "broadcast")):
+            found.append((views[0] if rank == self.root else None) if one else views[rank])
+        return found[0], found[1]
+
+
+class Between(NamedTuple):
+    """What carries messages between the devices of ranks without the host.
+
+    Attributes
+    ----------
+    does : callable
+        Tells of a collective's name and its dtype whether one call does it.
+    captured : bool
+        Whether messages are nodes of the graph; else the host puts them on streams between graphs.
+    """
+
+    does: Callable[[str, str], bool]
+    captured: bool = False
+
+
 class Message(NamedTuple):
-    """What crosses from one rank to another.
+    """What crosses from one rank to another, or what all do together.
 
     Attributes
     ----------
@@ -91,9 +138,11 @@ class Message(NamedTuple):
     name : str
         The node's name; of a message for an edge, both nodes'.
     source, target : int
-        Ranks.
+        Ranks; `ALL` of a collective.
     src, dst : ArrayView or None
         What is sent, and where it goes; None for a message without bytes.
+    together : Together or None
+        The collective.
     """
 
     number: int
@@ -102,6 +151,18 @@ class Message(NamedTuple):
     target: int
     src: ArrayView | None = None
     dst: ArrayView | None = None
+    together: Together | None = None
+
+    @property
+    def moves(self) -> bool:
+        """Whether it is a node's own bytes, not an order between nodes."""
+        return self.dst is not None or self.together is not None
+
+    @property
+    def on_devices(self) -> bool:
+        """Whether its bytes come from the memory of devices and go there."""
+        views = () if self.src is None or self.dst is None else (self.src, self.dst)
+        return self.together is not None or (bool(views) and not any(view.root.on_host for view in views))
 
     @property
     def nbytes(self) -> int:
@@ -132,8 +193,9 @@ class Part:
     owners: Mapping[str, int]
 
 
-Exchange = Callable[[tuple[Message, ...]], Callable[..., None]]
-"""Makes the function of an eager node: it gets a stream, and for each message with bytes one array that it sends or receives."""
+Exchange = Callable[[tuple[Message, ...], bool], Callable[..., None]]
+"""Makes the function of a node, from messages and whether they go between devices: it gets a stream, and for each message with
+bytes the array that it sends or receives, for a collective the arrays that it writes and reads, as far as there are two."""
 
 
 class Sharing:
@@ -143,6 +205,7 @@ class Sharing:
     ----------
     workflow : Workflow
     layout : Layout
+    between : Between, optional
 
     Attributes
     ----------
@@ -155,12 +218,12 @@ class Sharing:
     owners : dict of str to int
         As in `Part`.
     workflow : Workflow
-        The same, with the nodes of collectives in the place of those that several ranks take part in.
+        The same, with the nodes of collectives in the place of those that several ranks take part in by copies.
     """
 
-    def __init__(self, workflow: Workflow, layout: Layout) -> None:
+    def __init__(self, workflow: Workflow, layout: Layout, between: Between | None = None) -> None:
         self._layout = layout
-        self.workflow = workflow = _across(workflow, layout)
+        self.workflow = workflow = _across(workflow, layout, between)
         self.owners = {name: self._owner(array) for name, array in workflow.arrays.items()}
         self.ranks: list[Ranks] = [ALL] * len(workflow.nodes)
         self.messages: dict[int, list[Message]] = {}
@@ -207,14 +270,21 @@ class Sharing:
                 made.append(Message(count + len(made), node.name, *mine, node.src, node.dst))
                 self.stages[made[-1].number] = stage
                 stage += 1
-            reached[i] = stage
-            if node.held:
+            elif isinstance(node, CollectiveNode) and _crosses(node, self._layout):
+                whole = Together(node.does, node.op, node.root, node.targets, node.sources)
+                made.append(Message(count + len(made), node.name, ALL, ALL, together=whole))
+                self.stages[made[-1].number] = stage
+                stage += 1
+            elif node.held:
                 self._own_inside(node, self._level, _last(mine))
+            reached[i] = stage
             if made:
                 self.messages[i] = made
                 count += len(made)
 
     def _ranks_of(self, node: AnyNode, index: int) -> Ranks:
+        if isinstance(node, CollectiveNode) and _crosses(node, self._layout):
+            return ALL
         if isinstance(node, MemcpyNode):
             target, source = self._of_view(node.dst, self._level), self._of_view(node.src, self._level)
             if ALL in (source, target) or source == target:
@@ -297,7 +367,15 @@ def _last(ranks: Ranks) -> int:
     return ranks[1] if isinstance(ranks, tuple) else ranks
 
 
-def partition(workflow: Workflow, layout: Layout, rank: int, exchange: Exchange, *, through_host: bool = False) -> Part:
+def partition(
+    workflow: Workflow,
+    layout: Layout,
+    rank: int,
+    exchange: Exchange,
+    *,
+    through_host: bool = False,
+    between: Between | None = None,
+) -> Part:
     """Return what a rank does.
 
     Parameters
@@ -310,22 +388,38 @@ def partition(workflow: Workflow, layout: Layout, rank: int, exchange: Exchange,
         Makes the functions that send and receive.
     through_host : bool
         Send from page-locked host memory and receive into it, for transports that reach no other.
+    between : Between, optional
+        What carries messages whose bytes come from devices and go to devices.
 
     Raises
     ------
     DeclarationError
         If a node would reach memory of two ranks by anything but a copy, or a device belongs to no rank.
     """
-    return _Builder(layout, rank, Sharing(workflow, layout), exchange, through_host=through_host).part()
+    return _Builder(layout, rank, Sharing(workflow, layout, between), exchange, through_host, between).part()
 
 
-def _across(workflow: Workflow, layout: Layout) -> Workflow:
-    """Return a workflow with the nodes of collectives in the place of those that several ranks take part in."""
+def _ranks_in(views: Sequence[ArrayView], layout: Layout, node: CollectiveNode) -> list[int]:
+    return [layout.rank_of(view.root.device or 0, f"node {node.name!r}") for view in views]
+
+
+def _crosses(node: CollectiveNode, layout: Layout) -> bool:
+    """Return whether several ranks take part in a collective."""
+    return len(set(_ranks_in((*node.targets, *node.sources), layout, node))) > 1
+
+
+def _across(workflow: Workflow, layout: Layout, between: Between | None) -> Workflow:
+    """Return a workflow with the nodes of collectives in the place of those that several ranks take part in by copies."""
     which = set()
     for i, node in enumerate(workflow.nodes):
-        if isinstance(node, CollectiveNode):
-            devices = {view.root.device or 0 for view in (*node.targets, *node.sources)}
-            if len({layout.rank_of(device, f"node {node.name!r}") for device in devices}) > 1:
+        if isinstance(node, CollectiveNode) and _crosses(node, layout):
+            all_ranks = list(range(layout.size))
+            whole = Together(node.does, node.op, node.root, node.targets, node.sources)
+            many = node.sources if node.does == "reduce" else node.targets
+            fits = _ranks_in(many, layout, node) == all_ranks and all(
+                _ranks_in([view], layout, node) == [rank] for rank in all_ranks for view in whole.of(rank) if view is not None
+            )
+            if between is None or node.exact or not fits or not between.does(node.does, dtype_name(many[0].dtype)):
                 which.add(i)
     return unfolded(workflow, which) if which else workflow
 
@@ -371,13 +465,16 @@ class _Numbers:
 class _Builder:
     """Builds the workflow of one rank."""
 
-    def __init__(self, layout: Layout, rank: int, sharing: Sharing, exchange: Exchange, *, through_host: bool) -> None:
+    def __init__(
+        self, layout: Layout, rank: int, sharing: Sharing, exchange: Exchange, through_host: bool, between: Between | None
+    ) -> None:
         self._workflow = workflow = sharing.workflow
         self._layout = layout
         self._rank = rank
         self._sharing = sharing
         self._exchange = exchange
         self._through_host = through_host
+        self._between = between
         self._numbers = _Numbers(layout, rank)
         mine = (array for name, array in workflow.arrays.items() if sharing.owners[name] in (rank, ALL))
         self._arrays = {array.name: self._numbers.array(array) for array in mine}
@@ -400,13 +497,13 @@ class _Builder:
             here = self._rank in ranks if isinstance(ranks, tuple) else ranks in (self._rank, ALL)
             told: dict[int, str] = {}
             for message in sharing.messages.get(i, ()):
-                if self._rank in (message.source, message.target):
-                    before = self._before(i) if message.dst is not None or message.source != self._rank else self._told(i)
+                if message.together is not None or self._rank in (message.source, message.target):
+                    before = self._before(i) if message.moves or message.source != self._rank else self._told(i)
                     self._put(message, {**before, **told}, i)
-                    if message.dst is None and message.target == self._rank:
+                    if not message.moves and message.target == self._rank:
                         self._close()
                         told = dict.fromkeys(self._last, "message")
-            if here and not isinstance(ranks, tuple):
+            if here and not any(message.moves for message in sharing.messages.get(i, ())):
                 before = {**self._before(i), **told}
                 self._close()
                 self._ends[i] = (self._add(self._numbers.node(workflow.nodes[i], self._arrays, workflow.parameters), before),)
@@ -455,10 +552,17 @@ class _Builder:
 
     def _put(self, message: Message, before: dict[int, str], index: int) -> None:
         """Add a message to those that go together, or begin with it anew."""
-        stages = self._sharing.stages
-        if self._open and stages[self._open[-1][0].number] != stages[message.number]:
+        if self._open and self._kind(self._open[-1][0]) != self._kind(message):
             self._close()
         self._open.append((message, before, index))
+
+    def _direct(self, message: Message) -> bool:
+        """Return whether a message goes between devices without the host."""
+        return self._between is not None and message.on_devices
+
+    def _kind(self, message: Message) -> tuple[Any, ...]:
+        """Return what messages that go together have in common; a collective goes alone."""
+        return self._sharing.stages[message.number], self._direct(message), message.together and message.number
 
     def _close(self) -> None:
         """Make one node of the messages that go together."""
@@ -468,21 +572,28 @@ class _Builder:
         before: dict[int, str] = dict.fromkeys(self._last, "message")
         views: list[tuple[ArrayView, bool]] = []
         behind: list[tuple[ArrayView, ArrayView, str]] = []
+        direct = self._direct(together[0][0])
         for message, waits, _ in together:
+            if message.together is not None:
+                target, source = message.together.of(self._rank)
+                views += [(self._view(view), sends) for view, sends in ((target, False), (source, True)) if view is not None]
+                before.update(waits)
+                continue
             sends = message.source == self._rank
             view = message.src if sends else message.dst
             if view is not None:
                 view = self._view(view)
-                if not view.contiguous or (self._through_host and not view.root.on_host):
-                    view = self._staged(view, message.name, sends, waits, behind)
+                if not view.contiguous or (self._through_host and not direct and not view.root.on_host):
+                    view = self._staged(view, message.name, sends, waits, behind, on_host=self._through_host and not direct)
                 views.append((view, sends))
             before.update(waits)
         messages = tuple(message for message, _, _ in together)
         first, more = messages[0], len(messages) - 1
-        wanted = first.name if first.dst is not None and not more else f"{first.name} and {more} more" if more else first.name
-        node = EagerNode(
-            name=wanted if wanted == first.name and first.dst is not None else self._name(wanted),
-            fn=self._exchange(messages),
+        wanted = f"{first.name} and {more} more" if more else first.name
+        kind = CapturedNode if direct and self._between is not None and self._between.captured else EagerNode
+        node = kind(
+            name=wanted if first.moves and not more else self._name(wanted),
+            fn=self._exchange(messages, direct),
             args=tuple(view for view, _ in views),
             access=tuple(Access(view, "read" if sends else "write") for view, sends in views),
             device=self._layout.first_local,
@@ -494,15 +605,22 @@ class _Builder:
             copy = MemcpyNode(name=self._name(f"{name} (unpack)"), dst=view, src=staging)
             ends[name] = (self._add(copy, {at: f"RAW {staging.name}"}),)
         for message, _, index in together:
-            if message.dst is not None:
+            if message.moves:
                 self._ends[index] = ends.get(message.name, (at,))
 
     def _staged(
-        self, view: ArrayView, name: str, sends: bool, before: dict[int, str], behind: list[tuple[ArrayView, ArrayView, str]]
+        self,
+        view: ArrayView,
+        name: str,
+        sends: bool,
+        before: dict[int, str],
+        behind: list[tuple[ArrayView, ArrayView, str]],
+        *,
+        on_host: bool,
     ) -> ArrayView:
         """Return contiguous memory to send from or to receive into, with a copy from it or into it."""
         named = self._name(f"{name} (packed)")
-        if self._through_host or view.root.on_host:
+        if on_host or view.root.on_host:
             array: Array = HostArray(named, view.shape, view.dtype)
         else:
             array = DeviceArray(named, view.shape, view.dtype, device=view.root.device)
@@ -522,9 +640,11 @@ class _Builder:
 
 
 def crossing(messages: Sequence[Message]) -> dict[tuple[int, int], tuple[int, int]]:
-    """Return for each pair of ranks (sender, receiver) how many messages cross and how many bytes."""
+    """Return for each pair of ranks (sender, receiver) how many messages cross and how many bytes, without collectives."""
     found: dict[tuple[int, int], tuple[int, int]] = {}
     for message in messages:
+        if message.together is not None:
+            continue
         count, nbytes = found.get((message.source, message.target), (0, 0))
         found[message.source, message.target] = count + 1, nbytes + message.nbytes
     return found

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, NoReturn
 
@@ -11,15 +13,18 @@ import numpy as np
 
 from .arrays import Array, as_int
 from .backends.callbacks import CapturedArray
-from .errors import DeclarationError, RankError, UpdateError, WaitTimeout
+from .crossings import Exchange, OnStream, connect
+from .errors import DeclarationError, HipGraphError, RankError, UpdateError, WaitTimeout
 from .executable import Executable
+from .executable.in_flight import stream_handle
 from .nodes.base import translated
-from .partition import ALL, Message, Part, partition
+from .partition import ALL, Between, Message, Part, partition
 from .runtimes.base import Runtime
 from .transports import Transfer
+from .transports.nccl import CAPTURES, Nccl, does
 from .update import HasWorkflow
 from .workflow import AnyNode, Level, Workflow
-from .world import Exchange, Ranks, agree
+from .world import Ranks, agree
 
 _log = logging.getLogger(__name__)
 
@@ -41,9 +46,14 @@ class RankExecutable(Executable):
     part: Part
     _whole: Workflow
     _first_tag: int
+    _link: Nccl | None = None
+    _captures: bool = False
+    _shown = ""
+    _told = ""
+    """The failure of the link that a wait has raised."""
 
     @staticmethod
-    def compile(ranks: Ranks, whole: Workflow, runtime: Runtime, backend: str, **options: Any) -> RankExecutable:
+    def compile(ranks: Ranks, captures: bool, whole: Workflow, runtime: Runtime, backend: str, **options: Any) -> RankExecutable:
         """Compare the workflow with those of the other ranks, take this rank's part of it, and build.
 
         Raises
@@ -54,14 +64,26 @@ class RankExecutable(Executable):
             If another rank does not come, or cannot compile its part.
         """
         first_tag = ranks.take_tags(0)
-        part = _part(whole, ranks, runtime, backend, first_tag)
+        part, link = _part(whole, ranks, runtime, backend, first_tag, captures)
         ranks.take_tags(len(part.messages))
+        device = part.layout.first_local
         try:
-            made = RankExecutable.build(part.workflow, runtime, backend, **{**options, "device": part.layout.first_local})
+            with link.watched(f"graph {whole.name!r}") if link is not None else nullcontext():
+                if link is not None and captures:
+                    connect(link, ranks, part.messages, runtime, device)
+                made = RankExecutable.build(part.workflow, runtime, backend, **{**options, "device": device})
         except BaseException as error:
             ranks.transport.fail(f"it cannot compile its part of {whole.name!r}: {type(error).__name__}: {error}")
             raise
         made.ranks, made.part, made._whole, made._first_tag = ranks, part, whole, first_tag
+        made._captures = captures
+        if link is not None and any(message.on_devices for message in part.messages):
+            mine = [m.name for m in part.messages if m.on_devices and (m.together or ranks.rank in (m.source, m.target))]
+            made._link = link
+            made._shown = f"graph {whole.name!r} ({', '.join(map(repr, mine[:4]))}{', ...' * (len(mine) > 4)})"
+            made._own.compiled.leave()  # each launch must be watched
+            if captures:
+                link.before_close(partial(_close, weakref.ref(made)))
         return made
 
     # -- running
@@ -74,10 +96,24 @@ class RankExecutable(Executable):
         RankError
             If another rank does not come in time, has failed or has died; names it and the node. The ranks have come apart then.
         """
-        self._together(super().launch, stream, timeout_s, **params)
+        link = self._link
+        if link is None:
+            self._together(super().launch, stream, timeout_s, **params)
+            return
+        handle = self._own.in_flight.stream if stream is None else stream_handle(stream)
+        link.begin(self._shown, handle, own=stream is None)
+        try:
+            self._together(super().launch, handle, timeout_s, **params)
+        finally:
+            link.end(handle)
+        link.raise_broken()
 
     def synchronize(self, timeout_s: float | None = None) -> None:
         self._together(super().synchronize, timeout_s)
+        link = self._link
+        if link is not None and link.broken != self._told:  # once: what a rank has on its own device stays readable
+            self._told = link.broken
+            link.raise_broken()
 
     def _together(self, call: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         """Make a call; where it fails, tell the others, who would wait for this rank."""
@@ -88,6 +124,8 @@ class RankExecutable(Executable):
         except (DeclarationError, WaitTimeout):  # refused before anything was done; the work goes on
             raise
         except BaseException as error:
+            if self._link is not None and self._link.broken and isinstance(error, HipGraphError):
+                self._link.raise_broken()
             self._leave_others(error)
             raise
 
@@ -108,6 +146,8 @@ class RankExecutable(Executable):
             self._leave_open()
             _log.warning("graph %r: its memory is kept, because a message that failed may still arrive", self.workflow.name)
             return
+        if self._link is not None and not self._closed:
+            self._link.forget(self._own.in_flight.stream)
         super().close(timeout_s)
 
     # -- data
@@ -246,7 +286,7 @@ class RankExecutable(Executable):
         if not callable(getattr(graph, "workflow", None)):
             raise DeclarationError(f"update takes a Graph or a Workflow (got {graph!r})")
         whole = graph.workflow()
-        part = _part(whole, self.ranks, self.runtime, self.backend, self._first_tag)
+        part, _ = _part(whole, self.ranks, self.runtime, self.backend, self._first_tag, self._captures)
         if list(map(_alike, part.messages)) != list(map(_alike, self.part.messages)):
             raise UpdateError(
                 f"graph {self._whole.name!r} cannot take {whole.name!r}: what crosses between ranks is fixed when it is compiled;"
@@ -265,15 +305,48 @@ class RankExecutable(Executable):
         raise UpdateError(f"clone: graph {self._whole.name!r} runs on several ranks; let each compile it again")
 
 
-def _part(whole: Workflow, ranks: Ranks, runtime: Runtime, backend: str, first_tag: int) -> Part:
-    """Return this rank's part of what all ranks declare alike."""
-    agree(ranks, whole, {"backend": backend, "runtime": runtime.name, "devices_per_rank": ranks.counts})
+def _part(
+    whole: Workflow, ranks: Ranks, runtime: Runtime, backend: str, first_tag: int, captures: bool
+) -> tuple[Part, Nccl | None]:
+    """Return this rank's part of what all ranks declare alike, and what carries messages between devices."""
+    options = {"backend": backend, "runtime": runtime.name, "devices_per_rank": ranks.counts, "capture_collectives": captures}
+    agree(ranks, whole, options)
+    link, why_not = ranks.link(runtime)
+    if captures and ranks.size > 1:
+        _require_captures(link, why_not)
     reaches = runtime.target.dlpack_device == 1 or ranks.transport.reaches_devices
-    made = partial(Exchange, ranks, first_tag=first_tag)
-    return partition(whole, ranks.layout(runtime), ranks.rank, made, through_host=not reaches)
+
+    def made(messages: tuple[Message, ...], direct: bool) -> Exchange | OnStream:
+        return OnStream(link, ranks, messages) if direct and link is not None else Exchange(ranks, messages, first_tag)
+
+    between = None if link is None else Between(does, captures)
+    part = partition(whole, ranks.layout(runtime), ranks.rank, made, through_host=not reaches, between=between)
+    return part, link
+
+
+def _require_captures(link: Nccl | None, why_not: str) -> None:
+    if link is None:
+        raise DeclarationError(f"compile: capture_collectives=True needs NCCL or RCCL on all ranks: {why_not}")
+    if link.version < CAPTURES:
+        raise DeclarationError(
+            f"compile: capture_collectives=True needs NCCL {_shown(CAPTURES)} or later (got {_shown(link.version)}); leave it out"
+        )
+
+
+def _shown(version: int) -> str:
+    return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
+
+
+def _close(reference: weakref.ref[RankExecutable]) -> None:
+    """Close an Executable whose graph holds work of a communicator that is to be destroyed."""
+    executable = reference()
+    if executable is not None:
+        executable.close()
 
 
 def _alike(message: Message) -> tuple[Any, ...]:
     """Return what of a message is fixed."""
-    sides = ((view.root.name, view.selection) for view in (message.src, message.dst) if view is not None)
-    return (*message[:4], *sides)
+    whole = message.together
+    views = (message.src, message.dst) if whole is None else (*whole.targets, *whole.sources)
+    sides = ((view.root.name, view.selection) for view in views if view is not None)
+    return (*message[:4], *(whole[:3] if whole is not None else ()), *sides)

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from .arrays import as_int
-from .errors import DeclarationError
-from .partition import Layout, Message
+from .errors import DeclarationError, RuntimeUnavailable
+from .partition import Layout
 from .runtimes.base import Runtime
-from .transports import SingleTransport, Transfer, Transport
+from .transports import SingleTransport, Transport
 from .transports.mpi import MpiTransport
+from .transports.nccl import LIBRARY, Nccl, found_by_all
 from .transports.store import StoreTransport, torch_store
 from .workflow import Workflow
+
+_log = logging.getLogger(__name__)
 
 _SIZES: Final = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMIX_SIZE")
 """What launchers of MPI call the number of processes."""
@@ -46,11 +49,13 @@ class Ranks:
     transport : Transport
     """
 
-    def __init__(self, transport: Transport, counts: tuple[int, ...], timeout_s: float) -> None:
+    def __init__(self, transport: Transport, counts: tuple[int, ...], timeout_s: float, *, nccl: bool | None = None) -> None:
         self.transport = transport
         self.counts = counts
         self.timeout_s = timeout_s
         self._tags = 0
+        self._nccl = nccl
+        self._links: dict[str, tuple[Nccl | None, str]] = {}
 
     @property
     def rank(self) -> int:
@@ -68,6 +73,37 @@ class Ranks:
         first = self.transport.local_rank * mine
         return Layout(self.counts, first if first + mine <= there else 0)
 
+    def link(self, runtime: Runtime) -> tuple[Nccl | None, str]:
+        """Return what carries messages between the devices of ranks, or why they go through the host; all ranks ask together.
+
+        Raises
+        ------
+        RuntimeUnavailable
+            If it was demanded and not every rank has it.
+        RankError
+        """
+        if self.size == 1 or self._nccl is False:
+            return None, "hg.ranks(nccl=False) leaves it out" if self.size > 1 else "there is one rank"
+        if runtime.name not in self._links:
+            self._links[runtime.name] = self._make_link(runtime)
+        found = self._links[runtime.name]
+        if found[0] is None and self._nccl:
+            raise RuntimeUnavailable(f"hg.ranks(nccl=True): {found[1]}", runtime="nccl", missing="library")
+        return found
+
+    def _make_link(self, runtime: Runtime) -> tuple[Nccl | None, str]:
+        if runtime.target.dlpack_device == 1 and LIBRARY not in os.environ:
+            return None, "the memory of the CPU's devices is the host's"
+        several = (
+            "" if set(self.counts) == {1} else "a rank has several devices, and a launch on several by one process may block"
+        )
+        device = self.layout(runtime).first_local
+        library, why_not = found_by_all(self.transport, runtime, device, several, self.timeout_s)
+        if library is None:
+            _log.info("messages between devices go through the host: %s", why_not)
+            return None, why_not
+        return Nccl(library, self.transport, runtime, device, self.timeout_s), ""
+
     def take_tags(self, count: int) -> int:
         """Return the first of so many numbers that tell messages apart; every rank asks for the same."""
         first, self._tags = self._tags, self._tags + count
@@ -77,13 +113,14 @@ class Ranks:
         return f"Ranks({self.rank} of {self.size}, by {self.transport.name})"
 
 
-def require_ranks(ranks: Any, device: int, lanes: Any) -> None:
-    """Refuse what are no ranks, and options of `Graph.compile` that make no sense for one rank of several."""
+def require_ranks(ranks: Any, device: int, lanes: Any) -> Ranks:
+    """Return ranks; refuse what are none, and options of `Graph.compile` that make no sense for one rank of several."""
     if not isinstance(ranks, Ranks):
         raise DeclarationError(f"compile: ranks is what hipgraphdsl.ranks() returns (got {ranks!r})")
     if device or (isinstance(lanes, str) and lanes == "measure"):
         said = f"device={device!r}, because a rank's devices follow from its number" if device else "lanes='measure'"
         raise DeclarationError(f"compile: ranks= does not go with {said}; leave one of them out")
+    return ranks
 
 
 def ranks(
@@ -93,6 +130,7 @@ def ranks(
     store: Any = None,
     devices_per_rank: int | Sequence[int] = 1,
     timeout_s: float = 300.0,
+    nccl: bool | None = None,
 ) -> Ranks:
     """Find how this program was started, and meet the other processes.
 
@@ -110,6 +148,9 @@ def ranks(
         How many devices of a graph belong to each process; a sequence says it for each.
     timeout_s : float
         How long a rank waits for another before it gives up, in seconds.
+    nccl : bool, optional
+        Whether messages and collectives between devices go by NCCL or RCCL, where each rank has one device: True demands it,
+        False sends everything through the host, None takes it where every rank has it.
 
     Raises
     ------
@@ -122,6 +163,8 @@ def ranks(
     """
     if not isinstance(timeout_s, (int, float)) or not timeout_s > 0:
         raise DeclarationError(f"ranks: timeout_s is a number of seconds above 0 (got {timeout_s!r})")
+    if nccl not in (None, True, False):
+        raise DeclarationError(f"ranks: nccl is True, False or None (got {nccl!r})")
     if any(given is not None for given in (rank, size, store)):
         number, count = as_int(rank), as_int(size)
         if store is None or number is None or count is None or not 0 <= number < count:
@@ -132,7 +175,7 @@ def ranks(
         transport = _opened(store, lambda: StoreTransport(store, number, count, timeout_s))
     else:
         transport = _opened(*_found(timeout_s))
-    return Ranks(transport, _counts(devices_per_rank, transport.size), float(timeout_s))
+    return Ranks(transport, _counts(devices_per_rank, transport.size), float(timeout_s), nccl=nccl)
 
 
 def _found(timeout_s: float) -> tuple[str, Callable[[], Transport]]:
@@ -173,48 +216,6 @@ def _counts(given: Any, size: int) -> tuple[int, ...]:
             f"ranks: devices_per_rank is how many devices each rank has, from 1, or a list of {size} such numbers (got {given!r})"
         )
     return tuple(count for count in counts if count is not None)
-
-
-@dataclass(frozen=True)
-class Exchange:
-    """The function of an eager node that sends and receives; equal to others that do the same.
-
-    Attributes
-    ----------
-    ranks : Ranks
-    messages : tuple of Message
-        In the order of the arrays that it is called with; those without bytes take none.
-    first_tag : int
-    """
-
-    waits: ClassVar[bool] = True
-    """It is called when everything before has been done."""
-
-    ranks: Ranks = field(compare=False)
-    messages: tuple[Message, ...]
-    first_tag: int
-
-    def __call__(self, stream: Any, *parts: Any) -> None:
-        """Send and receive; everything before has been done.
-
-        Raises
-        ------
-        RankError
-        """
-        ranks = self.ranks
-        given = iter(parts)
-        transfers = []
-        for message in self.messages:
-            part = None if message.dst is None else next(given)
-            address = 0 if part is None else getattr(part, "ptr", None) or part.ctypes.data
-            sends = message.source == ranks.rank
-            other = message.target if sends else message.source
-            transfers.append(Transfer(message.name, other, sends, self.first_tag + message.number, address, message.nbytes, part))
-        ranks.transport.exchange(transfers, ranks.timeout_s)
-
-    @property
-    def __name__(self) -> str:  # shown where a function's own name would be
-        return "exchange"
 
 
 # -- what ranks agree on

@@ -127,6 +127,11 @@ class CompiledPath:
             self.launcher.bind(*runtime.launch_addresses(), program.handle, stream, *current)
         self._long_way.stand_aside(self.launcher.launch if self.bound else None)
 
+    def leave(self) -> None:
+        """Do without it from now on."""
+        self.bind(None, 0)
+        self.launcher = None
+
     def refuse(self) -> None:
         """Disable the fast path for good, without waiting for calls in progress."""
         if self.launcher is not None:

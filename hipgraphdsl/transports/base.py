@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 
@@ -95,6 +95,17 @@ class Transport(ABC):
     @abstractmethod
     def fail(self, why: str, rank: int | None = None) -> None:
         """Tell all others, as far as that goes, that this rank gives up, why, and which is at fault (by default this one)."""
+
+    _closers: tuple[Callable[[], None], ...] = ()
+
+    def at_end(self, close: Callable[[], None]) -> None:
+        """Let something be closed when all ranks have come to their end, or one has failed."""
+        self._closers = (*self._closers, close)
+
+    def _close_rest(self) -> None:
+        closers, self._closers = self._closers, ()
+        for close in closers:
+            close()
 
     @abstractmethod
     def close(self) -> None:

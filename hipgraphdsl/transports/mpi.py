@@ -221,6 +221,7 @@ class MpiTransport(Transport):
             self.fail(f"{type(raised).__name__}: {raised}")
         with suppress(RankError):
             self.all_gather(b"", "the end", math.inf)  # as long as all live and none has failed
+        self._close_rest()
         if self._noted is not None:
             with suppress(Exception):
                 self._noted.Cancel()

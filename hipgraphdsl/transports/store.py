@@ -195,6 +195,7 @@ class StoreTransport(Transport):
             self.fail(f"{type(raised).__name__}: {raised}")
         with suppress(RankError):
             self.all_gather(b"", "the end", math.inf)  # as long as all live and none has failed
+        self._close_rest()
         self._ended.set()
 
 

@@ -617,7 +617,7 @@ def field_of(kind: str, name: str, other: bool) -> hg.Graph:
     return g
 
 
-OF_PYTHON = ("ignore", "source")
+OF_PYTHON = ("ignore", "source", "exact")  # `exact` is about ranks, and a program is one process
 """Fields that mean nothing to a program: what `check` leaves out, and where a node was declared."""
 
 

@@ -42,7 +42,7 @@ def ring(size: int = 2, rounds: int = 2) -> hg.Graph:
 
 def parts_of(g: hg.Graph, *counts: int) -> list[Part]:
     layout = Layout(counts)
-    return [partition(g.workflow(), layout, rank, lambda messages: print) for rank in range(layout.size)]
+    return [partition(g.workflow(), layout, rank, lambda messages, direct: print) for rank in range(layout.size)]
 
 
 def names(part: Part) -> list[str]:

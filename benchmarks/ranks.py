@@ -1,0 +1,189 @@
+"""What several processes with a GPU each cost against one process, and against NCCL called from C++.
+
+    python benchmarks/ranks.py [--size 8192] [--steps 50]
+
+It needs two NVIDIA GPUs, nvcc with nccl.h, and mpiexec with mpi4py, or torch. It starts the processes itself, one after the
+other, and prints a table of medians and ratios. `--worker` is one of the processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import hipgraphdsl as hg
+
+HERE = Path(__file__).parent
+ROWS = (  # name, what is measured, against what, aim
+    ("wave, a step, two processes, eager", "ranks_eager", "two_devices", 1.05),
+    ("wave, a step, two processes, captured", "ranks_captured", "two_devices", 1.05),
+    ("wave, one device against two processes, captured", "one_device", "ranks_captured", 1.85),
+    ("exchange of 64 KB, eager, against C++", "exchange_eager", "cpp_exchange_eager", 1.1),
+    ("exchange of 64 KB, captured, against C++ on a stream", "exchange_captured", "cpp_exchange_eager", 1.1),
+    ("exchange of 64 KB, captured, against a captured graph in C++", "exchange_captured", "cpp_exchange_captured", 1.1),
+    ("all-reduce of 64 MB, eager, against C++", "all_reduce_eager", "cpp_all_reduce_eager", 1.03),
+    ("all-reduce of 64 MB, captured, against C++ on a stream", "all_reduce_captured", "cpp_all_reduce_eager", 1.03),
+    ("compile on ranks against the rank's part", "compile_ranks", "compile_part", 1.3),
+)
+
+
+def example() -> Any:
+    """Return example 06."""
+    spec = spec_from_file_location("wave", HERE.parent / "examples" / "06_wave2d_devices.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def median_us(once: Callable[[], object], rounds: int) -> float:
+    """Return the median of how long something takes, in microseconds."""
+    for _ in range(rounds // 5 + 2):
+        once()
+    times = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        once()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times) * 1e6
+
+
+def exchange(nbytes: int) -> hg.Graph:
+    """Two devices send each other so many bytes."""
+    g = hg.Graph("exchange")
+    x, y = ([g.device_array(f"{name}{d}", shape=nbytes, dtype="uint8", device=d) for d in range(2)] for name in "xy")
+    for d in range(2):
+        g.memcpy(y[1 - d], x[d], name=f"send_{d}")
+    return g
+
+
+def all_reduce(count: int) -> hg.Graph:
+    """Two devices add so many floats."""
+    g = hg.Graph("all_reduce")
+    g.all_reduce([g.device_array(f"x{d}", shape=count, dtype="float32", device=d) for d in range(2)])
+    return g
+
+
+def single(options: argparse.Namespace) -> dict[str, float]:
+    """Measure one process."""
+    wave, found = example(), {}
+    for devices, name in ((1, "one_device"), (2, "two_devices")):
+        g = wave.build(devices, options.steps, options.size, output=False)
+        with g.compile(options.runtime) as exe:
+            found[name] = median_us(exe.run, options.rounds) / options.steps
+    return found
+
+
+def ranked(options: argparse.Namespace) -> dict[str, float]:
+    """Measure one of two processes."""
+    ranks = hg.ranks(timeout_s=60, nccl=True)
+    runtime, found = hg.open_runtime(options.runtime), {}
+    wave = example().build(2, options.steps, options.size, output=False)
+    for captured in (False, True):
+        name = "captured" if captured else "eager"
+        given: dict[str, Any] = {"ranks": ranks, "capture_collectives": captured}
+        with wave.compile(runtime, **given) as exe:
+            found[f"ranks_{name}"] = median_us(exe.run, options.rounds) / options.steps
+        with exchange(options.bytes).compile(runtime, **given) as exe:
+            found[f"exchange_{name}"] = median_us(exe.run, 2000 // options.less)
+            found[f"launch_{name}"] = median_us(exe.launch, 200 // options.less)
+            exe.synchronize()
+        with all_reduce(options.floats).compile(runtime, **given) as exe:
+            found[f"all_reduce_{name}"] = median_us(exe.run, 300 // options.less)
+    times: dict[str, list[float]] = {"compile_ranks": [], "compile_part": []}
+    for _ in range(5):
+        began = time.perf_counter()
+        exe = wave.compile(runtime, ranks=ranks)
+        times["compile_ranks"].append(time.perf_counter() - began)
+        assert isinstance(exe, hg.RankExecutable)
+        began = time.perf_counter()
+        part = hg.Graph.from_workflow(exe.part.workflow).compile(runtime, device=exe.part.layout.first_local)
+        times["compile_part"].append(time.perf_counter() - began)
+        part.close()
+        exe.close()
+    found |= {name: statistics.median(values) * 1e6 for name, values in times.items()}
+    return found if ranks.rank == 0 else {}
+
+
+def by_hand(folder: Path, options: argparse.Namespace) -> dict[str, float]:
+    """Measure the program in C++."""
+    nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+    made = folder / "ranks"
+    subprocess.run([nvcc, "-O2", "-std=c++17", "-o", str(made), str(HERE / "ranks.cpp"), "-lnccl"], check=True)
+    done = subprocess.run(
+        [made, str(options.bytes), str(options.floats)], text=True, capture_output=True, check=True, timeout=120
+    )
+    return {f"cpp_{name}": float(value) for name, value in map(str.split, done.stdout.splitlines())}
+
+
+def workers(count: int, options: argparse.Namespace, folder: Path) -> dict[str, float]:
+    """Start a worker in each of so many processes, and return what the first one has measured."""
+    out = folder / f"found{count}.json"
+    command = [sys.executable, __file__, "--worker", str(out), *sys.argv[1:]]
+    path = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
+    env = {**os.environ, "PYTHONPATH": path, "WORKERS": str(count)}
+    mpiexec = shutil.which("mpiexec", path=str(Path(sys.executable).parent)) or shutil.which("mpiexec")
+    if count == 1:
+        subprocess.run(command, env=env, check=True, timeout=180)
+    elif mpiexec is not None and find_spec("mpi4py") is not None:
+        subprocess.run([mpiexec, "-n", str(count), *command], env=env, check=True, timeout=180)
+    else:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            env |= {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+        each = [{**env, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
+        started = [subprocess.Popen(command, env=more) for more in each]
+        for process in started:
+            process.wait(timeout=180)
+    return dict(json.loads(out.read_text()))
+
+
+def main() -> None:
+    """Measure everything, or be a worker."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--runtime", default="nvidia")
+    parser.add_argument("--size", type=int, default=8192, help="cells along each side of the wave")
+    parser.add_argument("--steps", type=int, default=50, help="in one launch")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--bytes", type=int, default=65536, help="of an exchange")
+    parser.add_argument("--floats", type=int, default=1 << 24, help="of an all-reduce")
+    parser.add_argument("--less", type=int, default=1, help="divide the rounds of small launches")
+    parser.add_argument("--without-cpp", action="store_true")
+    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker is not None:
+        found = single(options) if os.environ["WORKERS"] == "1" else ranked(options)
+        if found:
+            options.worker.write_text(json.dumps(found))
+        return
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        found = workers(1, options, folder) | workers(2, options, folder)
+        if not options.without_cpp:
+            found |= by_hand(folder, options)
+    for name, value in found.items():
+        print(f"{name:24} {value:12.2f} us")
+    print(f"{'what':62} {'us':>10} {'against':>10} {'ratio':>7}  aim")
+    for what, mine, other, aim in ROWS:
+        if mine in found and other in found:
+            print(f"{what:62} {found[mine]:10.1f} {found[other]:10.1f} {found[mine] / found[other]:7.3f}  {aim}")
+    assert np.isfinite(list(found.values())).all()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,508 @@
+"""NCCL, and RCCL by the same ABI: between the devices of ranks, on streams, without the host's waiting.
+
+The library is loaded by ctypes: a dozen calls, alike on both platforms, which release the GIL, as another thread must be able to
+abort what waits inside of them. A communicator is one that blocks, because a call on one that does not starts a thread each time
+(ncclGroupEnd); the calls that wait for other ranks, the first ones, are made by a thread of ours and watched.
+
+Nothing in NCCL ends a wait for a rank that has died. While work is in flight a thread looks at the library's asynchronous errors,
+at what the ranks tell each other, and at the clock; where something has failed it aborts the communicator, which lets streams go
+on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from ..errors import DeclarationError, HipError, RankError, RuntimeUnavailable
+from ..runtimes.base import Runtime
+from .base import Transport
+from .neighbours import own_place
+
+LIBRARY: Final = "HIPGRAPHDSL_NCCL"
+"""The variable of the environment that names the library's file."""
+CAPTURES: Final = 22800
+"""The first version whose work is captured."""
+
+_NAMES: Final = {"nvidia": "libnccl.so.2", "amd": "librccl.so.1"}
+_VISIBLE: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+_STATUS: Final = 256  # bytes that ranks tell each other of their libraries
+_LOOK_S: Final = 0.02
+_BYTE: Final = 0  # ncclInt8
+_TYPES: Final = {
+    "int8": 0, "uint8": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5, "float16": 6, "float32": 7, "float64": 8,
+    "bfloat16": 9,
+}  # fmt: skip
+_OPS: Final = {"sum": 0, "prod": 1, "max": 2, "min": 3}
+
+_P, _Z, _I = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+_SIGNATURES: Final = {
+    "ncclSend": (_P, _Z, _I, _I, _P, _P),
+    "ncclRecv": (_P, _Z, _I, _I, _P, _P),
+    "ncclAllReduce": (_P, _P, _Z, _I, _I, _P, _P),
+    "ncclReduce": (_P, _P, _Z, _I, _I, _I, _P, _P),
+    "ncclBroadcast": (_P, _P, _Z, _I, _I, _P, _P),
+    "ncclAllGather": (_P, _P, _Z, _I, _P, _P),
+    "ncclReduceScatter": (_P, _P, _Z, _I, _I, _P, _P),
+    "ncclGroupStart": (),
+    "ncclGroupEnd": (),
+    "ncclCommAbort": (_P,),
+    "ncclCommDestroy": (_P,),
+    "ncclCommGetAsyncError": (_P, _P),
+    "ncclGetVersion": (_P,),
+    "ncclGetUniqueId": (_P,),
+}
+
+
+class _Id(ctypes.Structure):
+    _fields_ = (("internal", ctypes.c_byte * 128),)
+
+
+class Call(NamedTuple):
+    """One call of the library on this rank, but for the communicator and the stream.
+
+    Attributes
+    ----------
+    name : str
+    args : tuple of int
+        Addresses, counts and codes, in the function's order.
+    """
+
+    name: str
+    args: tuple[int, ...]
+
+
+Prepared = tuple[Callable[..., int], tuple[Any, ...]]
+
+
+def send(address: int, nbytes: int, rank: int) -> Call:
+    """Return the call that sends bytes to a rank."""
+    return Call("ncclSend", (address, nbytes, _BYTE, rank))
+
+
+def receive(address: int, nbytes: int, rank: int) -> Call:
+    """Return the call that receives bytes from a rank."""
+    return Call("ncclRecv", (address, nbytes, _BYTE, rank))
+
+
+def does(name: str, dtype: str) -> bool:
+    """Return whether the library has a collective for elements of a type."""
+    return dtype in _TYPES or name in ("broadcast", "all_gather", "all_to_all")
+
+
+def collective(
+    name: str, op: str, root: int, dtype: str, target: int, source: int, nbytes: int, itemsize: int, size: int
+) -> tuple[Call, ...]:
+    """Return what one rank calls for its part of a collective.
+
+    Parameters
+    ----------
+    target, source : int
+        Addresses; 0 where the rank has none.
+    nbytes : int
+        Of what one rank gives; of ``reduce_scatter`` what one gets; of ``all_to_all`` what one gives to another.
+    size : int
+        Number of ranks.
+    """
+    count, code = nbytes // itemsize, _TYPES.get(dtype, _BYTE)
+    match name:
+        case "all_reduce":
+            return (Call("ncclAllReduce", (source, target, count, code, _OPS[op])),)
+        case "reduce":
+            return (Call("ncclReduce", (source, target, count, code, _OPS[op], root)),)
+        case "broadcast":
+            return (Call("ncclBroadcast", (source, target, nbytes, _BYTE, root)),)
+        case "all_gather":
+            return (Call("ncclAllGather", (source, target, nbytes, _BYTE)),)
+        case "reduce_scatter":
+            return (Call("ncclReduceScatter", (source, target, count, code, _OPS[op])),)
+    sends = (send(source + rank * nbytes, nbytes, rank) for rank in range(size))
+    return (*sends, *(receive(target + rank * nbytes, nbytes, rank) for rank in range(size)))
+
+
+def opened_library(runtime: str) -> ctypes.CDLL:
+    """Return the library for a runtime.
+
+    Raises
+    ------
+    RuntimeUnavailable
+    """
+    named = os.environ.get(LIBRARY)
+    tried = [named] if named else [_NAMES[runtime], *_in_wheels()] if runtime in _NAMES else []
+    said = f"runtime {runtime!r} has none; {LIBRARY} may name one"
+    for name in tried:
+        try:
+            library = ctypes.CDLL(name)
+            for function, types in _SIGNATURES.items():
+                getattr(library, function).argtypes = types
+            for function in ("ncclGetErrorString", "ncclGetLastError"):
+                getattr(library, function).restype = ctypes.c_char_p
+        except (OSError, AttributeError) as error:
+            said = str(error).splitlines()[0]
+            continue
+        return library
+    raise RuntimeUnavailable(f"no library for messages between devices: {said}", runtime="nccl", missing="library")
+
+
+def _in_wheels() -> Iterator[str]:
+    """Yield where NVIDIA's wheels put the library."""
+    found = find_spec("nvidia")
+    for folder in found.submodule_search_locations or () if found is not None else ():
+        yield from map(str, sorted(Path(folder, "nccl", "lib").glob("libnccl.so*")))
+
+
+def found_by_all(ranks: Transport, runtime: Runtime, device: int, why_not: str, timeout_s: float) -> tuple[Any, str]:
+    """Return the library, or why not every rank can use it; each of them calls this, and all get the same answer.
+
+    Parameters
+    ----------
+    device : int
+        The one device of this rank.
+    why_not : str
+        What speaks against it on this rank.
+    """
+    library, version = None, ctypes.c_int()
+    try:
+        library = opened_library(runtime.name)
+        library.ncclGetVersion(ctypes.byref(version))
+    except RuntimeUnavailable as error:
+        why_not = why_not or str(error)
+    place = own_place()
+    if runtime.target.dlpack_device != 1:  # the CPU's devices belong to each process
+        place = place[:8] + " ".join(f"{name}={os.environ.get(name)}" for name in _VISIBLE).encode()
+    status = b"|".join((place.hex().encode(), str(device).encode(), str(version.value).encode(), why_not.encode()))
+    told = [text.rstrip(b"\0").split(b"|", 3) for text in
+            ranks.all_gather(status[:_STATUS].ljust(_STATUS, b"\0"), "the choice of NCCL", timeout_s)]  # fmt: skip
+    for rank, entry in enumerate(told):
+        if len(entry) < 4 or entry[3]:
+            said = entry[3].decode(errors="replace") if len(entry) > 3 else "its place is too long to tell"
+            return None, f"rank {rank}: {said}"
+    if len(versions := {entry[2].decode() for entry in told}) > 1:
+        return None, f"ranks have different versions of the library: {', '.join(sorted(versions))}"
+    if len({(entry[0], entry[1]) for entry in told}) < len(told):
+        return None, "several ranks use one device"
+    return library, ""
+
+
+class Nccl:
+    """A communicator of all ranks, each with one device.
+
+    Parameters
+    ----------
+    library : ctypes.CDLL
+    transport : Transport
+        By which the ranks have met.
+    runtime : Runtime
+    device : int
+    timeout_s : float
+        How long a rank waits for another.
+
+    Attributes
+    ----------
+    version : int
+        22803 for 2.28.3.
+    broken : str
+        Why it can be used no more; empty while it can.
+
+    Raises
+    ------
+    RankError
+        If the ranks do not come together.
+    """
+
+    def __init__(self, library: Any, transport: Transport, runtime: Runtime, device: int, timeout_s: float) -> None:
+        self._library = library
+        self._transport = transport
+        self._runtime = runtime
+        self._device = device
+        self._timeout_s = timeout_s
+        number = ctypes.c_int()
+        library.ncclGetVersion(ctypes.byref(number))
+        self.version = number.value
+        self.broken = ""
+        self._culprit: int | None = None
+        self._handle = ctypes.c_void_p()
+        self._start, self._finish = library.ncclGroupStart, library.ncclGroupEnd
+        self._connected: set[Any] = set()
+        self._closers: list[Callable[[], None]] = []
+        self._lock = threading.Lock()
+        self._work = threading.Event()
+        """Whether there is something to look after."""
+        self._busy: list[tuple[int, str]] = []
+        """The thread that launches now, and what; once more where it builds inside."""
+        self._launches = 0
+        """How many have been put on streams."""
+        self._progress = 0.0
+        self._what = "hg.ranks()"
+        self._end = 0
+        """Event behind a launch, recorded where another stream or the watch waits for it."""
+        self._last = 0
+        """The stream of the last launch, where it can still be asked."""
+        self._closed = False
+        self._meet()
+        with runtime.using_device(device):
+            self._end = runtime.event_create(timing=False)
+            self._stream = runtime.stream_create()
+        self._watcher = threading.Thread(target=self._watch_there, name="hipgraphdsl nccl", daemon=True)
+        self._watcher.start()
+        transport.at_end(self.close)
+
+    def _meet(self) -> None:
+        unique = _Id()
+        if self._transport.rank == 0:
+            self._require(self._library.ncclGetUniqueId(ctypes.byref(unique)), "ncclGetUniqueId")
+        told = self._transport.all_gather(bytes(unique), "the start of NCCL", self._timeout_s)
+        unique = _Id.from_buffer_copy(told[0])
+        init, rank, size = self._library.ncclCommInitRank, self._transport.rank, self._transport.size
+        init.argtypes = (_P, _I, _Id, _I)
+        self._aside(lambda: init(ctypes.byref(self._handle), size, unique, rank), "ncclCommInitRank", "the start of NCCL")
+
+    # -- calls
+
+    def _require(self, code: int, api: str) -> None:
+        if not code:
+            return
+        if self.broken:
+            raise RankError(self.broken, rank=self._culprit)
+        text = self._library.ncclGetErrorString(code)
+        last = self._library.ncclGetLastError(self._handle) or b""
+        said = b": ".join(filter(None, (text, last.strip()))).decode(errors="replace")
+        raise RankError(f"{api} failed: {said} ({code})")
+
+    def _aside(self, call: Callable[[], int], api: str, what: str) -> None:
+        """Make a call that waits for other ranks, and look meanwhile whether they are there.
+
+        Raises
+        ------
+        RankError
+        """
+        found: list[int | BaseException] = []
+
+        def work() -> None:
+            try:
+                with self._runtime.using_device(self._device):
+                    found.append(call())
+            except BaseException as error:
+                found.append(error)
+
+        thread = threading.Thread(target=work, name=f"hipgraphdsl {api}", daemon=True)
+        end = time.monotonic() + self._timeout_s
+        thread.start()
+        thread.join(0.001)
+        try:
+            while thread.is_alive():
+                self._transport.listen()
+                if self.broken:
+                    raise RankError(self.broken, rank=self._culprit)
+                if time.monotonic() > end:
+                    raise self._late(what)
+                thread.join(_LOOK_S)
+            if isinstance(found[0], BaseException):
+                raise found[0]
+            self._require(found[0], api)
+        except RankError as error:
+            self._give_up(error)
+            raise
+
+    def prepared(self, calls: Sequence[Call]) -> tuple[Prepared, ...]:
+        """Return calls as they are made, without the stream."""
+        return tuple((getattr(self._library, call.name), (*call.args, self._handle)) for call in calls)
+
+    def issue(self, calls: Sequence[Prepared], stream: int, keys: frozenset[Any], what: str) -> None:
+        """Put calls on a stream, as one group.
+
+        Parameters
+        ----------
+        keys : frozenset
+            What tells whether the like has been done before: the first time other ranks are waited for.
+        what : str
+            The nodes' names.
+
+        Raises
+        ------
+        RankError
+        """
+        if self.broken:
+            raise RankError(f"{what}: {self.broken}", rank=self._culprit)
+        self._what, self._progress = what, time.monotonic()
+        if keys <= self._connected:
+            self._group(calls, stream)
+        else:
+            self._aside(lambda: self._group(calls, stream), "ncclGroupEnd", what)
+            self._connected |= keys
+
+    def _group(self, calls: Sequence[Prepared], stream: int) -> int:
+        self._start()
+        for function, args in calls:
+            code = function(*args, stream)
+            if code:
+                self._finish()
+                self._require(code, function.__name__)
+        code = self._finish()
+        if code:
+            self._require(code, "ncclGroupEnd")
+        return 0
+
+    # -- launches
+
+    def begin(self, what: str, stream: int = 0, *, own: bool = True) -> None:
+        """Begin a launch on a stream, behind those before it; `end` follows. Without a stream watch what is done till then.
+
+        Parameters
+        ----------
+        own : bool
+            Whether the stream is known to live until `forget`.
+
+        Raises
+        ------
+        DeclarationError
+            If another thread launches: ranks could not tell in which order.
+        """
+        me = threading.get_ident()
+        with self._lock:
+            if self._busy and self._busy[0][0] != me:
+                raise DeclarationError(
+                    f"launch: {self._busy[0][1]} is being launched by another thread, and uses the same communicator; let one"
+                    " thread launch, or give each thread ranks of its own: hg.ranks()"
+                )
+            self._busy.append((me, what))
+        self._what, self._progress = what, time.monotonic()
+        if not self._work.is_set():
+            self._work.set()
+        if stream and stream != self._last:
+            self._follow(stream, own=own)
+
+    def _follow(self, stream: int, *, own: bool) -> None:
+        """Let a stream wait for the last launch, which was on another one."""
+        runtime = self._runtime
+        with runtime.using_device(self._device), self._lock:
+            if self._last:
+                runtime.event_record(self._end, self._last)
+            if self._launches:
+                runtime.stream_wait_event(stream, self._end)
+            self._last = stream if own else 0
+
+    def end(self, stream: int = 0) -> None:
+        """End what `begin` has begun."""
+        self._progress = time.monotonic()
+        if stream and stream != self._last:  # it may be gone when it is asked for next
+            with self._runtime.using_device(self._device):
+                self._runtime.event_record(self._end, stream)
+        with self._lock:
+            self._launches += bool(stream)
+            self._busy.pop()
+        self._work.set()
+
+    def forget(self, stream: int) -> None:
+        """Ask a stream no more, which is going to be destroyed."""
+        with self._lock:
+            if self._last == stream:
+                self._last = 0
+                with suppress(HipError), self._runtime.using_device(self._device):
+                    self._runtime.event_record(self._end, stream)
+
+    @contextmanager
+    def watched(self, what: str) -> Iterator[None]:
+        """Watch what is done inside."""
+        self.begin(what)
+        try:
+            yield
+        finally:
+            self.end()
+
+    def raise_broken(self) -> None:
+        """Raise why it can be used no more.
+
+        Raises
+        ------
+        RankError
+        """
+        if self.broken:
+            raise RankError(self.broken, rank=self._culprit)
+
+    def _watch_there(self) -> None:
+        with self._runtime.using_device(self._device):
+            self._watch()
+
+    def _watch(self) -> None:
+        """Look after work in flight, until the end or a failure."""
+        runtime, seen, in_flight = self._runtime, 0, False
+        while self._work.wait() and not self._closed:
+            try:
+                with suppress(HipError):  # another thread captures, or the device has failed, which its own waits tell
+                    if not in_flight and self._launches != seen:
+                        with self._lock:
+                            if self._last:
+                                runtime.event_record(self._end, self._last)
+                            seen, in_flight, self._progress = self._launches, True, time.monotonic()
+                            runtime.stream_wait_event(self._stream, self._end)
+                    if in_flight and runtime.stream_query(self._stream):
+                        in_flight = False
+                        continue
+                if not in_flight and not self._busy:
+                    self._work.clear()
+                    if self._busy or self._launches != seen or self._closed:
+                        self._work.set()
+                    continue
+                self._look()
+            except RankError as error:
+                self._give_up(error)
+                return
+            time.sleep(_LOOK_S)
+
+    def _look(self) -> None:
+        """Raise what has failed."""
+        self._transport.listen()
+        error = ctypes.c_int()
+        self._library.ncclCommGetAsyncError(self._handle, ctypes.byref(error))
+        if error.value:
+            self._require(error.value, f"work of {self._what}")
+        if time.monotonic() - self._progress > self._timeout_s:
+            raise self._late(f"{self._what}, or to what is before")
+
+    def _late(self, what: str) -> RankError:
+        rank = 1 - self._transport.rank if self._transport.size == 2 else None
+        who = "another rank" if rank is None else f"rank {rank}"
+        return RankError(f"{who} does not come to {what}, after {self._timeout_s:.3g} s", rank=rank)
+
+    def _give_up(self, error: RankError) -> None:
+        """Tell the others and abort what is in flight, so that streams go on."""
+        with self._lock:
+            if self.broken:
+                return
+            self.broken, self._culprit = str(error), error.rank
+        self._transport.fail(self.broken, error.rank)
+        if self._handle.value:
+            with self._runtime.using_device(self._device):
+                self._library.ncclCommAbort(self._handle)
+
+    # -- the end
+
+    def before_close(self, close: Callable[[], None]) -> None:
+        """Call something before the communicator is destroyed: graphs that hold its work go first."""
+        self._closers.append(close)
+
+    def close(self) -> None:
+        """Return everything."""
+        if self._closed:
+            return
+        for close in self._closers:
+            with suppress(Exception):
+                close()
+        self._closed = True
+        self._work.set()
+        self._watcher.join()
+        with suppress(HipError), self._runtime.using_device(self._device):
+            self._runtime.stream_destroy(self._stream)
+            self._runtime.event_destroy(self._end)
+        if not self.broken:  # destroying waits for other ranks, and may wait for ever
+            thread = threading.Thread(target=self._library.ncclCommDestroy, args=(self._handle,), daemon=True)
+            thread.start()
+            thread.join(min(self._timeout_s, 10.0))

@@ -1,0 +1,103 @@
+"""Messages and collectives by NCCL's ABI, of ranks that are processes on the CPU, over a stand-in library (tests/nccl_on_cpu).
+
+The programs are rank_programs/by_nccl.py; tests/device/test_nccl.py runs them on GPUs.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from nccl_on_cpu import library
+
+import hipgraphdsl as hg
+from hipgraphdsl.transports import nccl
+
+TESTS = Path(__file__).parent.parent
+PROGRAM = TESTS / "rank_programs" / "by_nccl.py"
+
+
+def printed(does: str, size: int, folder: Path, **environment: str) -> list[str]:
+    """Return what each rank prints."""
+    path = os.pathsep.join([str(TESTS.parent), str(TESTS), os.environ.get("PYTHONPATH", "")])
+    env = {**os.environ, "PYTHONPATH": path, nccl.LIBRARY: str(library()), **environment}
+    started = [
+        subprocess.Popen(
+            [sys.executable, str(PROGRAM), does, str(folder), str(rank), str(size)],
+            env=env, text=True, stdout=subprocess.PIPE,
+        )
+        for rank in range(size)
+    ]  # fmt: skip
+    return [process.communicate(timeout=240)[0] for process in started]
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_collectives_of_every_type_and_count(size: int, tmp_path: Path) -> None:
+    for said in (found := printed("collectives", size, tmp_path)):
+        assert "results of collectives are right" in said, found
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_messages_with_every_backend_eager_and_captured(size: int, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert printed("rings", size, tmp_path, NCCL_ON_CPU_LOG=str(log)) == ["rings are right\n"] * size
+    assert sorted(log.read_text().split("\n")) == [
+        "",
+        *sorted(f"{what} {r}" for what in ("init", "destroy") for r in range(size)),
+    ]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_host_memory_gaps_and_declared_edges_beside_device_memory(size: int, tmp_path: Path) -> None:
+    assert printed("mixed", size, tmp_path) == ["mixed messages are right\n"] * size
+
+
+def test_sums_of_floats_are_exact_where_that_is_asked_for(tmp_path: Path) -> None:
+    assert printed("folds", 3, tmp_path) == ["sums are right\n"] * 3
+
+
+@pytest.mark.parametrize("captured", ["0", "1"])
+@pytest.mark.parametrize("seconds", ["0.4", "3"])
+def test_rank_that_is_killed_is_named_by_the_others(captured: str, seconds: str, tmp_path: Path) -> None:
+    found = printed("stay", 3, tmp_path, CAPTURED=captured, KILL_AFTER_S=seconds)
+    for rank in (0, 2):
+        assert "told: 1 " in found[rank], found
+        assert "rank 1 has died" in found[rank], found
+        assert "and again" in found[rank], found
+
+
+@pytest.mark.parametrize("captured", ["0", "1"])
+def test_rank_that_does_not_come_is_named(captured: str, tmp_path: Path) -> None:
+    found = printed("late", 2, tmp_path, CAPTURED=captured, TIMEOUT_S="2")
+    assert "told: 1 rank 1 does not come to" in found[0], found
+
+
+def test_threads_launch_one_after_the_other(tmp_path: Path) -> None:
+    assert printed("threads", 2, tmp_path) == ["threads are kept apart\n"] * 2
+
+
+def test_capture_is_refused_where_it_does_not_work(tmp_path: Path) -> None:
+    found = printed("refused", 2, tmp_path / "old", NCCL_ON_CPU_VERSION="22707")
+    assert "refused: compile: capture_collectives=True needs NCCL 2.28.0 or later (got 2.27.7)" in found[0], found
+    found = printed("refused", 2, tmp_path / "none", **{nccl.LIBRARY: "/nowhere.so"})
+    assert "needs NCCL or RCCL on all ranks: rank 0: no library for messages between devices: /nowhere.so" in found[0], found
+    found = printed("refused", 2, tmp_path / "two", DEVICES_PER_RANK="2", HIPGRAPHDSL_CPU_DEVICES="2")
+    assert "a rank has several devices" in found[0], found
+    assert all("eager is right" in said for said in found), found
+
+
+def test_capture_without_ranks_is_refused() -> None:
+    with pytest.raises(hg.DeclarationError, match=r"ranks is what hipgraphdsl\.ranks\(\) returns"):
+        hg.Graph("alone").compile("cpu", capture_collectives=True)
+    with pytest.raises(hg.DeclarationError, match="nccl is True, False or None"):
+        hg.ranks(nccl="no")  # type: ignore[arg-type]
+
+
+def test_collectives_that_the_library_lacks_are_unfolded() -> None:
+    assert nccl.does("all_reduce", "float32")
+    assert not nccl.does("all_reduce", "int16")
+    assert nccl.does("all_gather", "int16")
+    assert nccl.does("broadcast", "complex64")
