@@ -58,6 +58,12 @@ __global__ void hidden_later(int* x, int n) {
   { x[t] += v + n * LIMIT; const int LIMIT = n, warpSize = n - 1; __syncthreads(); x[t] += LIMIT + warpSize; }
   { x[t] += 3; int n = 100; __syncthreads(); x[t] += n; }
   x[t] += 7; const int warpSize = n - 1; __syncthreads(); x[t] += warpSize; }
+__device__ int overloaded(long long v) { return (int)v + 1; }
+__device__ int calls(int v) { return overloaded(v); }
+__device__ int overloaded(int v) { return v * 3; }
+__global__ void calls_what_is_overloaded(int* x, int n) {
+  int v = x[T]; __syncthreads(); x[T] = calls(v) + overloaded(v) + overloaded(short(n)); }
+__device__ int overloaded(short v) { return v * 7; }
 __global__ void again_shadowed(int* x, int n) {
   int k = n + 1, i = T * k, j = T * LIMIT; __syncthreads();
   { int LIMIT = 100; __syncthreads(); x[T] += j + LIMIT; }

@@ -119,6 +119,8 @@ class Maker:
         self.barriers = self.chance.random() < 0.5
         self.forms = ["plain", "plain", "plain", "template", "functor", "static", "overload", "recursive"]
         self.longest = 4  # statements of a function
+        self.most_functions = 4
+        self.fewest = 6  # statements of the kernel
         self.apart = False  # whether nothing is called by a variable
         self.reserved: tuple[str, ...] = ()  # a template's parameters
         self.block = self.chance.choice(BLOCKS)
@@ -182,7 +184,7 @@ class Maker:
     def any_literal(self) -> Value:
         kind = self.chance.choice((I32, I32, I32, U32, I64, U64, I8, U16))
         if self.some(0.06):
-            return self.literal(self.chance.choice((123, 125, 59, 40)), I8, "char")
+            return self.literal(self.chance.choice((123, 125, 59, 40, 78, 84, 97)), I8, "char")
         edge = self.chance.choice((0, 1, 2, 3, 5, 7, 10, 31, 100, 1000, 65535, kind.high, kind.low, -1, -7, -128))
         edge = max(kind.low, min(kind.high, edge))
         return self.literal(edge, kind, self.chance.choice(("", "", "hex", "'")) if kind.bits > 16 else "")
@@ -637,7 +639,7 @@ class Maker:
             one = self.call(self.chance.choice(leading), place, 0, "calm")
             made = Choice(c.node, self.to(one, U32).node, Literal(3, U32))
         elif self.some(0.5):
-            a, b = self.warp_leaf(place), self.warp_leaf(place)
+            a, b = self.warp_leaf(place), self.warp_leaf(place) if self.some(0.5) else self.leaf(place)
             made = Choice(c.node, self.to(a, U32).node, self.to(b, U32).node)
         else:
             vote = Warp(self.chance.choice(("any", "all")), [self.to(self.leaf(place), I32).node])
@@ -1065,7 +1067,7 @@ class Maker:
         constants = [table, named]
         self.scopes = [{d.name: d for d in constants}]
         before: list[Stmt] = [Define(self.macro()) for _ in range(self.chance.randint(0, 2))]
-        for n in range(self.chance.randint(0, 4)):
+        for n in range(self.chance.randint(0, self.most_functions)):
             self.functions.append(self.function(n))
         parameters = [
             Decl("out", U32, "global", threads * grid[0] * grid[1] * grid[2]), Decl("bins", U32, "global", BINS),
@@ -1091,11 +1093,12 @@ class Maker:
         place = Place(
             True, mask=mask, full=mask is not None and threads % 32 == 0, returns=not self.barriers and self.warps != "mask"
         )
-        self.left = max(self.left, 6)
+        self.left = max(self.left, self.fewest)
         body = start
         while self.left > 0:
             self.left -= 1
             body += self.statement(place)
+        body += self.gathered()
         body += self.mix(self.value(place, 2, self.style(place)))
         out, g, h = (self.fixed[name] for name in ("out", "g", "h"))
         target = Load(out, Use(g))
@@ -1104,6 +1107,10 @@ class Maker:
             self.name, self.seed, self.functions, constants, parameters, body, grid, self.block, before, shared_bytes,
             self.warps == "maskless", self.bin_op,
         )  # fmt: skip
+
+    def gathered(self) -> list[Stmt]:
+        """Return what makes the variables' values count that nothing else reads."""
+        return []
 
     def start(self, parameters: list[Decl], grid: tuple[int, int, int]) -> list[Stmt]:
         """Who a thread is: `t` in its block of `total`, `g` in the grid, `lane`; `h` gathers what it computes."""

@@ -9,9 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from .chance import NAMES, OPERATIONS, Maker, Place, Value
+from .chance import BLOCKS, NAMES, OPERATIONS, Maker, Place, Value
 from .tree import (
+    BOOL,
+    I8,
     I32,
+    I64,
     TYPES,
     U32,
     U64,
@@ -21,8 +24,10 @@ from .tree import (
     Assigned,
     Barrier,
     Binary,
+    Block,
     Call,
     Cast,
+    Choice,
     Comma,
     Decl,
     Declare,
@@ -35,6 +40,7 @@ from .tree import (
     Leave,
     Literal,
     Load,
+    Logic,
     Record,
     Return,
     Stmt,
@@ -51,8 +57,15 @@ _WITHOUT: Final = {
     "volatile": 0.9, "reference": 0.7, "bounded": 0.8, "braces": 0.5, "branch": 0.5, "counting": 0.5, "atomic": 0.6,
     "leaving": 0.6, "call_statement": 1, "exchange": 0.5, "shared_bins": 0.7, "tree": 0.7, "meeting": 0.7, "definition": 0.8,
     "array": 0.7, "noise": 0.7, "whole_warps": 0.4, "reduction": 0.3, "overwritten": 0.5, "record": 0.7, "passed": 0.4,
-    "block_wide": 0.6, "mixing": 0.2, "switched": 0.7, "handed_on": 0.6, "hidden": 0.6,
+    "block_wide": 0.6, "mixing": 0.2, "switched": 0.7, "handed_on": 0.6, "hidden": 0.6, "helped": 0.6, "guarded": 0.8,
+    "shadowed": 0.7, "sized": 0.8,
 }  # fmt: skip
+#: What a kernel is about: it has little else, so that clang can split what is beside it.
+_THEMES: Final = (
+    "switched", "ordered", "helped", "guarded", "shadowed", "hidden", "conditional", "ordered", "overwritten", "guarded",
+    "helped", "sized", "ordered", "whole_warps", "conditional", "hidden", "looping", "guarded", "overwritten", "array",
+    "branch", "helped", "reduction", "block_wide", "reference",
+)  # fmt: skip
 
 
 def make_kernel(seed: int, name: str, *, gpu: bool = False) -> Kernel:
@@ -74,16 +87,29 @@ class NearMaker(Maker):
             self.warps, self.barriers = "none", True
         self.without = {kind for kind, often in _WITHOUT.items() if self.some(often)}
         self.names = (*NAMES, "warpSize", "T", "N", "p0", "p1")
-        if self.some(0.02):
+        self.theme = _THEMES[seed % 50 % len(_THEMES)] if self.some(0.8) else ""
+        if self.theme:
+            self.most_functions, self.fewest = self.chance.choice((0, 0, 1)), 2
+            self.block = self.chance.choice([b for b in BLOCKS if b[0] * b[1] * b[2] >= 40])
+            self.barriers = self.barriers or self.theme in ("overwritten", "block_wide")
+            if self.warps == "mask" and not gpu and self.some(0.8):
+                self.warps = "maskless"
+        self.without -= {self.theme}
+        if self.some(0.04):
             self.names = ("hgcpu_w1", "hgcpu_w2", "hgcpu_t", "hgcpu_kept_9", "hgcpu_again_5", "hgcpu_n", "a", "b")
         rare = {"match_any": 0.05, "leader": 0.1}
         self.operations = [name for name in OPERATIONS if self.some(rare.get(name, 0.7))] or ["shfl"]
         self.forms = [form for form in ("plain", "plain", "template") for _ in range(3)] + ["overload", "recursive"]
         self.longest = self.chance.choice((1, 1, 2, 3))
-        self.deepest = self.chance.choice((0, 1, 1, 1, 2))
+        self.deepest = self.chance.choice((0, 0, 0, 1) if self.theme else (0, 1, 1, 1, 2))
         self.flat = self.chance.choice((0.0, 0.0, 0.0, 0.3))
-        self.left = self.chance.randint(3, 14)
+        self.left = self.chance.randint(1, 4) if self.theme else self.chance.randint(3, 14)
         self.wide: list[Function] = []
+        # One of each to a kernel: what keeps another from being split hides it.
+        # C++17 alone orders a shift.
+        self.order = self.chance.choice(("comma", "braces", "index", *["shift"] * (0 if gpu else 3)))
+        self.last = self.some(0.5)  # whether an operation is what comes last
+        self.help = self.chance.choice(("early", "within", "loop", "letter", "letter", "overloaded", "overloaded", "plain"))
 
     def kinds(self, place: Place) -> dict[Callable[[Place], list[Stmt]], float]:
         found = super().kinds(place) | {
@@ -92,9 +118,14 @@ class NearMaker(Maker):
         if place.depth < 3:
             found |= {self.reduction: 2, self.whole_warps: 2}
         if place.kernel and self.warps == "maskless":
-            found |= {self.switched: 1, self.handed_on: 2, self.hidden: 1}
+            found |= {self.switched: 1, self.handed_on: 2, self.hidden: 1, self.helped: 2, self.guarded: 1, self.sized: 0.5}
+        if place.kernel and place.depth < 2:
+            found[self.shadowed] = 1
         if place.uniform and self.barriers and place.kernel:
             found |= {self.overwritten: 2, self.block_wide: 2}
+        if self.theme:
+            often = {self.theme: 6.0, "operation": 2, "declaration": 1, "mixing": 1, "assignment": 1}
+            return {kind: often[kind.__name__] for kind in found if kind.__name__ in often}
         return {kind: often for kind, often in found.items() if kind.__name__ not in self.without}
 
     def value(self, place: Place, depth: int, style: str = "calm", hidden: str = "") -> Value:
@@ -102,6 +133,15 @@ class NearMaker(Maker):
 
     def style(self, place: Place) -> str:
         return "flat" if self.some(self.flat) else "calm"
+
+    def gathered(self) -> list[Stmt]:
+        own = [d for d in self.scopes[-1].values() if isinstance(d, Decl) and d.where == "thread"]
+        found = [d for d in own if d.name != "h" and not d.fixed]
+        out = []
+        for d in found[:8]:
+            first = Value(Load(d, Literal(1, I32)), d.type, d.type.low, d.type.high) if d.size else self.use(d)
+            out += [] if d.volatile else self.mix(first)
+        return out
 
     # -- statements ----------------------------------------------------------------------------------------------------
 
@@ -171,20 +211,29 @@ class NearMaker(Maker):
         """A change and then a use in one statement, in an order that C++ defines."""
         if place.pure:
             return []
-        before, d = self.target(place, (U32, U64))
+        last = self.last and self.warps == "maskless" and place.ops
+        before, d = self.target(place, (U32,) if last else (U32, U64))
         name = self.fresh()
         if name == d.name.partition(".")[0]:
             return before
-        flat = "flat" if self.some(0.7) else "calm"
-        first, then = (super(NearMaker, self).value(place, 1, flat, name) for _ in range(2))
+        flat = "flat" if self.some(0.7) and not last else "calm"
+        first, then = (super(NearMaker, self).value(place, 0 if last else 1, flat, name) for _ in range(2))
         others = [x for x in self.scalars(name) if x.reference]
         again = self.use(self.chance.choice(others) if others and self.some(0.5) else d)
-        if self.some(0.6):
+        if self.some(0.6) and not last:
             made = self.warp(place, 0, name) if place.ops else None
             first = made or first
         then = self.arithmetic("^", again, then)
         change = Assigned(Use(d), self.to(first, d.type, always=True).node)
-        form = self.chance.choice(("comma", "braces", "index", *["shift"] * (not self.gpu)))  # C++17 alone orders a shift
+        form = self.order
+        if last:  # the operation has what was changed
+            other = self.lane_of(Use(d), name)
+            if form == "comma":
+                return [*before, *self.mix(Value(Comma(change, other), d.type, 0, d.type.high))]
+            if form == "shift":
+                moved = Binary("&", self.lane_of(change, name), Literal(7, I32))
+                return [*before, *self.mix(Value(Binary("<<", Use(d), moved), d.type, 0, d.type.high))]
+            then = Value(other, U32, 0, U32.high)
         if form == "shift":
             return before + self.mix(Value(Binary("<<", change, self.within(then, 7).node), d.type, 0, d.type.high))
         if form == "comma":
@@ -197,6 +246,12 @@ class NearMaker(Maker):
         at = self.within(self.value(place, 1, flat), 3)
         value = self.value(place, 1, flat)
         return [*before, declared, Assign(Load(array, at.node), "=", value.node)]
+
+    def lane_of(self, value: Expr, hidden: str = "") -> Warp:
+        """A shuffle of a value, by a lane that all threads name or that each has of its own."""
+        by = self.within(self.leaf(Place(False), hidden), 31) if self.some(0.3) else self.literal(self.chance.randint(0, 31))
+        way = self.chance.choice(("shfl", "shfl_xor", "shfl_up", "shfl_down"))
+        return Warp(way, [value, self.to(by, U32 if way in ("shfl_up", "shfl_down") else I32, always=True).node])
 
     def switched(self, place: Place) -> list[Stmt]:
         """Operations in the arms of a `switch` that lanes enter in different ones."""
@@ -228,8 +283,8 @@ class NearMaker(Maker):
         g = Function(f"y{n}_{self.name}", [outer], U32, [*most, Return(Use(got))], leads=True)
         self.functions += [f, g]
         self.impure |= {f, g}
-        result = self.declare(Decl(self.fresh(), U32))
-        return [*before, Declare(result, Call(g, [Use(d)]))] if result.name != d.name else before
+        result = Decl(self.fresh(), U32)
+        return [*before, Declare(self.declare(result), Call(g, [Use(d)]))] if result.name != d.name else before
 
     def hidden(self, place: Place) -> list[Stmt]:
         """A variable that has the name of a template's parameter, or of a constant, that a function reads."""
@@ -238,7 +293,7 @@ class NearMaker(Maker):
             return []
         first = self.to(self.within(self.leaf(place, name), 15), U32).node
         d = self.declare(Decl(name, U32, fixed=self.some(0.5)))
-        p = Decl("p", U32, reference=self.some(0.5), fixed=True)
+        p = Decl("p", U32, reference=self.some(0.2), fixed=True)
         number = Decl("N", I32, "number", fixed=True, uniform=True, low=1, high=5) if name == "N" else None
         by: Expr = Use(number) if number else Literal(3, I32, "LIMIT" if name == "LIMIT" else "")
         value = Binary("+", Warp("shfl_xor", [Use(p), by]), Cast(U32, by))
@@ -246,6 +301,114 @@ class NearMaker(Maker):
         self.functions.append(f)
         call = Call(f, [Use(d)], {}, 2 if number else None)
         return [Declare(d, first), *self.mix(Value(call, U32, 0, U32.high)), *self.mix(self.warp_leaf(place))]
+
+    def conditional(self, place: Place) -> list[Stmt]:
+        if place.pure or not place.ops or self.warps != "maskless" or self.some(0.4):
+            return super().conditional(place)
+        odd = Binary("!=", Binary("&", Index("threadIdx.x"), Literal(self.chance.choice((1, 2)), U32)), Literal(0, U32))
+        if self.some(0.3):
+            vote = Warp("any", [Cast(I32, Binary("==", Index("threadIdx.x"), Literal(self.chance.randint(0, 9), U32)))])
+            return self.mix(Value(Logic(self.chance.choice(("&&", "||")), odd, vote), BOOL, 0, 1))
+        return self.mix(Value(Choice(odd, self.to(self.telling(), U32).node, Literal(3, U32)), U32, 0, U32.high))
+
+    def helped(self, place: Place) -> list[Stmt]:
+        """A short function that holds what a call by itself, written in place, may get wrong: returns before its end, names that
+        its caller has too, letters that are names of its template, and calls of a function that is overloaded behind it."""
+        n, (before, d) = len(self.functions), self.target(place, (U32, I32))
+        same = d.name if "." not in d.name and d.name not in ("N", "T") else "own"
+        p = Decl(self.chance.choice(("p", "a", "x", same)), U32)
+        own = Decl(self.chance.choice([x for x in ("a", "x", "h", same) if x != p.name]), U32)
+        form = self.help
+        numbered = form == "letter" or self.some(0.3)
+        number = Decl("N", I32, "number", fixed=True, uniform=True, low=1, high=5) if numbered else None
+        turn: list[Stmt] = [Declare(own, Binary("+", Index("threadIdx.x"), Literal(self.chance.randint(0, 9), U32)))]
+        odd = Binary("!=", Binary("&", Use(p), Literal(self.chance.choice((1, 2)), U32)), Literal(0, U32))
+        by: Expr = Use(number) if number and self.some(0.5) else Literal(self.chance.randint(1, 9), I32)
+        moved = Warp(self.chance.choice(("shfl", "shfl_xor")), [Use(self.chance.choice((p, own))), by])
+        if form == "early":
+            turn.append(If(odd, [Return(Binary("*", Use(p), Literal(3, U32)))], None, braces=self.some(0.5)))
+        if form == "within":
+            turn.append(If(odd, [Assign(Use(own), "+=", moved)], [Assign(Use(own), "^=", moved)] if self.some(0.4) else None))
+        elif form == "loop":
+            o, end = Decl("o", I32, fixed=True, changes=True), Binary("&", Cast(I32, Use(p)), Literal(3, I32))
+            turn.append(For(o, Literal(0, I32), end if self.some(0.5) else Literal(2, I32), 0, [Assign(Use(own), "+=", moved)]))
+        else:
+            turn.append(Assign(Use(own), self.chance.choice(("=", "+=")), moved))
+        result: Expr = Binary("+", Use(own), Use(p))
+        if form == "letter":
+            result = Binary("^", result, Literal(ord(self.chance.choice("NNpax")), I8, "char"))
+        behind = []
+        if form == "overloaded":
+            q, r = Decl("q", I64), Decl("q", U32)
+            first = Function(f"o{n}_{self.name}", [q], I64, [Return(Binary("+", Use(q), Literal(5, I64)))])
+            behind = [Function(f"o{n}_{self.name}", [r], U32, [Return(Binary("*", Use(r), Literal(7, U32)))])]
+            self.functions.append(first)
+            # The only one where it is called, so its argument is converted.
+            result = Cast(U32, Call(first, [result]))
+        f = Function(
+            f"u{n}_{self.name}", [p], U32, [*turn, Return(result)], "template" if number else "plain", number=number, leads=True
+        )
+        self.functions += [f, *behind]
+        call = Call(f, [Cast(U32, Use(d))], {}, self.chance.randint(1, 5) if number else None)
+        got = Decl(self.fresh(), U32)
+        return [*before, Declare(self.declare(got), call)] if got.name != d.name.partition(".")[0] else before
+
+    def telling(self) -> Value:
+        """An operation whose value says which lanes are in it."""
+        x = Index("threadIdx.x")
+        if self.some(0.4):
+            return Value(Warp("activemask", []), U64, 0, U64.high)
+        if self.some(0.4):
+            return Value(Warp("ballot", [Cast(I32, Binary("&", x, Literal(1, U32)))]), U64, 0, U64.high)
+        return Value(self.lane_of(Binary("*", x, Literal(7, U32))), U32, 0, U32.high)
+
+    def guarded(self, place: Place) -> list[Stmt]:
+        """Operations behind a `return` of some threads, or in a branch whose condition divides by what another asks for."""
+        saved = self.store()
+        if place.returns and place.kernel and saved and self.some(0.5):
+            some = Binary("==", Binary("&", Index("threadIdx.x"), Literal(3, U32)), Literal(self.chance.randint(0, 3), U32))
+            return [If(some, [*saved, Return()], None), *self.mix(self.telling())]
+        before, d = self.target(place, (U32,))
+        by = Decl(self.fresh(), I32, fixed=True)
+        if by.name == d.name.partition(".")[0]:
+            return before
+        divided = Declare(
+            self.declare(by), Binary("&", Cast(I32, Index("threadIdx.x")), Literal(self.chance.choice((1, 3)), I32))
+        )
+        holds = Binary("<", Binary("%", Literal(self.chance.randint(5, 99), I32), Use(by)), Literal(2, I32))
+        change: list[Stmt] = [Assign(Use(d), self.chance.choice(("=", "+=")), self.to(self.telling(), U32).node)]
+        few: list[Stmt] = [Assign(Use(d), "=", Literal(self.chance.randint(0, 9), U32))] if self.some(0.3) else []
+        return [*before, divided, If(Binary(">", Use(by), Literal(0, I32)), [If(holds, change, None), *few], None)]
+
+    def shadowed(self, place: Place) -> list[Stmt]:
+        """A variable that is computed from another, and read behind a wait where that one's name means something else."""
+        known, first, then = self.known("t"), self.fresh(), self.fresh()
+        if known is None or first == then or self.warps == "mask" or "t" in (first, then):
+            return []
+        uniform = self.some(0.5)
+        given = self.uniform_value(0) if uniform and not self.uses(first) else self.within(self.use(known[0]), 15)
+        a = Decl(first, I32, fixed=self.some(0.7))
+        b = Decl(then, I32, fixed=True)
+        out: list[Stmt] = [Declare(a, self.to(self.within(given, 15), I32).node)]
+        self.declare(a)
+        out.append(Declare(b, Binary("+", Binary("*", Use(known[0]), Literal(3, I32)), Use(a))))
+        self.declare(b)
+        self.scopes.append({})
+        inner = self.declare(Decl(first, I32, fixed=self.some(0.5)))
+        body: list[Stmt] = [Declare(inner, Literal(self.chance.randint(16, 99), I32))]
+        wait: list[Stmt] = [Barrier()] if place.uniform and self.barriers else []
+        body += self.mix(self.warp_leaf(place)) if self.warps == "maskless" and place.ops else wait
+        body += self.mix(Value(Binary("+", Use(b), Use(inner)), I32, 0, 1000))
+        self.scopes.pop()
+        return [*out, Block(body)]
+
+    def sized(self, place: Place) -> list[Stmt]:
+        """A variable that is called as what operations take by default."""
+        if self.uses("warpSize") or place.depth:
+            return []
+        d = self.declare(Decl("warpSize", I32, fixed=True, low=0, high=15))
+        first = Declare(d, self.within(self.leaf(place, "warpSize"), 15).node)
+        return [first, *self.mix(Value(self.lane_of(self.to(self.leaf(place), U32, always=True).node), U32, 0, U32.high))]
 
     def record(self, place: Place) -> list[Stmt]:
         """A structure, whose members have other variables' names."""
@@ -294,7 +457,7 @@ class NearMaker(Maker):
         made = self.warp_leaf(place)
         if not self.mix(made):  # without the operation the threads would race
             return []
-        form = self.chance.choice(("apart", "shift", "comma", "braces"))
+        form = self.chance.choice(("apart", "shift", "shift", "comma", "braces"))
         taken = self.declare(Decl(name, U32, size=4 * (form == "braces")))
         take: list[Stmt]
         if form == "apart":
