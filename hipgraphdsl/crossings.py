@@ -87,8 +87,7 @@ class OnStream:
             given = iter(addresses)
             calls = [call for message in self.messages for call in calls_of(message, self.ranks, lambda _: next(given))]
             names = ", ".join(repr(message.name) for message in self.messages[:4]) + ", ..." * (len(self.messages) > 4)
-            keys = frozenset(_key(message, self.ranks.rank) for message in self.messages)
-            self._last[:] = addresses, self.link.prepared(calls), keys, names
+            self._last[:] = addresses, self.link.prepared(calls), _keys(self.messages), names
         _, prepared, keys, names = self._last
         self.link.issue(prepared, int(stream), keys, names)
 
@@ -127,32 +126,39 @@ def calls_of(message: Message, ranks: Ranks, memory: Callable[[int], int]) -> It
     )
 
 
-def _key(message: Message, rank: int) -> tuple[Any, ...]:
-    """Return what messages have in common that use the same connections."""
-    whole = message.together
-    if whole is None:
-        return (message.target,) if message.source == rank else (message.source, "gives")
-    return whole.does, whole.op, whole.root, str(whole.targets[0].dtype), whole.part_bytes
+def _keys(messages: Sequence[Message]) -> frozenset[Any]:
+    """Return what tells whether the like of collectives has been done before: those of equal keys use the same connections."""
+    wholes = [message.together for message in messages if message.together is not None]
+    return frozenset((whole.does, whole.op, whole.root, str(whole.targets[0].dtype), whole.part_bytes) for whole in wholes)
 
 
-def connect(link: Nccl, ranks: Ranks, messages: Sequence[Message], runtime: Runtime, device: int) -> None:
-    """Do the like of all messages once, on memory of its own: what connects ranks can not be captured.
+def connect(link: Nccl, ranks: Ranks, messages: Sequence[Message], runtime: Runtime, device: int, *, captured: bool) -> None:
+    """Connect this rank with those that it sends to or receives from, on memory of its own, where it is not yet.
 
-    Every rank calls it with the same messages.
+    The library connects ranks in the first group that needs it, in the directions of that group alone, and goes wrong where the
+    two ask for different ones: the messages that one of them may put into a group together the other may not. So each pair is
+    connected in both directions, in one group on every rank. Every rank calls it with the same messages.
+
+    Parameters
+    ----------
+    captured : bool
+        Whether to do the like of collectives too, because what connects ranks can not be captured.
 
     Raises
     ------
     RankError
     """
-    mine = [m for m in messages if m.on_devices and (m.together is not None or ranks.rank in (m.source, m.target))]
-    first = {_key(message, ranks.rank): message for message in reversed(mine)}
-    kept = [message for message in mine if first[_key(message, ranks.rank)] is message]
-    groups = [[message] for message in kept if message.together is not None]
-    pairs = [message for message in kept if message.together is None]
+    me = ranks.rank
+    ends = [(m.source, m.target) for m in messages if m.on_devices and m.together is None]
+    others = link.unconnected({source + target - me for source, target in ends if me in (source, target)})
+    first = {_keys([m]): m for m in reversed(messages) if captured and m.together is not None}
+    wholes = [[m] for m in messages if m.together is not None and first.get(_keys([m])) is m and link.unconnected(_keys([m]))]
+    if not others and not wholes:
+        return
     with runtime.using_device(device), link.watched("compile"):
         stream = runtime.stream_create()
         try:
-            for group in ([pairs] if pairs else []) + groups:
+            for group in ([None] if others else []) + wholes:
                 made: list[int] = []
 
                 def memory(nbytes: int, made: list[int] = made) -> int:
@@ -160,8 +166,11 @@ def connect(link: Nccl, ranks: Ranks, messages: Sequence[Message], runtime: Runt
                     return made[-1]
 
                 try:
-                    calls = [call for message in group for call in calls_of(message, ranks, memory)]
-                    keys = frozenset(_key(message, ranks.rank) for message in group)
+                    if group is None:
+                        calls = [call(memory(1), 1, other) for other in sorted(others) for call in (send, receive)]
+                    else:
+                        calls = [call for message in group for call in calls_of(message, ranks, memory)]
+                    keys = others if group is None else _keys(group)
                     link.issue(link.prepared(calls), stream, keys, "the first messages")
                     while not runtime.stream_wait(stream, 0.05):
                         pass

@@ -69,8 +69,8 @@ class RankExecutable(Executable):
         device = part.layout.first_local
         try:
             with link.watched(f"graph {whole.name!r}") if link is not None else nullcontext():
-                if link is not None and captures:
-                    connect(link, ranks, part.messages, runtime, device)
+                if link is not None:
+                    connect(link, ranks, part.messages, runtime, device, captured=captures)
                 made = RankExecutable.build(part.workflow, runtime, backend, **{**options, "device": device})
         except BaseException as error:
             ranks.transport.fail(f"it cannot compile its part of {whole.name!r}: {type(error).__name__}: {error}")

@@ -15,7 +15,7 @@ import ctypes
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -314,6 +314,10 @@ class Nccl:
     def prepared(self, calls: Sequence[Call]) -> tuple[Prepared, ...]:
         """Return calls as they are made, without the stream."""
         return tuple((getattr(self._library, call.name), (*call.args, self._handle)) for call in calls)
+
+    def unconnected(self, keys: Iterable[Any]) -> frozenset[Any]:
+        """Return those of which the like has not been done before."""
+        return frozenset(keys) - self._connected
 
     def issue(self, calls: Sequence[Prepared], stream: int, keys: frozenset[Any], what: str) -> None:
         """Put calls on a stream, as one group.

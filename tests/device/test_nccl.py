@@ -111,6 +111,11 @@ def test_host_memory_gaps_and_declared_edges_beside_device_memory(runtime: str, 
         assert "mixed messages are right" in said, "\n".join(found)
 
 
+def test_ranks_whose_first_groups_differ_are_connected_before_them(runtime: str, tmp_path: Path) -> None:
+    for said in (found := by_files("uneven", runtime, tmp_path)):
+        assert "uneven messages are right" in said, "\n".join(found)
+
+
 def test_threads_launch_one_after_the_other(runtime: str, tmp_path: Path) -> None:
     for said in (found := by_files("threads", runtime, tmp_path)):
         assert "threads are kept apart" in said, "\n".join(found)

@@ -4,7 +4,8 @@
 // NCCL, calls between ncclGroupStart and ncclGroupEnd go on together, work of a dead or late rank is waited for until
 // ncclCommAbort, and nothing tells one rank of another's abort. Stricter than NCCL: a send is done when it has been received, work
 // of one communicator must not overlap, and what ranks do together must be the same call; else the communicator gets an
-// asynchronous error. Sums are formed from the last rank to the first, so that they may differ from sums in the ranks' order.
+// asynchronous error. As NCCL it connects ranks in the first group that needs it, waits for the other one there, and refuses where
+// the two do not ask for the same directions. Sums are formed from the last rank to the first, so that they may differ from sums in the ranks' order.
 //
 // NCCL_ON_CPU_LOG names a file that gets a line for each call but those of data; NCCL_ON_CPU_VERSION is the version told.
 
@@ -40,6 +41,7 @@ constexpr int kMostRanks = 16;
 struct Slot {  // one direction between two ranks, one part at a time
   std::atomic<uint64_t> written, taken;
   uint64_t kind, total, bytes;
+  std::atomic<uint64_t> asked;  // what the first asks to be connected for; 0 when the second has seen it
   char data[kPart];
 };
 
@@ -54,6 +56,7 @@ struct Comm {
   std::atomic<int> running{0}, error{SUCCESS};
   std::atomic<bool> aborted{false}, destroyed{false};
   std::string said;
+  std::vector<uint32_t> connected;  // for each rank a bit per direction and per collective
   Slot& slot(int from, int to) { return shared->slots[from * ranks + to]; }
   void fail(int code, const std::string& why) {
     if (error.exchange(code) == SUCCESS) said = why;
@@ -300,6 +303,35 @@ Launch launch_host_func() {
   return reinterpret_cast<Launch>(found);
 }
 
+// Connects for what a group needs the first time. Returns the code.
+int connect(Comm& comm, const std::vector<Call>& calls) {
+  std::vector<uint32_t> wanted(comm.ranks);
+  for (const Call& call : calls)
+    for (int r = 0; r < comm.ranks; ++r)
+      if (r != comm.rank && (call.kind > RECV || r == call.other)) wanted[r] |= (1u << call.kind) & ~comm.connected[r];
+  auto wait = [&](std::atomic<uint64_t>& word, bool set) {
+    for (;; usleep(50)) {
+      const uint64_t found = word.load();
+      if (!found == !set || comm.aborted) return found;
+    }
+  };
+  for (int r = 0; r < comm.ranks; ++r)
+    if (wanted[r]) wait(comm.slot(comm.rank, r).asked, false), comm.slot(comm.rank, r).asked = wanted[r];
+  for (int r = 0; r < comm.ranks; ++r) {
+    if (!wanted[r]) continue;
+    const uint32_t theirs = wait(comm.slot(r, comm.rank).asked, true), mirrored = (theirs & ~3u) | (theirs & 1) << 1 | (theirs >> 1 & 1);
+    if (comm.aborted) return INTERNAL_ERROR;
+    comm.slot(r, comm.rank).asked = 0;
+    if (mirrored != wanted[r]) {
+      comm.said = "Message truncated : rank " + std::to_string(r) + " asks for " + std::to_string(mirrored) + " instead of " +
+                  std::to_string(wanted[r]);
+      return INTERNAL_ERROR;
+    }
+    comm.connected[r] |= wanted[r];
+  }
+  return SUCCESS;
+}
+
 int submit() {
   std::map<std::pair<Comm*, void*>, Job*> jobs;
   for (auto& [where, call] : group) {
@@ -310,6 +342,7 @@ int submit() {
   group.clear();
   int code = std::exchange(group_error, SUCCESS);
   for (auto& [where, job] : jobs) {
+    if (code == SUCCESS) code = connect(*where.first, job->calls);
     if (code != SUCCESS) break;
     const Launch launch = launch_host_func();
     if (!launch || launch(where.second, on_stream, job) != 0) code = SYSTEM_ERROR;
@@ -373,6 +406,7 @@ API int ncclCommInitRank(Comm** made, int ranks, ncclUniqueId id, int rank) {
   if (memory == MAP_FAILED) return SYSTEM_ERROR;
   Comm* comm = new Comm;
   comm->ranks = ranks, comm->rank = rank, comm->shared = static_cast<Shared*>(memory);
+  comm->connected.resize(ranks);
   *made = comm;
   comm->shared->joined.fetch_add(1);
   while (comm->shared->joined < ranks) usleep(200);

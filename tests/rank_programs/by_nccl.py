@@ -20,6 +20,7 @@ import numpy as np
 from file_store import FileStore
 
 import hipgraphdsl as hg
+from hipgraphdsl.nodes import CapturedNode, EagerNode
 from rank_programs.left_alone import ring
 
 TYPES = ("int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32", "float64")
@@ -130,6 +131,28 @@ def mixed(ranks: hg.Ranks, runtime: Any) -> None:
     print("mixed messages are right")
 
 
+def uneven(ranks: hg.Ranks, runtime: Any) -> None:
+    """Messages of different sizes in both directions, which one rank puts into a group together and the other does not."""
+    for captured in (False, True):
+        g = hg.Graph("uneven")
+        x, y = ([g.device_array(f"{name}{r}", np.full(3000, r + 1, "int32"), device=r) for r in range(2)] for name in "xy")
+        g.memcpy(y[1][:7], x[0][:7], name="few")
+        g.memset(x[1], 5, name="between")
+        g.memcpy(y[0], x[1], name="many")
+        g.memcpy(y[1][7:1007], x[0][7:1007], name="more")
+        with g.compile(runtime, ranks=ranks, capture_collectives=captured) as exe:
+            assert isinstance(exe, hg.RankExecutable)
+            groups = [node.fn.messages for node in exe.workflow.nodes if isinstance(node, (EagerNode, CapturedNode))]
+            assert list(map(len, groups)) == ([3] if ranks.rank == 0 else [1, 2]), groups
+            for _ in range(3):
+                exe.run()
+            found = exe.gather("y0", "y1")
+        if found is not None:
+            assert (found[0] == 5).all(), found
+            assert (found[1] == [1] * 1007 + [2] * 1993).all(), found
+    print("uneven messages are right")
+
+
 def folds(ranks: hg.Ranks, runtime: Any) -> None:
     """Sums of floats: within rounding of the fold in order, and to the bit where `exact` is asked for."""
     given = [np.random.default_rng(r).normal(size=5000).astype("float32") for r in range(ranks.size)]
@@ -230,7 +253,7 @@ def refused(ranks: hg.Ranks, runtime: Any) -> None:
 def main(does: str, folder: str, rank: str, size: str, runtime: str = "cpu") -> None:
     """Be one rank."""
     calls: dict[str, Callable[[hg.Ranks, Any], None]] = {
-        f.__name__: f for f in (collectives, rings, mixed, folds, stay, late, threads, refused)
+        f.__name__: f for f in (collectives, rings, mixed, uneven, folds, stay, late, threads, refused)
     }
     options: dict[str, Any] = {
         "timeout_s": float(os.environ.get("TIMEOUT_S", "20")),

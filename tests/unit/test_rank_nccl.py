@@ -55,6 +55,10 @@ def test_host_memory_gaps_and_declared_edges_beside_device_memory(size: int, tmp
     assert printed("mixed", size, tmp_path) == ["mixed messages are right\n"] * size
 
 
+def test_ranks_whose_first_groups_differ_are_connected_before_them(tmp_path: Path) -> None:
+    assert printed("uneven", 2, tmp_path) == ["uneven messages are right\n"] * 2
+
+
 def test_sums_of_floats_are_exact_where_that_is_asked_for(tmp_path: Path) -> None:
     assert printed("folds", 3, tmp_path) == ["sums are right\n"] * 3
 

@@ -15,7 +15,8 @@ from thread_ranks import on_ranks
 import hipgraphdsl as hg
 from hipgraphdsl import partition as partitions
 from hipgraphdsl import ranked
-from hipgraphdsl.partition import Layout, Part, crossing, partition
+from hipgraphdsl.partition import Between, Layout, Part, crossing, partition
+from hipgraphdsl.transports.nccl import does
 
 SOURCE = r"""
 extern "C" __global__ void add(int* x, int k) { x[threadIdx.x] += k; }
@@ -263,6 +264,19 @@ def test_children_belong_to_one_rank() -> None:
     g.child(child, bind={"a": x[1], "b": x[0]}, name="two")
     with pytest.raises(hg.DeclarationError, match=r"'two' .child. does work of ranks 0, 1, and belongs to one"):
         parts_of(g, 1, 1)
+
+
+@pytest.mark.parametrize("between", [None, Between(does), Between(does, captured=True)])
+def test_collective_of_ranks_in_a_conditional_body_is_refused(between: Between | None) -> None:
+    g = hg.Graph("outer")
+    x = [g.device_array(f"x{d}", shape=N, dtype="float32", device=d) for d in range(2)]
+    body = hg.Graph("body")
+    inside = [body.device_array(f"y{d}", shape=N, dtype="float32", device=d) for d in range(2)]
+    body.all_reduce(inside, name="sum")
+    condition = g.device_array("condition", shape=1, dtype="uint32")
+    g.conditional("while", condition, body, bind={"y0": x[0], "y1": x[1]}, name="until")
+    with pytest.raises(hg.DeclarationError, match=r"'until' .conditional. does work of ranks 0, 1, and belongs to one"):
+        partition(g.workflow(), Layout((1, 1)), 0, lambda messages, direct: print, between=between)
 
 
 def test_devices_and_ranks_that_are_not_there() -> None:
