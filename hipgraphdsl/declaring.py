@@ -19,11 +19,9 @@ from .arrays import (
     as_devices,
     as_dict,
     as_dtype,
-    as_int,
     as_rank,
     as_shape,
 )
-from .collectives import CollectiveNode, Does, Fold
 from .draft import Draft, array_arguments
 from .errors import DeclarationError
 from .kernels import Kernel
@@ -57,7 +55,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
 
 
-_OWN = (__name__, f"{__package__}.graph")  # modules whose frames stand between a user's call and the node
+# Modules whose frames stand between a user's call and the node.
+_OWN = (__name__, f"{__package__}.declaring_collectives", f"{__package__}.graph")
 
 N = TypeVar("N", bound=Node)
 After = Node | str | Sequence[Node | str]
@@ -495,98 +494,6 @@ class Declaring:
         """Add writes and waits of single 4- or 8-byte elements, made by `hg.write_value` and `hg.wait_value`."""
         return self._new(MemoryOpsNode, name, "memory_ops", after, ignore, ops=ops)
 
-    def all_reduce(
-        self,
-        arrays: Sequence[Viewable],
-        op: Fold = "sum",
-        *,
-        exact: bool = False,
-        name: str | None = None,
-        after: After = (),
-        ignore: Ignore = None,
-    ) -> CollectiveNode:
-        """Fold arrays of several devices element by element, in their order, and give each the result.
-
-        Parameters
-        ----------
-        arrays : sequence of device arrays or views
-            One for each participant, of one dtype and shape; each is overwritten.
-        op : {"sum", "prod", "max", "min"}
-            float16 and bfloat16 are folded as float32 and rounded once.
-        exact : bool
-            Fold in the order of the arrays also where NCCL or RCCL between ranks would fold in an order of its own.
-        """
-        return self._collective("all_reduce", arrays, arrays, name, after, ignore, op=op, exact=exact)
-
-    def reduce(
-        self,
-        arrays: Sequence[Viewable],
-        op: Fold = "sum",
-        root: int = 0,
-        *,
-        exact: bool = False,
-        name: str | None = None,
-        after: After = (),
-        ignore: Ignore = None,
-    ) -> CollectiveNode:
-        """Fold arrays of several devices element by element, in their order, into that of the participant `root`."""
-        return self._collective("reduce", [_entry(arrays, root)], arrays, name, after, ignore, op=op, root=root, exact=exact)
-
-    def broadcast(
-        self,
-        arrays: Sequence[Viewable],
-        root: int = 0,
-        *,
-        name: str | None = None,
-        after: After = (),
-        ignore: Ignore = None,
-    ) -> CollectiveNode:
-        """Give all arrays the values of that of the participant `root`."""
-        return self._collective("broadcast", arrays, [_entry(arrays, root)], name, after, ignore, root=root)
-
-    def all_gather(
-        self,
-        targets: Sequence[Viewable],
-        sources: Sequence[Viewable],
-        *,
-        name: str | None = None,
-        after: After = (),
-        ignore: Ignore = None,
-    ) -> CollectiveNode:
-        """Put all sources into each target, one after the other along its first axis."""
-        return self._collective("all_gather", targets, sources, name, after, ignore)
-
-    def reduce_scatter(
-        self,
-        targets: Sequence[Viewable],
-        sources: Sequence[Viewable],
-        op: Fold = "sum",
-        *,
-        exact: bool = False,
-        name: str | None = None,
-        after: After = (),
-        ignore: Ignore = None,
-    ) -> CollectiveNode:
-        """Fold sources element by element, and give each target its part of the result along their first axis."""
-        return self._collective("reduce_scatter", targets, sources, name, after, ignore, op=op, exact=exact)
-
-    def all_to_all(
-        self,
-        targets: Sequence[Viewable],
-        sources: Sequence[Viewable],
-        *,
-        name: str | None = None,
-        after: After = (),
-        ignore: Ignore = None,
-    ) -> CollectiveNode:
-        """Give each target its part of every source; sources and targets have as many equal parts as there are participants."""
-        return self._collective("all_to_all", targets, sources, name, after, ignore)
-
-    def _collective(
-        self, does: Does, targets: Any, sources: Any, name: str | None, after: After, ignore: Ignore, **fields: Any
-    ) -> CollectiveNode:
-        return self._new(CollectiveNode, name, does, after, ignore, does=does, targets=targets, sources=sources, **fields)
-
     def conditional(
         self,
         mode: Literal["if", "while", "switch"],
@@ -675,17 +582,6 @@ class Declaring:
         node = kind(name=draft.default_name(base) if name is None else name, source=caller(), **fields)
         draft.add(node)
         return node
-
-
-def _entry(arrays: Sequence[Viewable], root: Any) -> Viewable:
-    """Return the array of one participant."""
-    number = as_int(root)
-    if not isinstance(arrays, (list, tuple)):
-        raise DeclarationError(f"arrays is a list of device arrays or views (got {arrays!r})")
-    if number is None or not 0 <= number < len(arrays):
-        raise DeclarationError(f"root is the number of an array, from 0 to {len(arrays) - 1} (got {root!r})")
-    entry: Viewable = arrays[number]
-    return entry
 
 
 def _root_name(obj: Any) -> str:

@@ -12,7 +12,8 @@ from .arrays import (
     Parameter,
 )
 from .checks import OF_GRAPHS, Report, check_workflow
-from .declaring import Declaring, caller
+from .declaring import caller
+from .declaring_collectives import DeclaringCollectives
 from .draft import Draft
 from .errors import CheckError, DeclarationError, HipGraphError
 from .executable import Executable
@@ -48,7 +49,7 @@ Devices = SupportsIndex | Iterable[SupportsIndex]
 Backend = Literal["explicit", "capture", "streams", "serial"]
 
 
-class Graph(Declaring):
+class Graph(DeclaringCollectives):
     """A workflow while it is being described.
 
     Nodes are declared in order; each method checks what one call can decide, adds one node and returns its model. Edges are

@@ -114,6 +114,7 @@ ORDER = (
     "importing",
     "verify",
     "declaring",
+    "declaring_collectives",
     "graph",
     "bench",
     "__init__",

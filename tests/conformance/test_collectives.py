@@ -196,4 +196,6 @@ def test_collective_in_files_and_texts() -> None:
     again = hg.Graph.from_json(text)
     assert again.to_json() == text
     assert again.nodes[0].describe() == "all_reduce max of 2: x0, x1"
+    assert g.nodes[0].source is not None
+    assert g.nodes[0].source[0] == __file__  # not a file of the package
     assert hg.explain_update(g, again).changes == ()
