@@ -154,6 +154,7 @@ class Graph(DeclaringCollectives):
         pack: bool = True,
         watch: bool = False,
         sanitize: bool = False,
+        batch: bool = False,
         ranks: Ranks | None = None,
         capture_collectives: bool = False,
         progress: bool | None = None,
@@ -187,6 +188,10 @@ class Graph(DeclaringCollectives):
             of an alloc node that nothing has written, races with another thread, meets a barrier that not all threads of its
             block come to, or divides an integer by zero. The HipError names node, kernel, line, block, thread and array. Kernels
             run one at a time and many times slower; arrays share no memory (`pack`).
+        batch : bool
+            Let launches of one kernel that no path orders and that wait for the same nodes become one launch, where their source
+            tells that they can (`Executable.plan` says which do). Nodes keep their names: each is set, enabled and disabled by
+            itself. For backends ``"explicit"`` and ``"capture"``, with ``lanes="auto"``.
         ranks : Ranks, optional
             The processes that share the graph's devices, as `hipgraphdsl.ranks` finds them; each of them declares the same graph
             and makes the same calls. Devices are numbered through the ranks in order, and this one builds and launches what its
@@ -220,7 +225,7 @@ class Graph(DeclaringCollectives):
                 lanes, note = fastest_lanes(workflow, opened, backend, join=join, device=device)
             return build(
                 workflow, opened, backend, lanes=lanes, join=join, device=device, pack=pack, note=note, watch=watch,
-                sanitize=sanitize, report=advance,
+                sanitize=sanitize, batch=batch, report=advance,
             )  # fmt: skip
 
     def simulate(

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 from .arrays import HostArray
+from .batches import Batched, Grouping, grouped
 from .deciding import host_decides
 from .errors import DeclarationError
 from .inlining import FlatNode, cycle_error, flattened
@@ -61,6 +62,8 @@ class Step(NamedTuple):
         The device that it runs on; None for what needs none (host code, order, child graphs).
     by_host : bool
         Done by the thread that launches, between graphs: an eager node, or a conditional node whose condition the host reads.
+    batch : int
+        The batch in `Plan.batches` that does it together with its neighbours of the same number; -1 for none.
     """
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody asks of a step
@@ -76,6 +79,7 @@ class Step(NamedTuple):
     by_kernel: bool = False
     device: int | None = None
     by_host: bool = False
+    batch: int = -1
 
 
 class Cut(NamedTuple):
@@ -131,6 +135,8 @@ class Plan:
         All devices that it uses, in ascending order.
     lane_devices : tuple of int
         For each lane the device of its steps.
+    batches : tuple of Batched
+        Launches of one kernel that backends which build graphs do as one.
     """
 
     workflow: Workflow
@@ -142,6 +148,7 @@ class Plan:
     device: int = 0
     devices: tuple[int, ...] = (0,)
     lane_devices: tuple[int, ...] = ()
+    batches: tuple[Batched, ...] = ()
 
     def with_steps(self, steps: Mapping[int, Step]) -> Plan:
         """Return the plan with other nodes in some of its steps."""
@@ -236,6 +243,7 @@ def make_plan(
     join: bool = True,
     inline: bool = False,
     pack: bool = False,
+    batch: bool = False,
     device: int = 0,
 ) -> Plan:
     """Plan a workflow for a target.
@@ -252,6 +260,8 @@ def make_plan(
         children that allocate or hold conditional nodes.
     pack : bool
         Let arrays of alloc nodes share memory where the plan's order keeps their uses apart.
+    batch : bool
+        Let launches of one kernel that wait for the same become one.
     device : int
         The device of all that names none.
 
@@ -263,7 +273,8 @@ def make_plan(
     bound = _lane_bound(workflow, target, lanes)
     children: dict[tuple[int, bool], Plan] = {}
     automatic = not isinstance(lanes, int)
-    return _plan(workflow, target, bound, children, inline, join, automatic, pack, device, devices_of(workflow, device))
+    batch = batch and lanes == "auto" and "fan_out_4" not in target.quirks
+    return _plan(workflow, target, bound, children, inline, join, automatic, pack, device, devices_of(workflow, device), batch)
 
 
 def _packed(entries: list[FlatNode], device: int) -> tuple[list[FlatNode], Packing | None]:
@@ -295,6 +306,7 @@ def _plan(
     pack: bool = False,
     device: int = 0,
     devices: tuple[int, ...] = (0,),
+    batch: bool = False,
 ) -> Plan:
     pack = pack and _has_allocs(workflow)
     packing = None
@@ -318,12 +330,22 @@ def _plan(
         placed = [device_of(entry.node, device, entry.level) for entry in entries]
     elif len(devices) > 1:
         placed = [device_of(node, device) for node in workflow.nodes]
-    position = positions(order)
-    cover = covered(order, position, deps, None if automatic else bound, placed, device)
-    declared_lanes = len(cover.lanes)
-    if automatic and bound is not None and gathers(declared_lanes, bound * len(devices), order, deps):
-        cover = covered(order, position, deps, bound, placed, device)
+    nodes = workflow.nodes if entries is None else [entry.node for entry in entries]
+    limit = None if bound is None else bound * len(devices)
+    groups = _in_batches(nodes, order, deps, placed, target, limit, device) if batch else None
+    if groups is not None:
+        order, cover, grouping = groups
+        position = positions(order)
+        declared_lanes = len(cover.lanes)
+    else:
+        position = positions(order)
+        cover = covered(order, position, deps, None if automatic else bound, placed, device)
+        declared_lanes = len(cover.lanes)
+        if automatic and limit is not None and gathers(declared_lanes, limit, order, deps):
+            cover = covered(order, position, deps, bound, placed, device)
     steps = _steps(workflow.nodes, entries, order, position, cover, placed)
+    if groups is not None:
+        steps = [step._replace(batch=grouping.batch_of[grouping.group_of[i]]) for step, i in zip(steps, order)]
     if len(workflow.documents) > 1:
         level = Level(workflow)
         for step in [step for step in steps if step.node.held]:
@@ -342,8 +364,49 @@ def _plan(
             f"{sum(map(len, cover.added.values()))} ordering edges (marked *) gather independent nodes into {len(lanes)} lanes"
             + (_expected(target, declared_lanes, len(lanes)) if automatic else ".")
         )
+    batches = () if groups is None else grouping.batches
+    if batches:
+        launches = sum(step.batch >= 0 for step in steps)
+        made = "one launch" if len(batches) == 1 else f"{len(batches)} launches"
+        notes.append(f"{launches} kernel nodes become {made}, each of nodes that launch one kernel and wait for the same.")
     steps, lanes = _suited(steps, lanes, target, join, notes)
-    return Plan(workflow, tuple(steps), lanes, declared, tuple(notes), packing, device, devices, tuple(cover.devices))
+    return Plan(workflow, tuple(steps), lanes, declared, tuple(notes), packing, device, devices, tuple(cover.devices), batches)
+
+
+def _in_batches(
+    nodes: Sequence[AnyNode],
+    order: Sequence[int],
+    deps: Sequence[tuple[int, ...]],
+    placed: Sequence[int | None] | None,
+    target: Target,
+    limit: int | None,
+    device: int,
+) -> tuple[list[int], Cover, Grouping] | None:
+    """Return an order in which batches are neighbours in one lane each; None where there are none, or lanes must be gathered."""
+    grouping = grouped(nodes, order, deps, placed, target)
+    if grouping is None:
+        return None
+    order, group_of = grouping.order, grouping.group_of
+    count = len(grouping.batch_of)
+    last: list[int] = [0] * count
+    for i in order:
+        last[group_of[i]] = i
+    reduced = covered(order, positions(order), deps, None, placed, device).reduced
+    between: list[set[int]] = [set() for _ in range(count)]
+    for i in order:
+        between[group_of[i]].update(group_of[source] for source in reduced[i])
+        # Of a batch one node stands for all, because they end together: the last one, which ends its lane.
+        reduced[i] = tuple(sorted({last[group_of[s]] if grouping.batch_of[group_of[s]] >= 0 else s for s in reduced[i]}))
+    outer = [tuple(sorted(sources)) for sources in between]
+    devices = None if placed is None else [placed[i] for i in last]
+    cover = covered(range(count), range(count), outer, None, devices, device)
+    if limit is not None and gathers(len(cover.lanes), limit, range(count), outer):
+        return None
+    rows: list[list[int]] = [[] for _ in cover.lanes]
+    lane_of = [cover.lane_of[group] for group in group_of]
+    for i in order:
+        rows[lane_of[i]].append(i)
+    return order, Cover(reduced, lane_of, rows, {}, cover.devices), grouping
 
 
 def _cut(plan: Plan) -> Cut:
@@ -390,7 +453,7 @@ def _part(plan: Plan, members: Sequence[int]) -> Plan:
     devices = tuple(sorted({plan.device, *owners}))
     lanes = tuple(tuple(rows[lane]) for lane in lane_of)
     edges = sum(len(step.deps) for step in steps)
-    return Plan(plan.workflow, steps, lanes, edges, (), None, plan.device, devices, owners)
+    return Plan(plan.workflow, steps, lanes, edges, (), None, plan.device, devices, owners, plan.batches)
 
 
 def _steps(

@@ -13,6 +13,8 @@ from .cache import private_folder, wanted_folder, write_whole
 from .errors import unknown_name
 
 _FIRST_WITH_CLUSTERS = 90  # compute capability 9.0
+_FIRST_WITH_WIDE_PARAMETERS = (12, 1)  # of CUDA
+_FIRST_CHIP_WITH_WIDE_PARAMETERS = 70
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,16 @@ class Target:
     def architecture(self) -> str:
         """``"gfx942"``, ``"sm_90"``, or empty for the CPU."""
         return self.name.partition(":")[2].partition("@")[0]
+
+    @property
+    def parameter_bytes(self) -> int:
+        """Most bytes of a kernel's parameters: 4096 in HIP, 32764 in CUDA from 12.1 and sm_70 on."""
+        wide = self.on_host or (
+            self.platform == "nvidia"
+            and (not self.version or self.version >= _FIRST_WITH_WIDE_PARAMETERS)
+            and int("0" + re.sub(r"\D", "", self.architecture)) >= _FIRST_CHIP_WITH_WIDE_PARAMETERS
+        )
+        return 32764 if wide else 4096
 
     @property
     def dlpack_device(self) -> int:

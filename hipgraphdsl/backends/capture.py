@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from ..errors import HipError
 from ..plan import Plan, Step
 from ..runtimes.base import Runtime
+from .batches import entry_of, run_of
 from .capturing import capturing
 from .explicit import UNJOINED, add_node
 from .operations import (
@@ -47,10 +48,14 @@ class _CaptureProgram(GraphProgram):
         for step in self.plan.steps:
             if step.index not in self.disabled:
                 prepare(step, self.scope_of(step))
+            if step.batch >= 0:
+                entry_of(self.plan, step.batch, self.scope.shared, self.scope_of(step).place_of(step))
         origin = runtime.stream_create()
         lanes = None
         self._previous = [-1] * len(self.plan.lanes)
         """For each lane the step that was recorded last."""
+        self._apart: frozenset[int] = frozenset()
+        """Steps that were to be in a batch, and are nodes of their own."""
         self._ends: list[tuple[int, ...]] = []
         """For each step the nodes that whatever follows it waits for."""
         try:
@@ -78,6 +83,9 @@ class _CaptureProgram(GraphProgram):
 
     def _record(self, step: Step, stream: int) -> None:
         try:
+            if step.batch >= 0 and self._in_batch(step, stream):
+                self._previous[step.lane] = step.index
+                return
             operation: Operation = Nothing() if step.index in self.disabled else self.resolve(step)
             quirks = self.runtime.target.quirks
             previous = self._previous[step.lane]
@@ -97,6 +105,21 @@ class _CaptureProgram(GraphProgram):
         self.operations.append(operation)
         self._previous[step.lane] = step.index
 
+    def _in_batch(self, step: Step, stream: int) -> bool:
+        """Add the node of a batch where its first step stands; return whether the step is in one."""
+        if step.index in self.batches or step.index in self._apart:
+            return step.index in self.batches
+        run = run_of(self.plan, step.index)
+        batch = self.batch(run, self.scope_of(step).place_of(step))
+        if batch is None:
+            self._apart = self._apart.union(run)
+            return False
+        before = dict.fromkeys(node for i in run for node in self._before(self.plan.steps[i]))
+        graph = self.runtime.stream_get_capture_info(stream).graph
+        node = batch.add(self.runtime, graph, list(before))
+        self.runtime.stream_update_capture_dependencies(stream, [node], replace=True)
+        return True
+
     def _insert(self, step: Step, operation: Operation, stream: int) -> None:
         """Add a node that no stream call records to the graph under capture."""
         runtime = self.runtime
@@ -112,7 +135,7 @@ class _CaptureProgram(GraphProgram):
         """Remember the node that the call has recorded."""
         recorded = self.runtime.stream_get_capture_info(stream).dependencies
         self._ends.append(recorded)
-        operation = self.operations[-1]
+        operation = self.operations[step.index]
         if len(recorded) != 1 and not isinstance(operation, CallCaptured):
             raise HipError(
                 "hipStreamGetCaptureInfo_v2",

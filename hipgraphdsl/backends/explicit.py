@@ -13,6 +13,7 @@ from ..nodes import KernelNode
 from ..plan import Plan, Step
 from ..runtimes.base import KernelAdder, Runtime
 from ..runtimes.data import LAUNCH_ATTRIBUTES
+from .batches import run_of
 from .capturing import capturing
 from .operations import CallCaptured, CallEager, Launch, Nothing, Operation, RunChild, RunConditional
 from .program import GraphProgram
@@ -56,12 +57,14 @@ def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
     places = [program.scope_of(step).place_of(step) for step in steps] if several else [shared.device] * len(steps)
     adders: dict[int, KernelAdder | None] = {}
     current = -1 if several else shared.device
+    apart: frozenset[int] = frozenset()
     count = len(steps)
     index = 0
     while index < count:
         device = places[index]
         if device not in adders:
             left = disabled.union(i for i, place in enumerate(places) if place != device) if several else disabled
+            left = left.union(step.index for step in steps if step.batch >= 0) if program.plan.batches else left
             adders[device] = _kernel_adder(graph, program, runtime, device, left)
         adder = adders[device]
         try:
@@ -76,9 +79,17 @@ def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
                     runtime.add_failed(adder.code)
                 if places[index] != device:
                     continue
+            if steps[index].batch >= 0 and index not in apart:
+                run = run_of(program.plan, index)
+                batch = program.batch(run, device)
+                if batch is not None:
+                    nodes += [batch.add(runtime, graph, list(dict.fromkeys(nodes[d] for i in run for d in steps[i].deps)))] * len(run)
+                    index = run.stop
+                    continue
+                apart = apart.union(run)
             scope = program.scope_of(steps[index])
             operation = Nothing() if index in disabled else resolve(steps[index], scope)
-            node = add_node(graph, [nodes[d] for d in steps[index].deps], operation, runtime)
+            node = add_node(graph, list(dict.fromkeys([nodes[d] for d in steps[index].deps])), operation, runtime)
         except HipError as error:
             failed = steps[index]
             raise error.at(program.scope_of(failed).prefix + failed.node.name) from error.__cause__

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from ..errors import DeclarationError, UpdateError
-from ..kernels import ArgumentPacker, ForeignModule, Kernel, Module, Signature, Symbol
+from ..kernels import ArgumentPacker, Batching, ForeignModule, Kernel, Module, Signature, Symbol
 from ..nodes import CapturedNode, EagerNode, Event, HostNode, KernelNode, SemaphoreSignalNode, SemaphoreWaitNode
 from ..progress import no_progress
 from ..runtimes.base import Runtime
@@ -91,6 +91,8 @@ class SharedHandles:
         self._added: dict[tuple[Module, str, int], tuple[int, Mapping[str, str]]] = {}
         """Kernels that were compiled later, with where they are."""
         self._functions: dict[tuple[Kernel, int], tuple[int, ArgumentPacker]] = {}
+        self._entries: dict[tuple[Kernel, int, int], tuple[int, int]] = {}
+        """For kernel, number of launches and device: the module of an entry point that does so many, and the function."""
         self._symbols: dict[tuple[Symbol, int], int] = {}
         self._events: dict[Event, int] = {}
 
@@ -156,6 +158,18 @@ class SharedHandles:
         if kernel.signature is not None:  # else the dtypes of arguments may differ from node to node
             self._functions[kernel, device] = found
         return found
+
+    def entry(self, batching: Batching, count: int, counts: Sequence[int], device: int) -> int:
+        """Return the function that does so many launches of a kernel, compiled with those of all `counts` when one is needed."""
+        key = (batching.kernel, count, device)
+        if key not in self._entries:
+            module, names = batching.kernel.module, [batching.name(n) for n in counts]
+            code = self.runtime.rtc_compile(batching.source(counts), names, (), self._options(module), name=module.name)
+            for place, handle in self._loaded(code.image):
+                for n, name in zip(counts, names):
+                    function = self.runtime.module_get_function(handle, code.lowered.get(name, name))
+                    self._entries[batching.kernel, n, place] = (handle, function)
+        return self._entries[key][1]
 
     def _require_layouts(self, kernel: Kernel, function: int) -> None:
         """Refuse a struct whose dtype has another size than the compiled kernel reads, where the platform tells."""
@@ -246,9 +260,10 @@ class SharedHandles:
     def close(self) -> None:
         """Return events and modules."""
         events, self._events = self._events, {}
-        loaded = ((key[-1], handle) for table in (self._modules, self._added) for key, (handle, _) in table.items())
+        loaded = [(key[-1], handle) for table in (self._modules, self._added) for key, (handle, _) in table.items()]
+        loaded += [(device, handle) for (_, _, device), (handle, _) in self._entries.items()]
         modules = dict.fromkeys(loaded)
-        self._modules, self._added, self._names = {}, {}, {}
+        self._modules, self._added, self._names, self._entries = {}, {}, {}, {}
         self._functions.clear()
         self._symbols.clear()
         with ExitStack() as returned:  # all of them, even if one call fails

@@ -8,8 +8,9 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from ..errors import HipError
 from ..plan import Plan, Step
 from ..runtimes.base import Runtime
+from .batches import Batch, batch_of
 from .callbacks import NO_CALL
-from .operations import Alloc, CallHost, Copy, Copy1D, Fill, Free, Launch, Operation, RunChild, equal
+from .operations import Alloc, CallHost, Copy, Copy1D, Fill, Free, Launch, Nothing, Operation, RunChild, equal
 from .resolve import resolve
 from .scope import Scope
 
@@ -78,6 +79,9 @@ class Program(ABC):
     def enable(self, index: int, enabled: bool) -> bool:
         """Enable or disable a step; return False if the program must be built again for it."""
 
+    def complete(self) -> None:
+        """Make the calls that changes of several steps share; called behind the last of them."""
+
     def unfinished(self) -> tuple[str, ...]:
         """Return the names of nodes that a running launch has not finished, where the runtime can tell."""
         return ()
@@ -116,7 +120,9 @@ class Program(ABC):
 
     def refresh(self) -> bool:
         """Resolve all steps again, because what their names stand for has changed; False if it must be built again for that."""
-        return all(self._refresh(step) for step in self.plan.steps if step.index not in self.disabled)
+        refreshed = all(self._refresh(step) for step in self.plan.steps if step.index not in self.disabled)
+        self.complete()
+        return refreshed
 
     def _refresh(self, step: Step) -> bool:
         with Naming(step.name):
@@ -138,13 +144,26 @@ class GraphProgram(Program):
     graph : int
         hipGraph_t that was instantiated.
     nodes : list of int
-        hipGraphNode_t of each step; 0 where the backend does not know it.
+        hipGraphNode_t of each step; 0 where the backend does not know it. The steps of a batch have one together.
+    batches : dict of int to Batch
+        By step.
     """
 
     def __init__(self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> None:
         super().__init__(plan, scope, runtime, disabled)
         self.graph = 0
         self.nodes: list[int] = []
+        self.batches: dict[int, Batch] = {}
+
+    def batch(self, run: range, device: int) -> Batch | None:
+        """Resolve the steps of a batch, and return it; None where each is to be a node of its own."""
+        steps = self.plan.steps
+        operations = [Nothing() if i in self.disabled else self.resolve(steps[i]) for i in run]
+        made = batch_of(self.plan, run, operations, self.scope.shared, device)
+        if made is not None:
+            self.batches |= dict.fromkeys(run, made)
+            self.operations += operations
+        return made
 
     def instantiate(self) -> None:
         """Instantiate `graph`; on failure everything is returned."""
@@ -157,6 +176,13 @@ class GraphProgram(Program):
 
     def change(self, index: int, operation: Operation) -> bool:
         node, before = self.nodes[index], self.operations[index]
+        batch = self.batches.get(index)
+        if batch is not None:
+            if not batch.takes(operation):
+                return False
+            batch.put(index, operation)
+            self.operations[index] = operation
+            return True
         if not node or type(operation) is not type(before):
             return False
         with Naming(self.plan.steps[index].name), self.on_device_of(self.plan.steps[index]):
@@ -174,6 +200,10 @@ class GraphProgram(Program):
 
     def enable(self, index: int, enabled: bool) -> bool:
         operation, node = self.operations[index], self.nodes[index]
+        batch = self.batches.get(index)
+        if batch is not None:
+            batch.put(index, operation if enabled and isinstance(operation, Launch) else None)
+            return True
         try:
             if isinstance(operation, CallHost) and node:
                 fn, user_data = (operation.fn, operation.user_data) if enabled else NO_CALL
@@ -186,6 +216,13 @@ class GraphProgram(Program):
             raise error.at(self.plan.steps[index].name) from error.__cause__
         return False
 
+    def complete(self) -> None:
+        for batch in dict.fromkeys(self.batches.values()):
+            if batch.changed:
+                step = self.plan.steps[batch.first]
+                with Naming(step.name), self.on_device_of(step):
+                    batch.set(self.runtime, self.handle)
+
     def _can_disable(self, operation: Operation) -> bool:
         """Return whether the runtime can disable a node of an instantiated graph that does this."""
         quirks = self.runtime.target.quirks
@@ -196,8 +233,8 @@ class GraphProgram(Program):
         return isinstance(operation, (Copy1D, Copy)) or (isinstance(operation, Fill) and "memset_enable_fails" not in quirks)
 
     def unfinished(self) -> tuple[str, ...]:
-        names = self._names()
-        return tuple(names[node] for node in self.runtime.graph_exec_unfinished(self.handle) if node in names)
+        left = set(self.runtime.graph_exec_unfinished(self.handle))
+        return tuple(step.name for node, step in zip(self.nodes, self.plan.steps) if node in left)
 
     def failed(self) -> str:
         return self._names().get(self.runtime.graph_exec_failed(self.handle), "")

@@ -232,6 +232,10 @@ class SegmentedProgram(Program):
             return graph.enable(place, enabled)
         return enabled or self.change(index, Nothing())  # what it does when it is enabled is set next
 
+    def complete(self) -> None:
+        for graph in self.graphs:
+            graph.complete()
+
     def unfinished(self) -> tuple[str, ...]:
         return (*(name for graph in self.graphs for name in graph.unfinished()), *self._host.unfinished())
 

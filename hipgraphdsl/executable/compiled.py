@@ -245,7 +245,7 @@ class CompiledPath:
         node = step.node
         if not isinstance(node, KernelNode) or not isinstance(operation, Launch) or not program.nodes[index]:
             return "", []
-        if operation.cooperative or index in program.disabled:
+        if operation.cooperative or index in program.disabled or index in program.batches:
             return "", []
         inner = program.scope_of(step)
 

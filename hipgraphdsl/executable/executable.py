@@ -116,6 +116,7 @@ class Executable:
         note: str = "",
         watch: bool = False,
         sanitize: bool = False,
+        batch: bool = False,
         report: Callable[[str], None] = no_progress,
     ) -> Self:
         """Plan, allocate, load, lower and instantiate; on failure everything is returned.
@@ -132,12 +133,13 @@ class Executable:
                     "sanitize=True judges kernels where the CPU runs them, on Linux: compile with runtime='cpu'"
                     f" (got {runtime.name!r})"
                 )
-            pack, guard = False, guard or _SANITIZER_GUARD
+            pack, batch, guard = False, False, guard or _SANITIZER_GUARD
         started = time.perf_counter()
         report("plan")
         plan, backend, options = plan_for(
-            workflow, runtime.target, backend, device, note, lanes=lanes, join=join, inline=inline, pack=pack, watch=watch
-        )
+            workflow, runtime.target, backend, device, note, lanes=lanes, join=join, inline=inline, pack=pack, watch=watch,
+            batch=batch,
+        )  # fmt: skip
         after_plan = time.perf_counter()
         executable = cls(workflow, plan, runtime, backend, options, guard, sanitize=sanitize)
         executable._closed = False
@@ -481,7 +483,7 @@ class Executable:
         with self._changing("profile"):
             self._own.instance.give(params)
             self.synchronize()
-            state = self._own.instance.state.replanned(self.runtime.target, inline=True, pack=False, watch=False)
+            state = self._own.instance.state.replanned(self.runtime.target, inline=True, pack=False, watch=False, batch=False)
             return profile(state.plan, self._own.scope, state.disabled, self._own.home, self.stream, self._finish)
 
     def _finish(self) -> None:

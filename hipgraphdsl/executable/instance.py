@@ -185,6 +185,7 @@ class Instance:
                     return False
             if operation is not None and not self._set(i, operation):
                 return False
+        program.complete()
         self.torn = False
         return True
 

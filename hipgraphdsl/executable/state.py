@@ -39,6 +39,7 @@ def plan_for(
     options["inline"] = bool(options["inline"] or options["watch"]) or backend != "explicit" or "child_order" in target.quirks
     # Launches of one graph never overlap, but launches issued on streams may: each then needs memory of its own.
     options["pack"] = bool(options["pack"]) and backend != "streams"
+    options["batch"] = bool(options["batch"] and not options["watch"]) and backend in ("explicit", "capture")
     plan = planned(workflow, target, **options, device=device)
     return replace(plan, notes=(*plan.notes, *notes)) if notes else plan, backend, options
 

@@ -4,18 +4,22 @@ A `Module` reads its source (`source/`) and never compiles anything. What is not
 that kernel is asked for, so that a source file may hold kernels which other programs use.
 """
 
+from .batching import BATCH_HEAD_BYTES, Batching, batching
 from .module import ForeignModule, Kernel, Module, Symbol
 from .packing import ArgumentPacker, check_argument, struct_fields
 from .signature import KernelParameter, Signature
 
 __all__ = [
+    "BATCH_HEAD_BYTES",
     "ArgumentPacker",
+    "Batching",
     "ForeignModule",
     "Kernel",
     "KernelParameter",
     "Module",
     "Signature",
     "Symbol",
+    "batching",
     "check_argument",
     "struct_fields",
 ]

@@ -478,6 +478,11 @@ class Module:
     def _words(self) -> frozenset[str]:
         return frozenset(word for text in (self._source, *self._headers.values()) for word in re.findall(r"\w+", text))
 
+    @property
+    def declared(self) -> Declarations:
+        """What its source declares."""
+        return self._declared
+
     def declares(self, name: str) -> bool:
         """Return whether the source itself declares a function or a variable of a name."""
         return self._declared.declares(name)

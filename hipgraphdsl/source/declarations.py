@@ -39,6 +39,7 @@ class KernelDeclaration:
     bounds: tuple[Token, ...] = ()
     fault: str = ""
     doubt: str = ""
+    braces: tuple[int, int] | None = None  # where its body stands in the source: from the opening brace to behind the closing one
 
 
 @dataclass(frozen=True, slots=True)
@@ -471,8 +472,9 @@ class Declarations:
             reason = next(t.doubt.reason for t in decisive if t.doubt is not None)
             fault = f"what its parameters are cannot be told: {reason}"
         made = KernelDeclaration(
-            name, parameters, tuple(item.body or ()), item.body is not None, line, templates, bounds, fault, _doubt(decisive)
-        )
+            name, parameters, tuple(item.body or ()), item.body is not None, line, templates, bounds, fault, _doubt(decisive),
+            self._braces(item),
+        )  # fmt: skip
         known = self.kernels.setdefault(name, [])
         key = (name, _types_of(made))
         same = self._types.get(key)
@@ -483,6 +485,15 @@ class Declarations:
             if known[same].defined and made.doubt:  # either may be the one
                 made = replace(made, body=(*known[same].body, *made.body), bounds=())
             known[same] = made
+
+    def _braces(self, item: Item) -> tuple[int, int] | None:
+        """Return where a body stands in the source; None where it has none, or not in the source itself."""
+        braces = [t for t in item.tokens if t.text in ("{", "}")] if item.body is not None and not self.unit.headers.texts else []
+        if len(braces) < 2:
+            return None
+        start, stop = braces[-2].start, braces[-1].end
+        source = self.unit.source
+        return (start, stop) if source[start] == "{" and source[stop - 1] == "}" else None
 
     def _declared(self, tokens: Sequence[Token]) -> set[str]:
         """Return the names that a declaration declares."""

@@ -1,0 +1,133 @@
+"""Batches: the launches of several steps as one node, whose table of launches is written when one of them changes."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..kernels import BATCH_HEAD_BYTES, Batching
+from ..nodes import KernelNode
+from ..plan import Plan
+from ..runtimes.base import Runtime
+from .handles import SharedHandles
+from .operations import Launch, Operation
+
+
+class Batch:
+    """One kernel node that does the launches of several steps.
+
+    Parameters
+    ----------
+    batching : Batching
+    function : int
+        The entry point.
+    count : int
+        How many launches its table holds.
+    first : int
+        The first of its steps, which are neighbours.
+    launches : sequence of Launch or None
+        One for each step; None for those that are disabled.
+
+    Attributes
+    ----------
+    node : int
+        hipGraphNode_t, 0 before it has been added.
+    changed : bool
+        Whether the table has been changed since the node was given it.
+    """
+
+    def __init__(self, batching: Batching, function: int, count: int, first: int, launches: Sequence[Launch | None]) -> None:
+        self.function = function
+        self.first = first
+        self.node = 0
+        self.changed = False
+        self._like = next(launch for launch in launches if launch is not None)
+        self._nbytes = self._like.packer.signature.nbytes
+        self._memory = ctypes.create_string_buffer(BATCH_HEAD_BYTES + count * batching.launch.itemsize)
+        self._head = np.frombuffer(self._memory, "<u4", 4)
+        self._launches = np.frombuffer(self._memory, batching.launch, count, BATCH_HEAD_BYTES)
+        self._arguments = [
+            ctypes.addressof(self._memory) + BATCH_HEAD_BYTES + k * batching.launch.itemsize + batching.launch.fields["args"][1]
+            for k in range(len(launches))
+        ]
+        self._blocks = np.zeros(len(launches), np.int64)
+        self._table = (ctypes.c_void_p * 1)(ctypes.addressof(self._memory))
+        self._head[0] = len(launches)
+        for k, launch in enumerate(launches):
+            self._put(k, launch)
+
+    def takes(self, launch: Operation) -> bool:
+        """Return whether a launch can be one of these."""
+        like = self._like
+        return (
+            isinstance(launch, Launch)
+            and (launch.function, launch.block, launch.shared_bytes) == (like.function, like.block, like.shared_bytes)
+            and not launch.attributes
+        )
+
+    def put(self, step: int, launch: Launch | None) -> None:
+        """Let a step do another launch, or none, from the next `set` on."""
+        self._put(step - self.first, launch)
+        self.changed = True
+
+    def _put(self, k: int, launch: Launch | None) -> None:
+        if launch is None:
+            self._blocks[k] = 0
+            return
+        x, y, z = launch.grid
+        self._blocks[k] = x * y * z
+        self._launches["x"][k], self._launches["y"][k], self._launches["z"][k] = x, y, z
+        ctypes.memmove(self._arguments[k], launch.packed, self._nbytes)
+
+    def _written(self) -> tuple[tuple[int, int, int], int]:
+        """Complete the table; return the grid and the address of the table of parameters."""
+        ends = np.cumsum(self._blocks)
+        self._launches["end"][: len(ends)] = ends
+        same = (self._blocks == self._blocks[0]).all()
+        self._head[1] = self._blocks[0] if same else 0
+        self.changed = False
+        return (max(1, int(ends[-1])), 1, 1), ctypes.addressof(self._table)
+
+    def add(self, runtime: Runtime, graph: int, deps: Sequence[int]) -> int:
+        """Add the node to a graph, behind other nodes; return it."""
+        grid, table = self._written()
+        like = self._like
+        self.node = runtime.graph_add_kernel_node(graph, deps, self.function, grid, like.block, like.shared_bytes, table)
+        return self.node
+
+    def set(self, runtime: Runtime, graph_exec: int) -> None:
+        """Give the table to the node of an instantiated graph."""
+        grid, table = self._written()
+        like = self._like
+        runtime.graph_exec_kernel_node_set_params(
+            graph_exec, self.node, self.function, grid, like.block, like.shared_bytes, table
+        )
+
+
+def run_of(plan: Plan, first: int) -> range:
+    """Return the steps of the batch that begins at a step."""
+    steps, stop = plan.steps, first + 1
+    while stop < len(steps) and steps[stop].batch == steps[first].batch:
+        stop += 1
+    return range(first, stop)
+
+
+def entry_of(plan: Plan, number: int, shared: SharedHandles, device: int) -> int:
+    """Return the entry point of a plan's batch, compiled when it is first needed; a capture forbids to load it."""
+    planned = plan.batches[number]
+    counts = sorted({other.count for other in plan.batches if other.batching.kernel == planned.batching.kernel})
+    return shared.entry(planned.batching, planned.count, counts, device)
+
+
+def batch_of(plan: Plan, run: range, operations: Sequence[Operation], shared: SharedHandles, device: int) -> Batch | None:
+    """Return the batch of neighbouring steps that do these operations; None where the steps are not alike any more."""
+    planned = plan.batches[plan.steps[run.start].batch]
+    launches = [operation if isinstance(operation, Launch) else None for operation in operations]
+    kernels = {step.node.kernel for step in plan.steps[run.start : run.stop] if isinstance(step.node, KernelNode)}
+    if not any(launches) or kernels != {planned.batching.kernel}:
+        return None
+    function = entry_of(plan, plan.steps[run.start].batch, shared, device)
+    batch = Batch(planned.batching, function, planned.count, run.start, launches)
+    return batch if all(launch is None or batch.takes(launch) for launch in launches) else None

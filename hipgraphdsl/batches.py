@@ -1,0 +1,136 @@
+"""Which launches of one kernel become one: nodes that no path orders and that wait for the same.
+
+Nodes get into groups in topological order: two are in one group if they launch the same kernel with blocks of the same shape and the
+groups that they wait for are the same. So no path leads from one node of a group to another, groups wait for each other in no circle,
+and a group can begin when each of its nodes could, were the groups before it done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from .kernels import Batching, Kernel, batching
+from .nodes import KernelNode
+from .runtimes.data import LAUNCH_ATTRIBUTES
+from .target import Target
+from .workflow import AnyNode
+
+_FEWEST: Final = 4
+"""Launches that are worth an entry point of their own, which must be compiled."""
+
+
+class Batched(NamedTuple):
+    """A batch of launches.
+
+    Attributes
+    ----------
+    batching : Batching
+    count : int
+        How many launches the table of its entry point holds.
+    """
+
+    batching: Batching
+    count: int
+
+
+class Grouping(NamedTuple):
+    """Nodes in a topological order in which those of a batch are neighbours.
+
+    Attributes
+    ----------
+    order : list of int
+    group_of : list of int
+        For each node the number of its group, ascending in `order`.
+    batches : tuple of Batched
+    batch_of : list of int
+        For each group its batch; -1 for a node by itself.
+    refused : dict of Kernel to str
+        Why launches of a kernel cannot be batched.
+    """
+
+    order: list[int]
+    group_of: list[int]
+    batches: tuple[Batched, ...]
+    batch_of: list[int]
+    refused: dict[Kernel, str]
+
+
+def grouped(
+    nodes: Sequence[AnyNode],
+    order: Sequence[int],
+    deps: Sequence[tuple[int, ...]],
+    placed: Sequence[int | None] | None,
+    target: Target,
+) -> Grouping | None:
+    """Return how nodes are batched; None where none are."""
+    known: dict[Kernel, Batching | str] = {}
+    ids: dict[Any, int] = {}
+    group_of, levels, members = [0] * len(nodes), [0] * len(nodes), list[list[int]]()
+    for i in order:
+        before = frozenset([group_of[source] for source in deps[i]])
+        alike = _alike(nodes[i], known, target)
+        key = (i,) if alike is None else (alike, None if placed is None else placed[i], before)
+        group = ids.setdefault(key, len(members))
+        if group == len(members):
+            members.append([])
+            levels[group] = max([levels[source] + 1 for source in before], default=0)
+        group_of[i] = group
+        members[group].append(i)
+    made: list[tuple[int, int, list[int], Batched | None]] = []
+    for group, inside in enumerate(members):
+        node = nodes[inside[0]]
+        if len(inside) >= _FEWEST:
+            assert isinstance(node, KernelNode)
+            how = known[node.kernel]
+            assert isinstance(how, Batching)
+            made += [(levels[group], group, part, Batched(how, _size(len(part), most))) for part, most in _parts(inside, how, target)]
+        else:
+            made += [(levels[group], group, [i], None) for i in inside]
+    if all(batch is None for *_, batch in made):
+        return None
+    made.sort(key=lambda entry: entry[:2])
+    found = Grouping([], group_of, (), [], {kernel: why for kernel, why in known.items() if isinstance(why, str)})
+    batches: list[Batched] = []
+    for number, (_, _, part, batch) in enumerate(made):
+        found.order.extend(part)
+        found.batch_of.append(-1 if batch is None else len(batches))
+        if batch is not None:
+            batches.append(batch)
+        for i in part:
+            group_of[i] = number
+    return found._replace(batches=tuple(batches))
+
+
+def _parts(inside: list[int], how: Batching, target: Target) -> list[tuple[list[int], int]]:
+    """Return the nodes of a group in as many parts as tables can hold, and how many a table can."""
+    most = how.capacity(target.parameter_bytes)
+    return [(inside[k : k + most], most) for k in range(0, len(inside), most)]
+
+
+def _size(count: int, most: int) -> int:
+    """Return the size of a table: few sizes serve all batches of a kernel, since each must be compiled."""
+    return min(most, 1 << (count - 1).bit_length())
+
+
+def _alike(node: AnyNode, known: dict[Kernel, Batching | str], target: Target) -> tuple[Any, ...] | None:
+    """Return what launches of one batch have in common; None for a node that is in none."""
+    if not isinstance(node, KernelNode) or any(getattr(node, name) for name in LAUNCH_ATTRIBUTES):
+        return None
+    if not all(isinstance(axis, int) for axis in node.block):
+        return None
+    how = known.get(node.kernel)
+    if how is None:
+        how = known[node.kernel] = batching(node.kernel)
+    if isinstance(how, str) or how.capacity(target.parameter_bytes) < _FEWEST or _fills(node, target):
+        return None
+    return node.kernel, node.block, node.shared_bytes
+
+
+def _fills(node: KernelNode, target: Target) -> bool:
+    """Return whether a launch fills the device by itself, so that batching gains nothing."""
+    blocks = 1
+    for axis in node.grid:
+        blocks *= axis if isinstance(axis, int) else 1
+    threads = blocks * node.block[0] * node.block[1] * node.block[2]
+    return bool(target.resident_threads) and threads >= target.resident_threads

@@ -1,0 +1,157 @@
+"""Batching: a kernel that does the launches of several nodes of another one.
+
+Behind the user's kernel its text is put once more, as a device function whose first parameters, `blockIdx` and `gridDim`, hide the
+device's own. An entry point finds in a table, from the number of its block, which launch the block belongs to, and calls that
+function with the launch's block, grid and arguments. The table is the entry point's one parameter.
+
+Only what the source tells is batched: a body that a compiler reads as it is read here, and that names no variable of the module and
+nothing that speaks of the whole grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ..source import KernelDeclaration, names_in, spell, split_commas
+from .instances import find_kernel
+from .module import Kernel
+
+BATCH_HEAD_BYTES: Final = 16
+"""What stands in a table before the launches: how many, the blocks of each where all have as many (else 0), and nothing."""
+
+_PLACES: Final = frozenset({"blockIdx", "gridDim"})
+_OF_THE_GRID: Final = frozenset(
+    {"asm", "__asm__", "cooperative_groups", "this_grid", "clusterIdx", "clusterDim", "__builtin_amdgcn_workgroup_id_x"}
+    | {f"hip{what}_{axis}" for what in ("BlockIdx", "GridDim") for axis in "xyz"}
+)
+_MOST_ALIGN: Final = 16
+_GRID_CONSTANT: Final = """
+#ifdef __CUDACC__
+#define HG_GRID_CONSTANT const __grid_constant__
+#else
+#define HG_GRID_CONSTANT const
+#endif
+"""
+_BODY: Final = "static __device__ __forceinline__ void hg_body_{plain}({parameters}) {body}\n"
+_ENTRY: Final = """\
+{templates}struct hg_table_{count}_{plain} {{
+  unsigned int count, each, rest[2];
+  struct launch {{
+    unsigned int end, x, y, z;
+    struct arguments {{ {fields} }} args;
+  }} launches[{count}];
+}};
+{templates}__global__ void {bounds}hg_batch_{count}_{plain}(HG_GRID_CONSTANT hg_table_{count}_{plain}{given} table) {{
+  unsigned int at = blockIdx.x, low = 0, high = table.count;
+  if (table.each) {{
+    low = at / table.each;
+  }} else {{
+    while (low < high) {{
+      const unsigned int middle = (low + high) / 2;
+      if (at < table.launches[middle].end) high = middle; else low = middle + 1;
+    }}
+  }}
+  if (low >= table.count) return;
+  const auto &own = table.launches[low];
+  if (low) at -= table.launches[low - 1].end;
+  uint3 place;
+  place.x = at % own.x;
+  place.y = at / own.x % own.y;
+  place.z = at / own.x / own.y;
+  hg_body_{plain}{given}(place, dim3(own.x, own.y, own.z){arguments});
+}}
+"""
+
+
+class Batching(NamedTuple):
+    """How launches of a kernel become one.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    launch : numpy.dtype
+        One launch in the table: the number behind its last block, its extents, its arguments.
+    """
+
+    kernel: Kernel
+    launch: np.dtype[np.void]
+
+    def capacity(self, nbytes: int) -> int:
+        """Return how many launches a parameter of so many bytes holds."""
+        return max(0, (nbytes - BATCH_HEAD_BYTES) // self.launch.itemsize)
+
+    def name(self, count: int) -> str:
+        """Return the name of the entry point of so many launches."""
+        name, angle, arguments = self.kernel.name.partition("<")
+        space, colons, plain = name.rpartition("::")
+        return f"{space}{colons}hg_batch_{count}_{plain}{angle}{arguments}"
+
+    def source(self, counts: Sequence[int]) -> str:
+        """Return the module's source with the entry points of so many launches each."""
+        module, signature = self.kernel.module, self.kernel.signature
+        declared = find_kernel(module.declared, self.kernel.name).declared
+        assert declared.braces is not None and signature is not None
+        start, stop = declared.braces
+        kinds = declared.templates or ()
+        said = {
+            "plain": declared.name.rpartition("::")[2],
+            "templates": f"template <{', '.join(t.spelling for t in kinds)}>\n" if kinds else "",
+            "given": f"<{', '.join(t.name for t in kinds)}>" if kinds else "",
+            "bounds": f"__launch_bounds__({spell(declared.bounds)}) " if declared.bounds else "",
+            "fields": " ".join(f"{spell(part)};" for part in split_commas(declared.parameters)),
+            "arguments": "".join(f", own.args.{parameter.name}" for parameter in signature.parameters),
+            "parameters": ", ".join(["const uint3 blockIdx", "const dim3 gridDim", *map(spell, split_commas(declared.parameters))]),
+            "body": module.source[start:stop],
+        }
+        entries = "".join(_ENTRY.format(count=count, **said) for count in counts)
+        return f"{module.source[:stop]}{_GRID_CONSTANT}{said['templates']}{_BODY.format(**said)}{entries}{module.source[stop:]}"
+
+
+def batching(kernel: Kernel) -> Batching | str:
+    """Return how launches of a kernel become one, or why they cannot."""
+    module, signature = kernel.module, kernel.signature
+    if signature is None or not module.source:
+        return "its source is not known"
+    declared = find_kernel(module.declared, kernel.name).declared
+    why = _reason(kernel, declared)
+    if why:
+        return why
+    align = max([4, *(parameter.align for parameter in signature.parameters)])
+    if align > _MOST_ALIGN:
+        return f"a parameter is aligned to {align} bytes"
+    before = -(-16 // align) * align
+    size = -(-(before + signature.nbytes) // align) * align
+    names, offsets = ["end", "x", "y", "z", "args"], [0, 4, 8, 12, before]
+    formats = ["<u4", "<u4", "<u4", "<u4", f"V{max(1, signature.nbytes)}"]
+    size = max(size, before + 1 if not signature.nbytes else size)
+    return Batching(kernel, np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": -(-size // align) * align}))
+
+
+def _reason(kernel: Kernel, declared: KernelDeclaration) -> str:
+    """Return why launches of a kernel cannot become one; empty if they can."""
+    module = kernel.module
+    if declared.braces is None or module.body(kernel) is None:
+        return "what a compiler reads as its body cannot be told"
+    if kernel.unread or kernel.symbols:
+        return "it may touch variables of its module" if kernel.unread else f"it touches variable {kernel.symbols[0][0].name!r}"
+    if module.mentions(_OF_THE_GRID):
+        return "its module speaks of the whole grid, or in assembly"
+    names, pasted = module.declared.kernel_reaches(declared)
+    outside, outside_pasted = module.declared.functions_reach()
+    if pasted or outside_pasted:
+        return "a macro puts names together with ##"
+    if declared.name.rpartition("::")[2] in names:
+        return "it names itself"
+    if _PLACES & outside:
+        return f"a function of its module reads {min(_PLACES & outside)}"
+    if any(token.text in ("[", "(", "=", "...") for token in declared.parameters):
+        return "a parameter is no plain value or pointer"
+    assert kernel.signature is not None
+    if not all(parameter.name for parameter in kernel.signature.parameters):
+        return "a parameter has no name"
+    if names_in(declared.parameters) & _PLACES or any("hg_" in name for name in names):
+        return "its names are those that batching needs"
+    return ""
