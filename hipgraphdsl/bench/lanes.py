@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from ..executable import Executable
 from ..graph import Graph
@@ -22,7 +22,7 @@ from .peers import Cpp, Peer, Skipped, Work, open_peer
 from .shapes import KERNELS, SHAPES, decode, wave
 
 _THREADS: Final = 64
-_LANES: Final[tuple[Lanes, ...]] = (None, 1, 4, 8, 16, 32, 64, 128, "auto")
+_LANES: Final[tuple[Lanes | Literal["batch"], ...]] = (None, 1, 4, 8, 16, 32, 64, 128, "auto", "batch")
 _ROUNDS: Final = 10
 _BUDGET_S: Final = 1.0  # time that the launches of one choice may take
 _WORST: Final = 1.03
@@ -50,6 +50,18 @@ def independent(nodes: int, steps: int, blocks: int = 1, threads: int = _THREADS
     kernel = KERNELS["spin"]
     for i in range(nodes):
         g.kernel(kernel, blocks, threads, (x, g.device_array(f"y{i}", shape=threads, dtype="float32"), steps))
+    return g
+
+
+def layers(count: int, width: int) -> Graph:
+    """Return layers of kernels, each layer behind all of the one before."""
+    g = Graph(f"layers_{count}")
+    x = g.device_array("x", shape=_THREADS, dtype="float32")
+    own = [g.device_array(f"y{i}", shape=_THREADS, dtype="float32") for i in range(width)]
+    gates: list[Any] = []
+    for layer in range(count):
+        row = [g.kernel(KERNELS["spin"], 1, _THREADS, (x, y, 0), after=gates) for y in own]
+        gates = [g.empty(name=f"gate_{layer}", after=row)]
     return g
 
 
@@ -97,7 +109,7 @@ def _compare(
     runtime: Runtime,
     what: str,
     graph: Graph,
-    choices: Sequence[Lanes],
+    choices: Sequence[Lanes | Literal["batch"]],
     repeats: int,
     backend: str,
     native: bool,
@@ -111,7 +123,8 @@ def _compare(
         opened: dict[str, _Choice] = {}
         rows: dict[str, dict[str, Any]] = {}
         for lanes in choices:
-            exe = returned.enter_context(graph.compile(runtime=runtime, backend=backend, lanes=lanes, check=False))  # type: ignore[arg-type]
+            how: dict[str, Any] = {"batch": True} if lanes == "batch" else {"lanes": lanes}
+            exe = returned.enter_context(graph.compile(runtime=runtime, backend=backend, check=False, **how))  # type: ignore[arg-type]
             name = "as declared" if lanes is None else str(lanes)
             opened[name] = exe
             added = sum(len(step.added) for step in exe.plan.steps)
@@ -161,7 +174,7 @@ def run(
     runtime: Runtime,
     nodes: int = 1024,
     repeats: int = 200,
-    choices: Sequence[Lanes] = _LANES,
+    choices: Sequence[Lanes | Literal["batch"]] = _LANES,
     backend: str = "explicit",
     native: bool = True,
     shapes: bool = True,
@@ -181,6 +194,9 @@ def run(
     full = max(8, runtime.target.multiprocessors)
     works: list[tuple[str, Callable[[], Graph], float]] = [
         ("empty, 1 block", lambda: independent(nodes, 0), _WORST),
+        ("empty, 4 blocks", lambda: independent(nodes, 0, 4), _WORST),
+        ("empty, 64 blocks", lambda: independent(nodes, 0, 64), _WORST),
+        ("empty, 8 layers", lambda: layers(8, nodes // 8), _WORST),
         ("short (1 us), 1 block", lambda: independent(nodes, short), 0.30),
         ("medium (10 us), 1 block", lambda: independent(nodes, medium), _WORST),
         ("long (100 us), 1 block", lambda: independent(nodes, long), _WORST),
@@ -197,7 +213,7 @@ def run(
         }
         for what, build in {**more, "wave2d": wave, "decode": decode}.items():
             report(what)
-            _compare(sheet, runtime, what, build(), (None, "auto"), repeats, backend, False, _WORST, "shapes")
+            _compare(sheet, runtime, what, build(), (None, "auto", "batch"), repeats, backend, False, _WORST, "shapes")
     return sheet
 
 
@@ -216,7 +232,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Run the benchmark and print its table."""
     runtime = open_runtime(args.runtime, args.device)
-    with reporting("lanes", 5 + (0 if args.no_shapes else 2 * len(SHAPES) + 2)) as report:
+    with reporting("lanes", 8 + (0 if args.no_shapes else 2 * len(SHAPES) + 2)) as report:
         sheet = run(
             runtime,
             min(args.nodes, 128) if args.quick else args.nodes,
