@@ -1,8 +1,8 @@
 """Which launches of one kernel become one: nodes that no path orders and that wait for the same.
 
-Nodes get into groups in topological order: two are in one group if they launch the same kernel with blocks of the same shape and the
-groups that they wait for are the same. So no path leads from one node of a group to another, groups wait for each other in no circle,
-and a group can begin when each of its nodes could, were the groups before it done.
+Nodes are put into groups in topological order: two are in one group if they launch the same kernel with blocks of the same shape
+and the groups that they wait for are the same. So no path leads from one node of a group to another, the groups wait for each
+other in no cycle, and a group can begin when each of its nodes could, were the groups before it done.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Batched(NamedTuple):
     Attributes
     ----------
     batching : Batching
-    count : int
+    capacity : int
         How many launches the table of its entry point holds.
     """
 
     batching: Batching
-    count: int
+    capacity: int
 
 
 class Grouping(NamedTuple):
@@ -62,8 +62,8 @@ def grouped(
     deps: Sequence[tuple[int, ...]],
     placed: Sequence[int | None] | None,
     target: Target,
-) -> Grouping | None:
-    """Return how nodes are batched; None where none are."""
+) -> Grouping:
+    """Return how nodes are batched, if any are."""
     known: dict[Kernel, Batching | str] = {}
     ids: dict[Any, int] = {}
     group_of, levels, members = [0] * len(nodes), [0] * len(nodes), list[list[int]]()
@@ -84,11 +84,11 @@ def grouped(
             assert isinstance(node, KernelNode)
             how = known[node.kernel]
             assert isinstance(how, Batching)
-            made += [(levels[group], group, part, Batched(how, _size(len(part), most))) for part, most in _parts(inside, how, target)]
+            most = how.capacity(target.parameter_bytes)
+            parts = [inside[k : k + most] for k in range(0, len(inside), most)]
+            made += [(levels[group], group, part, Batched(how, _size(len(part), most))) for part in parts]
         else:
             made += [(levels[group], group, [i], None) for i in inside]
-    if all(batch is None for *_, batch in made):
-        return None
     made.sort(key=lambda entry: entry[:2])
     found = Grouping([], group_of, (), [], {kernel: why for kernel, why in known.items() if isinstance(why, str)})
     batches: list[Batched] = []
@@ -100,12 +100,6 @@ def grouped(
         for i in part:
             group_of[i] = number
     return found._replace(batches=tuple(batches))
-
-
-def _parts(inside: list[int], how: Batching, target: Target) -> list[tuple[list[int], int]]:
-    """Return the nodes of a group in as many parts as tables can hold, and how many a table can."""
-    most = how.capacity(target.parameter_bytes)
-    return [(inside[k : k + most], most) for k in range(0, len(inside), most)]
 
 
 def _size(count: int, most: int) -> int:

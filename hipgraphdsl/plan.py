@@ -332,9 +332,11 @@ def _plan(
         placed = [device_of(node, device) for node in workflow.nodes]
     nodes = workflow.nodes if entries is None else [entry.node for entry in entries]
     limit = None if bound is None else bound * len(devices)
-    groups = _in_batches(nodes, order, deps, placed, target, limit, device) if batch else None
+    notes: list[str] = []
+    groups = _in_batches(nodes, order, deps, placed, target, limit, device, notes) if batch else None
     if groups is not None:
-        order, cover, grouping = groups
+        cover, grouping = groups
+        order = tuple(grouping.order)
         position = positions(order)
         declared_lanes = len(cover.lanes)
     else:
@@ -355,7 +357,7 @@ def _plan(
         steps = [step._replace(by_host=True) if isinstance(step.node, EagerNode) else step for step in steps]
     lanes = tuple([tuple(map(position.__getitem__, lane)) for lane in cover.lanes])
     declared = sum(map(len, deps))
-    notes = [] if packing is None else [str(packing)]
+    notes[:0] = [] if packing is None else [str(packing)]
     removed = declared - sum(map(len, cover.reduced)) + sum(map(len, cover.added.values()))
     if removed:
         notes.append(f"{removed} of {declared} edges are implied by others and were left out.")
@@ -381,10 +383,12 @@ def _in_batches(
     target: Target,
     limit: int | None,
     device: int,
-) -> tuple[list[int], Cover, Grouping] | None:
+    notes: list[str],
+) -> tuple[Cover, Grouping] | None:
     """Return an order in which batches are neighbours in one lane each; None where there are none, or lanes must be gathered."""
     grouping = grouped(nodes, order, deps, placed, target)
-    if grouping is None:
+    notes += [f"Launches of kernel {kernel.name!r} are not batched: {why}." for kernel, why in grouping.refused.items()]
+    if not grouping.batches:
         return None
     order, group_of = grouping.order, grouping.group_of
     count = len(grouping.batch_of)
@@ -406,7 +410,7 @@ def _in_batches(
     lane_of = [cover.lane_of[group] for group in group_of]
     for i in order:
         rows[lane_of[i]].append(i)
-    return order, Cover(reduced, lane_of, rows, {}, cover.devices), grouping
+    return Cover(reduced, lane_of, rows, {}, cover.devices), grouping
 
 
 def _cut(plan: Plan) -> Cut:

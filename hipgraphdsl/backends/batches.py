@@ -45,15 +45,16 @@ class Batch:
         self.changed = False
         self._like = next(launch for launch in launches if launch is not None)
         self._nbytes = self._like.packer.signature.nbytes
-        self._memory = ctypes.create_string_buffer(BATCH_HEAD_BYTES + count * batching.launch.itemsize)
-        self._head = np.frombuffer(self._memory, "<u4", 4)
-        self._launches = np.frombuffer(self._memory, batching.launch, count, BATCH_HEAD_BYTES)
-        self._arguments = [
-            ctypes.addressof(self._memory) + BATCH_HEAD_BYTES + k * batching.launch.itemsize + batching.launch.fields["args"][1]
-            for k in range(len(launches))
-        ]
+        memory = bytearray(BATCH_HEAD_BYTES + count * batching.launch.itemsize)
+        self._memory = ctypes.c_char.from_buffer(memory)
+        self._head = np.frombuffer(memory, np.dtype("<u4"), 4)
+        self._launches = np.frombuffer(memory, batching.launch, count, BATCH_HEAD_BYTES)
+        first_arguments = ctypes.addressof(self._memory) + BATCH_HEAD_BYTES + batching.arguments_at
+        self._arguments = [first_arguments + k * batching.launch.itemsize for k in range(len(launches))]
         self._blocks = np.zeros(len(launches), np.int64)
         self._table = (ctypes.c_void_p * 1)(ctypes.addressof(self._memory))
+        self._params: ctypes.Array[ctypes.c_char] | None = None
+        """The node's parameters for the compiled call path, once it has asked for them."""
         self._head[0] = len(launches)
         for k, launch in enumerate(launches):
             self._put(k, launch)
@@ -81,6 +82,20 @@ class Batch:
         self._launches["x"][k], self._launches["y"][k], self._launches["z"][k] = x, y, z
         ctypes.memmove(self._arguments[k], launch.packed, self._nbytes)
 
+    def arguments_of(self, step: int) -> int:
+        """Return the address of a step's arguments in the table, as its packer lays them out."""
+        return self._arguments[step - self.first]
+
+    def params(self, runtime: Runtime) -> int:
+        """Return the address of the node's parameters as the platform's call takes them; later changes are written there."""
+        if self._params is None:
+            self._params = ctypes.create_string_buffer(self._packed(runtime))
+        return ctypes.addressof(self._params)
+
+    def _packed(self, runtime: Runtime) -> bytes:
+        grid, table = self._written()
+        return runtime.kernel_params(self.function, grid, self._like.block, self._like.shared_bytes, table)
+
     def _written(self) -> tuple[tuple[int, int, int], int]:
         """Complete the table; return the grid and the address of the table of parameters."""
         ends = np.cumsum(self._blocks)
@@ -104,6 +119,9 @@ class Batch:
         runtime.graph_exec_kernel_node_set_params(
             graph_exec, self.node, self.function, grid, like.block, like.shared_bytes, table
         )
+        if self._params is not None:
+            packed = self._packed(runtime)
+            ctypes.memmove(self._params, packed, len(packed))
 
 
 def run_of(plan: Plan, first: int) -> range:
@@ -116,9 +134,7 @@ def run_of(plan: Plan, first: int) -> range:
 
 def entry_of(plan: Plan, number: int, shared: SharedHandles, device: int) -> int:
     """Return the entry point of a plan's batch, compiled when it is first needed; a capture forbids to load it."""
-    planned = plan.batches[number]
-    counts = sorted({other.count for other in plan.batches if other.batching.kernel == planned.batching.kernel})
-    return shared.entry(planned.batching, planned.count, counts, device)
+    return shared.entry(*plan.batches[number], device)
 
 
 def batch_of(plan: Plan, run: range, operations: Sequence[Operation], shared: SharedHandles, device: int) -> Batch | None:
@@ -129,5 +145,5 @@ def batch_of(plan: Plan, run: range, operations: Sequence[Operation], shared: Sh
     if not any(launches) or kernels != {planned.batching.kernel}:
         return None
     function = entry_of(plan, plan.steps[run.start].batch, shared, device)
-    batch = Batch(planned.batching, function, planned.count, run.start, launches)
+    batch = Batch(planned.batching, function, planned.capacity, run.start, launches)
     return batch if all(launch is None or batch.takes(launch) for launch in launches) else None

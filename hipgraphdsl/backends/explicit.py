@@ -83,7 +83,8 @@ def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
                 run = run_of(program.plan, index)
                 batch = program.batch(run, device)
                 if batch is not None:
-                    nodes += [batch.add(runtime, graph, list(dict.fromkeys(nodes[d] for i in run for d in steps[i].deps)))] * len(run)
+                    deps = dict.fromkeys(nodes[d] for i in run for d in steps[i].deps)
+                    nodes += [batch.add(runtime, graph, list(deps))] * len(run)
                     index = run.stop
                     continue
                 apart = apart.union(run)

@@ -159,17 +159,16 @@ class SharedHandles:
             self._functions[kernel, device] = found
         return found
 
-    def entry(self, batching: Batching, count: int, counts: Sequence[int], device: int) -> int:
-        """Return the function that does so many launches of a kernel, compiled with those of all `counts` when one is needed."""
-        key = (batching.kernel, count, device)
-        if key not in self._entries:
-            module, names = batching.kernel.module, [batching.name(n) for n in counts]
-            code = self.runtime.rtc_compile(batching.source(counts), names, (), self._options(module), name=module.name)
+    def entry(self, batching: Batching, count: int, device: int) -> int:
+        """Return the function that does so many launches of a kernel, compiled when it is first needed."""
+        kernel = batching.kernel
+        if (kernel, count, device) not in self._entries:
+            module, name = kernel.module, batching.name(count)
+            code = self.runtime.rtc_compile(batching.source(count), [name], (), self._options(module), name=module.name)
             for place, handle in self._loaded(code.image):
-                for n, name in zip(counts, names):
-                    function = self.runtime.module_get_function(handle, code.lowered.get(name, name))
-                    self._entries[batching.kernel, n, place] = (handle, function)
-        return self._entries[key][1]
+                function = self.runtime.module_get_function(handle, code.lowered.get(name, name))
+                self._entries[kernel, count, place] = (handle, function)
+        return self._entries[kernel, count, device][1]
 
     def _require_layouts(self, kernel: Kernel, function: int) -> None:
         """Refuse a struct whose dtype has another size than the compiled kernel reads, where the platform tells."""

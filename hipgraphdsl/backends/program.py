@@ -79,7 +79,7 @@ class Program(ABC):
     def enable(self, index: int, enabled: bool) -> bool:
         """Enable or disable a step; return False if the program must be built again for it."""
 
-    def complete(self) -> None:
+    def complete(self) -> None:  # noqa: B027  # most programs have none
         """Make the calls that changes of several steps share; called behind the last of them."""
 
     def unfinished(self) -> tuple[str, ...]:
@@ -180,6 +180,7 @@ class GraphProgram(Program):
         if batch is not None:
             if not batch.takes(operation):
                 return False
+            assert isinstance(operation, Launch)
             batch.put(index, operation)
             self.operations[index] = operation
             return True

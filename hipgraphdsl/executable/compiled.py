@@ -245,7 +245,7 @@ class CompiledPath:
         node = step.node
         if not isinstance(node, KernelNode) or not isinstance(operation, Launch) or not program.nodes[index]:
             return "", []
-        if operation.cooperative or index in program.disabled or index in program.batches:
+        if operation.cooperative or index in program.disabled:
             return "", []
         inner = program.scope_of(step)
 
@@ -259,6 +259,10 @@ class CompiledPath:
         codes = {operation.packer.signature.parameters[k].format for k in places}
         if len(codes) != 1 or not codes <= set(_KINDS):
             return "", []
+        batch = program.batches.get(index)
+        if batch is not None:
+            at, offsets = batch.arguments_of(index), operation.packer.signature.offsets
+            return codes.pop(), [(at + offsets[k], batch.node, batch.params(self._runtime)) for k in places]
         kept = self._kept.get(index)
         if kept is None:
             kept = self._kept[index] = _Arguments(operation, self._runtime)

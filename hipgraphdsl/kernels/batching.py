@@ -1,17 +1,16 @@
 """Batching: a kernel that does the launches of several nodes of another one.
 
-Behind the user's kernel its text is put once more, as a device function whose first parameters, `blockIdx` and `gridDim`, hide the
-device's own. An entry point finds in a table, from the number of its block, which launch the block belongs to, and calls that
+Behind the user's kernel its text is put once more, as a device function whose first parameters, `blockIdx` and `gridDim`, hide
+the device's own. An entry point finds in a table, from the number of its block, which launch the block belongs to, and calls that
 function with the launch's block, grid and arguments. The table is the entry point's one parameter.
 
-Only what the source tells is batched: a body that a compiler reads as it is read here, and that names no variable of the module and
-nothing that speaks of the whole grid.
+Only what the source tells is batched: a body that a compiler reads as it is read here, and that names no variable of the module
+and nothing that speaks of the whole grid.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -79,6 +78,12 @@ class Batching(NamedTuple):
     kernel: Kernel
     launch: np.dtype[np.void]
 
+    @property
+    def arguments_at(self) -> int:
+        """Where in a launch its arguments stand."""
+        assert self.launch.fields is not None
+        return self.launch.fields["args"][1]
+
     def capacity(self, nbytes: int) -> int:
         """Return how many launches a parameter of so many bytes holds."""
         return max(0, (nbytes - BATCH_HEAD_BYTES) // self.launch.itemsize)
@@ -89,25 +94,28 @@ class Batching(NamedTuple):
         space, colons, plain = name.rpartition("::")
         return f"{space}{colons}hg_batch_{count}_{plain}{angle}{arguments}"
 
-    def source(self, counts: Sequence[int]) -> str:
-        """Return the module's source with the entry points of so many launches each."""
+    def source(self, count: int) -> str:
+        """Return the module's source with the entry point of so many launches."""
         module, signature = self.kernel.module, self.kernel.signature
         declared = find_kernel(module.declared, self.kernel.name).declared
-        assert declared.braces is not None and signature is not None
+        assert declared.braces is not None
+        assert signature is not None
         start, stop = declared.braces
         kinds = declared.templates or ()
+        parameters = [spell(part) for part in split_commas(declared.parameters)]
         said = {
+            "count": str(count),
             "plain": declared.name.rpartition("::")[2],
             "templates": f"template <{', '.join(t.spelling for t in kinds)}>\n" if kinds else "",
             "given": f"<{', '.join(t.name for t in kinds)}>" if kinds else "",
             "bounds": f"__launch_bounds__({spell(declared.bounds)}) " if declared.bounds else "",
-            "fields": " ".join(f"{spell(part)};" for part in split_commas(declared.parameters)),
-            "arguments": "".join(f", own.args.{parameter.name}" for parameter in signature.parameters),
-            "parameters": ", ".join(["const uint3 blockIdx", "const dim3 gridDim", *map(spell, split_commas(declared.parameters))]),
+            "fields": " ".join(f"{parameter};" for parameter in parameters),
+            "arguments": "".join(f", own.args.{known.name}" for known in signature.parameters),
+            "parameters": ", ".join(["const uint3 blockIdx", "const dim3 gridDim", *parameters]),
             "body": module.source[start:stop],
         }
-        entries = "".join(_ENTRY.format(count=count, **said) for count in counts)
-        return f"{module.source[:stop]}{_GRID_CONSTANT}{said['templates']}{_BODY.format(**said)}{entries}{module.source[stop:]}"
+        text = f"{_GRID_CONSTANT}{said['templates']}{_BODY.format(**said)}{_ENTRY.format(**said)}"
+        return f"{module.source[:stop]}{text}{module.source[stop:]}"
 
 
 def batching(kernel: Kernel) -> Batching | str:
@@ -122,12 +130,15 @@ def batching(kernel: Kernel) -> Batching | str:
     align = max([4, *(parameter.align for parameter in signature.parameters)])
     if align > _MOST_ALIGN:
         return f"a parameter is aligned to {align} bytes"
-    before = -(-16 // align) * align
-    size = -(-(before + signature.nbytes) // align) * align
-    names, offsets = ["end", "x", "y", "z", "args"], [0, 4, 8, 12, before]
-    formats = ["<u4", "<u4", "<u4", "<u4", f"V{max(1, signature.nbytes)}"]
-    size = max(size, before + 1 if not signature.nbytes else size)
-    return Batching(kernel, np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": -(-size // align) * align}))
+    places = {"end": 0, "x": 4, "y": 8, "z": 12, "args": -(-16 // align) * align}
+    stop = places["args"] + max(1, signature.nbytes)  # an empty struct has a byte
+    layout: Any = {
+        "names": list(places),
+        "formats": ["<u4"] * 4 + [f"V{max(1, signature.nbytes)}"],
+        "offsets": list(places.values()),
+        "itemsize": -(-stop // align) * align,
+    }
+    return Batching(kernel, np.dtype(layout))
 
 
 def _reason(kernel: Kernel, declared: KernelDeclaration) -> str:
