@@ -392,17 +392,13 @@ def _in_batches(
         return None
     order, group_of = grouping.order, grouping.group_of
     count = len(grouping.batch_of)
-    last: list[int] = [0] * count
-    for i in order:
-        last[group_of[i]] = i
     reduced = covered(order, positions(order), deps, None, placed, device).reduced
     between: list[set[int]] = [set() for _ in range(count)]
     for i in order:
         between[group_of[i]].update(group_of[source] for source in reduced[i])
-        # Of a batch one node stands for all, because they end together: the last one, which ends its lane.
-        reduced[i] = tuple(sorted({last[group_of[s]] if grouping.batch_of[group_of[s]] >= 0 else s for s in reduced[i]}))
     outer = [tuple(sorted(sources)) for sources in between]
-    devices = None if placed is None else [placed[i] for i in last]
+    one_of = dict(zip(group_of, range(len(group_of))))
+    devices = None if placed is None else [placed[one_of[group]] for group in range(count)]
     cover = covered(range(count), range(count), outer, None, devices, device)
     if limit is not None and gathers(len(cover.lanes), limit, range(count), outer):
         return None

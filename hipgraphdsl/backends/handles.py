@@ -91,8 +91,10 @@ class SharedHandles:
         self._added: dict[tuple[Module, str, int], tuple[int, Mapping[str, str]]] = {}
         """Kernels that were compiled later, with where they are."""
         self._functions: dict[tuple[Kernel, int], tuple[int, ArgumentPacker]] = {}
-        self._entries: dict[tuple[Kernel, int, int], tuple[int, int]] = {}
-        """For kernel, number of launches and device: the module of an entry point that does so many, and the function."""
+        self._entries: dict[tuple[Kernel, int, int], int] = {}
+        """The function that does so many launches of a kernel on a device."""
+        self._entry_modules: list[tuple[int, int]] = []
+        """Device and module of each."""
         self._symbols: dict[tuple[Symbol, int], int] = {}
         self._events: dict[Event, int] = {}
 
@@ -166,9 +168,9 @@ class SharedHandles:
             module, name = kernel.module, batching.name(count)
             code = self.runtime.rtc_compile(batching.source(count), [name], (), self._options(module), name=module.name)
             for place, handle in self._loaded(code.image):
-                function = self.runtime.module_get_function(handle, code.lowered.get(name, name))
-                self._entries[kernel, count, place] = (handle, function)
-        return self._entries[kernel, count, device][1]
+                self._entry_modules.append((place, handle))
+                self._entries[kernel, count, place] = self.runtime.module_get_function(handle, code.lowered.get(name, name))
+        return self._entries[kernel, count, device]
 
     def _require_layouts(self, kernel: Kernel, function: int) -> None:
         """Refuse a struct whose dtype has another size than the compiled kernel reads, where the platform tells."""
@@ -260,9 +262,8 @@ class SharedHandles:
         """Return events and modules."""
         events, self._events = self._events, {}
         loaded = [(key[-1], handle) for table in (self._modules, self._added) for key, (handle, _) in table.items()]
-        loaded += [(device, handle) for (_, _, device), (handle, _) in self._entries.items()]
-        modules = dict.fromkeys(loaded)
-        self._modules, self._added, self._names, self._entries = {}, {}, {}, {}
+        modules = dict.fromkeys([*loaded, *self._entry_modules])
+        self._modules, self._added, self._names, self._entries, self._entry_modules = {}, {}, {}, {}, []
         self._functions.clear()
         self._symbols.clear()
         with ExitStack() as returned:  # all of them, even if one call fails

@@ -223,10 +223,13 @@ static bool add_one(Adder *self, PyObject *step, Py_ssize_t index) {
     self->deps = more;
     self->deps_room = 2 * count;
   }
-  for (Py_ssize_t i = 0; i < count; ++i) {
+  Py_ssize_t given = count;
+  count = 0;
+  for (Py_ssize_t i = 0; i < given; ++i) {
     Py_ssize_t at = PyLong_AsSsize_t(PyTuple_GET_ITEM(deps, i));
     if (at < 0 || at >= PyList_GET_SIZE(self->nodes)) return false;
-    self->deps[i] = PyLong_AsVoidPtr(PyList_GET_ITEM(self->nodes, at));
+    void *node = PyLong_AsVoidPtr(PyList_GET_ITEM(self->nodes, at));
+    if (!count || self->deps[count - 1] != node) self->deps[count++] = node; /* the steps of a batch are neighbours with one node */
   }
   PyObject *done = operation(self, kernel, found[GRID], found[BLOCK], found[SHARED]);
   if (!done) return false;
