@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple
 
 from .kernels import Batching, Kernel, batching
 from .nodes import KernelNode
-from .runtimes.data import LAUNCH_ATTRIBUTES
 from .target import Target
 from .workflow import AnyNode
 
@@ -109,7 +108,7 @@ def _size(count: int, most: int) -> int:
 
 def _alike(node: AnyNode, known: dict[Kernel, Batching | str], target: Target) -> tuple[Any, ...] | None:
     """Return what launches of one batch have in common; None for a node that is in none."""
-    if not isinstance(node, KernelNode) or any(getattr(node, name) for name in LAUNCH_ATTRIBUTES):
+    if not isinstance(node, KernelNode) or not node.plain:
         return None
     if not all(isinstance(axis, int) for axis in node.block):
         return None

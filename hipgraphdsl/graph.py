@@ -176,9 +176,8 @@ class Graph(DeclaringCollectives):
         check : bool
             Raise CheckError if `check` finds an error.
         pack : bool
-            Let arrays of alloc nodes share memory where the plan's order keeps all of their uses apart; the Executable then holds
-            them, and their nodes are left out. False makes and returns each by its own nodes, as backend ``"streams"`` always
-            does, because its launches may run beside each other.
+            Let arrays of alloc nodes share memory that the Executable holds, where the plan's order keeps their uses apart. With
+            False, and backend ``"streams"``, whose launches may run beside each other, their own nodes make and return each.
         watch : bool
             Let each node leave a mark in page-locked memory when it has finished, so that a timeout, Ctrl-C or a device's fault
             names the nodes that had not, on every runtime. A kernel of one thread follows each node, and the nodes of children
@@ -186,21 +185,20 @@ class Graph(DeclaringCollectives):
         sanitize : bool
             On runtime ``"cpu"``: stop a kernel before it accesses memory out of an array's bounds, uses shared memory or memory
             of an alloc node that nothing has written, races with another thread, meets a barrier that not all threads of its
-            block come to, or divides an integer by zero. The HipError names node, kernel, line, block, thread and array. Kernels
-            run one at a time and many times slower; arrays share no memory (`pack`).
+            block come to, or divides an integer by zero; the HipError names node, kernel, line, block, thread and array. Kernels
+            run one at a time and many times slower, and arrays share no memory.
         batch : bool
-            Let launches of one kernel that no path orders and that wait for the same nodes become one launch, where their source
-            tells that they can (`Executable.plan` says which do). Nodes keep their names: each is set, enabled and disabled by
-            itself. For backends ``"explicit"`` and ``"capture"``, with ``lanes="auto"``.
+            Let launches of one kernel that wait for the same nodes become one, where its source tells that they can; the plan
+            says which. Each node is still set and disabled by itself. For backends that build graphs, with ``lanes="auto"``.
         ranks : Ranks, optional
-            The processes that share the graph's devices, as `hipgraphdsl.ranks` finds them; each of them declares the same graph
-            and makes the same calls. Devices are numbered through the ranks in order, and this one builds and launches what its
-            own devices do; copies between devices of different ranks become messages. The result is a `RankExecutable`.
+            The processes that share the graph's devices, as `hipgraphdsl.ranks` finds them; each declares the same graph and
+            makes the same calls. Devices are numbered through the ranks in order, and this one builds and launches what its own
+            do; copies between devices of different ranks become messages. The result is a `RankExecutable`.
         capture_collectives : bool
             With `ranks`: make what goes by NCCL (from 2.28 on) or RCCL nodes of the graph; else it goes between graphs.
         progress : bool, optional
-            Show a bar with what is being done. By default it appears after a second, on a terminal or in a notebook only. Logger
-            ``hipgraphdsl`` says what was compiled and how long it took (INFO), and each stage's time (DEBUG).
+            Show a bar; by default after a second, on a terminal or in a notebook only. Logger ``hipgraphdsl`` says what was
+            compiled and how long it took (INFO), and each stage's time (DEBUG).
 
         Raises
         ------
@@ -214,12 +212,10 @@ class Graph(DeclaringCollectives):
         workflow = self.workflow()
         opened = opened_runtime(runtime, device)
         if check:
-            report = check_workflow(workflow, opened.target, device)
-            if any(d.code not in OF_GRAPHS or backend in ("explicit", "capture") for d in report.errors):
-                raise CheckError(report)
-        note = ""
+            _require_sound(check_workflow(workflow, opened.target, device), backend)
         stages = 3 + len({kernel.module for node in workflow.nodes for kernel in node.kernels})
         with progress_bar(f"compile {self.name}", progress, stages) as advance:
+            note = ""
             if isinstance(lanes, str) and lanes == "measure":
                 advance("measure lanes")
                 lanes, note = fastest_lanes(workflow, opened, backend, join=join, device=device)
@@ -379,3 +375,9 @@ class Graph(DeclaringCollectives):
 
     def __repr__(self) -> str:
         return f"Graph({self.name!r}, {len(self)} nodes, {self._draft.number_of_edges} edges)"
+
+
+def _require_sound(report: Report, backend: str) -> None:
+    """Raise if a check found an error that concerns a backend."""
+    if any(d.code not in OF_GRAPHS or backend in ("explicit", "capture") for d in report.errors):
+        raise CheckError(report)

@@ -67,6 +67,7 @@ ORDER = (
     "checks",
     "temporaries",
     "lanes",
+    "batches",
     "segments",
     "plan",
     "watch",

@@ -55,6 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="on the CPU: stop at accesses out of bounds, unwritten memory, races, divergent barriers and divisions by zero",
     )
+    parser.add_argument(
+        "--batch", action="store_true", help="let launches of one kernel that wait for the same nodes become one launch"
+    )
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="launch N times (default: 1)")
     parser.add_argument(
         "--read", action="append", default=[], metavar="NAME", help="print this array (default: host arrays that nodes write)"
@@ -116,7 +119,7 @@ class _Done(NamedTuple):
 def _choices(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options that `Graph.compile` takes, without the runtime."""
     return {
-        **{name: getattr(options, name) for name in ("backend", "lanes", "device", "watch", "sanitize")},
+        **{name: getattr(options, name) for name in ("backend", "lanes", "device", "watch", "sanitize", "batch")},
         "check": not options.no_check,
     }
 

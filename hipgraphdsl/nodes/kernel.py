@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import numpy as np
 
@@ -114,6 +114,12 @@ class KernelNode(Node):
     priority: Annotated[int | None, Integer(fixed=_ATTRIBUTE)] = None
     cluster: Annotated[tuple[int, int, int] | None, Extents(fixed=_ATTRIBUTE)] = None
     device: Annotated[int | None, Device()] = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is launched without attributes: all fields that are some have their defaults."""
+        given = self.__dict__
+        return all(given[name] == default for name, default in _ATTRIBUTES.items())
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
@@ -259,6 +265,14 @@ class KernelNode(Node):
     def likeness(self) -> tuple[Hashable, ...]:
         extents = (axis.name if isinstance(axis, Parameter) else axis for axis in (*self.grid, *self.block))
         return (self.kind, self.kernel.name, *extents, *map(_alike, self.args))
+
+
+_ATTRIBUTES: Final = {
+    name: field.default
+    for name, field in KernelNode.model_fields.items()
+    if any(isinstance(form, Form) and form.fixed == _ATTRIBUTE for form in field.metadata)
+}
+"""The fields that are attributes of a launch, with their defaults."""
 
 
 def _alike(arg: Any) -> Hashable:

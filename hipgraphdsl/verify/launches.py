@@ -11,6 +11,7 @@ import numpy as np
 from ..arrays import AllocArray
 from ..errors import HipGraphError
 from ..executable import Executable
+from ..plan import make_plan
 from ..runtimes.base import Runtime
 from ..workflow import Workflow
 from .laboratory import WAIT_S, Cell, Found, State, cell_of, describe
@@ -42,7 +43,20 @@ class Launches:
 
     def try_backend(self, runtime: Runtime, backend: str, device: int) -> None:
         """Launch by one backend of a runtime, again and again and by seeded schedules, and compare with the reference."""
-        named = f"backend {backend!r}" + (f" on {runtime.name}" if runtime is not self.prover else "")
+        self._try(runtime, backend, device, batch=False)
+        if backend == "explicit":
+            self._try(runtime, backend, device, batch=True)
+
+    def _try(self, runtime: Runtime, backend: str, device: int, *, batch: bool) -> None:
+        """Try a backend with batched launches, where there are some, or without."""
+        named = (
+            f"backend {backend!r}"
+            + (" with batches" if batch else "")
+            + (f" on {runtime.name}" if runtime is not self.prover else "")
+        )
+        options: dict[str, Any] = {"lanes": "auto" if batch else None, "join": False, "batch": batch}
+        if batch and not make_plan(self.workflow, runtime.target, **options, pack=True, device=device).batches:
+            return
         cells = _visible_cells(self.workflow)
         wanted = {name: data for name, data in self.reference.items() if name in cells}
         set_schedule: Callable[[int, int], None] | None = getattr(runtime, "set_schedule", None)
@@ -51,12 +65,12 @@ class Launches:
             schedules += [("one worker in random order", self.seed + k, 1) for k in range(self.orders)]
             schedules += [("random delays", self.seed + k, 2) for k in range(min(self.orders, self.repeats))]
         try:
-            executable = Executable.build(self.workflow, runtime, backend, lanes=None, join=False, device=device, pack=True)
+            executable = Executable.build(self.workflow, runtime, backend, device=device, pack=True, **options)
         except HipGraphError as error:
             self.found.left_out.append(f"{named}: {error}")
             return
         try:
-            if backend in ("explicit", "capture"):
+            if backend in ("explicit", "capture") and not batch:
                 compare_recorded(executable, executable.prepared(**self.params).scope, named, self.found)
             for how, chosen, mode in schedules:
                 if mode and set_schedule is not None and chosen is not None:
@@ -71,7 +85,7 @@ class Launches:
                 if not names:
                     continue
                 said = describe(cells[names[0]], ours[names[0]], wanted[names[0]])
-                node = self._first_wrong_node(runtime, backend, device, (chosen, mode))
+                node = self._first_wrong_node(runtime, backend, device, (chosen, mode), options)
                 nodes = (node,) if node else ()
                 where = f"; the first node whose output differs is {node!r}" if node else ""
                 if mode:
@@ -100,7 +114,9 @@ class Launches:
         and_seeded = f" and {seeded} seeded schedule{'s' * (seeded != 1)}" if seeded > 0 else ""
         self.found.done.append(f"{named} {self.repeats} time{'s' * (self.repeats != 1)}{and_seeded}")
 
-    def _first_wrong_node(self, runtime: Runtime, backend: str, device: int, schedule: tuple[int | None, int]) -> str | None:
+    def _first_wrong_node(
+        self, runtime: Runtime, backend: str, device: int, schedule: tuple[int | None, int], options: Mapping[str, Any]
+    ) -> str | None:
         """Bisect over the beginnings of the workflow: return the node with which results turn wrong.
 
         None where the fault does not show again, which a fault of timing may not.
@@ -117,7 +133,7 @@ class Launches:
                 if set_schedule is not None:
                     set_schedule(schedule[0] or 0, schedule[1] if how == backend else 0)
                 place = device if where is runtime else 0
-                executable = Executable.build(part, where, how, lanes=None, join=False, device=place)
+                executable = Executable.build(part, where, how, device=place, **options)
                 try:
                     results.append([_launch(executable, cells, self.values, used) for _ in range(1 if how == "serial" else 3)])
                 finally:
