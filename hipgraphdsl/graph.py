@@ -183,10 +183,9 @@ class Graph(DeclaringCollectives):
             names the nodes that had not, on every runtime. A kernel of one thread follows each node, and the nodes of children
             stand in their place; `stats.nodes` counts these kernels.
         sanitize : bool
-            On runtime ``"cpu"``: stop a kernel before it accesses memory out of an array's bounds, uses shared memory or memory
-            of an alloc node that nothing has written, races with another thread, meets a barrier that not all threads of its
-            block come to, or divides an integer by zero; the HipError names node, kernel, line, block, thread and array. Kernels
-            run one at a time and many times slower, and arrays share no memory.
+            On runtime ``"cpu"``: stop a kernel before it accesses memory out of an array's bounds, uses shared memory or an alloc
+            node's that nothing has written, races, meets a divergent barrier or divides an integer by zero. The HipError names
+            node, kernel, line, block, thread and array. Kernels run one at a time, many times slower; arrays share no memory.
         batch : bool
             Let launches of one kernel that wait for the same nodes become one, where its source tells that they can; the plan
             says which. Each node is still set and disabled by itself. For backends that build graphs, with ``lanes="auto"``.
