@@ -83,6 +83,55 @@ extern "C" __global__ void spin(const float* x, float* y, int steps) {
   y[threadIdx.x] = v;
 }
 
+// Tiled Cholesky: tiles of 32 x 32, row by row, blocks of 256 threads
+
+extern "C" __global__ void potrf(float* a) {
+  __shared__ float s[32][33];
+  const int t = threadIdx.x;
+  for (int i = t; i < 1024; i += blockDim.x) s[i / 32][i % 32] = i % 32 <= i / 32 ? a[i] : 0.0f;
+  for (int k = 0; k < 32; ++k) {
+    __syncthreads();
+    const float root = sqrtf(s[k][k]);
+    __syncthreads();
+    if (t == k) s[k][k] = root;
+    if (t > k && t < 32) s[t][k] /= root;
+    __syncthreads();
+    for (int i = t; i < 1024; i += blockDim.x)
+      if (i % 32 > k && i / 32 >= i % 32) s[i / 32][i % 32] -= s[i / 32][k] * s[i % 32][k];
+  }
+  __syncthreads();
+  for (int i = t; i < 1024; i += blockDim.x) a[i] = s[i / 32][i % 32];
+}
+extern "C" __global__ void trsm(const float* l, float* a) {
+  __shared__ float s[32][33], r[32][33];
+  for (int i = threadIdx.x; i < 1024; i += blockDim.x) {
+    s[i / 32][i % 32] = l[i];
+    r[i / 32][i % 32] = a[i];
+  }
+  __syncthreads();
+  if (threadIdx.x < 32)
+    for (int k = 0; k < 32; ++k) {
+      float x = r[threadIdx.x][k];
+      for (int j = 0; j < k; ++j) x -= r[threadIdx.x][j] * s[k][j];
+      r[threadIdx.x][k] = x / s[k][k];
+    }
+  __syncthreads();
+  for (int i = threadIdx.x; i < 1024; i += blockDim.x) a[i] = r[i / 32][i % 32];
+}
+extern "C" __global__ void gemm(const float* a, const float* b, float* c) {
+  __shared__ float s[32][33], r[32][33];
+  for (int i = threadIdx.x; i < 1024; i += blockDim.x) {
+    s[i / 32][i % 32] = a[i];
+    r[i / 32][i % 32] = b[i];
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < 1024; i += blockDim.x) {
+    float x = 0.0f;
+    for (int k = 0; k < 32; ++k) x += s[i / 32][k] * r[i % 32][k];
+    c[i] -= x;
+  }
+}
+
 // Segments
 
 extern "C" __global__ void count_down(int* left) {

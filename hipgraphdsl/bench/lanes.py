@@ -19,7 +19,7 @@ from ..runtimes.base import Runtime
 from .arguments import add_device_arguments, add_output_arguments, positive
 from .measure import Column, Sheet, clock_us, finish, launch_times_us, machine, percentile, repeat_us, reporting, without_gc
 from .peers import Cpp, Peer, Skipped, Work, open_peer
-from .shapes import KERNELS, SHAPES, decode, wave
+from .shapes import KERNELS, SHAPES, cholesky, decode, wave
 
 _THREADS: Final = 64
 _LANES: Final[tuple[Lanes | Literal["batch"], ...]] = (None, 1, 4, 8, 16, 32, 64, 128, "auto", "batch")
@@ -211,7 +211,7 @@ def run(
             for name, build in SHAPES.items()
             for kind in ("empty", "axpy")
         }
-        for what, build in {**more, "wave2d": wave, "decode": decode}.items():
+        for what, build in {**more, "wave2d": wave, "decode": decode, "cholesky": cholesky}.items():
             report(what)
             _compare(sheet, runtime, what, build(), (None, "auto", "batch"), repeats, backend, False, _WORST, "shapes")
     return sheet
@@ -232,7 +232,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Run the benchmark and print its table."""
     runtime = open_runtime(args.runtime, args.device)
-    with reporting("lanes", 8 + (0 if args.no_shapes else 2 * len(SHAPES) + 2)) as report:
+    with reporting("lanes", 8 + (0 if args.no_shapes else 2 * len(SHAPES) + 3)) as report:
         sheet = run(
             runtime,
             min(args.nodes, 128) if args.quick else args.nodes,

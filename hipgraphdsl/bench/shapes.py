@@ -125,6 +125,25 @@ def wave(steps: int = 16, side: int = 256) -> Graph:
     return g
 
 
+def cholesky(tiles: int = 24, side: int = 32) -> Graph:
+    """Return the factorisation A = L L^T of a matrix in tiles: as tiled algorithms declare it, a kernel for each tile and update.
+
+    Array ``a`` holds the lower tiles, shape (tiles, tiles, 32, 32) of float32.
+    """
+    g = Graph(f"cholesky_{tiles}")
+    draw = np.random.default_rng(0).standard_normal((tiles * side, tiles * side)).astype("f4")
+    whole = draw @ draw.T / (tiles * side) + 4 * np.eye(tiles * side, dtype="f4")
+    a = g.device_array("a", np.ascontiguousarray(whole.reshape(tiles, side, tiles, side).swapaxes(1, 2)))
+    for k in range(tiles):
+        g.kernel(KERNELS["potrf"], 1, 256, (a[k, k],))
+        for i in range(k + 1, tiles):
+            g.kernel(KERNELS["trsm"], 1, 256, (a[k, k], a[i, k]))
+        for i in range(k + 1, tiles):
+            for j in range(k + 1, i + 1):
+                g.kernel(KERNELS["gemm"], 1, 256, (a[i, k], a[j, k], a[i, j]))
+    return g
+
+
 def decode(layers: int = 40, width: int = 128) -> Graph:
     """Return what one token of a language model asks for: 13 small kernels a layer, some of them independent."""
     g = Graph(f"decode_{layers}")

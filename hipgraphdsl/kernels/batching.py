@@ -10,6 +10,7 @@ and nothing that speaks of the whole grid.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -63,6 +64,10 @@ _ENTRY: Final = """\
   hg_body_{plain}{given}(place, dim3(own.x, own.y, own.z){arguments});
 }}
 """
+
+
+_WORDS: Final = frozenset(re.findall(r"[^\W\d]\w*", _GRID_CONSTANT + _BODY + _ENTRY))
+"""The names in the text that is added; a macro would replace them."""
 
 
 class Batching(NamedTuple):
@@ -150,12 +155,14 @@ def _reason(kernel: Kernel, declared: KernelDeclaration) -> str:
         return "it may touch variables of its module" if kernel.unread else f"it touches variable {kernel.symbols[0][0].name!r}"
     if module.mentions(_OF_THE_GRID):
         return "its module speaks of the whole grid, or in assembly"
+    if macros := _WORDS & module.declared.unit.macros.history.keys():
+        return f"macro {min(macros)!r} replaces a name that batching needs"
     names, pasted = module.declared.kernel_reaches(declared)
     outside, outside_pasted = module.declared.functions_reach()
     if pasted or outside_pasted:
         return "a macro puts names together with ##"
-    if declared.name.rpartition("::")[2] in names:
-        return "it names itself"
+    if "<" in declared.name or declared.name.rpartition("::")[2] in names:
+        return "it names itself" if "<" not in declared.name else "it is an explicit specialization"
     if _PLACES & outside:
         return f"a function of its module reads {min(_PLACES & outside)}"
     if any(token.text in ("[", "(", "=", "...") for token in declared.parameters):

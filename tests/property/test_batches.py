@@ -246,6 +246,7 @@ REFUSED = {
     "it touches variable 'c'": "__constant__ int c; __global__ void k(int *y) { y[0] = c; }",
     "its module speaks of the whole grid": '__global__ void k(int *y) { asm volatile("" ::: "memory"); y[0] = 1; }',
     "a parameter is no plain value": "__global__ void k(int y[]) { y[0] = 1; }",
+    "macro 'own' replaces": "#define own y\n__global__ void k(int *y) { own[0] = 1; }",
     "it names itself": "__global__ void k(int *y) { int k = 1; y[0] = k; }",
     "puts names together": "#define J(a, b) a##b\n__global__ void k(int *y) { J(y, )[0] = 1; }",
     "its names are those": "__global__ void k(int *hg_y) { hg_y[0] = 1; }",

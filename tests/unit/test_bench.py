@@ -16,7 +16,7 @@ import hipgraphdsl as hg
 from benchmarks import checks
 from hipgraphdsl import measuring
 from hipgraphdsl.bench import advise, calibrate, lanes, launch, measure, overlap, peers, segments
-from hipgraphdsl.bench.shapes import chain, decode, wave
+from hipgraphdsl.bench.shapes import chain, cholesky, decode, wave
 from hipgraphdsl.cli import main
 from hipgraphdsl.target import CostModel, Target, calibrated, store_costs
 
@@ -193,6 +193,16 @@ def test_link_counts_both_directions() -> None:
     link = overlap.Link(10.0, 20.0, 15.0)
     assert link.least_us(10_000, 0) == pytest.approx(1.0)
     assert link.least_us(10_000, 10_000) == pytest.approx(20 / 15)
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_cholesky_factorises(cpu: Any, batch: bool) -> None:
+    g = cholesky(5)
+    with g.compile(runtime=cpu, batch=batch) as exe:
+        given = exe.read("a").swapaxes(1, 2).reshape(160, 160)
+        exe.run()
+        found = np.tril(exe.read("a").swapaxes(1, 2).reshape(160, 160))
+    assert np.allclose(found, np.linalg.cholesky(given.astype("f8")), atol=1e-4)
 
 
 def test_lanes_compares_every_choice_with_the_declared_shape(cpu: Any) -> None:
