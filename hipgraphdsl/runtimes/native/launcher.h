@@ -75,9 +75,9 @@ static slot_t *find(Launcher *self, PyObject *name) {
 /* Whether a use is the last one of its node, whose parameters are then complete; the uses of one node are neighbours. */
 static bool ends_node(const slot_t *slot, Py_ssize_t i) { return i + 1 == slot->count || slot->uses[i + 1].node != slot->uses[i].node; }
 
-/* Set the uses of a slot up to that at `last` to what it held before; where that fails the graph is torn. */
-static void set_back(Launcher *self, slot_t *slot, Py_ssize_t last, const char *before) {
-  for (Py_ssize_t i = 0; i <= last; ++i) {
+/* Set the first `count` uses of a slot to what it held before; where that fails the graph is torn. */
+static void set_back(Launcher *self, slot_t *slot, Py_ssize_t count, const char *before) {
+  for (Py_ssize_t i = 0; i < count; ++i) {
     use_t *use = &slot->uses[i];
     memcpy(use->value, before, slot->size);
     if (ends_node(slot, i) && self->set(self->exec, use->node, use->params)) self->torn = 1;
@@ -93,7 +93,7 @@ static int apply(Launcher *self, slot_t *slot, const char *bytes) {
     if (!ends_node(slot, i)) continue;
     int code = self->set(self->exec, use->node, use->params);
     if (code) {
-      set_back(self, slot, i, slot->value);
+      set_back(self, slot, i + 1, slot->value);
       return code;
     }
     self->updates++;
