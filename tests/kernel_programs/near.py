@@ -58,12 +58,12 @@ _WITHOUT: Final = {
     "leaving": 0.6, "call_statement": 1, "exchange": 0.5, "shared_bins": 0.7, "tree": 0.7, "meeting": 0.7, "definition": 0.8,
     "array": 0.7, "noise": 0.7, "whole_warps": 0.4, "reduction": 0.3, "overwritten": 0.5, "record": 0.7, "passed": 0.4,
     "block_wide": 0.6, "mixing": 0.2, "switched": 0.7, "handed_on": 0.6, "hidden": 0.6, "helped": 0.6, "guarded": 0.8,
-    "shadowed": 0.7, "sized": 0.8,
+    "shadowed": 0.7, "sized": 0.8, "private": 0.7,
 }  # fmt: skip
 #: What a kernel is about: it has little else, so that clang can split what is beside it.
 _THEMES: Final = (
     "switched", "ordered", "helped", "guarded", "shadowed", "hidden", "conditional", "ordered", "overwritten", "guarded",
-    "helped", "sized", "ordered", "whole_warps", "conditional", "hidden", "looping", "guarded", "overwritten", "array",
+    "helped", "sized", "ordered", "whole_warps", "conditional", "hidden", "looping", "guarded", "overwritten", "private",
     "branch", "helped", "reduction", "block_wide", "reference",
 )  # fmt: skip
 
@@ -120,11 +120,12 @@ class NearMaker(Maker):
         if place.kernel and self.warps == "maskless":
             found |= {self.switched: 1, self.handed_on: 2, self.hidden: 1, self.helped: 2, self.guarded: 1, self.sized: 0.5}
         if place.kernel and place.depth < 2:
-            found[self.shadowed] = 1
+            found |= {self.shadowed: 1, self.private: 1}
         if place.uniform and self.barriers and place.kernel:
             found |= {self.overwritten: 2, self.block_wide: 2}
         if self.theme:
             often = {self.theme: 6.0, "operation": 2, "declaration": 1, "mixing": 1, "assignment": 1}
+            often |= {name: 0.5 for name in ("record", "volatile", "bounded") if name not in self.without}
             return {kind: often[kind.__name__] for kind in found if kind.__name__ in often}
         return {kind: often for kind, often in found.items() if kind.__name__ not in self.without}
 
@@ -401,6 +402,22 @@ class NearMaker(Maker):
         body += self.mix(Value(Binary("+", Use(b), Use(inner)), I32, 0, 1000))
         self.scopes.pop()
         return [*out, Block(body)]
+
+    def private(self, place: Place) -> list[Stmt]:
+        """An array of a thread's own, written and read where other threads do not write and read theirs."""
+        name, x = self.fresh(), Index("threadIdx.x")
+        if place.pure or self.uses(name):
+            return []
+
+        def at(by: int, less: int) -> Expr:
+            return Binary("&", Binary(">>", Binary("*", x, Literal(by, U32)), Literal(less, I32)), Literal(3, U32))
+
+        array = self.declare(Decl(name, self.chance.choice((U32, I32, I64)), size=4))
+        values: list[Expr] = [Binary("*", x, Literal(self.chance.randint(1, 99), U32)) for _ in range(self.chance.choice((2, 4)))]
+        change = Assign(Load(array, at(self.chance.choice((3, 5, 7)), 0)), "=", Binary("+", x, Literal(100, U32)))
+        read = Value(Load(array, at(1, self.chance.choice((0, 1, 2)))), array.type, array.type.low, array.type.high)
+        changes: list[Stmt] = [change] if self.some(0.7) else []
+        return [Declare(array, None, values), *changes, *self.mix(read)]
 
     def sized(self, place: Place) -> list[Stmt]:
         """A variable that is called as what operations take by default."""
