@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from .collectives import dtype_name
 from .partition import Message
 from .runtimes.base import Runtime
+from .runtimes.data import LaunchCall
 from .transports import Transfer
 from .transports.nccl import Call, Nccl, collective, receive, send
 from .world import Ranks
@@ -84,12 +85,22 @@ class OnStream:
         """
         addresses = [part.ptr for part in parts]
         if not self._last or self._last[0] != addresses:
-            given = iter(addresses)
-            calls = [call for message in self.messages for call in calls_of(message, self.ranks, lambda _: next(given))]
+            calls = self._calls(addresses)
             names = ", ".join(repr(message.name) for message in self.messages[:4]) + ", ..." * (len(self.messages) > 4)
             self._last[:] = addresses, self.link.prepared(calls), _keys(self.messages), names
         _, prepared, keys, names = self._last
         self.link.issue(prepared, int(stream), keys, names)
+
+    def prepared(self, *given: Any) -> list[LaunchCall] | None:
+        """Return calls that do the same, of arrays on a stream, which comes last; None while a rank would be waited for."""
+        *parts, stream = given
+        if self.link.broken or self.link.unconnected(_keys(self.messages)):
+            return None
+        return self.link.group(self._calls([part.ptr for part in parts]), stream)
+
+    def _calls(self, addresses: Sequence[int]) -> list[Call]:
+        given = iter(addresses)
+        return [call for message in self.messages for call in calls_of(message, self.ranks, lambda _: next(given))]
 
     @property
     def __name__(self) -> str:  # shown where a function's own name would be

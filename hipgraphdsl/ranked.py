@@ -81,7 +81,7 @@ class RankExecutable(Executable):
             mine = [m.name for m in part.messages if m.on_devices and (m.together or ranks.rank in (m.source, m.target))]
             made._link = link
             made._shown = f"graph {whole.name!r} ({', '.join(map(repr, mine[:4]))}{', ...' * (len(mine) > 4)})"
-            made._own.compiled.leave()  # each launch must be watched
+            made._own.compiled.held_back = True
             if captures:
                 link.before_close(partial(_close, weakref.ref(made)))
         return made
@@ -100,6 +100,7 @@ class RankExecutable(Executable):
         if link is None:
             self._together(super().launch, stream, timeout_s, **params)
             return
+        link.raise_broken()
         handle = self._own.in_flight.stream if stream is None else stream_handle(stream)
         link.begin(self._shown, handle, own=stream is None)
         try:
@@ -107,6 +108,18 @@ class RankExecutable(Executable):
         finally:
             link.end(handle)
         link.raise_broken()
+        if stream is None and not self._own.hosts.names():  # a host node's failure must be told before the next launch
+            self._go_by_compiled_code(link, handle)
+
+    def _go_by_compiled_code(self, link: Nccl, stream: int) -> None:
+        """Let the launches that follow on the own stream be made by compiled code, where there is some."""
+        with self._lock:
+            program = self._program
+            if not self._closed and program is not None and self._own.compiled.enter(program, stream):
+                link.hold(self._own.compiled, stream)
+
+    def _launch_failed(self, code: int) -> None:
+        self._together(super()._launch_failed, code)
 
     def synchronize(self, timeout_s: float | None = None) -> None:
         self._together(super().synchronize, timeout_s)
@@ -147,6 +160,7 @@ class RankExecutable(Executable):
             _log.warning("graph %r: its memory is kept, because a message that failed may still arrive", self.workflow.name)
             return
         if self._link is not None and not self._closed:
+            self._link.release(self._own.compiled)
             self._link.forget(self._own.in_flight.stream)
         super().close(timeout_s)
 
@@ -292,6 +306,8 @@ class RankExecutable(Executable):
                 f"graph {self._whole.name!r} cannot take {whole.name!r}: what crosses between ranks is fixed when it is compiled;"
                 " compile the other graph"
             )
+        if self._link is not None:
+            self._link.release(self._own.compiled)  # the one that follows begins without
         super().update(part.workflow, rebuild=rebuild)
         self.part, self._whole = part, whole
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import itertools
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -14,6 +15,7 @@ from ..arrays import Access, Array, ArrayView, Parameter
 from ..errors import CallbackError, DeclarationError, HipError, HipGraphError
 from ..nodes import CapturedNode, EagerNode, ForeignFunction, HostNode, UnboundCallback
 from ..runtimes.base import Runtime
+from ..runtimes.data import LaunchCall
 from .dlpack import capsule
 from .scope import Scope
 
@@ -141,16 +143,21 @@ class HostCalls:
             _table[call.token] = call.run
         return _TRAMPOLINE, call.token
 
-    def eager(self, name: str, node: EagerNode, scope: Scope) -> tuple[Callable[[int], None], bool]:
+    def eager(
+        self, name: str, node: EagerNode, scope: Scope
+    ) -> tuple[Callable[[int], None], bool, Callable[[int], Sequence[LaunchCall] | None] | None]:
         """Return a function that calls the user's code of an eager node with a stream, and whether it waits for what is before.
 
-        Code that is given host memory does, and code that says so by an attribute `waits`.
+        Code that is given host memory does, and code that says so by an attribute `waits`. Code with a method `prepared` can tell
+        other libraries' calls that do the same; that comes third.
         """
         _require_bound(name, node.fn)
         call, known = self._call_of(name, node, scope)
         if not known:
             call.run = self._between(name, node.fn, call.args)
-        return call.run, getattr(node.fn, "waits", False) or any(isinstance(arg, np.ndarray) for arg in call.args)
+        waits = getattr(node.fn, "waits", False) or any(isinstance(arg, np.ndarray) for arg in call.args)
+        prepared = getattr(node.fn, "prepared", None)
+        return call.run, waits, None if prepared is None else partial(prepared, *call.args)
 
     def _call_of(self, name: str, node: HostNode | EagerNode, scope: Scope) -> tuple[_Call, bool]:
         """Return the call of a node with its current arguments, and whether it was known."""

@@ -14,7 +14,7 @@ from ..kernels import ArgumentPacker, Batching, ForeignModule, Kernel, Module, S
 from ..nodes import CapturedNode, EagerNode, Event, HostNode, KernelNode, SemaphoreSignalNode, SemaphoreWaitNode
 from ..progress import no_progress
 from ..runtimes.base import Runtime
-from ..runtimes.data import SANITIZE
+from ..runtimes.data import SANITIZE, LaunchCall
 from ..waiting import Deadline
 
 _log = logging.getLogger(__name__)
@@ -39,8 +39,13 @@ class Calls(Protocol):
     def captured(self, name: str, node: CapturedNode, scope: Any, /) -> Callable[[int], None]:
         """Return a function that calls the user's code with a stream to issue work on."""
 
-    def eager(self, name: str, node: EagerNode, scope: Any, /) -> tuple[Callable[[int], None], bool]:
-        """Return a function that calls the user's code of an eager node with a stream, and whether it is given host memory."""
+    def eager(
+        self, name: str, node: EagerNode, scope: Any, /
+    ) -> tuple[Callable[[int], None], bool, Callable[[int], Sequence[LaunchCall] | None] | None]:
+        """Return the three fields of `CallEager`."""
+
+    def names(self) -> dict[int, str]:
+        """Return the names of host nodes by the argument that the C function is called with."""
 
     def keep(self) -> None:
         """End a change that has succeeded."""

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ..runtimes.base import Runtime
-from ..runtimes.data import LAUNCH_STREAM, LaunchCall
+from ..runtimes.data import LAUNCH_STREAM, ForeignCall, LaunchCall, MadeCalls
 
 
 class LaunchCalls:
-    """Takes calls of a runtime and functions of the host, and makes them at each launch, in that order.
+    """Takes calls of a runtime, of other libraries and of functions of the host, and makes them at each launch, in that order.
 
     `LAUNCH_STREAM` among the arguments stands for the stream of the launch.
 
@@ -24,7 +24,7 @@ class LaunchCalls:
         self._runtime = runtime
         self._failures = failures
         self._calls: list[LaunchCall] = []
-        self._compiled: Callable[[int], None] | None = None
+        self._compiled: MadeCalls | None = None
         self._complete = False
 
     def graph_launch(self, graph_exec: int, stream: int) -> None:
@@ -47,17 +47,28 @@ class LaunchCalls:
         """Call a function with a stream."""
         self._calls.append(LaunchCall(function, (stream,), always))
 
+    def foreign(self, call: LaunchCall) -> None:
+        """Call another library."""
+        self._calls.append(call)
+
     def run(self, stream: int) -> None:
         """Make all calls; what raises ends it."""
-        if not self._complete:
-            self._complete = True
-            self._compiled = self._runtime.launch_calls(self._calls, self._failures)
-        if self._compiled is not None:
-            self._compiled(stream)
+        compiled = self.compiled()
+        if compiled is not None:
+            compiled(stream)
             return
         for what, args, always in self._calls:
             given = [stream if arg == LAUNCH_STREAM else arg for arg in args]
             if isinstance(what, str):
                 getattr(self._runtime, what)(*given)
+            elif isinstance(what, ForeignCall):
+                what.make(*given)
             elif always or not self._failures:
                 what(*given)
+
+    def compiled(self) -> MadeCalls | None:
+        """Return what makes all calls by compiled code, or None where there is none; no call is added any more."""
+        if not self._complete:
+            self._complete = True
+            self._compiled = self._runtime.launch_calls(self._calls, self._failures)
+        return self._compiled

@@ -18,7 +18,7 @@ from ..arrays import Array
 from ..kernels import ArgumentPacker
 from ..plan import Plan
 from ..runtimes.base import Runtime
-from ..runtimes.data import CaptureStatus, ConditionalMode, Copy3D, Dim3, Fill2D, MemcpyKind, MemOp
+from ..runtimes.data import CaptureStatus, ConditionalMode, Copy3D, Dim3, Fill2D, LaunchCall, MemcpyKind, MemOp
 from .scope import Scope
 
 _log = logging.getLogger(__name__)
@@ -383,11 +383,13 @@ class CallCaptured(_Fixed):
 class CallEager(_Fixed):
     """Call the user's function between graphs, with a stream that it may issue work on.
 
-    Where it `waits`, what is on the stream must have finished, because the function reads host memory.
+    Where it `waits`, what is on the stream must have finished, because the function reads host memory. `prepared` returns other
+    libraries' calls that do the same on a stream, or None while there are none.
     """
 
     call: Callable[[int], None]
     waits: bool
+    prepared: Callable[[int], Sequence[LaunchCall] | None] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

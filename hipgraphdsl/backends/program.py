@@ -71,6 +71,17 @@ class Program(ABC):
     def launch(self, stream: int) -> None:
         """Enqueue one run of the plan on a stream."""
 
+    def entry(self, stream: int) -> tuple[int, int] | None:
+        """Return what `Launcher.bind` takes to launch it on this stream: the addresses of a function and of what it is given.
+
+        None where there is no such thing. It holds until anything else is asked of the program.
+        """
+        return None
+
+    def entry_failed(self, code: int) -> None:
+        """Raise for a code that a launch by compiled code has returned."""
+        self.runtime.launch_failed(code)
+
     @abstractmethod
     def change(self, index: int, operation: Operation) -> bool:
         """Change a step from the next launch on; return False if the program must be built again for it."""

@@ -75,6 +75,10 @@ class SegmentedProgram(Program):
         self._launched = False
         self._calls: LaunchCalls | None = None
         """What each launch but the first does; None after a change of what the host does."""
+        self._alone: LaunchCalls | None = None
+        """The same on one stream that no other follows."""
+        self._entered = 0
+        """The stream that `entry` was asked for since the last launch; its launches record no event."""
         self.operations = [Nothing()] * len(plan.steps)
         self._kept: dict[int, int] = {}
         """Memory of arrays that live in several segments, because no graph hands its own to another: by the allocating step."""
@@ -156,19 +160,49 @@ class SegmentedProgram(Program):
             calls = self._take_down(lanes)
             self._calls = calls if self._launched else None
         self._launched = True
+        entered, self._entered = self._entered, 0
+        if entered:
+            self.runtime.event_record(self._end, entered)
         try:
             calls.run(stream)
         except BaseException:
-            try:
-                lanes.join(stream)
-            finally:
-                self.runtime.event_record(self._end, stream)
+            self._join(lanes, stream)
             raise
 
-    def _take_down(self, lanes: LaneStreams) -> LaunchCalls:
-        """Return what a launch does."""
+    def _join(self, lanes: LaneStreams, stream: int) -> None:
+        """Order what comes next behind a launch that has failed half way."""
+        try:
+            lanes.join(stream)
+        finally:
+            self.runtime.event_record(self._end, stream)
+
+    def entry(self, stream: int) -> tuple[int, int] | None:
+        if self._lanes is None or not self._launched:
+            return None
+        if self._alone is None:
+            self._alone = self._take_down(self._lanes, alone=True)
+        compiled = self._alone.compiled()
+        if compiled is None or compiled.entry is None:
+            return None
+        self._entered = stream
+        return compiled.entry
+
+    def entry_failed(self, code: int) -> None:
+        assert self._alone is not None
+        assert self._lanes is not None
+        compiled = self._alone.compiled()
+        assert compiled is not None
+        try:
+            compiled.failed(code)
+        finally:
+            self._join(self._lanes, self._entered)
+
+    def _take_down(self, lanes: LaneStreams, *, alone: bool = False) -> LaunchCalls:
+        """Return what a launch does; `alone` without what orders launches on several streams."""
         hosts = self.scope.shared.calls
         calls = LaunchCalls(self.runtime, [] if hosts is None else hosts.failures)
+        # What other libraries do is passed over when a callback has raised, which only its function looks at.
+        by_library = self._launched and (hosts is None or not hosts.names())
 
         def take_down(step: Step, stream: int) -> None:
             graph = self._graphs[step.index]
@@ -177,14 +211,19 @@ class SegmentedProgram(Program):
                 return
             operation = self.operations[self._members[step.index][0]]
             if isinstance(operation, CallEager) and not operation.waits:
-                calls.host(operation.call, stream, always=False)
+                prepared = operation.prepared(stream) if operation.prepared is not None and by_library else None
+                for call in prepared or ():
+                    calls.foreign(call)
+                if prepared is None:
+                    calls.host(operation.call, stream, always=False)
             elif not isinstance(operation, Nothing):
                 calls.host(partial(self._do, step, operation), stream, always=True)
 
-        if self._launched:
+        if self._launched and not alone:
             calls.stream_wait_event(LAUNCH_STREAM, self._end)
         lanes.run(LAUNCH_STREAM, take_down, calls=calls)
-        calls.event_record(self._end, LAUNCH_STREAM)
+        if not alone:
+            calls.event_record(self._end, LAUNCH_STREAM)
         return calls
 
     def _do(self, step: Step, operation: Operation, stream: int) -> None:
@@ -223,7 +262,8 @@ class SegmentedProgram(Program):
             changed = graph.change(place, operation)
         if changed:
             self.operations[index] = operation
-            self._calls = self._calls if graph is not None else None
+            if graph is None:
+                self._calls = self._alone = None
         return changed
 
     def enable(self, index: int, enabled: bool) -> bool:
@@ -256,7 +296,7 @@ class SegmentedProgram(Program):
     def close(self) -> None:
         graphs, self._graphs = self.graphs, []
         lanes, self._lanes = self._lanes, None
-        self._calls = None
+        self._calls = self._alone = None
         kept, self._kept = self._kept, {}
         end, self._end = self._end, 0
         with ExitStack() as returned:  # all of them, even if one call fails

@@ -68,7 +68,7 @@ class LongWay:
         """Raise the error for a return code of hipGraphLaunch."""
         executable = self._executable()
         if executable is not None:
-            executable.runtime.launch_failed(code)
+            executable._launch_failed(code)
 
     def stand_aside(self, launch: Callable[..., None] | None) -> None:
         """Install this callable as the Executable's `launch`, or restore the method."""
@@ -91,6 +91,8 @@ class CompiledPath:
         Whether it can launch what is there.
     wanted : bool
         Whether launches give values, so that being told how to set parameters is worth its time.
+    held_back : bool
+        Whether somebody else must see each launch first, so that none may take the short way.
     """
 
     def __init__(self, home: Home, long_way: LongWay) -> None:
@@ -100,6 +102,11 @@ class CompiledPath:
         self.launcher: Any = home.runtime.launcher(long_way)
         self.bound = False
         self.wanted = False
+        self.held_back = False
+        self._entered = False
+        """Whether it is bound to a program that is no graph, until the next change."""
+        self._counted = (0, 0)
+        """What the launcher had counted when it was last asked."""
         self._stale = True
         """Whether what was offered no longer holds."""
         self._kinds: dict[str, str] = {}
@@ -111,7 +118,9 @@ class CompiledPath:
 
     def take_over(self, other: CompiledPath) -> None:
         """Take over the call path of another Executable, which is closed; `bind` follows."""
-        self._long_way, self.launcher = other._long_way, other.launcher
+        self._long_way, self.launcher, self.held_back, self._counted = (
+            other._long_way, other.launcher, other.held_back, other._counted,
+        )  # fmt: skip
 
     def bind(self, program: Program | None, stream: int) -> None:
         """Launch this program from now on instead of the Python method; a program that is not a graph unbinds."""
@@ -119,7 +128,7 @@ class CompiledPath:
             return
         self.launcher.ready = False
         self._clear()
-        self._stale = True
+        self._stale, self._entered = True, False
         self.bound = isinstance(program, GraphProgram) and bool(program.handle)
         if program is not None and self.bound:
             runtime = self._runtime
@@ -127,10 +136,26 @@ class CompiledPath:
             self.launcher.bind(*runtime.launch_addresses(), program.handle, stream, *current)
         self._long_way.stand_aside(self.launcher.launch if self.bound else None)
 
-    def leave(self) -> None:
-        """Do without it from now on."""
-        self.bind(None, 0)
-        self.launcher = None
+    def enter(self, program: Program, stream: int) -> bool:
+        """Bind to a program that is no graph, if compiled code can launch it, until anything is changed."""
+        if self.launcher is None or self.bound:
+            return self.bound
+        entry = program.entry(stream)
+        if entry is not None:
+            self.launcher.bind(entry[0], 0, entry[1], stream, *self._runtime.current_addresses(self._home.device))
+            self.bound = self._entered = True
+            self._long_way.stand_aside(self.launcher.launch)
+        return self.bound
+
+    def hold_back(self) -> None:
+        """Let no launch take the short way, without waiting for calls in progress."""
+        self.held_back = True
+        self.refuse()
+
+    def let(self) -> None:
+        """Let launches take the short way; the caller sees to it that nothing is being changed."""
+        self.held_back = False
+        self.launcher.ready = self.bound
 
     def refuse(self) -> None:
         """Disable the fast path for good, without waiting for calls in progress."""
@@ -142,9 +167,15 @@ class CompiledPath:
         if not self.bound:
             return False
         self.launcher.ready = False
-        while self.launcher.inside:
-            time.sleep(0)
+        self.settle()
+        if self._entered:
+            self.bound = self._entered = False
         return True
+
+    def settle(self) -> None:
+        """Wait for calls in progress."""
+        while self.launcher is not None and self.launcher.inside:
+            time.sleep(0)
 
     def has_launched(self) -> bool:
         """Return whether it has launched since the last call of this method."""
@@ -158,9 +189,8 @@ class CompiledPath:
         launcher = self.launcher
         if launcher is None:
             return 0, 0
-        launches, launcher.launches = launcher.launches, 0
-        updates, launcher.updates = launcher.updates, 0
-        return launches, updates
+        before, self._counted = self._counted, (launcher.launches, launcher.updates)
+        return self._counted[0] - before[0], self._counted[1] - before[1]
 
     def take_back(self) -> dict[str, Any]:
         """Return the parameter values that the launcher has set on the fast path."""
@@ -182,6 +212,8 @@ class CompiledPath:
         elif self._stale:  # offered at the next launch with values, since more changes may come before it
             self._forget()
         self.launcher.ready = True
+        if self.held_back:  # asked behind it, because another thread may hold it back meanwhile
+            self.launcher.ready = False
 
     def offer(self, program: Program, users: Mapping[str, tuple[Scope, Parameter, list[int]]]) -> None:
         """Tell the launcher which parameters it may set, and where.

@@ -217,6 +217,16 @@ class Executable:
                 own.shared.deadline = None
             own.stats.launches += 1
 
+    def _launch_failed(self, code: int) -> None:
+        """Raise for a code that the compiled call path has met."""
+        program = self._program
+        assert program is not None
+        try:
+            program.entry_failed(code)
+        finally:
+            if self.plan.cut is not None:
+                self._own.in_flight.settle(self._own.in_flight.stream)
+
     def run(self, /, **params: Any) -> None:
         """Launch on the own stream and wait."""
         self.launch(**params)

@@ -271,10 +271,15 @@ class _Calls:
         writer = self._handles.writer
         return lambda stream: writer.call_user(stream, self._call(name, node, scope, writer.on(stream)))
 
-    def eager(self, name: str, node: EagerNode, scope: NamedScope) -> tuple[Callable[[int], None], bool]:
+    def eager(self, name: str, node: EagerNode, scope: NamedScope) -> tuple[Callable[[int], None], bool, None]:
         """Return a function that writes the call of an eager node, and whether it is given host memory."""
         call = self._call(name, node, scope, ["stream"])
-        return lambda _: self._handles.writer.between.append(call), any(is_host(view, scope) for view in node.addresses)
+        waits = any(is_host(view, scope) for view in node.addresses)
+        return lambda _: self._handles.writer.between.append(call), waits, None
+
+    def names(self) -> dict[int, str]:
+        """Return nothing: a program is written, not launched."""
+        return {}
 
     def keep(self) -> None:
         """Nothing: a program is written once."""

@@ -29,6 +29,7 @@ from .data import (
     HostParams,
     KernelParams,
     LaunchCall,
+    MadeCalls,
     MemcpyKind,
     MemOp,
     MemoryRange,
@@ -497,7 +498,7 @@ class Runtime(ABC):
         """
         return None
 
-    def launch_calls(self, calls: Sequence[LaunchCall], failures: list[Any]) -> Callable[[int], None] | None:
+    def launch_calls(self, calls: Sequence[LaunchCall], failures: list[Any]) -> MadeCalls | None:
         """Return what makes these calls on a stream by compiled code, or None where there is none that makes all of them.
 
         Parameters

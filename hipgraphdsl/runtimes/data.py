@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from ..errors import DeclarationError
 
@@ -244,19 +245,55 @@ LAUNCH_ATTRIBUTES: Final = {
 """By the names of `KernelNode`'s fields."""
 
 
+class ForeignCall(NamedTuple):
+    """A function of another library, which takes addresses, handles and integers, at most eight, and returns 0 or a code.
+
+    Attributes
+    ----------
+    function : ctypes function
+    failed : callable
+        Raises for a code.
+    stop : int
+        Address of a 32-bit word, or 0: while it holds another number than 0 the function is not called, and the code is -1.
+    """
+
+    function: Callable[..., int]
+    failed: Callable[[int], object]
+    stop: int = 0
+
+    def make(self, *args: int) -> None:
+        """Call it, as compiled code does."""
+        code = -1 if self.stop and ctypes.c_int32.from_address(self.stop).value else self.function(*args)
+        if code:
+            self.failed(code)
+
+
+class MadeCalls(Protocol):
+    """Makes the calls of a list on a stream by compiled code; called with the stream."""
+
+    @property
+    def entry(self) -> tuple[int, int] | None:
+        """What `Launcher.bind` takes for hipGraphLaunch and a graph; None where functions of the host are among the calls."""
+
+    def __call__(self, stream: int, /) -> None: ...
+
+    def failed(self, code: int) -> None:
+        """Raise for a code that the entry has returned."""
+
+
 class LaunchCall(NamedTuple):
     """What each launch does at one place.
 
     Attributes
     ----------
-    what : str or callable
-        The name of the runtime's method, or a function of the host.
+    what : str, ForeignCall or callable
+        The name of the runtime's method, another library's function, or one of the host.
     args : tuple of int
-        A function gets a stream.
+        A function of the host gets a stream.
     always : bool
         Whether a function is called after a callback has raised, too.
     """
 
-    what: str | Callable[[int], None]
+    what: str | ForeignCall | Callable[[int], None]
     args: tuple[int, ...]
     always: bool = True

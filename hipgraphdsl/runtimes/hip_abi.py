@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from ctypes import byref, c_float, c_int, c_size_t, c_uint64, c_ulonglong, c_void_p
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, cast
 
 from ..errors import HipError
 from .base import KernelAdder
+from .compiled_calls import CompiledCalls
 from .data import (
     ERROR_HOST_MEMORY_ALREADY_REGISTERED,
     CaptureInfo,
@@ -44,7 +45,6 @@ from .hip_calls import (
     HOST_REGISTER_MAPPED,
     KERNEL_NODE_LAYOUT,
     KERNEL_NODE_PARAMS,
-    LAUNCH_CALL,
     MEMORY_HOST,
     MEMORY_UNREGISTERED,
     PACK_KERNEL,
@@ -111,32 +111,16 @@ class HipAbiRuntime(HipGraphs):
         module = native()
         return None if module is None else module.Launcher(slow)
 
-    def launch_calls(self, calls: Sequence[LaunchCall], failures: list[Any]) -> Callable[[int], None] | None:
-        module, packed = native(), bytearray()
-        functions: list[Callable[[int], None]] = []
-        for what, args, always in calls:
-            if isinstance(what, str):
-                # A method that somebody replaced, to see its calls or to let them fail, is not passed over.
-                if what not in _LAUNCH_CALLS or getattr(getattr(self, what), "__func__", None) is not getattr(
-                    HipAbiRuntime, what
-                ):
-                    return None
-                api, kind = _LAUNCH_CALLS[what]
-                packed += LAUNCH_CALL.pack(address_of(getattr(self._hip, api)), *args, kind)
-            else:
-                packed += LAUNCH_CALL.pack(len(functions), *args, always, 2)
-                functions.append(what)
+    def launch_calls(self, calls: Sequence[LaunchCall], failures: list[Any]) -> CompiledCalls | None:
+        module = native()
+        for what in {call.what for call in calls if isinstance(call.what, str)}:
+            # A method that somebody replaced, to see its calls or to let them fail, is not passed over.
+            if what not in _LAUNCH_CALLS or getattr(getattr(self, what), "__func__", None) is not getattr(HipAbiRuntime, what):
+                return None
         if module is None:
             return None
-        make_all, given = module.make_all, (bytes(packed), tuple(functions), failures)
-
-        def run(stream: int) -> None:
-            failed = make_all(*given, stream)
-            if failed is not None:
-                place, code = failed
-                self._fail(_LAUNCH_CALLS[cast(str, calls[place].what)][0], code)
-
-        return run
+        known = {what: (address_of(getattr(self._hip, api)), kind) for what, (api, kind) in _LAUNCH_CALLS.items()}
+        return CompiledCalls(module, calls, failures, known, lambda what, code: self._fail(_LAUNCH_CALLS[what][0], code))
 
     def kernel_adder(self, graph: int, *rest: Any) -> KernelAdder | None:
         module = native()

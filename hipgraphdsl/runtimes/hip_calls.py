@@ -36,7 +36,6 @@ def no_attribute(*names: str) -> str:
 # Structures, in `struct` notation; tests/struct_layouts.py compares them with AMD's header.
 KERNEL_NODE_LAYOUT = struct.Struct("=QIIIIIIQ")
 """Address of the call, bytes of its parameters, offsets of function, grid, block, shared bytes, arguments; most shared bytes."""
-LAUNCH_CALL = struct.Struct("=4Q")  # address or place of the function, two arguments, kind: call_t in native/calls.h
 KERNEL_NODE_PARAMS = struct.Struct("=3I4xQQ3I4xQI4x")  # blockDim, extra, func, gridDim, kernelParams, sharedMemBytes
 MEMSET_PARAMS = struct.Struct("=QI4xQQI4xQ")  # dst, elementSize, height, pitch, value, width
 HOST_NODE_PARAMS = struct.Struct("=QQ")  # fn, userData

@@ -7,6 +7,9 @@ abort what waits inside of them. A communicator is one that blocks, because a ca
 Nothing in NCCL ends a wait for a rank that has died. While work is in flight a thread looks at the library's asynchronous errors,
 at what the ranks tell each other, and at the clock; where something has failed it aborts the communicator, which lets streams go
 on.
+
+Once ranks are connected no call waits for another rank. A launch is then one call of compiled code, which tells nobody: one graph
+at a time may launch so, and the thread looks every 20 ms whether it has.
 """
 
 from __future__ import annotations
@@ -17,12 +20,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from ..errors import DeclarationError, HipError, RankError, RuntimeUnavailable
 from ..runtimes.base import Runtime
+from ..runtimes.data import ForeignCall, LaunchCall
 from .base import Transport
 from .neighbours import own_place
 
@@ -77,6 +82,21 @@ class Call(NamedTuple):
 
     name: str
     args: tuple[int, ...]
+
+
+class Holder(Protocol):
+    """What may launch by compiled code: `CompiledPath`."""
+
+    launcher: Any
+
+    def let(self) -> None:
+        """Let launches go by compiled code."""
+
+    def hold_back(self) -> None:
+        """Let no launch go by compiled code, without waiting for calls in progress."""
+
+    def settle(self) -> None:
+        """Wait for calls in progress."""
 
 
 Prepared = tuple[Callable[..., int], tuple[Any, ...]]
@@ -245,6 +265,10 @@ class Nccl:
         """Event behind a launch, recorded where another stream or the watch waits for it."""
         self._last = 0
         """The stream of the last launch, where it can still be asked."""
+        self._holder: Holder | None = None
+        """What may launch by compiled code, the last that has launched."""
+        self._stop = ctypes.c_int32()
+        """Not 0 when compiled code must call the library no more."""
         self._closed = False
         self._meet()
         with runtime.using_device(device):
@@ -342,6 +366,28 @@ class Nccl:
             self._aside(lambda: self._group(calls, stream), "ncclGroupEnd", what)
             self._connected |= keys
 
+    def group(self, calls: Sequence[Call], stream: int) -> list[LaunchCall]:
+        """Return calls as one group, for compiled code: of ranks that are connected."""
+        handle, library = self._handle.value or 0, self._library
+        made: list[tuple[str, tuple[int, ...], int, bool]] = [("ncclGroupStart", (), ctypes.addressof(self._stop), False)]
+        made += [(call.name, (*call.args, handle, stream), 0, True) for call in calls]
+        made += [("ncclGroupEnd", (), 0, False)]
+        return [
+            LaunchCall(ForeignCall(getattr(library, name), partial(self._failed, name, inside), stop), args)
+            for name, args, stop, inside in made
+        ]
+
+    def _failed(self, api: str, inside: bool, code: int) -> None:
+        """Raise for what a call of compiled code has returned, inside a group or at one of its ends."""
+        self.raise_broken()
+        if inside:
+            self._finish()
+        try:
+            self._require(code, api)
+        except RankError as error:
+            self._give_up(error)
+            raise
+
     def _group(self, calls: Sequence[Prepared], stream: int) -> int:
         self._start()
         for function, args in calls:
@@ -377,6 +423,9 @@ class Nccl:
                     " thread launch, or give each thread ranks of its own: hg.ranks()"
                 )
             self._busy.append((me, what))
+            holder = self._seize()
+        if holder is not None:
+            holder.settle()
         self._what, self._progress = what, time.monotonic()
         if not self._work.is_set():
             self._work.set()
@@ -403,6 +452,36 @@ class Nccl:
             self._launches += bool(stream)
             self._busy.pop()
         self._work.set()
+
+    def hold(self, compiled: Holder, stream: int) -> None:
+        """Let what has launched last launch by compiled code from now on, on the same stream, until another one begins."""
+        with self._lock:
+            if self.broken or self._busy or self._last != stream:
+                return
+            self._holder = compiled
+            compiled.let()
+        self._work.set()
+
+    def _seize(self) -> Holder | None:
+        """Take back what `hold` has given, and return who had it; calls in progress are not waited for."""
+        holder, self._holder = self._holder, None
+        if holder is not None:
+            holder.hold_back()
+            self._launches += 1
+        return holder
+
+    def release(self, compiled: Holder) -> None:
+        """Let no launch go by compiled code any more that `hold` has let."""
+        with self._lock:
+            holder = self._seize() if self._holder is compiled else None
+        if holder is not None:
+            holder.settle()
+
+    def _made(self) -> tuple[int, int]:
+        """Return what is another after each launch, and while one is being made by compiled code."""
+        holder = self._holder
+        launcher = None if holder is None else holder.launcher
+        return self._launches, 0 if launcher is None else 2 * launcher.launches + launcher.inside
 
     def forget(self, stream: int) -> None:
         """Ask a stream no more, which is going to be destroyed."""
@@ -437,23 +516,26 @@ class Nccl:
 
     def _watch(self) -> None:
         """Look after work in flight, until the end or a failure."""
-        runtime, seen, in_flight = self._runtime, 0, False
-        while self._work.wait() and not self._closed:
+        runtime, seen, noted, in_flight = self._runtime, (0, 0), (0, 0), False
+        while not self._closed:
             try:
+                made = self._made()
+                if made != noted:
+                    noted, self._progress = made, time.monotonic()
                 with suppress(HipError):  # another thread captures, or the device has failed, which its own waits tell
-                    if not in_flight and self._launches != seen:
+                    if not in_flight and made != seen:
                         with self._lock:
                             if self._last:
                                 runtime.event_record(self._end, self._last)
-                            seen, in_flight, self._progress = self._launches, True, time.monotonic()
+                            seen, in_flight = made, True
                             runtime.stream_wait_event(self._stream, self._end)
                     if in_flight and runtime.stream_query(self._stream):
                         in_flight = False
                         continue
-                if not in_flight and not self._busy:
+                if not in_flight and not self._busy and made == seen:
                     self._work.clear()
-                    if self._busy or self._launches != seen or self._closed:
-                        self._work.set()
+                    if not self._busy and self._made() == seen and not self._closed:
+                        self._work.wait(None if self._holder is None else _LOOK_S)
                     continue
                 self._look()
             except RankError as error:
@@ -481,7 +563,8 @@ class Nccl:
         with self._lock:
             if self.broken:
                 return
-            self.broken, self._culprit = str(error), error.rank
+            self.broken, self._culprit, self._stop.value = str(error), error.rank, 1
+            self._seize()
         self._transport.fail(self.broken, error.rank)
         if self._handle.value:
             with self._runtime.using_device(self._device):

@@ -17,7 +17,7 @@ from hipgraphdsl.backends.launch_calls import LaunchCalls
 from hipgraphdsl.backends.operations import Launch
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime
-from hipgraphdsl.runtimes.data import LAUNCH_STREAM, NodeType
+from hipgraphdsl.runtimes.data import LAUNCH_STREAM, ForeignCall, LaunchCall, NodeType
 from hipgraphdsl.runtimes.native import native
 
 pytestmark = pytest.mark.skipif(native() is None, reason="no Python headers or no compiler: the extension module cannot be built")
@@ -286,6 +286,58 @@ def test_launch_calls_end_with_the_first_that_fails(taken: tuple[LaunchCalls, li
         calls.run(0x50)
     assert (caught.value.api, caught.value.code) == ("hipEventRecord", 719)
     assert [call[:2] for call in called] == [("hipGraphLaunch", 0xA1), ("hipGraphLaunch", 0xA2), ("hipEventRecord", 0xBAD)]
+
+
+def test_calls_of_other_libraries_are_made_among_them(taken: tuple[LaunchCalls, list[Any]]) -> None:
+    calls, (called, _) = taken
+
+    def many(*args: int) -> int:
+        called.append(args)
+        return 7 if args[1] == 0xBAD else 0
+
+    word, address = ctypes.c_uint64, ctypes.c_void_p
+    function = ctypes.CFUNCTYPE(ctypes.c_int, address, ctypes.c_size_t, *[ctypes.c_int] * 4, address, address)(many)
+    none = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: called.append("none") or 0)
+    stop, codes = ctypes.c_int32(), [0]
+    failed = codes.append
+    calls.graph_launch(0xA1, LAUNCH_STREAM)
+    calls.foreign(LaunchCall(ForeignCall(none, failed, ctypes.addressof(stop)), ()))
+    calls.foreign(LaunchCall(ForeignCall(function, failed), (2**63 + 8, 2**40, 1, 2, 3, -4 % 2**32, 0x7000, LAUNCH_STREAM)))
+    calls.event_record(0xE1, LAUNCH_STREAM)
+    calls.run(0x50)
+    whole = [
+        ("hipGraphLaunch", 0xA1, 0x50),
+        "none",
+        (2**63 + 8, 2**40, 1, 2, 3, -4, 0x7000, 0x50),
+        ("hipEventRecord", 0xE1, 0x50),
+    ]
+    assert (called, codes) == (whole, [0])
+    stop.value = 1
+    called.clear()
+    compiled = calls.compiled()
+    if compiled is None:
+        calls.run(0x50)
+        assert codes == [0, -1]
+        return
+    calls.run(0x50)
+    assert (called, codes) == (whole[:1], [0, -1])
+    called.clear()
+    assert compiled.entry is not None
+    run, given = compiled.entry
+    entry = ctypes.CFUNCTYPE(ctypes.c_int, word, word)(run)
+    assert entry(given, 0x51) == -1
+    compiled.failed(-1)
+    assert codes == [0, -1, -1]
+    stop.value = 0
+    assert entry(given, 0x51) == 0
+    assert called[1:] == [("hipGraphLaunch", 0xA1, 0x51), "none", (*whole[2][:-1], 0x51), ("hipEventRecord", 0xE1, 0x51)]
+
+
+def test_calls_with_functions_of_the_host_have_no_entry(taken: tuple[LaunchCalls, list[Any]]) -> None:
+    calls, _ = taken
+    calls.host(print, LAUNCH_STREAM, always=True)
+    compiled = calls.compiled()
+    assert compiled is None or compiled.entry is None
 
 
 def test_launch_calls_are_left_to_a_method_that_was_replaced(runtime: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,6 +116,11 @@ def test_ranks_whose_first_groups_differ_are_connected_before_them(runtime: str,
         assert "uneven messages are right" in said, "\n".join(found)
 
 
+def test_launches_go_by_compiled_code(runtime: str, tmp_path: Path) -> None:
+    for said in (found := by_files("short", runtime, tmp_path)):
+        assert "short launches are right" in said, "\n".join(found)
+
+
 def test_threads_launch_one_after_the_other(runtime: str, tmp_path: Path) -> None:
     for said in (found := by_files("threads", runtime, tmp_path)):
         assert "threads are kept apart" in said, "\n".join(found)

@@ -236,6 +236,34 @@ def threads(ranks: hg.Ranks, runtime: Any) -> None:
     print("threads are kept apart")
 
 
+def short(ranks: hg.Ranks, runtime: Any) -> None:
+    """Launches by compiled code, of two graphs in turn, between other calls."""
+    compiled = 0
+    for captured in (False, True):
+        options: dict[str, Any] = {"ranks": ranks, "capture_collectives": captured}
+        with ring(ranks.size).compile(runtime, **options) as first, ring(ranks.size).compile(runtime, **options) as second:
+            for exe, times in ((first, 4), (second, 3), (first, 1), (second, 2), (first, 2)):
+                for _ in range(times):
+                    exe.launch()
+            first.launch(stream=second._own.in_flight.stream)
+            second.launch()
+            first.launch()
+            second.synchronize()
+            first.run()
+            launcher = first._own.compiled.launcher
+            compiled = 0 if launcher is None else launcher.launches
+            assert launcher is None or (launcher.ready and compiled == 5), (launcher.ready, compiled)
+            assert (first.stats.launches, second.stats.launches) == (10, 6)
+            first.disable(f"add_{ranks.rank}")
+            first.run()
+            first.enable(f"add_{ranks.rank}")
+            first.run()
+            found = first.gather("x0"), second.gather("x0")
+            assert found[0] is None or (found[0][0] == 11 * ranks.size).all(), found
+            assert found[1] is None or (found[1][0] == 6 * ranks.size).all(), found
+    print(f"short launches are right, {'some' if compiled else 'none'} by compiled code")
+
+
 def refused(ranks: hg.Ranks, runtime: Any) -> None:
     """Say why a graph cannot be captured, or go through the host."""
     try:
@@ -253,7 +281,7 @@ def refused(ranks: hg.Ranks, runtime: Any) -> None:
 def main(does: str, folder: str, rank: str, size: str, runtime: str = "cpu") -> None:
     """Be one rank."""
     calls: dict[str, Callable[[hg.Ranks, Any], None]] = {
-        f.__name__: f for f in (collectives, rings, mixed, uneven, folds, stay, late, threads, refused)
+        f.__name__: f for f in (collectives, rings, mixed, uneven, folds, stay, late, threads, short, refused)
     }
     options: dict[str, Any] = {
         "timeout_s": float(os.environ.get("TIMEOUT_S", "20")),

@@ -83,6 +83,12 @@ def test_threads_launch_one_after_the_other(tmp_path: Path) -> None:
     assert printed("threads", 2, tmp_path) == ["threads are kept apart\n"] * 2
 
 
+@pytest.mark.parametrize(("native", "how"), [("1", "some"), ("0", "none")])
+def test_launches_go_by_compiled_code_where_there_is_some(native: str, how: str, tmp_path: Path) -> None:
+    found = printed("short", 2, tmp_path, HIPGRAPHDSL_NATIVE=native)
+    assert found == [f"short launches are right, {how} by compiled code\n"] * 2
+
+
 def test_capture_is_refused_where_it_does_not_work(tmp_path: Path) -> None:
     found = printed("refused", 2, tmp_path / "old", NCCL_ON_CPU_VERSION="22707")
     assert "refused: compile: capture_collectives=True needs NCCL 2.28.0 or later (got 2.27.7)" in found[0], found

@@ -1,0 +1,85 @@
+"""What a launch of several graphs does, made by compiled code (native/calls.h)."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, cast
+
+from .data import ForeignCall, LaunchCall
+
+_CALL: Final = struct.Struct("=4Q")  # calls.h: call_t, the address or place of the function, two arguments, kind
+_FUNCTION: Final = 2  # calls.h: kFunction, kWords
+_WORDS: Final = 3
+_EIGHT: Final = struct.Struct("=8Q")
+_HEAD: Final = struct.Struct("=QQ")  # list_t: count, failed
+
+
+class CompiledCalls:
+    """A `MadeCalls`.
+
+    Parameters
+    ----------
+    module : Any
+        The extension module.
+    calls : sequence of LaunchCall
+    failures : list
+        While it is not empty, functions of the host are passed over that are not called always.
+    known : mapping of str to (int, int)
+        Of each of the runtime's methods the address of what it calls, and how calls.h calls it.
+    fail : callable
+        Raises for one of these methods and a code.
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        calls: Sequence[LaunchCall],
+        failures: list[Any],
+        known: Mapping[str, tuple[int, int]],
+        fail: Callable[[str, int], object],
+    ) -> None:
+        packed = bytearray()
+        functions: list[Callable[[int], None]] = []
+        self._fail_method = fail
+        self._at: dict[int, str | ForeignCall] = {}
+        """What is called, by its place."""
+        for what, args, always in calls:
+            place = len(packed) // _CALL.size
+            if isinstance(what, str):
+                address, kind = known[what]
+                packed += _CALL.pack(address, *args, kind)
+                self._at[place] = what
+            elif isinstance(what, ForeignCall):
+                packed += _CALL.pack(ctypes.cast(cast(Any, what.function), ctypes.c_void_p).value, what.stop, 0, _WORDS)
+                packed += _EIGHT.pack(*args, *[0] * (8 - len(args)))
+                self._at[place] = what
+            else:
+                packed += _CALL.pack(len(functions), *args, always, _FUNCTION)
+                functions.append(what)
+        self._make_all, self._given = module.make_all, (bytes(packed), tuple(functions), failures)
+        self._runner, self._list = (
+            module.runner(),
+            None if functions else ctypes.create_string_buffer(_HEAD.pack(len(packed) // _CALL.size, 0) + bytes(packed)),
+        )
+
+    def __call__(self, stream: int) -> None:
+        failed = self._make_all(*self._given, stream)
+        if failed is not None:
+            self._raise(*failed)
+
+    @property
+    def entry(self) -> tuple[int, int] | None:
+        return None if self._list is None else (self._runner, ctypes.addressof(self._list))
+
+    def failed(self, code: int) -> None:
+        assert self._list is not None
+        self._raise(_HEAD.unpack_from(self._list)[1], code)
+
+    def _raise(self, place: int, code: int) -> None:
+        what = self._at[place]
+        if isinstance(what, str):
+            self._fail_method(what, code)
+        else:
+            what.failed(code)
