@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeVar
 from .arrays import (
     Parameter,
 )
-from .checks import OF_GRAPHS, Report, check_workflow
+from .checks import Report, check_workflow, require_sound
 from .declaring import caller
 from .declaring_collectives import DeclaringCollectives
 from .draft import Draft
-from .errors import CheckError, DeclarationError, HipGraphError
+from .errors import DeclarationError, HipGraphError
 from .executable import Executable
 from .export import export_graph, render, text
 from .importing import Arrays, import_capture, import_handle
@@ -206,12 +206,12 @@ class Graph(DeclaringCollectives):
         build: Callable[..., Executable] = Executable.build
         if ranks is not None or capture_collectives:
             found = require_ranks(ranks, device, lanes)
-            build = partial(RankExecutable.compile, found, bool(capture_collectives))
+            build = partial(RankExecutable.compile, found, bool(capture_collectives), check)
             progress = progress if found.rank == 0 else False
         workflow = self.workflow()
         opened = opened_runtime(runtime, device)
-        if check:
-            _require_sound(check_workflow(workflow, opened.target, device), backend)
+        if check and ranks is None:  # each rank checks what it does
+            require_sound(workflow, opened.target, device, backend)
         stages = 3 + len({kernel.module for node in workflow.nodes for kernel in node.kernels})
         with progress_bar(f"compile {self.name}", progress, stages) as advance:
             note = ""
@@ -374,9 +374,3 @@ class Graph(DeclaringCollectives):
 
     def __repr__(self) -> str:
         return f"Graph({self.name!r}, {len(self)} nodes, {self._draft.number_of_edges} edges)"
-
-
-def _require_sound(report: Report, backend: str) -> None:
-    """Raise if a check found an error that concerns a backend."""
-    if any(d.code not in OF_GRAPHS or backend in ("explicit", "capture") for d in report.errors):
-        raise CheckError(report)

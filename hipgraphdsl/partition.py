@@ -326,6 +326,8 @@ class Sharing:
         return found
 
     def _of_view(self, view: ArrayView, level: Level) -> int:
+        if level is self._level and view.root is self.workflow.arrays.get(view.root.name):
+            return self.owners[view.root.name]
         root = level.resolve(view.root)[1]
         if not isinstance(root, Array) or isinstance(root, Symbol):
             return ALL  # a parameter stands for memory of whoever launches; a module's variable is on each device
@@ -439,14 +441,24 @@ class _Numbers:
         if array.on_host or isinstance(array, ExternalArray):
             return array
         access = tuple(self._layout.local(device, self._rank) for device in array.access if device in self._mine)
-        return replace(array, device=self._layout.local(array.device or 0, self._rank), access=access)
+        device = self._layout.local(array.device or 0, self._rank)
+        if device == array.device and access == array.access:
+            return array
+        return replace(array, device=device, access=access)
 
-    def node(self, node: AnyNode, arrays: Mapping[str, Array], parameters: Mapping[str, Any]) -> AnyNode:
-        """Return a node with these arrays, on its device in this process; who waits for whom is told by edges alone."""
-        made: Any = node.translated(arrays, parameters)
+    def node(self, node: AnyNode, arrays: Mapping[str, Array] | None, parameters: Mapping[str, Any]) -> AnyNode:
+        """Return a node with these arrays, on its device in this process; who waits for whom is told by edges alone.
+
+        Parameters
+        ----------
+        arrays : mapping, optional
+            None where all are those that it has.
+        """
+        made: Any = node if arrays is None else node.translated(arrays, parameters)
         fields: dict[str, Any] = {"after": ()} if node.after else {}
-        if getattr(node, "device", None) is not None:
-            fields["device"] = self._layout.local(made.device, self._rank)
+        device = getattr(node, "device", None)
+        if device is not None and self._layout.local(device, self._rank) != device:
+            fields["device"] = self._layout.local(device, self._rank)
         if isinstance(node, ChildGraphNode) and not isinstance(node, CollectiveNode):  # whose inside follows from its arrays
             fields["workflow"] = self._workflow(node.workflow)
         elif isinstance(node, ConditionalNode):
@@ -457,7 +469,8 @@ class _Numbers:
         made = self._made.get(workflow)
         if made is None:
             arrays = {name: self.array(array) for name, array in workflow.arrays.items()}
-            nodes = tuple(self.node(node, arrays, workflow.parameters) for node in workflow.nodes)
+            others = arrays if any(array is not workflow.arrays[name] for name, array in arrays.items()) else None
+            nodes = tuple(self.node(node, others, workflow.parameters) for node in workflow.nodes)
             made = self._made[workflow] = replace(workflow, arrays=arrays, nodes=nodes)
         return made
 
@@ -478,6 +491,9 @@ class _Builder:
         self._numbers = _Numbers(layout, rank)
         mine = (array for name, array in workflow.arrays.items() if sharing.owners[name] in (rank, ALL))
         self._arrays = {array.name: self._numbers.array(array) for array in mine}
+        same = all(array is workflow.arrays[name] for name, array in self._arrays.items())
+        self._others = None if same else dict(self._arrays)
+        """The arrays, where some are not those of the whole workflow."""
         self._names = {node.name for node in workflow.nodes}
         self._nodes: list[Any] = []
         self._edges: list[dict[int, str]] = []
@@ -503,10 +519,12 @@ class _Builder:
                     if not message.moves and message.target == self._rank:
                         self._close()
                         told = dict.fromkeys(self._last, "message")
+            if not here and i not in sharing.messages and self._shared(workflow.nodes[i]):
+                self._ends[i] = tuple(self._before(i))  # what orders others by memory that each rank has orders them here too
             if here and not any(message.moves for message in sharing.messages.get(i, ())):
                 before = {**self._before(i), **told}
                 self._close()
-                self._ends[i] = (self._add(self._numbers.node(workflow.nodes[i], self._arrays, workflow.parameters), before),)
+                self._ends[i] = (self._add(self._numbers.node(workflow.nodes[i], self._others, workflow.parameters), before),)
         self._close()
         size = self._layout.size
         made = Workflow(
@@ -521,6 +539,11 @@ class _Builder:
         return Part(made, self._rank, self._layout, sharing.all_messages, sharing.owners)
 
     # -- nodes
+
+    def _shared(self, node: AnyNode) -> bool:
+        """Return whether a node touches arrays that each rank has for itself."""
+        owners = self._sharing.owners
+        return any(owners.get(access.view.root.name) == ALL for access in node.accesses)
 
     def _add(self, node: Any, before: Mapping[int, str]) -> int:
         self._nodes.append(node)

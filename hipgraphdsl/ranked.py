@@ -13,6 +13,7 @@ import numpy as np
 
 from .arrays import Array, as_int
 from .backends.callbacks import CapturedArray
+from .checks import require_sound
 from .crossings import Exchange, OnStream, connect
 from .errors import DeclarationError, HipGraphError, RankError, UpdateError, WaitTimeout
 from .executable import Executable
@@ -53,11 +54,15 @@ class RankExecutable(Executable):
     """The failure of the link that a wait has raised."""
 
     @staticmethod
-    def compile(ranks: Ranks, captures: bool, whole: Workflow, runtime: Runtime, backend: str, **options: Any) -> RankExecutable:
-        """Compare the workflow with those of the other ranks, take this rank's part of it, and build.
+    def compile(
+        ranks: Ranks, captures: bool, check: bool, whole: Workflow, runtime: Runtime, backend: str, **options: Any
+    ) -> RankExecutable:
+        """Compare the workflow with those of the other ranks, take this rank's part of it, check that, and build.
 
         Raises
         ------
+        CheckError
+            If this rank's part has faults.
         DeclarationError
             If the ranks do not declare the same, or a node reaches memory of two ranks by anything but a copy.
         RankError
@@ -68,6 +73,8 @@ class RankExecutable(Executable):
         ranks.take_tags(len(part.messages))
         device = part.layout.first_local
         try:
+            if check:
+                require_sound(part.workflow, runtime.target, device, backend)
             with link.watched(f"graph {whole.name!r}") if link is not None else nullcontext():
                 if link is not None:
                     connect(link, ranks, part.messages, runtime, device, captured=captures)

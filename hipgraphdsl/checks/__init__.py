@@ -7,6 +7,7 @@ HG7xx performance advice, HG8xx known defects of platforms.
 
 from __future__ import annotations
 
+from ..errors import CheckError
 from ..placement import devices_of
 from ..target import Target
 from ..workflow import Workflow
@@ -23,11 +24,18 @@ from .report import Diagnostic, Report
 from .scope import scopes_of
 from .structure import check_cycle, check_ignores, check_use
 
-__all__ = ["CATALOGUE", "OF_GRAPHS", "Diagnostic", "Entry", "Report", "check_workflow"]
+__all__ = ["CATALOGUE", "OF_GRAPHS", "Diagnostic", "Entry", "Report", "check_workflow", "require_sound"]
 
 
 OF_GRAPHS = frozenset({"HG507", "HG508"})
 """Errors that concern only backends which build a graph."""
+
+
+def require_sound(workflow: Workflow, target: Target, device: int, backend: str) -> None:
+    """Raise CheckError if a workflow has faults that matter to a backend."""
+    report = check_workflow(workflow, target, device)
+    if any(d.code not in OF_GRAPHS or backend in ("explicit", "capture") for d in report.errors):
+        raise CheckError(report)
 
 
 def check_workflow(workflow: Workflow, target: Target | None = None, device: int = 0) -> Report:

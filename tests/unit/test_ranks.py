@@ -250,6 +250,29 @@ def test_kernels_reach_no_other_rank() -> None:
     assert names(parts_of(g, 2)[0]) == ["both"]
 
 
+def test_fault_of_one_rank_is_told_to_the_others() -> None:
+    g = hg.Graph("faulty", infer=False)
+    x = [g.device_array(f"x{d}", np.zeros(N, np.int32), device=d) for d in range(2)]
+    y = g.device_array("y", np.zeros(N, np.int32), device=1)
+    g.memcpy(x[1], x[0], name="hand")
+    g.kernel(MODULE["sum"], 1, N, (y, hg.reads(x[1])), name="early")
+    assert [d.code for d in g.check().errors] == ["HG201"]
+
+    def run(ranks: hg.Ranks) -> Any:
+        try:
+            with g.compile("cpu", ranks=ranks) as exe:
+                while True:
+                    exe.run()
+        except hg.HipGraphError as error:
+            return error
+
+    first, second = on_ranks(2, run)
+    assert isinstance(second, hg.CheckError)
+    assert "'early'" in str(second)
+    assert isinstance(first, hg.RankError)
+    assert "it cannot compile its part" in str(first)
+
+
 def test_children_belong_to_one_rank() -> None:
     child = hg.Graph("child")
     a, b = (child.device_array(name, shape=N, dtype="int32") for name in "ab")
