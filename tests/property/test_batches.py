@@ -284,3 +284,14 @@ def test_a_member_that_becomes_another_launch_is_a_node_of_its_own(runtime: Any,
         assert exe.read("a2")[:6].tolist() == (once[:6] + 231).tolist()
         assert exe.read("a3").tolist() == (3 * (start * 4 * 3 + 1 + start * ARRAYS) + 1 + start * ARRAYS).tolist()
         assert exe.read("a0").tolist() == (3 * (start * 3 + 1 + start * ARRAYS) + 1 + start * ARRAYS).tolist()
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture"])
+@pytest.mark.parametrize("runtime", HERE)
+def test_a_batch_waits_for_what_any_of_its_nodes_waits_for(runtime: Any, backend: Any) -> None:
+    program = [Do("mix", i, ARRAYS - 1) for i in range(3)] + [Do("mix", 3 + i, i % 3) for i in range(6)]
+    with declared(program).compile(runtime=runtime, backend=backend, batch=True) as exe:
+        assert [step.batch for step in exe.plan.steps] == [-1] * 3 + [0] * 6
+        edges = exe.runtime.graph_get_edges(exe.graph_handle)
+        assert len({source for source, _ in edges}) == len(edges) == 3
+        assert len({target for _, target in edges}) == 1
