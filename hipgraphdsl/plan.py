@@ -6,6 +6,7 @@ target's quirks need them -> `Plan`, plain frozen data that backends lower and t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -273,7 +274,7 @@ def make_plan(
     bound = _lane_bound(workflow, target, lanes)
     children: dict[tuple[int, bool], Plan] = {}
     automatic = not isinstance(lanes, int)
-    batch = batch and lanes == "auto" and "fan_out_4" not in target.quirks
+    batch = batch and lanes == "auto"
     return _plan(workflow, target, bound, children, inline, join, automatic, pack, device, devices_of(workflow, device), batch)
 
 
@@ -371,7 +372,7 @@ def _plan(
         launches = sum(step.batch >= 0 for step in steps)
         made = "one launch" if len(batches) == 1 else f"{len(batches)} launches"
         notes.append(f"{launches} kernel nodes become {made}, each of nodes that launch one kernel and wait for the same.")
-    steps, lanes = _suited(steps, lanes, target, join, notes)
+    steps, lanes = _suited(steps, lanes, target, join, notes, narrow=not batches)
     return Plan(workflow, tuple(steps), lanes, declared, tuple(notes), packing, device, devices, tuple(cover.devices), batches)
 
 
@@ -402,11 +403,20 @@ def _in_batches(
     cover = covered(range(count), range(count), outer, None, devices, device)
     if limit is not None and gathers(len(cover.lanes), limit, range(count), outer):
         return None
+    if "fan_out_4" in target.quirks and _fan_out(outer) > _FAN_OUT:
+        notes.append(f"Nothing is batched: {target.name} loses edges beyond {_FAN_OUT} followers, and a launch would have more.")
+        return None
     rows: list[list[int]] = [[] for _ in cover.lanes]
     lane_of = [cover.lane_of[group] for group in group_of]
     for i in order:
         rows[lane_of[i]].append(i)
     return Cover(reduced, lane_of, rows, {}, cover.devices), grouping
+
+
+def _fan_out(deps: Sequence[tuple[int, ...]]) -> int:
+    """Return the most direct followers of a node, and of one before all that wait for nothing."""
+    followers = Counter(source for sources in deps for source in sources)
+    return max(sum(not sources for sources in deps), *followers.values(), 0)
 
 
 def _cut(plan: Plan) -> Cut:
@@ -496,7 +506,7 @@ def _with_plans(
 
 
 def _suited(
-    steps: list[Step], lanes: tuple[tuple[int, ...], ...], target: Target, join: bool, notes: list[str]
+    steps: list[Step], lanes: tuple[tuple[int, ...], ...], target: Target, join: bool, notes: list[str], *, narrow: bool
 ) -> tuple[list[Step], tuple[tuple[int, ...], ...]]:
     """Return the steps and lanes as the target's costs and quirks need them, and note what was done."""
     if join and target.copy_kernel_bytes:
@@ -509,7 +519,7 @@ def _suited(
     if _needs_one_root(steps, target) and not any(step.by_host for step in steps):
         steps, lanes = _with_one_root(steps, lanes)
         notes.append(f"An empty node goes first, because on {target.name} only one root would wait for what precedes the launch.")
-    if "fan_out_4" in target.quirks:
+    if narrow and "fan_out_4" in target.quirks:
         steps, lanes, inserted = narrowed(steps, lanes)
         if inserted:
             notes.append(
