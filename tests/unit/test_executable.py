@@ -581,11 +581,13 @@ def test_an_exception_leaves_a_block_whose_work_never_ends(
 def test_an_exception_ends_what_the_cpu_can_end(
     cpu: CpuRuntime, semaphore: hg.Semaphore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    left: list[hg.Executable] = []
     monkeypatch.setattr(executable, "_LEAVE_S", 0.05)
+    monkeypatch.setattr(executable, "_left_running", left)
     with pytest.raises(ZeroDivisionError):
         fail_inside(waiting(semaphore).compile(runtime=cpu))
     assert "everything has been returned" in caplog.text
-    assert executable._left_running == []
+    assert left == []
 
 
 def test_a_failure_is_raised_although_a_wait_was_given_up(cpu: CpuRuntime, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
