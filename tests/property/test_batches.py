@@ -198,7 +198,7 @@ def ordered(draw: Any) -> list[tuple[int, int, tuple[int, ...]]]:
 
 
 @pytest.mark.parametrize("target", ["nvidia:sm_90", "amd:gfx942", "cpu"])
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(drawn=ordered(), few=st.booleans())
 def test_no_batch_holds_nodes_that_a_path_orders_or_that_race(
     target: str, drawn: list[tuple[int, int, tuple[int, ...]]], few: bool
