@@ -11,6 +11,7 @@ from ..kernels import BATCH_HEAD_BYTES, Batching
 from ..nodes import KernelNode
 from ..plan import Plan
 from ..runtimes.base import Runtime
+from ..runtimes.data import Dim3
 from .handles import SharedHandles
 from .operations import Launch, Operation
 
@@ -89,38 +90,30 @@ class Batch:
     def params(self, runtime: Runtime) -> int:
         """Return the address of the node's parameters as the platform's call takes them; later changes are written there."""
         if self._params is None:
-            self._params = ctypes.create_string_buffer(self._packed(runtime))
+            self._params = ctypes.create_string_buffer(runtime.kernel_params(*self._call()))
         return ctypes.addressof(self._params)
 
-    def _packed(self, runtime: Runtime) -> bytes:
-        grid, table = self._written()
-        return runtime.kernel_params(self.function, grid, self._like.block, self._like.shared_bytes, table)
-
-    def _written(self) -> tuple[tuple[int, int, int], int]:
-        """Complete the table; return the grid and the address of the table of parameters."""
+    def _call(self) -> tuple[int, Dim3, Dim3, int, int]:
+        """Complete the table; return function, grid, block, shared bytes and the address of the table of parameters."""
         ends = np.cumsum(self._blocks)
         self._launches["end"][: len(ends)] = ends
         same = (self._blocks == self._blocks[0]).all()
         self._head[1] = self._blocks[0] if same else 0
         self.changed = False
-        return (max(1, int(ends[-1])), 1, 1), ctypes.addressof(self._table)
+        grid = (max(1, int(ends[-1])), 1, 1)
+        return self.function, grid, self._like.block, self._like.shared_bytes, ctypes.addressof(self._table)
 
     def add(self, runtime: Runtime, graph: int, deps: Sequence[int]) -> int:
         """Add the node to a graph, behind other nodes; return it."""
-        grid, table = self._written()
-        like = self._like
-        self.node = runtime.graph_add_kernel_node(graph, deps, self.function, grid, like.block, like.shared_bytes, table)
+        self.node = runtime.graph_add_kernel_node(graph, deps, *self._call())
         return self.node
 
     def set(self, runtime: Runtime, graph_exec: int) -> None:
         """Give the table to the node of an instantiated graph."""
-        grid, table = self._written()
-        like = self._like
-        runtime.graph_exec_kernel_node_set_params(
-            graph_exec, self.node, self.function, grid, like.block, like.shared_bytes, table
-        )
+        call = self._call()
+        runtime.graph_exec_kernel_node_set_params(graph_exec, self.node, *call)
         if self._params is not None:
-            packed = self._packed(runtime)
+            packed = runtime.kernel_params(*call)
             ctypes.memmove(self._params, packed, len(packed))
 
 
