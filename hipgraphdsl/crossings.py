@@ -10,7 +10,7 @@ from .collectives import dtype_name
 from .partition import Message
 from .runtimes.base import Runtime
 from .runtimes.data import LaunchCall
-from .transports import Transfer
+from .transports import Transfer, listed
 from .transports.nccl import Call, Nccl, collective, receive, send
 from .world import Ranks
 
@@ -86,7 +86,7 @@ class OnStream:
         addresses = [part.ptr for part in parts]
         if not self._last or self._last[0] != addresses:
             calls = self._calls(addresses)
-            names = ", ".join(repr(message.name) for message in self.messages[:4]) + ", ..." * (len(self.messages) > 4)
+            names = listed([message.name for message in self.messages])
             self._last[:] = addresses, self.link.prepared(calls), _keys(self.messages), names
         _, prepared, keys, names = self._last
         self.link.issue(prepared, int(stream), keys, names)

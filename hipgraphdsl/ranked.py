@@ -21,7 +21,7 @@ from .executable.in_flight import stream_handle
 from .nodes.base import translated
 from .partition import ALL, Between, Message, Part, partition
 from .runtimes.base import Runtime
-from .transports import Transfer
+from .transports import Transfer, listed
 from .transports.nccl import CAPTURES, Nccl, does
 from .update import HasWorkflow
 from .workflow import AnyNode, Level, Workflow
@@ -87,7 +87,7 @@ class RankExecutable(Executable):
         if link is not None and any(message.on_devices for message in part.messages):
             mine = [m.name for m in part.messages if m.on_devices and (m.together or ranks.rank in (m.source, m.target))]
             made._link = link
-            made._shown = f"graph {whole.name!r} ({', '.join(map(repr, mine[:4]))}{', ...' * (len(mine) > 4)})"
+            made._shown = f"graph {whole.name!r} ({listed(mine)})"
             made._own.compiled.held_back = True
             if captures:
                 link.before_close(partial(_close, weakref.ref(made)))

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from contextlib import suppress
+from typing import Any, NamedTuple, NoReturn
+
+from ..errors import RankError
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names for a message, the first four of them."""
+    return ", ".join(map(repr, names[:4])) + ", ..." * (len(names) > 4)
 
 
 class Transfer(NamedTuple):
@@ -59,10 +69,19 @@ class Transport(ABC):
     reaches_devices: bool = False
     still_writes: bool = False
 
+    _why: str = ""
+    _culprit: int | None = None
+    """The rank at fault."""
+
     @property
-    @abstractmethod
     def broken(self) -> str:
         """Why nothing can be sent any more; empty while it can."""
+        return self._why
+
+    def _raise(self, why: str, rank: int | None) -> NoReturn:
+        """Tell the others why this rank gives up and which is at fault, and raise it here."""
+        self.fail(why, rank)
+        raise RankError(why, rank=rank)
 
     @abstractmethod
     def all_gather(self, data: bytes, what: str, timeout_s: float) -> list[bytes]:
@@ -102,7 +121,13 @@ class Transport(ABC):
         """Let something be closed when all ranks have come to their end, or one has failed."""
         self._closers = (*self._closers, close)
 
-    def _close_rest(self) -> None:
+    def _come_to_end(self) -> None:
+        """Wait until all ranks have come to their end, or one has failed, and close what `at_end` was given."""
+        raised = getattr(sys, "last_value", None)
+        if raised is not None:
+            self.fail(f"{type(raised).__name__}: {raised}")
+        with suppress(RankError):
+            self.all_gather(b"", "the end", math.inf)
         closers, self._closers = self._closers, ()
         for close in closers:
             close()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import math
 import signal
 import struct
 import sys
@@ -16,10 +15,10 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple
 
 from ..errors import RankError, RuntimeUnavailable
-from .base import Transfer, Transport
+from .base import Transfer, Transport, listed
 from .neighbours import Neighbours, own_place
 
 _CONTROL: Final = 0
@@ -68,8 +67,6 @@ class MpiTransport(Transport):
         world = self._mpi.COMM_WORLD
         world.Set_errhandler(self._mpi.ERRORS_RETURN)  # mpi4py makes exceptions of them
         self.rank, self.size = world.rank, world.size
-        self._why = ""
-        self._culprit: int | None = None
         self._kept: list[Any] = []
         """Requests that were given up."""
         self._lock = threading.RLock()
@@ -85,10 +82,6 @@ class MpiTransport(Transport):
         self._neighbours = Neighbours(self.rank, self.all_gather(own_place(), "hg.ranks()", timeout_s))  # connects each with each
         self.local_rank = self._neighbours.local_rank
         atexit.register(self.close)
-
-    @property
-    def broken(self) -> str:
-        return self._why
 
     def all_gather(self, data: bytes, what: str, timeout_s: float) -> list[bytes]:
         with self._meeting:
@@ -107,7 +100,7 @@ class MpiTransport(Transport):
     def exchange(self, transfers: Sequence[Transfer], timeout_s: float) -> None:
         comm, mpi = self._comm, self._mpi
         requests: list[_Pending] = []
-        names = ", ".join(repr(transfer.name) for transfer in transfers[:4]) + ", ..." * (len(transfers) > 4)
+        names = listed([transfer.name for transfer in transfers])
         self._require_whole(names)
         for transfer in sorted(transfers, key=lambda transfer: transfer.sends):  # receives stand before what they wait for
             tag = 1 + transfer.tag % (self._tags - 1)
@@ -177,10 +170,6 @@ class MpiTransport(Transport):
         more = f" (nor ranks {', '.join(map(str, others))})" if others else ""
         self._raise(f"{who} {doing} {what}{more}, {when}", rank)
 
-    def _raise(self, why: str, rank: int | None) -> NoReturn:
-        self.fail(why, rank)
-        raise RankError(why, rank=rank)
-
     def _abandon(self, requests: list[_Pending]) -> None:
         """Cancel what will not be waited for; keep what could not be cancelled, with its memory, where MPI may still write."""
         for pending in requests:
@@ -216,12 +205,7 @@ class MpiTransport(Transport):
         mpi = self._mpi
         if mpi.Is_finalized():
             return
-        raised = getattr(sys, "last_value", None)
-        if raised is not None:
-            self.fail(f"{type(raised).__name__}: {raised}")
-        with suppress(RankError):
-            self.all_gather(b"", "the end", math.inf)  # as long as all live and none has failed
-        self._close_rest()
+        self._come_to_end()
         if self._noted is not None:
             with suppress(Exception):
                 self._noted.Cancel()

@@ -14,10 +14,6 @@ class SingleTransport(Transport):
     rank = 0
     size = 1
 
-    @property
-    def broken(self) -> str:
-        return ""
-
     def all_gather(self, data: bytes, what: str, timeout_s: float) -> list[bytes]:
         return [data]
 

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import math
 import struct
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from ..errors import DeclarationError, RankError, RuntimeUnavailable
-from .base import Transfer, Transport
+from .base import Transfer, Transport, listed
 from .neighbours import Neighbours, own_place
 
 _PREFIX: Final = "hipgraphdsl/"
@@ -63,8 +61,6 @@ class StoreTransport(Transport):
             )
         self._store = store
         self.rank, self.size = rank, size
-        self._why = ""
-        self._culprit: int | None = None
         self._lock = threading.RLock()
         self._meeting = threading.Lock()
         self._met = 0
@@ -77,10 +73,6 @@ class StoreTransport(Transport):
         self.local_rank = self._neighbours.local_rank
         threading.Thread(target=self._beat, name="hipgraphdsl ranks", daemon=True).start()
         atexit.register(self.close)
-
-    @property
-    def broken(self) -> str:
-        return self._why
 
     def all_gather(self, data: bytes, what: str, timeout_s: float) -> list[bytes]:
         with self._meeting:
@@ -95,7 +87,7 @@ class StoreTransport(Transport):
             return [bytes(entry) for entry in found]
 
     def exchange(self, transfers: Sequence[Transfer], timeout_s: float) -> None:
-        names = ", ".join(repr(transfer.name) for transfer in transfers[:4]) + ", ..." * (len(transfers) > 4)
+        names = listed([transfer.name for transfer in transfers])
         self._require_whole(names)
         for transfer in sorted(transfers, key=lambda transfer: not transfer.sends):
             source, target = (self.rank, transfer.rank) if transfer.sends else (transfer.rank, self.rank)
@@ -168,10 +160,6 @@ class StoreTransport(Transport):
                 elif time.monotonic() - since > _SILENT_S:
                     self.fail(f"rank {other} has died: it has said nothing for {_SILENT_S:.0f} s", other)
 
-    def _raise(self, why: str, rank: int | None) -> NoReturn:
-        self.fail(why, rank)
-        raise RankError(why, rank=rank)
-
     def _require_whole(self, what: str) -> None:
         if self._why:
             raise RankError(f"{what}: the ranks have come apart: {self._why}; start the program again", rank=self._culprit)
@@ -190,12 +178,7 @@ class StoreTransport(Transport):
         atexit.unregister(self.close)
         if self._ended.is_set():
             return
-        raised = getattr(sys, "last_value", None)
-        if raised is not None:
-            self.fail(f"{type(raised).__name__}: {raised}")
-        with suppress(RankError):
-            self.all_gather(b"", "the end", math.inf)  # as long as all live and none has failed
-        self._close_rest()
+        self._come_to_end()
         self._ended.set()
 
 
