@@ -37,7 +37,7 @@ BY_CLANG := tests/conformance/test_conformance.py $(wildcard tests/device/test_c
 GPU_WORKERS ?= 12
 # Plugins that happen to be installed stay out: pytest-benchmark, say, refuses workers. A worker that crashes is one failed test.
 GPU_PYTEST = PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(PYTHON) -m pytest -p xdist.plugin -p pytest_timeout -p _hypothesis_pytestplugin \
-	-q -m gpu -n $(GPU_WORKERS) --dist worksteal --max-worker-restart 100 --timeout 400 -o faulthandler_timeout=100 --durations 10
+	-q -m gpu -n $(GPU_WORKERS) --dist worksteal --max-worker-restart 100 --timeout 200 -o faulthandler_timeout=100 --durations 10
 # What runs again while another process keeps the GPU busy.
 UNDER_LOAD := $(addprefix tests/conformance/test_,conformance.py disabled_ends.py shared_events.py threads.py) tests/device/test_interop.py
 

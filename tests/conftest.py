@@ -57,6 +57,8 @@ def _choose_compiler() -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the compiler, and start what keeps the GPU busy, once: not in each worker of xdist."""
     _choose_compiler()
+    if "gpu" in config.option.markexpr and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_ShowsFailures(config))
     if config.getoption("--load") and not hasattr(config, "workerinput"):
         path = Path(__file__)
         found = os.pathsep.join(filter(None, (str(path.parents[1]), os.environ.get("PYTHONPATH"))))
@@ -66,6 +68,18 @@ def pytest_configure(config: pytest.Config) -> None:
         )  # fmt: skip
         assert load.stdout is not None
         print(f"load: {load.stdout.readline().strip() or 'none, because it has failed'}")
+
+
+class _ShowsFailures:
+    """Prints failures when they happen: where time on a GPU is short, a run may be ended before its summary."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and terminal is not None:
+            terminal.write_line(f"\n{report.nodeid} failed after {report.duration:.0f} s\n{report.longreprtext[-3000:]}")
 
 
 @pytest.hookimpl(trylast=True)

@@ -498,11 +498,25 @@ class NvidiaRuntime(HipAbiRuntime):
         bodies = (c_uint64 * len(fill)).from_address(struct.unpack_from("=Q", params, _BODIES_AT)[0])
         for add, body in zip(fill, tuple(bodies)):
             add(body)
-            if mode is ConditionalMode.WHILE:
+            if mode is ConditionalMode.WHILE or not self._does_anything(body):
                 followed = {source for source, _ in self.graph_get_edges(body)}
                 ends = [inner for inner in self.graph_get_nodes(body) if inner not in followed]
                 self._add_setter(body, ends, handle.value, condition)
         return node
+
+    def _does_anything(self, graph: int) -> bool:
+        """Whether a graph has other nodes than empty ones, in its children too.
+
+        A launch may never end where a conditional's body has not (driver 580.159; tests/device/empty_body.cu shows it).
+        """
+        for node in self.graph_get_nodes(graph):
+            kind = self.graph_node_get_type(node)
+            if kind is NodeType.GRAPH:
+                if self._does_anything(self.graph_child_graph_node_get_graph(node)):
+                    return True
+            elif kind is not NodeType.EMPTY:
+                return True
+        return False
 
     def _add_setter(self, graph: int, deps: Sequence[int], handle: int, condition: int) -> int:
         """Add a kernel node that hands the word at `condition` to a conditional node."""

@@ -433,6 +433,29 @@ def test_loop_interrupted_by_its_eager_node_can_be_launched_again(device: Runtim
         assert exe.read("x")[0] == 5
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("lanes", ["auto", None, 1, 2])
+@pytest.mark.parametrize("mode", ["if", "switch"])
+@pytest.mark.parametrize("inside", ["nothing", "empty nodes"])
+def test_loop_ends_whose_body_holds_a_conditional_without_work(
+    device: Runtime, backend: Any, lanes: Any, mode: Any, inside: str
+) -> None:
+    def within(body: hg.Graph, x: Any) -> None:
+        word, times = (body.device_array(name, np.zeros(1, "i4")) for name in ("word", "times"))
+        idle, again = hg.Graph("idle"), hg.Graph("again")
+        if inside == "empty nodes":
+            idle.empty(name="first")
+            idle.child(hg.Graph("inner"), name="second", after=["first"])
+        body.conditional(mode, word, idle, name="idle")
+        again.kernel(MODULE["less"], 1, 1, (again.device_array("n", shape=1, dtype="i4"),), name="less")
+        body.conditional("while", times, again, bind={"n": times}, name="again")
+
+    with counted("auto", within=within).compile(runtime=device, backend=backend, lanes=lanes) as exe:
+        for _ in range(2):
+            exe.run(timeout_s=30)
+        assert exe.read("x")[0] == 6
+
+
 def test_device_decides_only_where_it_can() -> None:
     g = counted("device")
     assert not g.check("cpu").errors

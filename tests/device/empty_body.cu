@@ -1,0 +1,109 @@
+/* The body of a `while` holds an `if`, whose body has no node that does anything, and another `while`. With driver 580.159 most
+ * such graphs never end: the GPU is idle, and the stream waits for ever. One kernel in the body of the `if` is enough for the end.
+ *
+ *   nvcc -arch=sm_90 -rdc=true -o empty_body empty_body.cu -lcudadevrt && ./empty_body nothing; ./empty_body node; ./empty_body kernel
+ */
+#include <cstdio>
+#include <cstring>
+#include <cuda_runtime.h>
+#include <time.h>
+#include <vector>
+
+#define CHECK(call)                                                     \
+  do {                                                                  \
+    cudaError_t code = (call);                                          \
+    if (code != cudaSuccess) {                                          \
+      printf("%s: %s (%d)\n", #call, cudaGetErrorString(code), (int)code); \
+      _Exit(2);                                                         \
+    }                                                                   \
+  } while (0)
+
+typedef std::vector<cudaGraphNode_t> Nodes;
+
+__global__ void set(cudaGraphConditionalHandle handle, const unsigned *word) { cudaGraphSetConditional(handle, *word); }
+__global__ void less(unsigned *word) {
+  if (*word) *word -= 1;
+}
+
+static cudaGraphNode_t kernel(cudaGraph_t graph, const Nodes &after, void *function, void **args) {
+  cudaKernelNodeParams params = {};
+  params.func = function;
+  params.gridDim = params.blockDim = dim3(1);
+  params.kernelParams = args;
+  cudaGraphNode_t node;
+  CHECK(cudaGraphAddKernelNode(&node, graph, after.data(), after.size(), &params));
+  return node;
+}
+
+static cudaGraphNode_t fill(cudaGraph_t graph, const Nodes &after, unsigned *word, unsigned value) {
+  cudaMemsetParams params = {};
+  params.dst = word;
+  params.value = value;
+  params.elementSize = 4;
+  params.width = params.height = 1;
+  cudaGraphNode_t node;
+  CHECK(cudaGraphAddMemsetNode(&node, graph, after.data(), after.size(), &params));
+  return node;
+}
+
+/* Gives the word a value, hands it to a conditional node, and adds that; returns its body. */
+static cudaGraph_t conditional(cudaGraph_t graph, cudaGraphConditionalNodeType type, unsigned *word, unsigned value, Nodes after,
+                               cudaGraphConditionalHandle *handle, cudaGraphNode_t *node) {
+  CHECK(cudaGraphConditionalHandleCreate(handle, graph, 0, 0));
+  void *args[] = {handle, &word};
+  cudaGraphNode_t before = kernel(graph, {fill(graph, after, word, value)}, (void *)set, args);
+  cudaGraphNodeParams params = {};
+  params.type = cudaGraphNodeTypeConditional;
+  params.conditional.handle = *handle;
+  params.conditional.type = type;
+  params.conditional.size = 1;
+#if CUDART_VERSION >= 13000
+  CHECK(cudaGraphAddNode(node, graph, &before, nullptr, 1, &params));
+#else
+  CHECK(cudaGraphAddNode(node, graph, &before, 1, &params));
+#endif
+  return params.conditional.phGraph_out[0];
+}
+
+int main(int argc, char **argv) {
+  const char *what = argc > 1 ? argv[1] : "nothing";
+  const bool chain = argc > 2 && !strcmp(argv[2], "chain");
+  unsigned *words;
+  CHECK(cudaMalloc(&words, 4 * sizeof(unsigned)));
+  unsigned *other = words + 3;
+  cudaGraph_t graph;
+  CHECK(cudaGraphCreate(&graph, 0));
+  cudaGraphConditionalHandle outer, choice, inner;
+  cudaGraphNode_t node, chosen, repeated;
+  cudaGraph_t body = conditional(graph, cudaGraphCondTypeWhile, words, 1, {}, &outer, &node);
+  cudaGraph_t inside = conditional(body, cudaGraphCondTypeIf, words + 1, 0, {}, &choice, &chosen);
+  void *args[] = {&other};
+  if (!strcmp(what, "node")) CHECK(cudaGraphAddEmptyNode(&node, inside, nullptr, 0));
+  if (!strcmp(what, "kernel")) kernel(inside, {}, (void *)less, args);
+  if (!strcmp(what, "memset")) fill(inside, {}, other, 1);
+  cudaGraph_t again = conditional(body, cudaGraphCondTypeWhile, words + 2, 0, chain ? Nodes{chosen} : Nodes{}, &inner, &repeated);
+  unsigned *word = words + 2;
+  void *of_inner[] = {&word}, *to_inner[] = {&inner, &word};
+  kernel(again, {kernel(again, {}, (void *)less, of_inner)}, (void *)set, to_inner);
+  void *of_outer[] = {&words}, *to_outer[] = {&outer, &words};
+  cudaGraphNode_t last = kernel(body, chain ? Nodes{repeated} : Nodes{}, (void *)less, of_outer);
+  kernel(body, {chosen, repeated, last}, (void *)set, to_outer);
+
+  cudaGraphExec_t exec;
+  cudaStream_t stream;
+  CHECK(cudaGraphInstantiate(&exec, graph, 0));
+  CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  for (int launch = 0; launch < 20; ++launch) {
+    CHECK(cudaGraphLaunch(exec, stream));
+    cudaError_t code = cudaErrorNotReady;
+    for (time_t start = time(nullptr); code == cudaErrorNotReady && time(nullptr) < start + 4;) code = cudaStreamQuery(stream);
+    if (code == cudaErrorNotReady) {
+      printf("%s%s: launch %d does not end\n", what, chain ? ", one after the other" : "", launch);
+      fflush(stdout);
+      _Exit(1);
+    }
+    CHECK(code);
+  }
+  printf("%s%s: 20 launches have ended\n", what, chain ? ", one after the other" : "");
+  _Exit(0);
+}
