@@ -65,10 +65,11 @@ def grouped(
     """Return how nodes are batched, if any are."""
     known: dict[Kernel, Batching | str] = {}
     ids: dict[Any, int] = {}
+    room = target.parameter_bytes
     group_of, levels, members = [0] * len(nodes), [0] * len(nodes), list[list[int]]()
     for i in order:
         before = frozenset([group_of[source] for source in deps[i]])
-        alike = _alike(nodes[i], known, target)
+        alike = _alike(nodes[i], known, room, target.resident_threads)
         key = (i,) if alike is None else (alike, None if placed is None else placed[i], before)
         group = ids.setdefault(key, len(members))
         if group == len(members):
@@ -83,7 +84,7 @@ def grouped(
             assert isinstance(node, KernelNode)
             how = known[node.kernel]
             assert isinstance(how, Batching)
-            most = how.capacity(target.parameter_bytes)
+            most = how.capacity(room)
             parts = [inside[k : k + most] for k in range(0, len(inside), most)]
             made += [(levels[group], group, part, Batched(how, _size(len(part), most))) for part in parts]
         else:
@@ -106,7 +107,7 @@ def _size(count: int, most: int) -> int:
     return min(most, 1 << (count - 1).bit_length())
 
 
-def _alike(node: AnyNode, known: dict[Kernel, Batching | str], target: Target) -> tuple[Any, ...] | None:
+def _alike(node: AnyNode, known: dict[Kernel, Batching | str], room: int, resident_threads: int) -> tuple[Any, ...] | None:
     """Return what launches of one batch have in common; None for a node that is in none."""
     if not isinstance(node, KernelNode) or not node.plain:
         return None
@@ -115,15 +116,15 @@ def _alike(node: AnyNode, known: dict[Kernel, Batching | str], target: Target) -
     how = known.get(node.kernel)
     if how is None:
         how = known[node.kernel] = batching(node.kernel)
-    if isinstance(how, str) or how.capacity(target.parameter_bytes) < _FEWEST or _fills(node, target):
+    if isinstance(how, str) or how.capacity(room) < _FEWEST or _fills(node, resident_threads):
         return None
     return node.kernel, node.block, node.shared_bytes
 
 
-def _fills(node: KernelNode, target: Target) -> bool:
+def _fills(node: KernelNode, resident_threads: int) -> bool:
     """Return whether a launch fills the device by itself, so that batching gains nothing."""
-    blocks = 1
+    x, y, z = node.block
+    threads = x * y * z
     for axis in node.grid:
-        blocks *= axis if isinstance(axis, int) else 1
-    threads = blocks * node.block[0] * node.block[1] * node.block[2]
-    return bool(target.resident_threads) and threads >= target.resident_threads
+        threads *= axis if isinstance(axis, int) else 1
+    return bool(0 < resident_threads <= threads)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -76,6 +77,8 @@ class _Covering:
         self.place = [0] * n  # of each node within its lane
         self.depths = [0] * n
         self.clocks: dict[int, Clock] = {}  # dropped, or taken over, by the last successor; kept where lanes are bound
+        self.ends: dict[int, list[tuple[int, int]]] = {}
+        """For each device a heap of its lanes, where they are bound: the depth of a node that once ended a lane, and the lane."""
         self.left = [0] * n  # successors that have not been visited
         for sources in deps:
             for source in sources:
@@ -134,9 +137,12 @@ class _Covering:
             left[source] -= 1
             if clock.get(lane_of[source], -1) < place[source]:
                 kept.append(source)
-                for lane, at in clocks[source].items():
-                    if clock.get(lane, -1) < at:
-                        clock[lane] = at
+                if not clock:
+                    clock = clocks[source].copy()
+                else:
+                    for lane, at in clocks[source].items():
+                        if clock.get(lane, -1) < at:
+                            clock[lane] = at
             if not left[source] and not bound:
                 del clocks[source]
         kept.reverse()
@@ -170,19 +176,25 @@ class _Covering:
         """Return a new lane and -1, or where there are as many as may be, the lane that ends earliest and its last node."""
         _, _, lanes, _, devices = self.found
         owner = self.default if device is None else device
-        if (len(lanes) if self.placed is None else devices.count(owner)) < bound:
+        ends = self.ends.setdefault(owner, [])
+        if len(ends) < bound:
+            heapq.heappush(ends, (0, len(lanes)))
             lanes.append([])
             devices.append(owner)
             return len(lanes) - 1, -1
-        mine = [lane for lane in range(len(lanes)) if devices[lane] == owner]
-        lane = min(mine, key=lambda lane: (self.depths[lanes[lane][-1]], lane))
-        return lane, lanes[lane][-1]
+        while True:  # lanes have only become deeper, so the first one whose depth holds is the one
+            depth, lane = ends[0]
+            tail = lanes[lane][-1]
+            if depth == self.depths[tail]:
+                return lane, tail
+            heapq.heapreplace(ends, (self.depths[tail], lane))
 
     def _behind(self, i: int, tail: int, kept: tuple[int, ...], clock: Clock) -> tuple[int, ...]:
         """Add an edge to a node from the end of a lane; return the edges that are needed with it."""
         before = self.clocks[tail]
         for lane, at in before.items():
-            clock[lane] = max(at, clock.get(lane, -1))
+            if clock.get(lane, -1) < at:
+                clock[lane] = at
         self.found.added[i] = (tail,)
         return (*(d for d in kept if before.get(self.found.lane_of[d], -1) < self.place[d]), tail)
 
