@@ -498,23 +498,22 @@ class NvidiaRuntime(HipAbiRuntime):
         bodies = (c_uint64 * len(fill)).from_address(struct.unpack_from("=Q", params, _BODIES_AT)[0])
         for add, body in zip(fill, tuple(bodies)):
             add(body)
-            if mode is ConditionalMode.WHILE or not self._does_anything(body):
+            if mode is ConditionalMode.WHILE or not self._has_kernel(body):
                 followed = {source for source, _ in self.graph_get_edges(body)}
                 ends = [inner for inner in self.graph_get_nodes(body) if inner not in followed]
                 self._add_setter(body, ends, handle.value, condition)
         return node
 
-    def _does_anything(self, graph: int) -> bool:
-        """Whether a graph has other nodes than empty ones, in its children too.
+    def _has_kernel(self, graph: int) -> bool:
+        """Whether a graph has a kernel, in its children too.
 
-        A launch may never end where a conditional's body has not (driver 580.159; tests/device/empty_body.cu shows it).
+        A launch may never end where a conditional's body has none (driver 580.159; tests/device/empty_body.cu shows it).
         """
         for node in self.graph_get_nodes(graph):
             kind = self.graph_node_get_type(node)
-            if kind is NodeType.GRAPH:
-                if self._does_anything(self.graph_child_graph_node_get_graph(node)):
-                    return True
-            elif kind is not NodeType.EMPTY:
+            if kind is NodeType.KERNEL:
+                return True
+            if kind is NodeType.GRAPH and self._has_kernel(self.graph_child_graph_node_get_graph(node)):
                 return True
         return False
 

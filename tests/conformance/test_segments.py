@@ -436,8 +436,8 @@ def test_loop_interrupted_by_its_eager_node_can_be_launched_again(device: Runtim
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("lanes", ["auto", None, 1, 2])
 @pytest.mark.parametrize("mode", ["if", "switch"])
-@pytest.mark.parametrize("inside", ["nothing", "empty nodes"])
-def test_loop_ends_whose_body_holds_a_conditional_without_work(
+@pytest.mark.parametrize("inside", ["nothing", "empty nodes", "memset"])
+def test_loop_ends_whose_body_holds_a_conditional_without_kernels(
     device: Runtime, backend: Any, lanes: Any, mode: Any, inside: str
 ) -> None:
     def within(body: hg.Graph, x: Any) -> None:
@@ -446,6 +446,8 @@ def test_loop_ends_whose_body_holds_a_conditional_without_work(
         if inside == "empty nodes":
             idle.empty(name="first")
             idle.child(hg.Graph("inner"), name="second", after=["first"])
+        elif inside == "memset":
+            idle.memset(idle.device_array("y", np.zeros(N, "i4")), 1, name="set")
         body.conditional(mode, word, idle, name="idle")
         again.kernel(MODULE["less"], 1, 1, (again.device_array("n", shape=1, dtype="i4"),), name="less")
         body.conditional("while", times, again, bind={"n": times}, name="again")
