@@ -59,7 +59,7 @@ class Node(BaseModel):
         File and line that declared it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, ignored_types=(lazy,))
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, ignored_types=(lazy,), defer_build=True)
 
     kind: ClassVar[str]
     """The node's kind, as in files: ``"kernel"``, ``"memcpy"``, ..."""
