@@ -31,7 +31,9 @@ from hipgraphdsl.nodes import AllocNode, CapturedNode, FreeNode, HostNode, Kerne
 from hipgraphdsl.order import reduced
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime
-from hipgraphdsl.verify import Laboratory, topological_order, verify
+from hipgraphdsl.verify import verify
+from hipgraphdsl.verify.laboratory import Laboratory
+from hipgraphdsl.verify.orders import topological_order
 from hipgraphdsl.workflow import AnyNode, Workflow
 
 __all__ = ["Mutant", "Result", "add_arguments", "corpus", "judge", "main", "mutants", "run"]

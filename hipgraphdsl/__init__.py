@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from .arrays import ArrayView, DeviceArray, ExternalArray, HostArray, Parameter, reads, updates, writes
-from .checks import Diagnostic, Report
 from .collectives import CollectiveNode
 from .errors import (
     CallbackError,
@@ -16,9 +18,7 @@ from .errors import (
     UpdateError,
     WaitTimeout,
 )
-from .executable import Executable
 from .graph import Graph
-from .graph_memory import GraphMemory
 from .kernels import Kernel, Module, Symbol
 from .nodes import (
     AllocNode,
@@ -41,15 +41,33 @@ from .nodes import (
     wait_value,
     write_value,
 )
-from .plan import Plan, Step
-from .ranked import RankExecutable
-from .runtimes import graph_memory, open_runtime
 from .target import Target
-from .timeline import Timeline
-from .update import explain_update
 from .verify import verify
 from .workflow import ChildGraphNode, ConditionalNode, Workflow
-from .world import Ranks, ranks
+
+if TYPE_CHECKING:
+    from .checks import Diagnostic, Report
+    from .executable import Executable
+    from .graph_pool import GraphMemory
+    from .plan import Plan, Step
+    from .ranked import RankExecutable
+    from .runtimes import graph_memory, open_runtime
+    from .timeline import Timeline
+    from .update import explain_update
+    from .world import Ranks, ranks
+
+_LATER = {
+    **dict.fromkeys(("Diagnostic", "Report"), "checks"),
+    "Executable": "executable",
+    "GraphMemory": "graph_pool",
+    **dict.fromkeys(("Plan", "Step"), "plan"),
+    "RankExecutable": "ranked",
+    **dict.fromkeys(("graph_memory", "open_runtime"), "runtimes"),
+    "Timeline": "timeline",
+    "explain_update": "update",
+    **dict.fromkeys(("Ranks", "ranks"), "world"),
+}
+"""What a program that only declares does not need, and the module of each name; it is imported when it is first asked for."""
 
 __version__ = "0.1.0"
 
@@ -115,6 +133,15 @@ __all__ = [
     "write_value",
     "writes",
 ]
+
+
+if not TYPE_CHECKING:  # a type checker that sees it takes any name for an attribute
+
+    def __getattr__(name: str) -> Any:
+        if name not in _LATER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
+        return value
 
 
 def __dir__() -> list[str]:

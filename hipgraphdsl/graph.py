@@ -1,4 +1,7 @@
-"""Graph: a workflow while it is declared, and all that can be done with it."""
+"""Graph: a workflow while it is declared, and all that can be done with it.
+
+A method imports what it needs beyond declaring, so that a program that only declares starts fast.
+"""
 
 from __future__ import annotations
 
@@ -11,32 +14,28 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeVar
 from .arrays import (
     Parameter,
 )
-from .checks import Report, check_workflow, require_sound
 from .declaring import caller
 from .declaring_collectives import DeclaringCollectives
 from .draft import Draft
 from .errors import DeclarationError, HipGraphError
-from .executable import Executable
-from .export import export_graph, render, text
-from .importing import Arrays, import_capture, import_handle
-from .measuring import fastest_lanes
 from .nodes import (
     Node,
 )
-from .plan import Lanes, Plan, make_plan
 from .progress import progress_bar
-from .ranked import RankExecutable
 from .runtimes import RuntimeName, opened_runtime, target_of
-from .simulation import simulate
 from .target import Target
-from .timeline import Timeline
 from .workflow import Workflow
-from .world import Ranks, require_ranks
 
 if TYPE_CHECKING:
     import networkx as nx
 
+    from .checks import Report
+    from .executable import Executable
+    from .importing import Arrays
+    from .plan import Lanes, Plan
     from .runtimes.base import Runtime
+    from .timeline import Timeline
+    from .world import Ranks
 
 _DRAWN_NODES = 80  # more are a table in a notebook
 
@@ -123,6 +122,8 @@ class Graph(DeclaringCollectives):
             Also check the limits and known defects of a device: ``"cpu"``, ``"amd:gfx942"``, ``"amd:gfx942@7.2"``,
             ``"nvidia:sm_90"``.
         """
+        from .checks import check_workflow
+
         return check_workflow(self.workflow(), None if target is None else Target.named(target))
 
     def plan(self, *, target: str | Target | None = None, lanes: Lanes = "auto", join: bool = True, pack: bool = True) -> Plan:
@@ -140,6 +141,8 @@ class Graph(DeclaringCollectives):
         RuntimeUnavailable
             If no target is given and no runtime is there.
         """
+        from .plan import make_plan
+
         return make_plan(self.workflow(), target_of(target), lanes=lanes, join=join, pack=pack)
 
     def compile(
@@ -203,19 +206,19 @@ class Graph(DeclaringCollectives):
         ------
         CheckError, RuntimeUnavailable, HipError, DeclarationError
         """
-        build: Callable[..., Executable] = Executable.build
-        if ranks is not None or capture_collectives:
-            found = require_ranks(ranks, device, lanes)
-            build = partial(RankExecutable.compile, found, bool(capture_collectives), check)
-            progress = progress if found.rank == 0 else False
+        from .checks import require_sound
+
+        build, rank = _builder(ranks, capture_collectives, device, lanes, check)
         workflow = self.workflow()
         opened = opened_runtime(runtime, device)
         if check and ranks is None:  # each rank checks what it does
             require_sound(workflow, opened.target, device, backend)
         stages = 3 + len({kernel.module for node in workflow.nodes for kernel in node.kernels})
-        with progress_bar(f"compile {self.name}", progress, stages) as advance:
+        with progress_bar(f"compile {self.name}", progress if rank == 0 else False, stages) as advance:
             note = ""
             if isinstance(lanes, str) and lanes == "measure":
+                from .measuring import fastest_lanes
+
                 advance("measure lanes")
                 lanes, note = fastest_lanes(workflow, opened, backend, join=join, device=device)
             return build(
@@ -235,6 +238,8 @@ class Graph(DeclaringCollectives):
         engines : mapping, optional
             How many of each engine there are; by default one for ``"H2D"``, ``"D2H"`` and ``"kernel"`` each.
         """
+        from .simulation import simulate
+
         return simulate(self.workflow(), durations, engines)
 
     def export(self, path: str | os.PathLike[str], **options: Any) -> None:
@@ -263,6 +268,8 @@ class Graph(DeclaringCollectives):
             If there is no such format or option (it names those that are there), a package is missing, or the file cannot be
             written.
         """
+        from .export import export_graph
+
         export_graph(self.workflow(), path, **options)
 
     def to_json(self) -> str:
@@ -326,6 +333,8 @@ class Graph(DeclaringCollectives):
         HipError
             If a call that `fn` makes cannot be captured, or `fn` leaves a forked stream unjoined.
         """
+        from .importing import import_capture
+
         return Graph.from_workflow(import_capture(fn, runtime, name, arrays, caller()))
 
     @staticmethod
@@ -359,18 +368,39 @@ class Graph(DeclaringCollectives):
         HipError
             If the runtime refuses to tell a node's parameters.
         """
+        from .importing import import_handle
+
         return Graph.from_workflow(import_handle(handle, runtime, name, arrays, caller()))
 
     def __str__(self) -> str:
+        from .export import text
+
         return text.table(self.workflow())
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         """Show small graphs as a drawing in notebooks, where the extra `viz` is installed."""
         bundle = {"text/plain": str(self)}
         if 0 < len(self) <= _DRAWN_NODES:
+            from .export import render
+
             with suppress(HipGraphError):  # without Graphviz the table is shown
                 bundle["image/svg+xml"] = str(render(self.workflow(), ".svg"))
         return bundle
 
     def __repr__(self) -> str:
         return f"Graph({self.name!r}, {len(self)} nodes, {self._draft.number_of_edges} edges)"
+
+
+def _builder(
+    ranks: Ranks | None, capture_collectives: bool, device: int, lanes: Lanes, check: bool
+) -> tuple[Callable[..., Executable], int]:
+    """Return what builds an Executable of one process or of one of `ranks`, and the number of that."""
+    if ranks is None and not capture_collectives:
+        from .executable import Executable
+
+        return Executable.build, 0
+    from .ranked import RankExecutable
+    from .world import require_ranks
+
+    found = require_ranks(ranks, device, lanes)
+    return partial(RankExecutable.compile, found, bool(capture_collectives), check), found.rank

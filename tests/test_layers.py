@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib
 import json
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import networkx as nx
+import pytest
+
+import hipgraphdsl
 
 PACKAGE = Path(__file__).parent.parent / "hipgraphdsl"
 
@@ -78,7 +83,7 @@ ORDER = (
     "runtimes.base",
     "runtimes.cpu.compiler",
     "runtimes.native",
-    "graph_memory",
+    "graph_pool",
     "backends",
     "executable.stats",
     "executable.devices",
@@ -305,6 +310,26 @@ def test_importing_the_package_loads_no_binding_and_no_drawing_library() -> None
     assert loaded & (heavy | {"jsonschema", "torch", "cupy", "networkx", "rich"}) == set()
 
 
-def test_importing_the_package_loads_no_runtime() -> None:
-    loaded = {name for name in loaded_by("import hipgraphdsl") if inside(name, "hipgraphdsl.runtimes")}
-    assert loaded <= {"hipgraphdsl.runtimes", "hipgraphdsl.runtimes.base", "hipgraphdsl.runtimes.data"}
+# What a program that only declares a workflow does not need.
+LATER = ("backends", "bench", "checks", "executable", "export", "importing", "partition", "plan", "ranked", "runtimes.base",
+         "simulation", "timeline", "transports", "verify.proof", "world")  # fmt: skip
+
+
+def test_importing_the_package_and_declaring_load_nothing_that_checks_or_runs() -> None:
+    loaded = loaded_by("import hipgraphdsl as hg; g = hg.Graph(); g.memset(g.device_array('x', shape=4, dtype='int8'), 1)")
+    assert [name for name in loaded for package in LATER if inside(name, f"hipgraphdsl.{package}")] == []
+
+
+def test_names_that_are_imported_late_are_those_that_type_checkers_see() -> None:
+    tree = ast.parse(MODULES["__init__"].read_text(encoding="utf-8"))
+    block = next(node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+    seen = {alias.name: node.module for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert seen == hipgraphdsl._LATER
+    for name, module in seen.items():
+        assert getattr(hipgraphdsl, name) is getattr(importlib.import_module(f"hipgraphdsl.{module}"), name)
+    assert not any(isinstance(getattr(hipgraphdsl, name), ModuleType) for name in hipgraphdsl.__all__)
+
+
+def test_name_that_the_package_lacks_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'hipgraphdsl' has no attribute 'Grap'"):
+        hipgraphdsl.Grap  # type: ignore[attr-defined]  # noqa: B018

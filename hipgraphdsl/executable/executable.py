@@ -21,7 +21,7 @@ from ..backends.callbacks import CapturedArray, refuse_inside, running
 from ..backends.program import GraphProgram
 from ..backends.segmented import SegmentedProgram
 from ..errors import CallbackError, DeclarationError, HipError, HipGraphError, UpdateError, WaitTimeout
-from ..graph_memory import GraphMemory
+from ..graph_pool import GraphMemory
 from ..plan import Lanes, Plan
 from ..progress import no_progress
 from ..runtimes.base import Runtime

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar, overload
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MAX_NAME = 200
+_building = threading.Lock()
 
 
 class lazy(Generic[T]):  # noqa: N801  # used as a decorator, like functools.cached_property
@@ -123,10 +125,22 @@ class Node(BaseModel):
                 data[field] = normal(data[field], field, name)
         if self.required <= data.keys():
             self._prepare(data)
+        if not self.__pydantic_complete__:
+            self._build()
         try:
             super().__init__(**data)
         except ValidationError as error:
             raise _as_declaration_error(name, error, type(self).model_fields) from None
+
+    @classmethod
+    def _build(cls) -> None:
+        """Build the validator: at first use, because all kinds together take as long as the rest of the package's import.
+
+        Before 2.14 Pydantic lets two threads build one model, and each takes the other's validator away.
+        """
+        with _building:
+            if not cls.__pydantic_complete__:
+                cls.model_rebuild()
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:

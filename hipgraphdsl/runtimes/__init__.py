@@ -6,13 +6,15 @@ import importlib
 import os
 import threading
 import time
-from typing import Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from ..arrays import as_int
 from ..errors import DeclarationError, HipGraphError, RuntimeUnavailable, unknown_name
-from ..graph_memory import GraphMemory
 from ..target import Target, calibrated
-from .base import Runtime
+
+if TYPE_CHECKING:
+    from ..graph_pool import GraphMemory
+    from .base import Runtime
 
 # Each module has one class, which is called with the number of the device.
 RUNTIMES = {
@@ -81,6 +83,8 @@ def opened_runtime(runtime: str | Runtime, device: int = 0) -> Runtime:
     DeclarationError
         If it is neither.
     """
+    from .base import Runtime
+
     if isinstance(runtime, str):
         return open_runtime(runtime, device)
     if not isinstance(runtime, Runtime):
@@ -108,6 +112,8 @@ def graph_memory(runtime: RuntimeName | Runtime = "auto", device: int = 0) -> Gr
     RuntimeUnavailable
         If the runtime is not there.
     """
+    from ..graph_pool import GraphMemory
+
     return GraphMemory(opened_runtime(runtime, device), device)
 
 
@@ -157,7 +163,7 @@ def _open(name: str, device: int) -> Runtime:
             if opened is None:
                 _refuse_after_fork()
                 module = importlib.import_module(f"{__name__}.{name}")
-                opened = (os.getpid(), cast(Runtime, getattr(module, RUNTIMES[name])(device)))
+                opened = (os.getpid(), cast("Runtime", getattr(module, RUNTIMES[name])(device)))
                 opened[1].target = calibrated(opened[1].target)
                 _opened[key] = opened
                 return opened[1]

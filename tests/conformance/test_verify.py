@@ -6,7 +6,6 @@ import copy
 import ctypes
 import importlib.util
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,8 @@ from benchmarks import checks as corpus_of_checks
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime
 from hipgraphdsl.runtimes.data import CaptureStatus, Fill2D, MemcpyKind
-from hipgraphdsl.verify import VerifyReport, topological_order, verify
+from hipgraphdsl.verify import VerifyReport, proof, verify
+from hipgraphdsl.verify.orders import topological_order
 
 SOURCE = r"""
 extern "C" __global__ void scale(float* x, float a) { x[threadIdx.x] *= a; }
@@ -226,7 +226,7 @@ def test_what_the_cpu_cannot_run_is_proved_on_the_runtime_itself(
             raise unavailable
         return name
 
-    monkeypatch.setattr(sys.modules["hipgraphdsl.verify"], "opened_runtime", opened)
+    monkeypatch.setattr(proof, "opened_runtime", opened)
     report = verify(steps(kernels), _other(), orders=2, repeats=1)
     assert report.ok, str(report)
     assert report.left_out == (f"the proof on the CPU, so that it was done on other: {unavailable}",)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar, get_args
 
@@ -48,6 +51,23 @@ def test_add_refuses_a_subclass_from_outside() -> None:
         with pytest.raises(hg.DeclarationError, match=f"'mine' is a {cls.__name__}: use the class that it inherits from"):
             g.add(cls(name="mine"))
     assert not g.nodes
+
+
+def test_model_is_built_once_by_the_first_of_several_threads() -> None:
+    class Mine(hg.EmptyNode):
+        built: ClassVar[list[int]] = []
+
+        @classmethod
+        def model_rebuild(cls, **options: Any) -> bool | None:
+            cls.built.append(threading.get_ident())
+            time.sleep(0.05)  # so that others come meanwhile
+            return super().model_rebuild(**options)
+
+    assert not Mine.__pydantic_complete__
+    with ThreadPoolExecutor(8) as threads:
+        nodes = list(threads.map(lambda i: Mine(name=f"n{i}"), range(8)))
+    assert [node.name for node in nodes] == [f"n{i}" for i in range(8)]
+    assert len(Mine.built) == 1
 
 
 def test_nodes_remember_the_line_that_declared_them() -> None:
