@@ -57,6 +57,7 @@ def _choose_compiler() -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the compiler, and start what keeps the GPU busy, once: not in each worker of xdist."""
     _choose_compiler()
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # of the processes that tests start: their threads would share few cores
     if "gpu" in config.option.markexpr and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_ShowsFailures(config))
     if config.getoption("--load") and not hasattr(config, "workerinput"):

@@ -355,6 +355,7 @@ def test_every_call_that_fails_leaves_nothing_behind(name: str, recorder: Record
     n = 0
     while True:
         n += 1
+        recorder.clear()
         recorder.fail_at(n, code=2)
         raised = use_until_it_fails(case, recorder, backend, check=n == 1)  # checking makes no call that could fail
         if raised is None:

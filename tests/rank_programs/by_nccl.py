@@ -1,6 +1,7 @@
 """One of several ranks that meet by a store of files, and send by NCCL or what stands for it.
 
-``by_nccl.py DOES FOLDER RANK SIZE [RUNTIME]``; DOES is one of the functions below. What a rank has to say is printed.
+``by_nccl.py DOES FOLDER RANK SIZE [RUNTIME]``; DOES is one of the functions below, or several with commas, each of which meets
+anew. What a rank has to say is printed.
 """
 
 from __future__ import annotations
@@ -287,12 +288,13 @@ def main(does: str, folder: str, rank: str, size: str, runtime: str = "cpu") -> 
         "timeout_s": float(os.environ.get("TIMEOUT_S", "20")),
         "devices_per_rank": int(os.environ.get("DEVICES_PER_RANK", "1")),
     }
-    if os.environ.get("MEET") != "found":  # else by what the program was started with
-        options |= {"rank": int(rank), "size": int(size), "store": FileStore(Path(folder) / "store")}
-    ranks = hg.ranks(**options)
-    began = time.perf_counter()
-    calls[does](ranks, runtime)
-    print(f"{does}: {time.perf_counter() - began:.1f} s, {ranks}", file=sys.stderr)
+    for name in does.split(","):
+        if os.environ.get("MEET") != "found":  # else by what the program was started with
+            options |= {"rank": int(rank), "size": int(size), "store": FileStore(Path(folder) / name)}
+        ranks = hg.ranks(**options)
+        began = time.perf_counter()
+        calls[name](ranks, runtime)
+        print(f"{name}: {time.perf_counter() - began:.1f} s, {ranks}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -639,6 +639,7 @@ def test_every_field_of_a_node_is_in_the_program_or_refused_by_name(kind: str, n
         assert after != before
 
 
+@pytest.mark.usefixtures("_with_precompiled_headers")
 @pytest.mark.parametrize("options", [[], ["-D__HIP_PLATFORM_AMD__"]])
 def test_a_cooperative_kernel_is_captured_where_its_attribute_is_ignored(tmp_path: Path, options: list[str]) -> None:
     written = hip_programs.cooperative()
@@ -815,12 +816,12 @@ def compiled(command: list[str]) -> None:
 
 
 @pytest.mark.parametrize("more", [[], ["-D__HIP_PLATFORM_AMD__"], ["-DSEGMENTS"]])
-def test_the_header_that_programs_share_compiles_without_a_warning(more: list[str]) -> None:
+def test_the_header_that_programs_share_compiles_without_a_warning(more: list[str], precompiled: tuple[str, ...]) -> None:
     """Every part of it, also those that few programs use."""
     package = Path(hg.__file__).parent
-    flags = ["-std=c++17", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-DHIP_CPU", '-DHIP_CPU_KERNELS=""', *more]
+    flags = ["-std=c++17", "-O0", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-DHIP_CPU", '-DHIP_CPU_KERNELS=""', *more]
     include = f"-I{package / 'runtimes' / 'cpu' / 'include'}"
-    compiled([*find_compiler().command, *flags, include, "-x", "c++", str(package / "hip_program" / "program.h")])
+    compiled([*find_compiler().command, *precompiled, *flags, include, "-x", "c++", str(package / "hip_program" / "program.h")])
 
 
 def test_each_part_of_the_header_lists_what_it_declares() -> None:
@@ -861,6 +862,7 @@ def test_compiler_of_the_cpu_runtime_is_the_one_that_builds(tmp_path: Path) -> N
     assert os.listdir(tmp_path) == ["broken.hip"]
 
 
+@pytest.mark.usefixtures("_with_precompiled_headers")
 def test_a_header_that_is_not_found_names_the_option(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "sizes.h").write_text("#define FACTOR 3\n")
@@ -871,7 +873,7 @@ def test_a_header_that_is_not_found_names_the_option(tmp_path: Path) -> None:
     g.export(tmp_path / "program.hip")
     with pytest.raises(DeclarationError, match=r'#include "sizes.h" is found in none .*add --cxx-option=-I/folder'):
         build_program(tmp_path / "program.hip", tmp_path / "program")
-    build_program(tmp_path / "program.hip", tmp_path / "program", [option])
+    build_program(tmp_path / "program.hip", tmp_path / "program", [option, "-O0"])
     assert f"--cxx-option={option}" in (tmp_path / "program.hip").read_text()
 
 
