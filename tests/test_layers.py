@@ -320,6 +320,16 @@ def test_importing_the_package_and_declaring_load_nothing_that_checks_or_runs() 
     assert [name for name in loaded for package in LATER if inside(name, f"hipgraphdsl.{package}")] == []
 
 
+@pytest.mark.parametrize(("command", "needed"), [("--help", {"bench", "export"}), ("check", {"bench", "checks", "export"})])
+def test_command_line_loads_what_its_command_needs(command: str, needed: set[str], tmp_path: Path) -> None:
+    hipgraphdsl.Graph("g").export(tmp_path / "graph.json")
+    arguments = [command, str(tmp_path / "graph.json")][: 1 + (command == "check")]
+    program = "from contextlib import redirect_stdout, suppress; from hipgraphdsl.cli import main\n"
+    loaded = loaded_by(f"{program}with redirect_stdout(sys.stderr), suppress(SystemExit): main({arguments})")
+    assert "networkx" not in loaded
+    assert [name for name in loaded for package in {*LATER} - needed if inside(name, f"hipgraphdsl.{package}")] == []
+
+
 def test_names_that_are_imported_late_are_those_that_type_checkers_see() -> None:
     tree = ast.parse(MODULES["__init__"].read_text(encoding="utf-8"))
     block = next(node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import HipGraphError
-from ..plan import Lanes
 from ..target import Target
 from .status import Misuse
 from .workflows import WORKFLOW_HELP
+
+if TYPE_CHECKING:
+    from ..plan import Lanes
 
 RUNTIMES = ("auto", "amd", "nvidia", "cpu")
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
-from ..partition import ALL, Layout, Sharing, crossing
 from ..printed import human_bytes
 from ..target import Target
 from ..workflow import Workflow
@@ -13,6 +13,9 @@ from .files import put, require_place
 from .status import FAULTY, GOOD, Misuse
 from .tables import plain_console, print_part, table
 from .workflows import load_graph
+
+if TYPE_CHECKING:
+    from ..partition import Layout
 
 DESCRIPTION = "Look for faults in a workflow: races, lifetimes, arguments, limits. Nothing is compiled or run."
 EXAMPLES = ("wave.py", "wave.json --target amd:gfx942@7.2", "wave.py --ranks 8 --devices-per-rank 4", "wave.py --format sarif")
@@ -43,6 +46,8 @@ def run(options: argparse.Namespace) -> int:
             raise Misuse("--ranks prints a table: leave --format and --output out")
         if min(options.ranks, options.devices_per_rank) < 1:
             raise Misuse(f"--ranks and --devices-per-rank are numbers from 1 (got {options.ranks}, {options.devices_per_rank})")
+        from ..partition import Layout
+
         shared = Layout((options.devices_per_rank,) * options.ranks)
     graph = load_graph(options.workflow)
     report = graph.check(Target.named(options.target) if options.target else None)
@@ -58,6 +63,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _print_ranks(workflow: Workflow, layout: Layout) -> None:
     """Print what each rank does, and what crosses in one launch."""
+    from ..partition import ALL, Sharing, crossing
+
     sharing = Sharing(workflow, layout)
     workflow = sharing.workflow
     ends = [ranks if isinstance(ranks, tuple) else (ranks,) for ranks in sharing.ranks]

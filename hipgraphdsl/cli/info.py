@@ -8,7 +8,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
@@ -16,11 +16,13 @@ from ..defects import DEFECTS, defects_for
 from ..errors import HipGraphError
 from ..printed import human_bytes
 from ..runtimes import explain_auto, open_runtime
-from ..runtimes.base import Runtime
 from ..target import Target
 from .arguments import add_device, target_name
 from .status import GOOD
 from .tables import plain_console
+
+if TYPE_CHECKING:
+    from ..runtimes.base import Runtime
 
 DESCRIPTION = "Say what is on this machine: versions, runtimes, devices, compilers, known defects."
 EXAMPLES = ("", "--json")

@@ -7,23 +7,25 @@ import json
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from rich.text import Text
 
 from ..arrays import AllocArray
-from ..executable import Executable
 from ..export.text import counted, short
 from ..graph import Graph
-from ..timeline import Timeline
 from ..workflow import Workflow
-from ..world import ranks
 from .arguments import LANES_HELP, RUNTIMES, add_device, add_param, add_workflow, lanes, pairs
 from .files import require_place
 from .status import GOOD, Misuse
 from .supplies import add_supplies, parameter_values, supplied_graph
 from .tables import columns, plain_console, print_part, table
+
+if TYPE_CHECKING:
+    from ..executable import Executable
+    from ..timeline import Timeline
+    from ..world import Ranks
 
 DESCRIPTION = "Compile a workflow, launch it and print what it left in its host arrays. This compiles and runs native code."
 EXAMPLES = (
@@ -124,12 +126,19 @@ def _choices(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def _ranks() -> Ranks:
+    """Return the processes that share the graph's devices."""
+    from ..world import ranks
+
+    return ranks()
+
+
 def _launched(
     graph: Graph, given: Mapping[str, Any], params: Mapping[str, Any], names: list[str], options: argparse.Namespace
 ) -> _Done | None:
     """Compile, launch as often as asked, and read; None on a rank that is not the first."""
     start = time.perf_counter()
-    shared = ranks() if options.ranks else None
+    shared = _ranks() if options.ranks else None
     with graph.compile(runtime=options.runtime, ranks=shared, **_choices(options)) as exe:
         for name, values in given.items():
             exe.write(name, values)

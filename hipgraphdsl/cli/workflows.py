@@ -17,7 +17,6 @@ from typing import Any
 
 from ..document.text import MAX_BYTES
 from ..errors import DeclarationError, HipGraphError
-from ..export import graphml, yaml
 from ..graph import Graph
 from ..nodes import UnboundCallback
 from ..workflow import Workflow
@@ -89,7 +88,13 @@ def _graph_of_file(path: Path, suffix: str, arrays: Mapping[str, Any], import_ca
     def load(callbacks: Mapping[str, Callable[..., Any]]) -> Graph:
         if suffix == ".json":
             return Graph.from_json(text, arrays, callbacks)
-        return Graph.from_workflow((graphml if suffix == ".graphml" else yaml).loads(text, arrays, callbacks))
+        if suffix == ".graphml":
+            from ..export import graphml
+
+            return Graph.from_workflow(graphml.loads(text, arrays, callbacks))
+        from ..export import yaml
+
+        return Graph.from_workflow(yaml.loads(text, arrays, callbacks))
 
     try:
         graph = load({})
