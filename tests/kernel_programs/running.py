@@ -230,8 +230,9 @@ def shrink(kernel: Kernel, differs: Callable[[Sequence[Kernel]], list[Kernel]], 
     while asked < most:
         batch: list[Kernel] = []
         found: Kernel | None = None
+        waits = _waits(kernel)
         for made in _smaller(kernel):
-            if not is_whole(made) or _waits(made) not in (_waits(kernel), (0, 0)):
+            if not is_whole(made) or _waits(made) not in (waits, (0, 0)):
                 continue
             _rename(made, f"{kernel.name.partition('_')[0]}_{len(batch)}")
             try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -404,10 +405,15 @@ class Kernel:
         return self.grid[0] * self.grid[1] * self.grid[2]
 
 
+@cache
+def _field_names(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(given.name for given in fields(kind))
+
+
 def children(node: Any) -> Iterator[Any]:
     """Yield the nodes that a node holds, in the order of the text; not what it refers to."""
-    for given in fields(node):
-        value = getattr(node, given.name)
+    for name in _field_names(node.__class__):
+        value = getattr(node, name)
         for item in value if isinstance(value, list) else (value,):
             if isinstance(item, (Expr, Stmt, Arm)) or (isinstance(item, Function) and not isinstance(node, Call)):
                 yield item
