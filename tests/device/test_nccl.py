@@ -132,7 +132,7 @@ def test_rank_that_is_killed_is_named_by_the_other(runtime: str, captured: str, 
 
 @pytest.mark.parametrize("captured", ["0", "1"])
 def test_rank_that_does_not_come_is_named(runtime: str, captured: str, tmp_path: Path) -> None:
-    found = by_files("late", runtime, tmp_path, CAPTURED=captured, TIMEOUT_S="12", LATE_S="16")
+    found = by_files("late", runtime, tmp_path, CAPTURED=captured, TIMEOUT_S="12")
     assert "told: 1 rank 1 does not come to" in found[0], "\n".join(found)
 
 
