@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from .collectives import dtype_name
-from .partition import Message
 from .runtimes.base import Runtime
 from .runtimes.data import LaunchCall
+from .sharing import Message
 from .transports import Transfer, listed
 from .transports.nccl import Call, Nccl, collective, receive, send
 from .world import Ranks

@@ -19,8 +19,9 @@ from .errors import DeclarationError, HipGraphError, RankError, UpdateError, Wai
 from .executable import Executable
 from .executable.in_flight import stream_handle
 from .nodes.base import translated
-from .partition import ALL, Between, Message, Part, partition
+from .partition import Part, partition
 from .runtimes.base import Runtime
+from .sharing import ALL, Between, Message, Sharing
 from .transports import Transfer, listed
 from .transports.nccl import CAPTURES, Nccl, does
 from .update import HasWorkflow
@@ -342,9 +343,8 @@ def _part(
     def made(messages: tuple[Message, ...], direct: bool) -> Exchange | OnStream:
         return OnStream(link, ranks, messages) if direct and link is not None else Exchange(ranks, messages, first_tag)
 
-    between = None if link is None else Between(does, captures)
-    part = partition(whole, ranks.layout(runtime), ranks.rank, made, through_host=not reaches, between=between)
-    return part, link
+    sharing = Sharing(whole, ranks.layout(runtime), None if link is None else Between(does, captures))
+    return partition(sharing, ranks.rank, made, through_host=not reaches), link
 
 
 def _require_captures(link: Nccl | None, why_not: str) -> None:

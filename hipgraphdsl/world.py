@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from .arrays import as_int
 from .errors import DeclarationError, RuntimeUnavailable
-from .partition import Layout
 from .runtimes.base import Runtime
+from .sharing import Layout
 from .transports import SingleTransport, Transport
 from .transports.mpi import MpiTransport
 from .transports.nccl import LIBRARY, Nccl, found_by_all

@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ..printed import human_bytes
+from ..sharing import ALL, Layout, Sharing, crossing
 from ..target import Target
 from ..workflow import Workflow
 from .arguments import add_workflow, target_name

@@ -13,9 +13,9 @@ import pytest
 from thread_ranks import on_ranks
 
 import hipgraphdsl as hg
-from hipgraphdsl import partition as partitions
 from hipgraphdsl import ranked
-from hipgraphdsl.partition import Between, Layout, Part, crossing, partition
+from hipgraphdsl.partition import Part, partition
+from hipgraphdsl.sharing import Between, Layout, Sharing, crossing
 from hipgraphdsl.transports.nccl import does
 
 SOURCE = r"""
@@ -42,8 +42,8 @@ def ring(size: int = 2, rounds: int = 2) -> hg.Graph:
 
 
 def parts_of(g: hg.Graph, *counts: int) -> list[Part]:
-    layout = Layout(counts)
-    return [partition(g.workflow(), layout, rank, lambda messages, direct: print) for rank in range(layout.size)]
+    sharing = Sharing(g.workflow(), Layout(counts))
+    return [partition(sharing, rank, lambda messages, direct: print) for rank in range(len(counts))]
 
 
 def names(part: Part) -> list[str]:
@@ -299,7 +299,7 @@ def test_collective_of_ranks_in_a_conditional_body_is_refused(between: Between |
     condition = g.device_array("condition", shape=1, dtype="uint32")
     g.conditional("while", condition, body, bind={"y0": x[0], "y1": x[1]}, name="until")
     with pytest.raises(hg.DeclarationError, match=r"'until' .conditional. does work of ranks 0, 1, and belongs to one"):
-        partition(g.workflow(), Layout((1, 1)), 0, lambda messages, direct: print, between=between)
+        partition(Sharing(g.workflow(), Layout((1, 1)), between), 0, lambda messages, direct: print)
 
 
 def test_devices_and_ranks_that_are_not_there() -> None:
@@ -482,6 +482,6 @@ def test_rank_that_does_not_come_is_named() -> None:
 
 def test_partition_of_messages_is_the_same_on_all_ranks() -> None:
     g = ring(4, 3)
-    sharing = partitions.Sharing(g.workflow(), Layout((1, 1, 1, 1)))
+    sharing = Sharing(g.workflow(), Layout((1, 1, 1, 1)))
     assert [message.number for message in sharing.all_messages] == list(range(12))
     assert all(part.messages == parts_of(g, 1, 1, 1, 1)[0].messages for part in parts_of(g, 1, 1, 1, 1))

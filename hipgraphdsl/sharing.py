@@ -1,0 +1,419 @@
+"""Sharing: who of several processes does which node of a workflow, and what crosses between them.
+
+Data flow: `Workflow` and `Layout` -> the rank of each node, and messages where memory crosses between ranks. All ranks compute
+the same from the same workflow; `partition` takes what one rank does from it, `simulation` says when it would be done.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, lru_cache
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+from .arrays import Array, ArrayView, ExternalArray, HostArray
+from .collectives import CollectiveNode, dtype_name, unfolded
+from .errors import DeclarationError
+from .kernels import Symbol
+from .nodes import HostNode, MemcpyNode, SemaphoreSignalNode, SemaphoreWaitNode
+from .placement import device_of
+from .workflow import AnyNode, Level, Workflow
+
+ALL: Final = -1
+"""Stands for every rank."""
+
+Ranks = int | tuple[int, int]
+"""Who does a node: one rank, `ALL`, or the sender and the receiver of a copy that crosses between two."""
+
+DATA: Final = ("RAW ", "WAR ", "WAW ")
+"""What the reasons of edges begin with that memory orders."""
+
+
+@lru_cache(maxsize=8)
+def _borders(counts: tuple[int, ...]) -> tuple[int, ...]:
+    """Return for each rank the number of its first device, and the number of all devices."""
+    return (0, *accumulate(counts))
+
+
+class Layout(NamedTuple):
+    """Which rank each device belongs to.
+
+    Attributes
+    ----------
+    counts : tuple of int
+        Devices of each rank; devices are numbered through the ranks in order.
+    first_local : int
+        The number that this rank's first device has in its own process.
+    """
+
+    counts: tuple[int, ...]
+    first_local: int = 0
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return len(self.counts)
+
+    @property
+    def firsts(self) -> tuple[int, ...]:
+        """For each rank the number of its first device."""
+        return _borders(self.counts)[:-1]
+
+    def rank_of(self, device: int, what: str) -> int:
+        """Return the rank that a device belongs to; refuse one that no rank has."""
+        borders = _borders(self.counts)
+        total = borders[-1]
+        if device < total:
+            return bisect_right(borders, device) - 1
+        raise DeclarationError(
+            f"{what} is on device {device}, and the ranks have {total} device{'s' * (total != 1)} together; start more, or give"
+            " each more devices: hg.ranks(devices_per_rank=...)"
+        )
+
+    def local(self, device: int, rank: int) -> int:
+        """Return the number that a device of a rank has in its own process."""
+        return device - self.firsts[rank] + self.first_local
+
+
+class Together(NamedTuple):
+    """What all ranks do together by one call of a library, each with one device: a collective.
+
+    Attributes
+    ----------
+    does, op, root
+        As in `CollectiveNode`.
+    targets, sources : tuple of ArrayView
+        Those of rank k are at k; ``"reduce"`` has one target and ``"broadcast"`` one source, of rank `root`.
+    """
+
+    does: str
+    op: str
+    root: int
+    targets: tuple[ArrayView, ...]
+    sources: tuple[ArrayView, ...]
+
+    @property
+    def part_bytes(self) -> int:
+        """Bytes that one rank gives; of a reduce_scatter that it gets, of an all_to_all that it gives to each."""
+        if self.does == "all_to_all":
+            return self.sources[0].nbytes // len(self.sources)
+        return (self.targets if self.does == "reduce_scatter" else self.sources)[0].nbytes
+
+    def of(self, rank: int) -> tuple[ArrayView | None, ArrayView | None]:
+        """Return what a rank writes and what it reads."""
+        found = []
+        for views, one in ((self.targets, self.does == "reduce"), (self.sources, self.does == "broadcast")):
+            found.append((views[0] if rank == self.root else None) if one else views[rank])
+        return found[0], found[1]
+
+
+class Between(NamedTuple):
+    """What carries messages between the devices of ranks without the host.
+
+    Attributes
+    ----------
+    does : callable
+        Tells of a collective's name and its dtype whether one call does it.
+    captured : bool
+        Whether messages are nodes of the graph; else the host puts them on streams between graphs.
+    """
+
+    does: Callable[[str, str], bool]
+    captured: bool = False
+
+
+class Message(NamedTuple):
+    """What crosses from one rank to another, or what all do together.
+
+    Attributes
+    ----------
+    number : int
+        Its place in the order that all ranks share.
+    name : str
+        The node's name; of a message for an edge, both nodes'.
+    source, target : int
+        Ranks; `ALL` of a collective.
+    src, dst : ArrayView or None
+        What is sent, and where it goes; None for a message without bytes.
+    together : Together or None
+        The collective.
+    """
+
+    number: int
+    name: str
+    source: int
+    target: int
+    src: ArrayView | None = None
+    dst: ArrayView | None = None
+    together: Together | None = None
+
+    @property
+    def moves(self) -> bool:
+        """Whether it is a node's own bytes, not an order between nodes."""
+        return self.dst is not None or self.together is not None
+
+    @property
+    def on_devices(self) -> bool:
+        """Whether its bytes come from the memory of devices and go there."""
+        views = () if self.src is None or self.dst is None else (self.src, self.dst)
+        return self.together is not None or (bool(views) and not any(view.root.on_host for view in views))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that cross."""
+        return 0 if self.src is None else self.src.nbytes
+
+
+class Sharing:
+    """Who does which node of a workflow, and what crosses between ranks.
+
+    Parameters
+    ----------
+    workflow : Workflow
+    layout : Layout
+    between : Between, optional
+        What carries messages whose bytes come from devices and go to devices.
+
+    Attributes
+    ----------
+    layout : Layout
+    between : Between or None
+    ranks : list
+        For each node the rank that does it, `ALL`, or the ranks (sender, receiver) that a copy crosses between.
+    messages : dict of int to list of Message
+        By the node that they belong to: its own bytes last, and before them what it waits for.
+    stages : dict of int to int
+        For each message how many others must have been done before it; those of one stage do not depend on each other.
+    owners : dict of str to int
+        As in `Part`.
+    workflow : Workflow
+        The same, with the nodes of collectives in the place of those that several ranks take part in by copies.
+
+    Raises
+    ------
+    DeclarationError
+        If a node would reach memory of two ranks by anything but a copy, or a device belongs to no rank.
+    """
+
+    def __init__(self, workflow: Workflow, layout: Layout, between: Between | None = None) -> None:
+        self.layout = layout
+        self.between = between
+        self.workflow = workflow = _across(workflow, layout, between)
+        self.owners = {name: self._owner(array) for name, array in workflow.arrays.items()}
+        self.ranks: list[Ranks] = [ALL] * len(workflow.nodes)
+        self.messages: dict[int, list[Message]] = {}
+        self.stages: dict[int, int] = {}
+        self._level = Level(workflow)
+        self._share()
+
+    @cached_property
+    def all_messages(self) -> tuple[Message, ...]:
+        """What crosses in one launch, in the order that all ranks share."""
+        return tuple(message for made in self.messages.values() for message in made)
+
+    def arrays_of(self, rank: int) -> Iterator[Array]:
+        """Yield the arrays that a rank has, in order of declaration."""
+        arrays = self.workflow.arrays
+        return (arrays[name] for _, name in sorted(self._arrays.get(rank, []) + self._arrays.get(ALL, [])))
+
+    def nodes_of(self, rank: int) -> list[int]:
+        """Return the nodes that a rank does, sends or receives for, or must know the order of, in topological order."""
+        mine, common = self._nodes.get(rank, []), self._nodes.get(ALL, [])
+        order = self.workflow.order
+        return [order[at] for at in (sorted(mine + common) if common else mine)]
+
+    def touches_shared(self, node: AnyNode) -> bool:
+        """Return whether a node touches arrays that each rank has for itself."""
+        return ALL in self._arrays and any(self.owners.get(access.view.root.name) == ALL for access in node.accesses)
+
+    @cached_property
+    def _arrays(self) -> dict[int, list[tuple[int, str]]]:
+        """For each rank, and for `ALL`, its arrays by number and name."""
+        found: dict[int, list[tuple[int, str]]] = {}
+        for number, name in enumerate(self.workflow.arrays):
+            found.setdefault(self.owners[name], []).append((number, name))
+        return found
+
+    @cached_property
+    def _nodes(self) -> dict[int, list[int]]:
+        """For each rank the places in the order of the nodes that it has to do with; for `ALL` those that every rank has."""
+        found: dict[int, list[int]] = {}
+        for at, i in enumerate(self.workflow.order):
+            ranks = self.ranks[i]
+            who = set(ranks) if isinstance(ranks, tuple) else {ranks}
+            for message in self.messages.get(i, ()):
+                who |= {message.source, message.target}
+            if ALL in who or self.touches_shared(self.workflow.nodes[i]):
+                who = {ALL}
+            for rank in who:
+                found.setdefault(rank, []).append(at)
+        return found
+
+    def _owner(self, array: Array) -> int:
+        if isinstance(array, ExternalArray):
+            return ALL  # each rank gives its own
+        if not isinstance(array, HostArray):
+            return self.layout.rank_of(array.device or 0, f"array {array.name!r}")
+        if array.rank == "all":
+            return ALL
+        if array.rank >= self.layout.size:
+            there = f"{self.layout.size} rank{'s' * (self.layout.size != 1)}"
+            raise DeclarationError(f"array {array.name!r} belongs to rank {array.rank}, and there are {there}", array=array.name)
+        return array.rank
+
+    def _share(self) -> None:
+        workflow, order = self.workflow, self.workflow.order
+        reached = [0] * len(workflow.nodes)  # how many messages the longest path to the end of each node goes through
+        count = 0
+        for i in order:
+            node, sources = workflow.nodes[i], workflow.predecessors[i]
+            mine = self.ranks[i] = self._ranks_of(node, i)
+            stage = max((reached[source] for source in sources), default=0)
+            made: list[Message] = []
+            waits: dict[tuple[int, int], str] = {}
+            for source, reason in zip(sources, workflow.reasons[i]):
+                for ends in () if reason.startswith(DATA) else self._signals(self.ranks[source], mine):
+                    waits.setdefault(ends, workflow.nodes[source].name)
+            for (begin, end), name in waits.items():
+                made.append(Message(count + len(made), f"{name} -> {node.name}", begin, end))
+                self.stages[made[-1].number] = stage
+            stage += bool(waits)
+            if isinstance(mine, tuple):
+                assert isinstance(node, MemcpyNode)
+                made.append(Message(count + len(made), node.name, *mine, node.src, node.dst))
+                self.stages[made[-1].number] = stage
+                stage += 1
+            elif isinstance(node, CollectiveNode) and _crosses(node, self.layout):
+                whole = Together(node.does, node.op, node.root, node.targets, node.sources)
+                made.append(Message(count + len(made), node.name, ALL, ALL, together=whole))
+                self.stages[made[-1].number] = stage
+                stage += 1
+            elif node.held:
+                self._own_inside(node, self._level, _last(mine))
+            reached[i] = stage
+            if made:
+                self.messages[i] = made
+                count += len(made)
+
+    def _ranks_of(self, node: AnyNode, index: int) -> Ranks:
+        if isinstance(node, CollectiveNode) and _crosses(node, self.layout):
+            return ALL
+        if isinstance(node, MemcpyNode):
+            target, source = self._of_view(node.dst, self._level), self._of_view(node.src, self._level)
+            if ALL in (source, target) or source == target:
+                return max(source, target)
+            return source, target
+        if isinstance(node, (SemaphoreSignalNode, SemaphoreWaitNode)):
+            raise DeclarationError(
+                f"node {node.name!r}: an external semaphore belongs to one process, and this graph's devices to"
+                f" {self.layout.size}; let a message order the ranks: g.order(a, b)",
+                node=node.name,
+            )
+        touched = set(self._inside(node, self._level))
+        found = touched - {ALL}
+        if len(found) > 1:
+            raise DeclarationError(self._apart(node, sorted(found)), node=node.name)
+        if found:
+            return found.pop()
+        if touched:
+            return ALL
+        if isinstance(node, HostNode):
+            return 0
+        # What only orders others is done where the first of them is.
+        return next((rank for p in self.workflow.predecessors[index] if (rank := _last(self.ranks[p])) != ALL), 0)
+
+    def _inside(self, node: AnyNode, level: Level) -> list[int]:
+        """Return the ranks of what a node and those inside it touch."""
+        found = [self._of_view(view, level) for view in (*(a.view for a in node.own_accesses), *node.addresses)]
+        found += [self._owner(array) for array in (node.made, node.freed) if array is not None]
+        if node.placed:
+            device = device_of(node, 0, level)
+            if device is not None and (getattr(node, "device", None) is not None or not found):
+                found.append(self.layout.rank_of(device, f"node {level.name(node)!r}"))
+        for inner in level.inner(node):
+            for array in inner.workflow.arrays.values():
+                if array.name not in inner.bind:
+                    found.append(self._owner(array))
+            for member in inner.workflow.nodes:
+                found += self._inside(member, inner)
+        return found
+
+    def _of_view(self, view: ArrayView, level: Level) -> int:
+        if level is self._level and view.root is self.workflow.arrays.get(view.root.name):
+            return self.owners[view.root.name]
+        root = level.resolve(view.root)[1]
+        if not isinstance(root, Array) or isinstance(root, Symbol):
+            return ALL  # a parameter stands for memory of whoever launches; a module's variable is on each device
+        return self._owner(root)
+
+    def _own_inside(self, node: AnyNode, level: Level, rank: int) -> None:
+        """Note that what a node holds belongs to its rank, with its arrays."""
+        for inner in level.inner(node):
+            self.owners.update((name, rank) for name, _ in inner.own_arrays())
+            for member in inner.workflow.nodes:
+                self._own_inside(member, inner, rank)
+
+    def _signals(self, before: Ranks, behind: Ranks) -> list[tuple[int, int]]:
+        """Return from which rank to which others an edge must be told: to those that do not take part in what comes before."""
+        if before == ALL:
+            return []
+        ends = before if isinstance(before, tuple) else (before,)
+        if behind == ALL:
+            return [(ends[-1], rank) for rank in range(self.layout.size) if rank not in ends]
+        begins = behind if isinstance(behind, tuple) else (behind,)
+        return [] if set(ends) & set(begins) else [(ends[-1], begins[0])]
+
+    def _apart(self, node: AnyNode, ranks: list[int]) -> str:
+        if node.held:
+            return (
+                f"node {node.name!r} ({node.kind}) does work of ranks {', '.join(map(str, ranks))}, and belongs to one; let it"
+                " touch the arrays of one rank, or declare its nodes in the graph itself"
+            )
+        arrays = {a.view.root.name: self.owners.get(a.view.root.name, ALL) for a in node.accesses}
+        where = ", ".join(f"{name!r} (rank {rank})" for name, rank in arrays.items() if rank != ALL)
+        return (
+            f"node {node.name!r} touches {where or f'memory of ranks {ranks}'}, and no code reaches the memory of another rank;"
+            " copy what it needs to an array of its own rank"
+        )
+
+
+def _last(ranks: Ranks) -> int:
+    """Return the rank that knows when a node has ended."""
+    return ranks[1] if isinstance(ranks, tuple) else ranks
+
+
+def _ranks_in(views: Sequence[ArrayView], layout: Layout, node: CollectiveNode) -> list[int]:
+    return [layout.rank_of(view.root.device or 0, f"node {node.name!r}") for view in views]
+
+
+def _crosses(node: CollectiveNode, layout: Layout) -> bool:
+    """Return whether several ranks take part in a collective."""
+    return len(set(_ranks_in((*node.targets, *node.sources), layout, node))) > 1
+
+
+def _across(workflow: Workflow, layout: Layout, between: Between | None) -> Workflow:
+    """Return a workflow with the nodes of collectives in the place of those that several ranks take part in by copies."""
+    which = set()
+    for i, node in enumerate(workflow.nodes):
+        if isinstance(node, CollectiveNode) and _crosses(node, layout):
+            all_ranks = list(range(layout.size))
+            whole = Together(node.does, node.op, node.root, node.targets, node.sources)
+            many = node.sources if node.does == "reduce" else node.targets
+            fits = _ranks_in(many, layout, node) == all_ranks and all(
+                _ranks_in([view], layout, node) == [rank] for rank in all_ranks for view in whole.of(rank) if view is not None
+            )
+            if between is None or node.exact or not fits or not between.does(node.does, dtype_name(many[0].dtype)):
+                which.add(i)
+    return unfolded(workflow, which) if which else workflow
+
+
+def crossing(messages: Sequence[Message]) -> dict[tuple[int, int], tuple[int, int]]:
+    """Return for each pair of ranks (sender, receiver) how many messages cross and how many bytes, without collectives."""
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    for message in messages:
+        if message.together is not None:
+            continue
+        count, nbytes = found.get((message.source, message.target), (0, 0))
+        found[message.source, message.target] = count + 1, nbytes + message.nbytes
+    return found
