@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from .checks import Diagnostic, Report
     from .executable import Executable
     from .graph_pool import GraphMemory
+    from .links import Link
     from .plan import Plan, Step
     from .ranked import RankExecutable
     from .runtimes import graph_memory, open_runtime
@@ -60,6 +61,7 @@ _LATER = {
     **dict.fromkeys(("Diagnostic", "Report"), "checks"),
     "Executable": "executable",
     "GraphMemory": "graph_pool",
+    "Link": "links",
     **dict.fromkeys(("Plan", "Step"), "plan"),
     "RankExecutable": "ranked",
     **dict.fromkeys(("graph_memory", "open_runtime"), "runtimes"),
@@ -99,6 +101,7 @@ __all__ = [
     "HostNode",
     "Kernel",
     "KernelNode",
+    "Link",
     "MemcpyNode",
     "MemoryOpsNode",
     "MemsetNode",

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .checks import Report
     from .executable import Executable
     from .importing import Arrays
+    from .links import Link
     from .plan import Lanes, Plan
     from .runtimes.base import Runtime
     from .timeline import Timeline
@@ -227,7 +228,12 @@ class Graph(DeclaringCollectives):
             )  # fmt: skip
 
     def simulate(
-        self, durations: Mapping[str, float] | Callable[[Node], float], engines: Mapping[str, int] | None = None
+        self,
+        durations: Mapping[str, float] | Callable[[Node], float],
+        engines: Mapping[str, int] | None = None,
+        *,
+        ranks: int | Sequence[int] | Ranks | None = None,
+        link: Link | None = None,
     ) -> Timeline:
         """Predict when each node runs on a machine with a few engines (list scheduling).
 
@@ -236,11 +242,33 @@ class Graph(DeclaringCollectives):
         durations : mapping or callable
             Time of each node, by name, by kind (``"H2D"``, ``"D2H"``, ``"kernel"``, ...) or as a function of the node; any unit.
         engines : mapping, optional
-            How many of each engine there are; by default one for ``"H2D"``, ``"D2H"`` and ``"kernel"`` each.
-        """
-        from .simulation import simulate
+            How many of each engine there are; by default one for ``"H2D"``, ``"D2H"`` and ``"kernel"`` each, on each device.
+        ranks : int, sequence of int or Ranks, optional
+            Share the devices out among several processes, which need not be there: how many, with a device each, or how many
+            devices each has. What crosses between them takes what `link` says; durations are microseconds then.
+        link : Link, optional
+            What joins each two ranks; needed where something crosses.
 
-        return simulate(self.workflow(), durations, engines)
+        Returns
+        -------
+        Timeline
+            `Timeline.ranks` says how each rank spends the launch, `Timeline.links` what crosses between which.
+        """
+        from .links import Link
+        from .sharing import Between, Sharing, as_layout
+        from .simulation import simulate
+        from .transports.nccl import does
+
+        workflow = self.workflow()
+        if link is not None and not isinstance(link, Link):
+            raise DeclarationError(f"simulate: link is a hipgraphdsl.Link(latency_us=..., gb_s=...) (got {link!r})")
+        if ranks is None:
+            if link is not None:
+                raise DeclarationError("simulate: link= joins ranks; say how many there are: ranks=...")
+            return simulate(workflow, durations, engines)
+        layout = as_layout(ranks)
+        between = Between(does) if layout.size > 1 and set(layout.counts) == {1} else None  # as `compile` has NCCL or RCCL
+        return simulate(workflow, durations, engines, sharing=Sharing(workflow, layout, between), link=link)
 
     def export(self, path: str | os.PathLike[str], **options: Any) -> None:
         """Write the workflow as a file, whole or not at all; the extension names the format.

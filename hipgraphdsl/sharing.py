@@ -10,9 +10,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from itertools import accumulate
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from .arrays import Array, ArrayView, ExternalArray, HostArray
+from .arrays import Array, ArrayView, ExternalArray, HostArray, as_int
 from .collectives import CollectiveNode, dtype_name, unfolded
 from .errors import DeclarationError
 from .kernels import Symbol
@@ -74,6 +74,26 @@ class Layout(NamedTuple):
     def local(self, device: int, rank: int) -> int:
         """Return the number that a device of a rank has in its own process."""
         return device - self.firsts[rank] + self.first_local
+
+
+def as_layout(ranks: Any) -> Layout:
+    """Return the layout that somebody means: a number of ranks with a device each, the devices of each, or `hipgraphdsl.Ranks`.
+
+    Raises
+    ------
+    DeclarationError
+        If it is none of these.
+    """
+    given = getattr(ranks, "counts", ranks)
+    number = as_int(given)
+    entries = [1] * number if number is not None else list(given) if isinstance(given, (list, tuple)) else []
+    counts = [as_int(entry) for entry in entries]
+    if not counts or any(count is None or count < 1 for count in counts):
+        raise DeclarationError(
+            "ranks is how many processes there are, with a device each, or a list of how many devices each has, from 1"
+            f" (got {ranks!r})"
+        )
+    return Layout(tuple(count for count in counts if count is not None))
 
 
 class Together(NamedTuple):

@@ -1,18 +1,23 @@
-"""Simulation: when each node would run, by list scheduling over engines, and over the thread that launches."""
+"""Simulation: when each node would run, by list scheduling over engines, links between ranks, and the thread that launches."""
 
 from __future__ import annotations
 
 import heapq
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
 from .arrays import Array, as_dict
 from .errors import DeclarationError
 from .inlining import flattened
+from .links import Link
 from .nodes import EagerNode, EmptyNode
+from .partition import partition
 from .placement import device_of, devices_of
 from .plan import Cut, Plan, make_plan
+from .sharing import Message, Sharing
 from .target import Target
 from .timeline import Span, Timeline, engine_on
 from .workflow import KINDS, AnyNode, Workflow
@@ -35,6 +40,8 @@ class _Task(NamedTuple):
     segment: int = 0
     waits: bool = True
     """Whether the host waits until what it follows has finished; else it puts work on a stream and goes on."""
+    ranks: tuple[int, ...] = ()
+    nbytes: int = 0
 
 
 def simulate(
@@ -43,6 +50,8 @@ def simulate(
     engines: Mapping[str, int] | None = None,
     *,
     unit: Literal["us", "units"] = "units",
+    sharing: Sharing | None = None,
+    link: Link | None = None,
 ) -> Timeline:
     """Predict when each node runs, by list scheduling: a free engine takes the first ready node in topological order.
 
@@ -53,13 +62,17 @@ def simulate(
         Time of each node: by name, by direction of a copy (``"H2D"``, ``"D2H"``, ``"D2D"``, ``"H2H"``) or by kind
         (``"kernel"``, ``"memcpy"``, ``"memset"``, ``"host"``, ...), the first that is there; or a function of the node.
         Empty nodes, events, allocations, semaphores and memory operations take no time unless they are named. A child
-        graph that is not named is expanded.
+        graph that is not named is expanded. What crosses between ranks takes what `link` says unless it is named.
     engines : mapping, optional
         How many there are of each of `ENGINES`, added to one each of ``"H2D"``, ``"D2H"`` and ``"kernel"``. Copies
         inside a device and memsets use the kernel engine where theirs is not given; host nodes have no limit unless
-        ``"host"`` is given. Each device has as many of its own.
+        ``"host"`` is given. Each device, and the host of each rank, has as many of its own.
     unit : {"us", "units"}
         What the durations are.
+    sharing : Sharing, optional
+        Who of several ranks does what. Each rank's part is simulated as that rank would compile it.
+    link : Link, optional
+        What joins the ranks; needed where there are several, and the durations are microseconds then.
 
     Notes
     -----
@@ -68,19 +81,28 @@ def simulate(
     given no host array is called at once, and its time is that of the work which it puts on the stream. A graph begins when the
     graphs that it follows have ended.
 
+    A message is one span, of the engine ``"link@0->1"``: it begins when the sender and the receiver have come to it, and those of
+    one direction between two ranks follow each other. A collective begins when all ranks have come to it. Neither slows down
+    other messages, copies or kernels, and bytes that lie on a device leave from there.
+
     Raises
     ------
     DeclarationError
-        If an engine or a duration's key is not known, a duration is missing or no finite number from 0, or there is a
-        cycle.
+        If an engine or a duration's key is not known, a duration is missing or no finite number from 0, there is a cycle, or
+        there are several ranks and no link.
     """
     limits = _limits(engines)
-    tasks = _tasks(workflow, durations, limits)
+    times = _Times(durations)
+    if sharing is None:
+        tasks = _tasks(workflow, times, limits, devices_of(workflow, 0))
+    else:
+        tasks = _of_ranks(sharing, link, times, limits)
+    times.require_used(workflow)
     limits |= {task.engine: limits[kind] for task in tasks if (kind := task.engine.partition("@")[0]) in limits}
     spans, deps = _without_launches(*_schedule(tasks, limits), sum(task.node is not _LAUNCH for task in tasks))
     used = {span.engine for span in spans}
     counts = tuple((name, count) for name, count in limits.items() if name in used)
-    return Timeline(workflow.name, unit, spans, deps, counts)
+    return Timeline(workflow.name, unit if link is None else "us", spans, deps, counts)
 
 
 def _limits(engines: Mapping[str, int] | None) -> dict[str, int]:
@@ -109,17 +131,52 @@ def _placed(engine: str, limits: Mapping[str, int]) -> str:
     return "host"
 
 
-def _tasks(workflow: Workflow, durations: Durations, limits: Mapping[str, int]) -> list[_Task]:
+class _Times:
+    """How long each node takes, by full name."""
+
+    def __init__(self, durations: Durations) -> None:
+        self._durations = durations
+        self._found: dict[str, float | None] = {}
+
+    def of(self, name: str, node: AnyNode) -> float | None:
+        """Return the duration of a node; None where there is none."""
+        if name not in self._found:
+            self._found[name] = _duration(name, node, self._durations)
+        return self._found[name]
+
+    def named(self, name: str, node: AnyNode) -> float | None:
+        """Return the duration that is given by a node's own name; None where there is none."""
+        if isinstance(self._durations, Mapping) and name in self._durations:
+            return self.of(name, node)
+        return None
+
+    def require_used(self, workflow: Workflow) -> None:
+        """Refuse keys that stand for nothing."""
+        kinds = {*ENGINES, *KINDS}
+        for key in self._durations if isinstance(self._durations, Mapping) else ():
+            if key not in self._found and key not in kinds:
+                raise DeclarationError(
+                    f"simulate: durations has {key!r}, which is neither a node of graph {workflow.name!r} nor a kind"
+                    " or direction",
+                    node=str(key),
+                )
+
+
+def _tasks(
+    workflow: Workflow, times: _Times, limits: Mapping[str, int], devices: Sequence[int], first_device: int = 0
+) -> list[_Task]:
+    """Return what a workflow does in one process.
+
+    Parameters
+    ----------
+    devices : sequence of int
+        Those that all processes use.
+    first_device : int
+        The number among them of the first one of this process.
+    """
     plan = make_plan(workflow, Target.named("cpu"), lanes=None)
     lanes = {step.name: step.lane for step in plan.steps}
-    devices = devices_of(workflow, 0)
     tasks: list[_Task] = []
-    found: dict[str, float | None] = {}
-
-    def duration_of(name: str, node: AnyNode) -> float | None:
-        if name not in found:
-            found[name] = _duration(name, node, durations)
-        return found[name]
 
     def lane_of(name: str) -> int:
         """Return the lane of a step, or of the child graph node that contains it."""
@@ -127,26 +184,92 @@ def _tasks(workflow: Workflow, durations: Durations, limits: Mapping[str, int]) 
             name = name.rpartition("/")[0]
         return lanes.get(name, 0)
 
-    for flat in flattened(workflow, lambda name, child: duration_of(name, child) is None):
+    for flat in flattened(workflow, lambda name, child: times.of(name, child) is None):
         name, node = flat.name, flat.node
-        duration = duration_of(name, node)
+        meets = isinstance(node, EagerNode) and isinstance(node.fn, _Meeting)
+        duration = 0.0 if meets else times.of(name, node)
         if duration is None:
             duration = _missing(name, node)
         engine = _placed(node.engine, limits)
         if len(devices) > 1:
-            engine = engine_on(engine, device_of(node, 0, flat.level), devices)
+            device = device_of(node, 0, flat.level)
+            engine = engine_on(engine, None if device is None else device + first_device, devices)
         waits = not isinstance(node, EagerNode) or any(_on_host(flat.level.resolve(view.root)[1]) for view in node.addresses)
-        tasks.append(_Task(name, node, flat.deps, duration, engine, lane_of(name), waits=waits))
-    if isinstance(durations, Mapping):
-        kinds = {*ENGINES, *KINDS}
-        for key in durations:
-            if key not in found and key not in kinds:
-                raise DeclarationError(
-                    f"simulate: durations has {key!r}, which is neither a node of graph {workflow.name!r} nor a kind"
-                    " or direction",
-                    node=str(key),
-                )
+        tasks.append(_Task(name, node, flat.deps, duration, engine, lane_of(name), waits=waits, nbytes=node.copied_bytes))
     return tasks if plan.cut is None else _launched(tasks, plan, plan.cut)
+
+
+@dataclass(frozen=True)
+class _Meeting:
+    """Stands for the function of a node that sends and receives."""
+
+    messages: tuple[Message, ...]
+    __name__ = "exchange"
+
+    def __call__(self, *given: Any) -> None:
+        """Do nothing."""
+
+
+def _of_ranks(sharing: Sharing, link: Link | None, times: _Times, limits: dict[str, int]) -> list[_Task]:
+    """Return what all ranks do, and what crosses between them; the launches of segments stand behind all others."""
+    layout, messages, devices = sharing.layout, sharing.all_messages, devices_of(sharing.workflow, 0)
+    parts = []
+    for rank, first in enumerate(layout.firsts):
+        part = partition(sharing, rank, lambda messages, direct: _Meeting(messages))
+        parts.append(_tasks(part.workflow, times, limits, devices, first))
+    own = [(rank, i) for rank, tasks in enumerate(parts) for i, task in enumerate(tasks) if _met(task) is None]
+    own.sort(key=lambda at: parts[at[0]][at[1]].node is _LAUNCH)
+    count = sum(parts[rank][i].node is not _LAUNCH for rank, i in own)
+    place = {at: n if n < count else n + len(messages) for n, at in enumerate(own)}
+    alike = Counter([*(parts[rank][i].name for rank, i in own[:count]), *(message.name for message in messages)])
+
+    def ended(rank: int, deps: Sequence[int]) -> Sequence[int]:
+        """Return the places of what a task of a rank waits for."""
+        found = ((place[rank, d],) if (met := _met(parts[rank][d])) is None else (count + m.number for m in met) for d in deps)
+        return tuple(at for places in found for at in places)
+
+    waits: list[dict[int, None]] = [{} for _ in messages]
+    for rank, tasks in enumerate(parts):
+        for task in tasks:
+            for message in _met(task) or ():
+                waits[message.number].update(dict.fromkeys(ended(rank, task.deps)))
+    made = []
+    for rank, i in own:
+        task = parts[rank][i]
+        name = f"{task.name} (rank {rank})" if alike[task.name] > 1 else task.name
+        several = layout.size > 1 and task.engine in ("host", "H2H")
+        engine = f"{task.engine}@{layout.firsts[rank]}" if several else task.engine
+        made.append(task._replace(name=name, deps=tuple(ended(rank, task.deps)), engine=engine, ranks=(rank,)))
+    between = []
+    for message, deps in zip(messages, waits):
+        task = _crossing(message, tuple(deps), sharing, link, times)
+        between.append(task._replace(name=f"{task.name} (to rank {message.target})") if alike[task.name] > 1 else task)
+    limits["link"] = 1
+    return [*made[:count], *between, *made[count:]]
+
+
+def _met(task: _Task) -> tuple[Message, ...] | None:
+    """Return the messages that a task of one rank sends and receives."""
+    return task.node.fn.messages if isinstance(task.node, EagerNode) and isinstance(task.node.fn, _Meeting) else None
+
+
+def _crossing(message: Message, deps: tuple[int, ...], sharing: Sharing, link: Link | None, times: _Times) -> _Task:
+    """Return what stands for a message or a collective."""
+    if link is None:
+        raise DeclarationError(
+            f"simulate: {message.name!r} crosses between ranks; say what joins them: link=hg.Link(latency_us=..., gb_s=...)",
+            node=message.name,
+        )
+    size, whole = sharing.layout.size, message.together
+    node = sharing.workflow.node(message.name) if message.moves else None
+    node = EmptyNode(name=message.name) if node is None else node
+    duration = times.named(message.name, node)
+    if whole is not None:
+        cost = link.collective_us(whole.does, whole.part_bytes, size) if duration is None else duration
+        return _Task(message.name, node, deps, cost, "collective", 0, ranks=tuple(range(size)), nbytes=whole.part_bytes)
+    cost = link.message_us(message.nbytes) if duration is None else duration
+    ends = (message.source, message.target)
+    return _Task(message.name, node, deps, cost, f"link@{ends[0]}->{ends[1]}", 0, ranks=ends, nbytes=message.nbytes)
 
 
 def _on_host(root: object) -> bool:
@@ -250,6 +373,7 @@ def _schedule(tasks: Sequence[_Task], limits: Mapping[str, int]) -> tuple[tuple[
     stops = [0.0] * len(tasks)
     free = dict(limits)
     waiting: dict[str, list[int]] = {name: [] for name in limits}
+    changed: set[str] = set()  # engines that have become free, or have more to do
     running: list[tuple[float, int]] = []
 
     def begin(i: int, now: float) -> None:
@@ -260,6 +384,7 @@ def _schedule(tasks: Sequence[_Task], limits: Mapping[str, int]) -> tuple[tuple[
         engine = tasks[i].engine
         if engine in waiting and tasks[i].duration > 0:
             heapq.heappush(waiting[engine], i)
+            changed.add(engine)
         else:
             begin(i, now)
 
@@ -269,23 +394,26 @@ def _schedule(tasks: Sequence[_Task], limits: Mapping[str, int]) -> tuple[tuple[
     now = 0.0
     while True:
         if not running or running[0][0] > now:  # everything that ends now has ended: engines take what is ready
-            for engine, ready in waiting.items():
+            for engine in changed:
+                ready = waiting[engine]
                 while ready and free[engine]:
                     free[engine] -= 1
                     begin(heapq.heappop(ready), now)
+            changed.clear()
             if not running:
                 break
         now, i = heapq.heappop(running)
         task = tasks[i]
         if task.engine in waiting and task.duration > 0:
             free[task.engine] += 1
+            changed.add(task.engine)
         for follower in followers[i]:
             missing[follower] -= 1
             if not missing[follower]:
                 admit(follower, now)
     spans = tuple(
         Span(task.name, start, stop, task.engine, task.lane, task.node.kind,
-             task.node.copied_bytes, task.segment)
+             task.nbytes, task.segment, task.ranks)
         for task, start, stop in zip(tasks, starts, stops)
     )  # fmt: skip
     return spans, tuple(task.deps for task in tasks)

@@ -18,10 +18,13 @@ from typing import Any, Literal, NamedTuple
 
 from .errors import DeclarationError, HipGraphError
 from .export import timelines
+from .order import topological_order
+from .printed import human_bytes, human_count
 
 By = Literal["engine", "lane", "segment", "node"]
 
 _DRAWN_SPANS = 300  # up to which a notebook shows a drawing
+_SHOWN = 16  # ranks, and links between them, that are printed
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,10 @@ class Span:
     segment : int
         Number of the graph that holds the node, where the host has something to do between graphs; 0 for what the host does,
         and where there is one graph.
+    ranks : tuple of int
+        In a simulation over several processes the rank that does it, the sender and the receiver of a message, or all that take
+        part in a collective. The engine of a message is ``"link@0->1"``, and ``"host@4"`` is that of the rank whose first device
+        is 4.
     """
 
     name: str
@@ -56,6 +63,12 @@ class Span:
     kind: str = "kernel"
     nbytes: int = 0
     segment: int = 0
+    ranks: tuple[int, ...] = ()
+
+    @property
+    def crosses(self) -> bool:
+        """Whether it is a message between ranks, or a collective."""
+        return self.engine.startswith(("link@", "collective"))
 
     @property
     def duration(self) -> float:
@@ -74,11 +87,37 @@ class Row(NamedTuple):
         Counts the rows of one label, from 0: what overlaps on one engine takes several.
     spans : tuple of int
         Positions in `Timeline.spans`, in order of time.
+    group : str
+        ``"rank 0"``, where there are several.
     """
 
     label: str
     number: int
     spans: tuple[int, ...]
+    group: str = ""
+
+    @property
+    def title(self) -> str:
+        """The label, with the group that it belongs to."""
+        return f"{self.group} {self.label}" if self.group else self.label
+
+
+class RankTimes(NamedTuple):
+    """How one rank spends a launch, in the timeline's unit.
+
+    Attributes
+    ----------
+    busy : float
+        Time in which nodes of its own run.
+    communicating : float
+        Time in which messages or collectives that it takes part in are on their way.
+    waiting : float
+        Time in which it does neither.
+    """
+
+    busy: float
+    communicating: float
+    waiting: float
 
 
 @dataclass(frozen=True)
@@ -163,6 +202,41 @@ class Timeline:
             found[engine] = busy / self.makespan if self.makespan else 0.0
         return found
 
+    @property
+    def utilisation_by_kind(self) -> dict[str, float]:
+        """As `utilisation`; where there are several ranks, the mean of each kind of engine, ``"kernel"`` or ``"link"``."""
+        if len(self.ranks) < 2:
+            return self.utilisation
+        groups: dict[str, list[float]] = {}
+        for engine, part in self.utilisation.items():
+            groups.setdefault(engine.partition("@")[0], []).append(part)
+        return {kind: math.fsum(parts) / len(parts) for kind, parts in groups.items()}
+
+    @cached_property
+    def ranks(self) -> tuple[RankTimes, ...]:
+        """For each rank how it spends the launch; empty where the timeline is of one process."""
+        own: dict[int, list[Span]] = {}
+        crossing: dict[int, list[Span]] = {}
+        for span in self.spans:
+            for rank in span.ranks:
+                (crossing if span.crosses else own).setdefault(rank, []).append(span)
+        found = []
+        for rank in range(1 + max((*own, *crossing), default=-1)):
+            mine, theirs = own.get(rank, []), crossing.get(rank, [])
+            found.append(RankTimes(_covered(mine), _covered(theirs), self.makespan - _covered([*mine, *theirs])))
+        return tuple(found)
+
+    @cached_property
+    def links(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """For each sender and receiver how many messages cross in a launch and how many bytes, without collectives."""
+        found: dict[tuple[int, int], tuple[int, int]] = {}
+        for span in self.spans:
+            if span.engine.startswith("link@"):
+                ends = span.ranks[0], span.ranks[1]
+                count, nbytes = found.get(ends, (0, 0))
+                found[ends] = count + 1, nbytes + span.nbytes
+        return dict(sorted(found.items()))
+
     @cached_property
     def critical_path(self) -> tuple[Span, ...]:
         """The chain of dependent spans that takes longest: no number of engines makes the launch shorter than it."""
@@ -183,9 +257,7 @@ class Timeline:
         count = len(self.spans)
         heads, tails = [0.0] * count, [0.0] * count
         if self.deps:
-            order = sorted(range(count), key=lambda i: (self.spans[i].start, self.spans[i].stop, i))
-            if all(d < i for i, sources in enumerate(self.deps) for d in sources):
-                order = list(range(count))
+            order = topological_order(self.deps)
             for i in order:
                 heads[i] = max((heads[d] + self.spans[d].duration for d in self.deps[i]), default=0.0)
             for i in reversed(order):
@@ -198,9 +270,12 @@ class Timeline:
         """A makespan that no order goes below: the critical path, or an engine's work with what must surround it."""
         heads, tails = self._heads_and_tails
         found = math.fsum(s.duration for s in self.critical_path)
+        users: dict[str, list[int]] = {}
+        for i, span in enumerate(self.spans):
+            if span.duration > 0:
+                users.setdefault(span.engine, []).append(i)
         for engine, count in self.engines:
-            mine = [i for i, s in enumerate(self.spans) if s.engine == engine and s.duration > 0]
-            if mine:
+            if mine := users.get(engine):
                 work = math.fsum(self.spans[i].duration for i in mine) / count
                 found = max(found, min(heads[i] for i in mine) + work + min(tails[i] for i in mine))
         return found
@@ -240,18 +315,48 @@ class Timeline:
             If `by` is anything else.
         """
         require_by(by)
-        groups: dict[str, list[int]] = {}
+        groups: dict[str, dict[str, list[int]]] = {}
         for i, span in enumerate(self.spans):
             if by == "engine" and not span.engine and span.duration <= 0:
                 continue
-            segment = f"segment {span.segment}" if span.segment else "between graphs"
-            label = {"engine": span.engine or "no engine", "lane": f"lane {span.lane}", "segment": segment, "node": span.name}[by]
-            groups.setdefault(label, []).append(i)
+            if len(self.ranks) < 2:
+                groups.setdefault("", {}).setdefault(self._label(span, by), []).append(i)
+                continue
+            for rank in span.ranks:
+                label = _met(span, rank) if span.crosses and by != "node" else self._label(span, by)
+                groups.setdefault(f"rank {rank}", {}).setdefault(label, []).append(i)
+        names = [f"rank {rank}" for rank in range(len(self.ranks)) if f"rank {rank}" in groups] or list(groups)
         return [
-            Row(label, number, tuple(track))
-            for label, members in groups.items()
+            Row(label, number, tuple(track), group)
+            for group in names
+            for label, members in groups[group].items()
             for number, track in enumerate(self._tracks(members))
         ]
+
+    def _label(self, span: Span, by: By) -> str:
+        """Return what the row of a span is called, in its group."""
+        if by == "node":
+            return span.name
+        if by == "lane":
+            return f"lane {span.lane}"
+        if by == "segment":
+            return f"segment {span.segment}" if span.segment else "between graphs"
+        return self.label_of(span.engine)
+
+    def label_of(self, engine: str) -> str:
+        """Return what the row of an engine is called: on a rank with one device without the device's number."""
+        return (engine.partition("@")[0] if len(self.ranks) > 1 and engine in self._alone else engine) or "no engine"
+
+    @cached_property
+    def _alone(self) -> frozenset[str]:
+        """Engines of a rank which has one device, so that its number tells nothing."""
+        devices: dict[int, set[str]] = {}
+        for span in self.spans:
+            if not span.crosses and "@" in span.engine:
+                devices.setdefault(span.ranks[0] if span.ranks else 0, set()).add(span.engine.partition("@")[2])
+        return frozenset(
+            span.engine for span in self.spans if not span.crosses and span.ranks and len(devices.get(span.ranks[0], ())) < 2
+        )
 
     def _tracks(self, members: Sequence[int]) -> list[list[int]]:
         """Share spans out to as few rows as hold them without overlap; the lowest row that is free takes the next."""
@@ -325,11 +430,11 @@ class Timeline:
         """
         charted = self.rows(by)
         shown = charted[:rows]
-        margin = min(max((len(row.label) for row in shown if not row.number), default=0), 30)
+        margin = min(max((len(row.title) for row in shown if not row.number), default=0), 30)
         lines = []
-        for label, number, members in shown:
-            text = "" if number else label if len(label) <= margin else label[: margin - 1] + "…"
-            spans = [self.spans[i] for i in members]
+        for row in shown:
+            text = "" if row.number else row.title if len(row.title) <= margin else row.title[: margin - 1] + "…"
+            spans = [self.spans[i] for i in row.spans]
             amount = f" {self.amount(spans[0].duration)}" if by == "node" else ""
             lines.append(f"{text:<{margin}} │{self._bar(spans, width):<{width}}│{amount}".rstrip())
         if len(charted) > rows:
@@ -385,17 +490,34 @@ class Timeline:
                 f" critical path {self.amount(math.fsum(s.duration for s in self.critical_path))}:"
                 f" {_chain([s.name for s in self.critical_path])}"
             )
-        used = {engine: part for engine, part in self.utilisation.items() if part}
+        lines += self._told_of_ranks()
+        used = {engine: part for engine, part in self.utilisation_by_kind.items() if part}
         if used:
             lines.append("  busy: " + ", ".join(f"{engine} {part:.0%}" for engine, part in used.items()))
         if self.spans:
-            by: By = "node" if len(self.spans) <= 40 else "engine"
+            by: By = "node" if len(self.spans) <= 40 and len(self.ranks) < 2 else "engine"
             width = 72
             if columns is not None:
                 beside = max(map(len, self.gantt(width, by).splitlines())) - width
                 width = max(10, min(width, max(columns, 40) - beside))
             lines.append(self.gantt(width, by))
         return "\n".join(lines)
+
+    def _told_of_ranks(self) -> list[str]:
+        """Return lines that say how each rank spends the launch, and what crosses."""
+        if len(self.ranks) < 2:
+            return []
+        heads = ("", "busy", "communicating", "waiting")
+        table = [heads, *((f"rank {rank}", *map(self.amount, times)) for rank, times in enumerate(self.ranks[:_SHOWN]))]
+        widths = [max(len(row[k]) for row in table) for k in range(len(heads))]
+        lines = ["  " + "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths)) for row in table]
+        lines += [f"  ... and {len(self.ranks) - _SHOWN} more ranks"] * (len(self.ranks) > _SHOWN)
+        links = list(self.links.items())
+        lines += [f"  {a} -> {b}: {human_count(n, 'message')}, {human_bytes(size)}" for (a, b), (n, size) in links[:_SHOWN]]
+        lines += [f"  ... and {len(links) - _SHOWN} more links"] * (len(links) > _SHOWN)
+        if together := [span.nbytes for span in self.spans if span.engine == "collective"]:
+            lines.append(f"  {human_count(len(together), 'collective')} of all ranks, {human_bytes(sum(together))} of each")
+        return lines
 
     def __repr__(self) -> str:
         return f"<{str(self).partition(chr(10))[0]}>"
@@ -445,17 +567,29 @@ class Timeline:
             "utilisation": self.utilisation,
             "engines": dict(self.engines),
         }
+        if self.ranks:
+            head["ranks"] = [times._asdict() for times in self.ranks]
+            head["links"] = [{"from": a, "to": b, "messages": n, "bytes": size} for (a, b), (n, size) in self.links.items()]
         lines = ["{"] + [f" {json.dumps(key)}: {json.dumps(value)}," for key, value in head.items()] + [' "spans": [']
         for i, span in enumerate(self.spans):
             data = {"name": span.name, "start": span.start, "stop": span.stop, "engine": span.engine, "lane": span.lane,
                     "kind": span.kind, "nbytes": span.nbytes}  # fmt: skip
             if span.segment:
                 data["segment"] = span.segment
+            if span.ranks:
+                data["ranks"] = span.ranks
             if self.deps:
                 data["after"] = [self.spans[d].name for d in self.deps[i]]
             lines.append(f"  {json.dumps(data)}" + ("," if i + 1 < len(self.spans) else ""))
         lines.append(" ]\n}")
         return "\n".join(lines) + "\n"
+
+
+def _met(span: Span, rank: int) -> str:
+    """Return what the row of a message or a collective is called on a rank that takes part."""
+    if not span.engine.startswith("link@"):
+        return span.engine
+    return f"to {span.ranks[1]}" if rank == span.ranks[0] else f"from {span.ranks[0]}"
 
 
 def require_by(by: str) -> None:

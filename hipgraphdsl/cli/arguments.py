@@ -14,6 +14,7 @@ from .workflows import WORKFLOW_HELP
 
 if TYPE_CHECKING:
     from ..plan import Lanes
+    from ..sharing import Layout
 
 RUNTIMES = ("auto", "amd", "nvidia", "cpu")
 
@@ -41,6 +42,25 @@ def add_options(parser: argparse.ArgumentParser, example: str) -> None:
 def add_param(parser: argparse.ArgumentParser, arrays: str = "; of an array parameter @FILE.npy") -> None:
     """Add ``--param``."""
     parser.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help=f"value of a parameter{arrays}")
+
+
+def add_ranks(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add how many processes share the devices, and of how many each; `layout` reads it."""
+    parser.add_argument("--ranks", type=int, metavar="N", help=what)
+    parser.add_argument("--devices-per-rank", type=int, default=1, metavar="K", help="devices of each of them (default: 1)")
+
+
+def layout(options: argparse.Namespace) -> Layout | None:
+    """Return whose each device is, where the command line shares them among processes."""
+    if options.ranks is None:
+        if options.devices_per_rank != 1:
+            raise Misuse("--devices-per-rank says more of --ranks: give --ranks N")
+        return None
+    if min(options.ranks, options.devices_per_rank) < 1:
+        raise Misuse(f"--ranks and --devices-per-rank are numbers from 1 (got {options.ranks}, {options.devices_per_rank})")
+    from ..sharing import Layout
+
+    return Layout((options.devices_per_rank,) * options.ranks)
 
 
 def lanes(text: str) -> Lanes:

@@ -9,14 +9,14 @@ from ..printed import human_bytes
 from ..sharing import ALL, Layout, Sharing, crossing
 from ..target import Target
 from ..workflow import Workflow
-from .arguments import add_workflow, target_name
+from .arguments import add_ranks, add_workflow, layout, target_name
 from .files import put, require_place
 from .status import FAULTY, GOOD, Misuse
 from .tables import plain_console, print_part, table
 from .workflows import load_graph
 
 if TYPE_CHECKING:
-    from ..partition import Layout
+    from ..sharing import Layout
 
 DESCRIPTION = "Look for faults in a workflow: races, lifetimes, arguments, limits. Nothing is compiled or run."
 EXAMPLES = ("wave.py", "wave.json --target amd:gfx942@7.2", "wave.py --ranks 8 --devices-per-rank 4", "wave.py --format sarif")
@@ -31,8 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="also check the limits and defects of a device: cpu, amd:gfx942, nvidia:sm_90, ...",
     )
-    parser.add_argument("--ranks", type=int, metavar="N", help="also show who does what, and what crosses, among N processes")
-    parser.add_argument("--devices-per-rank", type=int, default=1, metavar="K", help="devices of each of them (default: 1)")
+    add_ranks(parser, "also show who does what, and what crosses, among N processes")
     parser.add_argument("--format", choices=("text", "json", "sarif"), default="text", help="(default: text)")
     parser.add_argument("--strict", action="store_true", help="end with status 1 for warnings too")
     parser.add_argument("-o", "--output", metavar="FILE", help="write there instead of to the terminal")
@@ -41,15 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the report, or write it."""
     require_place(options.output)
-    shared = None
-    if options.ranks is not None:
-        if options.format != "text" or options.output:
-            raise Misuse("--ranks prints a table: leave --format and --output out")
-        if min(options.ranks, options.devices_per_rank) < 1:
-            raise Misuse(f"--ranks and --devices-per-rank are numbers from 1 (got {options.ranks}, {options.devices_per_rank})")
-        from ..partition import Layout
-
-        shared = Layout((options.devices_per_rank,) * options.ranks)
+    shared = layout(options)
+    if shared is not None and (options.format != "text" or options.output):
+        raise Misuse("--ranks prints a table: leave --format and --output out")
     graph = load_graph(options.workflow)
     report = graph.check(Target.named(options.target) if options.target else None)
     if options.format == "text" and not options.output:
@@ -62,23 +55,23 @@ def run(options: argparse.Namespace) -> int:
     return FAULTY if report.errors or (options.strict and report.warnings) else GOOD
 
 
-def _print_ranks(workflow: Workflow, layout: Layout) -> None:
+def _print_ranks(workflow: Workflow, shared: Layout) -> None:
     """Print what each rank does, and what crosses in one launch."""
-    from ..partition import ALL, Sharing, crossing
+    from ..sharing import ALL, Sharing, crossing
 
-    sharing = Sharing(workflow, layout)
+    sharing = Sharing(workflow, shared)
     workflow = sharing.workflow
     ends = [ranks if isinstance(ranks, tuple) else (ranks,) for ranks in sharing.ranks]
     crosses = crossing(sharing.all_messages)
     rows = []
-    for rank in range(layout.size):
+    for rank in range(shared.size):
         mine = (rank, ALL)
         nodes = sum(len(of) == 1 and of[0] in mine for of in ends)
         arrays = [array for name, array in workflow.arrays.items() if sharing.owners[name] in mine]
         device, host = (sum(array.nbytes for array in arrays if array.on_host is where) for where in (False, True))
         sent, received = (sum(count for ends, (count, _) in crosses.items() if ends[side] == rank) for side in (0, 1))
-        first = layout.firsts[rank]
-        devices = f"{first} to {first + layout.counts[rank] - 1}" if layout.counts[rank] > 1 else str(first)
+        first = shared.firsts[rank]
+        devices = f"{first} to {first + shared.counts[rank] - 1}" if shared.counts[rank] > 1 else str(first)
         cells = (rank, devices, nodes, human_bytes(device), human_bytes(host), sent, received)
         rows.append(tuple(map(str, cells)))
     heads = ("rank", "devices", "nodes", "device memory", "host memory", "sends", "receives")

@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from ..export import timelines
-from .arguments import LANES_HELP, RUNTIMES, add_device, add_options, add_param, add_workflow, lanes, numbers, option_value, pairs
+from .arguments import (
+    LANES_HELP,
+    RUNTIMES,
+    add_device,
+    add_options,
+    add_param,
+    add_ranks,
+    add_workflow,
+    lanes,
+    layout,
+    numbers,
+    option_value,
+    pairs,
+)
 from .files import require_place, say_written, unknown_format
 from .status import GOOD, Misuse
 from .supplies import add_supplies, parameter_values, supplied_graph
 from .tables import columns
+
+if TYPE_CHECKING:
+    from ..links import Link
 
 DESCRIPTION = (
     "Say when each node runs: measured in one launch, or with --duration predicted. Measuring compiles and runs native code."
@@ -19,6 +36,7 @@ EXAMPLES = (
     "wave.py --runtime cpu -o wave.html",
     "wave.py -o wave.trace.json --option by=lane",
     "examples/03_overlap_pipeline.py --duration H2D=1 --duration kernel=1 --duration D2H=1 --engine kernel=2 -o pipeline.svg",
+    "wave.py --duration kernel=50 --duration memset=5 --ranks 8 --link latency_us=5 --link gb_s=25 -o wave.svg",
 )
 
 
@@ -39,6 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine", action="append", default=[], metavar="NAME=N", help="engines of the prediction, e.g. kernel=2 or copy=1"
     )
+    add_ranks(parser, "predict it shared out among N processes, times in microseconds")
+    parser.add_argument(
+        "--link", action="append", default=[], metavar="NAME=X", help="what joins them: latency_us=5 and gb_s=25, both needed"
+    )
     parser.add_argument("--runtime", default="auto", choices=RUNTIMES, help="of the measurement (default: auto)")
     parser.add_argument("--lanes", type=lanes, default="auto", metavar="N", help=LANES_HELP)
     add_device(parser)
@@ -57,13 +79,18 @@ def run(options: argparse.Namespace) -> int:
     require_place(options.output)
     if options.engine and not options.duration:
         raise Misuse("--engine belongs to a prediction: give each kind's time with --duration")
+    ranks, link = layout(options), _link(numbers(options.link, "--link", float))
+    if (ranks or link) and not options.duration:
+        raise Misuse("--ranks and --link belong to a prediction: give each kind's time with --duration")
+    if link and not ranks:
+        raise Misuse("--link joins the processes of --ranks: give --ranks N")
     if options.param and options.duration:
         raise Misuse("--param belongs to a measurement: leave --duration out")
     durations = numbers(options.duration, "--duration", float)
     engines = numbers(options.engine, "--engine", int)
     graph, arrays = supplied_graph(options)
     if durations:
-        found = graph.simulate(durations, engines)
+        found = graph.simulate(durations, engines, ranks=ranks and ranks.counts, link=link)
     else:
         params = parameter_values(graph, options.param)
         with graph.compile(runtime=options.runtime, lanes=options.lanes, device=options.device) as exe:
@@ -77,3 +104,14 @@ def run(options: argparse.Namespace) -> int:
     else:
         print(found.text(columns()))
     return GOOD
+
+
+def _link(given: dict[str, float]) -> Link | None:
+    """Return what joins ranks, if it was given."""
+    if not given:
+        return None
+    if given.keys() != {"latency_us", "gb_s"}:
+        raise Misuse(f"--link has a latency_us and a gb_s: --link latency_us=5 --link gb_s=25 (got {', '.join(given)})")
+    from ..links import Link
+
+    return Link(**given)

@@ -112,7 +112,9 @@ def _figure(timeline: Timeline, by: By, critical: bool, title: str | None) -> An
     chart, foot = max(len(rows), 1) * _ROW, _FOOT if compared else 0.0
     height = 0.1 + head + chart + _AXIS + foot
     labels = [shortened(row.label, 32) if not row.number else "" for row in rows]
-    gutter = _MARGIN + max([len(label) for label in labels] + ([11] if compared else [0])) * _LETTER + 0.1
+    groups = {row.group: y for y, row in reversed(list(enumerate(rows))) if row.group}  # with the first row of each
+    before = max((len(group) + 2 for group in groups), default=0) * _LETTER
+    gutter = _MARGIN + max([len(label) for label in labels] + ([11] if compared else [0])) * _LETTER + 0.1 + before
     width = _WIDTH - gutter - _MARGIN
     figure = Figure(figsize=(_WIDTH, height), facecolor=BACKGROUND)
     FigureCanvasAgg(figure)
@@ -135,6 +137,11 @@ def _figure(timeline: Timeline, by: By, critical: bool, title: str | None) -> An
     for y, label in enumerate(labels):
         axes.text(-0.1 / width, y + 0.5, label, transform=axes.get_yaxis_transform(), fontsize=9, ha="right", va="center",
                   color=INK, parse_math=False)  # fmt: skip
+    for group, y in groups.items():
+        left = -(gutter - _MARGIN) / width
+        axes.text(left, y + 0.5, group, transform=axes.get_yaxis_transform(), fontsize=9, weight="bold", va="center", color=INK)
+        if y:
+            axes.plot([left, 1], [y, y], transform=axes.get_yaxis_transform(), color=EDGE, lw=0.7, clip_on=False, zorder=2)
     if left_out > 0:
         write(_WIDTH - _MARGIN, _MARGIN, f"and {human_count(left_out, 'row')} more", ha="right", color=MUTED)
     if compared:
@@ -146,7 +153,7 @@ def _legend(timeline: Timeline) -> list[list[tuple[float, str, str]]]:
     """Return lines of entries that say how much each engine is used: where they stand, colour and text."""
     lines: list[list[tuple[float, str, str]]] = []
     x = _WIDTH
-    for engine, part in timeline.utilisation.items():
+    for engine, part in timeline.utilisation_by_kind.items():
         text = f"{engine} {part:.0%} used"
         width = 0.45 + 0.9 * _LETTER * len(text)
         if x + width > _WIDTH - _MARGIN:

@@ -26,5 +26,9 @@ def render(timeline: Timeline, *, by: By = "engine", critical: bool = True) -> s
     require_by(by)
     colours = {engine: engine_style(engine) for engine in dict.fromkeys(span.engine for span in timeline.spans)}
     said = timeline.describe_overlap()
-    show = json.dumps({"by": by, "critical": critical, "colours": colours, "overlap": f"{said[0].upper()}{said[1:]}."})
+    colours |= {kind: engine_style(kind) for kind in timeline.utilisation_by_kind}
+    labels = {engine: timeline.label_of(engine) for engine in colours}
+    show = json.dumps(
+        {"by": by, "critical": critical, "colours": colours, "labels": labels, "overlap": f"{said[0].upper()}{said[1:]}."}
+    )
     return filled("gantt.html", timeline.name, f'{{"show":{show},"trace":{render_trace(timeline)}}}')

@@ -74,7 +74,8 @@ STYLES: Final[dict[str, Style]] = {
 """Styles by node kind; a kind without one of its own looks like others that do such work."""
 
 _ENGINES: Final = {"H2D": "#f6c667", "D2H": "#f0a06a", "D2D": "#f7dfa8", "copy": "#f6c667", "H2H": "#dccdaa",
-                   "kernel": "#8fc1e8", "memset": "#e8dc77", "host": "#dfa6ca"}  # fmt: skip
+                   "kernel": "#8fc1e8", "memset": "#e8dc77", "host": "#dfa6ca",
+                   "link": "#9fd3b4", "collective": "#7cc0b8"}  # fmt: skip
 
 
 def engine_style(engine: str) -> str:

@@ -6,8 +6,9 @@ takes one microsecond for each, or ten, a hundred, ..., where its spans are shor
 event is one line, in order of time:
 
 ======  =========================================================================================================
-``M``   names and order of the tracks: one for each row of `Timeline.rows`, so that no two spans of one overlap
-``X``   a span that takes time
+``M``   names and order of the tracks: one for each row of `Timeline.rows`, so that no two spans of one overlap; of several
+        ranks each is a process of the trace
+``X``   a span that takes time; of a message between ranks on the sender, and ``"again"`` on the receiver
 ``i``   a node that takes none
 ``s``   the start of an arrow: within the span that is waited for, at its end
 ``f``   its end, at the start of the span that waits; arrows lead past nodes that take no time
@@ -22,7 +23,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from ..timeline import By, Timeline
+from ..timeline import By, Span, Timeline
 
 _PID: Final = 1
 _ORDER: Final = {"M": 0, "X": 1, "i": 2, "s": 3, "f": 4, "C": 5}  # at one time: a reader binds an arrow to an open span
@@ -40,7 +41,7 @@ def render(timeline: Timeline, *, by: By = "engine") -> str:
         "timeline": timeline.name, "unit": timeline.unit, "us_per_unit": _us_per_unit(timeline), "by": by,
         "makespan": timeline.makespan, "sequential": timeline.sequential, "bound": timeline.bound, "speedup": timeline.speedup,
         "overlap_achieved": timeline.overlap_achieved, "overlap_possible": timeline.overlap_possible,
-        "utilisation": timeline.utilisation, "engines": dict(timeline.engines),
+        "utilisation": timeline.utilisation_by_kind, "engines": dict(timeline.engines),
         "critical_path": [span.name for span in timeline.critical_path],
     }  # fmt: skip
     lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in events(timeline, by=by))
@@ -55,29 +56,37 @@ def events(timeline: Timeline, *, by: By = "engine") -> list[dict[str, Any]]:
     by : {"engine", "lane", "segment", "node"}
         What a track is.
     """
-    heads: list[dict[str, Any]] = [
-        {"ph": "M", "pid": _PID, "tid": 0, "name": "process_name", "args": {"name": timeline.name}},
-    ]
+    heads: list[dict[str, Any]] = []
     spans = timeline.spans
     scale = _us_per_unit(timeline) * 1000
     times = [(round((span.start - timeline.start) * scale), round((span.stop - timeline.start) * scale)) for span in spans]
-    rows = [(row.label + (f" ({row.number + 1})" if row.number else ""), row.spans) for row in timeline.rows(by)]
-    rowless = set(range(len(spans))).difference(*(members for _, members in rows))
+    rows = [(row.group, row.label + (f" ({row.number + 1})" if row.number else ""), row.spans) for row in timeline.rows(by)]
+    rowless = set(range(len(spans))).difference(*(members for _, _, members in rows))
     if rowless:
-        rows.append(("no time", tuple(sorted(rowless))))
-    tracks = [0] * len(spans)
-    for tid, (label, members) in enumerate(rows, _PID + 1):  # the thread whose number is the process's is its main thread
-        heads.append({"ph": "M", "pid": _PID, "tid": tid, "name": "thread_name", "args": {"name": label}})
-        heads.append({"ph": "M", "pid": _PID, "tid": tid, "name": "thread_sort_index", "args": {"sort_index": tid}})
+        rows.append(("", "no time", tuple(sorted(rowless))))
+    tracks: list[list[tuple[int, int]]] = [[] for _ in spans]
+    processes: dict[str, int] = {}
+    for group in dict.fromkeys([group for group, _, _ in rows] or [""]):
+        pid = processes[group] = len(processes) + _PID
+        name = f"{timeline.name}, {group}" if group else timeline.name
+        heads.append({"ph": "M", "pid": pid, "tid": 0, "name": "process_name", "args": {"name": name}})
+        heads.append({"ph": "M", "pid": pid, "tid": 0, "name": "process_sort_index", "args": {"sort_index": pid}})
+    for tid, (group, label, members) in enumerate(rows, len(processes) + _PID):  # a process's own number is its main thread
+        pid = processes[group]
+        heads.append({"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": label}})
+        heads.append({"ph": "M", "pid": pid, "tid": tid, "name": "thread_sort_index", "args": {"sort_index": tid}})
         for i in members:
-            tracks[i] = tid
-    found = [*_spans(timeline, times, tracks), *_arrows(timeline, times, tracks), *_counters(timeline, times)]
+            tracks[i].append((pid, tid))
+    found = [*_spans(timeline, times, tracks), *_arrows(timeline, times, tracks), *_counters(timeline, times, tracks)]
     found.sort(key=lambda event: (event["ts"], _ORDER[event["ph"]]))
     return [*heads, *found]
 
 
 Times = Sequence[tuple[int, int]]
 """Nanoseconds of start and stop of each span."""
+
+Tracks = Sequence[Sequence[tuple[int, int]]]
+"""Process and thread of the rows that each span stands in."""
 
 
 def _us_per_unit(timeline: Timeline) -> int:
@@ -88,7 +97,7 @@ def _us_per_unit(timeline: Timeline) -> int:
     return int(10 ** max(0, min(math.ceil(-math.log10(shortest)), math.floor(room))))
 
 
-def _spans(timeline: Timeline, times: Times, tracks: Sequence[int]) -> Iterator[dict[str, Any]]:
+def _spans(timeline: Timeline, times: Times, tracks: Tracks) -> Iterator[dict[str, Any]]:
     path = {span.name for span in timeline.critical_path}
     for i, (span, (start, stop)) in enumerate(zip(timeline.spans, times)):
         args: dict[str, Any] = {"kind": span.kind, "engine": span.engine, "lane": span.lane}
@@ -100,14 +109,18 @@ def _spans(timeline: Timeline, times: Times, tracks: Sequence[int]) -> Iterator[
             args["critical"] = True
         if timeline.deps:
             args["after"] = [timeline.spans[d].name for d in timeline.deps[i]]
-        event = {"name": span.name, "cat": span.kind, "pid": _PID, "tid": tracks[i], "ts": start / 1000}
-        if stop > start:
-            yield {"ph": "X", **event, "dur": (stop - start) / 1000, "args": args}
-        else:
-            yield {"ph": "i", **event, "s": "t", "args": args}
+        if span.ranks:
+            args["ranks"] = span.ranks
+        for again, (pid, tid) in enumerate(tracks[i]):
+            event = {"name": span.name, "cat": span.kind, "pid": pid, "tid": tid, "ts": start / 1000}
+            said = {"again": True, **args} if again else args
+            if stop > start:
+                yield {"ph": "X", **event, "dur": (stop - start) / 1000, "args": said}
+            else:
+                yield {"ph": "i", **event, "s": "t", "args": said}
 
 
-def _arrows(timeline: Timeline, times: Times, tracks: Sequence[int]) -> Iterator[dict[str, Any]]:
+def _arrows(timeline: Timeline, times: Times, tracks: Tracks) -> Iterator[dict[str, Any]]:
     """Yield a pair of events for each dependency between spans that take time."""
     lasts = [stop > start for start, stop in times]
     past: dict[int, tuple[int, ...]] = {}  # the spans with a duration that a node waits for, past those without
@@ -131,21 +144,26 @@ def _arrows(timeline: Timeline, times: Times, tracks: Sequence[int]) -> Iterator
             if leaves < times[d][0]:  # measured times may contradict an edge by a clock's resolution, and no arrow leads back
                 continue
             number += 1
-            both = {"name": "after", "cat": "dependency", "id": number, "pid": _PID}
-            yield {"ph": "s", **both, "tid": tracks[d], "ts": leaves / 1000}
-            yield {"ph": "f", **both, "tid": tracks[i], "ts": arrives / 1000, "bp": "e"}
+            both = {"name": "after", "cat": "dependency", "id": number}
+            (here, source), (there, target) = tracks[d][0], tracks[i][0]
+            yield {"ph": "s", **both, "pid": here, "tid": source, "ts": leaves / 1000}
+            yield {"ph": "f", **both, "pid": there, "tid": target, "ts": arrives / 1000, "bp": "e"}
 
 
-def _counters(timeline: Timeline, times: Times) -> Iterator[dict[str, Any]]:
+def _counters(timeline: Timeline, times: Times, tracks: Tracks) -> Iterator[dict[str, Any]]:
     """Yield how many spans each engine works on, and what copies move each second, whenever that changes."""
-    lasting = [(span, at) for span, at in zip(timeline.spans, times) if span.engine and at[1] > at[0]]
-    yield from _steps("working", [(span.engine, at, 1.0) for span, at in lasting])
-    if timeline.unit == "us":
-        copies = [(span.engine, at, span.nbytes / (at[1] - at[0])) for span, at in lasting if span.nbytes]
-        yield from _steps("GB/s copied", copies)
+    lasting: dict[int, list[tuple[Span, tuple[int, int]]]] = {}
+    for span, at, places in zip(timeline.spans, times, tracks):
+        for pid in {pid for pid, _ in places} if span.engine and at[1] > at[0] else ():
+            lasting.setdefault(pid, []).append((span, at))
+    for pid, found in lasting.items():
+        yield from _steps("working", pid, [(span.engine, at, 1.0) for span, at in found])
+        if timeline.unit == "us":
+            copies = [(span.engine, at, span.nbytes / (at[1] - at[0])) for span, at in found if span.nbytes]
+            yield from _steps("GB/s copied", pid, copies)
 
 
-def _steps(name: str, shares: Sequence[tuple[str, tuple[int, int], float]]) -> Iterator[dict[str, Any]]:
+def _steps(name: str, pid: int, shares: Sequence[tuple[str, tuple[int, int], float]]) -> Iterator[dict[str, Any]]:
     changes: dict[int, dict[str, float]] = {}
     for series, (start, stop), value in shares:
         for at, change in ((start, value), (stop, -value)):
@@ -156,4 +174,4 @@ def _steps(name: str, shares: Sequence[tuple[str, tuple[int, int], float]]) -> I
         for series, change in changes[at].items():
             level[series] += change
         shown = {series: round(value, 6) + 0.0 for series, value in level.items()}  # sums of fractions seldom end at 0
-        yield {"ph": "C", "name": name, "pid": _PID, "ts": at / 1000, "args": shown}
+        yield {"ph": "C", "name": name, "pid": pid, "ts": at / 1000, "args": shown}

@@ -417,6 +417,19 @@ def test_timeline_is_measured_or_predicted(run: Any, program: str) -> None:
     assert "4 nodes in 4.5 time units, in sequence 4.5 time units" in done.out
 
 
+def test_timeline_takes_ranks(run: Any, tmp_path: Path) -> None:
+    g = Graph("two")
+    x = [g.device_array(f"x{d}", shape=250, dtype="int32", device=d) for d in range(2)]
+    g.memset(x[0], 1, name="fill")
+    g.memcpy(x[1], x[0], name="hand")
+    path = tmp_path / "two.json"
+    path.write_text(g.to_json())
+    done = run("timeline", path, "--duration", "memset=4", "--ranks", "2", "--link", "latency_us=2", "--link", "gb_s=1")
+    assert done.status == 0
+    assert "2 nodes in 7 us" in done.out
+    assert "0 -> 1: 1 message, 1000 B" in done.out
+
+
 def test_timeline_of_a_prediction_runs_nothing(run: Any, program: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Graph, "compile", lambda *_, **__: pytest.fail("it compiled"))
     assert run("timeline", program, *UNIT, "--engine", "copy=1", "--engine", "host=1").status == 0
@@ -434,6 +447,11 @@ def test_timeline_writes_files(run: Any, program: str, tmp_path: Path, name: str
     ("arguments", "status", "said"),
     [
         (("--engine", "kernel=2"), 2, "--engine belongs to a prediction"),
+        (("--ranks", "2"), 2, "--ranks and --link belong to a prediction"),
+        ((*UNIT, "--link", "latency_us=1", "--link", "gb_s=1"), 2, "--link joins the processes of --ranks"),
+        ((*UNIT, "--ranks", "2", "--link", "gb_s=1"), 2, "--link has a latency_us and a gb_s"),
+        ((*UNIT, "--ranks", "0"), 2, "--ranks and --devices-per-rank are numbers from 1"),
+        ((*UNIT, "--devices-per-rank", "2"), 2, "--devices-per-rank says more of --ranks"),
         (("--option", "by=lane"), 2, "--option belongs to -o FILE"),
         ((*UNIT, "--param", "a=1"), 2, "--param belongs to a measurement"),
         (("--duration", "kernel=soon"), 2, "--duration kernel takes a number (got 'soon')"),

@@ -1,0 +1,232 @@
+"""Simulations over several ranks: numbers by hand, what holds for any graph, and how the timelines are shown."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from property.programs import NAMES, Step, programs
+from property.test_ranks import declared, possible
+
+import hipgraphdsl as hg
+from hipgraphdsl.export import timelines
+from hipgraphdsl.timeline import RankTimes, Timeline
+
+SOURCE = 'extern "C" __global__ void add(float* x, float a) { x[threadIdx.x] += a; }'
+ADD = hg.Module(SOURCE, name="rank_timelines")["add"]
+LINK = hg.Link(latency_us=2, gb_s=1)
+N = 250  # floats, 1000 bytes: 3 us on the link
+TIMES = {"kernel": 5, "D2D": 1, "D2H": 1, "H2D": 1, "H2H": 1, "memset": 1, "host": 1, "eager": 1, "captured": 1}
+
+
+def handed(size: int = 2) -> hg.Graph:
+    """Each device adds, and hands its values to the next one."""
+    g = hg.Graph("handed")
+    x = [g.device_array(f"x{d}", shape=N, dtype="float32", device=d) for d in range(size)]
+    for d in range(size):
+        g.kernel(ADD, 1, N, (x[d], 1.0), name=f"add_{d}")
+        if d + 1 < size:
+            g.memcpy(x[d + 1], x[d], name=f"hand_{d}")
+    return g
+
+
+def spans_of(timeline: Timeline) -> dict[str, tuple[float, float]]:
+    return {span.name: (span.start, span.stop) for span in timeline}
+
+
+def test_simulate_of_ranks_sends_between_them() -> None:
+    timeline = handed().simulate({"add_0": 5, "add_1": 4}, ranks=2, link=LINK)
+    assert spans_of(timeline) == {"add_0": (0, 5), "hand_0": (5, 8), "add_1": (8, 12)}
+    assert (timeline.unit, timeline.makespan, timeline.bound) == ("us", 12, 12)
+    assert timeline.ranks == (RankTimes(busy=5, communicating=3, waiting=4), RankTimes(busy=4, communicating=3, waiting=5))
+    assert timeline.links == {(0, 1): (1, 1000)}
+    assert [(span.engine, span.ranks) for span in timeline] == [("kernel@0", (0,)), ("kernel@1", (1,)), ("link@0->1", (0, 1))]
+
+
+def test_simulated_messages_of_one_direction_follow_each_other() -> None:
+    g = hg.Graph("both ways")
+    x = [[g.device_array(f"x{k}{d}", shape=N, dtype="float32", device=d) for d in range(2)] for k in range(3)]
+    g.memcpy(x[0][1], x[0][0], name="down")
+    g.memcpy(x[1][1], x[1][0], name="down again")
+    g.memcpy(x[2][0], x[2][1], name="up")
+    timeline = g.simulate(TIMES, ranks=2, link=LINK)
+    assert spans_of(timeline) == {"down": (0, 3), "down again": (3, 6), "up": (0, 3)}
+    assert timeline.links == {(0, 1): (2, 2000), (1, 0): (1, 1000)}
+
+
+def test_simulated_message_waits_for_the_receiver_too() -> None:
+    g = hg.Graph("late")
+    x = [g.device_array(f"x{d}", shape=N, dtype="float32", device=d) for d in range(2)]
+    g.kernel(ADD, 1, N, (x[1], 1.0), name="late")
+    g.memcpy(x[1], x[0], name="hand")
+    g.kernel(ADD, 1, N, (x[0], 1.0), name="behind")  # writes what was sent
+    assert spans_of(g.simulate(TIMES, ranks=2, link=LINK)) == {"late": (0, 5), "hand": (5, 8), "behind": (8, 13)}
+
+
+def test_simulated_edge_between_ranks_is_a_message_without_bytes() -> None:
+    g = hg.Graph("told")
+    x = [g.device_array(f"x{d}", shape=N, dtype="float32", device=d) for d in range(2)]
+    g.kernel(ADD, 1, N, (x[0], 1.0), name="first")
+    g.kernel(ADD, 1, N, (x[1], 1.0), name="second", after=["first"])
+    timeline = g.simulate(TIMES, ranks=2, link=LINK)
+    assert spans_of(timeline) == {"first": (0, 5), "first -> second": (5, 7), "second": (7, 12)}
+    assert timeline.links == {(0, 1): (1, 0)}
+
+
+def test_simulate_packs_views_with_gaps_as_compile_does() -> None:
+    g = hg.Graph("columns")
+    x = [g.device_array(f"x{d}", shape=(N, 2), dtype="float32", device=d) for d in range(2)]
+    g.memcpy(x[1][:, :1], x[0][:, 1:], name="column")
+    timeline = g.simulate({"D2D": 1}, ranks=2, link=LINK)
+    assert spans_of(timeline) == {"column (pack)": (0, 1), "column": (1, 4), "column (unpack)": (4, 5)}
+
+
+def test_simulate_names_what_each_rank_does_for_itself() -> None:
+    g = hg.Graph("own")
+    own = g.host_array("own", shape=N, dtype="float32", rank="all")
+    x = [g.device_array(f"x{d}", shape=N, dtype="float32", device=d) for d in range(2)]
+    g.host(print, args=(own,), name="fill")
+    g.memcpy(x[0], own, name="bring_0")
+    timeline = g.simulate({"host": 2, "H2D": 1}, {"host": 1}, ranks=2, link=LINK)
+    assert spans_of(timeline) == {"fill (rank 0)": (0, 2), "fill (rank 1)": (0, 2), "bring_0": (2, 3)}
+
+
+def test_simulate_of_ranks_with_several_devices_has_engines_for_each() -> None:
+    timeline = handed(4).simulate(TIMES, ranks=[1, 3], link=LINK)
+    assert {span.engine for span in timeline} == {"kernel@0", "kernel@1", "kernel@2", "kernel@3", "link@0->1"}
+    assert timeline.makespan == 4 * 5 + 3 + 2 * 1  # one message, and two copies inside rank 1
+    assert [row.title for row in timeline.rows()] == [
+        "rank 0 kernel", "rank 0 to 1", "rank 1 kernel@1", "rank 1 kernel@2", "rank 1 kernel@3", "rank 1 from 0",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("does", "nbytes", "size", "wanted"),
+    [
+        ("all_reduce", 1000, 2, 2 * (2 + 0.5)),  # a ring of two, and a tree would take 2 * 2 + 2
+        ("all_reduce", 1000, 8, 2 * 3 * 2 + 2 * 1),  # a tree: three levels up and down
+        ("all_reduce", 8_000_000, 8, 2 * 7 * (2 + 1000)),  # a ring
+        ("all_reduce", 1000, 9, 2 * 4 * 2 + 2 * 1),
+        ("all_gather", 1000, 4, 3 * 3),
+        ("reduce_scatter", 1000, 4, 3 * 3),
+        ("all_to_all", 1000, 4, 3 * 3),
+        ("broadcast", 4000, 4, 3 * 2 + 4),
+        ("reduce", 4000, 4, 3 * 2 + 4),
+        ("all_reduce", 1000, 1, 0),
+    ],
+)
+def test_link_costs_of_collectives(does: str, nbytes: int, size: int, wanted: float) -> None:
+    assert LINK.collective_us(does, nbytes, size) == pytest.approx(wanted)
+
+
+def test_simulated_collective_begins_when_all_ranks_have_come() -> None:
+    g = hg.Graph("step")
+    x = [g.device_array(f"x{d}", shape=N, dtype="float32", device=d) for d in range(4)]
+    for d in range(4):
+        g.kernel(ADD, 1, N, (x[d], 1.0), name=f"backward_{d}")
+    g.all_reduce(x, "sum", name="gradients")
+    for d in range(4):
+        g.kernel(ADD, 1, N, (x[d], 1.0), name=f"update_{d}")
+    times = {"kernel": 5, "backward_2": 9}
+    timeline = g.simulate(times, ranks=4, link=LINK)
+    cost = LINK.collective_us("all_reduce", 1000, 4)
+    assert cost == 2 * 2 * 2 + 2  # a tree
+    assert spans_of(timeline)["gradients"] == (9, 9 + cost)
+    assert timeline.makespan == 9 + cost + 5
+    assert timeline.ranks[0] == RankTimes(busy=10, communicating=cost, waiting=4)
+    assert timeline["gradients"].nbytes == 1000
+    assert "1 collective of all ranks, 1000 B of each" in str(timeline)
+    assert g.simulate({**times, "gradients": 1}, ranks=4, link=LINK).makespan == 15  # its own name says more than the link
+    two = g.simulate({**times, "D2D": 1}, ranks=[2, 2], link=LINK)  # no library between processes of several devices
+    assert not any(span.engine == "collective" for span in two)
+    assert sum(count for count, _ in two.links.values()) > 0
+
+
+@st.composite
+def ranked(draw: Any) -> tuple[int, hg.Graph]:
+    """Return a random graph over so many ranks."""
+    size = draw(st.integers(1, 4))
+    owners = {name: draw(st.integers(0, size - 1)) for name in NAMES}
+    program: list[Step] = possible(draw(programs()), owners)
+    order = draw(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=4, unique=True))
+    return size, declared(program, owners, order)
+
+
+@given(made=ranked(), seed=st.integers(0, 9))
+@settings(deadline=None)
+def test_simulated_ranks_take_no_less_than_the_critical_path_and_the_busiest(made: tuple[int, hg.Graph], seed: int) -> None:
+    size, g = made
+    times = {key: 1 + (seed * 7 + n) % 5 for n, key in enumerate(TIMES)}
+    link = hg.Link(latency_us=2, gb_s=1.024)  # 1024 bytes a microsecond: sums of times are exact
+    timeline = g.simulate(times, ranks=size, link=link)
+    assert len({span.name for span in timeline}) == len(timeline)
+    for span, deps in zip(timeline.spans, timeline.deps):
+        assert all(timeline.spans[d].stop <= span.start for d in deps)
+    assert sum(span.duration for span in timeline.critical_path) <= timeline.bound <= timeline.makespan
+    assert all(max(busy, sent) + waiting <= timeline.makespan for busy, sent, waiting in timeline.ranks)
+    for ends in timeline.links:
+        there = sorted((span.start, span.stop) for span in timeline if span.engine == f"link@{ends[0]}->{ends[1]}")
+        assert all(a[1] <= b[0] for a, b in pairwise(there))
+    if size == 1:
+        alone = g.simulate(times)
+        assert [replace(span, ranks=()) for span in timeline] == list(alone)
+        assert list(map(set, timeline.deps)) == list(map(set, alone.deps))
+        assert timeline.engines == alone.engines
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"ranks": 2}, "'hand_0' crosses between ranks; say what joins them"),
+        ({"link": LINK}, "say how many there are"),
+        ({"ranks": 0, "link": LINK}, "ranks is how many processes there are"),
+        ({"ranks": [2, "1"], "link": LINK}, "ranks is how many processes there are"),
+        ({"ranks": 1, "link": LINK}, "the ranks have 1 device together"),
+        ({"ranks": 2, "link": 5}, "link is a hipgraphdsl.Link"),
+    ],
+)
+def test_simulate_of_ranks_names_what_it_cannot_use(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(hg.DeclarationError, match=said):
+        handed().simulate(TIMES, **given)
+
+
+@pytest.mark.parametrize(("latency_us", "gb_s"), [(-1, 1), (0, 0), (float("nan"), 1), (1, float("inf")), ("1", 1), (True, 1)])
+def test_link_refuses_what_is_no_time_or_rate(latency_us: Any, gb_s: Any) -> None:
+    with pytest.raises(hg.DeclarationError, match=r"Link: (latency_us|gb_s) is a finite number"):
+        hg.Link(latency_us=latency_us, gb_s=gb_s)
+
+
+def test_link_without_latency_is_possible() -> None:
+    assert hg.Link(latency_us=0, gb_s=2.0).message_us(2000) == 1
+
+
+def test_timeline_of_ranks_prints_each_rank_and_link() -> None:
+    text = str(handed(3).simulate(TIMES, ranks=3, link=LINK))
+    assert "  rank 1  5 us           6 us    10 us" in text.splitlines()
+    assert "  0 -> 1: 1 message, 1000 B" in text.splitlines()
+    assert "  busy: kernel 24%, link 14%" in text.splitlines()
+    many = str(handed(20).simulate(TIMES, ranks=20, link=LINK))
+    assert "  ... and 4 more ranks" in many
+    assert "  ... and 3 more links" in many
+
+
+def test_timeline_files_of_ranks_have_a_group_for_each() -> None:
+    timeline = handed(2).simulate(TIMES, ranks=2, link=LINK)
+    data = json.loads(timelines.render(timeline, ".json"))
+    assert data["ranks"] == [{"busy": 5.0, "communicating": 3.0, "waiting": 5.0}] * 2
+    assert data["links"] == [{"from": 0, "to": 1, "messages": 1, "bytes": 1000}]
+    assert [span["ranks"] for span in data["spans"]] == [[0], [1], [0, 1]]
+    trace = json.loads(timelines.render(timeline, ".trace.json"))["traceEvents"]
+    processes = {e["pid"]: e["args"]["name"] for e in trace if e["name"] == "process_name"}
+    assert list(processes.values()) == ["handed, rank 0", "handed, rank 1"]
+    sent = [(e["pid"], e["args"].get("again", False)) for e in trace if e["name"] == "hand_0"]
+    assert sent == [(1, False), (2, True)]
+    pytest.importorskip("matplotlib")
+    svg = str(timelines.render(timeline, ".svg"))
+    assert all(f">{text}</text>" in svg for text in ("rank 0", "rank 1", "kernel", "to 1", "from 0"))
+    assert svg.count(">hand_0</text>") == 2
