@@ -252,7 +252,7 @@ class _Builder:
             fn=self._exchange(messages, direct),
             args=tuple(view for view, _ in views),
             access=tuple(Access(view, "read" if sends else "write") for view, sends in views),
-            device=self._layout.first_local,
+            device=self._layout.local(self._layout.firsts[self._rank], self._rank),
         )
         at = self._add(node, before)
         self._last = (at,)

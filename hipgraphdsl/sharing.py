@@ -45,10 +45,13 @@ class Layout(NamedTuple):
         Devices of each rank; devices are numbered through the ranks in order.
     first_local : int
         The number that this rank's first device has in its own process.
+    imagined : bool
+        Whether there are no processes, so that devices keep their numbers.
     """
 
     counts: tuple[int, ...]
     first_local: int = 0
+    imagined: bool = False
 
     @property
     def size(self) -> int:
@@ -73,11 +76,11 @@ class Layout(NamedTuple):
 
     def local(self, device: int, rank: int) -> int:
         """Return the number that a device of a rank has in its own process."""
-        return device - self.firsts[rank] + self.first_local
+        return device if self.imagined else device - self.firsts[rank] + self.first_local
 
 
 def as_layout(ranks: Any) -> Layout:
-    """Return the layout that somebody means: a number of ranks with a device each, the devices of each, or `hipgraphdsl.Ranks`.
+    """Return the layout of ranks that need not be there: how many, with a device each, the devices of each, or a `Ranks`.
 
     Raises
     ------
@@ -93,7 +96,7 @@ def as_layout(ranks: Any) -> Layout:
             "ranks is how many processes there are, with a device each, or a list of how many devices each has, from 1"
             f" (got {ranks!r})"
         )
-    return Layout(tuple(count for count in counts if count is not None))
+    return Layout(tuple(count for count in counts if count is not None), imagined=True)
 
 
 class Together(NamedTuple):

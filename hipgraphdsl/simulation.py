@@ -162,19 +162,17 @@ class _Times:
                 )
 
 
-def _tasks(
-    workflow: Workflow, times: _Times, limits: Mapping[str, int], devices: Sequence[int], first_device: int = 0
-) -> list[_Task]:
+def _tasks(workflow: Workflow, times: _Times, limits: Mapping[str, int], devices: Sequence[int], device: int = 0) -> list[_Task]:
     """Return what a workflow does in one process.
 
     Parameters
     ----------
     devices : sequence of int
         Those that all processes use.
-    first_device : int
-        The number among them of the first one of this process.
+    device : int
+        That of nodes which name none.
     """
-    plan = make_plan(workflow, Target.named("cpu"), lanes=None)
+    plan = make_plan(workflow, Target.named("cpu"), lanes=None, device=device)
     lanes = {step.name: step.lane for step in plan.steps}
     tasks: list[_Task] = []
 
@@ -192,8 +190,7 @@ def _tasks(
             duration = _missing(name, node)
         engine = _placed(node.engine, limits)
         if len(devices) > 1:
-            device = device_of(node, 0, flat.level)
-            engine = engine_on(engine, None if device is None else device + first_device, devices)
+            engine = engine_on(engine, device_of(node, device, flat.level), devices)
         waits = not isinstance(node, EagerNode) or any(_on_host(flat.level.resolve(view.root)[1]) for view in node.addresses)
         tasks.append(_Task(name, node, flat.deps, duration, engine, lane_of(name), waits=waits, nbytes=node.copied_bytes))
     return tasks if plan.cut is None else _launched(tasks, plan, plan.cut)
