@@ -13,11 +13,12 @@ from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, get_arg
 
 import numpy as np
 
-from .arrays import AllocArray, Array, ArrayView, DeviceArray, reads, writes
+from .arrays import Access, AllocArray, Array, ArrayView, DeviceArray, reads, writes
 from .draft import Draft
 from .errors import DeclarationError
 from .kernels import Kernel, Module
 from .nodes import AllocNode, FreeNode, KernelNode, MemcpyNode
+from .nodes.base import lazy
 from .nodes.fields import Choice, Count, Flag, Views
 from .source import is_bfloat16
 from .workflow import KINDS, ChildGraphNode, Workflow, is_node
@@ -72,7 +73,7 @@ class CollectiveNode(ChildGraphNode):
     exact : bool
         Fold in the order of the arrays, also where a library between ranks folds in an order of its own.
     workflow, bind
-        Follow from the others.
+        Follow from the others; they are made when somebody asks, because there may be a copy for each two participants.
     """
 
     kind: ClassVar[str] = "collective"
@@ -85,8 +86,8 @@ class CollectiveNode(ChildGraphNode):
     op: Annotated[Fold, Choice("sum", "prod", "max", "min")] = "sum"
     root: Annotated[int, Count()] = 0
     exact: Annotated[bool, Flag()] = False
-    workflow: Workflow = None  # type: ignore[assignment]  # `_prepare` makes it
-    bind: dict[str, Any] = {}  # noqa: RUF012  # Pydantic copies defaults
+    workflow: ClassVar[Any]  # type: ignore[misc]  # no field here
+    bind: ClassVar[Any]  # type: ignore[misc]
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
@@ -101,18 +102,32 @@ class CollectiveNode(ChildGraphNode):
                     array=root.name,
                 )
         _require_fitting(name, data["does"], views["targets"], views["sources"], data.get("op", "sum"))
-        data["bind"] = {}
-        draft = Draft(name if name.isidentifier() else data["does"])
-        inner: dict[Any, Array] = {}
-        for view in (*views["targets"], *views["sources"]):  # one array where target and source are one
-            if _place(view) not in inner:
-                array = DeviceArray(f"x{len(inner)}", view.shape, view.dtype, device=view.root.device)
-                inner[_place(view)] = draft.add_array(array)
-                data["bind"][array.name] = view
-        targets, sources = (tuple(inner[_place(v)].as_view() for v in views[field]) for field in ("targets", "sources"))
-        _Recipe(draft, "").add(data["does"], targets, sources, data.get("op", "sum"), data.get("root", 0))
-        data["workflow"] = Workflow.of(draft)
-        super()._prepare(data)
+
+    @lazy  # type: ignore[no-redef]
+    def bind(self) -> dict[str, ArrayView]:
+        """The arrays of `workflow` to the views that they stand for."""
+        views = {_place(view): view for view in (*self.targets, *self.sources)}  # one array where target and source are one
+        return {f"x{n}": view for n, view in enumerate(views.values())}
+
+    @lazy  # type: ignore[no-redef]
+    def workflow(self) -> Workflow:
+        """The copies and kernels."""
+        draft = Draft(self.name if self.name.isidentifier() else self.does)
+        inner = {
+            _place(view): draft.add_array(DeviceArray(name, view.shape, view.dtype, device=view.root.device))
+            for name, view in self.bind.items()
+        }
+        targets, sources = (tuple(inner[_place(view)].as_view() for view in views) for views in (self.targets, self.sources))
+        _Recipe(draft, "").add(self.does, targets, sources, self.op, self.root)
+        return Workflow.of(draft)
+
+    @lazy
+    def accesses(self) -> tuple[Access, ...]:
+        """What the nodes of `workflow` touch together; it need not be made for that."""
+        targets = self.targets
+        if self.does == "broadcast":  # the root has the values
+            targets = tuple(view for number, view in enumerate(targets) if number != self.root)
+        return tuple(dict.fromkeys((*map(reads, self.sources if targets else ()), *map(writes, targets))))
 
     def unfold(self, draft: Draft) -> list[int]:
         """Add the nodes inside to a draft, on the arrays themselves, and return their places in it."""
@@ -162,8 +177,11 @@ def _require_fitting(name: str, does: str, targets: Sequence[ArrayView], sources
                 node=name,
                 array=view.root.name,
             )
+    read: dict[Any, list[ArrayView]] = {}
+    for view in sources:
+        read.setdefault(view.root, []).append(view)
     if does in ("all_gather", "reduce_scatter", "all_to_all") and any(
-        a.root is b.root and a.region.overlaps(b.region) for a in targets for b in sources
+        a.region.overlaps(b.region) for a in targets for b in read.get(a.root, ())
     ):
         raise DeclarationError(f"node {name!r}: {does} writes to other memory than it reads", node=name)
     if does in ("all_reduce", "reduce", "reduce_scatter"):

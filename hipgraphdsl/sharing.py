@@ -26,6 +26,8 @@ ALL: Final = -1
 Ranks = int | tuple[int, int]
 """Who does a node: one rank, `ALL`, or the sender and the receiver of a copy that crosses between two."""
 
+_MOST_RANKS: Final = 1 << 20
+
 DATA: Final = ("RAW ", "WAR ", "WAW ")
 """What the reasons of edges begin with that memory orders."""
 
@@ -89,12 +91,13 @@ def as_layout(ranks: Any) -> Layout:
     """
     given = getattr(ranks, "counts", ranks)
     number = as_int(given)
-    entries = [1] * number if number is not None else list(given) if isinstance(given, (list, tuple)) else []
-    counts = [as_int(entry) for entry in entries]
+    if number is not None:
+        given = [1] * number if 0 < number <= _MOST_RANKS else []
+    counts = [as_int(entry) for entry in given] if isinstance(given, (list, tuple)) else []
     if not counts or any(count is None or count < 1 for count in counts):
         raise DeclarationError(
-            "ranks is how many processes there are, with a device each, or a list of how many devices each has, from 1"
-            f" (got {ranks!r})"
+            f"ranks is how many processes there are, with a device each, from 1 to {_MOST_RANKS}, or a list of how many devices"
+            f" each has, from 1 (got {ranks!r})"
         )
     return Layout(tuple(count for count in counts if count is not None), imagined=True)
 

@@ -234,21 +234,21 @@ def agree(ranks: Ranks, workflow: Workflow, options: Mapping[str, Any]) -> None:
     """
     if ranks.size == 1:
         return
-    entries = list(_entries(workflow, options))
-    digests = [hashlib.blake2b(text.encode(), digest_size=_DIGEST).digest() for _, text in entries]
+    entries = digests(workflow, options)
+    mine = b"".join(digest for _, digest in entries)
     what, transport, timeout_s = f"compile of {workflow.name!r}", ranks.transport, ranks.timeout_s
-    whole = hashlib.blake2b(b"".join(digests), digest_size=_DIGEST).digest() + len(digests).to_bytes(8, "little")
+    whole = hashlib.blake2b(mine, digest_size=_DIGEST).digest() + len(entries).to_bytes(8, "little")
     found = transport.all_gather(whole, what, timeout_s)
     if len(set(found)) == 1:
         return
     most = max(int.from_bytes(entry[_DIGEST:], "little") for entry in found)
-    lists = transport.all_gather(b"".join(digests).ljust(most * _DIGEST, b"\0"), what, timeout_s)
+    lists = transport.all_gather(mine.ljust(most * _DIGEST, b"\0"), what, timeout_s)
     at = next(at for at in range(most) if len({entry[at * _DIGEST : (at + 1) * _DIGEST] for entry in lists}) > 1)
     label = entries[at][0] if at < len(entries) else "nothing more"
     labels = [text.rstrip(b"\0").decode(errors="replace") for text in
               transport.all_gather(label.encode()[:_LABEL].ljust(_LABEL, b"\0"), what, timeout_s)]  # fmt: skip
-    mine = [entry[at * _DIGEST : (at + 1) * _DIGEST] for entry in lists]
-    other = next(rank for rank in range(ranks.size) if mine[rank] != mine[0])
+    there = [entry[at * _DIGEST : (at + 1) * _DIGEST] for entry in lists]
+    other = next(rank for rank in range(ranks.size) if there[rank] != there[0])
     said = f"{labels[0]} of rank 0 is not that of rank {other}"
     if labels[0] != labels[other]:
         said = f"rank 0 has {labels[0]} where rank {other} has {labels[other]}"
@@ -256,6 +256,12 @@ def agree(ranks: Ranks, workflow: Workflow, options: Mapping[str, Any]) -> None:
         f"graph {workflow.name!r} is not the same on all ranks: {said}; declare the same graph on each, whatever its rank",
         node=label.split("'")[1] if label.startswith("node ") else None,
     )
+
+
+def digests(workflow: Workflow, options: Mapping[str, Any]) -> list[tuple[str, bytes]]:
+    """Return a digest of each thing that must be the same on all ranks, with what it is called."""
+    entries = _entries(workflow, options)
+    return [(label, hashlib.blake2b(text.encode(), digest_size=_DIGEST).digest()) for label, text in entries]
 
 
 _VALUES: Final = ("values", "base64", "sha256")

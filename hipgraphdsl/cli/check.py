@@ -6,7 +6,6 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ..printed import human_bytes
-from ..sharing import ALL, Layout, Sharing, crossing
 from ..target import Target
 from ..workflow import Workflow
 from .arguments import add_ranks, add_workflow, layout, target_name

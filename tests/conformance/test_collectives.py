@@ -16,7 +16,9 @@ from thread_ranks import on_ranks
 
 import hipgraphdsl as hg
 from hipgraphdsl.collectives import Does, Fold
+from hipgraphdsl.partition import partition
 from hipgraphdsl.runtimes.base import Runtime
+from hipgraphdsl.sharing import Between, Layout, Sharing
 
 DOES: tuple[Does, ...] = ("all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all")
 DTYPES = ("int32", "float32", "uint8", "int64", "float64", "float16", "bfloat16")
@@ -199,3 +201,41 @@ def test_collective_in_files_and_texts() -> None:
     assert g.nodes[0].source is not None
     assert g.nodes[0].source[0] == __file__  # not a file of the package
     assert hg.explain_update(g, again).changes == ()
+
+
+@pytest.mark.parametrize("does", DOES)
+@pytest.mark.parametrize(("size", "count"), [(1, 1), (2, 1), (3, 5), (4, 20000)])
+def test_collective_says_what_the_nodes_in_it_touch(does: Does, size: int, count: int) -> None:
+    def bytes_of(accesses: tuple[Any, ...], bind: dict[str, Any]) -> set[tuple[str, str, int, int]]:
+        """Return which bytes of whose memory are touched how, neighbouring ones together."""
+        found: dict[tuple[str, str], set[tuple[int, int]]] = {}
+        for access in accesses:
+            if access.view.root.name in bind or not bind:
+                found.setdefault((access.view.root.name, access.mode), set()).add((access.bytes.start, access.bytes.stop))
+        joined = set()
+        for (name, mode), parts in found.items():
+            start, stop = min(parts)
+            for begin, end in sorted(parts):
+                assert begin <= stop
+                stop = max(stop, end)
+            joined.add((bind[name].root.name if bind else name, mode, start, stop))
+        return joined
+
+    g = declared(does, values(does, size, count, "float32"), "sum", size - 1, [None] * size)
+    (node,) = g.workflow().nodes
+    assert isinstance(node, hg.CollectiveNode)
+    said = bytes_of(node.accesses, {})
+    assert said == bytes_of(node.workflow.accesses, node.bind)
+
+
+def test_collective_of_many_makes_no_copies_until_somebody_asks() -> None:
+    """There is a copy for each two participants, which a rank that calls a library need not know."""
+    g = hg.Graph("many")
+    x = [g.device_array(f"x{d}", shape=1 << 20, dtype="float32", device=d) for d in range(512)]
+    node = g.all_reduce(x)
+    sharing = Sharing(g.workflow(), Layout((1,) * 512), Between(lambda does, dtype: True))
+    part = partition(sharing, 7, lambda messages, direct: print)
+    assert len(part.workflow.nodes) == 1
+    assert g.simulate({}, ranks=512, link=hg.Link(latency_us=1, gb_s=1)).makespan > 0
+    assert "workflow" not in vars(node)
+    assert node == node.changed()  # whatever has been asked of the one

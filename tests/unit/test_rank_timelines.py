@@ -185,6 +185,7 @@ def test_simulated_ranks_take_no_less_than_the_critical_path_and_the_busiest(mad
         ({"ranks": 2}, "'hand_0' crosses between ranks; say what joins them"),
         ({"link": LINK}, "say how many there are"),
         ({"ranks": 0, "link": LINK}, "ranks is how many processes there are"),
+        ({"ranks": 1 << 70, "link": LINK}, "ranks is how many processes there are"),
         ({"ranks": [2, "1"], "link": LINK}, "ranks is how many processes there are"),
         ({"ranks": 1, "link": LINK}, "the ranks have 1 device together"),
         ({"ranks": 2, "link": 5}, "link is a hipgraphdsl.Link"),

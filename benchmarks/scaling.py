@@ -1,0 +1,131 @@
+"""How a graph would scale to thousands of devices, and what declaring and compiling it would cost each rank; no GPU is needed.
+
+    python -m benchmarks.scaling [--devices 1 8 64 512 4096] [--steps 4] [--cost-devices 64 256 1024]
+
+The first two tables are simulations, `Graph.simulate(ranks=...)`, of example 06 and of a training step whose gradients are
+all-reduced layer by layer while the next layer is computed. Weak scaling keeps the work of each device, strong scaling that of
+all. Kernels take what they take on an H200 (docs/ranks.md), and 3 us at least. The third table is measured: CPU time of what one
+rank does alone before it launches, of example 06 on so many devices.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import hipgraphdsl as hg
+from benchmarks.ranks import example
+from hipgraphdsl.checks import require_sound
+from hipgraphdsl.partition import partition
+from hipgraphdsl.plan import make_plan
+from hipgraphdsl.sharing import Between, Layout, Sharing
+from hipgraphdsl.target import Target
+from hipgraphdsl.world import digests
+
+SIDE = 8192  # cells along each side of the box of one device, weak scaling
+LARGE = 32768  # of the whole box, strong scaling
+CELL_US = 324.4 / SIDE**2  # of one step: docs/ranks.md, one H200
+LEAST_US = 3.0  # of a kernel
+LAYERS = 8
+GRADIENTS = 1 << 24  # floats of a layer
+SAMPLE_US = 50.0  # of a layer, forward and backward
+SAMPLES = 64  # of each device, weak scaling
+BATCH = 4096  # of all, strong scaling
+STEP = hg.Module('extern "C" __global__ void step(float* gradients, float* weights) { weights[0] -= gradients[0]; }')["step"]
+
+
+FOUND = ("nodes", "own", "declare", "digest", "share", "part", "check", "plan")
+
+
+def wave_us(rows: int, columns: int, devices: int, steps: int, link: hg.Link) -> float:
+    """Return how long a step of example 06 takes."""
+    graph = example().build(devices, steps, (rows, columns), output=False)
+
+    def duration(node: Any) -> float:
+        if node.kind != "kernel":
+            return 0.0  # the first fill, which is no part of a step
+        height = next(arg for arg in node.args if isinstance(arg, int))
+        return max(height * columns * CELL_US, LEAST_US)
+
+    return float(graph.simulate(duration, ranks=devices, link=link).makespan / steps)
+
+
+def training_us(samples: float, devices: int, link: hg.Link) -> float:
+    """Return how long a training step takes, of so many samples on each device."""
+    graph = hg.Graph("training")
+    for layer in reversed(range(LAYERS)):
+        x = [graph.device_array(f"gradients{layer}_{d}", shape=GRADIENTS, dtype="float32", device=d) for d in range(devices)]
+        for d in range(devices):
+            graph.kernel(STEP, 1, 1, (hg.writes(x[d]), hg.reads(x[d])), name=f"backward{layer}_{d}")
+        if devices > 1:
+            graph.all_reduce(x, name=f"sum{layer}")
+    return graph.simulate({"kernel": samples * SAMPLE_US}, ranks=devices, link=link).makespan
+
+
+def scaling(devices: list[int], steps: int, link: hg.Link) -> Iterator[tuple[str, str, list[float]]]:
+    """Yield what scales, how, and how long it takes on so many devices, each as a part of perfect scaling."""
+
+    def inner(d: int, rows: int) -> int:
+        return rows * d + 4  # two rows at each wall
+
+    weak = [wave_us(inner(d, SIDE), SIDE, d, steps, link) for d in devices]
+    yield "wave, 8192 x 8192 cells a device", "weak", [weak[0] / us for us in weak]
+    alone = (LARGE - 4) * LARGE * CELL_US
+    yield "wave, 32768 x 32768 cells", "strong", [alone / (d * wave_us(LARGE, LARGE, d, steps, link)) for d in devices]
+    weak = [training_us(SAMPLES, d, link) for d in devices]
+    yield f"training step, {SAMPLES} samples a device", "weak", [weak[0] / us for us in weak]
+    alone = LAYERS * SAMPLE_US * BATCH
+    yield f"training step, {BATCH} samples", "strong", [alone / (d * training_us(BATCH / d, d, link)) for d in devices]
+
+
+def cost_ms(devices: int, steps: int) -> dict[str, float]:
+    """Return what a rank in the middle spends, in milliseconds of CPU time."""
+    found: dict[str, float] = {}
+
+    def timed(name: str, call: Callable[[], Any]) -> Any:
+        began = time.process_time()
+        made = call()
+        found[name] = (time.process_time() - began) * 1e3
+        return made
+
+    target = Target.named("nvidia:sm_90")
+    workflow = timed("declare", lambda: example().build(devices, steps, (8 * devices + 4, 64), output=False).workflow())
+    timed("digest", lambda: digests(workflow, {}))
+    between = Between(lambda does, dtype: True)
+    sharing = timed("share", lambda: Sharing(workflow, Layout((1,) * devices), between))
+    part = timed("part", lambda: partition(sharing, devices // 2, lambda messages, direct: print)).workflow
+    timed("check", lambda: require_sound(part, target, 0, "explicit"))
+    timed("plan", lambda: make_plan(part, target))
+    return found | {"nodes": float(len(workflow.nodes)), "own": float(len(part.nodes))}
+
+
+def main() -> None:
+    """Print all tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--devices", type=int, nargs="*", default=[1, 8, 64, 512, 4096])
+    parser.add_argument("--steps", type=int, default=4, help="of the wave in one launch")
+    parser.add_argument("--latency-us", type=float, default=5.0, help="of the link (default: %(default)s)")
+    parser.add_argument("--gb-s", type=float, default=50.0, help="of the link (default: %(default)s, 400 Gbit/s)")
+    parser.add_argument("--cost-devices", type=int, nargs="*", default=[16, 64, 256, 1024])
+    options = parser.parse_args()
+    link = hg.Link(options.latency_us, options.gb_s)
+    gc.disable()  # it would go through all nodes time and again
+    print(f"simulated, {link}: parts of perfect scaling")
+    print(f"{'':36}{'':8}" + "".join(f"{d:>8}" for d in options.devices))
+    for what, how, parts in scaling(options.devices, options.steps, link) if options.devices else ():
+        print(f"{what:36}{how:8}" + "".join(f"{part:8.1%}" for part in parts), flush=True)
+    print("\nwhat one rank spends before it launches, ms of CPU time, measured")
+    print(f"{'collector':10}{'devices':>8}" + "".join(f"{name:>9}" for name in FOUND))
+    for word, choose in (("on", gc.enable), ("off", gc.disable)):
+        for devices in options.cost_devices:
+            gc.collect()
+            choose()
+            cost = cost_ms(devices, options.steps)
+            print(f"{word:10}{devices:8}" + "".join(f"{cost[name]:9.1f}" for name in FOUND), flush=True)
+
+
+if __name__ == "__main__":
+    main()
