@@ -12,7 +12,7 @@ its ranks have done all before it, so both are at it. Hence no rank can wait for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -185,7 +185,12 @@ class _Builder:
 
     def _before(self, i: int) -> dict[int, str]:
         """Return what a node waits for on this rank."""
-        sources = zip(self._workflow.predecessors[i], self._workflow.reasons[i])
+        predecessors = self._workflow.predecessors[i]
+        sources: Iterable[tuple[int, str]] = zip(predecessors, self._workflow.reasons[i])
+        if len(predecessors) > len(self._ends) + len(self._open):  # a collective's are nodes of all ranks
+            known = self._sharing.reasons_of(i)
+            mine = dict.fromkeys((*self._ends, *(index for _, _, index in self._open)))
+            sources = [(source, known[source]) for source in mine if source in known]
         return {at: reason for source, reason in sources for at in self._ended(source)}
 
     def _told(self, i: int) -> dict[int, str]:

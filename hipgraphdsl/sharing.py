@@ -7,7 +7,7 @@ the same from the same workflow; `partition` takes what one rank does from it, `
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
@@ -231,6 +231,7 @@ class Sharing:
         self.messages: dict[int, list[Message]] = {}
         self.stages: dict[int, int] = {}
         self._level = Level(workflow)
+        self._reasons: dict[int, dict[int, str]] = {}
         self._share()
 
     @cached_property
@@ -248,6 +249,12 @@ class Sharing:
         mine, common = self._nodes.get(rank, []), self._nodes.get(ALL, [])
         order = self.workflow.order
         return [order[at] for at in (sorted(mine + common) if common else mine)]
+
+    def reasons_of(self, i: int) -> Mapping[int, str]:
+        """Return what a node waits for, each with the reason."""
+        if i not in self._reasons:
+            self._reasons[i] = dict(zip(self.workflow.predecessors[i], self.workflow.reasons[i]))
+        return self._reasons[i]
 
     def touches_shared(self, node: AnyNode) -> bool:
         """Return whether a node touches arrays that each rank has for itself."""

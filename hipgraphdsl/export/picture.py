@@ -19,6 +19,7 @@ from ..placement import device_of
 from ..plan import Plan, Step, make_plan
 from ..printed import human_count
 from ..runtimes import target_of
+from ..sharing import ALL, Between, Ranks, Sharing, as_layout
 from ..target import Target
 from ..timeline import Timeline
 from ..workflow import AnyNode, ConditionalNode, Workflow
@@ -225,6 +226,7 @@ def draw(
     critical: Critical = False,
     faults: bool | Report = True,
     target: str | Target | None = None,
+    ranks: int | Sequence[int] | None = None,
 ) -> Picture:
     """Return what a drawing of a workflow shows.
 
@@ -243,6 +245,8 @@ def draw(
         Mark what `check` finds.
     target : str or Target, optional
         For `lanes`; by default the device that `compile` takes.
+    ranks : int or sequence of int, optional
+        Frame what each of so many processes does, with a device each or as many as said; what crosses stands between the frames.
 
     Raises
     ------
@@ -250,10 +254,14 @@ def draw(
         If an option has no such value.
     """
     require_edges(edges)
+    if ranks is not None and lanes is not False:
+        raise DeclarationError(f"a drawing frames ranks or lanes: leave one of ranks={ranks!r} and lanes={lanes!r} out")
     if fold not in (True, False, "auto"):
         raise DeclarationError(f"fold is True, False or 'auto' (got {fold!r})")
     plan = lane_plan(workflow, lanes, target)
-    return _Artist(workflow, fold, edges, plan, critical_path(workflow, critical), found_faults(workflow, faults)).picture
+    path, found = critical_path(workflow, critical), found_faults(workflow, faults)
+    sharing = None if ranks is None else Sharing(workflow, as_layout(ranks), Between(lambda does, dtype: True))
+    return _Artist(workflow if sharing is None else sharing.workflow, fold, edges, plan, path, found, sharing).picture
 
 
 def require_edges(edges: str) -> None:
@@ -329,7 +337,7 @@ class _Artist:
 
     def __init__(
         self, workflow: Workflow, fold: bool | Literal["auto"], edges: Edges, plan: Plan | None, path: Sequence[str],
-        faults: list[tuple[Fault, tuple[str, ...]]],
+        faults: list[tuple[Fault, tuple[str, ...]]], sharing: Sharing | None = None,
     ) -> None:  # fmt: skip
         self.fold, self.edges = fold, edges
         self.path = list(path)
@@ -340,6 +348,7 @@ class _Artist:
         self.segment_of = {} if plan is None else segments_by_name(plan)
         self.by_host = set() if plan is None else set(decided_by_host(plan))
         self.framed: set[str] = set()  # ids of the segments that have a frame
+        self.ranks: Sequence[Ranks] = () if sharing is None else sharing.ranks
         self.faults: dict[str, list[Fault]] = {}
         for fault, names in faults:
             for name in names:
@@ -352,6 +361,8 @@ class _Artist:
         self.picture = Picture(workflow.name, subtitle, faults=tuple(fault for fault, names in faults if not names))
         if plan is not None:
             self._lane_frames("", "")
+        if sharing is not None:
+            self._rank_frames(sharing)
         self._level(workflow, "", "")
         self._mark_path()
         self._mark_pairs((fault, names) for fault, names in faults if len(names) > 1)
@@ -360,6 +371,14 @@ class _Artist:
         """Frame the lanes of a workflow or of a child that has a plan of its own."""
         for lane, label in enumerate(self.lanes.get(prefix, ())):
             self.picture.clusters.append(Cluster(f"{cluster}lane{lane}", label, "lane", cluster, lane))
+
+    def _rank_frames(self, sharing: Sharing) -> None:
+        """Frame what each rank does."""
+        layout, crossing = sharing.layout, human_count(len(sharing.all_messages), "message")
+        self.picture.subtitle += f", {human_count(layout.size, 'rank')}, {crossing}"
+        for rank, (first, count) in enumerate(zip(layout.firsts, layout.counts)):
+            devices = f"devices {first} to {first + count - 1}" if count > 1 else f"device {first}"
+            self.picture.clusters.append(Cluster(f"rank{rank}", f"rank {rank} · {devices}", "lane", lane=rank))
 
     def _level(self, workflow: Workflow, prefix: str, cluster: str) -> None:
         """Draw one workflow into a cluster."""
@@ -371,7 +390,10 @@ class _Artist:
         )
         repeats: tuple[Repeat, ...] = ()
         if self.fold is True or (self.fold == "auto" and len(nodes) > _FOLD_FROM):
-            tokens = [(signature(n), tuple(f.code for f in self.faults.get(prefix + n.name, ()))) for n in nodes]
+            ranks = [None] * len(nodes) if prefix or not self.ranks else self.ranks
+            tokens = [
+                (signature(n), tuple(f.code for f in self.faults.get(prefix + n.name, ())), rank) for n, rank in zip(nodes, ranks)
+            ]
             repeats = find_repeats(tokens, [[source for source, _ in sources] for sources in links])
         ends: list[str] = [""] * len(nodes)
         where: dict[int, tuple[Repeat, int]] = {}
@@ -388,7 +410,7 @@ class _Artist:
                 ends[i] = ends[i - repeat.period]
                 self.end_of[prefix + nodes[i].name] = ends[i]
                 continue
-            if repeat.period > 1 and repeat not in frames and not self.lane_of:
+            if repeat.period > 1 and repeat not in frames and not self.lane_of and not self.ranks:
                 frame = Cluster(self._new_cluster(), f"repeats {repeat.count} times", "repeat", parent=cluster)
                 self.picture.clusters.append(frame)
                 frames[repeat] = frame.id
@@ -429,11 +451,14 @@ class _Artist:
         lane = self.lane_of.get(full[0])
         if lane is not None and (not cluster or prefix in self.lanes):
             cluster += f"lane{lane}"
+        if self.ranks and not prefix and isinstance(rank := self.ranks[members[0]], int) and rank != ALL:
+            cluster = f"rank{rank}"
         if full[0] in self.segment_of:
             cluster = self._segment(self.segment_of[full[0]], cluster, lane)
         name = node.name if len(nodes) == 1 else f"{node.name} … {nodes[-1].name}"
         bodies = [(f"{prefix}{path}/", title, body) for (path, body, _), title in zip(node.held, node.body_titles)]
-        if bodies and prefix.count("/") < 16 and self._expands(bodies):
+        by_library = bool(self.ranks) and not prefix and node.derives  # one call on each rank
+        if bodies and not by_library and prefix.count("/") < 16 and self._expands(bodies):
             if self.lane_of and lane is None and not cluster:
                 # The plan has inlined this child: its nodes stand in the lanes themselves.
                 for inside, _, body in bodies:

@@ -15,6 +15,7 @@ from property.test_ranks import declared, possible
 
 import hipgraphdsl as hg
 from hipgraphdsl.export import timelines
+from hipgraphdsl.export.picture import draw
 from hipgraphdsl.timeline import RankTimes, Timeline
 
 SOURCE = 'extern "C" __global__ void add(float* x, float a) { x[threadIdx.x] += a; }'
@@ -204,6 +205,26 @@ def test_link_refuses_what_is_no_time_or_rate(latency_us: Any, gb_s: Any) -> Non
 
 def test_link_without_latency_is_possible() -> None:
     assert hg.Link(latency_us=0, gb_s=2.0).message_us(2000) == 1
+
+
+def test_drawing_of_ranks_frames_what_each_does() -> None:
+    g = hg.Graph("drawn")
+    x = [g.device_array(f"x{d}", shape=N, dtype="float32", device=d) for d in range(2)]
+    for d in range(2):
+        g.kernel(ADD, 1, N, (x[d], 1.0), name=f"add_{d}")
+    g.memcpy(x[1], x[0], name="hand")
+    g.all_reduce(x, name="sum")
+    picture = draw(g.workflow(), ranks=2)
+    assert {box.name: box.cluster for box in picture.boxes} == {"add_0": "rank0", "add_1": "rank1", "hand": "", "sum": ""}
+    assert [cluster.label for cluster in picture.clusters] == ["rank 0 · device 0", "rank 1 · device 1"]
+    assert picture.subtitle.endswith("2 ranks, 2 messages")
+    for step in range(40):
+        g.kernel(ADD, 1, N, (x[step % 2], 1.0), name=f"more_{step}")
+    folded = draw(g.workflow(), ranks=[1, 1])
+    assert len(folded.boxes) < 20
+    assert all(box.cluster == f"rank{int(box.members[0][-1]) % 2}" for box in folded.boxes if box.kind == "kernel")
+    with pytest.raises(hg.DeclarationError, match="ranks or lanes"):
+        draw(g.workflow(), ranks=2, lanes=True)
 
 
 def test_timeline_of_ranks_prints_each_rank_and_link() -> None:
