@@ -147,13 +147,121 @@ __global__ void conditional(int* x, int n) {
   ++(v); (w = v, v) += n; __syncthreads(); x[t] = v + w;
 }
 """
-STAYS = r"""
+WARPS = r"""
+__device__ float warp_sum(float v) { for (int o = warpSize / 2; o > 0; o /= 2) v += __shfl_down(v, o); return v; }
+template <class V, int FIRST> __device__ V butterfly(V v) {
+#pragma unroll
+  for (int o = FIRST; o > 0; o >>= 1) v += __shfl_xor(v, o);
+  return v; }
+__device__ int scan(int v, int lane) {
+  for (int d = 1; d < warpSize; d *= 2) { int y = __shfl_up(v, d); if (lane >= d) v += y; } return v; }
+__device__ int whole_block(int v) {
+  __shared__ int s[64]; int lane = T % warpSize, warp = T / warpSize; v = butterfly<int, 16>(v);
+  if (lane == 0) s[warp] = v; __syncthreads(); return s[0] + s[(N - 1) / warpSize]; }
 __device__ void pass() { __syncthreads(); }
+__global__ void within(int* x, int n) { pass(); x[T] += n; __syncthreads(); x[T]++; }
+__global__ void sums(int* x, int n) { int v = x[T], w = n; w = __shfl_xor(n, 1); __syncthreads(); x[T] = v + w; }
+__global__ void block_sums(int* x, int n) {
+  __shared__ float s[64]; const int lane = T % warpSize, warp = T / warpSize; float v = warp_sum(x[T] * 0.1f * n);
+  if (lane == 0) s[warp] = v; __syncthreads(); v = T < (N + warpSize - 1) / warpSize ? s[lane] : 0.0f;
+  if (warp == 0) v = warp_sum(v); x[T] = __float_as_int(v); }
+__global__ void masked_sums(int* x, int n) {
+  int v = x[T];
+  for (int i = T; i < 200; i += N) v += i;
+  for (int o = 16; o > 0; o /= 2) v += __shfl_down_sync(~0ull, v, o); x[T] = v; __syncthreads();
+  for (int o = 8; o; o /= 2) v += __shfl_xor_sync(~0ull, v, o, 16); x[T] += v;
+  x[T] ^= (int)__ballot_sync(~0ull, v & 1); }
+__global__ void butterflies(int* x, int n) {
+  short s = x[T]; x[T] = butterfly<int, 16>(x[T]) - n; s = butterfly<short, 4>(s);
+  double d = butterfly<double, 32>(0.5 * s); x[T] += s + (int)d; }
+__global__ void scans(int* x, int n) { int v = x[T], lane = T % warpSize; v = scan(v, lane); x[T] = v; __syncwarp(); x[T] += n; }
+__global__ void votes(int* x, int n) {
+  int lane = T % warpSize, u; unsigned long long odd = __ballot(x[T] & 1);
+  unsigned long long below = odd & ((1ull << lane) - 1); int v = x[T];
+  x[T] = __popcll(below) + 100 * lane; u = 100 * __any(v > 40 + n); x[T] += u; u = 1000 * (__all(lane < 40) != 0);
+  x[T] += u; x[T] += 10000 * __popcll(__activemask()); }
+__global__ void branches(int* x, int n) {
+  int t = T, v = x[t];
+  if (t & 1) v = __popcll(__ballot(v & 2)); if (t % 3 == 0) { v = __shfl_down(v, 1); v += 1000; } if (t % 3) x[t] = 7;
+  if (t % 5 < n) { if (v & 1) v += 100 * __popcll(__activemask()); if (v & 2) { v += __shfl(v, t % 7); } v ^= __any(v > 3); }
+  x[t] += v; }
+__global__ void gone(int* x, int n) {
+  int t = T; if (t % 7 == n) return; int v = __shfl_down(x[t], 3); if (v > 30) { x[t] = v; return; }
+  x[t] += v + __popcll(__activemask()); if (x[t] & 1) x[t] = __shfl(v, 0); }
+__global__ void varying(int* x, int n) {
+  int t = T; x[t] += __shfl(x[t], x[t]) * 3; x[t] -= __shfl_up(n, t % 5); x[t] ^= __shfl_down(t, x[t] % 9, 1 << (n % 7 % 6)); }
+template <int K> __device__ int extent(int w) { char few[K]; w = __shfl(w, K); return w + sizeof few; }
+__global__ void by_extent(int* x, int n) { const int K = 3; x[T] = extent<2>(x[T]); x[T] += K; }
+__global__ void in_functions(int* x, int n) { x[T] += whole_block(x[T]); x[T] = (int)warp_sum((float)x[T]) * n; }
+__global__ void asked(int* x, int n) { int v = x[T]; if (__any(v == 3)) v += __popcll(__ballot(v & 4)); x[T] = v; }
+__global__ void conditions(int* x, int n) {
+  int t = T; if (n > 3) x[t] = __shfl_xor(x[t], 4);
+  else if (n) { int v = x[t]; for (int k = 0; k < n; ++k) v -= __shfl_up(v, k); x[t] = v; }
+  if (t < 10) { int q = 100 / (n < 9 ? 3 : n); x[t] += q + __popcll(__ballot(x[t] & 1)); } }
+__global__ void own_warp_size(int* x, int n) { const int warpSize = 16; int v = x[T]; x[T] = __shfl(v, 20) + warpSize; }
+"""
+STAYS = r"""
+__global__ void loads_before(int* x, int n) {
+  __shared__ int s[256]; int t = T; s[t] = x[t]; __syncthreads();
+  int r = s[t / warpSize * warpSize] + __shfl(t, 1) * n; s[t] = 7; x[t] = r; }
+__global__ void beside(int* x, int n) { int a = x[T], b = __shfl_xor(a, 2) + a, c = a + b; x[T] = a + b * c; }
+__global__ void nested(int* x, int n) { int v = __shfl(__shfl_xor(x[T], 1) + n, x[T] & 7); x[T] = v; }
+__global__ void turns(int* x, int n) {
+  int lane = T % warpSize, v = 0; for (int i = 0; i < lane % 4; ++i) v += __popcll(__ballot(1));
+  do { v += 10000 * __popcll(__ballot(v & 1)); } while (--lane % 3 > 0);
+  while (lane > 0) { lane -= 7; v = __shfl_xor(v, 1) + v / 2; }
+  x[T] += v; }
+__global__ void otherwise(int* x, int n) {
+  int v = x[T]; if (T & 1) v = __popcll(__ballot(v & 2)); else if (T % 3 == 0) v = __shfl_down(v, 1); x[T] = v; }
+__global__ void masks_may_not_fit(int* x, int n) {
+  int v = x[T]; if (threadIdx.x < n) v = __shfl_sync(~0ull, v, 1); x[T] = v; if (threadIdx.x < 3) v = __shfl_sync(~0ull, v, 2);
+  x[T] += v; }
+__device__ void scan_into(int& v, int d) { int y = __shfl_up(v, d); if (T % warpSize >= d) v += y; }
+__global__ void by_reference(int* x, int n) { int v = x[T]; scan_into(v, 2); x[T] = v; }
+__device__ int letters(int v) { return 'v' + __shfl(v, 1); }
+__global__ void spelled(int* x, int n) { x[T] = letters(x[T]); }
+template <int K> __device__ int lettered(int w) { w = __shfl(w, K); return w + 'K'; }
+__global__ void letter(int* x, int n) { x[T] = lettered<2>(x[T]); }
+__device__ int hgcpu_w1(int v) { return v + 3; }
+__global__ void our_names(int* x, int n) { int v = hgcpu_w1(x[T]), hgcpu_t = n; v += __shfl(v, 1); x[T] = v + hgcpu_t; }
+__global__ void our_names_too(int* x, int n) { int v = x[T]; __syncthreads(); { int hgcpu_t = n; v += hgcpu_t; } x[T] = v; }
+__global__ void in_order(int* x, int n) { unsigned v = x[T]; x[T] = v << __shfl(++v & 3, 1); }
+__global__ void switched(int* x, int n) {
+  int v = x[T]; switch (T & 1) { case 0: v = __shfl(v, 1); break; case 1: v = __shfl(v, 2); } x[T] = v; }
+__device__ void inner_step(int& b) { int v = 3 + T; b += __shfl(v, 1); }
+__device__ void outer_step(int& a) { inner_step(a); a += __popcll(__activemask()); }
+__global__ void captured(int* x, int n) { int v = x[T]; outer_step(v); x[T] = v; }
+template <class V, int K> __device__ V named_by(const V& p) { return __shfl(p, 1); }
+__global__ void hidden_by_template(int* x, int n) { const int K = x[T]; x[T] = named_by<int, 3>(K); }
+template <template <class> class W> __device__ int of_template(int v) { return __shfl(v, 1); }
+template <class V> struct Wrapped { V v; };
+__global__ void of_templates(int* x, int n) { x[T] = of_template<Wrapped>(x[T]); }
+__device__ int bump(int* s, int v) { return s[0] += v; }
+__global__ void in_braces(int* x, int n) {
+  int t = T; int a[2] = {bump(x + t, __shfl(t, 1)), __shfl(x[t], 2)}; x[t] = a[0] + 100 * a[1]; }
+__global__ void in_shift(int* x, int n) { int t = T; x[t] = ((x[t] = __shfl(t, 1)) << (__shfl(x[t], 2) & 7)); }
+__global__ void divides_by(int* x, int n) {
+  int v = x[T]; if (N > 64) { if (T / 64 % (blockDim.x / 128 * 2) == 0) v += __shfl_sync(~0ull, v, 1); } x[T] = v; }
+__global__ void load_left_out(int* x, int n) {
+  const int *p = n ? x : nullptr; int t = T, v = (__any(n > 0) ? p[t] : 3) + __shfl(t, 1); x[t] = v; }
+__global__ void deep(int* x, int n) { int v = x[T]; x[T] = __shfl(v, 1)DEEP; }
+__global__ void two_orders(int* x, int n) { x[T] = __shfl(x[T], 1) + atomicAdd(&x[T], 1) * 0; }
+__global__ void left_out(int* x, int n) { int l = T; x[T] = l < 20 ? __any(l == n) : n; }
+__global__ void changed_mask(int* x, int n) { x[T] += __shfl_sync(x[T] & 1 ? 0x55555555ull : ~0ull, x[T], 0); }
+__global__ void meet_elsewhere(int* x, int n) {
+  int l = T, v; if (x[l] & 1) v = __shfl_sync(~0ull, l, 0); else v = __shfl_sync(~0ull, l, 1); x[l] = v; }
+__device__ int early(int v) { if (v & 1) return __shfl(v, 0); return v; }
+__global__ void returns_early(int* x, int n) { x[T] = early(x[T]); }
+__device__ int hidden(int v) { return __shfl(v, LIMIT); }
+__global__ void hides(int* x, int n) { const int LIMIT = n % 2; x[T] = hidden(x[T]) + LIMIT; }
+__device__ int again(int v, int n) { v += __shfl(v, n); if (n > 0) v = again(v, n - 1); return v; }
+__global__ void recursive(int* x, int n) { x[T] = again(x[T], n % 3); }
+__global__ void leaves_a_loop(int* x, int n) { for (int k = 0; k < 9; ++k) { x[T] += __shfl(x[T], k); if (x[T] > 60) break; } }
+__global__ void returns_inside(int* x, int n) { if (T & 1) { x[T] = __shfl(x[T], 3); if (x[T] > 20) return; x[T]++; } x[T] += 2; }
 __global__ void differs(int* x, int n) {
   for (int k = 0; k < T % 3; ++k) x[T] += k; for (int k = 0; k < x[255]; ++k) __syncthreads(); }
 __global__ void through_memory(int* x, int n) {
   __shared__ int k; k = 3; __syncthreads(); while (k > 0) { __syncthreads(); k = 0; __syncthreads(); } x[T] = k; }
-__global__ void within(int* x, int n) { pass(); x[T] += n; __syncthreads(); x[T]++; }
 __global__ void counted(int* x, int n) { __syncthreads(); x[T] += __syncthreads_count(T & 1); }
 __global__ void broken(int* x, int n) { for (int k = 0; k < 4; ++k) { __syncthreads(); x[T] += k; if (k == n) break; } }
 __global__ void lambda(int* x, int n) { int v = x[T]; auto f = [&](int a) { v += a; }; __syncthreads(); f(n); x[T] = v; }
@@ -166,9 +274,9 @@ __global__ void own_address(int* x, int n) { int v = 3, *p = &v; __syncthreads()
 struct Ends { int* at; __device__ ~Ends() { *at += 1; } };
 __device__ int hgcpu_t = 7;
 __global__ void taken(int* x, int n) { int v = x[T] + hgcpu_t; __syncthreads(); x[T] = v + hgcpu_t + n; }
-__global__ void sums(int* x, int n) { int v = x[T] + __shfl_xor(n, 1); __syncthreads(); x[T] = v; }
 template <class V> __global__ void pattern(V* x, V n) { V v = x[T]; __syncthreads(); x[T] = v + n; }
 """
+STAYS = STAYS.replace("DEEP", " + n" * 1500)
 # Functions that wait and are called without being named.
 HIDDEN = r"""
 __device__ int both(int v) { __shared__ int s[256]; s[T] = v; __syncthreads(); return s[N - 1 - T]; }
@@ -204,7 +312,7 @@ def names(source: str) -> list[str]:
 
 
 @functools.cache
-def libraries(source: str) -> tuple[Library, Library, frozenset[str]]:
+def libraries(source: str, *options: str) -> tuple[Library, Library, frozenset[str]]:
     """Return the kernels as they are fast, and one by one, and which of them were split."""
     compiler = compiler_of("clang")
     split: set[str] = set()
@@ -218,7 +326,9 @@ def libraries(source: str) -> tuple[Library, Library, frozenset[str]]:
         patch.setattr(f"{rtc.__name__}.split", noticed)
         fast, base = (
             Library(
-                rtc.compile_kernels(HEAD + source + salt(), names(source), name="split.hip", compiler=compiler, mode=mode).image
+                rtc.compile_kernels(
+                    HEAD + source + salt(), names(source), options=options, name="split.hip", compiler=compiler, mode=mode
+                ).image
             )
             for mode in ("fast", "base")
         )
@@ -230,8 +340,8 @@ def salt() -> str:
     return f"// {np.random.default_rng().integers(2**60)}\n"
 
 
-def same(source: str, name: str, n: int, block: int | Sequence[int]) -> None:
-    fast, base, _ = libraries(source)
+def same(source: str, name: str, n: int, block: int | Sequence[int], *options: str) -> None:
+    fast, base, _ = libraries(source, *options)
     given = np.random.default_rng(n).integers(0, 50, 256).astype(i32)
     given[255] = n
     results = []
@@ -248,6 +358,15 @@ def test_split_kernels_do_what_their_threads_do_one_by_one(name: str, block: int
     assert name in libraries(SPLIT)[2]
     for n in (0, 1, 3, 4, 5, 8, 64, 100):
         same(SPLIT, name, n, block)
+
+
+@pytest.mark.parametrize("options", [(), ("-mno-wavefrontsize64",)])
+@pytest.mark.parametrize("name", names(WARPS))
+def test_kernels_split_at_warp_operations_do_what_their_lanes_do_one_by_one(name: str, options: tuple[str, ...]) -> None:
+    assert name in libraries(WARPS, *options)[2]
+    for block in (64, 256, 200, (32, 8), (16, 8), (5, 4, 3), 1):
+        for n in (0, 1, 3, 5, 8, 100):
+            same(WARPS, name, n, block, *options)
 
 
 @pytest.mark.parametrize("name", names(STAYS))

@@ -354,14 +354,16 @@ def _nothing_written(compiler: Compiler, command: list[str], said: str, flags: S
 
 
 def syntax_tree(compiler: Compiler, text: str, name: str, options: Sequence[str] = ()) -> str:
-    """Return clang's syntax tree of the functions whose name contains `name`, as JSON; empty where there is none."""
+    """Return clang's syntax tree of the functions whose name contains `name`, as JSON; empty where there is none, or an error."""
     with tempfile.TemporaryDirectory(prefix="tree.", dir=cache_folder()) as folder:
         (Path(folder) / "text.cpp").write_text(text)
         flags = ["-fsyntax-only", "-w", "-Xclang", "-ast-dump=json", "-Xclang", f"-ast-dump-filter={name}", "text.cpp"]
         command = [*compiler.command, *compiler.library_options(), *options, *flags]
-        # zig fails behind clang, which wrote no object.
+        # zig fails behind clang, which wrote no object: FileNotFound.
         done = subprocess.run(command, cwd=folder, env=_environment(), stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    return done.stdout.decode(errors="replace")
+    # What is wrong is left out of the tree.
+    wrong = re.search(rb":\d+:\d+: (?:fatal )?error: (?!.*FileNotFound)", done.stderr)
+    return "" if wrong else done.stdout.decode(errors="replace")
 
 
 def _reads_files(options: Sequence[str], source: str) -> bool:

@@ -1073,6 +1073,70 @@ HGCPU_INLINE void hgcpu_keep(T& to, const T& from) {
   static_assert(__is_trivially_copyable(T), "its destructor would run too early");
   __builtin_memcpy(&to, &from, sizeof to);
 }
+// What stands between barriers, for each thread. Where `few` threads do anything, it is no vector code.
+template <bool few, class F>
+HGCPU_INLINE void hgcpu_row_by_row(const dim3& n, const F& part) {
+  for (uint32_t z = 0; z < n.z; ++z) {
+    for (uint32_t y = 0; y < n.y; ++y) {
+      threadIdx.y = y;
+      threadIdx.z = z;
+      const size_t row = ((size_t)z * n.y + y) * n.x;
+      const auto thread = [&](uint32_t x) __attribute__((always_inline)) {
+        threadIdx.x = x;
+        part(row + x);
+      };
+      if (few) {
+#pragma clang loop vectorize(disable)
+        for (uint32_t x = 0; x < n.x; ++x) thread(x);
+      } else {
+        HGCPU_ROW
+        for (uint32_t x = 0; x < n.x; ++x) thread(x);
+      }
+    }
+  }
+}
+// The same where rows are whole warps, which do `before` first: how many lanes there are, and threadIdx.x % warpSize, are constants
+// in the inner loop. `on` are the warps in which some thread does not leave it out.
+template <bool few, class B, class F>
+HGCPU_INLINE void hgcpu_warp_by_warp(const dim3& n, uint32_t on, const B& before, const F& part) {
+  uint32_t warp = 0;  // of its row
+  threadIdx.y = threadIdx.z = 0;
+  for (size_t first = 0; first < (size_t)n.x * n.y * n.z; first += HGCPU_WARP_SIZE) {
+    if (warp >= 1024 / HGCPU_WARP_SIZE) __builtin_unreachable();  // addresses are consecutive: see launch.h
+    const uint32_t from = warp * HGCPU_WARP_SIZE;
+    const auto thread = [&](uint32_t lane) __attribute__((always_inline)) {
+      threadIdx.x = from + lane;
+      part(first + lane);
+    };
+    if (on >> first / HGCPU_WARP_SIZE & 1) {
+      before(first, HGCPU_WARP_SIZE);
+      if (few) {
+#pragma clang loop vectorize(disable) unroll(full)
+        for (uint32_t lane = 0; lane < HGCPU_WARP_SIZE; ++lane) thread(lane);
+      } else {
+        HGCPU_LANES
+        for (uint32_t lane = 0; lane < HGCPU_WARP_SIZE; ++lane) thread(lane);
+      }
+    }
+    if (++warp == n.x / HGCPU_WARP_SIZE) {
+      warp = 0;
+      if (++threadIdx.y == n.y) threadIdx.y = 0, ++threadIdx.z;
+    }
+  }
+}
+template <bool warps, bool few, class F>
+HGCPU_INLINE void hgcpu_threads(const dim3& n, uint32_t on, const F& part) {
+  if (!warps || n.x % HGCPU_WARP_SIZE) {
+    hgcpu_row_by_row<few>(n, part);
+  } else {
+    hgcpu_warp_by_warp<few>(n, on, [](size_t, uint32_t) {}, part);
+  }
+}
+// Vector code with masks is slow where a page is not there: what is left out raises no fault, and so the page stays absent.
+HGCPU_INLINE void hgcpu_touch(void* room, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += 4096) ((volatile char*)room)[at] = 0;
+  ((volatile char*)room)[bytes - 1] = 0;
+}
 HGCPU_INLINE bool hgcpu_all(const bool* gone, const dim3& n) {
   bool all = true;
   for (uint32_t i = 0; i < n.x * n.y * n.z; ++i) all &= gone[i];
@@ -1109,19 +1173,20 @@ HGCPU_INLINE T hgcpu_exchange(uint64_t mask, T value, unsigned from) {
   if (from < HGCPU_WARP_SIZE && (warp->active >> from & 1)) __builtin_memcpy(&value, &warp->values[from], sizeof value);
   return value;
 }
-HGCPU_INLINE unsigned hgcpu_shfl_from(int lane, int width) {
-  return (__lane_id() & ~(unsigned)(width - 1)) | ((unsigned)lane & (unsigned)(width - 1));
+// The lane that a lane reads from.
+HGCPU_INLINE unsigned hgcpu_shfl_from(unsigned self, int lane, int width) {
+  return (self & ~(unsigned)(width - 1)) | ((unsigned)lane & (unsigned)(width - 1));
 }
-HGCPU_INLINE unsigned hgcpu_shfl_up_from(unsigned delta, int width) {
-  const unsigned self = __lane_id(), first = self & ~(unsigned)(width - 1);
+HGCPU_INLINE unsigned hgcpu_shfl_up_from(unsigned self, unsigned delta, int width) {
+  const unsigned first = self & ~(unsigned)(width - 1);
   return self - first < delta ? self : self - delta;
 }
-HGCPU_INLINE unsigned hgcpu_shfl_down_from(unsigned delta, int width) {
-  const unsigned self = __lane_id(), within = self & (unsigned)(width - 1);
+HGCPU_INLINE unsigned hgcpu_shfl_down_from(unsigned self, unsigned delta, int width) {
+  const unsigned within = self & (unsigned)(width - 1);
   return within + delta >= (unsigned)width ? self : self + delta;
 }
-HGCPU_INLINE unsigned hgcpu_shfl_xor_from(int mask, int width) {
-  const unsigned self = __lane_id(), other = self ^ (unsigned)mask;
+HGCPU_INLINE unsigned hgcpu_shfl_xor_from(unsigned self, int mask, int width) {
+  const unsigned other = self ^ (unsigned)mask;
   return other >= ((self + (unsigned)width) & ~(unsigned)(width - 1)) ? self : other;
 }
 template <uint32_t site>
@@ -1129,11 +1194,11 @@ struct hgcpu_at_site {
 #define HGCPU_SHUFFLE(name, argument)                                                                             \
   template <class T>                                                                                              \
   static HGCPU_INLINE T name(T value, argument which, int width = warpSize) {                                     \
-    return hgcpu_exchange<site>(0, value, hgcpu##name##_from(which, width));                                      \
+    return hgcpu_exchange<site>(0, value, hgcpu##name##_from(__lane_id(), which, width));                         \
   }                                                                                                               \
   template <class T>                                                                                              \
   static HGCPU_INLINE T name##_sync(uint64_t mask, T value, argument which, int width = warpSize) {               \
-    return hgcpu_exchange<site>(mask, value, hgcpu##name##_from(which, width));                                   \
+    return hgcpu_exchange<site>(mask, value, hgcpu##name##_from(__lane_id(), which, width));                      \
   }
 #define hgcpu__shfl_from hgcpu_shfl_from
 #define hgcpu__shfl_up_from hgcpu_shfl_up_from
@@ -1205,6 +1270,8 @@ template <class T>
 HGCPU_INLINE unsigned long long __match_any_sync(uint64_t mask, T value) {
   return hgcpu_at_site<0>::__match_any_sync(mask, value);
 }
+
+#include "lanes.h"
 
 // Where a thread stands (hgcpu_fiber::path), kept by what weave.py inserts: a function, a statement, a loop, a turn of it.
 HGCPU_INLINE uint32_t hgcpu_enter(hgcpu_fiber* self, uint64_t place) {

@@ -149,7 +149,7 @@ class _Compilation:
         self.mode = mode
         self.preprocessed = ""
         self.splits = mode == "fast" and self.compiler.is_clang
-        self.split: dict[str, str] = {}  # kernels with a function that runs a whole block
+        self.split: dict[str, str] = {}  # kernels with functions that run a whole block
         self.flags: tuple[str, ...] = ()
 
     def library(self) -> tuple[Path, str]:
@@ -190,7 +190,7 @@ class _Compilation:
             flags.append("-nostdinc++")
         sources = {
             "kernels.cpp": f'#include "device.h"\n#line 1 "{self.name}"\n{self.source}\n',
-            **{header: _header(header) for header in ("device.h", "fibers.h", "launch.h", "instrumented.h")},
+            **{header: _header(header) for header in ("device.h", "fibers.h", "lanes.h", "launch.h", "instrumented.h")},
             **{f"light/{header}": "" for header in headers},
         }
         self.flags = (*flags, *kept)
@@ -209,18 +209,18 @@ class _Compilation:
         text = made.text
         if self.splits:
             wanted = {self.find(asked, made.kernels).removeprefix("::") for asked in self.names}
-            tree = functools.partial(syntax_tree, self.compiler, options=self.flags)
-            text, self.split = split(made.marked, made.synced, wanted, tree)
+            tree = functools.partial(syntax_tree, self.compiler, options=(*self.flags, "-DHGCPU_ROW=", "-DHGCPU_LANES="))
+            text, self.split = split(text, made.marked, made.synced, wanted, made.leading, tree)
         parts = [
-            f"#define HGCPU_ROW {self.row()}\n", text,
+            f"#define HGCPU_LANES {self.row()}\n#define HGCPU_ROW {self.row('unroll(disable)')}\n", text,
             f"\n#define HGCPU_SANITIZE {int(sanitizes)}\n#define HGCPU_PRINTS {int(made.prints)}\n",
             f"#define HGCPU_DYNAMIC {_DYNAMIC_BYTES * made.dynamic}\n#include \"launch.h\"\n",
         ]  # fmt: skip
         rows: list[str] = []
         for asked in self.names:
             kernel = self.find(asked, made.kernels)
-            function = self.split.get(kernel.removeprefix("::"))
-            runs = f", hgcpu_pick(&::{function})" if function else ""
+            functions = self.split.get(kernel.removeprefix("::"))
+            runs = f", {functions}" if functions else ""
             stem = kernel.removeprefix("::").partition("<")[0]
             facts = [str(fact).lower() for fact in (self.mode == "fast" and stem in made.calm, stem in made.indexed)]
             kernel = f"hgcpu_kernel<hgcpu_pick(&{kernel}), {', '.join(facts)}{runs}>"
@@ -239,15 +239,15 @@ class _Compilation:
         )
         return "".join(parts)
 
-    def row(self) -> str:
-        """Return what stands before the loop over the threads of a row.
+    def row(self, more: str = "") -> str:
+        """Return what stands before the loop over the threads of a row, or of a warp.
 
         Threads that do not wait are in no order, but the compiler is not told that no memory access of one depends on another's:
         LLVM (still 22) takes that for a thread's own arrays too, which lie in the same place for all threads. It has to prove it.
         """
         if self.mode != "fast" or not self.compiler.is_clang:
             return ""
-        return '_Pragma("clang loop vectorize(enable) interleave_count(1) unroll(disable)")'
+        return f'_Pragma("clang loop vectorize(enable) interleave_count(1) {more}")'
 
     def find(self, asked: str, kernels: Mapping[str, str]) -> str:
         """Return the qualified expression for a kernel."""
@@ -304,7 +304,7 @@ def _header(name: str) -> str:
 @functools.cache
 def _writers() -> tuple[str, ...]:
     """Return the text of what writes the text that is compiled: another version of it makes other libraries."""
-    return tuple(_header(f"{name}.py") for name in ("rtc", "weave", "split", "tokens"))
+    return tuple(_header(f"{name}.py") for name in ("rtc", "weave", "split", "warps", "uniform", "syntax", "tokens"))
 
 
 def _split_options(options: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -13,7 +13,7 @@ from elftools.elf.elffile import ELFFile
 #: As the runtime writes a place, between two marks: a library's path, the offset in it, and the line if it knows that.
 _PLACE: Final = re.compile("\x01(.*?)\\+0x([0-9a-f]+):(\\d+)\x02")
 #: Our own headers, whose functions are part of the user's statement that calls them.
-_OWN: Final = frozenset({"device.h", "fibers.h", "instrumented.h", "launch.h"})
+_OWN: Final = frozenset({"device.h", "fibers.h", "instrumented.h", "lanes.h", "launch.h"})
 
 
 def told(text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 Node = dict[str, Any]
@@ -70,3 +70,39 @@ def is_write(node: Node) -> bool:
         or (kind == "BinaryOperator" and node["opcode"] == "=")
         or (kind == "UnaryOperator" and node["opcode"] in ("++", "--"))
     )
+
+
+def place(node: Node, parent: Mapping[int, Node]) -> Node:
+    """Return the outermost part of what is named by members and indices of a variable."""
+    while True:
+        above = parent[id(node)]
+        kind = above["kind"]
+        if kind == "ParenExpr" or (kind == "MemberExpr" and not above["isArrow"]):
+            node = above
+        elif kind == "ImplicitCastExpr" and above["castKind"] == "ArrayToPointerDecay":
+            subscript = parent[id(above)]
+            if subscript["kind"] != "ArraySubscriptExpr" or children(subscript)[0] is not above:
+                return node
+            node = subscript
+        else:
+            return node
+
+
+def called(node: Node) -> str:
+    """Return the name of the function that a node calls; empty where it is no plain call."""
+    if node["kind"] != "CallExpr":
+        return ""
+    callee = children(node)[0]
+    callee = children(callee)[0] if callee["kind"] == "ImplicitCastExpr" else callee
+    reference = callee.get("referencedDecl", {})
+    return str(reference.get("name", "")) if reference.get("kind") == "FunctionDecl" else ""
+
+
+def edited(data: bytes, node: Node, edits: Mapping[tuple[int, int], str]) -> str:
+    """Return the text of a node, with others in place of some of its parts."""
+    out, at = [], start_of(node)
+    for (start, end), text in sorted(edits.items()):
+        if at <= start < end_of(node):
+            out += [data[at:start].decode(), text]
+            at = end
+    return "".join([*out, data[at : end_of(node)].decode()])

@@ -53,7 +53,7 @@ def read_tokens(text: str) -> list[Token]:
     out: list[Token] = []
     file, line = "", 1
     # System headers are left out without being read. (Macros of theirs that the user uses have their flag, not their name.)
-    system = {*_ENTERED.findall(text), "device.h", "./device.h", "fibers.h", "./fibers.h"}
+    system = {*_ENTERED.findall(text), *(f"{at}{name}.h" for at in ("", "./") for name in ("device", "fibers", "lanes"))}
     skipped = [(m.start(), m.end()) for m in _REGION.finditer(text) if m[1] in system] + [(len(text), len(text))]
     at = 0
     for begin, stop in skipped:

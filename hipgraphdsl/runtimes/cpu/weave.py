@@ -69,9 +69,12 @@ class Woven:
     indexed : set of str
         Kernels that may read ``blockIdx``.
     synced : list of str
-        Kernels whose threads wait nowhere but in ``__syncthreads()`` of the kernel's own body, and do there.
+        Kernels whose threads wait, and nowhere but in their own bodies and in functions that can be written in place of their
+        calls. ``/*hgcpu_split_k*/`` stands behind the k-th of them in the text.
+    leading : set of str
+        What waits beside ``__syncthreads()``: warp operations and functions.
     marked : str
-        The text where the k-th of these begins its name with ``hgcpu_synced_k_``.
+        The text without places; the k-th kernel's name begins with ``hgcpu_synced_k_``, such functions' with ``hgcpu_synced_f_``.
     """
 
     text: str
@@ -81,6 +84,7 @@ class Woven:
     calm: set[str] = field(default_factory=set)
     indexed: set[str] = field(default_factory=set)
     synced: list[str] = field(default_factory=list)
+    leading: set[str] = field(default_factory=set)
     marked: str = ""
 
 
@@ -131,18 +135,27 @@ class _Weaver:
             if "__global__" in head and ("template" not in head or unit.space + unit.name not in kernels):
                 renamed = unit.name in taken and "template" not in head
                 kernels[unit.space + unit.name] = f"{unit.space}{_OWN * renamed}{unit.name}"
+        unplaced = len(self.edits)
         if words & _MASKLESS:
             self.structure()
+        places = range(unplaced, len(self.edits))
         for name, meaning in (("uchar", "char"), ("ushort", "short"), ("uint", "int"), ("ulong", "long")):
             if name in words and not self.declares(name):
                 self.edit(0, 0, f"typedef unsigned {meaning} {name};")
-        woven = Woven(self.apply(), kernels, self.dynamic, bool(words & {"printf", "puts", "putchar"}))
-        woven.calm, synced = self.waits(kernels)
+        calm, synced, functions, waiting = self.waits(kernels, taken)
+        for k, unit in enumerate(synced):
+            self.edit(tokens[unit.body[1]].end, tokens[unit.body[1]].end, f"/*hgcpu_split_{k}*/")
+        woven = Woven(self.apply(), kernels, self.dynamic, bool(words & {"printf", "puts", "putchar"}), calm)
         woven.indexed = self.indexed(kernels)
-        for unit in synced:
+        woven.synced = [kernels[unit.space + unit.name] for unit in synced]
+        woven.leading = waiting - {_BARRIER}
+        self.edits = [edit for edit in self.edits if edit[2] not in places]
+        for k, unit in enumerate(synced):
             at = next(n for n in range(*unit.head) if [t.text for t in tokens[n : n + 2]] == [unit.name, "("])
-            self.edit(tokens[at].start, tokens[at].start, f"hgcpu_synced_{len(woven.synced)}_")
-            woven.synced.append(kernels[unit.space + unit.name])
+            self.edit(tokens[at].start, tokens[at].start, f"hgcpu_synced_{k}_")
+        for token in tokens:
+            if token.text in functions:
+                self.edits.append((token.start, token.start, -1, "hgcpu_synced_f_"))
         woven.marked = self.apply()
         return woven
 
@@ -209,37 +222,42 @@ class _Weaver:
         if tokens[n - 1].text in taken and all(t.text != "template" for t in tokens[start:n]):
             self.edit(tokens[n - 1].start, tokens[n - 1].start, _OWN)
 
-    def waits(self, kernels: Mapping[str, str]) -> tuple[set[str], list[_Unit]]:
-        """Return the kernels that never wait, and those that do nowhere but in barriers of their own body; see `Woven`."""
+    def waits(self, kernels: Mapping[str, str], taken: set[str]) -> tuple[set[str], list[_Unit], set[str], set[str]]:
+        """Return the kernels that never wait, those that may be split, functions to write in place, and all names that wait."""
         tokens = self.tokens
-        bodies = [(u, {t.text for t in tokens[u.body[0] : u.body[1]] if t.kind == "name"}) for u in self.units]
+        bodies = self.bodies()
         heads = [{t.text for t in tokens[slice(*u.head)]} for u in self.units]
         own = [u for u, head in zip(self.units, heads) if "__global__" in head]
+        single = [u for u, head in zip(self.units, heads) if "__global__" in head and "template" not in head]
         inside = {n for u in self.units for n in range(*u.body)}
         if any(t.text in _WAITS for n, t in enumerate(tokens) if n not in inside):
-            return set(), []
+            return set(), [], set(), set()
         waits = set(_WAITS)
-        grown = True
-        while grown:
-            more = {u.name for u, names in bodies if names & waits and u not in own} - waits
+        while more := {u.name for u, names in bodies if names & waits and u not in own} - waits:
             if any(u.name in more and (u.callee or u.owner or u.name == "operator()") for u in self.units):
-                return set(), []
+                return set(), [], set(), set()
             # Whatever calls a function by its address does not name it.
-            if any(t.text in more and tokens[n + 1].text != "(" for n, t in enumerate(tokens[:-1])):
-                return set(), []
+            if any(t.text in more and tokens[self.behind_arguments(n)].text != "(" for n, t in enumerate(tokens[:-1])):
+                return set(), [], set(), set()
             waits |= more
-            grown = bool(more)
         spelled = [u.space + u.name for u in own]
         waiting = {u.space + u.name for u, names in bodies if u in own and names & waits}
-        single = [u for u, head in zip(self.units, heads) if u in own and "template" not in head]
-        synced = [
-            u for u, names in bodies if u in single and spelled.count(u.space + u.name) == 1 and names & waits == {_BARRIER}
-        ]
-        return {kernels[name] for name in spelled if name not in waiting}, synced
+        functions = waits - _WAITS - taken - {u.name for u in self.units if u.space}  # names mean the same as in a kernel
+        known = {_BARRIER} | (_OPERATIONS - {u.name for u in self.units})
+        synced = [u for u, names in bodies if u in single and spelled.count(u.space + u.name) == 1 and names & waits]
+        synced = [u for u, names in bodies if u in synced and names & waits <= (known if u.space else known | functions)]
+        return {kernels[name] for name in spelled if name not in waiting}, synced, functions, waits
+
+    def behind_arguments(self, n: int) -> int:
+        """Return what follows a function's name and its template arguments."""
+        return min(self.angle(n + 1) + 1, len(self.tokens) - 1) if self.tokens[n + 1].text == "<" else n + 1
+
+    def bodies(self) -> list[tuple[_Unit, set[str]]]:
+        return [(u, {t.text for t in self.tokens[slice(*u.body)] if t.kind == "name"}) for u in self.units]
 
     def indexed(self, kernels: Mapping[str, str]) -> set[str]:
         """Return the kernels whose text, or that of functions whose names it has, mentions ``blockIdx``."""
-        bodies = [(u, {t.text for t in self.tokens[u.body[0] : u.body[1]] if t.kind == "name"}) for u in self.units]
+        bodies = self.bodies()
         reads = {"blockIdx"}
         while more := {u.name for u, names in bodies if names & reads} - reads:
             reads |= more

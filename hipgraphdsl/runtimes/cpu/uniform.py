@@ -1,0 +1,253 @@
+"""The variables of a kernel that is split (split.py): where they change, and which are the same for all threads of a block."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from .syntax import Node, bare, children, is_write, place, start_of, walk, writes_of
+
+_INDICES: Final = frozenset({"blockIdx", "blockDim", "gridDim"})
+CASTS: Final = frozenset(
+    {"ImplicitCastExpr", "CStyleCastExpr", "CXXStaticCastExpr", "CXXFunctionalCastExpr", "CXXReinterpretCastExpr"}
+)
+_PLAIN_CASTS: Final = frozenset(
+    """NoOp IntegralCast IntegralToFloating FloatingToIntegral FloatingCast IntegralToBoolean FloatingToBoolean PointerToBoolean
+    BooleanToSignedIntegral BitCast NullToPointer""".split()  # noqa: SIM905
+)
+LITERALS: Final = frozenset(
+    {"IntegerLiteral", "FloatingLiteral", "CXXBoolLiteralExpr", "CharacterLiteral", "CXXNullPtrLiteralExpr"}
+)
+LOOPS: Final = frozenset({"ForStmt", "WhileStmt", "DoStmt"})
+SCALAR: Final = re.compile(
+    r"(?:(?:const|unsigned|signed|char|short|int|long|float|double|bool|_Float16|__int128) ?)+(?:\*(?:const|__restrict| )*)*"
+)
+
+
+class Unknown(Exception):
+    """The tree has something that is not understood."""
+
+
+@dataclass(slots=True, eq=False)
+class Variable:
+    """A parameter, or a variable that is declared between barriers (not inside of a statement there).
+
+    Attributes
+    ----------
+    node : dict
+        Its declaration.
+    uses : list of int
+        Where it is named: offsets.
+    changes : list of int
+        Those of them that do more than read it.
+    writes : list of dict
+        Statements that change it, beside its initialiser.
+    exposed : bool
+        Whether its address, or a reference to it, may be somewhere.
+    how : {"local", "uniform", "fixed", "kept", "again"}
+        It stays in its part; it is the same for all threads, and one for the block; it is declared as it was, outside of
+        threads; each thread's is kept in an array; or it is computed again in each part that needs it.
+    pure : bool
+        Whether computing it again gives the same, at any time after its declaration.
+    part : Part or None
+        Where it is declared, if a thread declares it.
+    met : bool
+        Whether a warp operation takes it.
+    """
+
+    node: Node
+    number: int
+    uses: list[int] = field(default_factory=list)
+    changes: list[int] = field(default_factory=list)
+    writes: list[Node] = field(default_factory=list)
+    exposed: bool = False
+    how: str = "local"
+    pure: bool = False
+    part: Part | None = None
+    met: bool = False
+
+    @property
+    def name(self) -> str:
+        return str(self.node["name"])
+
+    @property
+    def type(self) -> str:
+        kind = self.node["type"]
+        return str(kind.get("desugaredQualType", kind["qualType"]))
+
+    @property
+    def is_scalar(self) -> bool:
+        return bool(SCALAR.fullmatch(self.type))
+
+    @property
+    def initial(self) -> Node | None:
+        inner = [n for n in children(self.node) if not str(n["kind"]).endswith("Attr")]
+        return inner[-1] if inner and "init" in self.node else None
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """Statements between barriers, in a loop over the threads.
+
+    With `mask`, the one of these is a condition, and threads that do not fulfil it are noted in the mask of that number. Threads
+    of the mask `off` leave the part out. With `few`, few threads do anything in it.
+    """
+
+    number: int
+    statements: list[Node] = field(default_factory=list)
+    returns: bool = False
+    repeats: bool = False  # in a loop
+    off: int = 0
+    mask: int = 0
+    few: bool = False
+
+
+class Variables:
+    """What is known of the variables of a kernel."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        bodies = [n for n in children(node) if n["kind"] == "CompoundStmt"]
+        if not bodies:
+            raise Unknown("a declaration")
+        self.body = bodies[0]
+        self.parent: dict[int, Node] = {}
+        self.variables: dict[str, Variable] = {}
+        self.at_level: set[int] = set()  # statements that stand between barriers, and not inside of others
+
+    @staticmethod
+    def condition(node: Node) -> Node:
+        """Return the condition of `if` or a loop; empty where `for` has none."""
+        inner: Sequence[Node] = node["inner"]
+        return inner[{"ForStmt": 2, "DoStmt": 1}.get(node["kind"], 0)]
+
+    def find_uses(self) -> None:
+        for node in walk(self.body):
+            if node["kind"] != "DeclRefExpr":
+                continue
+            found = self.variables.get(node["referencedDecl"]["id"])
+            if found is None:
+                if node["referencedDecl"].get("name") in (*_INDICES, "threadIdx") and not self.is_read(node):
+                    raise Unknown("an index that is changed")
+                continue
+            found.uses.append(start_of(node))
+            if not self.is_read(node):
+                found.changes.append(start_of(node))
+                write = self.write_of(node)
+                if write is None:
+                    found.exposed = True
+                else:
+                    found.writes.append(write)
+
+    def is_read(self, node: Node) -> bool:
+        above = self.parent[id(place(node, self.parent))]
+        return bool(
+            (above["kind"] == "ImplicitCastExpr" and above["castKind"] == "LValueToRValue")
+            or above["kind"] == "UnaryExprOrTypeTraitExpr"
+        )
+
+    def write_of(self, node: Node) -> Node | None:
+        """Return the statement that changes a variable; None where it may do anything with it."""
+        node = place(node, self.parent)
+        above = self.parent[id(node)]
+        if not is_write(above) or children(above)[0] is not node:
+            return None
+        outer = self.parent[id(above)]
+        while outer["kind"] == "ParenExpr" or (outer["kind"] == "BinaryOperator" and outer["opcode"] == ","):
+            outer = self.parent[id(outer)]
+        ends = above.get("valueCategory") == "prvalue" or outer["kind"].endswith("Stmt")
+        return above if ends or (outer["kind"] == "ImplicitCastExpr" and outer["castKind"] == "LValueToRValue") else None
+
+    def find_uniform(self) -> None:
+        """Find the variables that are the same for all threads."""
+        # Writes that may be made once for the block.
+        places = {id(w) for n in walk(self.body) if id(n) in self.at_level for w in writes_of(n)}
+        for variable in self.variables.values():
+            whole = all(id(w) in places for w in variable.writes)
+            if variable.how == "uniform":  # a parameter
+                if variable.exposed or not whole:
+                    raise Unknown("a parameter that is changed")
+            elif variable.how == "local" and variable.is_scalar and not variable.exposed and whole:
+                variable.how = "uniform"
+        changed = True
+        while changed:
+            changed = False
+            for variable in self.variables.values():
+                if variable.how != "uniform":
+                    continue
+                given = [n for w in variable.writes for n in children(w)[1:]]
+                if variable.initial is not None:
+                    given.append(variable.initial)
+                if all(self.is_uniform(n) for n in given) and not any(self.varies(w, variable) for w in variable.writes):
+                    continue
+                if variable.node["kind"] == "ParmVarDecl":
+                    raise Unknown("a parameter that differs")
+                variable.how = "local"
+                changed = True
+
+    def varies(self, write: Node, variable: Variable) -> bool:
+        """Return whether some of the threads that see a variable may leave out a change of it."""
+        declared = self.parent.get(id(variable.node))
+        around = self.body if declared is None else self.parent[id(declared)]
+        while write is not around:
+            write = self.parent[id(write)]
+            condition = self.condition(write) if write["kind"] == "IfStmt" or write["kind"] in LOOPS else None
+            if condition and not self.is_uniform(condition):
+                return True
+        return False
+
+    def is_uniform(self, node: Node, fixed: bool = False, threads: bool = False) -> bool:
+        """Return whether a value is the same for all threads, and computing it changes nothing.
+
+        With `fixed`, also at any time; with `threads`, threadIdx may be in it, and what is computed from that.
+        """
+        node = bare(node)
+        kind = node["kind"]
+        if kind in LITERALS:
+            return True
+        if kind in CASTS:
+            inner = bare(children(node)[0])
+            if node["castKind"] == "LValueToRValue":
+                return self.is_uniform_read(inner, fixed, threads)
+            if node["castKind"] == "ArrayToPointerDecay":
+                return self.is_shared(inner)
+            return node["castKind"] in _PLAIN_CASTS and self.is_uniform(inner, fixed, threads)
+        if kind == "DeclRefExpr":
+            return bool(node["referencedDecl"]["kind"] == "EnumConstantDecl")
+        if kind == "UnaryExprOrTypeTraitExpr":
+            return not children(node)
+        known = (
+            (kind == "BinaryOperator" and not is_write(node) and node["opcode"] not in (",", ".*", "->*"))
+            or (kind == "UnaryOperator" and node["opcode"] in ("+", "-", "~", "!"))
+            or kind == "ConditionalOperator"
+        )
+        return known and all(self.is_uniform(n, fixed, threads) for n in children(node))
+
+    def is_uniform_read(self, node: Node, fixed: bool, threads: bool) -> bool:
+        member = node["kind"] == "MemberExpr"
+        if member:
+            if node["isArrow"]:
+                return False
+            node = bare(children(node)[0])
+        if node["kind"] != "DeclRefExpr":
+            return False
+        declared = node["referencedDecl"]
+        found = self.variables.get(declared["id"])
+        if found is not None:
+            if found.how == "uniform":
+                return not (fixed and found.writes)
+            return (threads and found.pure) or bool(found.node.get("constexpr") and found.is_scalar)
+        if member:
+            return declared["name"] in _INDICES or (threads and declared["name"] == "threadIdx")
+        kind = declared["type"]["qualType"]
+        return declared["kind"] == "VarDecl" and kind.startswith("const ") and bool(SCALAR.fullmatch(kind)) and "*" not in kind
+
+    def is_shared(self, node: Node) -> bool:
+        """Return whether an array is the block's."""
+        if node["kind"] != "DeclRefExpr":
+            return False
+        declared = node["referencedDecl"]
+        found = self.variables.get(declared["id"])
+        return declared["name"] == "hgcpu_dynamic" if found is None else found.how == "fixed" and "tls" in found.node

@@ -1,0 +1,351 @@
+"""Kernels with warp operations, written so that they can be split at them (split.py).
+
+Each operation becomes a statement of its own at the level of its block, ``hgcpu_op__shfl_down(result, value, delta, width)``,
+and what stood in its place becomes ``result``. Functions that lead to operations or barriers are written in place of their
+calls, all that they declare under new names. A statement has one operation or call, with nothing in it whose value or effect
+could depend on which of the two comes first; all else raises `Unknown`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence, Set
+from typing import Final
+
+from .syntax import Node, bare, called, children, edited, end_of, is_write, start_of, walk
+from .uniform import CASTS, LITERALS, LOOPS, SCALAR, Unknown
+
+#: Before an operation's name, in the tree, and what names of results and operands begin with.
+OPERATION: Final = "hgcpu_op"
+RESULT: Final = "hgcpu_w"
+_FUNCTION: Final = "hgcpu_synced_f_"
+#: Types of an operation's operands, without the mask that stands before them in those with ``_sync``.
+_OPERANDS: Final = {
+    "__shfl": ("", "int", "int"), "__shfl_up": ("", "unsigned", "int"), "__shfl_down": ("", "unsigned", "int"),
+    "__shfl_xor": ("", "int", "int"), "__ballot": ("int",), "__any": ("int",), "__all": ("int",), "__activemask": (),
+}  # fmt: skip
+#: Expressions that do nothing but compute a value, if they do not assign.
+_QUIET: Final = CASTS | LITERALS | set(
+    """DeclRefExpr ParenExpr ConstantExpr BinaryOperator UnaryOperator ConditionalOperator ArraySubscriptExpr MemberExpr
+    UnaryExprOrTypeTraitExpr SubstNonTypeTemplateParmExpr NonTypeTemplateParmDecl""".split()  # noqa: SIM905
+)  # fmt: skip
+#: Functions of device.h without side effects; nobody else may use such names.
+_PURE: Final = frozenset({"__popc", "__popcll", "__ffs", "__ffsll", "__clz", "__clzll", "__brev", "__brevll", "__lane_id"})
+_INDICES: Final = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
+#: Names that only what is written here may have; the tree has some of weave.py's.
+OWN: Final = re.compile(rb"hgcpu_(?!synced_|own_|dynamic\b|assert_failed\b)")
+_WORD: Final = re.compile(rb"(?<![\w.])(?<!->)[^\W\d]\w*")
+_MOST: Final = 500  # results and operands
+
+
+def calls_of(node: Node) -> Counter[tuple[str, str]]:
+    """Return the functions that are named, with their types; none that `Flat` replaces or brings in."""
+    found = (n["referencedDecl"] for n in walk(node) if n["kind"] == "DeclRefExpr")
+    return Counter(
+        (d["name"], d["type"]["qualType"])
+        for d in found
+        if d["kind"] in ("FunctionDecl", "CXXMethodDecl") and not d["name"].startswith(OPERATION) and not _leads(d["name"])
+    )
+
+
+def _leads(name: str) -> bool:
+    """Return whether a function is a warp operation that is understood, or leads to one or to a barrier."""
+    return name.startswith(_FUNCTION) or name.removesuffix("_sync") in _OPERANDS or name == "__syncwarp"
+
+
+class Flat:
+    """Writes a kernel anew.
+
+    Parameters
+    ----------
+    data : bytes
+        What the trees are of.
+    trees : sequence of dict
+        Kernels and functions that lead to operations.
+    leading : set of str
+        `Woven.leading`.
+    """
+
+    def __init__(self, data: bytes, trees: Sequence[Node], leading: Set[str]) -> None:
+        self.data, self.leading = data, leading
+        self.count = 0
+        self.calls: Counter[tuple[str, str]] = Counter()
+        self.names: set[bytes] = set()  # that the kernel declares
+        self.functions: dict[str, tuple[Node, list[Node]]] = {}  # by identity, or name and type; template parameters
+        self.written: list[Node] = []  # functions with variables that calls share
+        for tree in trees:
+            inner = children(tree) if tree["kind"] == "FunctionTemplateDecl" else [tree]
+            parameters = [n for n in inner if n["kind"].endswith("TypeParmDecl") or n["kind"] == "NonTypeTemplateParmDecl"]
+            for node in inner:
+                if node["kind"] == "FunctionDecl" and any(n["kind"] == "CompoundStmt" for n in children(node)):
+                    self.functions[node["id"]] = node, parameters
+                    if not parameters:
+                        self.functions[node["name"] + node["type"]["qualType"]] = node, []
+
+    def kernel(self, node: Node) -> tuple[str, Counter[tuple[str, str]]]:
+        """Return a kernel's text, and the functions that it names; raises Unknown."""
+        self.names = {n["name"].encode() for n in walk(node) if n["kind"].endswith("Decl") and "name" in n and n is not node}
+        body = _Body(self, node, ())
+        return self.data[start_of(node) : start_of(body.node)].decode() + body.text(), self.calls
+
+    def name(self) -> str:
+        self.count += 1
+        if self.count > _MOST:
+            raise Unknown("too much")
+        return f"{RESULT}{self.count}"
+
+
+class _Body:
+    """The body of a kernel, or of a function that is called by those `around`."""
+
+    def __init__(self, flat: Flat, function: Node, around: Sequence[Node], result: str = "") -> None:
+        self.flat, self.function, self.around, self.result = flat, function, around, result
+        self.node = next(n for n in children(function) if n["kind"] == "CompoundStmt")
+        self.parent = {id(child): node for node in walk(self.node) for child in children(node)}
+        self.renames: dict[tuple[int, int], str] = {}
+        self.holds: set[int] = set()  # nodes with a call inside
+        # Scalars that nothing else can read or change than what names them.
+        self.plain = {
+            n["id"] for n in walk(function)
+            if n["kind"] in ("VarDecl", "ParmVarDecl") and "storageClass" not in n and SCALAR.fullmatch(n["type"]["qualType"])
+        }  # fmt: skip
+        for node in walk(self.node):
+            if node["kind"] in ("PredefinedExpr", "LambdaExpr", "StmtExpr"):
+                raise Unknown(node["kind"])
+            if node["kind"] != "DeclRefExpr":
+                continue
+            name = node["referencedDecl"]["name"]
+            if self.is_exposed(node):
+                self.plain.discard(node["referencedDecl"]["id"])
+            if not _leads(name):
+                if name in flat.leading:
+                    raise Unknown("a function that waits")
+                continue
+            call = self.parent[id(self.parent[id(node)])]
+            if called(call) != name:
+                raise Unknown("a function that is not called")
+            above: Node | None = call
+            while above is not None:
+                self.holds.add(id(above))
+                above = self.parent.get(id(above))
+        flat.calls += calls_of(self.node)
+
+    def is_exposed(self, node: Node) -> bool:
+        """Return whether more is done with a variable than to read or write it."""
+        above = self.parent[id(node)]
+        while above["kind"] == "ParenExpr":
+            node, above = above, self.parent[id(above)]
+        if is_write(above) and children(above)[0] is node:
+            ends = above["valueCategory"] == "prvalue" or self.parent[id(above)]["kind"].endswith("Stmt")
+            return not ends and self.parent[id(above)].get("castKind") != "LValueToRValue"
+        return above.get("castKind") != "LValueToRValue"
+
+    def rename(self, given: dict[bytes, str]) -> None:
+        """Give all that a function declares names of its own; `given` are those of the template's parameters."""
+        names: dict[str, str] = {}
+        spelled: set[bytes] = set()
+        for node in walk(self.function):
+            if (
+                node["kind"].endswith("Decl")
+                and node is not self.function
+                and "name" in node
+                and "TemplateParm" not in node["kind"]
+            ):
+                if node["kind"] not in ("VarDecl", "ParmVarDecl"):
+                    raise Unknown("a declaration")
+                names[node["id"]] = f"{self.flat.name()}_{node['name']}"
+                spelled.add(node["name"].encode())
+                at = int(node["loc"]["offset"])
+                self.renames[at, at + len(node["name"])] = names[node["id"]]
+        for node in walk(self.node):
+            if node["kind"] == "DeclRefExpr" and node["referencedDecl"]["id"] in names:
+                self.renames[start_of(node), end_of(node)] = names[node["referencedDecl"]["id"]]
+        if given and re.search(rb"['\"]", self.flat.data[start_of(self.node) : end_of(self.node)]):
+            raise Unknown("a template with letters that are no names")
+        for match in _WORD.finditer(self.flat.data, start_of(self.node), end_of(self.node)):
+            if match[0] in given:
+                self.renames[match.span()] = given[match[0]]
+            elif match.span() not in self.renames and (match[0] in spelled | self.flat.names or OWN.match(match[0])):
+                raise Unknown("a name that means something else, or that the tree does not have")
+
+    def text(self) -> str:
+        return f"{{{''.join(map(self.statement, children(self.node)))}\n}}"
+
+    def words(self, node: Node, edits: dict[tuple[int, int], str] | None = None) -> str:
+        return edited(self.flat.data, node, {**self.renames, **(edits or {})})
+
+    # -- statements -------------------------------------------------------------------------------------------------------
+
+    def statement(self, node: Node) -> str:
+        kind = node["kind"]
+        if kind == "ReturnStmt" and self.result:
+            if self.words(children(node)[0]) == self.result:
+                return ""
+            before, edits = self.call(children(node)[0])
+            return f"{before}\n{self.result} = {self.words(children(node)[0], edits)};"
+        if id(node) not in self.holds:
+            return f"\n{self.words(node)}{'' if kind == 'DeclStmt' else ';'}"
+        if any(node.get(key) for key in ("hasInit", "hasVar", "isConsteval", "isConstexpr")):
+            raise Unknown(kind)
+        inner = node["inner"]
+        if kind == "AttributedStmt" and inner[-1]["kind"] in LOOPS:
+            return self.statement(inner[-1])  # `#pragma unroll`
+        if kind == "CompoundStmt":
+            return self.braces(node)
+        if kind == "IfStmt":
+            before, edits = self.call(inner[0])
+            branches = " else ".join(map(self.braces, inner[1:]))
+            return f"{before}\nif ({self.words(inner[0], edits)}) {branches}"
+        if kind in LOOPS:
+            body = inner[0] if kind == "DoStmt" else inner[-1]
+            if any(id(n) in self.holds for n in inner if n is not body):
+                raise Unknown("an operation in a loop's condition")
+            if kind == "DoStmt":
+                return f"\ndo {self.braces(body)} while ({self.words(inner[1])});"
+            head = {"range": {"begin": node["range"]["begin"], "end": {"offset": start_of(body), "tokLen": 0}}}
+            return f"\n{self.words(head)} {self.braces(body)}"
+        if kind == "DeclStmt":
+            (declared,) = children(node) if len(children(node)) == 1 else [{"kind": ""}]
+            if declared["kind"] != "VarDecl" or "storageClass" in declared:
+                raise Unknown("a declaration")
+            before, edits = self.call(children(declared)[-1])
+            return f"{before}\n{self.words(node, edits)}"
+        if kind.endswith("Stmt"):
+            raise Unknown(kind)
+        before, edits = self.call(node)
+        return f"{before}\n{self.words(node, edits)};"
+
+    def braces(self, node: Node) -> str:
+        statements = children(node) if node["kind"] == "CompoundStmt" else [node]
+        return f"{{{''.join(map(self.statement, statements))}\n}}"
+
+    # -- calls ------------------------------------------------------------------------------------------------------------
+
+    def call(self, root: Node) -> tuple[str, dict[tuple[int, int], str]]:
+        """Return statements that make the call in an expression, and what takes its place."""
+        node = root
+        if id(root) not in self.holds:
+            return "", {}
+        if is_write(root):
+            target, node = children(root)  # C++17 computes the value first, and then where it is stored
+            if id(target) in self.holds or any(is_write(n) or not self.is_quiet(n) for n in walk(target)):
+                raise Unknown("an order that is not certain")
+        while not _leads(called(node)):
+            inside = [n for n in children(node) if id(n) in self.holds]
+            if len(inside) != 1 or node["kind"] == "ConditionalOperator" or node.get("opcode") in ("&&", "||", ","):
+                raise Unknown("an operation that may be left out, or several")
+            if is_write(node) or not self.is_quiet(node) or node["kind"] == "UnaryExprOrTypeTraitExpr":
+                raise Unknown("an order that is not certain")
+            if not all(self.is_still(n) for child in children(node) if child is not inside[0] for n in walk(child)):
+                raise Unknown("an order that is not certain")
+            node = inside[0]
+        arguments = children(node)[1:]
+        if any(id(n) in self.holds for n in arguments) or any(is_write(n) for a in arguments for n in walk(a)):
+            raise Unknown("an operation within another, or a change")
+        before, name = self.inlined(node) if called(node).startswith(_FUNCTION) else self.operation(node)
+        return before, {(start_of(node), end_of(node)): name}
+
+    @staticmethod
+    def is_quiet(node: Node) -> bool:
+        return node["kind"] in _QUIET or called(node) in _PURE
+
+    def is_still(self, node: Node) -> bool:
+        """Return whether a node is the same before and after an operation or a call, its parts aside."""
+        if is_write(node) or not self.is_quiet(node):
+            return False
+        if node.get("castKind") != "LValueToRValue":
+            return True
+        read = bare(children(node)[0])
+        if read["kind"] == "MemberExpr" and not read["isArrow"]:
+            return bool(bare(children(read)[0]).get("referencedDecl", {}).get("name") in _INDICES)
+        declared = read.get("referencedDecl", {})
+        kind = declared.get("type", {}).get("qualType", "")
+        constant = declared.get("kind") == "VarDecl" and kind.startswith("const ") and SCALAR.fullmatch(kind) and "*" not in kind
+        return declared.get("id") in self.plain or bool(constant)
+
+    def operation(self, node: Node) -> tuple[str, str]:
+        """Return the statements of an operation, and its result."""
+        name = called(node)
+        arguments = [n for n in children(node)[1:] if n["kind"] != "CXXDefaultArgExpr"]
+        mask = ("unsigned long long",) if name.endswith("_sync") or name == "__syncwarp" else ()
+        types = (*mask, *(_OPERANDS[name.removesuffix("_sync")] if name != "__syncwarp" else ()))
+        before, operands = "", []
+        for argument, kind in zip(arguments, types):
+            if _read(argument).get("id") in self.plain:
+                operands.append(self.words(bare(children(argument)[0])))
+            else:
+                operands.append(self.flat.name())
+                before += f"\nconst {kind or _type(node)} {operands[-1]} = {self.words(argument)};"
+        if name == "__syncwarp":
+            return f"{before}\n{OPERATION}{name}({operands[0] if operands else '~0ull'});", "((void)0)"
+        if "*" in _type(node) or not _is_scalar(node):
+            raise Unknown("an operation on more than a number")
+        operands += ["::warpSize"] * (len(types) - len(operands))
+        result = self.flat.name()
+        return f"{before}\n{_type(node)} {result}; {OPERATION}{name}({', '.join([result, *operands])});", result
+
+    def inlined(self, node: Node) -> tuple[str, str]:
+        """Return a function's body, with its parameters declared, and its result."""
+        flat = self.flat
+        reference = children(children(node)[0])[0]["referencedDecl"]
+        function, parameters = (
+            flat.functions.get(reference["id"]) or flat.functions[reference["name"] + reference["type"]["qualType"]]
+        )
+        taken = [n for n in children(function) if n["kind"] == "ParmVarDecl"]
+        given = [n for n in children(function) if n["kind"] == "TemplateArgument"]
+        arguments, void = children(node)[1:], _type(node) == "void"
+        if function in self.around or len(taken) != len(arguments) or len(parameters) != len(given):
+            raise Unknown("a function that calls itself, or has more parameters than are seen")
+        if not all(map(_is_scalar, taken)) or not (void or _is_scalar(node)):
+            raise Unknown("a function of more than numbers")
+        result = "" if void else flat.name()
+        body = _Body(flat, function, (*self.around, function), result)
+        returns = [n for n in walk(body.node) if n["kind"] == "ReturnStmt"]
+        if len(returns) != (not void) or (returns and returns[0] is not children(body.node)[-1]):
+            raise Unknown("a function that returns elsewhere")
+        shared = [n for n in walk(body.node) if n["kind"] == "VarDecl" and "storageClass" in n]
+        if shared:
+            if function in flat.written or any("tls" not in n for n in shared):
+                raise Unknown("a variable that calls share")
+            flat.written.append(function)
+        within, names = "", {}
+        for parameter, argument in zip(parameters, given):
+            new = names[parameter["name"].encode()] = f"{flat.name()}_{parameter['name']}"
+            if parameter["kind"] == "TemplateTypeParmDecl" and SCALAR.fullmatch(argument["type"]["qualType"]):
+                within += f"typedef {argument['type']['qualType']} {new};"
+            else:
+                within += f"constexpr {_type(parameter)} {new} = {argument['value']};"
+        body.rename(names)
+        before = ""
+        for parameter, argument in zip(taken, arguments):
+            if argument["kind"] == "CXXDefaultArgExpr":
+                raise Unknown("an argument that is not written")
+            name = flat.name()
+            if "name" in parameter:
+                at = int(parameter["loc"]["offset"])
+                name = body.renames[at, at + len(parameter["name"])]
+            before += f"\n{_type(parameter)} {name} = {self.words(argument)};"
+            if returns and _read(children(returns[0])[0]).get("id") == parameter["id"] and _type(parameter) == _type(node):
+                body.result = name
+        if body.result == result and not void:
+            before += f"\n{_type(node)} {result};"
+        return f"{before}\n{{{within}{body.text()}\n}}", body.result or "((void)0)"
+
+
+def _read(node: Node) -> Node:
+    """Return the variable that an expression reads, and that is all it does; else nothing."""
+    if node["kind"] != "ImplicitCastExpr" or node["castKind"] != "LValueToRValue":
+        return {}
+    read: Node = bare(children(node)[0]).get("referencedDecl", {})
+    return read
+
+
+def _type(node: Node) -> str:
+    kind = node["type"]
+    name = str(kind.get("desugaredQualType", kind["qualType"]))
+    return name if "*" in name else name.removeprefix("const ")
+
+
+def _is_scalar(node: Node) -> bool:
+    return bool(SCALAR.fullmatch(_type(node)))
