@@ -198,6 +198,10 @@ __global__ void conditions(int* x, int n) {
   int t = T; if (n > 3) x[t] = __shfl_xor(x[t], 4);
   else if (n) { int v = x[t]; for (int k = 0; k < n; ++k) v -= __shfl_up(v, k); x[t] = v; }
   if (t < 10) { int q = 100 / (n < 9 ? 3 : n); x[t] += q + __popcll(__ballot(x[t] & 1)); } }
+__global__ void own_arrays(int* x, int n) {
+  int t = T, h = x[t], w = __shfl_xor(h, 1); int z[4] = {h, w ^ 5, n, t}; z[(t * 7 + h) & 3] -= t; w = z[(h >> 2) & 3];
+  h = __shfl(w, t ^ 2); int a = h, b = n, c = t; int* p = h % 3 == 0 ? &a : h % 3 == 1 ? &b : &c; *p += 7; w = a + 3 * b + 5 * c;
+  x[t] = __shfl(w, 3) + w; }
 __global__ void own_warp_size(int* x, int n) { const int warpSize = 16; int v = x[T]; x[T] = __shfl(v, 20) + warpSize; }
 """
 STAYS = r"""
@@ -250,6 +254,10 @@ __global__ void left_out(int* x, int n) { int l = T; x[T] = l < 20 ? __any(l == 
 __global__ void changed_mask(int* x, int n) { x[T] += __shfl_sync(x[T] & 1 ? 0x55555555ull : ~0ull, x[T], 0); }
 __global__ void meet_elsewhere(int* x, int n) {
   int l = T, v; if (x[l] & 1) v = __shfl_sync(~0ull, l, 0); else v = __shfl_sync(~0ull, l, 1); x[l] = v; }
+__device__ int widened(long long v) { return (int)v + 1; }
+__device__ int calls_widened(int v) { return widened(__shfl(v, 1)); }
+__device__ int widened(int v) { return v * 3; }
+__global__ void overloaded_later(int* x, int n) { x[T] = calls_widened(x[T]) + widened(n); }
 __device__ int early(int v) { if (v & 1) return __shfl(v, 0); return v; }
 __global__ void returns_early(int* x, int n) { x[T] = early(x[T]); }
 __device__ int hidden(int v) { return __shfl(v, LIMIT); }

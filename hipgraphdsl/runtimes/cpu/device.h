@@ -1073,8 +1073,10 @@ HGCPU_INLINE void hgcpu_keep(T& to, const T& from) {
   static_assert(__is_trivially_copyable(T), "its destructor would run too early");
   __builtin_memcpy(&to, &from, sizeof to);
 }
-// What stands between barriers, for each thread. Where `few` threads do anything, it is no vector code.
-template <bool few, class F>
+// What stands between barriers, for each thread. Where few threads do anything, it is no vector code. Where a thread has no arrays or
+// structures of its own there, the threads' accesses are apart: see docs/cpu_kernels.md.
+enum hgcpu_parts { hgcpu_each_proved, hgcpu_each_apart, hgcpu_few };
+template <hgcpu_parts kind, class F>
 HGCPU_INLINE void hgcpu_row_by_row(const dim3& n, const F& part) {
   for (uint32_t z = 0; z < n.z; ++z) {
     for (uint32_t y = 0; y < n.y; ++y) {
@@ -1085,7 +1087,7 @@ HGCPU_INLINE void hgcpu_row_by_row(const dim3& n, const F& part) {
         threadIdx.x = x;
         part(row + x);
       };
-      if (few) {
+      if (kind == hgcpu_few) {
 #pragma clang loop vectorize(disable)
         for (uint32_t x = 0; x < n.x; ++x) thread(x);
       } else {
@@ -1097,7 +1099,7 @@ HGCPU_INLINE void hgcpu_row_by_row(const dim3& n, const F& part) {
 }
 // The same where rows are whole warps, which do `before` first: how many lanes there are, and threadIdx.x % warpSize, are constants
 // in the inner loop. `on` are the warps in which some thread does not leave it out.
-template <bool few, class B, class F>
+template <hgcpu_parts kind, class B, class F>
 HGCPU_INLINE void hgcpu_warp_by_warp(const dim3& n, uint32_t on, const B& before, const F& part) {
   uint32_t warp = 0;  // of its row
   threadIdx.y = threadIdx.z = 0;
@@ -1110,8 +1112,11 @@ HGCPU_INLINE void hgcpu_warp_by_warp(const dim3& n, uint32_t on, const B& before
     };
     if (on >> first / HGCPU_WARP_SIZE & 1) {
       before(first, HGCPU_WARP_SIZE);
-      if (few) {
+      if (kind == hgcpu_few) {
 #pragma clang loop vectorize(disable) unroll(full)
+        for (uint32_t lane = 0; lane < HGCPU_WARP_SIZE; ++lane) thread(lane);
+      } else if (kind == hgcpu_each_apart) {
+        HGCPU_APART
         for (uint32_t lane = 0; lane < HGCPU_WARP_SIZE; ++lane) thread(lane);
       } else {
         HGCPU_LANES
@@ -1124,12 +1129,12 @@ HGCPU_INLINE void hgcpu_warp_by_warp(const dim3& n, uint32_t on, const B& before
     }
   }
 }
-template <bool warps, bool few, class F>
+template <bool warps, hgcpu_parts kind, class F>
 HGCPU_INLINE void hgcpu_threads(const dim3& n, uint32_t on, const F& part) {
   if (!warps || n.x % HGCPU_WARP_SIZE) {
-    hgcpu_row_by_row<few>(n, part);
+    hgcpu_row_by_row<kind>(n, part);
   } else {
-    hgcpu_warp_by_warp<few>(n, on, [](size_t, uint32_t) {}, part);
+    hgcpu_warp_by_warp<kind>(n, on, [](size_t, uint32_t) {}, part);
   }
 }
 // Vector code with masks is slow where a page is not there: what is left out raises no fault, and so the page stays absent.

@@ -99,13 +99,13 @@ HGCPU_INLINE void hgcpu_operate(const dim3& n, uint32_t on, const F& operation) 
   }
 }
 // An operation, and then what each thread does with its result.
-template <bool warps, bool few, class F, class P>
+template <bool warps, hgcpu_parts kind, class F, class P>
 HGCPU_INLINE void hgcpu_threads(const dim3& n, uint32_t on, const P& part, const F& operation) {
   if (n.x % HGCPU_WARP_SIZE) {
     hgcpu_operate(n, on, operation);
-    hgcpu_row_by_row<few>(n, part);
+    hgcpu_row_by_row<kind>(n, part);
   } else {
-    hgcpu_warp_by_warp<few>(n, on, operation, part);
+    hgcpu_warp_by_warp<kind>(n, on, operation, part);
   }
 }
 

@@ -209,10 +209,12 @@ class _Compilation:
         text = made.text
         if self.splits:
             wanted = {self.find(asked, made.kernels).removeprefix("::") for asked in self.names}
-            tree = functools.partial(syntax_tree, self.compiler, options=(*self.flags, "-DHGCPU_ROW=", "-DHGCPU_LANES="))
+            unmarked = (f"-DHGCPU_{loop}=" for loop in ("ROW", "LANES", "APART"))
+            tree = functools.partial(syntax_tree, self.compiler, options=(*self.flags, *unmarked))
             text, self.split = split(text, made.marked, made.synced, wanted, made.leading, tree)
         parts = [
-            f"#define HGCPU_LANES {self.row()}\n#define HGCPU_ROW {self.row('unroll(disable)')}\n", text,
+            f"#define HGCPU_APART {self.row(apart=True)}\n#define HGCPU_LANES {self.row()}\n",
+            f"#define HGCPU_ROW {self.row('unroll(disable)')}\n", text,
             f"\n#define HGCPU_SANITIZE {int(sanitizes)}\n#define HGCPU_PRINTS {int(made.prints)}\n",
             f"#define HGCPU_DYNAMIC {_DYNAMIC_BYTES * made.dynamic}\n#include \"launch.h\"\n",
         ]  # fmt: skip
@@ -239,15 +241,17 @@ class _Compilation:
         )
         return "".join(parts)
 
-    def row(self, more: str = "") -> str:
+    def row(self, more: str = "", apart: bool = False) -> str:
         """Return what stands before the loop over the threads of a row, or of a warp.
 
         Threads that do not wait are in no order, but the compiler is not told that no memory access of one depends on another's:
-        LLVM (still 22) takes that for a thread's own arrays too, which lie in the same place for all threads. It has to prove it.
+        LLVM (still 22) takes that for a thread's own arrays too, which lie in the same place for all threads. It has to prove it,
+        but where threads have nothing of their own in memory (`apart`) and LLVM loads nothing that they leave out (22 does not).
         """
         if self.mode != "fast" or not self.compiler.is_clang:
             return ""
-        return f'_Pragma("clang loop vectorize(enable) interleave_count(1) {more}")'
+        how = "assume_safety" if apart and self.compiler.major >= 21 else "enable"
+        return f'_Pragma("clang loop vectorize({how}) interleave_count(1) {more}")'
 
     def find(self, asked: str, kernels: Mapping[str, str]) -> str:
         """Return the qualified expression for a kernel."""

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from .syntax import Node, bare, called, children, documents, edited, end_of, named, start_of, walk, writes_of
-from .uniform import CASTS, LOOPS, Part, Unknown, Variable, Variables
-from .warps import OPERATION, OWN, Flat, calls_of
+from .uniform import CASTS, LOOPS, SCALAR, Part, Unknown, Variable, Variables
+from .warps import OPERATION, OWN, PURE, QUIET, Flat, calls_of
 
 #: Threads of a block at most.
 _THREADS: Final = 1024
@@ -29,6 +29,8 @@ _BARRIER: Final = "__syncthreads"
 _MARK: Final = "hgcpu_synced_"
 _MARKS: Final = re.compile(rf"{_MARK}(\d+|f)_")
 _JUMPS: Final = frozenset({"BreakStmt", "ContinueStmt"})
+#: What does not itself need memory of a thread.
+_STEPS: Final = _JUMPS | LOOPS | {"DeclStmt", "CompoundStmt", "IfStmt", "ReturnStmt", "NullStmt", "CompoundAssignOperator"}
 #: What is not looked into: code of its own, jumps, types of its own.
 _REFUSED: Final = frozenset(
     """GotoStmt IndirectGotoStmt LabelStmt LambdaExpr GCCAsmStmt MSAsmStmt CXXTryStmt CXXForRangeStmt StmtExpr CXXRecordDecl
@@ -545,9 +547,19 @@ class _Kernel(Variables):
             body.append(f"\n{text}{'' if declares else ';'}")
             body += [self.keep(n) for n in children(statement)] if declares else []
         check = f"if ({self.mask(part.off)}[hgcpu_t]) return;" if gone else ""
-        how = f"{str(self.warps).lower()}, {str(part.few).lower()}"
+        kind = "few" if part.few else "each_apart" if self.is_apart(part) else "each_proved"
+        how = f"{str(self.warps).lower()}, hgcpu_{kind}"
         ended = "if (hgcpu_all(hgcpu_gone, hgcpu_n)) return;" if part.returns and not final else ""
         return _threads(how, f"{check}{{{''.join(body)}\n}}", _on(part.off), operation) + ended
+
+    @staticmethod
+    def is_apart(part: Part) -> bool:
+        """Return whether threads have nothing of their own in memory there: numbers that only their names lead to are in registers."""
+        return all(
+            n["kind"] in QUIET | _STEPS and not (n["kind"] == "UnaryOperator" and n["opcode"] == "&")
+            or (n["kind"] == "VarDecl" and SCALAR.fullmatch(n["type"]["qualType"])) or called(n) in PURE
+            for statement in part.statements for n in walk(statement)
+        )  # fmt: skip
 
     def needed(self, wanted: Sequence[Variable]) -> list[Variable]:
         """Return the variables to compute again, each after those that it needs."""

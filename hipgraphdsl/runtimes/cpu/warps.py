@@ -26,12 +26,12 @@ _OPERANDS: Final = {
     "__shfl_xor": ("", "int", "int"), "__ballot": ("int",), "__any": ("int",), "__all": ("int",), "__activemask": (),
 }  # fmt: skip
 #: Expressions that do nothing but compute a value, if they do not assign.
-_QUIET: Final = CASTS | LITERALS | set(
+QUIET: Final = CASTS | LITERALS | set(
     """DeclRefExpr ParenExpr ConstantExpr BinaryOperator UnaryOperator ConditionalOperator ArraySubscriptExpr MemberExpr
     UnaryExprOrTypeTraitExpr SubstNonTypeTemplateParmExpr NonTypeTemplateParmDecl""".split()  # noqa: SIM905
 )  # fmt: skip
 #: Functions of device.h without side effects; nobody else may use such names.
-_PURE: Final = frozenset({"__popc", "__popcll", "__ffs", "__ffsll", "__clz", "__clzll", "__brev", "__brevll", "__lane_id"})
+PURE: Final = frozenset({"__popc", "__popcll", "__ffs", "__ffsll", "__clz", "__clzll", "__brev", "__brevll", "__lane_id"})
 _INDICES: Final = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
 #: Names that only what is written here may have; the tree has some of weave.py's.
 OWN: Final = re.compile(rb"hgcpu_(?!synced_|own_|dynamic\b|assert_failed\b)")
@@ -248,7 +248,7 @@ class _Body:
 
     @staticmethod
     def is_quiet(node: Node) -> bool:
-        return node["kind"] in _QUIET or called(node) in _PURE
+        return node["kind"] in QUIET or called(node) in PURE
 
     def is_still(self, node: Node) -> bool:
         """Return whether a node is the same before and after an operation or a call, its parts aside."""
