@@ -199,7 +199,7 @@ __global__ void conditions(int* x, int n) {
   else if (n) { int v = x[t]; for (int k = 0; k < n; ++k) v -= __shfl_up(v, k); x[t] = v; }
   if (t < 10) { int q = 100 / (n < 9 ? 3 : n); x[t] += q + __popcll(__ballot(x[t] & 1)); } }
 __global__ void own_arrays(int* x, int n) {
-  int t = T, h = x[t], w = __shfl_xor(h, 1); int z[4] = {h, w ^ 5, n, t}; z[(t * 7 + h) & 3] -= t; w = z[(h >> 2) & 3];
+  int t = T, h = x[t], w = 0; w = __shfl_xor(h, 1); int z[4] = {h, w ^ 5, n, t}; z[(t * 7 + h) & 3] -= t; w = z[(h >> 2) & 3];
   h = __shfl(w, t ^ 2); int a = h, b = n, c = t; int* p = h % 3 == 0 ? &a : h % 3 == 1 ? &b : &c; *p += 7; w = a + 3 * b + 5 * c;
   x[t] = __shfl(w, 3) + w; }
 __global__ void own_warp_size(int* x, int n) { const int warpSize = 16; int v = x[T]; x[T] = __shfl(v, 20) + warpSize; }

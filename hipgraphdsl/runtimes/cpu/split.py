@@ -554,9 +554,9 @@ class _Kernel(Variables):
 
     @staticmethod
     def is_apart(part: Part) -> bool:
-        """Return whether threads have nothing of their own in memory there: numbers that only their names lead to are in registers."""
+        """Return whether threads have nothing of their own in memory there: numbers that only names lead to are in registers."""
         return all(
-            n["kind"] in QUIET | _STEPS and not (n["kind"] == "UnaryOperator" and n["opcode"] == "&")
+            (n["kind"] in QUIET | _STEPS and not (n["kind"] == "UnaryOperator" and n["opcode"] == "&"))
             or (n["kind"] == "VarDecl" and SCALAR.fullmatch(n["type"]["qualType"])) or called(n) in PURE
             for statement in part.statements for n in walk(statement)
         )  # fmt: skip
