@@ -1073,34 +1073,27 @@ HGCPU_INLINE void hgcpu_keep(T& to, const T& from) {
   static_assert(__is_trivially_copyable(T), "its destructor would run too early");
   __builtin_memcpy(&to, &from, sizeof to);
 }
-// What stands between barriers, for each thread. Where few threads do anything, it is no vector code. Where a thread has no arrays or
-// structures of its own there, the threads' accesses are apart: see docs/cpu_kernels.md.
-enum hgcpu_parts { hgcpu_each_proved, hgcpu_each_apart, hgcpu_few };
-template <hgcpu_parts kind, class F>
+// What stands between barriers, for each thread.
+template <class F>
 HGCPU_INLINE void hgcpu_row_by_row(const dim3& n, const F& part) {
   for (uint32_t z = 0; z < n.z; ++z) {
     for (uint32_t y = 0; y < n.y; ++y) {
       threadIdx.y = y;
       threadIdx.z = z;
       const size_t row = ((size_t)z * n.y + y) * n.x;
-      const auto thread = [&](uint32_t x) __attribute__((always_inline)) {
+      HGCPU_ROW
+      for (uint32_t x = 0; x < n.x; ++x) {
         threadIdx.x = x;
         part(row + x);
-      };
-      if (kind == hgcpu_few) {
-#pragma clang loop vectorize(disable)
-        for (uint32_t x = 0; x < n.x; ++x) thread(x);
-      } else {
-        HGCPU_ROW
-        for (uint32_t x = 0; x < n.x; ++x) thread(x);
       }
     }
   }
 }
-// The same where rows are whole warps, which do `before` first: how many lanes there are, and threadIdx.x % warpSize, are constants
-// in the inner loop. `on` are the warps in which some thread does not leave it out.
-template <hgcpu_parts kind, class B, class F>
-HGCPU_INLINE void hgcpu_warp_by_warp(const dim3& n, uint32_t on, const B& before, const F& part) {
+// The same where rows are whole warps: how many lanes there are, and threadIdx.x % warpSize, are constants in the inner loop. `on` are
+// the warps in which some thread does not leave it out. Where a thread has no arrays or structures of its own there (`apart`), the
+// threads' accesses do not depend on each other: see docs/cpu_kernels.md.
+template <bool apart, class F>
+HGCPU_INLINE void hgcpu_warp_by_warp(const dim3& n, uint32_t on, const F& part) {
   uint32_t warp = 0;  // of its row
   threadIdx.y = threadIdx.z = 0;
   for (size_t first = 0; first < (size_t)n.x * n.y * n.z; first += HGCPU_WARP_SIZE) {
@@ -1111,11 +1104,7 @@ HGCPU_INLINE void hgcpu_warp_by_warp(const dim3& n, uint32_t on, const B& before
       part(first + lane);
     };
     if (on >> first / HGCPU_WARP_SIZE & 1) {
-      before(first, HGCPU_WARP_SIZE);
-      if (kind == hgcpu_few) {
-#pragma clang loop vectorize(disable) unroll(full)
-        for (uint32_t lane = 0; lane < HGCPU_WARP_SIZE; ++lane) thread(lane);
-      } else if (kind == hgcpu_each_apart) {
+      if (apart) {
         HGCPU_APART
         for (uint32_t lane = 0; lane < HGCPU_WARP_SIZE; ++lane) thread(lane);
       } else {
@@ -1129,18 +1118,13 @@ HGCPU_INLINE void hgcpu_warp_by_warp(const dim3& n, uint32_t on, const B& before
     }
   }
 }
-template <bool warps, hgcpu_parts kind, class F>
+template <bool warps, bool apart, class F>
 HGCPU_INLINE void hgcpu_threads(const dim3& n, uint32_t on, const F& part) {
   if (!warps || n.x % HGCPU_WARP_SIZE) {
-    hgcpu_row_by_row<kind>(n, part);
+    hgcpu_row_by_row(n, part);
   } else {
-    hgcpu_warp_by_warp<kind>(n, on, [](size_t, uint32_t) {}, part);
+    hgcpu_warp_by_warp<apart>(n, on, part);
   }
-}
-// Vector code with masks is slow where a page is not there: what is left out raises no fault, and so the page stays absent.
-HGCPU_INLINE void hgcpu_touch(void* room, size_t bytes) {
-  for (size_t at = 0; at < bytes; at += 4096) ((volatile char*)room)[at] = 0;
-  ((volatile char*)room)[bytes - 1] = 0;
 }
 HGCPU_INLINE bool hgcpu_all(const bool* gone, const dim3& n) {
   bool all = true;

@@ -31,7 +31,7 @@ HGCPU_INLINE uint32_t hgcpu_some(const bool* off, const dim3& block) {
 }
 // The threads that leave out a branch because they leave out what is around it.
 HGCPU_INLINE void hgcpu_leave_out(bool* off, const bool* around, const dim3& block) {
-  for (uint32_t t = 0; t < block.x * block.y * block.z; ++t) off[t] = around && around[t];
+  __builtin_memcpy(off, around, block.x * block.y * block.z);
 }
 
 // Lanes [begin, end) of a whole warp read from the lane that is `by` behind theirs, the others their own. The arrays have room for
@@ -44,18 +44,10 @@ static constexpr struct hgcpu_numbers {
 } hgcpu_ids;
 template <class T>
 HGCPU_INLINE void hgcpu_shift(T* to, const T* values, const bool* off, uint32_t begin, uint32_t end, ptrdiff_t by) {
-  if (off) {
-    HGCPU_LANES
-    for (size_t lane = 0; lane < HGCPU_WARP_SIZE; ++lane) {
-      const T own = values[lane], other = values[(ptrdiff_t)lane + by];
-      to[lane] = (hgcpu_ids.of[lane] - begin >= end - begin) | off[(ptrdiff_t)lane + by] ? own : other;
-    }
-  } else {
-    HGCPU_LANES
-    for (size_t lane = 0; lane < HGCPU_WARP_SIZE; ++lane) {
-      const T own = values[lane], other = values[(ptrdiff_t)lane + by];
-      to[lane] = hgcpu_ids.of[lane] - begin >= end - begin ? own : other;
-    }
+  HGCPU_LANES
+  for (size_t lane = 0; lane < HGCPU_WARP_SIZE; ++lane) {
+    const T own = values[lane], other = values[(ptrdiff_t)lane + by];
+    to[lane] = (hgcpu_ids.of[lane] - begin >= end - begin) | (off && off[(ptrdiff_t)lane + by]) ? own : other;
   }
 }
 // An operation is what one warp does, whose threads begin at `first`.
@@ -96,16 +88,6 @@ HGCPU_INLINE void hgcpu_operate(const dim3& n, uint32_t on, const F& operation) 
   for (size_t first = 0; first < threads; first += HGCPU_WARP_SIZE) {
     const uint32_t lanes = threads - first < HGCPU_WARP_SIZE ? threads - first : HGCPU_WARP_SIZE;
     if (on >> first / HGCPU_WARP_SIZE & 1) operation(first, lanes);
-  }
-}
-// An operation, and then what each thread does with its result.
-template <bool warps, hgcpu_parts kind, class F, class P>
-HGCPU_INLINE void hgcpu_threads(const dim3& n, uint32_t on, const P& part, const F& operation) {
-  if (n.x % HGCPU_WARP_SIZE) {
-    hgcpu_operate(n, on, operation);
-    hgcpu_row_by_row<kind>(n, part);
-  } else {
-    hgcpu_warp_by_warp<kind>(n, on, operation, part);
   }
 }
 

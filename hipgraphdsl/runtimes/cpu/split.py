@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable, Sequence, Set
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from .syntax import Node, bare, called, children, documents, edited, end_of, named, start_of, walk, writes_of
 from .uniform import CASTS, LOOPS, SCALAR, Part, Unknown, Variable, Variables
@@ -40,6 +39,9 @@ _NOT_READ: Final = re.compile(
     r"\b(decltype|__typeof__|__typeof|typeof|asm|__asm__|__asm|volatile|alloca|__builtin_alloca\w*)\b|"
     r"^\s*#\s*pragma\s+(?!unroll|nounroll|GCC\s+unroll)", re.MULTILINE,
 )  # fmt: skip
+
+#: Text of a function, or what gives it when all is known of the variables.
+Piece = str | Callable[[], str]
 
 
 def split(
@@ -137,21 +139,8 @@ def _array(kind: str, name: str, value: str = "") -> str:
 
 
 def _on(mask: int) -> str:
+    """Return the warps in which some thread does not leave out what a mask says."""
     return f"hgcpu_on_{mask}" if mask else "~0u"
-
-
-def _threads(how: str, body: str, on: str = "~0u", operation: str = "") -> str:
-    """Return a loop over the threads, behind an operation."""
-    part = f"[&](const size_t hgcpu_t) __attribute__((always_inline)) {{(void)hgcpu_t;{body}}}"
-    return f"\nhgcpu_threads<{how}>(hgcpu_n, {on}, {part}{operation and ', '}{operation});"
-
-
-@dataclass(slots=True, eq=False)
-class _Operation:
-    """A warp operation that threads of the mask `off` leave out, and its text at the end."""
-
-    off: int
-    text: Callable[[], str]
 
 
 class _Kernel(Variables):
@@ -203,33 +192,13 @@ class _Kernel(Variables):
             declared.append(_array("bool", "hgcpu_gone", " = {}"))
         kept = [v for v in self.variables.values() if v.how == "kept"]
         declared += [_array(f"hgcpu_plain<{v.type}>::type", f"hgcpu_kept_{v.number}") for v in kept]
-        if self.masks or self.gone:
-            declared += [f"hgcpu_touch(hgcpu_room_kept_{v.number}, sizeof hgcpu_room_kept_{v.number});" for v in kept]
         if kept:
             sizes = " + ".join(f"sizeof hgcpu_room_kept_{v.number}" for v in kept)
             declared.append(f'static_assert({sizes} <= {_KEPT_BYTES}, "too much for a stack");')
         head = self.text(int(self.node["loc"]["offset"]) + int(self.node["loc"]["tokLen"]), start_of(self.body))
-        body = "".join(declared) + self.rendered(written)
+        body = "".join(declared) + "".join(piece if isinstance(piece, str) else piece() for piece in written)
         before = "static inline __attribute__((always_inline, unused))"
         return f"{before} void {name}{head}{{ const dim3 hgcpu_n = blockDim; {body}\n}}"
-
-    def rendered(self, pieces: Sequence[Any]) -> str:
-        """Return the text of pieces. An operation is written together with the part that follows it."""
-        out, waiting = [], None
-        for piece in (*pieces, ""):
-            if isinstance(piece, Part):
-                joins = waiting is not None and waiting.off == piece.off
-                text = self.loop(piece, waiting.text() if waiting and joins else "")
-                if not text:
-                    continue
-                waiting = None if joins else waiting
-            else:
-                text = piece if isinstance(piece, str) else "" if isinstance(piece, _Operation) else piece()
-            if waiting is not None:
-                out.append(f"\nhgcpu_operate(hgcpu_n, {_on(waiting.off)}, {waiting.text()});")
-            waiting = piece if isinstance(piece, _Operation) else None
-            out.append(text)
-        return "".join(out)
 
     def text(self, start: int, end: int) -> str:
         return self.data[start:end].decode()
@@ -291,9 +260,9 @@ class _Kernel(Variables):
 
     # -- parts ------------------------------------------------------------------------------------------------------------
 
-    def region(self, statements: Sequence[Node]) -> list[Any]:
-        """Return the pieces of a list of statements: text, parts, and functions that give a text at the end."""
-        out: list[Any] = []
+    def region(self, statements: Sequence[Node]) -> list[Piece]:
+        """Return the pieces of a list of statements."""
+        out: list[Piece] = []
         for node in statements:
             kind = node["kind"]
             if called(node) == _BARRIER:
@@ -315,27 +284,18 @@ class _Kernel(Variables):
                 self.part = None
                 out.append(f"\n{self.text(start_of(node), end_of(node))};")
             elif kind != "NullStmt":
-                few = self.is_for_few(node)
-                if few:
-                    self.part = None
-                out += self.statement(node)
-                if few and self.part:
-                    self.part.few, self.part = True, None
+                self.statement(node, out)
         return out
 
-    @staticmethod
-    def is_for_few(node: Node) -> bool:
-        """Return whether few threads do what a statement says: ``if (threadIdx.x == 0)``."""
-        if node["kind"] != "IfStmt" or node.get("hasElse"):
-            return False
-        return any(n["kind"] == "BinaryOperator" and n["opcode"] == "==" for n in walk(node["inner"][0]))
+    def begin(self, part: Part) -> Piece:
+        """Note a part, and return its piece."""
+        self.parts.append(part)
+        return lambda: self.loop(part)
 
-    def statement(self, node: Node) -> list[Any]:
-        out = []
+    def statement(self, node: Node, out: list[Piece]) -> None:
         if self.part is None:
             self.part = Part(len(self.parts), repeats=self.loops > 0, off=self.off)
-            self.parts.append(self.part)
-            out.append(self.part)
+            out.append(self.begin(self.part))
         for inner in walk(node):
             if inner["kind"] == "ReturnStmt":
                 if self.off:
@@ -344,7 +304,6 @@ class _Kernel(Variables):
             if inner["kind"] in _JUMPS and not self.within(inner, node):
                 raise Unknown("a jump out of a part")
         self.part.statements.append(node)
-        return out
 
     def within(self, jump: Node, statement: Node) -> bool:
         """Return whether what a `break` or `continue` leaves is inside of a statement."""
@@ -355,40 +314,31 @@ class _Kernel(Variables):
                 return True
         return False
 
-    def declaration(self, node: Node, out: list[Any]) -> None:
+    def declaration(self, node: Node, out: list[Piece]) -> None:
         declared = [self.variables.get(n["id"]) for n in children(node)]
-        whole = all(v is None or v.how in ("uniform", "fixed") for v in declared)
-        fixed = [f"\n{self.text(start_of(node), end_of(node))}\n"] if whole else []
-        if not whole:
-            if any(v is None or v.how == "fixed" for v in declared):
-                raise Unknown("declarations of two kinds")
-            for variable in declared:
-                if variable is not None and variable.how == "uniform":
-                    first = variable.initial
-                    value = f" = {self.text(start_of(first), end_of(first))}" if first else ""
-                    fixed.append(f"\n{variable.type} {variable.name}{value};\n")
-        if fixed:
-            # Declared before the part that has begun, where nothing changes what it is computed from; but not where it would hide
-            # another variable, or a type, from that part.
-            names = "|".join(re.escape(str(n["name"])) for n in children(node) if "name" in n)
-            before = self.part.statements if self.part is not None else []
-            hides = any(re.search(rf"\b(?:{names})\b", self.text(start_of(s), end_of(s))) for s in before)
-            if self.part is not None and (self.part.returns or hides):
+        if all(v is None or v.how in ("uniform", "fixed") for v in declared):
+            self.part = None
+            out.append(f"\n{self.text(start_of(node), end_of(node))}\n")
+            return
+        if any(v is None or v.how == "fixed" for v in declared):
+            raise Unknown("declarations of two kinds")
+        for variable in declared:
+            if variable is not None and variable.how == "uniform":
                 self.part = None
-            at = len(out) if self.part is None else out.index(self.part)
-            out[at:at] = fixed
-        if not whole:
-            out += self.statement(node)
-            for variable in declared:
-                if variable is not None and variable.how != "uniform":
-                    variable.part = self.part
+                first = variable.initial
+                value = f" = {self.text(start_of(first), end_of(first))}" if first else ""
+                out.append(f"\n{variable.type} {variable.name}{value};\n")
+        self.statement(node, out)
+        for variable in declared:
+            if variable is not None and variable.how != "uniform":
+                variable.part = self.part
 
     def is_uniform_write(self, node: Node) -> bool:
         target = bare(children(node)[0])
         variable = self.variables.get(target["referencedDecl"]["id"])
         return variable is not None and variable.how == "uniform"
 
-    def control(self, node: Node) -> list[Any]:
+    def control(self, node: Node) -> list[Piece]:
         """Return an `if` or a loop that all threads go through together."""
         header = self.header(node)
         condition = self.condition(node)
@@ -405,7 +355,7 @@ class _Kernel(Variables):
                 raise Unknown("a loop's step that may differ")
         branches = self.branches(node)
         self.loops += node["kind"] in LOOPS
-        out: list[Any] = []
+        out: list[Piece] = []
         at = start_of(node)
         for branch in branches:
             compound = branch["kind"] == "CompoundStmt"
@@ -421,26 +371,27 @@ class _Kernel(Variables):
             out.append(f"{self.text(at, end_of(node))};")
         return out
 
-    def masked(self, node: Node, condition: Node) -> list[Any]:
+    def masked(self, node: Node, condition: Node) -> list[Piece]:
         """Return an `if` that some threads of the block leave out."""
         if node["kind"] != "IfStmt" or node.get("hasElse") or any(called(n) == _BARRIER for n in walk(node)):
             raise Unknown("a loop, a barrier or an `else` that only some threads may reach")
         around = self.off
         self.masks += 1
-        mask = self.off = self.masks
-        asked = Part(len(self.parts), [condition], repeats=self.loops > 0, off=mask, mask=mask)
-        self.parts.append(asked)
-        self.part = None
-        on, asks = f"hgcpu_on_{mask}", f"hgcpu_on_{mask} = hgcpu_some(hgcpu_off_{mask}, hgcpu_n);"
-        begins: Callable[[], str] = lambda: f"hgcpu_leave_out(hgcpu_off_{mask}, {self.mask(around)}, hgcpu_n); {asks}"  # noqa: E731
-        out = [begins, asked, f"{asks} if ({on}) {{", *self.region(self.branches(node)), "}"]
+        mask = self.masks
+        asked = self.begin(Part(len(self.parts), [condition], repeats=self.loops > 0, off=around, mask=mask))
+        some = f"hgcpu_on_{mask} = hgcpu_some(hgcpu_off_{mask}, hgcpu_n); if (hgcpu_on_{mask}) {{"
+        self.off = mask
+        out: list[Piece] = [
+            lambda: f"hgcpu_leave_out(hgcpu_off_{mask}, {self.mask(around)}, hgcpu_n);" if around or self.gone else "",
+            asked, some, *self.region(self.branches(node)), "}",
+        ]  # fmt: skip
         self.off = around
         return out
 
     def mask(self, number: int) -> str:
         return f"hgcpu_off_{number}" if number else "hgcpu_gone" if self.gone else "nullptr"
 
-    def operation(self, node: Node) -> _Operation:
+    def operation(self, node: Node) -> Piece:
         """Return a warp operation of the whole block."""
         name, off = called(node).removeprefix(OPERATION), self.off
         arguments = [bare(n) for n in children(node)[1:]]
@@ -454,11 +405,15 @@ class _Kernel(Variables):
                 variable.met = True
                 variables[id(argument)] = variable
 
-        def given(argument: Node) -> str:
+        def value(argument: Node) -> str:
             variable = variables.get(id(argument))
             return f"hgcpu_kept_{variable.number}" if variable else self.text(start_of(argument), end_of(argument))
 
-        return _Operation(off, lambda: f"hgcpu_lanes{name}({', '.join([*map(given, arguments), self.mask(off)])})")
+        def text() -> str:
+            given = ", ".join([*map(value, arguments), self.mask(off)])
+            return f"\nhgcpu_operate(hgcpu_n, {_on(off)}, hgcpu_lanes{name}({given}));"
+
+        return text
 
     def only_uniform_writes(self, node: Node) -> bool:
         writes = writes_of(node)
@@ -506,8 +461,8 @@ class _Kernel(Variables):
         if any(start_of(statement) <= use < end_of(statement) for use in variable.changes):
             raise Unknown("a variable that is changed where it is declared")
 
-    def loop(self, part: Part, operation: str) -> str:
-        """Return a part as a loop over the threads, behind an operation."""
+    def loop(self, part: Part) -> str:
+        """Return a part as a loop over the threads."""
         declared = [d for n in part.statements for d in (children(n) if n["kind"] == "DeclStmt" else [n])]
         given = [self.variables.get(d.get("id", "")) for d in declared]
         if all(v is not None and v.how == "kept" and v.initial is None for v in given):
@@ -547,10 +502,10 @@ class _Kernel(Variables):
             body.append(f"\n{text}{'' if declares else ';'}")
             body += [self.keep(n) for n in children(statement)] if declares else []
         check = f"if ({self.mask(part.off)}[hgcpu_t]) return;" if gone else ""
-        kind = "few" if part.few else "each_apart" if self.is_apart(part) else "each_proved"
-        how = f"{str(self.warps).lower()}, hgcpu_{kind}"
+        how = ", ".join(str(fact).lower() for fact in (self.warps, self.is_apart(part)))
+        each = f"[&](const size_t hgcpu_t) __attribute__((always_inline)) {{(void)hgcpu_t;{check}{{{''.join(body)}\n}}}}"
         ended = "if (hgcpu_all(hgcpu_gone, hgcpu_n)) return;" if part.returns and not final else ""
-        return _threads(how, f"{check}{{{''.join(body)}\n}}", _on(part.off), operation) + ended
+        return f"\nhgcpu_threads<{how}>(hgcpu_n, {_on(part.off)}, {each});{ended}"
 
     @staticmethod
     def is_apart(part: Part) -> bool:

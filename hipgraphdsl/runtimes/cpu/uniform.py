@@ -92,7 +92,7 @@ class Part:
     """Statements between barriers, in a loop over the threads.
 
     With `mask`, the one of these is a condition, and threads that do not fulfil it are noted in the mask of that number. Threads
-    of the mask `off` leave the part out. With `few`, few threads do anything in it.
+    of the mask `off` leave the part out.
     """
 
     number: int
@@ -101,7 +101,6 @@ class Part:
     repeats: bool = False  # in a loop
     off: int = 0
     mask: int = 0
-    few: bool = False
 
 
 class Variables:

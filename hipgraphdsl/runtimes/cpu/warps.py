@@ -180,8 +180,6 @@ class _Body:
     def statement(self, node: Node) -> str:
         kind = node["kind"]
         if kind == "ReturnStmt" and self.result:
-            if self.words(children(node)[0]) == self.result:
-                return ""
             before, edits = self.call(children(node)[0])
             return f"{before}\n{self.result} = {self.words(children(node)[0], edits)};"
         if id(node) not in self.holds:
@@ -326,11 +324,9 @@ class _Body:
                 at = int(parameter["loc"]["offset"])
                 name = body.renames[at, at + len(parameter["name"])]
             before += f"\n{_type(parameter)} {name} = {self.words(argument)};"
-            if returns and _read(children(returns[0])[0]).get("id") == parameter["id"] and _type(parameter) == _type(node):
-                body.result = name
-        if body.result == result and not void:
+        if not void:
             before += f"\n{_type(node)} {result};"
-        return f"{before}\n{{{within}{body.text()}\n}}", body.result or "((void)0)"
+        return f"{before}\n{{{within}{body.text()}\n}}", result or "((void)0)"
 
 
 def _read(node: Node) -> Node:
