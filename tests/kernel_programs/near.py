@@ -64,7 +64,7 @@ _WITHOUT: Final = {
 _THEMES: Final = (
     "switched", "ordered", "helped", "guarded", "shadowed", "hidden", "conditional", "ordered", "overwritten", "guarded",
     "helped", "sized", "ordered", "whole_warps", "conditional", "hidden", "looping", "guarded", "overwritten", "private",
-    "branch", "helped", "reduction", "block_wide", "reference",
+    "branch", "helped", "reduction", "block_wide", "reference", "private",
 )  # fmt: skip
 
 
@@ -91,6 +91,8 @@ class NearMaker(Maker):
         if self.theme:
             self.most_functions, self.fewest = self.chance.choice((0, 0, 1)), 2
             self.block = self.chance.choice([b for b in BLOCKS if b[0] * b[1] * b[2] >= 40])
+            if self.theme == "private" and self.some(0.8):  # loops over whole warps
+                self.block = self.chance.choice(((64, 1, 1), (128, 1, 1)))
             self.barriers = self.barriers or self.theme in ("overwritten", "block_wide")
             if self.warps == "mask" and not gpu and self.some(0.8):
                 self.warps = "maskless"
@@ -404,20 +406,35 @@ class NearMaker(Maker):
         return [*out, Block(body)]
 
     def private(self, place: Place) -> list[Stmt]:
-        """An array of a thread's own, written and read where other threads do not write and read theirs."""
+        """An array of a thread's own, written and read where other threads do not write and read theirs.
+
+        Mostly in a block of its own, so that it does not live across a wait.
+        """
         name, x = self.fresh(), Index("threadIdx.x")
         if place.pure or self.uses(name):
             return []
+        alone = self.some(0.7)
+        if alone:
+            self.scopes.append({})
+
+        # A place that is loaded is no constant where a loop over the threads is written out.
+        loaded = [Load(d, Binary("&", x, Literal(63, U32))) for d in self.visible() if d.name == "src"]
 
         def at(by: int, less: int) -> Expr:
-            return Binary("&", Binary(">>", Binary("*", x, Literal(by, U32)), Literal(less, I32)), Literal(3, U32))
+            of = Cast(U32, loaded[0]) if loaded and self.some(0.8) else x
+            return Binary("&", Binary(">>", Binary("*", of, Literal(by, U32)), Literal(less, I32)), Literal(3, U32))
 
         array = self.declare(Decl(name, self.chance.choice((U32, I32, I64)), size=4))
-        values: list[Expr] = [Binary("*", x, Literal(self.chance.randint(1, 99), U32)) for _ in range(self.chance.choice((2, 4)))]
+        count = self.chance.choice((2, 4, 4, 4))
+        values: list[Expr] = [Binary("*", x, Literal(self.chance.randint(1, 99), U32)) for _ in range(count)]
         change = Assign(Load(array, at(self.chance.choice((3, 5, 7)), 0)), "=", Binary("+", x, Literal(100, U32)))
         read = Value(Load(array, at(1, self.chance.choice((0, 1, 2)))), array.type, array.type.low, array.type.high)
         changes: list[Stmt] = [change] if self.some(0.7) else []
-        return [Declare(array, None, values), *changes, *self.mix(read)]
+        out: list[Stmt] = [Declare(array, None, values), *changes, *self.mix(read)]
+        if alone:
+            self.scopes.pop()
+            out = [Block(out)]
+        return [*out, *(self.mix(self.warp_leaf(place)) if self.warps == "maskless" and place.ops else [])]
 
     def sized(self, place: Place) -> list[Stmt]:
         """A variable that is called as what operations take by default."""

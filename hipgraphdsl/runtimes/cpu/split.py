@@ -164,8 +164,6 @@ class _Kernel(Variables):
         for node in walk(self.body):
             if node["kind"] in _REFUSED:
                 raise Unknown(node["kind"])
-            for child in children(node):
-                self.parent[id(child)] = node
         calls = [n for n in walk(self.body) if called(n) == _BARRIER]
         operations = [n for n in walk(self.body) if called(n).startswith(OPERATION)]
         mentions = [n for n in walk(self.body) if n.get("referencedDecl", {}).get("name", "").startswith((_BARRIER, OPERATION))]

@@ -88,6 +88,36 @@ def place(node: Node, parent: Mapping[int, Node]) -> Node:
             return node
 
 
+def parents(node: Node) -> dict[int, Node]:
+    """Return what each node below stands in, by its identity."""
+    return {id(child): above for above in walk(node) for child in children(above)}
+
+
+def is_read(node: Node, parent: Mapping[int, Node]) -> bool:
+    """Return whether a name is only read."""
+    above = parent[id(place(node, parent))]
+    return above.get("castKind") == "LValueToRValue" or above["kind"] == "UnaryExprOrTypeTraitExpr"
+
+
+def write_of(node: Node, parent: Mapping[int, Node]) -> Node | None:
+    """Return what changes a variable that is named; None where it may do anything with it."""
+    node = place(node, parent)
+    above = parent[id(node)]
+    if not is_write(above) or children(above)[0] is not node:
+        return None
+    outer = parent[id(above)]
+    while outer["kind"] == "ParenExpr" or (outer["kind"] == "BinaryOperator" and outer["opcode"] == ","):
+        outer = parent[id(outer)]
+    ends = above.get("valueCategory") == "prvalue" or outer["kind"].endswith("Stmt")
+    return above if ends or outer.get("castKind") == "LValueToRValue" else None
+
+
+def type_of(node: Node) -> str:
+    """Return the type of a declaration or an expression, without names for it."""
+    kind = node["type"]
+    return str(kind.get("desugaredQualType", kind["qualType"]))
+
+
 def called(node: Node) -> str:
     """Return the name of the function that a node calls; empty where it is no plain call."""
     if node["kind"] != "CallExpr":

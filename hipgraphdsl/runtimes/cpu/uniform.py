@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from .syntax import Node, bare, children, is_write, place, start_of, walk, writes_of
+from .syntax import Node, bare, children, is_read, is_write, parents, start_of, type_of, walk, write_of, writes_of
 
 _INDICES: Final = frozenset({"blockIdx", "blockDim", "gridDim"})
 CASTS: Final = frozenset(
@@ -24,6 +24,12 @@ LOOPS: Final = frozenset({"ForStmt", "WhileStmt", "DoStmt"})
 SCALAR: Final = re.compile(
     r"(?:(?:const|unsigned|signed|char|short|int|long|float|double|bool|_Float16|__int128) ?)+(?:\*(?:const|__restrict| )*)*"
 )
+
+
+def is_constant(declared: Node) -> bool:
+    """Return whether what an expression names is a number that does not change."""
+    kind = declared.get("type", {}).get("qualType", "")
+    return declared.get("kind") == "VarDecl" and kind.startswith("const ") and bool(SCALAR.fullmatch(kind)) and "*" not in kind
 
 
 class Unknown(Exception):
@@ -74,8 +80,7 @@ class Variable:
 
     @property
     def type(self) -> str:
-        kind = self.node["type"]
-        return str(kind.get("desugaredQualType", kind["qualType"]))
+        return type_of(self.node)
 
     @property
     def is_scalar(self) -> bool:
@@ -112,7 +117,7 @@ class Variables:
         if not bodies:
             raise Unknown("a declaration")
         self.body = bodies[0]
-        self.parent: dict[int, Node] = {}
+        self.parent = parents(self.body)
         self.variables: dict[str, Variable] = {}
         self.at_level: set[int] = set()  # statements that stand between barriers, and not inside of others
 
@@ -128,36 +133,17 @@ class Variables:
                 continue
             found = self.variables.get(node["referencedDecl"]["id"])
             if found is None:
-                if node["referencedDecl"].get("name") in (*_INDICES, "threadIdx") and not self.is_read(node):
+                if node["referencedDecl"].get("name") in (*_INDICES, "threadIdx") and not is_read(node, self.parent):
                     raise Unknown("an index that is changed")
                 continue
             found.uses.append(start_of(node))
-            if not self.is_read(node):
+            if not is_read(node, self.parent):
                 found.changes.append(start_of(node))
-                write = self.write_of(node)
+                write = write_of(node, self.parent)
                 if write is None:
                     found.exposed = True
                 else:
                     found.writes.append(write)
-
-    def is_read(self, node: Node) -> bool:
-        above = self.parent[id(place(node, self.parent))]
-        return bool(
-            (above["kind"] == "ImplicitCastExpr" and above["castKind"] == "LValueToRValue")
-            or above["kind"] == "UnaryExprOrTypeTraitExpr"
-        )
-
-    def write_of(self, node: Node) -> Node | None:
-        """Return the statement that changes a variable; None where it may do anything with it."""
-        node = place(node, self.parent)
-        above = self.parent[id(node)]
-        if not is_write(above) or children(above)[0] is not node:
-            return None
-        outer = self.parent[id(above)]
-        while outer["kind"] == "ParenExpr" or (outer["kind"] == "BinaryOperator" and outer["opcode"] == ","):
-            outer = self.parent[id(outer)]
-        ends = above.get("valueCategory") == "prvalue" or outer["kind"].endswith("Stmt")
-        return above if ends or (outer["kind"] == "ImplicitCastExpr" and outer["castKind"] == "LValueToRValue") else None
 
     def find_uniform(self) -> None:
         """Find the variables that are the same for all threads."""
@@ -240,8 +226,7 @@ class Variables:
             return (threads and found.pure) or bool(found.node.get("constexpr") and found.is_scalar)
         if member:
             return declared["name"] in _INDICES or (threads and declared["name"] == "threadIdx")
-        kind = declared["type"]["qualType"]
-        return declared["kind"] == "VarDecl" and kind.startswith("const ") and bool(SCALAR.fullmatch(kind)) and "*" not in kind
+        return is_constant(declared)
 
     def is_shared(self, node: Node) -> bool:
         """Return whether an array is the block's."""

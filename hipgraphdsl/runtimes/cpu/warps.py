@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Sequence, Set
 from typing import Final
 
-from .syntax import Node, bare, called, children, edited, end_of, is_write, start_of, walk
-from .uniform import CASTS, LITERALS, LOOPS, SCALAR, Unknown
+from .syntax import Node, bare, called, children, edited, end_of, is_read, is_write, parents, start_of, type_of, walk, write_of
+from .uniform import CASTS, LITERALS, LOOPS, SCALAR, Unknown, is_constant
 
 #: Before an operation's name, in the tree, and what names of results and operands begin with.
 OPERATION: Final = "hgcpu_op"
@@ -102,7 +102,7 @@ class _Body:
     def __init__(self, flat: Flat, function: Node, around: Sequence[Node], result: str = "") -> None:
         self.flat, self.function, self.around, self.result = flat, function, around, result
         self.node = next(n for n in children(function) if n["kind"] == "CompoundStmt")
-        self.parent = {id(child): node for node in walk(self.node) for child in children(node)}
+        self.parent = parents(self.node)
         self.renames: dict[tuple[int, int], str] = {}
         self.holds: set[int] = set()  # nodes with a call inside
         # Scalars that nothing else can read or change than what names them.
@@ -116,7 +116,7 @@ class _Body:
             if node["kind"] != "DeclRefExpr":
                 continue
             name = node["referencedDecl"]["name"]
-            if self.is_exposed(node):
+            if not is_read(node, self.parent) and write_of(node, self.parent) is None:
                 self.plain.discard(node["referencedDecl"]["id"])
             if not _leads(name):
                 if name in flat.leading:
@@ -130,16 +130,6 @@ class _Body:
                 self.holds.add(id(above))
                 above = self.parent.get(id(above))
         flat.calls += calls_of(self.node)
-
-    def is_exposed(self, node: Node) -> bool:
-        """Return whether more is done with a variable than to read or write it."""
-        above = self.parent[id(node)]
-        while above["kind"] == "ParenExpr":
-            node, above = above, self.parent[id(above)]
-        if is_write(above) and children(above)[0] is node:
-            ends = above["valueCategory"] == "prvalue" or self.parent[id(above)]["kind"].endswith("Stmt")
-            return not ends and self.parent[id(above)].get("castKind") != "LValueToRValue"
-        return above.get("castKind") != "LValueToRValue"
 
     def rename(self, given: dict[bytes, str]) -> None:
         """Give all that a function declares names of its own; `given` are those of the template's parameters."""
@@ -258,9 +248,7 @@ class _Body:
         if read["kind"] == "MemberExpr" and not read["isArrow"]:
             return bool(bare(children(read)[0]).get("referencedDecl", {}).get("name") in _INDICES)
         declared = read.get("referencedDecl", {})
-        kind = declared.get("type", {}).get("qualType", "")
-        constant = declared.get("kind") == "VarDecl" and kind.startswith("const ") and SCALAR.fullmatch(kind) and "*" not in kind
-        return declared.get("id") in self.plain or bool(constant)
+        return declared.get("id") in self.plain or is_constant(declared)
 
     def operation(self, node: Node) -> tuple[str, str]:
         """Return the statements of an operation, and its result."""
@@ -338,8 +326,7 @@ def _read(node: Node) -> Node:
 
 
 def _type(node: Node) -> str:
-    kind = node["type"]
-    name = str(kind.get("desugaredQualType", kind["qualType"]))
+    name = type_of(node)
     return name if "*" in name else name.removeprefix("const ")
 
 
