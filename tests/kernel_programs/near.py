@@ -97,7 +97,7 @@ class NearMaker(Maker):
             if self.warps == "mask" and not gpu and self.some(0.8):
                 self.warps = "maskless"
         self.without -= {self.theme}
-        if self.some(0.04):
+        if self.some(0.08):
             self.names = ("hgcpu_w1", "hgcpu_w2", "hgcpu_t", "hgcpu_kept_9", "hgcpu_again_5", "hgcpu_n", "a", "b")
         rare = {"match_any": 0.05, "leader": 0.1}
         self.operations = [name for name in OPERATIONS if self.some(rare.get(name, 0.7))] or ["shfl"]
