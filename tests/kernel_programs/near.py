@@ -97,7 +97,8 @@ class NearMaker(Maker):
             if self.warps == "mask" and not gpu and self.some(0.8):
                 self.warps = "maskless"
         self.without -= {self.theme}
-        if self.some(0.08):
+        self.taking = self.some(0.08)
+        if self.taking:
             self.names = ("hgcpu_w1", "hgcpu_w2", "hgcpu_t", "hgcpu_kept_9", "hgcpu_again_5", "hgcpu_n", "a", "b")
         rare = {"match_any": 0.05, "leader": 0.1}
         self.operations = [name for name in OPERATIONS if self.some(rare.get(name, 0.7))] or ["shfl"]
@@ -125,8 +126,10 @@ class NearMaker(Maker):
             found |= {self.shadowed: 1, self.private: 1}
         if place.uniform and self.barriers and place.kernel:
             found |= {self.overwritten: 2, self.block_wide: 2}
+        if self.taking and place.kernel:
+            found |= {self.taken: 3}
         if self.theme:
-            often = {self.theme: 6.0, "operation": 2, "declaration": 1, "mixing": 1, "assignment": 1}
+            often = {self.theme: 6.0, "operation": 2, "declaration": 1, "mixing": 1, "assignment": 1, "taken": 3}
             often |= {name: 0.5 for name in ("record", "volatile", "bounded") if name not in self.without}
             return {kind: often[kind.__name__] for kind in found if kind.__name__ in often}
         return {kind: often for kind, often in found.items() if kind.__name__ not in self.without}
@@ -435,6 +438,18 @@ class NearMaker(Maker):
             self.scopes.pop()
             out = [Block(out)]
         return [*out, *(self.mix(self.warp_leaf(place)) if self.warps == "maskless" and place.ops else [])]
+
+    def taken(self, place: Place) -> list[Stmt]:
+        """A variable that is called as one of those that a split kernel has."""
+        name = self.chance.choice(("hgcpu_t", "hgcpu_t", "hgcpu_n", "hgcpu_w1"))
+        if place.pure or self.uses(name):
+            return []
+        first = self.to(self.within(self.leaf(place, name), 15), I32).node
+        self.scopes.append({})
+        d = self.declare(Decl(name, I32, fixed=self.some(0.5), low=0, high=15))
+        out: list[Stmt] = [Declare(d, first), *self.mix(self.use(d))]
+        self.scopes.pop()
+        return [Block(out), *(self.mix(self.warp_leaf(place)) if self.warps == "maskless" and place.ops else [])]
 
     def sized(self, place: Place) -> list[Stmt]:
         """A variable that is called as what operations take by default."""
