@@ -274,8 +274,9 @@ class NearMaker(Maker):
         before, d = self.target(place, (U32,))
         if d.volatile:
             return before
-        n, name, pointer = len(self.functions), d.name if "." not in d.name else self.fresh(), self.some(0.3)
-        inner, outer, own = Decl("b", U32, reference=True, pointer=pointer), Decl("a", U32, reference=True), Decl(name, U32)
+        n, name, pointer = len(self.functions), d.name if "." not in d.name else self.fresh(), self.some(0.5)
+        inner, own = Decl("b", U32, reference=True, pointer=pointer), Decl(name, U32)
+        outer = Decl("a", U32, reference=True, pointer=pointer and self.some(0.7))
         if name in ("a", "b"):
             return before
         by = Literal(self.chance.randint(0, 7), I32)
@@ -290,7 +291,12 @@ class NearMaker(Maker):
         self.functions += [f, g]
         self.impure |= {f, g}
         result = Decl(self.fresh(), U32)
-        return [*before, Declare(self.declare(result), Call(g, [Use(d)]))] if result.name != d.name else before
+        if result.name == d.name:
+            return before
+        made: Expr = Call(g, [Use(d)])
+        if outer.pointer and self.order == "shift":
+            made = Binary("<<", Use(d), Binary("&", made, Literal(7, I32)))
+        return [*before, Declare(self.declare(result), made)]
 
     def hidden(self, place: Place) -> list[Stmt]:
         """A variable that has the name of a template's parameter, or of a constant, that a function reads."""
