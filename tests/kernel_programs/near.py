@@ -262,10 +262,11 @@ class NearMaker(Maker):
     def switched(self, place: Place) -> list[Stmt]:
         """Operations in the arms of a `switch` that lanes enter in different ones."""
         before, d = self.target(place, (U32, U64))
-        value = self.within(self.leaf(place), 1)
+        value = self.within(self.leaf(place) if self.some(0.3) else Value(Index("threadIdx.x"), U32, 0, 255), 1)
         arms = []
         for label in (0, 1):
-            change = Assign(Use(d), "=", self.to(self.warp_leaf(place), d.type).node)
+            made = self.warp_leaf(place) if self.some(0.4) else self.telling()
+            change = Assign(Use(d), "=", self.to(made, d.type).node)
             arms.append(Arm([label], [change, Leave("break")]))
         return [*before, Switch(value.node, arms)]
 
