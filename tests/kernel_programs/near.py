@@ -99,7 +99,8 @@ class NearMaker(Maker):
         self.without -= {self.theme}
         self.taking = self.some(0.08)
         if self.taking:
-            self.names = ("hgcpu_w1", "hgcpu_w2", "hgcpu_t", "hgcpu_kept_9", "hgcpu_again_5", "hgcpu_n", "a", "b")
+            results = ("hgcpu_w1", "hgcpu_w2") if self.some(0.2) else ()
+            self.names = (*results, "hgcpu_t", "hgcpu_kept_9", "hgcpu_again_5", "hgcpu_n", "a", "b")
         rare = {"match_any": 0.05, "leader": 0.1}
         self.operations = [name for name in OPERATIONS if self.some(rare.get(name, 0.7))] or ["shfl"]
         self.forms = [form for form in ("plain", "plain", "template") for _ in range(3)] + ["overload", "recursive"]
@@ -448,7 +449,7 @@ class NearMaker(Maker):
 
     def taken(self, place: Place) -> list[Stmt]:
         """A variable that is called as one of those that a split kernel has."""
-        name = self.chance.choice(("hgcpu_t", "hgcpu_t", "hgcpu_n", "hgcpu_w1"))
+        name = self.chance.choice(("hgcpu_t", "hgcpu_t", "hgcpu_n"))
         if place.pure or self.uses(name):
             return []
         first = self.to(self.within(self.leaf(place, name), 15), I32).node
