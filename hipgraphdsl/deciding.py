@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import TypeVar
 
 from .arrays import HostArray
@@ -19,6 +20,25 @@ def host_decides(node: ConditionalNode, level: Level, target: Target) -> bool:
     if node.decide != "auto":
         return node.decide == "host"
     return not target.conditional_nodes or any(True for body in level.inner(node) for _ in refused_inside(body))
+
+
+def one_by_one(
+    nodes: Sequence[AnyNode],
+    order: Sequence[int],
+    deps: Sequence[tuple[int, ...]],
+    level: Level,
+    levels: Sequence[Level] | None,
+    target: Target,
+) -> dict[int, int]:
+    """Return for conditional nodes that the device decides the one to put before, where the target's quirks ask for an order."""
+    if "conditionals_in_order" not in target.quirks:
+        return {}
+    found = [
+        i for i in order
+        if isinstance(node := nodes[i], ConditionalNode)
+        and not host_decides(node, level if levels is None else levels[i], target)
+    ]  # fmt: skip
+    return {i: before for before, i in pairwise(found) if before not in deps[i]}
 
 
 def refused_inside(body: L) -> Iterator[tuple[L, AnyNode, str]]:

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from .arrays import HostArray
 from .batches import Batched, Grouping, grouped
-from .deciding import host_decides
+from .deciding import host_decides, one_by_one
 from .errors import DeclarationError
 from .inlining import FlatNode, cycle_error, flattened
 from .lanes import Cover, covered, gathers
@@ -334,6 +334,12 @@ def _plan(
     nodes = workflow.nodes if entries is None else [entry.node for entry in entries]
     limit = None if bound is None else bound * len(devices)
     notes: list[str] = []
+    declared = sum(map(len, deps))
+    level = Level(workflow)
+    levels_of = None if entries is None else [entry.level for entry in entries]
+    chained = one_by_one(nodes, order, deps, level, levels_of, target)
+    if chained:
+        deps = [tuple(sorted((*sources, chained[i]))) if i in chained else sources for i, sources in enumerate(deps)]
     groups = _in_batches(nodes, order, deps, placed, target, limit, device, notes) if batch else None
     if groups is not None:
         cover, grouping = groups
@@ -346,27 +352,20 @@ def _plan(
         declared_lanes = len(cover.lanes)
         if automatic and limit is not None and gathers(declared_lanes, limit, order, deps):
             cover = covered(order, position, deps, bound, placed, device)
+    gathered, behind = cover.added, {i: (before,) for i, before in chained.items() if before in cover.reduced[i]}
+    cover = cover._replace(added=gathered | {i: (*gathered.get(i, ()), *before) for i, before in behind.items()})
     steps = _steps(workflow.nodes, entries, order, position, cover, placed)
     if groups is not None:
         steps = [step._replace(batch=grouping.batch_of[grouping.group_of[i]]) for step, i in zip(steps, order)]
     if len(workflow.documents) > 1:
-        level = Level(workflow)
         for step in [step for step in steps if step.node.held]:
             at = level if entries is None else entries[order[step.index]].level
             steps[step.index] = _with_plans(step, at, target, children, device, inline)
     if EagerNode in {type(step.node) for step in steps}:
         steps = [step._replace(by_host=True) if isinstance(step.node, EagerNode) else step for step in steps]
     lanes = tuple([tuple(map(position.__getitem__, lane)) for lane in cover.lanes])
-    declared = sum(map(len, deps))
     notes[:0] = [] if packing is None else [str(packing)]
-    removed = declared - sum(map(len, cover.reduced)) + sum(map(len, cover.added.values()))
-    if removed:
-        notes.append(f"{removed} of {declared} edges are implied by others and were left out.")
-    if cover.added:
-        notes.append(
-            f"{sum(map(len, cover.added.values()))} ordering edges (marked *) gather independent nodes into {len(lanes)} lanes"
-            + (_expected(target, declared_lanes, len(lanes)) if automatic else ".")
-        )
+    notes += _edge_notes(declared, cover, gathered, len(behind), target, declared_lanes if automatic else 0)
     batches = () if groups is None else grouping.batches
     if batches:
         launches = sum(step.batch >= 0 for step in steps)
@@ -374,6 +373,26 @@ def _plan(
         notes.append(f"{launches} kernel nodes become {made}, each of nodes that launch one kernel and wait for the same.")
     steps, lanes = _suited(steps, lanes, target, join, notes, narrow=not batches)
     return Plan(workflow, tuple(steps), lanes, declared, tuple(notes), packing, device, devices, tuple(cover.devices), batches)
+
+
+def _edge_notes(
+    declared: int, cover: Cover, gathered: Mapping[int, Sequence[int]], ordered: int, target: Target, before: int
+) -> list[str]:
+    """Say which edges were left out, and which were added; `before` is the number of lanes before, 0 where it was given."""
+    notes = []
+    removed = declared - sum(map(len, cover.reduced)) + sum(map(len, cover.added.values()))
+    if removed:
+        notes.append(f"{removed} of {declared} edges are implied by others and were left out.")
+    if ordered:
+        edges = _count(ordered, "ordering edge")
+        notes.append(f"{edges} (marked *) for conditional nodes to run one by one: else a launch on {target.name} may never end.")
+    if gathered:
+        lanes = len(cover.lanes)
+        notes.append(
+            f"{sum(map(len, gathered.values()))} ordering edges (marked *) gather independent nodes into {lanes} lanes"
+            + (_expected(target, before, lanes) if before else ".")
+        )
+    return notes
 
 
 def _in_batches(

@@ -6,6 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from places import HERE
+from property.programs import blocks, declared
 
 import hipgraphdsl as hg
+from hipgraphdsl.plan import make_plan
 from hipgraphdsl.runtimes.base import Runtime
 from hipgraphdsl.runtimes.recorder import RecorderRuntime
 from hipgraphdsl.segments import segments
+from hipgraphdsl.target import Target
 
 N = 64
 SOURCE = r"""
@@ -436,26 +440,66 @@ def test_loop_interrupted_by_its_eager_node_can_be_launched_again(device: Runtim
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("lanes", ["auto", None, 1, 2])
 @pytest.mark.parametrize("mode", ["if", "switch"])
-@pytest.mark.parametrize("inside", ["nothing", "empty nodes", "memset"])
-def test_loop_ends_whose_body_holds_a_conditional_without_kernels(
-    device: Runtime, backend: Any, lanes: Any, mode: Any, inside: str
+@pytest.mark.parametrize("fills", [False, True])
+def test_loop_ends_whose_body_holds_independent_conditionals(
+    device: Runtime, backend: Any, lanes: Any, mode: Any, fills: bool
 ) -> None:
     def within(body: hg.Graph, x: Any) -> None:
         word, times = (body.device_array(name, np.zeros(1, "i4")) for name in ("word", "times"))
-        idle, again = hg.Graph("idle"), hg.Graph("again")
-        if inside == "empty nodes":
-            idle.empty(name="first")
-            idle.child(hg.Graph("inner"), name="second", after=["first"])
-        elif inside == "memset":
-            idle.memset(idle.device_array("y", np.zeros(N, "i4")), 1, name="set")
-        body.conditional(mode, word, idle, name="idle")
+        chosen, again = hg.Graph("chosen"), hg.Graph("again")
+        if fills:
+            chosen.memset(chosen.device_array("y", np.zeros(N, "i4")), 1, name="set")
+        body.conditional(mode, word, chosen, name="chosen")
         again.kernel(MODULE["less"], 1, 1, (again.device_array("n", shape=1, dtype="i4"),), name="less")
         body.conditional("while", times, again, bind={"n": times}, name="again")
 
     with counted("auto", within=within).compile(runtime=device, backend=backend, lanes=lanes) as exe:
-        for _ in range(2):
+        for _ in range(10):
             exe.run(timeout_s=30)
-        assert exe.read("x")[0] == 6
+        assert exe.read("x")[0] == 30
+
+
+def conditionals_are_ordered(plan: hg.Plan) -> bool:
+    """Whether a path leads from each conditional node that the device decides to the next, here and in each body."""
+    before: list[set[int]] = []
+    for step in plan.steps:
+        before.append(set(step.deps).union(*(before[d] for d in step.deps)))
+    found = [step for step in plan.steps if step.bodies and not step.by_host]
+    return all(a.index in before[b.index] for a, b in itertools.pairwise(found)) and all(
+        conditionals_are_ordered(body) for step in plan.steps for body in (*step.bodies, *filter(None, [step.child]))
+    )
+
+
+@settings(max_examples=60)
+@given(parts=st.lists(blocks(2), min_size=1, max_size=5), lanes=st.sampled_from(["auto", None, 1, 2]))
+def test_conditionals_run_one_by_one_where_a_platform_needs_it(parts: list[Any], lanes: Any) -> None:
+    g = declared()
+    for i, part in enumerate(parts):
+        part.declare(g, f"n{i}")
+    target = Target.named("nvidia:sm_90")
+    assert conditionals_are_ordered(
+        make_plan(g.workflow(), replace(target, quirks=frozenset({"conditionals_in_order"})), lanes=lanes)
+    )
+
+
+def test_plan_says_where_conditionals_are_put_in_order() -> None:
+    g = hg.Graph("beside")
+    for name in ("a", "b", "c"):
+        body = hg.Graph("body")
+        added(body, body.device_array("x", shape=N, dtype="i4"))
+        x, word = numbers(g, name), g.device_array(f"{name}_word", np.zeros(1, "i4"))
+        g.conditional("if", word, body, bind={"x": x}, decide="host" if name == "b" else "auto", name=name)
+    target = Target.named("nvidia:sm_90")
+    free, ordered = (
+        make_plan(g.workflow(), replace(target, quirks=q)) for q in (frozenset(), frozenset({"conditionals_in_order"}))
+    )
+    assert [step.deps for step in free.steps] == [(), (), ()]
+    assert [(step.deps, step.added) for step in ordered.steps] == [
+        ((), ()),
+        ((), ()),
+        ((0,), (0,)),
+    ]  # the host's own is left alone
+    assert "1 ordering edge (marked *) for conditional nodes to run one by one" in ordered.explain()
 
 
 def test_device_decides_only_where_it_can() -> None:
