@@ -10,13 +10,13 @@
 #include <time.h>
 #include <vector>
 
-#define CHECK(call)                                                     \
-  do {                                                                  \
-    cudaError_t code = (call);                                          \
-    if (code != cudaSuccess) {                                          \
-      printf("%s: %s (%d)\n", #call, cudaGetErrorString(code), (int)code); \
-      _Exit(2);                                                         \
-    }                                                                   \
+#define CHECK(call)                                                                \
+  do {                                                                             \
+    const cudaError_t found = (call);                                              \
+    if (found != cudaSuccess) {                                                    \
+      printf("%s: %s (%d)\n", #call, cudaGetErrorString(found), (int)found);       \
+      _Exit(2);                                                                    \
+    }                                                                              \
   } while (0)
 
 typedef std::vector<cudaGraphNode_t> Nodes;
