@@ -26,18 +26,13 @@ def one_by_one(
     nodes: Sequence[AnyNode],
     order: Sequence[int],
     deps: Sequence[tuple[int, ...]],
-    level: Level,
-    levels: Sequence[Level] | None,
+    level_of: Sequence[Level],
     target: Target,
 ) -> dict[int, int]:
     """Return for conditional nodes that the device decides the one to put before, where the target's quirks ask for an order."""
     if "conditionals_in_order" not in target.quirks:
         return {}
-    found = [
-        i for i in order
-        if isinstance(node := nodes[i], ConditionalNode)
-        and not host_decides(node, level if levels is None else levels[i], target)
-    ]  # fmt: skip
+    found = [i for i in order if isinstance(node := nodes[i], ConditionalNode) and not host_decides(node, level_of[i], target)]
     return {i: before for before, i in pairwise(found) if before not in deps[i]}
 
 

@@ -335,9 +335,8 @@ def _plan(
     limit = None if bound is None else bound * len(devices)
     notes: list[str] = []
     declared = sum(map(len, deps))
-    level = Level(workflow)
-    levels_of = None if entries is None else [entry.level for entry in entries]
-    chained = one_by_one(nodes, order, deps, level, levels_of, target)
+    level_of = [Level(workflow)] * len(nodes) if entries is None else [entry.level for entry in entries]
+    chained = one_by_one(nodes, order, deps, level_of, target)
     if chained:
         deps = [tuple(sorted((*sources, chained[i]))) if i in chained else sources for i, sources in enumerate(deps)]
     groups = _in_batches(nodes, order, deps, placed, target, limit, device, notes) if batch else None
@@ -359,8 +358,7 @@ def _plan(
         steps = [step._replace(batch=grouping.batch_of[grouping.group_of[i]]) for step, i in zip(steps, order)]
     if len(workflow.documents) > 1:
         for step in [step for step in steps if step.node.held]:
-            at = level if entries is None else entries[order[step.index]].level
-            steps[step.index] = _with_plans(step, at, target, children, device, inline)
+            steps[step.index] = _with_plans(step, level_of[order[step.index]], target, children, device, inline)
     if EagerNode in {type(step.node) for step in steps}:
         steps = [step._replace(by_host=True) if isinstance(step.node, EagerNode) else step for step in steps]
     lanes = tuple([tuple(map(position.__getitem__, lane)) for lane in cover.lanes])
