@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 from .errors import DeclarationError
@@ -73,3 +74,12 @@ class Link:
         if does == "all_reduce":
             return min(2 * (size - 1) * (a + b / size), 2 * (size - 1).bit_length() * a + 2 * b)
         return (size - 1) * a + (b if does in ("broadcast", "reduce") else (size - 1) * b)
+
+
+def per_link(crossing: Iterable[tuple[tuple[int, int], int]]) -> dict[tuple[int, int], tuple[int, int]]:
+    """Return for each sender and receiver how many messages cross and how many bytes, from each message's ends and bytes."""
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    for ends, nbytes in crossing:
+        count, total = found.get(ends, (0, 0))
+        found[ends] = count + 1, total + nbytes
+    return found

@@ -16,6 +16,7 @@ from .arrays import Array, ArrayView, ExternalArray, HostArray, as_int
 from .collectives import CollectiveNode, dtype_name, unfolded
 from .errors import DeclarationError
 from .kernels import Symbol
+from .links import per_link
 from .nodes import HostNode, MemcpyNode, SemaphoreSignalNode, SemaphoreWaitNode
 from .placement import device_of
 from .workflow import AnyNode, Level, Workflow
@@ -76,6 +77,11 @@ class Layout(NamedTuple):
             " each more devices: hg.ranks(devices_per_rank=...)"
         )
 
+    def shown(self, rank: int) -> str:
+        """Return the numbers of a rank's devices as people read them: ``"3"``, or ``"4 to 7"``."""
+        first, count = self.firsts[rank], self.counts[rank]
+        return f"{first} to {first + count - 1}" if count > 1 else str(first)
+
     def local(self, device: int, rank: int) -> int:
         """Return the number that a device of a rank has in its own process."""
         return device if self.imagined else device - self.firsts[rank] + self.first_local
@@ -118,6 +124,11 @@ class Together(NamedTuple):
     root: int
     targets: tuple[ArrayView, ...]
     sources: tuple[ArrayView, ...]
+
+    @classmethod
+    def of_node(cls, node: CollectiveNode) -> Together:
+        """Return what a node is where all ranks take part in it."""
+        return cls(node.does, node.op, node.root, node.targets, node.sources)
 
     @property
     def part_bytes(self) -> int:
@@ -318,8 +329,7 @@ class Sharing:
                 self.stages[made[-1].number] = stage
                 stage += 1
             elif isinstance(node, CollectiveNode) and _crosses(node, self.layout):
-                whole = Together(node.does, node.op, node.root, node.targets, node.sources)
-                made.append(Message(count + len(made), node.name, ALL, ALL, together=whole))
+                made.append(Message(count + len(made), node.name, ALL, ALL, together=Together.of_node(node)))
                 self.stages[made[-1].number] = stage
                 stage += 1
             elif node.held:
@@ -431,7 +441,7 @@ def _across(workflow: Workflow, layout: Layout, between: Between | None) -> Work
     for i, node in enumerate(workflow.nodes):
         if isinstance(node, CollectiveNode) and _crosses(node, layout):
             all_ranks = list(range(layout.size))
-            whole = Together(node.does, node.op, node.root, node.targets, node.sources)
+            whole = Together.of_node(node)
             many = node.sources if node.does == "reduce" else node.targets
             fits = _ranks_in(many, layout, node) == all_ranks and all(
                 _ranks_in([view], layout, node) == [rank] for rank in all_ranks for view in whole.of(rank) if view is not None
@@ -443,10 +453,4 @@ def _across(workflow: Workflow, layout: Layout, between: Between | None) -> Work
 
 def crossing(messages: Sequence[Message]) -> dict[tuple[int, int], tuple[int, int]]:
     """Return for each pair of ranks (sender, receiver) how many messages cross and how many bytes, without collectives."""
-    found: dict[tuple[int, int], tuple[int, int]] = {}
-    for message in messages:
-        if message.together is not None:
-            continue
-        count, nbytes = found.get((message.source, message.target), (0, 0))
-        found[message.source, message.target] = count + 1, nbytes + message.nbytes
-    return found
+    return per_link(((message.source, message.target), message.nbytes) for message in messages if message.together is None)

@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 from .errors import DeclarationError, HipGraphError
 from .export import timelines
+from .links import per_link
 from .order import topological_order
 from .printed import human_bytes, human_count
 
@@ -229,13 +230,8 @@ class Timeline:
     @cached_property
     def links(self) -> dict[tuple[int, int], tuple[int, int]]:
         """For each sender and receiver how many messages cross in a launch and how many bytes, without collectives."""
-        found: dict[tuple[int, int], tuple[int, int]] = {}
-        for span in self.spans:
-            if span.engine.startswith("link@"):
-                ends = span.ranks[0], span.ranks[1]
-                count, nbytes = found.get(ends, (0, 0))
-                found[ends] = count + 1, nbytes + span.nbytes
-        return dict(sorted(found.items()))
+        crossing = (((span.ranks[0], span.ranks[1]), span.nbytes) for span in self.spans if span.engine.startswith("link@"))
+        return dict(sorted(per_link(crossing).items()))
 
     @cached_property
     def critical_path(self) -> tuple[Span, ...]:

@@ -69,9 +69,7 @@ def _print_ranks(workflow: Workflow, shared: Layout) -> None:
         arrays = [array for name, array in workflow.arrays.items() if sharing.owners[name] in mine]
         device, host = (sum(array.nbytes for array in arrays if array.on_host is where) for where in (False, True))
         sent, received = (sum(count for ends, (count, _) in crosses.items() if ends[side] == rank) for side in (0, 1))
-        first = shared.firsts[rank]
-        devices = f"{first} to {first + shared.counts[rank] - 1}" if shared.counts[rank] > 1 else str(first)
-        cells = (rank, devices, nodes, human_bytes(device), human_bytes(host), sent, received)
+        cells = (rank, shared.shown(rank), nodes, human_bytes(device), human_bytes(host), sent, received)
         rows.append(tuple(map(str, cells)))
     heads = ("rank", "devices", "nodes", "device memory", "host memory", "sends", "receives")
     print_part(table(heads, rows, 64, right=(2, 3, 4, 5, 6)))

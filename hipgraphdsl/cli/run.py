@@ -25,7 +25,6 @@ from .tables import columns, plain_console, print_part, table
 if TYPE_CHECKING:
     from ..executable import Executable
     from ..timeline import Timeline
-    from ..world import Ranks
 
 DESCRIPTION = "Compile a workflow, launch it and print what it left in its host arrays. This compiles and runs native code."
 EXAMPLES = (
@@ -126,19 +125,16 @@ def _choices(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _ranks() -> Ranks:
-    """Return the processes that share the graph's devices."""
-    from ..world import ranks
-
-    return ranks()
-
-
 def _launched(
     graph: Graph, given: Mapping[str, Any], params: Mapping[str, Any], names: list[str], options: argparse.Namespace
 ) -> _Done | None:
     """Compile, launch as often as asked, and read; None on a rank that is not the first."""
     start = time.perf_counter()
-    shared = _ranks() if options.ranks else None
+    shared = None
+    if options.ranks:
+        from ..world import ranks
+
+        shared = ranks()
     with graph.compile(runtime=options.runtime, ranks=shared, **_choices(options)) as exe:
         for name, values in given.items():
             exe.write(name, values)

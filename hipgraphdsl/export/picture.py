@@ -376,9 +376,9 @@ class _Artist:
         """Frame what each rank does."""
         layout, crossing = sharing.layout, human_count(len(sharing.all_messages), "message")
         self.picture.subtitle += f", {human_count(layout.size, 'rank')}, {crossing}"
-        for rank, (first, count) in enumerate(zip(layout.firsts, layout.counts)):
-            devices = f"devices {first} to {first + count - 1}" if count > 1 else f"device {first}"
-            self.picture.clusters.append(Cluster(f"rank{rank}", f"rank {rank} · {devices}", "lane", lane=rank))
+        for rank, count in enumerate(layout.counts):
+            label = f"rank {rank} · device{'s' * (count > 1)} {layout.shown(rank)}"
+            self.picture.clusters.append(Cluster(f"rank{rank}", label, "lane", lane=rank))
 
     def _level(self, workflow: Workflow, prefix: str, cluster: str) -> None:
         """Draw one workflow into a cluster."""
