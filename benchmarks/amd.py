@@ -24,7 +24,7 @@ from hipgraphdsl.bench.measure import Result, finish, machine, percentile, repea
 from hipgraphdsl.executable import UPDATES_BEFORE_AFRESH, Executable
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.kernels import Module
-from hipgraphdsl.plan import make_plan
+from hipgraphdsl.planning import make_plan
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.amd import AmdRuntime
 from hipgraphdsl.runtimes.cpu.compiler import build, find_compiler

@@ -20,7 +20,7 @@ import hipgraphdsl as hg
 from benchmarks.ranks import example
 from hipgraphdsl.checks import require_sound
 from hipgraphdsl.partition import partition
-from hipgraphdsl.plan import make_plan
+from hipgraphdsl.planning import make_plan
 from hipgraphdsl.sharing import Between, Layout, Sharing
 from hipgraphdsl.target import Target
 from hipgraphdsl.world import digests

@@ -3,20 +3,33 @@
 Nodes are put into groups in topological order: two are in one group if they launch the same kernel with blocks of the same shape
 and the groups that they wait for are the same. So no path leads from one node of a group to another, the groups wait for each
 other in no cycle, and a group can begin when each of its nodes could, were the groups before it done.
+
+What follows one node of a batch waits for all of them. Where the plan chooses by itself, nodes that others follow are in one
+batch only if their grids are the same, so that they are taken to last equally long, and the device can hold all their blocks at
+once: none is then done later than it would be by itself. It makes batches of a kernel where that saves more, in the launches that
+a graph is taken to have, than the compilation of an entry point costs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from .kernels import Batching, Kernel, batching
+from .kernels import Batching, Chaining, Kernel, batching
 from .nodes import KernelNode
 from .target import Target
 from .workflow import AnyNode
 
 _FEWEST: Final = 4
-"""Launches that are worth an entry point of their own, which must be compiled."""
+"""Launches beside each other that cost about as much as a batch, whose blocks look up what they do: on an H200 a level of two
+launches takes 1.03 us, one of eight 1.7 us, and one of a batch 1.25 us."""
+
+LAUNCHES: Final = 10_000
+"""How often a graph is taken to be launched: what is compiled once for it costs each launch so much less."""
+
+_SIZES: Final = 4
+"""Each table of a kernel holds so many times the launches of the next smaller one: few sizes, as each must be compiled."""
 
 
 class Batched(NamedTuple):
@@ -24,12 +37,13 @@ class Batched(NamedTuple):
 
     Attributes
     ----------
-    batching : Batching
+    batching : Batching or Chaining
+        Of launches beside each other, or one behind the other.
     capacity : int
         How many launches the table of its entry point holds.
     """
 
-    batching: Batching
+    batching: Batching | Chaining
     capacity: int
 
 
@@ -55,76 +69,166 @@ class Grouping(NamedTuple):
     refused: dict[Kernel, str]
 
 
+def candidates(nodes: Sequence[AnyNode], depths: Sequence[int], target: Target, *, automatic: bool) -> set[Kernel]:
+    """Return the kernels of which there may be batches, as far as depths tell; those that may pay, if it is automatic.
+
+    All nodes of a batch have the same depth, because those that they wait for do.
+    """
+    beside = Counter([(node.kernel, depth) for node, depth in zip(nodes, depths) if isinstance(node, KernelNode)])
+    spared: Counter[Kernel] = Counter()
+    for (kernel, _), launches in beside.items():
+        if launches >= _FEWEST:
+            spared[kernel] += launches - _FEWEST
+    costs = target.costs
+    worth = costs.entry_us / LAUNCHES / max(1e-9, costs.batched_us + costs.branch_us) if automatic else 0
+    return {kernel for kernel, launches in spared.items() if launches >= worth}
+
+
+def unpaid(grouping: Grouping, target: Target, branches: int) -> dict[Kernel, str]:
+    """Return the kernels whose batches save less than entry points cost, and why; there are `branches` fewer lanes with them."""
+    saved: Counter[Kernel] = Counter()
+    sizes = Counter(group for group in grouping.group_of if grouping.batch_of[group] >= 0)
+    for group, size in sizes.items():
+        saved[grouping.batches[grouping.batch_of[group]].batching.kernels[0]] += size - _FEWEST
+    costs = target.costs
+    each = costs.batched_us + costs.branch_us * max(0, branches) / max(1, saved.total())
+    return {
+        kernel: f"that would save {count * each:.2g} us a launch, and compiling it takes about {costs.entry_us / 1000:g} ms once"
+        for kernel, count in saved.items()
+        if count * each * LAUNCHES < costs.entry_us
+    }
+
+
 def grouped(
     nodes: Sequence[AnyNode],
     order: Sequence[int],
     deps: Sequence[tuple[int, ...]],
+    depths: Sequence[int],
     placed: Sequence[int | None] | None,
     target: Target,
+    kernels: Collection[Kernel],
+    *,
+    even: bool,
 ) -> Grouping:
-    """Return how nodes are batched, if any are."""
+    """Return how launches of some kernels are batched, if any are.
+
+    With `even`, what follows a node waits no longer than for that node, as far as grids tell: see above.
+    """
     known: dict[Kernel, Batching | str] = {}
-    ids: dict[Any, int] = {}
-    room = target.parameter_bytes
-    group_of, levels, members = [0] * len(nodes), [0] * len(nodes), list[list[int]]()
+    open_groups: dict[Any, int] = {}
+    others: Counter[Any] = Counter()  # launches that could be one, were it not for their kernel
+    group_of, members, room = [0] * len(nodes), list[list[int]](), dict[int, int]()
     for i in order:
-        before = frozenset([group_of[source] for source in deps[i]])
-        alike = _alike(nodes[i], known, room, target.resident_threads)
-        key = (i,) if alike is None else (alike, None if placed is None else placed[i], before)
-        group = ids.setdefault(key, len(members))
-        if group == len(members):
+        node, group = nodes[i], -1
+        alike = _alike(node, target) if isinstance(node, KernelNode) and node.kernel in kernels else None
+        if alike is not None:
+            assert isinstance(node, KernelNode)
+            how = known.get(node.kernel)
+            if how is None:
+                how = known[node.kernel] = _batching(node.kernel, target)
+            before = frozenset([group_of[source] for source in deps[i]])
+            key = (alike, node.grid if even else None, None if placed is None else placed[i], before)
+            if isinstance(how, str):
+                others[key] += 1
+            else:
+                group = open_groups.get(key, -1)
+                threads = _threads(node) if even and target.resident_threads else 0
+                if group < 0 or len(members[group]) == how.capacity(target.parameter_bytes) or room[group] < threads:
+                    group = open_groups[key] = len(members)
+                    members.append([])
+                    room[group] = target.resident_threads
+                room[group] -= threads
+        if group < 0:
+            group = len(members)
             members.append([])
-            levels[group] = max([levels[source] + 1 for source in before], default=0)
         group_of[i] = group
         members[group].append(i)
-    made: list[tuple[int, int, list[int], Batched | None]] = []
+    if even:
+        _join_ends(nodes, deps, group_of, members, placed, known, target)
+    refused = {key[0][0] for key, count in others.items() if count >= _FEWEST}
+    return _numbered(nodes, members, depths, known, target, {kernel: str(known[kernel]) for kernel in known if kernel in refused})
+
+
+def _join_ends(
+    nodes: Sequence[AnyNode],
+    deps: Sequence[tuple[int, ...]],
+    group_of: Sequence[int],
+    members: list[list[int]],
+    placed: Sequence[int | None] | None,
+    known: Mapping[Kernel, Batching | str],
+    target: Target,
+) -> None:
+    """Join groups that nothing follows, whatever their grids are and however long they last."""
+    followed = {group_of[source] for sources in deps for source in sources}
+    first: dict[Any, int] = {}
     for group, inside in enumerate(members):
         node = nodes[inside[0]]
-        if len(inside) >= _FEWEST:
+        how = known.get(node.kernel) if isinstance(node, KernelNode) else None
+        alike = _alike(node, target) if isinstance(node, KernelNode) and isinstance(how, Batching) else None
+        if group in followed or alike is None:
+            continue
+        assert isinstance(how, Batching)
+        before = frozenset([group_of[source] for source in deps[inside[0]]])
+        key = (alike, None if placed is None else placed[inside[0]], before)
+        into = members[first.setdefault(key, group)]
+        if into is not inside and len(into) + len(inside) <= how.capacity(target.parameter_bytes):
+            into += inside
+            inside.clear()
+        elif into is not inside:
+            first[key] = group
+
+
+def _numbered(
+    nodes: Sequence[AnyNode],
+    members: Sequence[Sequence[int]],
+    depths: Sequence[int],
+    known: Mapping[Kernel, Batching | str],
+    target: Target,
+    refused: dict[Kernel, str],
+) -> Grouping:
+    """Return groups in an order in which each waits for earlier ones; those that are too small fall apart."""
+    found, batches = Grouping([], [0] * len(nodes), (), [], refused), list[Batched]()
+    for inside in sorted(filter(None, members), key=lambda inside: depths[inside[0]]):
+        node = nodes[inside[0]]
+        batched = len(inside) >= _FEWEST and isinstance(node, KernelNode)
+        for part in [inside] if batched else [[i] for i in inside]:
+            for i in part:
+                found.group_of[i] = len(found.batch_of)
+            found.order.extend(part)
+            found.batch_of.append(len(batches) if batched else -1)
+        if batched:
             assert isinstance(node, KernelNode)
             how = known[node.kernel]
             assert isinstance(how, Batching)
-            most = how.capacity(room)
-            parts = [inside[k : k + most] for k in range(0, len(inside), most)]
-            made += [(levels[group], group, part, Batched(how, _size(len(part), most))) for part in parts]
-        else:
-            made += [(levels[group], group, [i], None) for i in inside]
-    made.sort(key=lambda entry: entry[:2])
-    found = Grouping([], group_of, (), [], {kernel: why for kernel, why in known.items() if isinstance(why, str)})
-    batches: list[Batched] = []
-    for number, (_, _, part, batch) in enumerate(made):
-        found.order.extend(part)
-        found.batch_of.append(-1 if batch is None else len(batches))
-        if batch is not None:
-            batches.append(batch)
-        for i in part:
-            group_of[i] = number
+            batches.append(Batched(how, size_of(len(inside), how.capacity(target.parameter_bytes))))
     return found._replace(batches=tuple(batches))
 
 
-def _size(count: int, most: int) -> int:
-    """Return the size of a table: few sizes serve all batches of a kernel, since each must be compiled."""
-    return min(most, 1 << (count - 1).bit_length())
+def size_of(count: int, most: int) -> int:
+    """Return the size of a table for so many launches."""
+    while most // _SIZES >= count:
+        most //= _SIZES
+    return most
 
 
-def _alike(node: AnyNode, known: dict[Kernel, Batching | str], room: int, resident_threads: int) -> tuple[Any, ...] | None:
+def _alike(node: KernelNode, target: Target) -> tuple[Any, ...] | None:
     """Return what launches of one batch have in common; None for a node that is in none."""
-    if not isinstance(node, KernelNode) or not node.plain:
-        return None
-    if not all(isinstance(axis, int) for axis in node.block):
-        return None
-    how = known.get(node.kernel)
-    if how is None:
-        how = known[node.kernel] = batching(node.kernel)
-    if isinstance(how, str) or how.capacity(room) < _FEWEST or _fills(node, resident_threads):
-        return None
+    if not node.plain or not all(isinstance(axis, int) for axis in node.block) or 0 < target.resident_threads <= _threads(node):
+        return None  # what fills the device by itself gains nothing
     return node.kernel, node.block, node.shared_bytes
 
 
-def _fills(node: KernelNode, resident_threads: int) -> bool:
-    """Return whether a launch fills the device by itself, so that batching gains nothing."""
-    x, y, z = node.block
-    threads = x * y * z
-    for axis in node.grid:
+def _batching(kernel: Kernel, target: Target) -> Batching | str:
+    """Return how launches of a kernel are batched on a target, or why they are not."""
+    how = batching(kernel)
+    if not isinstance(how, str) and how.capacity(target.parameter_bytes) < _FEWEST:
+        return "its arguments are too large for a table of several launches"
+    return how
+
+
+def _threads(node: KernelNode) -> int:
+    """Return the threads of a launch; an axis that is bound at launch counts as one."""
+    threads = 1
+    for axis in (*node.block, *node.grid):
         threads *= axis if isinstance(axis, int) else 1
-    return bool(0 < resident_threads <= threads)
+    return threads

@@ -48,8 +48,9 @@ def cache_folder(kind: str = "") -> Path:
     """Return the private folder for a kind of files, or a temporary one, with a warning, where there can be none."""
     try:
         folder = private_folder(kind)
-        with tempfile.TemporaryFile(dir=folder):
-            return folder
+        if not os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+            raise PermissionError(f"this process may not write there (mode {stat.S_IMODE(folder.stat().st_mode):04o})")
+        return folder
     except OSError as error:
         return _temporary(str(wanted_folder(kind)), kind, str(error.strerror or error))
 

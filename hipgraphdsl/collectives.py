@@ -7,7 +7,7 @@ every device, on every runtime and however the devices are shared among processe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, get_args
 
@@ -21,7 +21,7 @@ from .nodes import AllocNode, FreeNode, KernelNode, MemcpyNode
 from .nodes.base import lazy
 from .nodes.fields import Choice, Count, Flag, Views
 from .source import is_bfloat16
-from .workflow import KINDS, ChildGraphNode, Workflow, is_node
+from .workflow import KINDS, AnyNode, ChildGraphNode, Workflow, is_node
 
 Does = Literal["all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all"]
 Fold = Literal["sum", "prod", "max", "min"]
@@ -136,8 +136,12 @@ class CollectiveNode(ChildGraphNode):
         return list(range(first, len(draft.nodes)))
 
     def describe(self) -> str:
+        return f"{self.details[0]}: {', '.join(view.name for view in self.targets)}"
+
+    @property
+    def details(self) -> tuple[str, ...]:  # those of a child would make its nodes, to count them
         folds = self.does in ("all_reduce", "reduce", "reduce_scatter")
-        return f"{self.does}{f' {self.op}' * folds} of {len(self.sources)}: {', '.join(view.name for view in self.targets)}"
+        return (f"{self.does}{f' {self.op}' * folds} of {len(self.sources)}",)
 
     @property
     def method(self) -> str:
@@ -288,7 +292,23 @@ def _share(view: ArrayView, number: int, count: int) -> ArrayView:
 
 
 def unfolded(workflow: Workflow, which: set[int]) -> Workflow:
-    """Return a workflow with the nodes of some collectives in their place; what touches a collective touches all of them."""
+    """Return a workflow with the nodes of some collectives in their place."""
+
+    def unfold(node: AnyNode, draft: Draft) -> None:
+        assert isinstance(node, CollectiveNode)
+        node.unfold(draft)
+
+    return replaced(workflow, which, unfold)
+
+
+def replaced(workflow: Workflow, which: set[int], put: Callable[[AnyNode, Draft], object]) -> Workflow:
+    """Return a workflow with several nodes in the place of some; what touches one of these touches all of those.
+
+    Parameters
+    ----------
+    put : callable
+        Takes a node that is replaced, and adds what replaces it to a draft that has all arrays.
+    """
     draft = Draft(workflow.name, workflow.infer)
     draft.arrays.update(workflow.arrays)
     draft.parameters.update(workflow.parameters)
@@ -302,17 +322,18 @@ def unfolded(workflow: Workflow, which: set[int]) -> Workflow:
             draft.nodes.append(node)
             edges.append(before)
             continue
-        assert isinstance(node, CollectiveNode)
         alone = Draft(workflow.name)
         alone.arrays.update(draft.arrays)
-        node.unfold(alone)
+        alone.parameters.update(draft.parameters)
+        put(node, alone)
         first = len(draft.nodes)
         for inner, sources, reasons in zip(alone.nodes, alone.predecessors, alone.reasons):
             edges.append({**before, **{first + source: reason for source, reason in zip(sources, reasons)}})
             draft.nodes.append(inner)
         draft.arrays.update(alone.arrays)
+        draft.parameters.update(alone.parameters)
         made[i] = list(range(first, len(draft.nodes)))
     return Workflow(
-        workflow.name, draft.arrays, workflow.parameters, tuple(node for node in draft.nodes if is_node(node)),
+        workflow.name, draft.arrays, draft.parameters, tuple(node for node in draft.nodes if is_node(node)),
         tuple(tuple(found) for found in edges), tuple(tuple(found.values()) for found in edges), workflow.infer,
     )  # fmt: skip

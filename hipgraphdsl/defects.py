@@ -140,6 +140,15 @@ DEFECTS: tuple[Defect, ...] = (
         quirk="child_order",
     ),
     Defect(
+        "child-fallback-crash",
+        "hipGraphLaunch crashes on a graph of many child graphs, where it falls back to the older executor",
+        "graphs of 16 nodes or more with captured or cooperative nodes are recorded from streams, as backend 'capture' does",
+        "observed on AMD's runtime 7.2.4 (tests/device/test_amd.py); 7.14 and later have not been tried",
+        since=(7, 2),
+        until=(7, 14),
+        quirk="child_fallback_crash",
+    ),
+    Defect(
         "child-update-lost",
         "hipGraphExecUpdate loses changes inside child graphs",
         "child graphs are updated by hipGraphExecChildGraphNodeSetParams",

@@ -50,12 +50,17 @@ class ByRegion(Generic[H]):
             known = single.region
             return (single,) if known is region or known == region or known.overlaps(region) else ()
         found = []
-        start, stop = region.start, region.stop
+        start, stop, _, dims = region
         for size, held in self.classes.items():
+            count = len(held)
             i = bisect_left(held, start - (1 << size) + 1, key=_start)
-            while i < len(held) and held[i].start < stop:
-                if held[i].region.overlaps(region):
-                    found.append(held[i])
+            while i < count:
+                item = held[i]
+                if item.start >= stop:
+                    break
+                known = item.region
+                if known.stop > start and (not (dims or known.dims) or known.overlaps(region)):
+                    found.append(item)
                 i += 1
         return found
 
@@ -109,14 +114,24 @@ class _Record(Held):
 class _Space(ByRegion[_Record]):
     """The records of one address space."""
 
-    __slots__ = ("name", "raw", "war", "waw")
+    __slots__ = ("exact", "name", "raw", "war", "waw")
 
     def __init__(self, name: str) -> None:
         super().__init__()
+        self.exact: dict[Region, _Record] = {}  # one for each region that there is a record of
         self.name = name
         self.raw = f"RAW {name}"
         self.war = f"WAR {name}"
         self.waw = f"WAW {name}"
+
+    def add(self, item: _Record) -> None:
+        super().add(item)
+        self.exact[item.region] = item
+
+    def remove(self, item: _Record) -> None:
+        super().remove(item)
+        if self.exact.get(item.region) is item:
+            del self.exact[item.region]
 
 
 class HazardTracker:
@@ -170,12 +185,11 @@ class HazardTracker:
 
     def _read(self, node: str, access: Access) -> None:
         space, region = self._space(access)
-        for record in space.meeting(region):
-            if record.region is region or record.region == region:
-                if not record.readers or record.readers[-1] != node:
-                    record.readers.append(node)
-                return
-        space.add(_Record(region, None, [node]))
+        record = space.exact.get(region)
+        if record is None:
+            space.add(_Record(region, None, [node]))
+        elif not record.readers or record.readers[-1] != node:
+            record.readers.append(node)
 
     def _write(self, node: str, access: Access) -> None:
         space, region = self._space(access)

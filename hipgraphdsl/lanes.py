@@ -31,6 +31,8 @@ class Cover(NamedTuple):
         For nodes that were put behind a lane that does not precede them, the edges that this takes.
     devices : list of int
         The device of each lane.
+    depths : list of int
+        For each node the nodes on the longest path that ends with it, along the edges that were added too.
     """
 
     reduced: list[tuple[int, ...]]
@@ -38,6 +40,7 @@ class Cover(NamedTuple):
     lanes: list[list[int]]
     added: dict[int, tuple[int, ...]]
     devices: list[int]
+    depths: list[int]
 
 
 def covered(
@@ -73,9 +76,9 @@ class _Covering:
         n = len(order)
         self.order, self.deps, self.bound, self.placed, self.default = order, deps, bound, placed, default
         self.position = position
-        self.found = Cover([()] * n, [0] * n, [], {}, [])
+        self.found = Cover([()] * n, [0] * n, [], {}, [], [0] * n)
         self.place = [0] * n  # of each node within its lane
-        self.depths = [0] * n
+        self.depths = self.found.depths
         self.clocks: dict[int, Clock] = {}  # dropped, or taken over, by the last successor; kept where lanes are bound
         self.ends: dict[int, list[tuple[int, int]]] = {}
         """For each device a heap of its lanes, where they are bound: the depth of a node that once ended a lane, and the lane."""
@@ -87,7 +90,7 @@ class _Covering:
     def run(self) -> Cover:
         deps, placed, bound, left, clocks = self.deps, self.placed, self.bound, self.left, self.clocks
         depths, place = self.depths, self.place
-        reduced, lane_of, lanes, _, devices = self.found
+        reduced, lane_of, lanes, _, devices, _ = self.found
         for i in self.order:
             kept = deps[i]
             device = None if placed is None else placed[i]
@@ -150,7 +153,7 @@ class _Covering:
 
     def _continued(self, kept: tuple[int, ...], device: int | None) -> int:
         """Return the lane that a direct predecessor ends, -1 if none does."""
-        _, lane_of, lanes, _, devices = self.found
+        _, lane_of, lanes, _, devices, _ = self.found
         lane, fewest = -1, 0
         for source in kept:
             mine = lane_of[source]
@@ -162,7 +165,7 @@ class _Covering:
 
     def _ended_before(self, clock: Clock, device: int | None) -> int:
         """Return the lane whose end precedes the node and is deepest, -1 if there is none."""
-        _, _, lanes, _, devices = self.found
+        _, _, lanes, _, devices, _ = self.found
         lane, most = -1, 0
         for mine, at in clock.items():
             line = lanes[mine]
@@ -174,7 +177,7 @@ class _Covering:
 
     def _other(self, device: int | None, bound: int) -> tuple[int, int]:
         """Return a new lane and -1, or where there are as many as may be, the lane that ends earliest and its last node."""
-        _, _, lanes, _, devices = self.found
+        _, _, lanes, _, devices, _ = self.found
         owner = self.default if device is None else device
         ends = self.ends.setdefault(owner, [])
         if len(ends) < bound:

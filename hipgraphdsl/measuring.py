@@ -16,7 +16,9 @@ import numpy as np
 from .arrays import ExternalArray
 from .backends.callbacks import memory_view
 from .executable import Executable
-from .plan import Lanes, Plan, make_plan
+from .executable.state import plan_for
+from .plan import Plan
+from .planning import Batch, Lanes
 from .runtimes.base import Runtime
 from .runtimes.data import MemcpyKind
 from .workflow import Workflow
@@ -30,7 +32,9 @@ _BUDGET_S: Final = 0.2  # time that the launches of one trial may take
 _MARGIN: Final = 0.98  # what is less than 2 % faster than "auto" is noise
 
 
-def fastest_lanes(workflow: Workflow, runtime: Runtime, backend: str, *, join: bool = True, device: int = 0) -> tuple[Lanes, str]:
+def fastest_lanes(
+    workflow: Workflow, runtime: Runtime, backend: str, *, join: bool = True, batch: Batch = "auto", device: int = 0
+) -> tuple[Lanes, str]:
     """Return the lanes that were fastest until done, and a sentence that says what was tried.
 
     Workflows whose launches reach outside of their arrays (captured code, semaphores, waits for memory), branch on data or need
@@ -45,10 +49,10 @@ def fastest_lanes(workflow: Workflow, runtime: Runtime, backend: str, *, join: b
     if why:
         _log.warning("graph %r: lanes='measure' is lanes='auto', because %s", workflow.name, why)
         return "auto", f'lanes="measure" became "auto", because {why}.'
-    plans = _different_plans(workflow, runtime, backend, join, device)
+    plans = _different_plans(workflow, runtime, backend, join, batch, device)
     if len(plans) == 1:
         return "auto", 'lanes="measure" had nothing to choose from: every lane count gives the same plan.'
-    times_us = {lanes: _trial_us(workflow, runtime, backend, lanes, join, device) for lanes in plans}
+    times_us = {lanes: _trial_us(workflow, runtime, backend, lanes, join, batch, device) for lanes in plans}
     best = min(times_us, key=lambda lanes: times_us[lanes])
     if times_us[best] > _MARGIN * times_us["auto"]:
         best = "auto"
@@ -60,12 +64,23 @@ def _shown(lanes: Lanes) -> str:
     return "as declared" if lanes is None else str(lanes)
 
 
-def _different_plans(workflow: Workflow, runtime: Runtime, backend: str, join: bool, device: int) -> dict[Lanes, Plan]:
+def _different_plans(
+    workflow: Workflow, runtime: Runtime, backend: str, join: bool, batch: Batch, device: int
+) -> dict[Lanes, Plan]:
     plans: dict[Lanes, Plan] = {}
     known: set[Any] = set()
     for lanes in _CANDIDATES:
-        plan = make_plan(workflow, runtime.target, lanes=lanes, join=join, inline=backend != "explicit", device=device)
-        shape = tuple((step.deps, step.lane if backend != "explicit" else 0) for step in plan.steps)
+        options = {
+            "lanes": lanes,
+            "join": join,
+            "inline": False,
+            "pack": False,
+            "watch": False,
+            "batch": batch,
+            "programmatic": True,
+        }
+        plan, _, _ = plan_for(workflow, runtime.target, backend, device, "", **options)
+        shape = tuple((step.deps, step.lane if backend != "explicit" else 0, step.batch) for step in plan.steps)
         if shape not in known:
             known.add(shape)
             plans[lanes] = plan
@@ -91,9 +106,9 @@ def _untriable(workflow: Workflow, backend: str) -> str:
     return ""
 
 
-def _trial_us(workflow: Workflow, runtime: Runtime, backend: str, lanes: Lanes, join: bool, device: int) -> float:
+def _trial_us(workflow: Workflow, runtime: Runtime, backend: str, lanes: Lanes, join: bool, batch: Batch, device: int) -> float:
     """Return the median microseconds of a launch until done; other people's memory is put back."""
-    build = Executable.build(workflow, runtime, backend, lanes=lanes, join=join, device=device)
+    build = Executable.build(workflow, runtime, backend, lanes=lanes, join=join, batch=batch, device=device)
     with build as executable, runtime.using_device(device):
         saved = _foreign_memory(executable)
         try:

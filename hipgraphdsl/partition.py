@@ -12,7 +12,7 @@ its ranks have done all before it, so both are at it. Hence no rank can wait for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from .arrays import Access, Array, ArrayView, DeviceArray, ExternalArray, HostAr
 from .collectives import CollectiveNode
 from .nodes import CapturedNode, EagerNode, MemcpyNode
 from .sharing import ALL, DATA, Layout, Message, Sharing
+from .spread import bindings, word_name
 from .workflow import AnyNode, ChildGraphNode, ConditionalNode, Workflow
 
 
@@ -37,6 +38,8 @@ class Part:
         Of all ranks, in order.
     owners : mapping of str to int
         For each array of the whole workflow the rank that has it; `ALL` where each has its own.
+    inlined : set of str
+        As in `Sharing`.
     """
 
     workflow: Workflow
@@ -44,6 +47,14 @@ class Part:
     layout: Layout
     messages: tuple[Message, ...]
     owners: Mapping[str, int]
+    inlined: Set[str] = frozenset()
+
+    def inside(self, name: str) -> str:
+        """Return the name that ``child/x`` has here: ``child: x``, where the child's nodes stand in its place."""
+        head, *rest = name.split("/")
+        while rest and head in self.inlined:
+            head = f"{head}: {rest.pop(0)}"
+        return "/".join([head, *rest])
 
 
 Exchange = Callable[[tuple[Message, ...], bool], Callable[..., None]]
@@ -81,7 +92,8 @@ class _Numbers:
         if array.on_host or isinstance(array, ExternalArray):
             return array
         access = tuple(self._layout.local(device, self._rank) for device in array.access if device in self._mine)
-        device = self._layout.local(array.device or 0, self._rank)
+        device = array.device or 0
+        device = self._layout.local(device if device in self._mine else self._mine.start, self._rank)  # else it is bound
         if device == array.device and access == array.access:
             return array
         return replace(array, device=device, access=access)
@@ -162,7 +174,12 @@ class _Builder:
             if here and not any(message.moves for message in sharing.messages.get(i, ())):
                 before = {**self._before(i), **told}
                 self._close()
-                self._ends[i] = (self._add(self._numbers.node(workflow.nodes[i], self._others, workflow.parameters), before),)
+                if i in sharing.bodies:  # its messages have their place in the order of all
+                    before = {**dict.fromkeys(self._last, "message"), **before}
+                    self._ends[i] = self._last = (self._add(self._conditional(i), before),)
+                else:
+                    node = self._numbers.node(workflow.nodes[i], self._others, workflow.parameters)
+                    self._ends[i] = (self._add(node, before),)
         self._close()
         size = self._layout.size
         made = Workflow(
@@ -174,9 +191,20 @@ class _Builder:
             tuple(tuple(edges.values()) for edges in self._edges),
             workflow.infer,
         )
-        return Part(made, self._rank, self._layout, sharing.all_messages, sharing.owners)
+        return Part(made, self._rank, self._layout, sharing.all_messages, sharing.owners, sharing.inlined)
 
     # -- nodes
+
+    def _conditional(self, i: int) -> ConditionalNode:
+        """Return this rank's part of a conditional node that all ranks take part in."""
+        node = self._workflow.nodes[i]
+        assert isinstance(node, ConditionalNode)
+        bodies = tuple(
+            _Builder(body, self._rank, self._exchange, self._through_host).part().workflow for body in self._sharing.bodies[i]
+        )
+        word = self._arrays.get(word_name(node.name, self._rank))
+        condition = self._view(node.condition) if word is None else word.as_view()
+        return node.changed(condition=condition, bodies=bodies, bind=bindings(node, bodies, self._arrays))
 
     def _add(self, node: Any, before: Mapping[int, str]) -> int:
         self._nodes.append(node)

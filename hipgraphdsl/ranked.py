@@ -223,7 +223,7 @@ class RankExecutable(Executable):
             if ranks.rank == owner:
                 found[name] = super().read(name)
             elif ranks.rank == root:
-                level, inner = Level(self._whole).at(name)
+                level, inner = Level(self._whole).at(wanted if isinstance(wanted, str) else name)
                 array = level.workflow.arrays[inner]
                 found[name] = np.empty(array.shape, array.dtype)
             if owner != root and name in found:
@@ -237,7 +237,9 @@ class RankExecutable(Executable):
         """Return the name of an array of the whole graph."""
         if isinstance(name, Array) and self._whole.arrays.get(name.name) is name:
             return name.name
-        if not isinstance(name, str):
+        if isinstance(name, str):
+            name = self.part.inside(name)
+        else:
             raise DeclarationError(
                 f"{action}: the name of an array of graph {self._whole.name!r} is expected, or the declared array itself"
                 f" (got {name!r})"
@@ -289,13 +291,16 @@ class RankExecutable(Executable):
         UpdateError
             If it is a copy between ranks, which is fixed.
         """
-        name = node if isinstance(node, str) else str(getattr(node, "name", node))
-        if any(message.name == name for message in self.part.messages):
+        given = node if isinstance(node, str) else str(getattr(node, "name", node))
+        name = self.part.inside(given)
+        if name in self.part.inlined:
+            raise UpdateError(f"{action}: several ranks do child graph {given!r}; {action} its nodes one by one", node=given)
+        if any(message.name == name or message.name.startswith(f"{name}: ") for message in self.part.messages):
             raise UpdateError(
-                f"{action}: node {name!r} copies from one rank to another, which is fixed when the graph is compiled", node=name
+                f"{action}: node {given!r} copies from one rank to another, which is fixed when the graph is compiled", node=given
             )
-        head = name.partition("/")[0]
-        return "" if head in self._whole.index and head not in self.workflow.index else name
+        level, inner = Level(self._whole).at(given)
+        return "" if name.partition("/")[0] not in self.workflow.index and inner in level.workflow.index else name
 
     def update(self, graph: HasWorkflow, *, rebuild: bool = False) -> None:
         """Take over what another graph of the same shape does; every rank must call it. As `Executable.update`.
@@ -352,7 +357,8 @@ def _require_captures(link: Nccl | None, why_not: str) -> None:
         raise DeclarationError(f"compile: capture_collectives=True needs NCCL or RCCL on all ranks: {why_not}")
     if link.version < CAPTURES:
         raise DeclarationError(
-            f"compile: capture_collectives=True needs NCCL {_shown(CAPTURES)} or later (got {_shown(link.version)}); leave it out"
+            f"compile: capture_collectives=True needs {link.name} {_shown(CAPTURES)} or later (got {_shown(link.version)});"
+            " leave it out"
         )
 
 

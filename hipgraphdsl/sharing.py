@@ -13,13 +13,15 @@ from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 from .arrays import Array, ArrayView, ExternalArray, HostArray, as_int
-from .collectives import CollectiveNode, dtype_name, unfolded
+from .collectives import CollectiveNode, dtype_name, replaced, unfolded
+from .draft import Draft
 from .errors import DeclarationError
 from .kernels import Symbol
 from .links import per_link
 from .nodes import HostNode, MemcpyNode, SemaphoreSignalNode, SemaphoreWaitNode
 from .placement import device_of
-from .workflow import AnyNode, Level, Workflow
+from .spread import put_child, put_conditional
+from .workflow import AnyNode, ConditionalNode, Level, Workflow
 
 ALL: Final = -1
 """Stands for every rank."""
@@ -224,8 +226,13 @@ class Sharing:
         For each message how many others must have been done before it; those of one stage do not depend on each other.
     owners : dict of str to int
         As in `Part`.
+    bodies : dict of int to tuple of Sharing
+        The bodies of each conditional node that all ranks take part in.
+    inlined : set of str
+        The children whose nodes stand in their place, ``child: x`` for ``child/x``, because several ranks do them.
     workflow : Workflow
-        The same, with the nodes of collectives in the place of those that several ranks take part in by copies.
+        The same, with the nodes of collectives in the place of those that several ranks take part in by copies, with the nodes of
+        children, and with what tells ranks the conditions of nodes.
 
     Raises
     ------
@@ -233,21 +240,34 @@ class Sharing:
         If a node would reach memory of two ranks by anything but a copy, or a device belongs to no rank.
     """
 
-    def __init__(self, workflow: Workflow, layout: Layout, between: Between | None = None) -> None:
+    def __init__(
+        self, workflow: Workflow, layout: Layout, between: Between | None = None, *, level: Level | None = None, first: int = 0
+    ) -> None:
         self.layout = layout
         self.between = between
-        self.workflow = workflow = _across(workflow, layout, between)
-        self.owners = {name: self._owner(array) for name, array in workflow.arrays.items()}
-        self.ranks: list[Ranks] = [ALL] * len(workflow.nodes)
+        self.inlined: set[str] = set()
+        self.owners: dict[str, int] = {}
+        self.workflow = workflow
+        self._level = Level(workflow) if level is None else level
+        self._find_owners(workflow)
+        self._open_up()
+        self._find_owners(_across(self.workflow, layout, between))
+        self.ranks: list[Ranks] = [ALL] * len(self.workflow.nodes)
         self.messages: dict[int, list[Message]] = {}
         self.stages: dict[int, int] = {}
-        self._level = Level(workflow)
+        self.bodies: dict[int, tuple[Sharing, ...]] = {}
         self._reasons: dict[int, dict[int, str]] = {}
-        self._share()
+        self._share(first)
 
     @cached_property
     def all_messages(self) -> tuple[Message, ...]:
-        """What crosses in one launch, in the order that all ranks share."""
+        """What crosses in one launch, in the order that all ranks share; in bodies of conditional nodes each time they run."""
+        inside = (message for bodies in self.bodies.values() for body in bodies for message in body.all_messages)
+        return tuple(sorted((*self.outer_messages, *inside), key=lambda message: message.number))
+
+    @property
+    def outer_messages(self) -> tuple[Message, ...]:
+        """What crosses in one launch, without what crosses in bodies of conditional nodes."""
         return tuple(message for made in self.messages.values() for message in made)
 
     def arrays_of(self, rank: int) -> Iterator[Array]:
@@ -294,6 +314,43 @@ class Sharing:
                 found.setdefault(rank, []).append(at)
         return found
 
+    def _find_owners(self, workflow: Workflow) -> None:
+        """Take a workflow in the place of the one before."""
+        level = self._level
+        if self.owners and workflow is self.workflow:
+            return
+        if level.workflow is not workflow:
+            self._level = level = Level(workflow, level.parent, level.node, level.key, level.bind)
+        self.workflow = workflow
+        owners = {name: level.resolve(array)[1] if name in level.bind else array for name, array in workflow.arrays.items()}
+        self.owners = {name: self._owner(array) if isinstance(array, Array) else ALL for name, array in owners.items()}
+
+    def _open_up(self) -> None:
+        """Replace children that several ranks do by their nodes, and let all ranks take part in such conditional nodes."""
+        opened: set[str] = set()
+        while which := {i for i, node in enumerate(self.workflow.nodes) if node.name not in opened and self._is_spread(node)}:
+
+            def put(node: AnyNode, draft: Draft) -> None:
+                if isinstance(node, ConditionalNode):
+                    opened.add(node.name)
+                    owner = self._of_view(node.condition, self._level)
+                    if owner == ALL:
+                        raise DeclarationError(
+                            f"node {node.name!r}: its bodies do work of several ranks, which must decide alike, and each has"
+                            f" {node.condition.name!r} for itself; let the condition be memory of one rank",
+                            node=node.name,
+                        )
+                    put_conditional(node, self._level, owner, self.layout.firsts, draft)
+                else:
+                    self.inlined.add(node.name)
+                    put_child(next(self._level.inner(node)), draft)
+
+            self._find_owners(replaced(self.workflow, which, put))
+
+    def _is_spread(self, node: AnyNode) -> bool:
+        """Return whether a node holds work of several ranks."""
+        return not isinstance(node, CollectiveNode) and bool(node.held) and len({*self._inside(node, self._level)} - {ALL}) > 1
+
     def _owner(self, array: Array) -> int:
         if isinstance(array, ExternalArray):
             return ALL  # each rank gives its own
@@ -306,10 +363,10 @@ class Sharing:
             raise DeclarationError(f"array {array.name!r} belongs to rank {array.rank}, and there are {there}", array=array.name)
         return array.rank
 
-    def _share(self) -> None:
+    def _share(self, first: int) -> None:
         workflow, order = self.workflow, self.workflow.order
         reached = [0] * len(workflow.nodes)  # how many messages the longest path to the end of each node goes through
-        count = 0
+        count = first
         for i in order:
             node, sources = workflow.nodes[i], workflow.predecessors[i]
             mine = self.ranks[i] = self._ranks_of(node, i)
@@ -338,6 +395,19 @@ class Sharing:
             if made:
                 self.messages[i] = made
                 count += len(made)
+            if mine == ALL and self._is_spread(node):
+                count = self._share_bodies(i, node, count)
+
+    def _share_bodies(self, i: int, node: AnyNode, count: int) -> int:
+        """Share out the bodies of a conditional node that all ranks take part in; return the number of the next message."""
+        made: list[Sharing] = []
+        for inner in self._level.inner(node):
+            body = Sharing(inner.workflow, self.layout, self.between, level=inner, first=count)
+            count += len(body.all_messages)
+            made.append(body)
+            self.owners.update((f"{inner.key}/{name}", owner) for name, owner in body.owners.items() if name not in inner.bind)
+        self.bodies[i] = tuple(made)
+        return count
 
     def _ranks_of(self, node: AnyNode, index: int) -> Ranks:
         if isinstance(node, CollectiveNode) and _crosses(node, self.layout):
@@ -356,6 +426,8 @@ class Sharing:
         touched = set(self._inside(node, self._level))
         found = touched - {ALL}
         if len(found) > 1:
+            if node.held:
+                return ALL
             raise DeclarationError(self._apart(node, sorted(found)), node=node.name)
         if found:
             return found.pop()
@@ -408,11 +480,6 @@ class Sharing:
         return [] if set(ends) & set(begins) else [(ends[-1], begins[0])]
 
     def _apart(self, node: AnyNode, ranks: list[int]) -> str:
-        if node.held:
-            return (
-                f"node {node.name!r} ({node.kind}) does work of ranks {', '.join(map(str, ranks))}, and belongs to one; let it"
-                " touch the arrays of one rank, or declare its nodes in the graph itself"
-            )
         arrays = {a.view.root.name: self.owners.get(a.view.root.name, ALL) for a in node.accesses}
         where = ", ".join(f"{name!r} (rank {rank})" for name, rank in arrays.items() if rank != ALL)
         return (

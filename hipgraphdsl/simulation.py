@@ -16,7 +16,8 @@ from .links import Link
 from .nodes import EagerNode, EmptyNode
 from .partition import partition
 from .placement import device_of, devices_of
-from .plan import Cut, Plan, make_plan
+from .plan import Cut, Plan
+from .planning import make_plan
 from .sharing import Message, Sharing
 from .target import Target
 from .timeline import Span, Timeline, engine_on
@@ -209,7 +210,7 @@ class _Meeting:
 
 def _of_ranks(sharing: Sharing, link: Link | None, times: _Times, limits: dict[str, int]) -> list[_Task]:
     """Return what all ranks do, and what crosses between them; the launches of segments stand behind all others."""
-    layout, messages, devices = sharing.layout, sharing.all_messages, devices_of(sharing.workflow, 0)
+    layout, messages, devices = sharing.layout, sharing.outer_messages, devices_of(sharing.workflow, 0)
     parts = []
     for rank, first in enumerate(layout.firsts):
         part = partition(sharing, rank, lambda messages, direct: _Meeting(messages))
@@ -218,18 +219,21 @@ def _of_ranks(sharing: Sharing, link: Link | None, times: _Times, limits: dict[s
     own.sort(key=lambda at: parts[at[0]][at[1]].node is _LAUNCH)
     count = sum(parts[rank][i].node is not _LAUNCH for rank, i in own)
     place = {at: n if n < count else n + len(messages) for n, at in enumerate(own)}
+    number = {message.number: at for at, message in enumerate(messages)}
     alike = Counter([*(parts[rank][i].name for rank, i in own[:count]), *(message.name for message in messages)])
 
     def ended(rank: int, deps: Sequence[int]) -> Sequence[int]:
         """Return the places of what a task of a rank waits for."""
-        found = ((place[rank, d],) if (met := _met(parts[rank][d])) is None else (count + m.number for m in met) for d in deps)
+        found = (
+            (place[rank, d],) if (met := _met(parts[rank][d])) is None else (count + number[m.number] for m in met) for d in deps
+        )
         return tuple(at for places in found for at in places)
 
     waits: list[dict[int, None]] = [{} for _ in messages]
     for rank, tasks in enumerate(parts):
         for task in tasks:
             for message in _met(task) or ():
-                waits[message.number].update(dict.fromkeys(ended(rank, task.deps)))
+                waits[number[message.number]].update(dict.fromkeys(ended(rank, task.deps)))
     made = []
     for rank, i in own:
         task = parts[rank][i]

@@ -13,6 +13,8 @@ from .cache import private_folder, wanted_folder, write_whole
 from .errors import unknown_name
 
 _FIRST_WITH_CLUSTERS = 90  # compute capability 9.0
+_FIRST_WITH_PROGRAMMATIC_LAUNCH = 90
+_FIRST_WITH_EDGE_DATA = (12, 3)  # of CUDA
 _FIRST_WITH_WIDE_PARAMETERS = (12, 1)  # of CUDA
 _FIRST_CHIP_WITH_WIDE_PARAMETERS = 70
 
@@ -35,6 +37,11 @@ class CostModel:
         Host time of launching one kernel on a stream, the cost that a graph saves.
     link_gb_s : float
         Bandwidth of the link between host and device, 10^9 bytes a second, one direction.
+    batched_us : float
+        Time that each kernel node saves in a batch of many, against as many in lanes; 0 where that has not been measured, or
+        nothing is saved.
+    entry_us : float
+        Host time of compiling the entry point of batches of a kernel, when no cache holds it.
     """
 
     launch_us: float = 1.0
@@ -43,6 +50,8 @@ class CostModel:
     copy_us: float = 2.2
     stream_launch_us: float = 2.5
     link_gb_s: float = 50.0
+    batched_us: float = 0.0
+    entry_us: float = 100_000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +136,15 @@ class Target:
             and int("0" + re.sub(r"\D", "", self.architecture)) >= _FIRST_CHIP_WITH_WIDE_PARAMETERS
         )
         return 32764 if wide else 4096
+
+    @property
+    def programmatic_launch(self) -> bool:
+        """Whether a kernel can be launched while the one before it in a graph ends: CUDA from 12.3 and sm_90 on."""
+        return (
+            self.platform == "nvidia"
+            and (not self.version or self.version >= _FIRST_WITH_EDGE_DATA)
+            and int("0" + re.sub(r"\D", "", self.architecture)) >= _FIRST_WITH_PROGRAMMATIC_LAUNCH
+        )
 
     @property
     def dlpack_device(self) -> int:
@@ -229,7 +247,7 @@ _KNOWN = {
         resident_threads=132 * 2048,
         copy_kernel_bytes=4 << 20,
         clusters=True,
-        costs=CostModel(1.0, 0.7, 0.53, 2.2, 2.5, 55.5),
+        costs=CostModel(1.0, 0.7, 0.53, 2.2, 2.5, 55.5, 0.17),
     ),
 }
 

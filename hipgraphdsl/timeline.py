@@ -337,11 +337,8 @@ class Timeline:
             return f"lane {span.lane}"
         if by == "segment":
             return f"segment {span.segment}" if span.segment else "between graphs"
-        return self.label_of(span.engine)
-
-    def label_of(self, engine: str) -> str:
-        """Return what the row of an engine is called: on a rank with one device without the device's number."""
-        return (engine.partition("@")[0] if len(self.ranks) > 1 and engine in self._alone else engine) or "no engine"
+        alone = len(self.ranks) > 1 and span.engine in self._alone  # then the device's number tells nothing
+        return (span.engine.partition("@")[0] if alone else span.engine) or "no engine"
 
     @cached_property
     def _alone(self) -> frozenset[str]:

@@ -16,7 +16,9 @@ import numpy as np
 from .arrays import HostArray
 from .kernels import Module
 from .nodes import KernelNode
-from .plan import Plan, Step, make_plan, narrowed
+from .plan import Plan, Step
+from .planning import make_plan
+from .suited import narrowed
 from .target import Target
 from .workflow import Workflow
 

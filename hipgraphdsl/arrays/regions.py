@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 
-@dataclass(frozen=True, slots=True)
-class Region:
+class Region(NamedTuple):
     """An exact set of bytes inside one allocation.
 
     ``{start + sum(i_k * stride_k) + b}`` for ``0 <= i_k < count_k`` and ``0 <= b < run``.
@@ -34,16 +33,18 @@ class Region:
         """Return the normal form of a strided region: unit and mergeable dimensions are joined."""
         run = itemsize
         dims: list[tuple[int, int]] = []
-        for count, stride in zip(reversed(shape), reversed(strides)):
+        last = start
+        for count, stride in zip(shape[::-1], strides[::-1]):
             if count == 1:
                 continue
             if not dims and stride == run:
                 run *= count
-            elif dims and stride == dims[0][0] * dims[0][1]:
+                continue
+            last += (count - 1) * stride
+            if dims and stride == dims[0][0] * dims[0][1]:
                 dims[0] = (dims[0][0] * count, dims[0][1])
             else:
                 dims.insert(0, (count, stride))
-        last = start + sum((count - 1) * stride for count, stride in dims)
         return Region(start, last + run, run, tuple(dims))
 
     @property

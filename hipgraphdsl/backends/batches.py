@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..kernels import BATCH_HEAD_BYTES, Batching
+from ..kernels import BATCH_HEAD_BYTES, Batching, Chaining
 from ..nodes import KernelNode
 from ..plan import Plan
 from ..runtimes.base import Runtime
@@ -16,12 +17,12 @@ from .handles import SharedHandles
 from .operations import Launch, Operation
 
 
-class Batch:
+class Batch(ABC):
     """One kernel node that does the launches of several steps.
 
     Parameters
     ----------
-    batching : Batching
+    how : Batching or Chaining
     function : int
         The entry point.
     count : int
@@ -39,49 +40,47 @@ class Batch:
         Whether the table has been changed since the node was given it.
     """
 
-    def __init__(self, batching: Batching, function: int, count: int, first: int, launches: Sequence[Launch | None]) -> None:
+    def __init__(
+        self, how: Batching | Chaining, function: int, count: int, first: int, launches: Sequence[Launch | None]
+    ) -> None:
         self.function = function
         self.first = first
         self.node = 0
         self.changed = False
         self._like = next(launch for launch in launches if launch is not None)
-        self._nbytes = self._like.packer.signature.nbytes
-        memory = bytearray(BATCH_HEAD_BYTES + count * batching.launch.itemsize)
+        memory = bytearray(BATCH_HEAD_BYTES + count * how.launch.itemsize)
         self._memory = ctypes.c_char.from_buffer(memory)
         self._head = np.frombuffer(memory, np.dtype("<u4"), 4)
-        self._launches = np.frombuffer(memory, batching.launch, count, BATCH_HEAD_BYTES)
-        first_arguments = ctypes.addressof(self._memory) + BATCH_HEAD_BYTES + batching.arguments_at
-        self._arguments = [first_arguments + k * batching.launch.itemsize for k in range(len(launches))]
-        self._blocks = np.zeros(len(launches), np.int64)
+        self._launches = np.frombuffer(memory, how.launch, count, BATCH_HEAD_BYTES)
+        first_arguments = ctypes.addressof(self._memory) + BATCH_HEAD_BYTES + how.arguments_at
+        self._arguments = [first_arguments + k * how.launch.itemsize for k in range(len(launches))]
         self._table = (ctypes.c_void_p * 1)(ctypes.addressof(self._memory))
         self._params: ctypes.Array[ctypes.c_char] | None = None
         """The node's parameters for the compiled call path, once it has asked for them."""
         self._head[0] = len(launches)
-        for k, launch in enumerate(launches):
-            self._put(k, launch)
 
     def takes(self, launch: Operation) -> bool:
         """Return whether a launch can be one of these."""
         like = self._like
         return (
             isinstance(launch, Launch)
-            and (launch.function, launch.block, launch.shared_bytes) == (like.function, like.block, like.shared_bytes)
+            and (launch.block, launch.shared_bytes) == (like.block, like.shared_bytes)
             and not launch.attributes
+            and self._takes(launch)
         )
+
+    @abstractmethod
+    def _takes(self, launch: Launch) -> bool:
+        """Return whether a launch with such blocks and without attributes can be one of these."""
 
     def put(self, step: int, launch: Launch | None) -> None:
         """Let a step do another launch, or none, from the next `set` on."""
         self._put(step - self.first, launch)
         self.changed = True
 
+    @abstractmethod
     def _put(self, k: int, launch: Launch | None) -> None:
-        if launch is None:
-            self._blocks[k] = 0
-            return
-        x, y, z = launch.grid
-        self._blocks[k] = x * y * z
-        self._launches["x"][k], self._launches["y"][k], self._launches["z"][k] = x, y, z
-        ctypes.memmove(self._arguments[k], launch.packed, self._nbytes)
+        """Write a launch into the table."""
 
     def arguments_of(self, step: int) -> int:
         """Return the address of a step's arguments in the table, as its packer lays them out."""
@@ -93,14 +92,14 @@ class Batch:
             self._params = ctypes.create_string_buffer(runtime.kernel_params(*self._call()))
         return ctypes.addressof(self._params)
 
+    @abstractmethod
+    def _blocks_of_all(self) -> int:
+        """Complete the table; return how many blocks do its launches."""
+
     def _call(self) -> tuple[int, Dim3, Dim3, int, int]:
         """Complete the table; return function, grid, block, shared bytes and the address of the table of parameters."""
-        ends = np.cumsum(self._blocks)
-        self._launches["end"][: len(ends)] = ends
-        same = (self._blocks == self._blocks[0]).all()
-        self._head[1] = self._blocks[0] if same else 0
+        grid = (max(1, self._blocks_of_all()), 1, 1)
         self.changed = False
-        grid = (max(1, int(ends[-1])), 1, 1)
         return self.function, grid, self._like.block, self._like.shared_bytes, ctypes.addressof(self._table)
 
     def add(self, runtime: Runtime, graph: int, deps: Sequence[int]) -> int:
@@ -117,6 +116,63 @@ class Batch:
             ctypes.memmove(self._params, packed, len(packed))
 
 
+class Beside(Batch):
+    """Launches of one kernel that are done at once."""
+
+    def __init__(self, how: Batching, function: int, count: int, first: int, launches: Sequence[Launch | None]) -> None:
+        super().__init__(how, function, count, first, launches)
+        self._blocks = np.zeros(len(launches), np.int64)
+        for k, launch in enumerate(launches):
+            self._put(k, launch)
+
+    def _takes(self, launch: Launch) -> bool:
+        return launch.function == self._like.function
+
+    def _put(self, k: int, launch: Launch | None) -> None:
+        if launch is None:
+            self._blocks[k] = 0
+            return
+        x, y, z = launch.grid
+        self._blocks[k] = x * y * z
+        self._launches["x"][k], self._launches["y"][k], self._launches["z"][k] = x, y, z
+        ctypes.memmove(self._arguments[k], launch.packed, len(launch.packed))
+
+    def _blocks_of_all(self) -> int:
+        ends = np.cumsum(self._blocks)
+        self._launches["end"][: len(ends)] = ends
+        self._head[1] = self._blocks[0] if (self._blocks == self._blocks[0]).all() else 0
+        return int(ends[-1])
+
+
+class Chain(Batch):
+    """Launches of one block that are done one behind the other; `kinds` are the kernels' functions, from 1."""
+
+    def __init__(
+        self,
+        how: Chaining,
+        function: int,
+        count: int,
+        first: int,
+        launches: Sequence[Launch | None],
+        kinds: Mapping[int, int],
+    ) -> None:
+        super().__init__(how, function, count, first, launches)
+        self._kinds = kinds
+        for k, launch in enumerate(launches):
+            self._put(k, launch)
+
+    def _takes(self, launch: Launch) -> bool:
+        return launch.function in self._kinds and launch.grid == (1, 1, 1)
+
+    def _put(self, k: int, launch: Launch | None) -> None:
+        self._launches["kind"][k] = 0 if launch is None else self._kinds.get(launch.function, 0)
+        if launch is not None:
+            ctypes.memmove(self._arguments[k], launch.packed, len(launch.packed))
+
+    def _blocks_of_all(self) -> int:
+        return 1
+
+
 def run_of(plan: Plan, first: int) -> range:
     """Return the steps of the batch that begins at a step."""
     steps, stop = plan.steps, first + 1
@@ -127,16 +183,24 @@ def run_of(plan: Plan, first: int) -> range:
 
 def entry_of(plan: Plan, number: int, shared: SharedHandles, device: int) -> int:
     """Return the entry point of a plan's batch, compiled when it is first needed; a capture forbids to load it."""
-    return shared.entry(*plan.batches[number], device)
+    return shared.entry(plan.batches[number], plan.batches, device)
 
 
 def batch_of(plan: Plan, run: range, operations: Sequence[Operation], shared: SharedHandles, device: int) -> Batch | None:
     """Return the batch of neighbouring steps that do these operations; None where the steps are not alike any more."""
     planned = plan.batches[plan.steps[run.start].batch]
+    how, size = planned.batching, planned.capacity
     launches = [operation if isinstance(operation, Launch) else None for operation in operations]
-    kernels = {step.node.kernel for step in plan.steps[run.start : run.stop] if isinstance(step.node, KernelNode)}
-    if not any(launches) or kernels != {planned.batching.kernel}:
+    nodes = {step.node.kernel: step.node for step in plan.steps[run.start : run.stop] if isinstance(step.node, KernelNode)}
+    if not any(launches) or not nodes.keys() <= {*how.kernels}:
         return None
     function = entry_of(plan, plan.steps[run.start].batch, shared, device)
-    batch = Batch(planned.batching, function, planned.capacity, run.start, launches)
+    batch: Batch
+    if isinstance(how, Chaining):
+        kinds = {shared.function(kernel, node, device)[0]: 1 + how.kernels.index(kernel) for kernel, node in nodes.items()}
+        if any(launch is not None and launch.function not in kinds for launch in launches):
+            return None
+        batch = Chain(how, function, size, run.start, launches, kinds)
+    else:
+        batch = Beside(how, function, size, run.start, launches)
     return batch if all(launch is None or batch.takes(launch) for launch in launches) else None

@@ -63,6 +63,7 @@ class _CaptureProgram(GraphProgram):
             with capturing(runtime, origin, join=lambda: lanes.join(origin)) as capture:
                 lanes.run(origin, self._record, self._note, by_events=False)
             self.graph = capture.graph
+            self.make_programmatic(self.graph)
         except HipError as error:
             if error.api == "hipStreamEndCapture" and not error.node:
                 raise self._unjoined(error) from error.__cause__
@@ -114,7 +115,7 @@ class _CaptureProgram(GraphProgram):
         if batch is None:
             self._apart = self._apart.union(run)
             return False
-        before = dict.fromkeys(node for i in run for node in self._before(self.plan.steps[i]))
+        before = dict.fromkeys(node for i in run for d in self.plan.steps[i].deps if d not in run for node in self._ends[d])
         graph = self.runtime.stream_get_capture_info(stream).graph
         node = batch.add(self.runtime, graph, list(before))
         self.runtime.stream_update_capture_dependencies(stream, [node], replace=True)

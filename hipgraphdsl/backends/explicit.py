@@ -83,7 +83,7 @@ def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
                 run = run_of(program.plan, index)
                 batch = program.batch(run, device)
                 if batch is not None:
-                    deps = dict.fromkeys(nodes[d] for i in run for d in steps[i].deps)
+                    deps = dict.fromkeys(nodes[d] for i in run for d in steps[i].deps if d not in run)
                     nodes += [batch.add(runtime, graph, list(deps))] * len(run)
                     index = run.stop
                     continue
@@ -101,6 +101,7 @@ def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
         index += 1
     if several:
         runtime.set_device(shared.device)
+    program.make_programmatic(graph)
 
 
 def _kernel_adder(graph: int, program: GraphProgram, runtime: Runtime, device: int, left: frozenset[int]) -> KernelAdder | None:

@@ -9,8 +9,9 @@ from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from ..batches import Batched
 from ..errors import DeclarationError, UpdateError
-from ..kernels import ArgumentPacker, Batching, ForeignModule, Kernel, Module, Signature, Symbol
+from ..kernels import ArgumentPacker, Batching, Chaining, ForeignModule, Kernel, Module, Signature, Symbol, waiting_source, waits
 from ..nodes import CapturedNode, EagerNode, Event, HostNode, KernelNode, SemaphoreSignalNode, SemaphoreWaitNode
 from ..progress import no_progress
 from ..runtimes.base import Runtime
@@ -96,10 +97,12 @@ class SharedHandles:
         self._added: dict[tuple[Module, str, int], tuple[int, Mapping[str, str]]] = {}
         """Kernels that were compiled later, with where they are."""
         self._functions: dict[tuple[Kernel, int], tuple[int, ArgumentPacker]] = {}
-        self._entries: dict[tuple[Kernel, int, int], int] = {}
+        self._entries: dict[tuple[Batching | Chaining, int, int], int] = {}
         """The function that does so many launches of a kernel on a device."""
         self._entry_modules: list[tuple[int, int]] = []
         """Device and module of each."""
+        self.waiting: set[int] = set()
+        """Functions of kernels that begin by waiting for those before them, where the platform has programmatic edges."""
         self._symbols: dict[tuple[Symbol, int], int] = {}
         self._events: dict[Event, int] = {}
 
@@ -115,13 +118,16 @@ class SharedHandles:
             image, lowered = module.image, {}
             if image is None:
                 started = time.perf_counter()
-                code = self.runtime.rtc_compile(module.source, names, symbols, self._options(module), name=module.name)
+                code = self.runtime.rtc_compile(self._source(module), names, symbols, self._options(module), name=module.name)
                 took_s = time.perf_counter() - started
                 _log.debug("module %r: compiled %s in %.3f s", module.name, ", ".join(names), took_s)
                 image, lowered = code.image, dict(code.lowered)
                 self._names.setdefault(module, set()).update(names)
             for device, handle in self._loaded(image):
                 self._modules[module, device] = (handle, lowered)
+
+    def _source(self, module: Module) -> str:
+        return waiting_source(module) if self.runtime.target.programmatic_launch else module.source
 
     def _options(self, module: Module) -> tuple[str, ...]:
         # A copy that moves memory which nothing has written is no fault of the user's.
@@ -143,7 +149,7 @@ class SharedHandles:
                 f"kernel {more[0]!r} was not compiled with the graph, and module {module.name!r} has variables"
                 f" ({', '.join(module.symbols)}) that a second copy would not share; compile the graph again"
             )
-        code = self.runtime.rtc_compile(module.source, more, (), self._options(module), name=module.name)
+        code = self.runtime.rtc_compile(self._source(module), more, (), self._options(module), name=module.name)
         for device, handle in self._loaded(code.image):
             for name in more:
                 self._added[module, name, device] = (handle, code.lowered)
@@ -161,21 +167,31 @@ class SharedHandles:
         handle, lowered = self._added.get((kernel.module, kernel.name, device)) or self._modules[kernel.module, device]
         function = self.runtime.module_get_function(handle, lowered.get(kernel.name, kernel.name))
         self._require_layouts(kernel, function)
+        if self.runtime.target.programmatic_launch and waits(kernel):
+            self.waiting.add(function)
         found = (function, ArgumentPacker(signature))
         if kernel.signature is not None:  # else the dtypes of arguments may differ from node to node
             self._functions[kernel, device] = found
         return found
 
-    def entry(self, batching: Batching, count: int, device: int) -> int:
-        """Return the function that does so many launches of a kernel, compiled when it is first needed."""
-        kernel = batching.kernel
-        if (kernel, count, device) not in self._entries:
-            module, name = kernel.module, batching.name(count)
-            code = self.runtime.rtc_compile(batching.source(count), [name], (), self._options(module), name=module.name)
+    def entry(self, batch: Batched, batches: Sequence[Batched], device: int) -> int:
+        """Return the function of a batch, compiled when it is first needed with those of the kernels' other batches."""
+        how = batch.batching
+        if (how, batch.capacity, device) not in self._entries:
+            module = how.module
+            names = {size: how.name(size) for size in sorted({b.capacity for b in batches if b.batching == how})}
+            started = time.perf_counter()
+            source = how.source(names)
+            code = self.runtime.rtc_compile(source, list(names.values()), (), self._options(module), name=module.name)
+            took_s = time.perf_counter() - started
+            kernels = ", ".join(kernel.name for kernel in how.kernels)
+            _log.debug("module %r: compiled batches of %s in %.3f s", module.name, kernels, took_s)
             for place, handle in self._loaded(code.image):
                 self._entry_modules.append((place, handle))
-                self._entries[kernel, count, place] = self.runtime.module_get_function(handle, code.lowered.get(name, name))
-        return self._entries[kernel, count, device]
+                for size, name in names.items():
+                    found = self.runtime.module_get_function(handle, code.lowered.get(name, name))
+                    self._entries[how, size, place] = found
+        return self._entries[how, batch.capacity, device]
 
     def _require_layouts(self, kernel: Kernel, function: int) -> None:
         """Refuse a struct whose dtype has another size than the compiled kernel reads, where the platform tells."""

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from ..errors import HipError
 from ..plan import Plan, Step
 from ..runtimes.base import Runtime
-from .batches import Batch, batch_of
+from .batches import Batch, batch_of, run_of
 from .callbacks import NO_CALL
 from .operations import Alloc, CallHost, Copy, Copy1D, Fill, Free, Launch, Nothing, Operation, RunChild, equal
 from .resolve import resolve
@@ -158,6 +158,8 @@ class GraphProgram(Program):
         hipGraphNode_t of each step; 0 where the backend does not know it. The steps of a batch have one together.
     batches : dict of int to Batch
         By step.
+    programmatic : frozenset of int
+        Steps to which programmatic edges lead.
     """
 
     def __init__(self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> None:
@@ -165,6 +167,7 @@ class GraphProgram(Program):
         self.graph = 0
         self.nodes: list[int] = []
         self.batches: dict[int, Batch] = {}
+        self.programmatic: frozenset[int] = frozenset()
 
     def batch(self, run: range, device: int) -> Batch | None:
         """Resolve the steps of a batch, and return it; None where each is to be a node of its own."""
@@ -175,6 +178,29 @@ class GraphProgram(Program):
             self.batches |= dict.fromkeys(run, made)
             self.operations += operations
         return made
+
+    def make_programmatic(self, graph: int) -> None:
+        """Let edges of the graph that holds the steps be programmatic, where the plan says so and what was made of it can."""
+        sources, targets, found = list[int](), list[int](), set[int]()
+        steps = self.plan.steps
+        for i in self.plan.programmatic:
+            own = run_of(self.plan, i) if i in self.batches else range(i, i + 1)
+            deps = {d for k in own for d in steps[k].deps if d not in own}
+            if all(self._is_plain_launch(d) for d in (i, *deps)) and (i in self.batches or self._waits(self.operations[i])):
+                nodes = dict.fromkeys(self.nodes[d] for d in deps)
+                sources += nodes
+                targets += [self.nodes[i]] * len(nodes)
+                found.add(i)
+        if found and self.runtime.graph_make_programmatic(graph, sources, targets):
+            self.programmatic = frozenset(found)
+
+    def _is_plain_launch(self, index: int) -> bool:
+        operation = self.operations[index]
+        plain = index in self.batches or (isinstance(operation, Launch) and not operation.attributes)
+        return plain and self.nodes[index] != 0
+
+    def _waits(self, operation: Operation) -> bool:
+        return isinstance(operation, Launch) and operation.function in self.scope.shared.waiting
 
     def instantiate(self) -> None:
         """Instantiate `graph`; on failure everything is returned."""
@@ -195,7 +221,7 @@ class GraphProgram(Program):
             batch.put(index, operation)
             self.operations[index] = operation
             return True
-        if not node or type(operation) is not type(before):
+        if not node or type(operation) is not type(before) or (index in self.programmatic and not self._waits(operation)):
             return False
         with Naming(self.plan.steps[index].name), self.on_device_of(self.plan.steps[index]):
             if isinstance(operation, RunChild):

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 from ..arrays import AllocArray
 from ..errors import HipError
-from ..plan import Plan, Step, with_one_root
+from ..plan import Plan, Step
 from ..runtimes.base import Runtime
 from ..runtimes.data import LAUNCH_STREAM
+from ..suited import with_one_root
 from .host_steps import HostSteps
 from .launch_calls import LaunchCalls
 from .operations import CallEager, Nothing, Operation, RunConditional

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 from ..graph import Graph
+from ..kernels import Batching, batching
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
 from ..target import CostModel, calibrated, costs_path, store_costs
 from .arguments import add_device_arguments, add_output_arguments, positive
 from .measure import Result, clock_us, finish, launch_times_us, machine, percentile, reporting, without_gc
 from .overlap import link_limit
-from .shapes import chain, parallel
+from .shapes import chain, kernel, parallel
 
-_CHAIN, _BRANCHES, _COPIES = 1000, 64, 128
+_CHAIN, _BRANCHES, _COPIES, _BATCHED = 1000, 64, 128, 1024
 _COPY_BYTES = 256 << 10
 _LARGE_BYTES = 64 << 20
 
@@ -39,6 +41,16 @@ def _copies(count: int) -> Graph:
     return g
 
 
+def _entry_us(runtime: Runtime) -> float:
+    """Return the microseconds of compiling an entry point of batches that no cache holds."""
+    how = batching(kernel())
+    assert isinstance(how, Batching)
+    source = f"{how.source([_BATCHED])}// {time.time_ns()}\n"
+    started = time.perf_counter()
+    runtime.rtc_compile(source, [how.name(_BATCHED)])
+    return (time.perf_counter() - started) * 1e6
+
+
 def measure_costs(runtime: Runtime, repeats: int = 200, report: Callable[[str], None] = lambda what: None) -> CostModel:
     """Return the constants of this device."""
     with without_gc():
@@ -51,6 +63,10 @@ def measure_costs(runtime: Runtime, repeats: int = 200, report: Callable[[str], 
         branched_submit, _ = _times_us(parallel(_BRANCHES), runtime, repeats, lanes=None)
         report("copies")
         few, many = (_times_us(_copies(k), runtime, max(3, repeats // 4), lanes=1, join=False)[1] for k in (1, _COPIES))
+        report("batches")
+        beside = parallel(_BATCHED)
+        apart, together = (_times_us(beside, runtime, max(3, repeats // 4), batch=batch)[1] for batch in (False, True))
+        entry_us = _entry_us(runtime)
         report("launches on a stream")
         eager_submit, _ = _times_us(chain(_CHAIN), runtime, max(3, repeats // 10), backend="streams")
     gb_s = min(link.host_to_device, link.device_to_host)
@@ -61,6 +77,8 @@ def measure_costs(runtime: Runtime, repeats: int = 200, report: Callable[[str], 
         copy_us=max(0.0, (many - few) / (_COPIES - 1) - _COPY_BYTES / (link.device_to_host * 1e3)),
         stream_launch_us=eager_submit / _CHAIN,
         link_gb_s=gb_s,
+        batched_us=max(0.0, (apart - together) / (_BATCHED - 1)),
+        entry_us=entry_us,
     )
 
 
@@ -71,6 +89,8 @@ _MEANINGS = {
     "copy_us": ("each small copy beyond its bytes", "us"),
     "stream_launch_us": ("launching one kernel on a stream, host time", "us"),
     "link_gb_s": ("the link, one direction, the slower one", "GB/s"),
+    "batched_us": ("each kernel node that is in a large batch saves, until done", "us"),
+    "entry_us": ("compiling the entry point of batches of a kernel", "us"),
 }
 
 

@@ -1,4 +1,4 @@
-"""``hipgraphdsl bench lanes``: independent kernels as declared, in a few lanes, and in as many as the plan chooses.
+"""``hipgraphdsl bench lanes``: independent kernels as declared, in a few lanes, and as the plan chooses, in batches or not.
 
 First 1024 independent kernels of one block that take about 1, 10 and 100 us, and kernels that fill the device; then the shapes of
 the other benchmarks as declared against ``lanes="auto"``, which should never be more than 3 % slower.
@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from ..executable import Executable
 from ..graph import Graph
-from ..plan import Lanes
+from ..planning import Lanes
 from ..runtimes import open_runtime
 from ..runtimes.base import Runtime
 from .arguments import add_device_arguments, add_output_arguments, positive
@@ -22,7 +22,10 @@ from .peers import Cpp, Peer, Skipped, Work, open_peer
 from .shapes import KERNELS, SHAPES, cholesky, decode, wave
 
 _THREADS: Final = 64
-_LANES: Final[tuple[Lanes | Literal["batch"], ...]] = (None, 1, 4, 8, 16, 32, 64, 128, "auto", "batch")
+_Asked = Lanes | Literal["lanes", "batch"]
+_WAYS: Final[dict[_Asked, dict[str, Any]]] = {"lanes": {"batch": False}, "auto": {}, "batch": {"batch": True}}
+"""What compile is given: lanes as the plan chooses and no batches, batches too where the plan chooses, all batches."""
+_LANES: Final[tuple[_Asked, ...]] = (None, 1, 4, 8, 16, 32, 64, 128, *_WAYS)
 _ROUNDS: Final = 10
 _BUDGET_S: Final = 1.0  # time that the launches of one choice may take
 _WORST: Final = 1.03
@@ -109,7 +112,7 @@ def _compare(
     runtime: Runtime,
     what: str,
     graph: Graph,
-    choices: Sequence[Lanes | Literal["batch"]],
+    choices: Sequence[_Asked],
     repeats: int,
     backend: str,
     native: bool,
@@ -123,7 +126,7 @@ def _compare(
         opened: dict[str, _Choice] = {}
         rows: dict[str, dict[str, Any]] = {}
         for lanes in choices:
-            how: dict[str, Any] = {"batch": True} if lanes == "batch" else {"lanes": lanes}
+            how = _WAYS.get(lanes, {"lanes": lanes})
             exe = returned.enter_context(graph.compile(runtime=runtime, backend=backend, check=False, **how))  # type: ignore[arg-type]
             name = "as declared" if lanes is None else str(lanes)
             opened[name] = exe
@@ -174,7 +177,7 @@ def run(
     runtime: Runtime,
     nodes: int = 1024,
     repeats: int = 200,
-    choices: Sequence[Lanes | Literal["batch"]] = _LANES,
+    choices: Sequence[_Asked] = _LANES,
     backend: str = "explicit",
     native: bool = True,
     shapes: bool = True,
@@ -213,7 +216,7 @@ def run(
         }
         for what, build in {**more, "wave2d": wave, "decode": decode, "cholesky": cholesky}.items():
             report(what)
-            _compare(sheet, runtime, what, build(), (None, "auto", "batch"), repeats, backend, False, _WORST, "shapes")
+            _compare(sheet, runtime, what, build(), (None, *_WAYS), repeats, backend, False, _WORST, "shapes")
     return sheet
 
 

@@ -104,7 +104,7 @@ def check_shape(scope: Scope, target: Target | None) -> None:
     costs = target.costs
     graph_us = costs.launch_us + costs.branch_us * max(width - 1, 0)
     stream_us = costs.stream_launch_us * work
-    if graph_us >= stream_us and not any(node.held for node in nodes):
+    if graph_us >= stream_us and not any(node.derives or node.held for node in nodes):
         scope.found(
             "HG703",
             f"launching graph {workflow.name!r} costs about {graph_us:.1f} us on {target.name}, launching its"

@@ -283,7 +283,7 @@ def _exposed(node: AnyNode, access: Access) -> bool:
     An update that is only inferred (`T*` of a kernel, an array in `args` of a callback) may be a plain write, and a
     child graph may write before it reads.
     """
-    if node.held:
+    if node.derives or node.held:
         return access.mode == "read" and not any(a.mode != "read" and a.view.root is access.view.root for a in node.accesses)
     if access.mode == "read":
         return True

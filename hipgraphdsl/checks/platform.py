@@ -87,7 +87,7 @@ _RULES: dict[str, tuple[str, Met]] = {
     # Child graphs with parallel branches and something after them.
     "child-order": (
         "HG804",
-        _each(ChildGraphNode, lambda w, i, n: w.successors[i] and any(map(_has_branches, n.workflow.documents))),
+        _each(ChildGraphNode, lambda w, i, n: w.successors[i] and (n.derives or any(map(_has_branches, n.workflow.documents)))),
     ),
     "capture-silent": ("HG805", _each(CapturedNode)),
     # Kernels that a launch with another parameter value updates.

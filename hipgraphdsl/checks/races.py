@@ -247,7 +247,7 @@ def _verb(access: Access) -> str:
 
 def _who(scope: Scope, node: AnyNode, access: Access, key: Any, other: Region) -> tuple[str, AnyNode]:
     """Return the name and model of the node at fault, which in a child graph is one inside."""
-    if node.held:
+    if not node.derives and node.held:
         for leaf in scope.leaves(node):
             same = (leaf.mode == "read") == (access.mode == "read")
             if same and leaf.key == key and leaf.region.overlaps(other):

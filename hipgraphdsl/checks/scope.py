@@ -115,10 +115,10 @@ class Scope(Level):
 
     def leaves(self, node: AnyNode) -> Iterator[Leaf]:
         """Yield the accesses of a node; of a child graph those of its innermost nodes."""
-        for scope in self.inner(node):
+        for scope in () if node.derives else self.inner(node):
             for child in scope.workflow.nodes:
                 yield from scope.leaves(child)
-        for access in node.own_accesses:
+        for access in node.accesses if node.derives else node.own_accesses:
             key, region = self.placed(access)
             yield Leaf(self.name(node), node, access.mode, key, region)
 
@@ -159,13 +159,16 @@ class Scope(Level):
 
 
 def scopes_of(workflow: Workflow) -> list[Scope]:
-    """Return the workflow's scope and one for each different way in which a child workflow is used."""
+    """Return the workflow's scope and one for each different way in which a child workflow is used.
+
+    What follows from a node's fields is sound if they are, and may be large: a collective of 1024 arrays holds a million copies.
+    """
     top = Scope(workflow)
     found: dict[Any, Scope] = {id(workflow): top}
     waiting = [top]
     for scope in waiting:
         for node in scope.workflow.nodes:
-            for child in scope.inner(node):
+            for child in () if node.derives else scope.inner(node):
                 signature = _signature(child)
                 known = found.get(signature)
                 if known is not None:

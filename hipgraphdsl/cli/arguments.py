@@ -13,7 +13,7 @@ from .status import Misuse
 from .workflows import WORKFLOW_HELP
 
 if TYPE_CHECKING:
-    from ..plan import Lanes
+    from ..planning import Lanes
     from ..sharing import Layout
 
 RUNTIMES = ("auto", "amd", "nvidia", "cpu")

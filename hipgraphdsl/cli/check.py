@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from ..printed import human_bytes
@@ -59,17 +60,20 @@ def _print_ranks(workflow: Workflow, shared: Layout) -> None:
     from ..sharing import ALL, Sharing, crossing
 
     sharing = Sharing(workflow, shared)
-    workflow = sharing.workflow
-    ends = [ranks if isinstance(ranks, tuple) else (ranks,) for ranks in sharing.ranks]
     crosses = crossing(sharing.all_messages)
+    nodes = Counter(ranks for ranks in sharing.ranks if not isinstance(ranks, tuple))
+    memory: Counter[tuple[int, bool]] = Counter()  # bytes by rank and by whether they are the host's
+    for name, array in sharing.workflow.arrays.items():
+        memory[sharing.owners[name], array.on_host] += array.nbytes
+    sent: Counter[int] = Counter()
+    received: Counter[int] = Counter()
+    for (source, target), (count, _) in crosses.items():
+        sent[source] += count
+        received[target] += count
     rows = []
     for rank in range(shared.size):
-        mine = (rank, ALL)
-        nodes = sum(len(of) == 1 and of[0] in mine for of in ends)
-        arrays = [array for name, array in workflow.arrays.items() if sharing.owners[name] in mine]
-        device, host = (sum(array.nbytes for array in arrays if array.on_host is where) for where in (False, True))
-        sent, received = (sum(count for ends, (count, _) in crosses.items() if ends[side] == rank) for side in (0, 1))
-        cells = (rank, shared.shown(rank), nodes, human_bytes(device), human_bytes(host), sent, received)
+        device, host = (human_bytes(memory[rank, on_host] + memory[ALL, on_host]) for on_host in (False, True))
+        cells = (rank, shared.shown(rank), nodes[rank] + nodes[ALL], device, host, sent[rank], received[rank])
         rows.append(tuple(map(str, cells)))
     heads = ("rank", "devices", "nodes", "device memory", "host memory", "sends", "receives")
     print_part(table(heads, rows, 64, right=(2, 3, 4, 5, 6)))

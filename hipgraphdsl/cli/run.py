@@ -57,7 +57,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="on the CPU: stop at accesses out of bounds, unwritten memory, races, divergent barriers and divisions by zero",
     )
     parser.add_argument(
-        "--batch", action="store_true", help="let launches of one kernel that wait for the same nodes become one launch"
+        "--batch",
+        action=argparse.BooleanOptionalAction,
+        default="auto",
+        help="let launches of one kernel that wait for the same nodes become one launch (default: where that pays)",
+    )
+    parser.add_argument(
+        "--no-programmatic",
+        dest="programmatic",
+        action="store_false",
+        help="on NVIDIA: launch no kernel before those before it have ended (default: programmatic dependent launch)",
     )
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="launch N times (default: 1)")
     parser.add_argument(
@@ -120,7 +129,7 @@ class _Done(NamedTuple):
 def _choices(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options that `Graph.compile` takes, without the runtime."""
     return {
-        **{name: getattr(options, name) for name in ("backend", "lanes", "device", "watch", "sanitize", "batch")},
+        **{name: getattr(options, name) for name in ("backend", "lanes", "device", "watch", "sanitize", "batch", "programmatic")},
         "check": not options.no_check,
     }
 

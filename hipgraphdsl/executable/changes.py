@@ -15,7 +15,8 @@ from ..checks import check_workflow
 from ..errors import DeclarationError, UpdateError
 from ..kernels import Symbol
 from ..nodes import KernelNode, Node
-from ..plan import Step, suits_copy_kernel
+from ..plan import Step
+from ..suited import suits_copy_kernel
 from ..target import Target
 from ..temporaries import alloc_roots
 from ..update import explain_update

@@ -22,7 +22,8 @@ from ..backends.program import GraphProgram
 from ..backends.segmented import SegmentedProgram
 from ..errors import CallbackError, DeclarationError, HipError, HipGraphError, UpdateError, WaitTimeout
 from ..graph_pool import GraphMemory
-from ..plan import Lanes, Plan
+from ..plan import Plan
+from ..planning import Batch, Lanes
 from ..progress import no_progress
 from ..runtimes.base import Runtime
 from ..timeline import Timeline
@@ -36,7 +37,7 @@ from .known import Known
 from .memory import Block
 from .profiling import elapsed_us, profile
 from .resources import Resources
-from .state import Change, plan_for
+from .state import Change, Planned, plan_for
 from .stats import Stats
 
 if TYPE_CHECKING:
@@ -116,10 +117,12 @@ class Executable:
         note: str = "",
         watch: bool = False,
         sanitize: bool = False,
-        batch: bool = False,
+        batch: Batch = "auto",
+        programmatic: bool = True,
         report: Callable[[str], None] = no_progress,
+        made: Planned | None = None,
     ) -> Self:
-        """Plan, allocate, load, lower and instantiate; on failure everything is returned.
+        """Plan, unless the plan is `made`, allocate, load, lower and instantiate; on failure everything is returned.
 
         Each array that it allocates has `guard` bytes of zeros before it and behind it, a multiple of 256. The plan is given a
         note on how it came about. With `sanitize` the runtime judges what kernels do: arrays have guards, and none share memory.
@@ -136,9 +139,9 @@ class Executable:
             pack, batch, guard = False, False, guard or _SANITIZER_GUARD
         started = time.perf_counter()
         report("plan")
-        plan, backend, options = plan_for(
+        plan, backend, options = made or plan_for(
             workflow, runtime.target, backend, device, note, lanes=lanes, join=join, inline=inline, pack=pack, watch=watch,
-            batch=batch,
+            batch=batch, programmatic=programmatic,
         )  # fmt: skip
         after_plan = time.perf_counter()
         executable = cls(workflow, plan, runtime, backend, options, guard, sanitize=sanitize)

@@ -6,9 +6,10 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ..kernels import Kernel
+from ..nodes import CapturedNode, KernelNode
 from ..placement import devices_of
 from ..plan import Plan, Step
 from ..target import Target
@@ -18,13 +19,17 @@ from .uses import Uses
 
 _log = logging.getLogger(__name__)
 
+_FALLS_BACK: Final = 16
+"""Pieces from which on AMD's runtime may run a graph by its older executor; a graph has at most as many as nodes."""
+
+Planned = tuple[Plan, str, dict[str, Any]]
+"""A plan, the backend that lowers it, and the plan's options."""
+
 Name = tuple[dict[Any, Any], Any, Any]
 """A table of a scope, a name in it, and what the name is to stand for from then on; None for nothing."""
 
 
-def plan_for(
-    workflow: Workflow, target: Target, backend: str, device: int, note: str, **options: Any
-) -> tuple[Plan, str, dict[str, Any]]:
+def plan_for(workflow: Workflow, target: Target, backend: str, device: int, note: str, **options: Any) -> Planned:
     """Return the plan of a workflow with a note on how it came about, the backend that lowers it, and the plan's options."""
     notes = [note] if note else []
     if (
@@ -39,9 +44,21 @@ def plan_for(
     options["inline"] = bool(options["inline"] or options["watch"]) or backend != "explicit" or "child_order" in target.quirks
     # Launches of one graph never overlap, but launches issued on streams may: each then needs memory of its own.
     options["pack"] = bool(options["pack"]) and backend != "streams"
-    options["batch"] = bool(options["batch"] and not options["watch"]) and backend in ("explicit", "capture")
+    options["batch"] = backend in ("explicit", "capture") and not options["watch"] and options["batch"]
+    options["programmatic"] = bool(options["programmatic"] and not options["watch"]) and backend in ("explicit", "capture")
     plan = planned(workflow, target, **options, device=device)
+    if backend == "explicit" and "child_fallback_crash" in target.quirks and len(plan.steps) >= _FALLS_BACK:
+        child = next((step for step in plan.steps if isinstance(step.node, CapturedNode) or _is_cooperative(step)), None)
+        if child is not None:
+            why = f"{target.name} may crash on so many nodes with child graphs among them, as {child.name!r} would be"
+            _log.info("graph %r: backend 'explicit' is 'capture', because %s", workflow.name, why)
+            notes.append(f'backend="explicit" became "capture", because {why}.')
+            backend = "capture"
     return replace(plan, notes=(*plan.notes, *notes)) if notes else plan, backend, options
+
+
+def _is_cooperative(step: Step) -> bool:
+    return isinstance(step.node, KernelNode) and step.node.cooperative
 
 
 class State(NamedTuple):

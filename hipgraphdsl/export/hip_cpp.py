@@ -17,7 +17,8 @@ from ..backends import backend_named
 from ..defects import with_quirks
 from ..errors import DeclarationError, HipError
 from ..placement import devices_of
-from ..plan import Lanes, Plan, make_plan
+from ..plan import Plan
+from ..planning import Lanes, make_plan
 from ..target import Target
 from ..workflow import Workflow
 from .hip_blocks import GraphFunctions
@@ -80,7 +81,7 @@ class Program:
     def plan(self) -> Plan:
         """The steps, which the files beside the program do not need."""
         inline = self.backend != "explicit" or "child_order" in self.target.quirks
-        return make_plan(self.workflow, self.target, lanes=self.lanes, inline=inline)
+        return make_plan(self.workflow, self.target, lanes=self.lanes, inline=inline, batch=False, programmatic=False)
 
     def _build(self) -> list[str]:
         """Run the backend, and return the functions that do what it did."""

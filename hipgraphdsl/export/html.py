@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from html import escape
@@ -24,10 +24,11 @@ from ..kernels import Kernel
 from ..nodes import callable_name
 from ..plan import Plan
 from ..printed import human_bytes, human_count
+from ..sharing import ALL, Sharing
 from ..target import Target
 from ..workflow import AnyNode, Workflow
 from .layout import engine, lay_out
-from .levels import Placement, arrange
+from .levels import Placement, arrange, in_bands
 from .picture import (
     Critical,
     Edges,
@@ -40,10 +41,13 @@ from .picture import (
     lanes_and_segments,
     lanes_by_name,
     needed_edges,
+    rank_label,
+    ranks_and_messages,
     require_edges,
     segments_by_name,
+    shared_out,
 )
-from .style import STYLES, shortened
+from .style import STYLES, Style, shortened
 
 Layout = Literal["auto", "graphviz", "layered"]
 
@@ -53,6 +57,7 @@ _ALL_NODES = 20_000  # nodes from which on further children stay closed
 _HEADER = 26.0  # pixels of a frame's title
 _PAD = 16.0
 _MAX_TEXT = 400  # characters of one field
+_RANK = Style("rank", "#f4f6f8", "#7b8794", "round")
 
 
 def render(
@@ -63,6 +68,7 @@ def render(
     critical: Critical = False,
     faults: bool | Report = True,
     target: str | Target | None = None,
+    ranks: int | Sequence[int] | None = None,
     layout: Layout = "auto",
     timeout_s: float = 4.0,
 ) -> str:
@@ -80,6 +86,8 @@ def render(
         Mark what `check` finds.
     target : str or Target, optional
         For `lanes`; by default the device that `compile` takes.
+    ranks : int or sequence of int, optional
+        Frame what each of so many processes does, with a device each or as many as said; what crosses stands between the frames.
     layout : {"auto", "graphviz", "layered"}
         ``"auto"`` is Graphviz for up to 400 nodes where it is installed, and else the project's own.
     timeout_s : float
@@ -95,12 +103,14 @@ def render(
     if layout not in ("auto", "graphviz", "layered"):
         raise DeclarationError(f"layout is 'auto', 'graphviz' or 'layered' (got {layout!r})")
     require_edges(edges)
+    sharing = shared_out(workflow, ranks, lanes)
+    workflow = workflow if sharing is None else sharing.workflow
     plan = lane_plan(workflow, lanes, target)
-    if lanes is False:
+    if lanes is False and sharing is None:
         with suppress(HipGraphError):  # nobody has asked for lanes: without a target the page has none to show
             plan = lane_plan(workflow, True, target)
     path = critical_path(workflow, True if critical is False else critical)
-    document = _Document(plan, path, found_faults(workflow, faults), layout, timeout_s)
+    document = _Document(plan, path, found_faults(workflow, faults), layout, timeout_s, sharing)
     data = document.data(workflow)
     data["show"] = {"lanes": lanes is not False and plan is not None, "critical": critical is not False,
                     "edges": edges}  # fmt: skip
@@ -119,6 +129,12 @@ def filled(page: str, title: str, data: str) -> str:
     return re.sub(r"@(TITLE|STYLE|DATA)@", lambda mark: parts[mark[1]], text)
 
 
+def _frame_of(sharing: Sharing, i: int) -> int:
+    """Return the rank whose frame a node stands in, or `ALL`."""
+    ranks = sharing.ranks[i]
+    return ALL if isinstance(ranks, tuple) else ranks
+
+
 @dataclass
 class _Scene:
     """The layout of one workflow, independent of where it is used as a child."""
@@ -134,9 +150,13 @@ class _Document:
     """Makes the page's data; `_scene` lays out, `_emit` writes down."""
 
     def __init__(
-        self, plan: Plan | None, path: list[str], faults: list[tuple[Fault, tuple[str, ...]]], layout: Layout, timeout_s: float
-    ) -> None:
+        self, plan: Plan | None, path: list[str], faults: list[tuple[Fault, tuple[str, ...]]], layout: Layout, timeout_s: float,
+        sharing: Sharing | None = None,
+    ) -> None:  # fmt: skip
         self.layout, self.timeout_s = layout, timeout_s
+        self.sharing = sharing
+        self.rank_frames: dict[int, int] = {}
+        """For each rank the entry of its frame."""
         self.runs = 0
         self.lane_of = {} if plan is None else lanes_by_name(plan)
         self.by_host = set() if plan is None else set(decided_by_host(plan))
@@ -162,18 +182,22 @@ class _Document:
     def data(self, workflow: Workflow) -> dict[str, Any]:
         """Return everything that the page is made from."""
         scene = self._scene(workflow, 0)
-        self._emit(scene, "", -1, 0.0, 0.0)
-        edges = sum(map(len, workflow.predecessors))
+        subtitle = f"{human_count(len(workflow.nodes), 'node')}, {human_count(sum(map(len, workflow.predecessors)), 'edge')}"
+        if self.sharing is None:
+            self._emit(scene, "", -1, 0.0, 0.0)
+        else:
+            self._frame_ranks(scene, self.sharing)
+            subtitle += ranks_and_messages(self.sharing)
         return {
             "name": workflow.name,
-            "subtitle": f"{human_count(len(workflow.nodes), 'node')}, {human_count(edges, 'edge')}",
+            "subtitle": subtitle,
             "lanes": self.lanes,
             "width": round(scene.placement.width),
             "height": round(scene.placement.height),
             "kinds": {
                 kind: {"title": style.title, "fill": style.fill, "stroke": style.stroke, "shape": style.shape,
                        "dashed": style.dashed}
-                for kind, style in STYLES.items() if any(node["kind"] == kind for node in self.nodes)
+                for kind, style in {**STYLES, "rank": _RANK}.items() if any(node["kind"] == kind for node in self.nodes)
             },
             "faults": self.loose,
             "nodes": self.nodes,
@@ -194,7 +218,8 @@ class _Document:
             lines = details(node)
             letters = max(7.4 * len(shortened(node.name, 40)), *(5.9 * len(shortened(line, 44)) for line in lines), 40.0)
             size: tuple[float, float] = (round(letters + 26.0), 26.0 + 14.0 * len(lines))
-            bodies = [body for _, body, _ in node.held]
+            by_library = self.sharing is not None and depth == 0 and node.derives  # one call on each rank
+            bodies = [] if by_library else [body for _, body, _ in node.held]
             if bodies and depth < 16 and self.open_nodes + sum(len(b.nodes) for b in bodies) <= _ALL_NODES:
                 x, high = _PAD, 0.0
                 inner[i] = []
@@ -226,6 +251,27 @@ class _Document:
                 self.runs = _GRAPHVIZ_RUNS  # it would only cost the same time again
         return arrange(sizes, sources, workflow.order)
 
+    def _frame_ranks(self, scene: _Scene, sharing: Sharing) -> None:
+        """Write down the whole workflow in columns: a frame for each rank, what crosses between two of them, and what all do."""
+        layout = sharing.layout
+        columns = []  # of each node: ranks stand at even places
+        for ranks in sharing.ranks:
+            first = min(ranks) if isinstance(ranks, tuple) else ranks
+            columns.append(2 * layout.size if first == ALL else 2 * first + isinstance(ranks, tuple))
+        scene.placement, bands = in_bands(scene.sizes, scene.placement, columns, _PAD)
+        height = scene.placement.height + 2 * _PAD
+        for column, (x, width) in bands.items():
+            rank = column // 2
+            if column % 2 or rank == layout.size:
+                continue
+            self.rank_frames[rank] = len(self.nodes)
+            self.nodes.append({
+                "name": f"rank {rank}", "label": rank_label(layout, rank), "kind": "rank", "parent": -1,
+                "box": [round(v) for v in (x, 0.0, width, _HEADER + height)], "frame": True, "lines": [],
+            })  # fmt: skip
+        self._emit(scene, "", -1, 0.0, _HEADER + _PAD)
+        scene.placement = scene.placement._replace(height=_HEADER + height)
+
     def _emit(self, scene: _Scene, prefix: str, parent: int, x0: float, y0: float) -> None:
         """Write down a workflow whose upper left corner is there."""
         index: list[int] = []
@@ -235,8 +281,10 @@ class _Document:
             width, height = scene.sizes[i]
             index.append(len(self.nodes))
             full = prefix + node.name
-            self.nodes.append(self._node(node, full, parent, (x0 + x, y0 + y, width, height), i in scene.inner))
-            for (dx, dy, body), (path, _, _), title in zip(scene.inner.get(i, ()), node.held, node.body_titles):
+            around = parent if prefix or self.sharing is None else self.rank_frames.get(_frame_of(self.sharing, i), -1)
+            self.nodes.append(self._node(node, full, around, (x0 + x, y0 + y, width, height), i in scene.inner))
+            held = zip(scene.inner[i], node.held, node.body_titles) if i in scene.inner else ()
+            for (dx, dy, body), (path, _, _), title in held:
                 within = index[-1]
                 if title:
                     frame = (x0 + x + dx - _PAD / 2, y0 + y + dy - _HEADER, body.placement.width + _PAD,

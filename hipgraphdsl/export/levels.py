@@ -80,6 +80,43 @@ def arrange(sizes: Sequence[tuple[float, float]], predecessors: Sequence[Sequenc
     return Placement(right - left, y - GAP_Y, places, {})
 
 
+def in_bands(
+    sizes: Sequence[tuple[float, float]], placement: Placement, band_of: Sequence[int], inset: float
+) -> tuple[Placement, dict[int, tuple[float, float]]]:
+    """Return a layered layout with its nodes moved into columns, each in the row where it stands.
+
+    Parameters
+    ----------
+    band_of : sequence of int
+        For each node the number of its column, from the left.
+    inset : float
+        Pixels that a column leaves free on either side.
+
+    Returns
+    -------
+    placement, bands
+        The layout without curves, and for each column where it begins and how wide it is.
+    """
+    rows: dict[tuple[int, int], list[int]] = {}
+    for i in sorted(range(len(sizes)), key=lambda i: placement.places[i][0]):
+        rows.setdefault((band_of[i], round(placement.places[i][1] + sizes[i][1] / 2)), []).append(i)
+    widths = {row: sum(sizes[i][0] for i in members) + GAP_X * (len(members) - 1) for row, members in rows.items()}
+    bands: dict[int, tuple[float, float]] = {}
+    left = 0.0
+    for band in sorted(set(band_of)):
+        width = 2 * inset + max(widths[row] for row in rows if row[0] == band)
+        bands[band] = (left, width)
+        left += width + GAP_X
+    places = list(placement.places)
+    for row, members in rows.items():
+        begin, width = bands[row[0]]
+        x = begin + (width - widths[row]) / 2
+        for i in members:
+            places[i] = (x, placement.places[i][1])
+            x += sizes[i][0] + GAP_X
+    return Placement(max(left - GAP_X, 0.0), placement.height, places, {}), bands
+
+
 def _rows(level: Sequence[int], n: int) -> list[list[int]]:
     """Return the nodes of each row; a level of very many nodes takes several."""
     found: list[list[int]] = [[] for _ in range(max(level) + 1)]

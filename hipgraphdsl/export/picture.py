@@ -16,10 +16,11 @@ from ..checks import Report, check_workflow
 from ..errors import DeclarationError
 from ..order import longest_path, reduced
 from ..placement import device_of
-from ..plan import Plan, Step, make_plan
+from ..plan import Plan, Step
+from ..planning import make_plan
 from ..printed import human_count
 from ..runtimes import target_of
-from ..sharing import ALL, Between, Ranks, Sharing, as_layout
+from ..sharing import ALL, Between, Layout, Ranks, Sharing, as_layout
 from ..target import Target
 from ..timeline import Timeline
 from ..workflow import AnyNode, ConditionalNode, Workflow
@@ -254,14 +255,31 @@ def draw(
         If an option has no such value.
     """
     require_edges(edges)
-    if ranks is not None and lanes is not False:
-        raise DeclarationError(f"a drawing frames ranks or lanes: leave one of ranks={ranks!r} and lanes={lanes!r} out")
+    sharing = shared_out(workflow, ranks, lanes)
     if fold not in (True, False, "auto"):
         raise DeclarationError(f"fold is True, False or 'auto' (got {fold!r})")
     plan = lane_plan(workflow, lanes, target)
     path, found = critical_path(workflow, critical), found_faults(workflow, faults)
-    sharing = None if ranks is None else Sharing(workflow, as_layout(ranks), Between(lambda does, dtype: True))
     return _Artist(workflow if sharing is None else sharing.workflow, fold, edges, plan, path, found, sharing).picture
+
+
+def shared_out(workflow: Workflow, ranks: int | Sequence[int] | None, lanes: object) -> Sharing | None:
+    """Return who does what, where ranks are to be shown; lanes are not shown then."""
+    if ranks is None:
+        return None
+    if lanes is not False:
+        raise DeclarationError(f"a drawing frames ranks or lanes: leave one of ranks={ranks!r} and lanes={lanes!r} out")
+    return Sharing(workflow, as_layout(ranks), Between(lambda does, dtype: True))
+
+
+def ranks_and_messages(sharing: Sharing) -> str:
+    """Return what a subtitle says of ranks."""
+    return f", {human_count(sharing.layout.size, 'rank')}, {human_count(len(sharing.all_messages), 'message')}"
+
+
+def rank_label(layout: Layout, rank: int) -> str:
+    """Return what stands at the frame of a rank."""
+    return f"rank {rank} · device{'s' * (layout.counts[rank] > 1)} {layout.shown(rank)}"
 
 
 def require_edges(edges: str) -> None:
@@ -374,11 +392,9 @@ class _Artist:
 
     def _rank_frames(self, sharing: Sharing) -> None:
         """Frame what each rank does."""
-        layout, crossing = sharing.layout, human_count(len(sharing.all_messages), "message")
-        self.picture.subtitle += f", {human_count(layout.size, 'rank')}, {crossing}"
-        for rank, count in enumerate(layout.counts):
-            label = f"rank {rank} · device{'s' * (count > 1)} {layout.shown(rank)}"
-            self.picture.clusters.append(Cluster(f"rank{rank}", label, "lane", lane=rank))
+        self.picture.subtitle += ranks_and_messages(sharing)
+        for rank in range(sharing.layout.size):
+            self.picture.clusters.append(Cluster(f"rank{rank}", rank_label(sharing.layout, rank), "lane", lane=rank))
 
     def _level(self, workflow: Workflow, prefix: str, cluster: str) -> None:
         """Draw one workflow into a cluster."""
@@ -456,9 +472,10 @@ class _Artist:
         if full[0] in self.segment_of:
             cluster = self._segment(self.segment_of[full[0]], cluster, lane)
         name = node.name if len(nodes) == 1 else f"{node.name} … {nodes[-1].name}"
-        bodies = [(f"{prefix}{path}/", title, body) for (path, body, _), title in zip(node.held, node.body_titles)]
         by_library = bool(self.ranks) and not prefix and node.derives  # one call on each rank
-        if bodies and not by_library and prefix.count("/") < 16 and self._expands(bodies):
+        held = () if by_library else zip(node.held, node.body_titles)
+        bodies = [(f"{prefix}{path}/", title, body) for (path, body, _), title in held]
+        if bodies and prefix.count("/") < 16 and self._expands(bodies):
             if self.lane_of and lane is None and not cluster:
                 # The plan has inlined this child: its nodes stand in the lanes themselves.
                 for inside, _, body in bodies:

@@ -37,6 +37,11 @@ def render(timeline: Timeline, *, by: By = "engine") -> str:
     by : {"engine", "lane", "segment", "node"}
         What a track is.
     """
+    return text(timeline, events(timeline, by=by), by)
+
+
+def text(timeline: Timeline, found: Sequence[dict[str, Any]], by: By) -> str:
+    """Return the events of a timeline as a file holds them."""
     other = {
         "timeline": timeline.name, "unit": timeline.unit, "us_per_unit": _us_per_unit(timeline), "by": by,
         "makespan": timeline.makespan, "sequential": timeline.sequential, "bound": timeline.bound, "speedup": timeline.speedup,
@@ -44,7 +49,7 @@ def render(timeline: Timeline, *, by: By = "engine") -> str:
         "utilisation": timeline.utilisation_by_kind, "engines": dict(timeline.engines),
         "critical_path": [span.name for span in timeline.critical_path],
     }  # fmt: skip
-    lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in events(timeline, by=by))
+    lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in found)
     return f'{{"displayTimeUnit":"ns","otherData":{json.dumps(other)},\n"traceEvents":[\n{lines}\n]}}\n'
 
 

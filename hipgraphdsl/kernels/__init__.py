@@ -5,14 +5,17 @@ that kernel is asked for, so that a source file may hold kernels which other pro
 """
 
 from .batching import BATCH_HEAD_BYTES, Batching, batching
+from .chaining import Chaining, chaining, unchained
 from .module import ForeignModule, Kernel, Module, Symbol
 from .packing import ArgumentPacker, check_argument, struct_fields
 from .signature import KernelParameter, Signature
+from .waiting import waiting_source, waits
 
 __all__ = [
     "BATCH_HEAD_BYTES",
     "ArgumentPacker",
     "Batching",
+    "Chaining",
     "ForeignModule",
     "Kernel",
     "KernelParameter",
@@ -20,6 +23,10 @@ __all__ = [
     "Signature",
     "Symbol",
     "batching",
+    "chaining",
     "check_argument",
     "struct_fields",
+    "unchained",
+    "waiting_source",
+    "waits",
 ]

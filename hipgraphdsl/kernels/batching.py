@@ -11,13 +11,15 @@ and nothing that speaks of the whole grid.
 from __future__ import annotations
 
 import re
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 
 from ..source import KernelDeclaration, names_in, spell, split_commas
 from .instances import find_kernel
-from .module import Kernel
+from .module import Kernel, Module
 
 BATCH_HEAD_BYTES: Final = 16
 """What stands in a table before the launches: how many, the blocks of each where all have as many (else 0), and nothing."""
@@ -28,11 +30,16 @@ _OF_THE_GRID: Final = frozenset(
     | {f"hip{what}_{axis}" for what in ("BlockIdx", "GridDim") for axis in "xyz"}
 )
 _MOST_ALIGN: Final = 16
-_GRID_CONSTANT: Final = """
+MACROS: Final = """
 #ifdef __CUDACC__
 #define HG_GRID_CONSTANT const __grid_constant__
 #else
 #define HG_GRID_CONSTANT const
+#endif
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define HG_WAIT asm volatile("griddepcontrol.wait;" ::: "memory");
+#else
+#define HG_WAIT
 #endif
 """
 _BODY: Final = "static __device__ __forceinline__ void hg_body_{plain}({parameters}) {body}\n"
@@ -45,6 +52,7 @@ _ENTRY: Final = """\
   }} launches[{count}];
 }};
 {templates}__global__ void {bounds}hg_batch_{count}_{plain}(HG_GRID_CONSTANT hg_table_{count}_{plain}{given} table) {{
+  HG_WAIT
   unsigned int at = blockIdx.x, low = 0, high = table.count;
   if (table.each) {{
     low = at / table.each;
@@ -66,21 +74,24 @@ _ENTRY: Final = """\
 """
 
 
-_WORDS: Final = frozenset(re.findall(r"[^\W\d]\w*", _GRID_CONSTANT + _BODY + _ENTRY))
-"""The names in the text that is added; a macro would replace them."""
+def words_of(*texts: str) -> frozenset[str]:
+    """Return the names in text that is added to a source; a macro would replace them."""
+    return frozenset(re.findall(r"[^\W\d]\w*", "".join((MACROS, *texts))))
 
 
-class Batching(NamedTuple):
-    """How launches of a kernel become one.
+_WORDS: Final = words_of(_BODY, _ENTRY)
+
+
+@dataclass(frozen=True)
+class Tabled:
+    """How launches become one that finds them in a table.
 
     Attributes
     ----------
-    kernel : Kernel
     launch : numpy.dtype
-        One launch in the table: the number behind its last block, its extents, its arguments.
+        One launch in the table; field ``args`` has its arguments.
     """
 
-    kernel: Kernel
     launch: np.dtype[np.void]
 
     @property
@@ -93,15 +104,39 @@ class Batching(NamedTuple):
         """Return how many launches a parameter of so many bytes holds."""
         return max(0, (nbytes - BATCH_HEAD_BYTES) // self.launch.itemsize)
 
+
+@dataclass(frozen=True)
+class Batching(Tabled):
+    """How launches of a kernel become one.
+
+    Attributes
+    ----------
+    launch : numpy.dtype
+        The number behind its last block, its extents, its arguments.
+    kernel : Kernel
+    """
+
+    kernel: Kernel
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The one kernel."""
+        return (self.kernel,)
+
+    @property
+    def module(self) -> Module:
+        """Where the kernel stands."""
+        return self.kernel.module
+
     def name(self, count: int) -> str:
         """Return the name of the entry point of so many launches."""
         name, angle, arguments = self.kernel.name.partition("<")
         space, colons, plain = name.rpartition("::")
         return f"{space}{colons}hg_batch_{count}_{plain}{angle}{arguments}"
 
-    def source(self, count: int) -> str:
-        """Return the module's source with the entry point of so many launches."""
-        module, signature = self.kernel.module, self.kernel.signature
+    def source(self, counts: Iterable[int]) -> str:
+        """Return the module's source with an entry point of so many launches each."""
+        module, signature = self.module, self.kernel.signature
         declared = find_kernel(module.declared, self.kernel.name).declared
         assert declared.braces is not None
         assert signature is not None
@@ -109,7 +144,6 @@ class Batching(NamedTuple):
         kinds = declared.templates or ()
         parameters = [spell(part) for part in split_commas(declared.parameters)]
         said = {
-            "count": str(count),
             "plain": declared.name.rpartition("::")[2],
             "templates": f"template <{', '.join(t.spelling for t in kinds)}>\n" if kinds else "",
             "given": f"<{', '.join(t.name for t in kinds)}>" if kinds else "",
@@ -119,17 +153,22 @@ class Batching(NamedTuple):
             "parameters": ", ".join(["const uint3 blockIdx", "const dim3 gridDim", *parameters]),
             "body": module.source[start:stop],
         }
-        text = f"{_GRID_CONSTANT}{said['templates']}{_BODY.format(**said)}{_ENTRY.format(**said)}"
+        entries = "".join(_ENTRY.format(count=count, **said) for count in counts)
+        text = f"{MACROS}{said['templates']}{_BODY.format(**said)}{entries}"
         return f"{module.source[:stop]}{text}{module.source[stop:]}"
 
 
 def batching(kernel: Kernel) -> Batching | str:
     """Return how launches of a kernel become one, or why they cannot."""
+    return kernel.module.known(_batching, kernel)
+
+
+def _batching(kernel: Kernel) -> Batching | str:
     module, signature = kernel.module, kernel.signature
     if signature is None or not module.source:
         return "its source is not known"
     declared = find_kernel(module.declared, kernel.name).declared
-    why = _reason(kernel, declared)
+    why = reason_against(kernel, declared, _WORDS)
     if why:
         return why
     align = max([4, *(parameter.align for parameter in signature.parameters)])
@@ -143,11 +182,11 @@ def batching(kernel: Kernel) -> Batching | str:
         "offsets": list(places.values()),
         "itemsize": -(-stop // align) * align,
     }
-    return Batching(kernel, np.dtype(layout))
+    return Batching(np.dtype(layout), kernel)
 
 
-def _reason(kernel: Kernel, declared: KernelDeclaration) -> str:
-    """Return why launches of a kernel cannot become one; empty if they can."""
+def reason_against(kernel: Kernel, declared: KernelDeclaration, words: frozenset[str]) -> str:
+    """Return why launches of a kernel cannot become one by text with these words; empty if they can."""
     module = kernel.module
     if declared.braces is None or module.body(kernel) is None:
         return "what a compiler reads as its body cannot be told"
@@ -155,7 +194,7 @@ def _reason(kernel: Kernel, declared: KernelDeclaration) -> str:
         return "it may touch variables of its module" if kernel.unread else f"it touches variable {kernel.symbols[0][0].name!r}"
     if module.mentions(_OF_THE_GRID):
         return "its module speaks of the whole grid, or in assembly"
-    if macros := _WORDS & module.declared.unit.macros.history.keys():
+    if macros := words & module.declared.unit.macros.history.keys():
         return f"macro {min(macros)!r} replaces a name that batching needs"
     names, pasted = module.declared.kernel_reaches(declared)
     outside, outside_pasted = module.declared.functions_reach()

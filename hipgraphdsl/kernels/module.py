@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -33,6 +33,8 @@ from .layouts import dtype_data, dtype_from_json, struct_layouts
 from .packing import said
 from .shared_memory import static_shared_bytes, uses_dynamic_shared
 from .signature import Signature, read_parameters
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -224,6 +226,7 @@ class Module:
         self._signatures: dict[str, tuple[str, ...]] = {}
         self._made: dict[str, Kernel] = {}
         self._symbols: dict[str, Symbol] = {}
+        self._known: dict[tuple[Callable[[Kernel], Any], str], Any] = {}
 
     def _read(
         self,
@@ -459,8 +462,18 @@ class Module:
             unread=unread,
         )
 
+    def known(self, rule: Callable[[Kernel], _T], kernel: Kernel) -> _T:
+        """Return what a rule says of a kernel; it is asked once, because each reading of a body spends the macros' budget."""
+        key = rule, kernel.name
+        if key not in self._known:
+            self._known[key] = rule(kernel)
+        return cast("_T", self._known[key])
+
     def body(self, kernel: Kernel) -> Body | None:
         """Return the body of a kernel; None where a compiler may see another one."""
+        return self.known(self._body, kernel)
+
+    def _body(self, kernel: Kernel) -> Body | None:
         declared, scope, _ = find_kernel(self._declared, kernel.name)
         unit = self._declared.unit
         redefined = any(t.kind == "block" and t.start in unit.redefining for t in declared.body)

@@ -397,6 +397,11 @@ def _names_of(context: Any) -> Names:
 def translated(value: Any, arrays: Mapping[str, Any], parameters: Mapping[str, Any], node: str) -> Any:
     """Return a field's value with the arrays and parameters of the same names in another graph.
 
+    Parameters
+    ----------
+    arrays, parameters : mapping
+        What takes their places, by name: arrays or views of such, parameters or values.
+
     Raises
     ------
     DeclarationError
@@ -404,6 +409,8 @@ def translated(value: Any, arrays: Mapping[str, Any], parameters: Mapping[str, A
     """
     if isinstance(value, ArrayView):
         root = translated(value.root, arrays, parameters, node)
+        if isinstance(root, ArrayView):
+            return root[value.selection] if root.shape else root
         return value if root is value.root else ArrayView(root, value.selection)
     if isinstance(value, Access):
         return Access(translated(value.view, arrays, parameters, node), value.mode, value.region)
@@ -411,6 +418,8 @@ def translated(value: Any, arrays: Mapping[str, Any], parameters: Mapping[str, A
         if value.kind == "symbol":
             return value
         found = (parameters if isinstance(value, Parameter) else arrays).get(value.name)
+        if found is not None and isinstance(value, Parameter) and not isinstance(found, (Parameter, ArrayView)):
+            return found  # a value in its place
         if found is None or found.shape != value.shape or found.dtype != value.dtype:
             raise DeclarationError(
                 f"node {node!r}: there is no {value.kind} {value.name!r} of {value.dtype}{list(value.shape)} to take its place",

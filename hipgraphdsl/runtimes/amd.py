@@ -211,6 +211,14 @@ class AmdRuntime(HipAbiRuntime):
             return FunctionInfo(name, None)
         return FunctionInfo(name, tuple((argument.offset, argument.nbytes) for argument in layout.arguments))
 
+    def between_devices(self) -> tuple[str, Sequence[str]]:
+        beside = str(Path(self._library_path).with_name("librccl.so.1"))
+        try:
+            named = [_library_name("rccl")[1]]
+        except RuntimeUnavailable:  # hip-python 7 may have been built without it
+            named = []
+        return "RCCL", (*_mapped_libraries("rccl"), *named, beside, "librccl.so.1")
+
     # -- what `info` prints --------------------------------------------------------------------------------------------
     def describe(self) -> dict[str, Any]:
         """Return versions, paths, device, executor, environment switches and the known defects that apply."""
@@ -282,17 +290,17 @@ def _binding(name: str) -> ModuleType:
         return importlib.import_module(f"hip.{name}")
 
 
-def _library_name() -> tuple[str, str]:
-    """Return hip-python's version and the name by which it loads libamdhip64."""
+def _library_name(library: str = "amdhip64") -> tuple[str, str]:
+    """Return hip-python's version and the name by which it loads a library."""
     try:
         paths = importlib.import_module("rocm.bindings.util.paths")
     except ModuleNotFoundError:
         pass
     else:
         version = importlib.import_module("rocm.version").ROCM_VERSION_NAME
-        return f"hip-python {version}", os.fsdecode(paths.get_library_path("amdhip64"))
+        return f"hip-python {version}", os.fsdecode(paths.get_library_path(library))
     try:
-        wrapper = importlib.import_module("hip.chip")
+        wrapper = importlib.import_module("hip.chip" if library == "amdhip64" else f"hip.c{library}")
         version = importlib.import_module("hip").ROCM_VERSION_NAME
     except (ImportError, AttributeError) as error:
         raise RuntimeUnavailable(_NO_BINDING, runtime="amd", missing="binding") from error
@@ -338,12 +346,12 @@ def _make_binding_load() -> None:
         ) from error
 
 
-def _mapped_libraries() -> list[str]:
-    """Return the files of libamdhip64 that this process has loaded."""
+def _mapped_libraries(library: str = "amdhip64") -> list[str]:
+    """Return the files of a library that this process has loaded."""
     found: dict[str, None] = {}
     for line in Path("/proc/self/maps").read_text().splitlines():
         fields = line.split(maxsplit=5)
-        if len(fields) == 6 and re.fullmatch(r"libamdhip64\.so[.\d-]*", os.path.basename(fields[5])):
+        if len(fields) == 6 and re.fullmatch(rf"lib{library}\.so[.\d-]*", os.path.basename(fields[5])):
             found[fields[5]] = None
     return list(found)
 

@@ -114,6 +114,10 @@ class Runtime(ABC):
         """Return the end of a message that says how to get more devices, if the user can (not a HIP call)."""
         return ""
 
+    def between_devices(self) -> tuple[str, Sequence[str]]:
+        """Return what sends between devices of several processes by NCCL's ABI: its name, where to look (not a HIP call)."""
+        return "NCCL", ()
+
     def describe(self) -> dict[str, Any]:
         """Return what `hipgraphdsl info` prints: versions, paths, switches (not a HIP call)."""
         return {}
@@ -387,6 +391,13 @@ class Runtime(ABC):
 
     @abstractmethod
     def graph_add_dependencies(self, graph: int, sources: Sequence[int], targets: Sequence[int]) -> None: ...
+    def graph_make_programmatic(self, graph: int, sources: Sequence[int], targets: Sequence[int]) -> bool:
+        """Let edges between kernel nodes be programmatic: the target starts while the source ends, and waits by itself.
+
+        Return False where the graph cannot be changed, and is as before: CUDA removes no edge of one with alloc or free nodes.
+        """
+        raise self._lacks("hipGraphAddDependencies")
+
     @abstractmethod
     def graph_get_nodes(self, graph: int) -> tuple[int, ...]: ...
     @abstractmethod

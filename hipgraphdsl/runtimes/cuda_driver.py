@@ -129,6 +129,9 @@ DRIVER: Final[dict[str, tuple[Any, ...]]] = {
     "cuGraphConditionalHandleCreate": (_P, _P, _P, ctypes.c_uint, ctypes.c_uint),
     "cuLaunchKernelEx": (_P, _P, _P, _P),
     "cuGraphAddNode_v2": (_P, _P, _P, _P, _Z, _P),
+    "cuGraphAddDependencies_v2": (_P, _P, _P, _P, _Z),
+    "cuGraphRemoveDependencies": (_P, _P, _P, _Z),
+    "cuGraphGetEdges_v2": (_P, _P, _P, _P, _P),
 }
 
 

@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint64, c_void_p
 from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from ..errors import HipError, RuntimeUnavailable
@@ -34,7 +36,14 @@ from .data import (
     NodeType,
 )
 from .hip_abi import HipAbiRuntime
-from .hip_calls import BATCH_MEM_OP_NODE_PARAMS, KERNEL_NODE_LAYOUT, address_of, pack_mem_ops
+from .hip_calls import (
+    BATCH_MEM_OP_NODE_PARAMS,
+    ERROR_NOT_SUPPORTED,
+    KERNEL_NODE_LAYOUT,
+    address_of,
+    handles,
+    pack_mem_ops,
+)
 from .nvrtc import Nvrtc
 
 _INVALID_CONTEXT: Final = 201
@@ -48,7 +57,7 @@ _RESIDENT_THREADS: Final = 39  # CUdevice_attribute: of a multiprocessor
 # A memset node that cuGraphNodeSetEnabled has disabled fails launches, those in flight among them: error 719 (observed on driver
 # 580.159, CUDA 13.0; tests/device/enable_memset_in_flight.cu shows it in one process). Kernel and memcpy nodes do not.
 # A launch may never end where the body of a conditional node holds two others that no path orders (observed on driver 580.159,
-# CUDA 13.0; tests/device/parallel_conditionals.cu shows it). Whether a graph itself may hold two such was not measured.
+# CUDA 13.0; tests/device/parallel_conditionals.cu shows it). Two in a graph itself were not seen to hang.
 _QUIRKS: Final = frozenset({"only_flat_updates", "memset_enable_fails", "pageable_read_at_launch", "conditionals_in_order"})
 
 _COMPUTE_MAJOR, _COMPUTE_MINOR, _MULTIPROCESSORS, _SHARED_OPTIN, _COPY_ENGINES = (
@@ -65,6 +74,7 @@ _KERNEL_NODE_PARAMS: Final = struct.Struct("=Q7I4xQQQQ")  # func, grid, block, s
 # CUgraphNodeParams: type, then from byte 16 on handle, type, size, phGraph_out, ctx; 256 bytes in all
 _CONDITIONAL_NODE_PARAMS: Final = struct.Struct("=i12xQIIQQ208x")
 _CONDITIONAL, _BODIES_AT = 13, 32
+_PROGRAMMATIC_EDGE: Final = struct.pack("=BBB5x", 1, 0, 1)  # CUgraphEdgeData: from_port, to_port, type
 _ATTRIBUTE_ID: Final = struct.Struct("=i4x")  # before the value of a CUlaunchAttribute
 _LAUNCH_CONFIG: Final = struct.Struct("=7I4xQQI4x")  # grid, block, sharedMemBytes, stream, attrs, numAttrs
 _MEMSET_NODE_PARAMS: Final = struct.Struct("=QQIIQQ")  # dst, pitch, value, elementSize, width, height
@@ -196,6 +206,12 @@ class NvidiaRuntime(HipAbiRuntime):
 
     def current_addresses(self, device: int) -> tuple[int, int, int]:
         return address_of(self._hip.cuCtxGetCurrent), address_of(self._hip.cuCtxSetCurrent), self._context_of(device)
+
+    def between_devices(self) -> tuple[str, Sequence[str]]:
+        found = find_spec("nvidia")
+        wheels = found.submodule_search_locations or () if found is not None else ()
+        files = (path for folder in wheels for path in sorted(Path(folder, "nccl", "lib").glob("libnccl.so*")))
+        return "NCCL", ("libnccl.so.2", *map(str, files))
 
     # -- errors ----------------------------------------------------------------------------------------------------
     def _names(self, code: int) -> tuple[str, str]:
@@ -522,6 +538,23 @@ class NvidiaRuntime(HipAbiRuntime):
         args = (c_uint64 * 2)(ctypes.addressof(values), ctypes.addressof(values) + 8)
         one = (1, 1, 1)
         return self.graph_add_kernel_node(graph, deps, self._setters[device], one, one, 0, ctypes.addressof(args))
+
+    def graph_make_programmatic(self, graph: int, sources: Sequence[int], targets: Sequence[int]) -> bool:
+        edges = handles(sources), handles(targets)
+        code = self._hip.cuGraphRemoveDependencies(graph, *edges, len(sources))
+        if code == ERROR_NOT_SUPPORTED:
+            return False
+        if code:
+            self._fail("cuGraphRemoveDependencies", code)
+        self._call("cuGraphAddDependencies_v2", graph, *edges, _PROGRAMMATIC_EDGE * len(sources), len(sources))
+        return True
+
+    def graph_get_edges(self, graph: int) -> tuple[tuple[int, int], ...]:
+        if not self.target.programmatic_launch:
+            return super().graph_get_edges(graph)
+        # The older call refuses graphs with edges that are not plain.
+        sources, targets, _ = self._two_calls("cuGraphGetEdges_v2", graph, arrays=3)
+        return tuple(zip(sources, targets, strict=True))
 
     def graph_node_get_type(self, node: int) -> NodeType:
         out = c_int()

@@ -597,10 +597,9 @@ class RecorderRuntime(Runtime):
     graph_add_batch_mem_op_node = _call("hipGraphAddBatchMemOpNode", adds=NodeType.BATCH_MEM_OP)
 
     def graph_kernel_node_set_attributes(self, node: int, **attributes: Any) -> None:
-        api = "hipGraphKernelNodeSetAttribute"
         for attribute, value in attributes.items():
-            self._record(api, node, attribute, value)
-            self._found(api, node)
+            self._record("hipGraphKernelNodeSetAttribute", node, attribute, value)
+            self._found("hipGraphKernelNodeSetAttribute", node)
 
     def graph_add_mem_alloc_node(
         self, graph: int, deps: Sequence[int], nbytes: int, device: int, access: Sequence[int] = ()
@@ -638,9 +637,13 @@ class RecorderRuntime(Runtime):
                 self._fail("hipGraphAddDependencies", 1, f"edge {edge[0]:#x} -> {edge[1]:#x} is there or none of this graph's")
             found.edges[edge] = None
 
+    def _programmatic(self, graph: int, sources: Sequence[int], targets: Sequence[int]) -> bool:
+        if not self._graphs[graph].edges.keys() >= set(zip(sources, targets, strict=True)):
+            self._fail("cuGraphRemoveDependencies", 1, "an edge is none of this graph's")
+        return {NodeType.MEM_ALLOC, NodeType.MEM_FREE}.isdisjoint(node.kind for node in self._graphs[graph].nodes.values())
+
     def _child(self, node: int) -> int:
-        found = self._of_kind("hipGraphChildGraphNodeGetGraph", node, NodeType.GRAPH)
-        return found.graphs[0]
+        return self._of_kind("hipGraphChildGraphNodeGetGraph", node, NodeType.GRAPH).graphs[0]
 
     def _of_kind(self, api: str, node: int, kind: NodeType) -> _Node:
         found = self._found(api, node)
@@ -649,6 +652,7 @@ class RecorderRuntime(Runtime):
         return found
 
     graph_add_dependencies = _call("hipGraphAddDependencies", answers=_connected)
+    graph_make_programmatic = _call("cuGraphAddDependencies_v2", answers=_programmatic)
     graph_get_nodes = _call("hipGraphGetNodes", answers=lambda self, graph: tuple(self._graphs[graph].nodes))
     graph_get_edges = _call("hipGraphGetEdges", answers=lambda self, graph: tuple(self._graphs[graph].edges))
     graph_node_get_type = _call("hipGraphNodeGetType", answers=lambda self, node: self._found("", node).kind)

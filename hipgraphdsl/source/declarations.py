@@ -487,9 +487,9 @@ class Declarations:
             known[same] = made
 
     def _braces(self, item: Item) -> tuple[int, int] | None:
-        """Return where a body stands in the source; None where it has none, or not in the source itself."""
+        """Return where a body stands in the source; None where it has none, not in the source itself, or perhaps another one."""
         braces = [t for t in item.tokens if t.text in ("{", "}")] if item.body is not None and not self.unit.headers.texts else []
-        if len(braces) < 2:
+        if len(braces) < 2 or any(brace.doubt is not None for brace in braces[-2:]):
             return None
         start, stop = braces[-2].start, braces[-1].end
         source = self.unit.source

@@ -1,8 +1,9 @@
 """NCCL, and RCCL by the same ABI: between the devices of ranks, on streams, without the host's waiting.
 
-The library is loaded by ctypes: a dozen calls, alike on both platforms, which release the GIL, as another thread must be able to
-abort what waits inside of them. A communicator is one that blocks, because a call on one that does not starts a thread each time
-(ncclGroupEnd); the calls that wait for other ranks, the first ones, are made by a thread of ours and watched.
+The runtime says which of them it is and where it lies (`Runtime.between_devices`). It is loaded by ctypes: a dozen calls, alike
+on both platforms, which release the GIL, as another thread must be able to abort what waits inside of them. A communicator is one
+that blocks, because a call on one that does not starts a thread each time (ncclGroupEnd); calls that wait for other ranks, the
+first ones, are made by a thread of ours and watched.
 
 Nothing in NCCL ends a wait for a rank that has died. While work is in flight a thread looks at the library's asynchronous errors,
 at what the ranks tell each other, and at the clock; where something has failed it aborts the communicator, which lets streams go
@@ -21,8 +22,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from ..errors import DeclarationError, HipError, RankError, RuntimeUnavailable
@@ -36,7 +35,6 @@ LIBRARY: Final = "HIPGRAPHDSL_NCCL"
 CAPTURES: Final = 22800
 """The first version whose work is captured."""
 
-_NAMES: Final = {"nvidia": "libnccl.so.2", "amd": "librccl.so.1"}
 _VISIBLE: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 _STATUS: Final = 256  # bytes that ranks tell each other of their libraries
 _LOOK_S: Final = 0.02
@@ -147,7 +145,7 @@ def collective(
     return (*sends, *(receive(target + rank * nbytes, nbytes, rank) for rank in range(size)))
 
 
-def opened_library(runtime: str) -> ctypes.CDLL:
+def opened_library(runtime: Runtime) -> ctypes.CDLL:
     """Return the library for a runtime.
 
     Raises
@@ -155,8 +153,8 @@ def opened_library(runtime: str) -> ctypes.CDLL:
     RuntimeUnavailable
     """
     named = os.environ.get(LIBRARY)
-    tried = [named] if named else [_NAMES[runtime], *_in_wheels()] if runtime in _NAMES else []
-    said = f"runtime {runtime!r} has none; {LIBRARY} may name one"
+    tried = (named,) if named else runtime.between_devices()[1]
+    said = f"runtime {runtime.name!r} has none; {LIBRARY} may name one"
     for name in tried:
         try:
             library = ctypes.CDLL(name)
@@ -171,13 +169,6 @@ def opened_library(runtime: str) -> ctypes.CDLL:
     raise RuntimeUnavailable(f"no library for messages between devices: {said}", runtime="nccl", missing="library")
 
 
-def _in_wheels() -> Iterator[str]:
-    """Yield where NVIDIA's wheels put the library."""
-    found = find_spec("nvidia")
-    for folder in found.submodule_search_locations or () if found is not None else ():
-        yield from map(str, sorted(Path(folder, "nccl", "lib").glob("libnccl.so*")))
-
-
 def found_by_all(ranks: Transport, runtime: Runtime, device: int, why_not: str, timeout_s: float) -> tuple[Any, str]:
     """Return the library, or why not every rank can use it; each of them calls this, and all get the same answer.
 
@@ -190,7 +181,7 @@ def found_by_all(ranks: Transport, runtime: Runtime, device: int, why_not: str, 
     """
     library, version = None, ctypes.c_int()
     try:
-        library = opened_library(runtime.name)
+        library = opened_library(runtime)
         library.ncclGetVersion(ctypes.byref(version))
     except RuntimeUnavailable as error:
         why_not = why_not or str(error)
@@ -226,8 +217,10 @@ class Nccl:
 
     Attributes
     ----------
+    name : str
+        The library's, NCCL or RCCL.
     version : int
-        22803 for 2.28.3.
+        22803 for 2.28.3; RCCL says which NCCL it equals.
     broken : str
         Why it can be used no more; empty while it can.
 
@@ -245,7 +238,7 @@ class Nccl:
         self._timeout_s = timeout_s
         number = ctypes.c_int()
         library.ncclGetVersion(ctypes.byref(number))
-        self.version = number.value
+        self.name, self.version = runtime.between_devices()[0], number.value
         self.broken = ""
         self._culprit: int | None = None
         self._handle = ctypes.c_void_p()

@@ -11,7 +11,7 @@ import numpy as np
 from ..arrays import AllocArray
 from ..errors import HipGraphError
 from ..executable import Executable
-from ..plan import make_plan
+from ..executable.state import plan_for
 from ..runtimes.base import Runtime
 from ..workflow import Workflow
 from .laboratory import WAIT_S, Cell, Found, State, cell_of, describe
@@ -55,7 +55,10 @@ class Launches:
             + (f" on {runtime.name}" if runtime is not self.prover else "")
         )
         options: dict[str, Any] = {"lanes": "auto" if batch else None, "join": False, "batch": batch}
-        if batch and not make_plan(self.workflow, runtime.target, **options, pack=True, device=device).batches:
+        made = plan_for(
+            self.workflow, runtime.target, backend, device, "", **options, inline=False, pack=True, watch=False, programmatic=True
+        )
+        if batch and not made[0].batches:
             return
         cells = _visible_cells(self.workflow)
         wanted = {name: data for name, data in self.reference.items() if name in cells}
@@ -65,7 +68,7 @@ class Launches:
             schedules += [("one worker in random order", self.seed + k, 1) for k in range(self.orders)]
             schedules += [("random delays", self.seed + k, 2) for k in range(min(self.orders, self.repeats))]
         try:
-            executable = Executable.build(self.workflow, runtime, backend, device=device, pack=True, **options)
+            executable = Executable.build(self.workflow, runtime, backend, device=device, made=made)
         except HipGraphError as error:
             self.found.left_out.append(f"{named}: {error}")
             return
@@ -91,7 +94,7 @@ class Launches:
                 if mode:
                     self.found.add(
                         "schedule",
-                        f"with {how} (seed {chosen}) {said}{where}",
+                        f"with {how} (seed {chosen}){' and batches' if batch else ''} {said}{where}",
                         nodes,
                         tuple(names),
                         backend=backend,

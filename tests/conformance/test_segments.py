@@ -17,7 +17,7 @@ from places import HERE
 from property.programs import blocks, declared
 
 import hipgraphdsl as hg
-from hipgraphdsl.plan import make_plan
+from hipgraphdsl.planning import make_plan
 from hipgraphdsl.runtimes.base import Runtime
 from hipgraphdsl.runtimes.recorder import RecorderRuntime
 from hipgraphdsl.segments import segments

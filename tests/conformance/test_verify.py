@@ -69,7 +69,7 @@ def test_correct_workflow_has_no_finding(runtime: Runtime, kernels: hg.Module) -
     assert report.ok, str(report)
     assert report.exit_code == 0
     assert not report.left_out
-    assert len(report.done) == 6
+    assert len(report.done) == 7
 
 
 def test_workflows_that_decide_are_run_in_all_orders(runtime: Runtime) -> None:
@@ -204,8 +204,8 @@ def test_backends_of_another_runtime_are_compared_with_the_cpu(kernels: hg.Modul
     report = verify(steps(kernels), _other())
     assert report.ok, str(report)
     assert [line for line in report.done if "on other" in line] == [
-        f"backend {name!r} on other 5 times" + (" and 25 seeded schedules" if name == "explicit" else "")
-        for name in ("explicit", "capture", "streams")
+        f"backend {name} on other 5 times" + (" and 25 seeded schedules" if "explicit" in name else "")
+        for name in ("'explicit'", "'explicit' with batches", "'capture'", "'streams'")
     ]
 
     monkeypatch.setenv("HIPGRAPHDSL_RUNTIME", "recorder")  # computes nothing, so that everything differs from the CPU
@@ -536,12 +536,13 @@ def forgetful(runtime: Runtime) -> Runtime:
 def test_backend_that_loses_edges_is_found_and_bisected(runtime: Runtime, kernels: hg.Module) -> None:
     # Without plain launches only seeded orders of one worker are left, which no machine's load can change.
     report = verify(steps(kernels), forgetful(runtime), ["explicit"], audit=False, repeats=0)
-    (finding,) = report.findings
+    finding, batched = report.findings
     assert (finding.kind, finding.backend, finding.nodes) == ("schedule", "explicit", ("scale",))
+    assert (batched.kind, batched.backend, "and batches" in batched.message) == ("schedule", "explicit", True)
     assert "y" in finding.arrays
     assert f"set_schedule({finding.seed}, 1)" in str(finding.hint)
     again = verify(steps(kernels), forgetful(runtime), ["explicit"], audit=False, repeats=0, orders=1, seed=finding.seed or 0)
-    assert [(f.message, f.nodes) for f in again.findings] == [(finding.message, finding.nodes)]
+    assert (again.findings[0].message, again.findings[0].nodes) == (finding.message, finding.nodes)
 
 
 def test_reports_print_and_serialise(runtime: Runtime, kernels: hg.Module) -> None:

@@ -1,6 +1,6 @@
 /* The body of a `while` holds an `if` and another `while`, which no path orders. With driver 580.159 (CUDA 13.0, H200) a launch of
- * such a graph does not end, the second to the seventh: the GPU is idle, and the stream waits for ever. It makes no difference
- * what the body of the `if` holds. Where one waits for the other, twenty launches end.
+ * such a graph does not end, most often the first: the GPU is idle, and the stream waits for ever. It makes no difference what
+ * the body of the `if` holds. Where one waits for the other, twenty launches end, and where other processes use the GPU they may.
  *
  *   nvcc -arch=sm_90 -rdc=true -o conditionals parallel_conditionals.cu -lcudadevrt && ./conditionals chain; ./conditionals
  */

@@ -10,14 +10,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from raw_runtime import Raw, raw
 from struct_layouts import STRUCT_LAYOUTS
 
+from hipgraphdsl import Graph
 from hipgraphdsl.defects import defects_for
 from hipgraphdsl.errors import DeclarationError, HipError, RuntimeUnavailable
 from hipgraphdsl.runtimes import explain_auto, open_runtime
@@ -629,6 +631,41 @@ def test_forked_streams_are_ordered_by_dependencies_in_any_pattern(runtime: AmdR
 def test_a_ring_of_waits_is_captured_or_the_target_has_a_quirk(runtime: AmdRuntime) -> None:
     ran = in_a_process(RING.format(by_events=True))
     assert ran.stdout == "8\n" or "capture-wait-ring" in {defect.id for defect in defects_for(runtime.target)}
+
+
+CHILDREN = """
+p = r.malloc(64); s = r.stream_create(); graph, deps = r.graph_create(), []
+for k in range({count}):
+    r.stream_begin_capture(s); r.memset_async(Fill2D(p, 1, k, 64), s); child = r.stream_end_capture(s)
+    deps = [r.graph_add_child_graph_node(graph, deps, child)]
+exe = r.graph_instantiate(graph); r.graph_launch(exe, s); r.stream_synchronize(s); print("done", flush=True)
+import os; os._exit(0)
+"""
+
+
+def test_a_chain_of_fifteen_child_graphs_runs(runtime: AmdRuntime) -> None:
+    ran = in_a_process(CHILDREN.format(count=15))
+    assert ran.stdout == "done\n", ran.stderr
+
+
+def test_a_chain_of_many_child_graphs_runs_or_the_target_has_a_quirk(runtime: AmdRuntime) -> None:
+    ran = in_a_process(CHILDREN.format(count=32))
+    assert ran.stdout == "done\n" or "child_fallback_crash" in runtime.target.quirks
+
+
+def test_many_captured_nodes_run_in_their_order(runtime: AmdRuntime) -> None:
+    g = Graph("many")
+    x = g.device_array("x", shape=64, dtype="uint8")
+
+    def fill(value: int) -> Callable[[Any, Any], None]:
+        return lambda stream, x: runtime.memset_async(Fill2D(int(x), 1, value, 64), int(stream))
+
+    for k in range(32):
+        g.captured(fill(k), (x,), writes=[x], name=f"set_{k}")
+    with g.compile(runtime) as exe:
+        exe.run()
+        assert (exe.read("x") == 31).all()
+        assert ('became "capture"' in exe.plan.explain()) == ("child_fallback_crash" in runtime.target.quirks)
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -1527,6 +1527,30 @@ def test_a_compiler_that_does_not_work_is_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("HIPGRAPHDSL_CXX", "no-such-compiler -x")
     with pytest.raises(RuntimeUnavailable, match="no-such-compiler"):
         find_compiler()
+
+
+def test_a_compiler_is_asked_for_its_version_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Sequence[str]] = []
+    begun = threading.Event()
+
+    def probe(command: Sequence[str]) -> Compiler:
+        asked.append(command)
+        begun.set()
+        time.sleep(0.1)  # so that the other thread comes before the answer
+        return Compiler(tuple(command), "gcc", "g++ 12.2")
+
+    monkeypatch.setattr(compiler_module, "_probe", probe)
+    monkeypatch.setenv("HIPGRAPHDSL_CXX", "g++")
+    compiler_module.forget_compiler()
+    try:
+        other = threading.Thread(target=find_compiler)
+        other.start()
+        assert begun.wait(10)
+        find_compiler()
+        other.join()
+    finally:
+        compiler_module.forget_compiler()
+    assert asked == [("g++",)]
 
 
 SMALL = 'extern "C" __attribute__((visibility("default"))) int answer() { return ANSWER; }'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -14,6 +14,9 @@ from device.test_cpu_kernels import Library, compiler_of, i32
 from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.runtimes.cpu import rtc
 from hipgraphdsl.runtimes.cpu.split import split as original
+from hipgraphdsl.runtimes.cpu.warps import Flat
+
+MODES: tuple[Literal["fast", "base"], ...] = ("fast", "base")
 
 # Each kernel takes 256 integers, and a number. Threads are 64, or 16 x 8, or 5 x 4 x 3.
 HEAD = r"""
@@ -89,7 +92,7 @@ __global__ void loops(int* x, int n) {
   __shared__ int s[256]; int t = T, turns = n % 4, i, j; s[t] = 0;
   do { s[t] += x[t]; __syncthreads(); x[t] += s[(t + turns) % N]; turns--; __syncthreads(); } while (turns > 0);
   while (turns < 3) { turns += 2; __syncthreads(); s[t] += turns; }
-  for (i = 0, j = n; i < j; i += 1, j--) __syncthreads();
+  j = n; for (i = 0; i < j; i += 2) { j--; __syncthreads(); }
   __syncthreads(); x[t] = s[(t + i) % N] + j;
 }
 __global__ void changing(int* x, int n) {
@@ -185,6 +188,9 @@ __global__ void branches(int* x, int n) {
   if (t & 1) v = __popcll(__ballot(v & 2)); if (t % 3 == 0) { v = __shfl_down(v, 1); v += 1000; } if (t % 3) x[t] = 7;
   if (t % 5 < n) { if (v & 1) v += 100 * __popcll(__activemask()); if (v & 2) { v += __shfl(v, t % 7); } v ^= __any(v > 3); }
   x[t] += v; }
+__global__ void partly(int* x, int n) {
+  int t = T, a = n, b = 7; if (t & 1) { a = n + 5; x[t] += __popcll(__activemask()); x[t] += a; } x[t] += 100 * a;
+  if (t & 4) { for (int k = 0; k < 2; ++k) { b += k + n; x[t] = __shfl(x[t], k); } } x[t] += 1000 * b; }
 __global__ void gone(int* x, int n) {
   int t = T; if (t % 7 == n) return; int v = __shfl_down(x[t], 3); if (v > 30) { x[t] = v; return; }
   x[t] += v + __popcll(__activemask()); if (x[t] & 1) x[t] = __shfl(v, 0); }
@@ -272,6 +278,7 @@ __global__ void through_memory(int* x, int n) {
   __shared__ int k; k = 3; __syncthreads(); while (k > 0) { __syncthreads(); k = 0; __syncthreads(); } x[T] = k; }
 __global__ void counted(int* x, int n) { __syncthreads(); x[T] += __syncthreads_count(T & 1); }
 __global__ void broken(int* x, int n) { for (int k = 0; k < 4; ++k) { __syncthreads(); x[T] += k; if (k == n) break; } }
+__global__ void two_at_once(int* x, int n) { int i, j; for (i = 0, j = n; i < j; i += 1, j--) __syncthreads(); x[T] += i + j; }
 __global__ void lambda(int* x, int n) { int v = x[T]; auto f = [&](int a) { v += a; }; __syncthreads(); f(n); x[T] = v; }
 __global__ void referred(int* x, int n) { int& r = x[T]; r += 1; __syncthreads(); r += n; }
 __global__ void by_type(int* x, int n) { int v = x[T]; __syncthreads(); decltype(v) w = 5; x[T] = v + w; }
@@ -308,9 +315,14 @@ __device__ int more(int v) { return swapped(v) + 1; }
 __global__ void indirect(int* x, int n) { x[T] = more(x[T]) + n; }
 __global__ void calm(int* x, int n) { x[T] += n; }
 """
+# The compiler refuses what becomes of the kernels whose structure would end with its part.
 ENDS = r"""
 struct Ends { int* at; __device__ ~Ends() { *at += 1; } };
-__global__ void ended(int* x, int n) { Ends e{x + T}; x[T] += n; __syncthreads(); x[T] *= 2; }
+#define ENDED(name) __global__ void name(int* x, int n) { Ends e{x + T}; x[T] += n; __syncthreads(); x[T] *= 2; }
+ENDED(ended_before)
+__global__ void between(int* x, int n) { x[T] += n; __syncthreads(); x[T] *= 2; }
+ENDED(ended_behind)
+__global__ void by_warps(int* x, int n) { int v = x[T] + n; v += __shfl_xor(v, 1); x[T] = v; }
 """
 
 
@@ -338,7 +350,7 @@ def libraries(source: str, *options: str) -> tuple[Library, Library, frozenset[s
                     HEAD + source + salt(), names(source), options=options, name="split.hip", compiler=compiler, mode=mode
                 ).image
             )
-            for mode in ("fast", "base")
+            for mode in MODES
         )
     return fast, base, frozenset(split)
 
@@ -349,7 +361,10 @@ def salt() -> str:
 
 
 def same(source: str, name: str, n: int, block: int | Sequence[int], *options: str) -> None:
-    fast, base, _ = libraries(source, *options)
+    same_of(*libraries(source, *options)[:2], name, n, block)
+
+
+def same_of(fast: Library, base: Library, name: str, n: int, block: int | Sequence[int]) -> None:
     given = np.random.default_rng(n).integers(0, 50, 256).astype(i32)
     given[255] = n
     results = []
@@ -512,10 +527,54 @@ def test_random_kernels_do_the_same_when_they_are_split(seed: int) -> None:
             same(source, name, n, block)
 
 
-def test_split_that_does_not_compile_is_left_out() -> None:
-    assert "ended" in libraries(ENDS)[2]
-    for n in (0, 5):
-        same(ENDS, "ended", n, 64)
+def test_split_that_does_not_compile_is_left_out_alone() -> None:
+    more = [f"also_ended_{k}" for k in range(24)]  # more errors than the compiler prints at once
+    source = ENDS + "".join(f"ENDED({name})\n" for name in more)
+    compiler = compiler_of("clang")
+    made: list[set[str]] = []
+
+    def noticed(*args: Any) -> tuple[str, dict[str, str]]:
+        text, functions = original(*args)
+        made.append(set(functions))
+        return text, functions
+
+    asked = ["ended_before", "between", "ended_behind", "by_warps", *more]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(f"{rtc.__name__}.split", noticed)
+        text = HEAD + source + salt()
+        fast, base = (Library(rtc.compile_kernels(text, asked, name="e.hip", compiler=compiler, mode=m).image) for m in MODES)
+        tried = len(made)
+        assert Library(rtc.compile_kernels(text, asked, name="e.hip", compiler=compiler).image).path == fast.path
+    assert made[0] == set(asked)
+    assert made[-1] == {"between", "by_warps"}
+    assert len(made) == tried  # found in the cache, not compiled again
+    for name in asked:
+        same_of(fast, base, name, 5, 64)
+
+
+def test_rewritten_kernel_that_does_not_compile_is_left_out_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = Flat.kernel
+
+    def broken(self: Flat, node: Any) -> Any:
+        text, calls = kernel(self, node)
+        return (text.replace("x", "no_such_name") if "broken" in text else text), calls
+
+    monkeypatch.setattr(Flat, "kernel", broken)
+    one = "__global__ void {}(int* x, int n) {{ int v = x[T] + n; v += __shfl_xor(v, 1); x[T] = v; }}\n"
+    every = [f"sound{k}" for k in range(4)] + ["broken_one"] + [f"sound{k}" for k in range(4, 9)]
+    source = "".join(map(one.format, every))
+    _, _, split = libraries(source)
+    assert split == set(every) - {"broken_one"}
+    for name in every:
+        same(source, name, 5, 64)
+
+
+def test_expressions_deeper_than_python_goes_leave_other_kernels_split() -> None:
+    deep = "__global__ void deep(int* x, int n) { __syncthreads(); x[T] = 1DEEP; }\n".replace("DEEP", " + n" * 1500)
+    source = deep + "__global__ void plain(int* x, int n) { x[T] += n; __syncthreads(); x[T] *= 2; }\n"
+    assert libraries(source)[2] == {"plain"}
+    for name in names(source):
+        same(source, name, 5, 64)
 
 
 def test_warnings_are_about_the_kernel_alone() -> None:

@@ -640,6 +640,18 @@ def test_graph_that_would_crash_is_issued_on_streams(caplog: pytest.LogCaptureFi
     assert "hipGraphLaunch" not in recorder.apis()
 
 
+@pytest.mark.parametrize(("count", "backend"), [(15, "explicit"), (16, "capture")])
+def test_graph_of_many_captured_nodes_that_would_crash_is_captured(count: int, backend: str) -> None:
+    g = hg.Graph("many")
+    x = g.device_array("x", RAMP)
+    for _ in range(count):
+        g.captured(lambda stream, x: stream.runtime.memset_async(Fill2D(int(x), 4, 0, 1), int(stream)), (x,), writes=[x])
+    recorder = RecorderRuntime(target=with_quirks(Target.named("amd:gfx942@7.2")))
+    with g.compile(runtime=recorder) as exe:
+        assert exe.backend == backend
+        assert ('backend="explicit" became "capture"' in exe.plan.explain()) == (backend == "capture")
+
+
 def test_launch_that_would_crash_goes_to_the_own_stream() -> None:
     g = hg.Graph("elsewhere")
     scale(g, g.device_array("x", RAMP), 2.0)

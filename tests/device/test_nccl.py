@@ -113,6 +113,11 @@ def test_ranks_whose_first_groups_differ_are_connected_before_them(runtime: str,
         assert "uneven messages are right" in said, "\n".join(found)
 
 
+def test_collectives_inside_children_and_loops_of_all_ranks(runtime: str, tmp_path: Path) -> None:
+    for said in (found := by_files("loops", runtime, tmp_path)):
+        assert "loops are right" in said, "\n".join(found)
+
+
 def test_launches_go_by_compiled_code(runtime: str, tmp_path: Path) -> None:
     for said in (found := by_files("short", runtime, tmp_path)):
         assert "short launches are right" in said, "\n".join(found)

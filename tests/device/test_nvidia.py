@@ -139,3 +139,100 @@ def test_from_handle_reads_clusters(runtime: Runtime) -> None:
         (node,) = hg.Graph.from_handle(exe.graph_handle, runtime, arrays=exe).nodes
         assert isinstance(node, hg.KernelNode)
         assert node.cluster == (2, 2, 1)
+
+
+UNEVEN = r"""
+typedef unsigned int word;
+extern "C" __global__ void move(const word* __restrict__ from, word* __restrict__ to, word n, word k) {
+  const unsigned int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (blockIdx.x == k * 7 % gridDim.x)
+    for (const long long begin = clock64(); clock64() - begin < 20000;) {}
+  to[i] = from[(i + 37 * blockDim.x) % n] + 1;
+}
+extern "C" __global__ void less(word* left) { if (threadIdx.x == 0) *left -= 1; }
+"""
+BLOCKS, THREADS, LENGTH = 96, 64, 40
+
+
+def moves(g: hg.Graph, where: str = "") -> None:
+    """A chain whose kernels read what other blocks of the one before wrote, of which one takes long."""
+    kernel = hg.Module(UNEVEN, name="uneven")["move"]
+    n = BLOCKS * THREADS
+    a, b = (g.device_array(name, shape=n, dtype="uint32") for name in "ab")
+    for k in range(LENGTH):
+        g.kernel(kernel, BLOCKS, THREADS, (a, b, n, k) if k % 2 == 0 else (b, a, n, k), name=f"{where}{k}")
+
+
+def moved(place: str) -> hg.Graph:
+    """`moves` in a graph itself, in a child, or in the body of a loop of three iterations."""
+    g = hg.Graph(place)
+    if place == "graph":
+        moves(g)
+        return g
+    inner = hg.Graph("inner")
+    moves(inner)
+    n = BLOCKS * THREADS
+    a, b = (g.device_array(name, shape=n, dtype="uint32") for name in "ab")
+    if place == "child":
+        g.child(inner, bind={"a": a, "b": b}, name="child")
+        return g
+    left = g.device_array("left", shape=1, dtype="uint32")
+    word = inner.device_array("left", shape=1, dtype="uint32")
+    inner.kernel(hg.Module(UNEVEN, name="uneven")["less"], 1, 32, (hg.updates(word),), name="less")
+    g.memset(left, 3, name="times")
+    g.conditional("while", left, inner, bind={"a": a, "b": b, "left": left}, name="loop")
+    return g
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture"])
+@pytest.mark.parametrize("place", ["graph", "child", "loop"])
+def test_kernels_behind_programmatic_edges_read_what_was_written(runtime: Runtime, backend: Any, place: str) -> None:
+    if not runtime.target.programmatic_launch:
+        pytest.skip("programmatic dependent launch needs sm_90 and CUDA 12.3")
+    with moved(place).compile(runtime, backend) as exe:
+        assert "programmatic edges" in exe.plan.explain()
+        each = LENGTH * (3 if place == "loop" else 1)
+        for number in range(1, 51):
+            exe.run()
+            assert (exe.read("a") == number * each).all()
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture"])
+def test_disabled_nodes_keep_the_order_of_programmatic_edges(runtime: Runtime, backend: Any) -> None:
+    with moved("graph").compile(runtime, backend) as exe:
+        wanted = 0
+        for first in (0, 10, 11, 38, None):
+            off = [] if first is None else [str(first), str(first + 1)]
+            for name in off:
+                exe.disable(name)
+            for _ in range(20):
+                exe.run()
+                wanted += LENGTH - len(off)
+                assert (exe.read("a") == wanted).all()
+            for name in off:
+                exe.enable(name)
+
+
+def test_graphs_with_programmatic_edges_tell_their_edges(runtime: Runtime) -> None:
+    with moved("graph").compile(runtime) as exe:
+        assert len(runtime.graph_get_edges(exe.graph_handle)) == LENGTH - 1
+        assert len(hg.Graph.from_handle(exe.graph_handle, runtime=runtime).workflow().nodes) == LENGTH
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture"])
+def test_edges_of_a_graph_with_alloc_nodes_stay_plain(runtime: Runtime, backend: Any) -> None:
+    """The driver removes none from it, and says so: a function may record alloc nodes, of which no plan knows."""
+    g = hg.Graph("allocating")
+    x, t = g.device_array("x", np.ones(4, "i4")), g.alloc("t", 4, "int32")
+    g.memcpy(t, x)
+    for name in "ab":
+        g.kernel(hg.Module(SOURCE, name="nvidia")["add"], 1, 32, (hg.updates(t), 2), name=name)
+    g.memcpy(x, t, name="back")
+    g.free(t)
+    with g.compile(runtime, backend, batch=False) as exe:
+        assert exe.plan.programmatic == ()
+        for wanted in (5, 9):
+            exe.run()
+            assert exe.read("x").tolist() == [wanted, 1, 1, 1]
+        source, target = runtime.graph_get_edges(exe.graph_handle)[0]
+        assert not runtime.graph_make_programmatic(exe.graph_handle, [source], [target])

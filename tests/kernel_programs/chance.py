@@ -663,11 +663,8 @@ class Maker:
                 before.append(Declare(self.declare(Decl(self.fresh(), d.type)), of))
         v = self.call(f, place, 1, "flat")
         name = self.fresh()
-        if any(
-            name == (node.decl.name if isinstance(node, Use) else node.function.name if isinstance(node, Call) else "")
-            for node in walk(v.node)
-        ):
-            return [*before]
+        if name in names_in(v.node):  # which its own value could not mean
+            return before
         return [*before, Declare(self.declare(Decl(name, U64)), v.node)]
 
     def leaving(self, place: Place) -> list[Stmt]:
@@ -1150,6 +1147,12 @@ class Maker:
             self.fixed["m0"] = self.declare(m0)
             self.declare(many)
         return out
+
+
+def names_in(e: Expr) -> set[str]:
+    """Return the names of variables and functions in an expression."""
+    given = (getattr(node, kind, None) for node in walk(e) for kind in ("decl", "array", "function"))
+    return {named.name for named in given if named is not None}
 
 
 def _is_flat(e: Expr) -> bool:

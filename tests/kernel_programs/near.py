@@ -58,13 +58,13 @@ _WITHOUT: Final = {
     "leaving": 0.6, "call_statement": 1, "exchange": 0.5, "shared_bins": 0.7, "tree": 0.7, "meeting": 0.7, "definition": 0.8,
     "array": 0.7, "noise": 0.7, "whole_warps": 0.4, "reduction": 0.3, "overwritten": 0.5, "record": 0.7, "passed": 0.4,
     "block_wide": 0.6, "mixing": 0.2, "switched": 0.7, "handed_on": 0.6, "hidden": 0.6, "helped": 0.6, "guarded": 0.8,
-    "shadowed": 0.7, "sized": 0.8, "private": 0.7,
+    "shadowed": 0.7, "sized": 0.8, "private": 0.7, "partly": 0.7,
 }  # fmt: skip
 #: What a kernel is about: it has little else, so that clang can split what is beside it.
 _THEMES: Final = (
     "switched", "ordered", "helped", "guarded", "shadowed", "hidden", "conditional", "ordered", "overwritten", "guarded",
     "helped", "sized", "ordered", "whole_warps", "conditional", "hidden", "looping", "guarded", "overwritten", "private",
-    "branch", "helped", "reduction", "block_wide", "reference", "private",
+    "branch", "helped", "reduction", "block_wide", "reference", "private", "partly",
 )  # fmt: skip
 
 
@@ -123,6 +123,7 @@ class NearMaker(Maker):
             found |= {self.reduction: 2, self.whole_warps: 2}
         if place.kernel and self.warps == "maskless":
             found |= {self.switched: 1, self.handed_on: 2, self.hidden: 1, self.helped: 2, self.guarded: 1, self.sized: 0.5}
+            found |= {self.partly: 1}
         if place.kernel and place.depth < 2:
             found |= {self.shadowed: 1, self.private: 1}
         if place.uniform and self.barriers and place.kernel:
@@ -255,8 +256,14 @@ class NearMaker(Maker):
         return [*before, declared, Assign(Load(array, at.node), "=", value.node)]
 
     def lane_of(self, value: Expr, hidden: str = "") -> Warp:
-        """A shuffle of a value, by a lane that all threads name or that each has of its own."""
-        by = self.within(self.leaf(Place(False), hidden), 31) if self.some(0.3) else self.literal(self.chance.randint(0, 31))
+        """A shuffle of a value, by a lane that all threads name or that each has of its own.
+
+        Beside a value that changes a variable it is a number: C++ does not say which of two arguments is computed first.
+        """
+        own = self.some(0.3)
+        by = self.within(self.leaf(Place(False), hidden), 31) if own else self.literal(self.chance.randint(0, 31))
+        if own and isinstance(value, Assigned):
+            by = self.literal(self.chance.randint(0, 31))
         way = self.chance.choice(("shfl", "shfl_xor", "shfl_up", "shfl_down"))
         return Warp(way, [value, self.to(by, U32 if way in ("shfl_up", "shfl_down") else I32, always=True).node])
 
@@ -393,6 +400,20 @@ class NearMaker(Maker):
         change: list[Stmt] = [Assign(Use(d), self.chance.choice(("=", "+=")), self.to(self.telling(), U32).node)]
         few: list[Stmt] = [Assign(Use(d), "=", Literal(self.chance.randint(0, 9), U32))] if self.some(0.3) else []
         return [*before, divided, If(Binary(">", Use(by), Literal(0, I32)), [If(holds, change, None), *few], None)]
+
+    def partly(self, place: Place) -> list[Stmt]:
+        """A variable that begins with the same value in all threads, and that some of them change beside an operation."""
+        odd = Binary("!=", Binary("&", Index("threadIdx.x"), Literal(self.chance.choice((1, 4)), U32)), Literal(0, U32))
+        d = self.declare(Decl(self.fresh(), U32, fixed=True, changes=True))
+        alike = Binary("+", Index("blockDim.x"), Literal(self.chance.randint(1, 9), U32))
+        body: list[Stmt] = [Assign(Use(d), self.chance.choice(("=", "+=", "^=")), alike)]
+        body = [*body, *self.mix(self.telling())] if self.some(0.5) else [*self.mix(self.telling()), *body]
+        if self.some(0.3):
+            o = Decl("o", I32, fixed=True, changes=True)
+            body = [For(o, Literal(0, I32), Literal(2, I32), 0, body)]
+        elif self.some(0.3):
+            body = [If(Binary(">", Index("gridDim.x"), Literal(0, U32)), body, None)]
+        return [Declare(d, Literal(self.chance.randint(0, 99), U32)), If(odd, body, None), *self.mix(self.use(d))]
 
     def shadowed(self, place: Place) -> list[Stmt]:
         """A variable that is computed from another, and read behind a wait where that one's name means something else."""

@@ -7,7 +7,8 @@
 // asynchronous error. As NCCL it connects ranks in the first group that needs it, waits for the other one there, and refuses where
 // the two do not ask for the same directions. Sums are formed from the last rank to the first, so that they may differ from sums in the ranks' order.
 //
-// NCCL_ON_CPU_LOG names a file that gets a line for each call but those of data; NCCL_ON_CPU_VERSION is the version told.
+// NCCL_ON_CPU_LOG names a file that gets a line for each call but those of data; NCCL_ON_CPU_VERSION is the version told;
+// NCCL_ON_CPU_FAILS is the rank whose 50th piece of work ends in an asynchronous error.
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -53,7 +54,7 @@ struct Shared {
 struct Comm {
   int ranks, rank;
   Shared* shared;
-  std::atomic<int> running{0}, error{SUCCESS};
+  std::atomic<int> running{0}, error{SUCCESS}, works{0};
   std::atomic<bool> aborted{false}, destroyed{false};
   std::string said;
   std::vector<uint32_t> connected;  // for each rank a bit per direction and per collective
@@ -264,6 +265,9 @@ void on_stream(void* argument) {
     _exit(70);
   }
   if (comm.running.fetch_add(1)) comm.fail(INVALID_USAGE, "work of one communicator at the same time");
+  const char* const fails = getenv("NCCL_ON_CPU_FAILS");
+  if (fails && atoi(fails) == comm.rank && ++comm.works == 50)
+    comm.fail(INTERNAL_ERROR, "the link of rank " + std::to_string(comm.rank) + " is down");
   if (!comm.aborted && comm.error == SUCCESS) {
     std::vector<Move> moves;
     for (const Call& call : job.calls)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import groupby
+from typing import Any, NamedTuple
 
 import hypothesis.strategies as st
 import numpy as np
@@ -12,8 +15,13 @@ from hypothesis import given, settings
 from places import HERE
 
 import hipgraphdsl as hg
-from hipgraphdsl.kernels import batching
-from hipgraphdsl.plan import make_plan
+from hipgraphdsl import measuring
+from hipgraphdsl.bench.shapes import cholesky
+from hipgraphdsl.kernels import Batching, batching, unchained
+from hipgraphdsl.plan import Plan
+from hipgraphdsl.planning import make_plan
+from hipgraphdsl.runtimes.recorder import RecorderRuntime
+from hipgraphdsl.workflow import Workflow
 
 N, ARRAYS, BLOCK = 24, 12, 8
 MODULE = hg.Module(
@@ -72,6 +80,12 @@ class Do:
                 y[...] = y.reshape(-1, BLOCK)[:, ::-1].ravel() + np.int32(7)
 
 
+def free_to_batch(target: str | hg.Target) -> hg.Target:
+    """Return a target for which batches save time and their entry points cost nothing."""
+    named = hg.Target.named(target)
+    return replace(named, costs=replace(named.costs, batched_us=1.0, entry_us=0.0))
+
+
 KERNELS = {"mix": MIX, "place": PLACE, "turn": TURN}
 
 
@@ -113,6 +127,7 @@ def layers(draw: Any) -> list[Do]:
 
 def play(data: Any, runtime: Any, backend: Any, actions: int) -> None:
     draw = data.draw
+    batch = draw(st.sampled_from([True, "auto"]))
     program = layers(draw)
     values: Values = [np.arange(N, dtype="i4") * np.int32(i + 1) for i in range(ARRAYS)]
     off: set[int] = set()
@@ -127,7 +142,7 @@ def play(data: Any, runtime: Any, backend: Any, actions: int) -> None:
         for i, wanted in enumerate(values):
             np.testing.assert_array_equal(exe.read(f"a{i}"), wanted, err_msg=f"a{i}")
 
-    with declared(program).compile(runtime=runtime, backend=backend, batch=True) as exe:
+    with declared(program).compile(runtime=runtime, backend=backend, batch=batch) as exe:
         exe.run()
         run()
         agree(exe)
@@ -169,7 +184,12 @@ def play(data: Any, runtime: Any, backend: Any, actions: int) -> None:
 @settings(max_examples=40)
 @given(data=st.data())
 def test_batched_launches_do_what_they_do_one_by_one(runtime: Any, backend: Any, data: Any) -> None:
-    play(data, runtime, backend, 8)
+    opened = hg.open_runtime(runtime)
+    known, opened.target = opened.target, free_to_batch(opened.target)
+    try:
+        play(data, opened, backend, 8)
+    finally:
+        opened.target = known
 
 
 @pytest.mark.parametrize("runtime", HERE)
@@ -197,48 +217,304 @@ def ordered(draw: Any) -> list[tuple[int, int, tuple[int, ...]]]:
     ]
 
 
-@pytest.mark.parametrize("target", ["nvidia:sm_90", "amd:gfx942", "cpu"])
-@settings(max_examples=150)
-@given(drawn=ordered(), few=st.booleans())
-def test_no_batch_holds_nodes_that_a_path_orders_or_that_race(
-    target: str, drawn: list[tuple[int, int, tuple[int, ...]]], few: bool
-) -> None:
-    """Any pair of nodes that touch the same bytes stays in its order, whatever is batched."""
+def of_order(drawn: list[tuple[int, int, tuple[int, ...]]], few: bool = True, grids: int = 1) -> Workflow:
+    """Return nodes that are drawn, whose grids are of a few sizes."""
     g = hg.Graph("ordered")
     arrays = [g.device_array(f"a{i}", shape=BLOCK, dtype="int32") for i in range(6)]
     source = g.device_array("x", shape=BLOCK, dtype="int32")
     for i, (kind, to, after) in enumerate(drawn):
         args: dict[str, Any] = {"after": [f"n{k}" for k in (after if few else after[:1])], "name": f"n{i}"}
         if kind == 0:
-            g.kernel(MIX, 1, BLOCK, (1, source, arrays[to], BLOCK), **args)
+            g.kernel(MIX, 1 + (i + to) % grids, BLOCK, (1, source, arrays[to], BLOCK), **args)
         elif kind == 1:
             g.kernel(MIX, 1, BLOCK, (1, arrays[to], arrays[(to + 1) % 6], BLOCK), **args)
         else:
-            g.kernel(PLACE, 1, BLOCK, (arrays[to], BLOCK), **args)
-    workflow = g.workflow()
-    plan = make_plan(workflow, hg.Target.named(target), batch=True)
-    place: dict[str, int] = {}  # of each node's launch, in the order of the plan
-    members: dict[int, list[str]] = {}
-    launches = 0
-    for step in plan.steps:
-        if step.batch < 0 or step.batch not in members:
-            launches += 1
-        if step.batch >= 0:
-            assert not members.get(step.batch) or place[members[step.batch][0]] == launches - 1, "a batch is not contiguous"
-            members.setdefault(step.batch, []).append(step.name)
-        place[step.name] = launches - 1
-    for i, before in enumerate(workflow.predecessors):
-        assert all(place[workflow.nodes[k].name] < place[workflow.nodes[i].name] for k in before)
-    reached = [set[int]() for _ in plan.steps]
-    for step in plan.steps:
-        sources = {*step.deps} | {d for other in plan.steps if step.batch >= 0 and other.batch == step.batch for d in other.deps}
-        together = {
-            k for s in sources for k in range(len(plan.steps)) if k == s or plan.steps[s].batch == plan.steps[k].batch >= 0
-        }
-        reached[step.index] = together.union(*(reached[s] for s in together))
-    for i, before in enumerate(workflow.predecessors):  # also where lanes order nothing
-        at = plan.index[workflow.nodes[i].name]
-        assert all(plan.index[workflow.nodes[k].name] in reached[at] for k in before)
+            g.kernel(PLACE, 1 + i % grids, BLOCK, (arrays[to], BLOCK), **args)
+    return g.workflow()
+
+
+class Schedule(NamedTuple):
+    """The nodes of each launch, and the launches that it waits for; what a chain does one behind the other counts as launches."""
+
+    launches: list[list[int]]
+    waits: list[set[int]]
+
+    @classmethod
+    def of(cls, workflow: Workflow, plan: Plan) -> Schedule:
+        found = cls([], [])
+        launch_of: dict[int, int] = {}
+        for step in plan.steps:
+            how = plan.batches[step.batch].batching if step.batch >= 0 else None
+            if not isinstance(how, Batching) or not step.index or plan.steps[step.index - 1].batch != step.batch:
+                found.launches.append([])
+                found.waits.append(set())
+            found.launches[-1].append(workflow.index[step.name])
+            found.waits[-1].update(launch_of[d] for d in step.deps)
+            launch_of[step.index] = len(found.launches) - 1
+        return found
+
+    def copied(self) -> Schedule:
+        return Schedule([list(inside) for inside in self.launches], [set(sources) for sources in self.waits])
+
+    def run(self, chance: random.Random) -> list[int] | None:
+        """Return nodes in an order that the launches allow, those of a launch in any; None where launches wait in a cycle."""
+        done: list[int] = []
+        over: set[int] = set()
+        weight = [chance.random() for _ in self.launches]
+        while len(over) < len(self.launches):
+            ready = [k for k, sources in enumerate(self.waits) if k not in over and sources <= over]
+            if not ready:
+                return None
+            k = max(ready, key=weight.__getitem__)
+            over.add(k)
+            done += chance.sample(self.launches[k], len(self.launches[k]))
+        return done
+
+
+class Touch(NamedTuple):
+    """What a node reads and what it writes, by the names of arrays."""
+
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, workflow: Workflow) -> list[Touch]:
+        found = []
+        for node in workflow.nodes:
+            modes = [(access.view.root.name, access.mode) for access in node.accesses]
+            reads, writes = ([name for name, mode in modes if mode != other] for other in ("write", "read"))
+            found.append(cls(tuple(reads), tuple(writes)))
+        return found
+
+
+def results(touches: Sequence[Touch], order: Sequence[int]) -> dict[str, int]:
+    """Return what nodes leave in arrays, as a number for all that a value depends on."""
+    values: dict[str, int] = {}
+    for i in order:
+        reads, writes = touches[i]
+        came = hash((i, *[values.get(name, 0) for name in reads]))
+        for name in writes:
+            values[name] = hash((came, name))
+    return values
+
+
+def unordered(workflow: Workflow, schedule: Schedule) -> list[tuple[str, str]]:
+    """Return the nodes that touch the same array, one of them writing, or that a declared edge joins, and that no path orders."""
+    reached: list[set[int]] = []
+    for sources in schedule.waits:
+        if any(source >= len(reached) for source in sources):
+            return [("a launch", "a later one")]
+        reached.append(sources.union(*(reached[source] for source in sources)))
+    at = {i: number for number, inside in enumerate(schedule.launches) for i in inside}
+    touches = Touch.of(workflow)
+    found = []
+    for i, (reads, writes) in enumerate(touches):
+        for k in set(range(i)) - {k for k in range(i) if at[k] in reached[at[i]]}:
+            race = set(writes) & {*touches[k].reads, *touches[k].writes} or set(reads) & set(touches[k].writes)
+            if race or k in workflow.predecessors[i]:
+                found.append((workflow.nodes[k].name, workflow.nodes[i].name))
+    return found
+
+
+@pytest.mark.parametrize("batch", [True, "auto"])
+@pytest.mark.parametrize("target", ["nvidia:sm_90", "amd:gfx942", "cpu"])
+@settings(max_examples=100)
+@given(drawn=ordered(), few=st.booleans(), grids=st.integers(1, 3))
+def test_no_batch_holds_nodes_that_a_path_orders_or_that_race(
+    batch: Any, target: str, drawn: list[tuple[int, int, tuple[int, ...]]], few: bool, grids: int
+) -> None:
+    """Any pair of nodes that touch the same bytes stays in its order, whatever is batched."""
+    workflow = of_order(drawn, few, grids)
+    plan = make_plan(workflow, free_to_batch(target), batch=batch)
+    schedule = Schedule.of(workflow, plan)
+    runs = [batch for batch, _ in groupby(step.batch for step in plan.steps) if batch >= 0]
+    assert sorted(runs) == list(range(len(plan.batches))), "a batch is not contiguous"
+    assert unordered(workflow, schedule) == []
+
+
+def overlooked(schedule: Schedule, chance: random.Random) -> Schedule:
+    """Return the schedule with one order overlooked: an edge is lost, two launches are one, or a node is in an earlier launch."""
+    made = schedule.copied()
+    follower = chance.choice([k for k, sources in enumerate(made.waits) if sources])
+    source = chance.choice(sorted(made.waits[follower]))
+    what = chance.choice(["edge", "merge", "move"])
+    if what == "edge":
+        made.waits[follower].discard(source)
+    elif what == "merge":
+        made.launches[source] += made.launches[follower]
+        made.launches[follower] = []
+        made.waits[source] |= made.waits[follower] - {source}
+        made.waits[follower] = {source}
+    else:
+        node = chance.choice(made.launches[follower])
+        made.launches[follower].remove(node)
+        made.launches[source].append(node)
+    return made
+
+
+@pytest.mark.parametrize("count", [200, pytest.param(5000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("batch", [True, "auto"])
+def test_schedules_that_overlook_a_hazard_are_told_from_right_ones(batch: Any, count: int) -> None:
+    """Thousands of schedules that leave other values than the program: none is taken for right. Those of plans leave the same."""
+    chance = random.Random(7)
+    target = free_to_batch("nvidia:sm_90")
+    wrong = accepted = 0
+    while wrong < count:
+        drawn = []
+        for i in range(chance.randint(8, 24)):
+            after = tuple(chance.sample(range(i), min(i, chance.randint(0, 1))))
+            drawn.append((chance.choice([0, 0, 0, 1, 2]), chance.randrange(6), after))
+        workflow = of_order(drawn, grids=chance.randint(1, 2))
+        touches = Touch.of(workflow)
+        schedule = Schedule.of(workflow, make_plan(workflow, target, batch=batch))
+        wanted = results(touches, range(len(touches)))
+        for _ in range(5):
+            order = schedule.run(chance)
+            assert order is not None
+            assert results(touches, order) == wanted
+        if not any(len(inside) > 1 for inside in schedule.launches):
+            continue
+        for _ in range(10):
+            mutant = overlooked(schedule, chance)
+            orders = (mutant.run(chance) for _ in range(10))
+            if any(order is None or results(touches, order) != wanted for order in orders):
+                wrong += 1
+                accepted += unordered(workflow, mutant) == []
+    assert accepted == 0
+
+
+@pytest.mark.parametrize("join", [True, False])
+@settings(max_examples=100)
+@given(drawn=ordered(), grids=st.integers(1, 3), data=st.data())
+def test_auto_starts_no_node_later_than_as_declared(
+    join: bool, drawn: list[tuple[int, int, tuple[int, ...]]], grids: int, data: Any
+) -> None:
+    """Where launches of one kernel and grid last equally long, a node in a batch starts when those that it follows end."""
+    workflow = of_order(drawn, grids=grids)
+    plan = make_plan(workflow, free_to_batch("nvidia:sm_90"), join=join)
+    assert join or not plan.batches
+    lasts: dict[Any, int] = {}
+    for node in workflow.nodes:
+        assert isinstance(node, hg.KernelNode)
+        lasts.setdefault((node.kernel, node.grid), data.draw(st.integers(1, 9)))
+    own = [lasts[node.kernel, node.grid] for node in workflow.nodes]  # type: ignore[union-attr]
+    starts = [0] * len(own)
+    for i in workflow.order:
+        starts[i] = max([starts[k] + own[k] for k in workflow.predecessors[i]], default=0)
+    ends: list[int] = []
+    for inside, sources in zip(*Schedule.of(workflow, plan)):
+        start = max([ends[source] for source in sources], default=0)
+        assert [starts[i] for i in inside] == [start] * len(inside)
+        ends.append(start + max(own[i] for i in inside))
+
+
+def independent(count: int, grid: Any = 1, block: int = BLOCK, after: Any = ()) -> hg.Graph:
+    g = hg.Graph("independent")
+    for i in range(count):
+        y = g.device_array(f"y{i}", shape=N, dtype="int32")
+        g.kernel(PLACE, grid(i) if callable(grid) else grid, block, (y, N), name=f"n{i}", after=after)
+    return g
+
+
+def batches_of(g: hg.Graph, target: str | hg.Target = "nvidia:sm_90", **options: Any) -> list[int]:
+    """Return how many nodes each batch of a plan has."""
+    launches = Schedule.of(g.workflow(), g.plan(target=target, **options)).launches
+    return sorted(len(inside) for inside in launches if len(inside) > 1)
+
+
+def test_auto_batches_where_that_pays() -> None:
+    assert batches_of(independent(64)) == [64]
+    assert batches_of(independent(8)) == []
+    assert batches_of(independent(8), batch=True) == [8]
+    for options in ({"batch": False}, {"join": False}, {"lanes": 8}):
+        assert batches_of(independent(64), **options) == []
+    assert "batched" not in independent(8).plan(target="nvidia:sm_90").explain()
+    chains = independent(2)  # of nodes that are many, and never many beside each other
+    for i in range(64):
+        chains.kernel(PLACE, 1, BLOCK, (chains.arrays[f"y{i % 2}"], N))
+    assert batches_of(chains) == []
+
+
+def test_auto_says_what_too_few_batches_would_save() -> None:
+    """Levels of five launches replace four branches, and one launch each."""
+    g = independent(5)
+    for k in range(15):
+        gate = g.empty(name=f"gate_{k}", after=list(g.dag))
+        for i in range(5):
+            g.kernel(PLACE, 1, BLOCK, (g.arrays[f"y{i}"], N), after=[gate])
+    target = hg.Target.named("nvidia:sm_90")
+    said = (
+        "Launches of kernel 'place' are not batched: that would save 5.5 us a launch, and compiling it takes about 100 ms once."
+    )
+    assert said in g.plan(target=target).explain()
+    cheap = replace(target, costs=replace(target.costs, entry_us=50_000.0))
+    assert batches_of(g, cheap) == [5] * 16
+
+
+@pytest.mark.parametrize("target", ["amd:gfx942", "cpu"])
+def test_auto_batches_nothing_where_that_was_not_measured_and_says_so(target: str) -> None:
+    g = independent(64)
+    assert batches_of(g, target) == []
+    assert f"Nothing is batched: that is not known to save time on {target}" in g.plan(target=target).explain()
+    assert "batched" not in independent(4).plan(target=target).explain()
+    assert batches_of(g, free_to_batch(target)) == [64]
+
+
+def test_auto_keeps_grids_apart_where_nodes_follow() -> None:
+    """A short launch with a follower does not wait for a long one; where nothing follows, launches of all sizes are one."""
+    sizes = independent(128, grid=lambda i: 1 + i % 2)
+    assert batches_of(sizes) == [128]
+    for i in range(128):
+        sizes.host(print, args=(i,), after=[f"n{i}"])
+    assert batches_of(sizes) == [64, 64]
+    assert batches_of(sizes, batch=True) == [128]
+
+
+def test_auto_makes_no_batch_with_followers_larger_than_the_device() -> None:
+    g = independent(600, grid=64, block=64)
+    assert batches_of(g) == [600]
+    g.empty(name="gate", after=list(g.dag))
+    assert max(batches_of(g)) == 132 * 2048 // (64 * 64)
+    assert sum(batches_of(g)) == 600
+
+
+@pytest.mark.parametrize("batch", ["yes", None, 1])
+def test_batch_is_auto_true_or_false(batch: Any) -> None:
+    with pytest.raises(hg.DeclarationError, match="batch is 'auto', True or False"):
+        independent(4).plan(target="cpu", batch=batch)
+
+
+def test_verify_compares_batches_with_single_launches() -> None:
+    report = hg.verify(independent(8), "cpu", backends=["explicit"], orders=2, repeats=1)
+    assert not report.findings
+    assert any("with batches 1 time" in done for done in report.done)
+    alone = hg.verify(independent(3), "cpu", backends=["explicit"], orders=2, repeats=1)
+    assert not any("with batches" in done for done in alone.done)
+
+
+def test_measured_lanes_are_tried_with_the_batches_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[Any] = []
+
+    def times(*given: Any) -> float:
+        lanes, batch = given[3], given[5]
+        tried.append((lanes, batch))
+        return 1.0 if lanes == "auto" else 2.0
+
+    monkeypatch.setattr(measuring, "_trial_us", times)
+    for batch in (True, False):
+        with independent(40).compile("cpu", lanes="measure", batch=batch) as exe:
+            assert len(exe.plan.batches) == batch
+    assert {("auto", True), ("auto", False)} <= set(tried)
+
+
+def test_entry_points_of_a_kernel_are_compiled_together() -> None:
+    """However many sizes of batches there are, a kernel costs one compilation more."""
+    recorder = RecorderRuntime(target="nvidia:sm_90")
+    with cholesky(24).compile(runtime=recorder) as exe:
+        assert {batch.batching.kernels[0].name for batch in exe.plan.batches} == {"gemm", "trsm"}
+        assert len({batch.capacity for batch in exe.plan.batches}) > 3
+        compiled = [call for call in recorder.calls if call.api == "hiprtcCompileProgram"]
+        assert len(compiled) == 3
 
 
 REFUSED = {
@@ -251,6 +527,9 @@ REFUSED = {
     "puts names together": "#define J(a, b) a##b\n__global__ void k(int *y) { J(y, )[0] = 1; }",
     "its names are those": "__global__ void k(int *hg_y) { hg_y[0] = 1; }",
     "cannot be told": "__global__ void k(int *y) {\n#define V 1\n y[0] = V;\n#undef V\n}",
+    "what a compiler reads as its body": (
+        "__global__ void k(int *y)\n#if __CUDA_ARCH__ >= 900\n{ y[0] = 1; }\n#else\n{ y[0] = 2; }\n#endif"
+    ),
 }
 
 
@@ -308,3 +587,127 @@ def test_nothing_is_batched_where_a_platform_would_lose_edges() -> None:
     plan = make_plan(g.workflow(), lossy, batch=True)
     assert not plan.batches
     assert "Nothing is batched" in plan.explain()
+
+
+CHAINED = hg.Module(
+    """
+#define AT (blockIdx.x * blockDim.x + threadIdx.x)
+extern "C" __global__ void shift(const int *__restrict__ x, int *__restrict__ y, int n) {
+  for (int i = AT; i < n; i += gridDim.x * blockDim.x) y[i] = x[(i + 5) % n] + gridDim.x;
+}
+extern "C" __global__ void turn(int *y, short by, int n) {
+  __shared__ int kept[64];
+  const int i = threadIdx.x;
+  if (i < n) kept[i] = y[i];
+  __syncthreads();
+  if (i < n) y[i] = kept[n - 1 - i] + by;
+}
+extern "C" __global__ void some(int *y, double by) {
+  if (threadIdx.x > 3) return;
+  y[threadIdx.x] += (int)by;
+}
+""",
+    name="chained",
+)
+LONG = 24
+
+
+@dataclass(frozen=True)
+class Link:
+    """One launch of a chain over three arrays; what it does to them in NumPy."""
+
+    kind: str
+    to: int
+    number: int
+
+    def declare(self, g: hg.Graph, name: str, param: Any) -> None:
+        x, y = g.arrays[f"a{(self.to + 1) % 3}"], g.arrays[f"a{self.to}"]
+        by = param if self.number == 0 else self.number
+        args = {"shift": (x, y, LONG), "turn": (y, by, LONG), "some": (hg.updates(y), float(self.number))}[self.kind]
+        g.kernel(CHAINED[self.kind], 1, 32, args, name=name, after=[f"n{int(name[1:]) - 1}"] if name != "n0" else ())
+
+    def apply(self, values: Values, param: int) -> None:
+        y = values[self.to]
+        if self.kind == "shift":
+            y[...] = np.roll(values[(self.to + 1) % 3], -5) + 1
+        elif self.kind == "turn":
+            y[...] = y[::-1] + (self.number or param)
+        else:
+            y[:4] += self.number
+
+
+links = st.builds(Link, st.sampled_from(["shift", "turn", "some"]), st.integers(0, 2), st.integers(-9, 9))
+
+
+@pytest.mark.parametrize("runtime", HERE)
+@settings(max_examples=40)
+@given(drawn=st.lists(links, min_size=2, max_size=40), backend=st.sampled_from(["explicit", "capture"]), data=st.data())
+def test_a_chain_does_what_its_launches_do(runtime: Any, drawn: list[Link], backend: Any, data: Any) -> None:
+    """Whatever is set, bound, disabled and enabled."""
+    g = hg.Graph("chain")
+    values = [np.arange(LONG, dtype="i4") * (i + 1) for i in range(3)]
+    for i, initial in enumerate(values):
+        g.device_array(f"a{i}", initial)
+    param = g.param("p", "int16", 5)
+    for i, link in enumerate(drawn):
+        link.declare(g, f"n{i}", param)
+    with g.compile(runtime, backend, batch=True) as exe:
+        assert len(exe.plan.batches) == 1
+        off: set[int] = set()
+        for launch in range(4):
+            given_p = data.draw(st.integers(-9, 9), label="p")
+            for i in data.draw(st.sets(st.integers(0, len(drawn) - 1), max_size=5), label="switched"):
+                (exe.enable if i in off else exe.disable)(f"n{i}")
+                off ^= {i}
+            exe.run(p=given_p)
+            for i, link in enumerate(drawn):
+                if i not in off:
+                    link.apply(values, given_p)
+            for i, wanted in enumerate(values):
+                assert (exe.read(f"a{i}") == wanted).all(), (launch, i)
+
+
+def test_links_have_one_follower_and_one_before() -> None:
+    """What others wait for ends a chain, and what waits for others begins one."""
+    g = hg.Graph("links")
+    x, y, z = (g.device_array(name, shape=LONG, dtype="int32") for name in "xyz")
+    turn = CHAINED["turn"]
+    for name, array in [("a", x), ("b", x), ("c", x), ("d", y), ("e", y), ("f", z)]:
+        g.kernel(turn, 1, 32, (array, 1, LONG), name=name, after=["c"] if name in "df" else ())
+    g.kernel(CHAINED["shift"], 1, 32, (y, z, LONG), name="join")
+    g.kernel(turn, 1, 32, (z, 1, LONG), name="g")
+    g.kernel(turn, 2, 32, (z, 1, LONG), name="wide")
+    plan = g.plan(target=free_to_batch("nvidia:sm_90"))
+    chains: dict[int, list[str]] = {}
+    for step in plan.steps:
+        if step.batch >= 0:
+            chains.setdefault(step.batch, []).append(step.name)
+    assert sorted(chains.values()) == [["a", "b", "c"], ["d", "e"], ["join", "g"]]
+
+
+UNCHAINED = {
+    "in a namespace": "namespace n { __global__ void k(int *y) { y[0] = 1; } }",
+    "it is a template": "template <typename T> __global__ void k(T *y) { y[0] = 1; }",
+    "said at launch": "__global__ void k(int *y) { extern __shared__ int s[]; s[0] = 1; y[0] = s[0]; }",
+    "as read-only": "__global__ void k(const int *x, int *y) { y[0] = __ldg(x); }",
+    "apart from each other": (
+        "__device__ void f(const int *__restrict__ x, int *y) { y[0] = x[0]; } __global__ void k(int *x, int *y) { f(x, y); }"
+    ),
+    "it touches variable": "__device__ int c; __global__ void k(int *y) { y[0] = c; }",
+}
+
+
+@pytest.mark.parametrize("why", UNCHAINED)
+def test_kernels_that_are_not_chained(why: str) -> None:
+    module = hg.Module(UNCHAINED[why], name="unchained")
+    assert why in unchained(module[module.kernels[0] + ("<int>" if "template" in why else "")])
+
+
+def test_planning_reads_each_kernel_once() -> None:
+    """Reading one spends what macros of its module may become, and a program may plan as often as it likes."""
+    g = independent(8)
+    budget = MODULE.declared.unit.budget
+    g.plan(target="h200", batch=True)
+    left = budget.left
+    g.plan(target="h200", batch=True)
+    assert budget.left == left

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from property.programs import NAMES, Step, initial, programs
+from property.programs import MODULE, NAMES, Step, initial, programs
 from property.programs import declared as any_ranks
 from thread_ranks import on_ranks
 
@@ -38,7 +39,54 @@ def _crossing(step: Step) -> Step:
     return replace(step, kind="copy")
 
 
-def declared(program: list[Step], owners: dict[str, int], order: list[tuple[int, int]]) -> hg.Graph:
+@dataclass(frozen=True)
+class Held:
+    """Steps from `first` to before `end` that a child holds, or a conditional node that runs them `times` times."""
+
+    first: int
+    end: int
+    kind: str
+    times: int
+
+
+@st.composite
+def held_steps(draw: Any) -> list[Held]:
+    """Return which steps of a program are held, one after the other."""
+    found, first = [], 0
+    for _ in range(draw(st.integers(0, 3))):
+        first += draw(st.integers(0, 3))
+        end = first + draw(st.integers(1, 5))
+        kind = draw(st.sampled_from(("child", "while", "if", "switch")))
+        times = 1 if kind == "child" else draw(st.integers(0, 3 if kind == "while" else 1))
+        found.append(Held(first, end, kind, times))
+        first = end
+    return found
+
+
+def hold(g: hg.Graph, held: Held, program: list[Step], owners: dict[str, int]) -> None:
+    """Declare the steps that a node holds, with arrays of their own names, and the node."""
+    inner = hg.Graph("inner")
+    for name, values in initial().items():
+        if name in ("h", "k"):
+            inner.host_array(name, shape=values.shape, dtype=values.dtype)
+        else:
+            inner.device_array(name, shape=values.shape, dtype=values.dtype)
+    for i in range(held.first, min(held.end, len(program))):
+        program[i].declare(inner, f"n{i}")
+    bind: dict[str, Any] = {name: g.arrays[name] for name in NAMES}
+    if held.kind == "child":
+        g.child(inner, bind=bind, name=f"held_{held.first}")
+        return
+    word = g.device_array(f"word_{held.first}", shape=1, dtype="int32", device=owners[NAMES[held.first % len(NAMES)]])
+    g.memset(word, held.times if held.kind != "switch" else 1 - held.times, name=f"start_{held.first}")
+    if held.kind == "while":
+        left = inner.device_array("left", shape=1, dtype="int32")
+        inner.kernel(MODULE["less"], 1, 1, (left,), name="less")
+        bind["left"] = word
+    g.conditional(held.kind, word, inner, bind=bind, name=f"held_{held.first}")  # type: ignore[arg-type]
+
+
+def declared(program: list[Step], owners: dict[str, int], order: list[tuple[int, int]], held: Sequence[Held] = ()) -> hg.Graph:
     """Declare the program on arrays of several ranks, with plain edges from some nodes to later ones, and joins on the way."""
     g = hg.Graph("ranked")
     for name, values in initial().items():
@@ -46,10 +94,15 @@ def declared(program: list[Step], owners: dict[str, int], order: list[tuple[int,
             g.host_array(name, values, rank=owners[name])
         else:
             g.device_array(name, values, device=owners[name])
+    inside = {i: node for node in held for i in range(node.first, min(node.end, len(program)))}
     for i, step in enumerate(program):
+        if i in inside:
+            if i == inside[i].first:
+                hold(g, inside[i], program, owners)
+            continue
         step.declare(g, f"n{i}")
         for before, behind in order:
-            if behind % len(program) == i and before % len(program) < i:
+            if behind % len(program) == i and before % len(program) < i and before % len(program) not in inside:
                 if (before + behind) % 2:
                     g.order(f"n{before % len(program)}", f"n{i}")
                 else:
@@ -62,21 +115,33 @@ def declared(program: list[Step], owners: dict[str, int], order: list[tuple[int,
     program=programs(),
     order=st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=4, unique=True),
     backend=st.sampled_from(BACKENDS),
+    held=held_steps(),
     lanes=st.sampled_from(["auto", 1, None]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_ranks_give_the_bytes_of_one_process(
-    layout: tuple[int, dict[str, int]], program: list[Step], order: list[tuple[int, int]], backend: Any, lanes: Any
+    layout: tuple[int, dict[str, int]],
+    program: list[Step],
+    order: list[tuple[int, int]],
+    backend: Any,
+    held: list[Held],
+    lanes: Any,
 ) -> None:
     size, owners = layout
     program = possible(program, owners)
     values = initial()
+    times = {i: node for node in held for i in range(node.first, node.end)}
     for _ in range(2):
-        for step in program:
-            step.apply(values)
+        for i, step in enumerate(program):
+            if i not in times:
+                step.apply(values)
+            elif i == times[i].first:
+                for _ in range(times[i].times):
+                    for inner in program[i : times[i].end]:
+                        inner.apply(values)
 
     def run(ranks: hg.Ranks) -> Any:
-        with declared(program, owners, order).compile("cpu", backend, lanes=lanes, ranks=ranks) as exe:
+        with declared(program, owners, order, held).compile("cpu", backend, lanes=lanes, ranks=ranks) as exe:
             exe.run()
             exe.run()
             own = {name: exe.read(name) for name in NAMES if owners[name] == ranks.rank}

@@ -22,7 +22,7 @@ from file_store import FileStore
 
 import hipgraphdsl as hg
 from hipgraphdsl.nodes import CapturedNode, EagerNode
-from rank_programs.left_alone import ring
+from rank_programs.left_alone import SOURCE, ring
 
 TYPES = ("int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32", "float64")
 COUNTS = (1, 7, 20_011)
@@ -174,10 +174,34 @@ def folds(ranks: hg.Ranks, runtime: Any) -> None:
     print("sums are right")
 
 
+def loops(ranks: hg.Ranks, runtime: Any) -> None:
+    """A child and a loop that all ranks do, with a collective inside; the last rank decides."""
+    size = ranks.size
+    for captured in (False, True):
+        g = hg.Graph("loops")
+        x = [g.device_array(f"x{r}", np.full(8, r + 1, "int32"), device=r) for r in range(size)]
+        left = g.device_array("left", np.full(1, 3, "int32"), device=size - 1)
+        child, body = hg.Graph("child"), hg.Graph("body")
+        for held in (child, body):
+            y = [held.device_array(f"y{r}", shape=8, dtype="int32", device=r) for r in range(size)]
+            held.all_reduce(y, "sum", name="sum")
+            held.memcpy(y[0][:4], y[-1][4:], name="hand")
+        n = body.device_array("n", shape=1, dtype="int32")
+        body.kernel(hg.Module(SOURCE)["add"], 1, 1, (n, -1), name="less")
+        bind = {f"y{r}": x[r] for r in range(size)}
+        g.child(child, bind=bind, name="once")
+        g.conditional("while", left, body, bind={**bind, "n": left}, name="loop")
+        with g.compile(runtime, ranks=ranks, capture_collectives=captured) as exe:
+            exe.run()
+            found = exe.gather(*(a.name for a in x))
+        assert found is None or all((array == sum(range(size + 1)) * size**3).all() for array in found), found
+    print("loops are right")
+
+
 def stay(ranks: hg.Ranks, runtime: Any) -> None:
-    """Launch until another rank has died; rank 1 kills itself."""
+    """Launch until another rank has died, or the library has failed; rank 1 may kill itself."""
     captured = os.environ.get("CAPTURED") == "1"
-    if ranks.rank == 1:
+    if ranks.rank == 1 and "KILL_AFTER_S" in os.environ:
         threading.Timer(float(os.environ["KILL_AFTER_S"]), os.kill, (os.getpid(), signal.SIGKILL)).start()
     try:
         with ring(ranks.size).compile(runtime, ranks=ranks, capture_collectives=captured) as exe:
@@ -286,7 +310,7 @@ def refused(ranks: hg.Ranks, runtime: Any) -> None:
 def main(does: str, folder: str, rank: str, size: str, runtime: str = "cpu") -> None:
     """Be one rank."""
     calls: dict[str, Callable[[hg.Ranks, Any], None]] = {
-        f.__name__: f for f in (collectives, rings, mixed, uneven, folds, stay, late, threads, short, refused)
+        f.__name__: f for f in (collectives, rings, mixed, uneven, folds, loops, stay, late, threads, short, refused)
     }
     options: dict[str, Any] = {
         "timeout_s": float(os.environ.get("TIMEOUT_S", "20")),

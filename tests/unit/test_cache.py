@@ -65,6 +65,25 @@ def test_cache_folder_of_another_user_is_not_used(
     assert f"belongs to user {owner}" in caplog.text
 
 
+def test_cache_folder_that_cannot_be_written_is_not_used(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    private_folder().chmod(0o500)
+    if os.geteuid() == 0:  # root may write everywhere but in a file system that is read-only
+        monkeypatch.setattr(os, "access", lambda path, *_, **__: Path(path) != folder)
+    used = cache_folder()
+    assert used != folder
+    assert os.access(used, os.W_OK)
+    assert "may not write there" in caplog.text
+
+
+def test_cache_folder_is_looked_up_without_making_files(folder: Path) -> None:
+    before = cache_folder().stat().st_mtime_ns
+    os.utime(folder, ns=(before - 10**9, before - 10**9))
+    assert cache_folder() == folder
+    assert folder.stat().st_mtime_ns == before - 10**9
+
+
 def test_costs_are_neither_kept_in_nor_read_from_a_folder_that_others_can_write(folder: Path) -> None:
     target = Target.named("cpu")
     store_costs(target, CostModel(node_us=3.0))

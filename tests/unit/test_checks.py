@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hipgraphdsl as hg
+from hipgraphdsl import collectives
 from hipgraphdsl.checks import CATALOGUE, Report, check_workflow
 from hipgraphdsl.checks.platform import _RULES
 from hipgraphdsl.checks.races import edges_cover_accesses, racing_pairs
@@ -615,6 +616,20 @@ def test_defects_need_a_version_to_be_warnings() -> None:
     assert not g.check("amd:gfx942@7.15").warnings
     assert not g.check("amd:gfx942").warnings
     assert not g.check("cpu").warnings
+
+
+@pytest.mark.parametrize("target", [None, "nvidia:sm_90", "amd:gfx942@7.2"])
+def test_collectives_are_checked_by_what_they_access(target: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 512 arrays one holds half a million nodes, which are not made for that."""
+    monkeypatch.setattr(collectives, "_Recipe", None)
+    g = hg.Graph("together", infer=False)
+    x = [g.device_array(f"x{d}", shape=4, dtype="float32", device=d) for d in range(512)]
+    g.memset(x[7], 1, name="fill")
+    g.all_reduce(x, name="sum")
+    found = [d for d in g.check(target) if d.code == "HG201"]
+    assert [d.nodes for d in found] == [("fill", "sum")], found
+    g.order("fill", "sum")
+    assert [d for d in g.check(target) if d.code == "HG201"] == []
 
 
 def test_each_rule_about_a_defect_has_its_defect() -> None:

@@ -15,6 +15,7 @@ from specimens import everything, pipeline
 
 from hipgraphdsl import cli, open_runtime
 from hipgraphdsl.errors import HipGraphError, RuntimeUnavailable
+from hipgraphdsl.executable import Executable
 from hipgraphdsl.graph import Graph
 
 PROGRAM = '''
@@ -310,6 +311,21 @@ def test_run_repeats_on_every_backend(run: Any, program: str, backend: str) -> N
     assert data["launches"] == 3
     assert data["arrays"][0]["max"] == 7.0
     assert data["launch_us"] > 0
+
+
+@pytest.mark.usefixtures("cpu")
+@pytest.mark.parametrize(("option", "wanted"), [([], "auto"), (["--batch"], True), (["--no-batch"], False)])
+def test_run_takes_batch(run: Any, program: str, option: list[str], wanted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def compiled(graph: Graph, *given: Any, **options: Any) -> Executable:
+        asked.append(options["batch"])
+        return compile_graph(graph, *given, **options)
+
+    compile_graph = Graph.compile
+    monkeypatch.setattr(Graph, "compile", compiled)
+    assert run("run", program, "--runtime", "cpu", *option).status == 0
+    assert asked == [wanted]
 
 
 @pytest.mark.usefixtures("cpu")

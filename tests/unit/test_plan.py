@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import hipgraphdsl as hg
-from hipgraphdsl.plan import make_plan
+from hipgraphdsl.planning import make_plan
 from hipgraphdsl.target import Target
 
 
@@ -100,7 +100,7 @@ def test_a_child_is_one_step_unless_it_allocates() -> None:
 
 
 def test_an_empty_child_passes_its_order_on() -> None:
-    from hipgraphdsl.plan import make_plan
+    from hipgraphdsl.planning import make_plan
 
     g = hg.Graph("outer")
     g.empty(name="first")

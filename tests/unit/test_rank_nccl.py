@@ -1,6 +1,7 @@
 """Messages and collectives by NCCL's ABI, of ranks that are processes on the CPU, over a stand-in library (tests/nccl_on_cpu).
 
-The programs are rank_programs/by_nccl.py; tests/device/test_nccl.py runs them on GPUs.
+The programs are rank_programs/by_nccl.py; tests/device/test_nccl.py runs them on GPUs. On AMD's own runtime over a stand-in
+device (tests/amd_on_cpu) the library is what the package finds by itself: librccl.so.1.
 """
 
 from __future__ import annotations
@@ -22,13 +23,22 @@ TESTS = Path(__file__).parent.parent
 PROGRAM = TESTS / "rank_programs" / "by_nccl.py"
 
 
-def printed(does: str, size: int, folder: Path, **environment: str) -> list[str]:
+ON_AMD = pytest.param("amd", marks=pytest.mark.skipif("AMD_ON_CPU_HOME" not in os.environ, reason="not on AMD's stand-in device"))
+
+
+@pytest.fixture(scope="module", params=["cpu", ON_AMD])
+def runtime(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def printed(runtime: str, does: str, size: int, folder: Path, **environment: str) -> list[str]:
     """Return what each rank prints."""
     path = os.pathsep.join([str(TESTS.parent), str(TESTS), os.environ.get("PYTHONPATH", "")])
-    env = {**os.environ, "PYTHONPATH": path, nccl.LIBRARY: str(library()), **environment}
+    where = {nccl.LIBRARY: str(library())} if runtime == "cpu" else {"AMD_ON_CPU_DEVICES": str(size)}
+    env = {**os.environ, "PYTHONPATH": path, **where, **environment}
     started = [
         subprocess.Popen(
-            [sys.executable, str(PROGRAM), does, str(folder), str(rank), str(size)],
+            [sys.executable, str(PROGRAM), does, str(folder), str(rank), str(size), runtime],
             env=env, text=True, stdout=subprocess.PIPE,
         )
         for rank in range(size)
@@ -36,16 +46,16 @@ def printed(does: str, size: int, folder: Path, **environment: str) -> list[str]
     return [process.communicate(timeout=240)[0] for process in started]
 
 
-SHARED = {2: ("uneven", "rings", "mixed", "threads", "short"), 3: ("rings", "mixed", "folds")}
+SHARED = {2: ("uneven", "rings", "mixed", "threads", "short", "loops"), 3: ("rings", "mixed", "folds", "loops")}
 """What ranks of one start do one after the other, by their number. Each has a communicator of its own."""
 
 
 class Job:
     """Ranks that were started once for several tests."""
 
-    def __init__(self, size: int, folder: Path) -> None:
+    def __init__(self, runtime: str, size: int, folder: Path) -> None:
         log = folder / "log"
-        self.ranks = printed(",".join(SHARED[size]), size, folder, NCCL_ON_CPU_LOG=str(log), HIPGRAPHDSL_NATIVE="1")
+        self.ranks = printed(runtime, ",".join(SHARED[size]), size, folder, NCCL_ON_CPU_LOG=str(log), HIPGRAPHDSL_NATIVE="1")
         self.communicators = sorted(log.read_text().split())
 
     def all_said(self, line: str) -> bool:
@@ -54,13 +64,13 @@ class Job:
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Job]:
-    return cache(lambda size: Job(size, tmp_path_factory.mktemp(f"job_{size}")))
+def job(runtime: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Job]:
+    return cache(lambda size: Job(runtime, size, tmp_path_factory.mktemp(f"job_{size}")))
 
 
 @pytest.mark.parametrize("size", [2, 4])
-def test_collectives_of_every_type_and_count(size: int, tmp_path: Path) -> None:
-    for said in (found := printed("collectives", size, tmp_path)):
+def test_collectives_of_every_type_and_count(runtime: str, size: int, tmp_path: Path) -> None:
+    for said in (found := printed(runtime, "collectives", size, tmp_path)):
         assert "results of collectives are right" in said, found
 
 
@@ -77,6 +87,11 @@ def test_host_memory_gaps_and_declared_edges_beside_device_memory(size: int, job
     assert job(size).all_said("mixed messages are right"), job(size).ranks
 
 
+@pytest.mark.parametrize("size", [2, 3])
+def test_collectives_inside_children_and_loops_of_all_ranks(size: int, job: Callable[[int], Job]) -> None:
+    assert job(size).all_said("loops are right"), job(size).ranks
+
+
 def test_ranks_whose_first_groups_differ_are_connected_before_them(job: Callable[[int], Job]) -> None:
     assert job(2).all_said("uneven messages are right"), job(2).ranks
 
@@ -87,8 +102,8 @@ def test_sums_of_floats_are_exact_where_that_is_asked_for(job: Callable[[int], J
 
 @pytest.mark.parametrize("captured", ["0", "1"])
 @pytest.mark.parametrize("seconds", ["0.4", "1.5"])
-def test_rank_that_is_killed_is_named_by_the_others(captured: str, seconds: str, tmp_path: Path) -> None:
-    found = printed("stay", 3, tmp_path, CAPTURED=captured, KILL_AFTER_S=seconds)
+def test_rank_that_is_killed_is_named_by_the_others(runtime: str, captured: str, seconds: str, tmp_path: Path) -> None:
+    found = printed(runtime, "stay", 3, tmp_path, CAPTURED=captured, KILL_AFTER_S=seconds)
     for rank in (0, 2):
         assert "told: 1 " in found[rank], found
         assert "rank 1 has died" in found[rank], found
@@ -96,8 +111,8 @@ def test_rank_that_is_killed_is_named_by_the_others(captured: str, seconds: str,
 
 
 @pytest.mark.parametrize("captured", ["0", "1"])
-def test_rank_that_does_not_come_is_named(captured: str, tmp_path: Path) -> None:
-    found = printed("late", 2, tmp_path, CAPTURED=captured, TIMEOUT_S="2")
+def test_rank_that_does_not_come_is_named(runtime: str, captured: str, tmp_path: Path) -> None:
+    found = printed(runtime, "late", 2, tmp_path, CAPTURED=captured, TIMEOUT_S="2")
     assert "told: 1 rank 1 does not come to" in found[0], found
 
 
@@ -105,18 +120,30 @@ def test_threads_launch_one_after_the_other(job: Callable[[int], Job]) -> None:
     assert job(2).all_said("threads are kept apart"), job(2).ranks
 
 
-def test_launches_go_by_compiled_code_where_there_is_some(job: Callable[[int], Job], tmp_path: Path) -> None:
+def test_launches_go_by_compiled_code_where_there_is_some(runtime: str, job: Callable[[int], Job], tmp_path: Path) -> None:
     assert job(2).all_said("short launches are right, some by compiled code"), job(2).ranks
-    found = printed("short", 2, tmp_path, HIPGRAPHDSL_NATIVE="0")
+    found = printed(runtime, "short", 2, tmp_path, HIPGRAPHDSL_NATIVE="0")
     assert found == ["short launches are right, none by compiled code\n"] * 2
 
 
-def test_capture_is_refused_where_it_does_not_work(tmp_path: Path) -> None:
-    found = printed("refused", 2, tmp_path / "old", NCCL_ON_CPU_VERSION="22707")
-    assert "refused: compile: capture_collectives=True needs NCCL 2.28.0 or later (got 2.27.7)" in found[0], found
-    found = printed("refused", 2, tmp_path / "none", **{nccl.LIBRARY: "/nowhere.so"})
+@pytest.mark.parametrize("captured", ["0", "1"])
+def test_asynchronous_error_of_the_library_ends_every_rank(runtime: str, captured: str, tmp_path: Path) -> None:
+    found = printed(runtime, "stay", 3, tmp_path, CAPTURED=captured, NCCL_ON_CPU_FAILS="1")
+    for said in found:
+        assert "told: " in said, found
+        assert "failed: internal error: the link of rank 1 is down (3)" in said, found
+        assert "and again" in said, found
+
+
+def test_capture_is_refused_where_it_does_not_work(runtime: str, tmp_path: Path) -> None:
+    found = printed(runtime, "refused", 2, tmp_path / "old", NCCL_ON_CPU_VERSION="22707")
+    name = "NCCL" if runtime == "cpu" else "RCCL"
+    assert f"refused: compile: capture_collectives=True needs {name} 2.28.0 or later (got 2.27.7)" in found[0], found
+    assert all("eager is right" in said for said in found), found
+    found = printed(runtime, "refused", 2, tmp_path / "none", **{nccl.LIBRARY: "/nowhere.so"})
     assert "needs NCCL or RCCL on all ranks: rank 0: no library for messages between devices: /nowhere.so" in found[0], found
-    found = printed("refused", 2, tmp_path / "two", DEVICES_PER_RANK="2", HIPGRAPHDSL_CPU_DEVICES="2")
+    devices = {"HIPGRAPHDSL_CPU_DEVICES": "2", "AMD_ON_CPU_DEVICES": "4"}
+    found = printed(runtime, "refused", 2, tmp_path / "two", DEVICES_PER_RANK="2", **devices)
     assert "a rank has several devices" in found[0], found
     assert all("eager is right" in said for said in found), found
 

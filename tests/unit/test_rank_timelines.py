@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -14,6 +15,7 @@ from property.programs import NAMES, Step, programs
 from property.test_ranks import declared, possible
 
 import hipgraphdsl as hg
+from hipgraphdsl import collectives, export
 from hipgraphdsl.export import timelines
 from hipgraphdsl.export.picture import draw
 from hipgraphdsl.timeline import RankTimes, Timeline
@@ -252,3 +254,80 @@ def test_timeline_files_of_ranks_have_a_group_for_each() -> None:
     svg = str(timelines.render(timeline, ".svg"))
     assert all(f">{text}</text>" in svg for text in ("rank 0", "rank 1", "kernel", "to 1", "from 0"))
     assert svg.count(">hand_0</text>") == 2
+
+
+def page_data(page: str) -> Any:
+    """Return what a page is made from."""
+    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    return json.loads(found)
+
+
+@pytest.mark.parametrize("by", ["engine", "lane", "segment", "node"])
+def test_page_has_the_rows_of_the_timeline(by: Any) -> None:
+    g = hg.Graph("rows")
+    x = [g.device_array(f"x{d}", shape=8, dtype="float32", device=d) for d in range(2)]
+    for n in range(3):
+        for d in range(2):
+            g.memset(x[d], n, name=f"set_{n}_{d}")
+        g.memcpy(x[1], x[0], name=f"hand_{n}")
+        g.all_reduce(x, name=f"sum_{n}")
+    timeline = g.simulate({"memset": 1}, ranks=2, link=hg.Link(latency_us=1, gb_s=1))
+    page = timelines.render(timeline, ".html", by=by)
+    assert isinstance(page, str)
+    data = page_data(page)
+    spans = [e["name"] for e in data["trace"]["traceEvents"] if e["ph"] in "Xi" and "again" not in e["args"]]
+    rows = [(group, label, number, [spans[i] for i in list_]) for group, label, number, list_ in data["show"]["rows"][by]]
+    wanted = timeline.rows(by)
+    assert rows == [(row.group, row.label, row.number, [timeline.spans[i].name for i in row.spans]) for row in wanted]
+    assert {row.group for row in wanted} == {"rank 0", "rank 1"}
+    assert data["show"]["by"] == by
+
+
+@pytest.mark.parametrize("layout", ["layered", "auto"])
+def test_page_of_a_graph_frames_what_each_rank_does(layout: Any) -> None:
+    g = hg.Graph("framed")
+    x = [g.device_array(f"x{d}", shape=8, dtype="float32", device=d) for d in range(4)]
+    for d in range(4):
+        g.memset(x[d], d, name=f"set_{d}")
+    g.memcpy(x[1], x[0], name="near")  # on one rank
+    g.memcpy(x[2], x[1], name="over")
+    for d in range(4):
+        g.memset(x[d], d, name=f"again_{d}")
+    page = export.render(g.workflow(), ".html", ranks=[2, 2], layout=layout)
+    assert isinstance(page, str)
+    data = page_data(page)
+    nodes = {node["name"]: node for node in data["nodes"]}
+    frames = {name: node for name, node in nodes.items() if node.get("frame")}
+    assert {name: frame["label"] for name, frame in frames.items()} == {
+        "rank 0": "rank 0 · devices 0 to 1", "rank 1": "rank 1 · devices 2 to 3"
+    }  # fmt: skip
+    names = list(nodes)
+    inside = {name: names[node["parent"]] for name, node in nodes.items() if node["parent"] >= 0}
+    on_first = ["set_0", "set_1", "near", "again_0", "again_1"]
+    on_second = ["set_2", "set_3", "again_2", "again_3"]
+    assert inside == dict.fromkeys(on_first, "rank 0") | dict.fromkeys(on_second, "rank 1")
+    for name, around in inside.items():
+        x0, y0, width, height = nodes[name]["box"]
+        left, top, wide, high = nodes[around]["box"]
+        assert left <= x0
+        assert x0 + width <= left + wide
+        assert top < y0
+        assert y0 + height <= top + high
+    first, over, second = (nodes[name]["box"] for name in ("rank 0", "over", "rank 1"))
+    assert first[0] + first[2] < over[0]
+    assert over[0] + over[2] < second[0]
+    boxes = [node["box"] for name, node in nodes.items() if name not in frames]
+    for n, (ax, ay, aw, ah) in enumerate(boxes):
+        assert not any(ax < bx + bw and bx < ax + aw and ay < by + bh and by < ay + ah for bx, by, bw, bh in boxes[:n])
+    assert data["subtitle"].endswith(", 2 ranks, 1 message")
+    assert max(box[0] + box[2] for box in (first, second)) <= data["width"]
+    with pytest.raises(hg.DeclarationError, match="a drawing frames ranks or lanes"):
+        export.render(g.workflow(), ".html", ranks=2, lanes=True)
+
+
+@pytest.mark.parametrize("extension", [".html", ".mmd"])
+def test_drawings_show_a_collective_of_all_ranks_as_one_node(extension: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collectives, "_Recipe", None)
+    g = hg.Graph("together")
+    g.all_reduce([g.device_array(f"x{d}", shape=8, dtype="float32", device=d) for d in range(64)], name="sum")
+    assert "sum" in str(export.render(g.workflow(), extension, ranks=64))

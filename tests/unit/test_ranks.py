@@ -17,6 +17,7 @@ from hipgraphdsl import ranked
 from hipgraphdsl.partition import Part, partition
 from hipgraphdsl.sharing import Between, Layout, Sharing, crossing
 from hipgraphdsl.transports.nccl import does
+from hipgraphdsl.workflow import ConditionalNode
 
 SOURCE = r"""
 extern "C" __global__ void add(int* x, int k) { x[threadIdx.x] += k; }
@@ -273,33 +274,174 @@ def test_fault_of_one_rank_is_told_to_the_others() -> None:
     assert "it cannot compile its part" in str(first)
 
 
-def test_children_belong_to_one_rank() -> None:
+def pair(shape: int | tuple[int, ...] = N) -> tuple[hg.Graph, list[hg.DeviceArray]]:
+    """Return a graph with an array on each of two devices."""
+    g = hg.Graph("outer")
+    return g, [g.device_array(f"x{d}", np.full(shape, d, "int32"), device=d) for d in range(2)]
+
+
+def test_child_of_one_rank_stays_a_child() -> None:
     child = hg.Graph("child")
     a, b = (child.device_array(name, shape=N, dtype="int32") for name in "ab")
     child.kernel(MODULE["sum"], 1, N, (a, hg.reads(b)), name="sum")
-    g = hg.Graph("outer")
-    x = [g.device_array(f"x{d}", shape=N, dtype="int32", device=d) for d in range(2)]
+    g, x = pair()
     g.child(child, bind={"a": x[0]}, name="first")  # what is not bound is on the device that is compiled for
     g.child(child, bind={"a": x[1], "b": x[1]}, name="second")
     first, second = parts_of(g, 1, 1)
     assert (names(first), names(second)) == (["first"], ["second"])
     assert first.owners["first/b"] == 0
+    assert [array.device for array in second.workflow.nodes[0].workflow.arrays.values()] == [0, 0]  # type: ignore[union-attr]
     g.child(child, bind={"a": x[1], "b": x[0]}, name="two")
-    with pytest.raises(hg.DeclarationError, match=r"'two' .child. does work of ranks 0, 1, and belongs to one"):
+    with pytest.raises(hg.DeclarationError, match=r"node 'two: sum' touches 'x1' .rank 1., 'x0' .rank 0., and no code reaches"):
         parts_of(g, 1, 1)
 
 
+def handing() -> hg.Graph:
+    """Return a graph that adds on one device, hands over and adds on the other."""
+    g = hg.Graph("handing")
+    a, b = (g.device_array(name, shape=N, dtype="int32") for name in "ab")
+    kept = g.device_array("kept", shape=N, dtype="int32", device=1)
+    k = g.param("k", "int32", 3)
+    g.kernel(MODULE["add"], 1, N, (a, k), name="one")
+    g.memcpy(b, a, name="over")
+    g.kernel(MODULE["add"], 1, N, (b, 5), name="two")
+    g.memcpy(kept, b, name="keep")
+    return g
+
+
+def test_nodes_of_a_child_that_several_ranks_do_take_its_place() -> None:
+    outer = hg.Graph("child of a child")
+    u, v = (outer.device_array(name, shape=N, dtype="int32", device=d) for d, name in enumerate("uv"))
+    outer.child(handing(), bind={"a": u, "b": v, "k": 4}, name="inner")
+    g, x = pair((2, N))
+    g.child(handing(), bind={"a": x[0][1], "b": x[1][0]}, name="first")
+    g.child(outer, bind={"u": x[0][1], "v": x[1][1]}, name="deep")
+    first, second = parts_of(g, 1, 1)
+    assert names(first) == ["first: one", "first: over", "deep: inner: one", "deep: inner: over"]
+    assert names(second) == ["first: over", "first: two", "first: keep", *(f"deep: inner: {n}" for n in ("over", "two", "keep"))]
+
+    def run(ranks: hg.Ranks) -> Any:
+        with g.compile("cpu", ranks=ranks) as exe:
+            exe.run()
+            exe.disable("deep/inner/two")
+            exe.set("first/two", args=(x[1][0], 100))
+            exe.run()
+            for name, message in (
+                ("first", "several ranks do child graph"),
+                ("deep/inner/over", "copies from one rank to another"),
+            ):
+                with pytest.raises(hg.UpdateError, match=message):
+                    exe.disable(name)
+            with pytest.raises(hg.HipGraphError, match="has no node 'first: unknown'"):
+                exe.disable("first/unknown")
+            kept = exe.gather("first/kept", "deep/inner/kept")
+            return kept if ranks.rank == 0 else exe.read("first/kept")
+
+    (first_kept, deep_kept), own = on_ranks(2, run)
+    assert (first_kept == 3 + 4 + 3 + 100).all()
+    assert (own == first_kept).all()
+    assert (deep_kept == 3 + 4 + 3 + 4).all()
+
+
+def test_child_of_several_ranks_takes_arrays_of_the_same_shape() -> None:
+    g, x = pair((1, N))
+    g.child(handing(), bind={"a": x[0], "b": x[1][0]}, name="child")
+    with pytest.raises(hg.DeclarationError, match=r"node 'child': several ranks do .* 'a' of shape \[8\] stands for 'x0'"):
+        parts_of(g, 1, 1)
+
+
+def test_conditional_node_of_one_rank_is_decided_by_its_device() -> None:
+    def declared() -> hg.Graph:
+        g, x = pair()
+        left = g.device_array("left", np.full(1, 3, "int32"), device=1)
+        body = hg.Graph("body")
+        a, n = body.device_array("a", shape=N, dtype="int32"), body.device_array("n", shape=1, dtype="int32")
+        body.kernel(MODULE["add"], 1, N, (a, 10), name="more")
+        body.kernel(MODULE["add"], 1, 1, (n, -1), name="less")
+        g.memcpy(x[1], x[0], name="in")
+        g.conditional("while", left, body, bind={"a": x[1], "n": left}, name="loop", decide="device")
+        g.memcpy(x[0], x[1], name="out")
+        return g
+
+    def run(ranks: hg.Ranks) -> Any:
+        with declared().compile("cpu", ranks=ranks) as exe:
+            exe.run()
+            return exe.gather("x0")
+
+    first, second = parts_of(declared(), 1, 1)
+    assert (names(first), names(second)) == (["in", "out"], ["in", "loop", "out"])
+    assert (on_ranks(2, run)[0][0] == 30).all()
+
+
+def looping(mode: str, condition: int, *, bodies: int = 1, decide: str = "auto") -> hg.Graph:
+    """Return a graph whose conditional node hands values over between two devices, and sums them up."""
+    g, x = pair()
+    word = g.device_array("word", np.full(1, condition, "int32"), device=1)
+    made = []
+    for number in range(bodies):
+        body = hg.Graph(f"body_{number}")
+        y = [body.device_array(f"y{d}", shape=N, dtype="int32", device=d) for d in range(2)]
+        n, passes = body.device_array("n", shape=1, dtype="int32"), body.device_array("passes", np.zeros(1, "int32"), device=0)
+        body.kernel(MODULE["add"], 1, 1, (n, -1), name="less")
+        body.kernel(MODULE["add"], 1, N, (y[0], number + 1), name="more")
+        body.memcpy(y[1], y[0], name="hand")
+        body.all_reduce(y, "sum", name="sum")
+        body.kernel(MODULE["add"], 1, 1, (passes, 1), name="count")
+        made.append(body)
+    bind = {"y0": x[0], "y1": x[1], "n": word}
+    g.conditional(mode, word, made, bind=bind, name="until", decide=decide)  # type: ignore[arg-type]
+    g.memcpy(x[0], x[1], name="behind")
+    return g
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture", "streams", "serial"])
+@pytest.mark.parametrize(
+    ("mode", "condition", "bodies", "gives", "passes"),
+    [("while", 3, 1, 14, [3]), ("while", 0, 1, 1, [0]), ("if", 1, 2, 2, [1, 0]), ("if", 0, 2, 4, [0, 1]),
+     ("switch", 2, 3, 6, [0, 0, 1]), ("switch", 7, 3, 1, [0, 0, 0])],
+)  # fmt: skip
+def test_bodies_that_several_ranks_do(
+    mode: str, condition: int, bodies: int, gives: int, passes: list[int], backend: Any
+) -> None:
+    def run(ranks: hg.Ranks) -> Any:
+        with looping(mode, condition, bodies=bodies).compile("cpu", backend, ranks=ranks) as exe:
+            exe.run()
+            return exe.gather("x0", *(f"until/{number}/passes" for number in range(bodies)))
+
+    found = on_ranks(3, run)[0]  # the third has nothing to do but to decide alike
+    assert (found[0] == gives).all(), found
+    assert [int(count[0]) for count in found[1:]] == passes
+
+
+def test_what_tells_ranks_the_condition_crosses_before_and_in_a_loop() -> None:
+    first, second = parts_of(looping("while", 3), 1, 1)
+    assert [m[1:4] for m in first.messages][:2] == [("until (condition to rank 0)", 1, 0), ("hand", 0, 1)]
+    assert [m.name for m in first.messages].count("until (condition to rank 0)") == 2
+    assert [m.number for m in first.messages] == list(range(len(first.messages)))
+    assert first.owners["until/0/passes"] == 0
+    for part in (first, second):
+        (node,) = (node for node in part.workflow.nodes if isinstance(node, ConditionalNode))
+        at = part.workflow.index["until"]
+        exchanges = [i for i, other in enumerate(part.workflow.nodes) if other.kind == "eager"]
+        assert part.workflow.predecessors[at] == (exchanges[0],)
+        assert at in part.workflow.predecessors[exchanges[1]]  # in one order on all ranks
+        assert node.decide == "host"
+    assert first.workflow.nodes[1].condition.name == "until (condition of rank 0)"  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("between", [None, Between(does), Between(does, captured=True)])
-def test_collective_of_ranks_in_a_conditional_body_is_refused(between: Between | None) -> None:
-    g = hg.Graph("outer")
-    x = [g.device_array(f"x{d}", shape=N, dtype="float32", device=d) for d in range(2)]
-    body = hg.Graph("body")
-    inside = [body.device_array(f"y{d}", shape=N, dtype="float32", device=d) for d in range(2)]
-    body.all_reduce(inside, name="sum")
-    condition = g.device_array("condition", shape=1, dtype="uint32")
-    g.conditional("while", condition, body, bind={"y0": x[0], "y1": x[1]}, name="until")
-    with pytest.raises(hg.DeclarationError, match=r"'until' .conditional. does work of ranks 0, 1, and belongs to one"):
-        partition(Sharing(g.workflow(), Layout((1, 1)), between), 0, lambda messages, direct: print)
+def test_device_does_not_decide_about_several_ranks(between: Between | None) -> None:
+    g = looping("while", 1, decide="device")
+    with pytest.raises(hg.DeclarationError, match="'until': its bodies do work of several ranks, whose messages the host sends"):
+        Sharing(g.workflow(), Layout((1, 1)), between)
+
+
+def test_condition_that_each_rank_has_for_itself_is_refused() -> None:
+    g, x = pair()
+    word = g.host_array("word", np.zeros(1, "int32"), rank="all")
+    g.conditional("if", word, handing(), bind={"a": x[0], "b": x[1]}, name="each")
+    with pytest.raises(hg.DeclarationError, match=r"node 'each': .* must decide alike, and each has 'word' for itself"):
+        parts_of(g, 1, 1)
 
 
 def test_devices_and_ranks_that_are_not_there() -> None:

@@ -87,8 +87,9 @@ def test_files_know_segments_and_the_steps_between_them(extension: str) -> None:
     g.memset(x, 2, name="last")
     text = timelines.render(g.simulate({"memset": 1, "eager": 2}), extension, by="segment")
     assert isinstance(text, str)
-    if extension == ".html":  # which makes its rows itself
-        assert '"by": "segment"' in text
+    if extension == ".html":  # which holds the rows of every kind
+        assert '"by":"segment"' in text
+        assert all(f'["","{name}",0,[' in text for name in ("segment 1", "segment 2", "between graphs", "lane 0"))
     else:
         assert all(f'"args":{{"name":"{name}"}}' in text for name in ("segment 1", "segment 2", "between graphs"))
     assert '"segment":1' in text

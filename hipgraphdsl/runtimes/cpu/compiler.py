@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,6 +36,12 @@ ABI_VERSION = 3
 
 #: A build that takes longer than this says so, because the first one may take a minute (zig unpacks its own libc).
 _SLOW_S = 2.0
+
+#: Keeps zig from linking its library of helpers (128-bit division and the like), which it has to compile first, once to a cache.
+WITHOUT_HELPERS = "-rtlib=none"
+
+#: One thread asks a compiler for its version, and others take the answer.
+_FINDING = threading.Lock()
 
 
 class BuildFailed(Exception):
@@ -180,7 +187,8 @@ def find_compiler() -> Compiler:
     RuntimeUnavailable
         With ``missing="compiler"`` if there is none.
     """
-    return _find(os.environ.get("HIPGRAPHDSL_CXX"), os.environ.get("PATH"))
+    with _FINDING:
+        return _find(os.environ.get("HIPGRAPHDSL_CXX"), os.environ.get("PATH"))
 
 
 def forget_compiler() -> None:
@@ -222,12 +230,15 @@ class Reading:
         Options for the preprocessor alone.
     finish : callable
         Gives the text that is compiled, from the one that the preprocessor made.
+    leave_out : callable
+        Takes what the compiler says of a text that it refuses, and returns whether `finish` gives another one now.
     also : tuple of str
         What `finish` depends on besides.
     """
 
     options: tuple[str, ...]
     finish: Callable[[str], str]
+    leave_out: Callable[[str], bool]
     also: tuple[str, ...]
 
 
@@ -273,13 +284,14 @@ def build(
     flags = (*compiler.library_options(), *options)
     cache = cache_folder()
     unit = f"{stem}.cpp"
-    said = ""
+    said = read = ""
     also = () if reading is None else (*reading.options, *reading.also)
     # Files of the user's are known by what the preprocessor makes of them.
     outside = reading is not None and _reads_files(reading.options, texts[unit])
     if reading is not None and outside:
         with _folder(texts, cache) as folder:
-            texts[unit], said = _preprocessed(compiler, flags, reading, folder, unit, what)
+            read, said = _preprocessed(compiler, flags, reading, folder, unit, what)
+        texts[unit] = reading.finish(read)
     key = _key(compiler, tuple(sorted(texts.items())), (*flags, *also))
     target = cache / f"{stem}-{key[:32]}.so"
     if target.exists():
@@ -290,9 +302,17 @@ def build(
         with _folder(texts, cache) as folder:
             # Built beside and renamed: a reader never sees half a library, whatever happens to the builder.
             if reading is not None and not outside:
-                texts[unit], said = _preprocessed(compiler, flags, reading, folder, unit, what)
+                read, said = _preprocessed(compiler, flags, reading, folder, unit, what)
+                (folder / unit).write_text(reading.finish(read))
             units = sorted(file for file in texts if file.endswith(".cpp"))
-            said += _linked(compiler, flags, folder, target.name, units, what)
+            while True:
+                try:
+                    said += _linked(compiler, flags, folder, target.name, units, what)
+                    break
+                except BuildFailed as failed:
+                    if reading is None or not reading.leave_out(failed.log):
+                        raise
+                    (folder / unit).write_text(reading.finish(read))
             (folder / "log").write_text(said)
             os.replace(folder / "log", target.with_suffix(".log"))
             os.replace(folder / target.name, target)
@@ -302,14 +322,12 @@ def build(
 def _preprocessed(
     compiler: Compiler, flags: Sequence[str], reading: Reading, folder: Path, unit: str, what: str
 ) -> tuple[str, str]:
-    """Preprocess a source and finish it; return its text, which takes its place in the folder, and what the compiler said."""
+    """Return what the preprocessor makes of a source in a folder, and what the compiler said."""
     command = [*compiler.command, *flags, *reading.options, "-E", "-o", "preprocessed", unit]
     said = _run(command, folder, what)
     if not (folder / "preprocessed").is_file():
         raise _nothing_written(compiler, command, said, flags)
-    text = reading.finish((folder / "preprocessed").read_text(errors="replace"))
-    (folder / unit).write_text(text)
-    return text, said
+    return (folder / "preprocessed").read_text(errors="replace"), said
 
 
 def _linked(compiler: Compiler, flags: Sequence[str], folder: Path, name: str, units: Sequence[str], what: str) -> str:
@@ -336,11 +354,11 @@ def _linked(compiler: Compiler, flags: Sequence[str], folder: Path, name: str, u
 
 def _with_fewer_libraries(compiler: Compiler, command: list[str]) -> list[str]:
     """Return a command that most libraries are linked by faster; the linker refuses those that need more."""
-    if sys.platform == "darwin":
+    if sys.platform == "darwin" or WITHOUT_HELPERS in command:
         return command
     if compiler.kind == "zig":
-        # It first compiles a library of its own for what the processor lacks, which takes longer than all else; few need it.
-        return [*command, "-rtlib=none", "-Wl,-z,defs"]
+        # To compile the helpers takes longer than all else, and few libraries need them.
+        return [*command, WITHOUT_HELPERS, "-Wl,-z,defs"]
     if compiler.kind == "gcc" and "-nostdinc++" in command:
         # To read the C++ library takes more than half of the time that linking takes; without its headers few need it.
         kept = [word for word in command if word != "-lstdc++"]

@@ -39,12 +39,12 @@ constexpr auto hgcpu_pick(void (*kernel)(A...)) {
   return kernel;
 }
 
-// Runs blocks of a kernel. The parameters' types are those of the function itself. `calm` kernels never wait, `indexed` ones may
-// read blockIdx (weave.py); `split` runs a whole block and does not wait either (split.py). Blocks of these are one loop.
-template <auto kernel, bool calm, bool indexed = true, auto split = nullptr, class F = decltype(kernel)>
+// Runs blocks of a kernel. The parameters' types are those of the function itself. `calm` kernels never wait (weave.py);
+// `split` runs a whole block and does not wait either (split.py). Blocks of these are one loop.
+template <auto kernel, bool calm, auto split = nullptr, class F = decltype(kernel)>
 struct hgcpu_kernel;
-template <auto kernel, bool calm, bool indexed, auto split, class... A>
-struct hgcpu_kernel<kernel, calm, indexed, split, void (*)(A...)> {
+template <auto kernel, bool calm, auto split, class... A>
+struct hgcpu_kernel<kernel, calm, split, void (*)(A...)> {
   static constexpr uint32_t count = sizeof...(A);
   static constexpr uint32_t sizes[sizeof...(A) + 1] = {sizeof(A)..., 0};
   static constexpr bool quick = calm || split != nullptr;
@@ -91,8 +91,9 @@ struct hgcpu_kernel<kernel, calm, indexed, split, void (*)(A...)> {
           for (uint32_t y = 0; y < block.y; ++y) {
             threadIdx.y = y;
             threadIdx.z = z;
-            // Only where it helps: g++ keeps all stores that it may reach.
-            if (indexed && blockIdx.x * blockDim.x > 0x7fffffffu - 1024u) __builtin_unreachable();
+#if defined(__clang__)  // g++ makes no use of it, and keeps all stores of what it reads
+            if (blockIdx.x * blockDim.x > 0x7fffffffu - 1024u) __builtin_unreachable();
+#endif
             HGCPU_ROW
             for (uint32_t x = 0; x < block.x; ++x) {
               threadIdx.x = x;

@@ -19,7 +19,7 @@ from typing import Final, Literal
 from ...errors import DeclarationError
 from ..data import CodeObject
 from .compiler import BuildFailed, Compiler, Reading, build, build_log, find_compiler, syntax_tree
-from .split import split
+from .split import refused, split
 from .tokens import read_tokens
 from .weave import weave
 
@@ -150,6 +150,8 @@ class _Compilation:
         self.preprocessed = ""
         self.splits = mode == "fast" and self.compiler.is_clang
         self.split: dict[str, str] = {}  # kernels with functions that run a whole block
+        self.synced: list[str] = []  # kernels that may have one
+        self.whole: set[str] = set()  # kernels that stay as they are
         self.flags: tuple[str, ...] = ()
 
     def library(self) -> tuple[Path, str]:
@@ -159,16 +161,21 @@ class _Compilation:
             try:
                 return self.build(real)
             except BuildFailed as failed:
-                if self.split:
-                    self.splits, self.split = False, {}  # the messages are about the user's own text
-                    continue
                 # device.h may lack what the real headers of the library have.
                 if not real and re.search(r"^\s*#\s*include\s*<(?!hip/|cuda)\w+(\.h)?>", self.source, re.MULTILINE):
                     real = True
                     continue
                 raise self.explained(failed) from None
 
+    def leave_out(self, said: str) -> bool:
+        """Leave out the functions that the compiler's messages name, or all: in the end they are about the user's own text."""
+        if not self.split:
+            return False
+        self.whole |= refused(said, self.synced) & set(self.split) or set(self.split)
+        return True
+
     def build(self, real: bool) -> tuple[Path, str]:
+        self.whole = set()
         flags = [*_OPTIONS, *(_CLANG_OPTIONS if self.compiler.is_clang else _GCC_OPTIONS)]
         if self.compiler.is_clang and self.compiler.major >= 20:
             flags += _WITHOUT_WRAP_CHECKS
@@ -195,7 +202,7 @@ class _Compilation:
         }
         self.flags = (*flags, *kept)
         also = (self.mode, str(self.splits), *self.names, "", *self.symbols, *_writers())
-        reading = Reading(tuple(read), self.woven, also)
+        reading = Reading(tuple(read), self.woven, self.leave_out, also)
         library = build(
             self.compiler, sources, (*flags, *kept), stem="kernels", what=f"kernels of {self.name!r}", reading=reading
         )
@@ -208,9 +215,10 @@ class _Compilation:
         made = weave(preprocessed, guards=sanitizes)
         text = made.text
         if self.splits:
-            wanted = {self.find(asked, made.kernels).removeprefix("::") for asked in self.names}
+            wanted = {self.find(asked, made.kernels).removeprefix("::") for asked in self.names} - self.whole
             unmarked = (f"-DHGCPU_{loop}=" for loop in ("ROW", "LANES", "APART"))
             tree = functools.partial(syntax_tree, self.compiler, options=(*self.flags, *unmarked))
+            self.synced = made.synced
             text, self.split = split(text, made.marked, made.synced, wanted, made.leading, tree)
         parts = [
             f"#define HGCPU_APART {self.row(apart=True)}\n#define HGCPU_LANES {self.row()}\n",
@@ -224,8 +232,8 @@ class _Compilation:
             functions = self.split.get(kernel.removeprefix("::"))
             runs = f", {functions}" if functions else ""
             stem = kernel.removeprefix("::").partition("<")[0]
-            facts = [str(fact).lower() for fact in (self.mode == "fast" and stem in made.calm, stem in made.indexed)]
-            kernel = f"hgcpu_kernel<hgcpu_pick(&{kernel}), {', '.join(facts)}{runs}>"
+            calm = str(self.mode == "fast" and stem in made.calm).lower()
+            kernel = f"hgcpu_kernel<hgcpu_pick(&{kernel}), {calm}{runs}>"
             parts.append(f'# 1 "hgcpu kernel {asked}" 3\ntypedef {kernel} hgcpu_kernel_{len(rows)};\n')
             row = f"hgcpu_kernel_{len(rows)}::"
             rows.append(f'{{"{asked}", {row}entry, {row}count, {row}sizes, {row}direct_entry()}},\n')

@@ -11,12 +11,12 @@ Whatever is not understood raises `Unknown`, and the kernel stays as it is.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 from typing import Final
 
-from .syntax import Node, bare, called, children, documents, edited, end_of, named, start_of, walk, writes_of
+from .syntax import Node, bare, called, children, control_of, documents, edited, end_of, is_write, named, start_of, walk
 from .uniform import CASTS, LOOPS, SCALAR, Part, Unknown, Variable, Variables
-from .warps import OPERATION, OWN, PURE, QUIET, Flat, calls_of
+from .warps import OPERATION, OWN, PURE, QUIET, Calls, Flat, calls_of
 
 #: Threads of a block at most.
 _THREADS: Final = 1024
@@ -26,6 +26,8 @@ _BESIDE: Final = 64
 _KEPT_BYTES: Final = 512 * 1024
 _BARRIER: Final = "__syncthreads"
 _MARK: Final = "hgcpu_synced_"
+#: The file that the compiler's messages name for the function of a kernel; its number follows.
+_NAMED: Final = "hgcpu split "
 _MARKS: Final = re.compile(rf"{_MARK}(\d+|f)_")
 _JUMPS: Final = frozenset({"BreakStmt", "ContinueStmt"})
 #: What does not itself need memory of a thread.
@@ -70,7 +72,7 @@ def split(
         Of each kernel that was split, what `hgcpu_kernel` gets of them.
     """
     data = marked.encode()
-    trees = _trees(tree(marked, _MARK)) if any(k in wanted for k in kernels) else []
+    trees = list(documents(tree(marked, _MARK))) if any(k in wanted for k in kernels) else []
     own = {
         k: node for k, node in _numbered(trees).items()
         if kernels[k] in wanted and not OWN.search(data, start_of(node), end_of(node))
@@ -84,35 +86,48 @@ def split(
                 flat[k] = Flat(data, trees, leading).kernel(node)
             except (Unknown, LookupError, RecursionError):
                 continue
-    if flat:
-        whole, at = b"", 0
-        for k in sorted(flat, key=lambda k: start_of(own[k])):
-            whole += data[at : start_of(own[k])] + flat[k][0].encode()
-            at = end_of(own[k])
-        whole += data[at:]
-        again = _numbered(_trees(tree(whole.decode(), _MARK)))
-        sources |= {k: (whole, again[k]) for k in flat if k in again and calls_of(again[k]) == flat[k][1]}
+    sources |= _flattened(data, {k: own[k] for k in sorted(flat, key=lambda k: start_of(own[k]))}, flat, tree)
     found: dict[str, str] = {}
     for k, (source, node) in sources.items():
-        made = f"hgcpu_split_{len(found)}"
+        made = f"hgcpu_split_{k}"
         space = kernels[k].rpartition("::")[:2]
         try:
             kernel = _Kernel(source, node)
             # As of a system header: the compiler's warnings are about the kernel itself.
-            function = f'\n# 1 "hgcpu split" 3\n{_MARKS.sub("", kernel.function(made))}\n{_marker(data, end_of(own[k]))}'
+            function = f'\n# 1 "{_NAMED}{k}" 3\n{_MARKS.sub("", kernel.function(made))}\n{_marker(data, end_of(own[k]))}'
         except (Unknown, LookupError, RecursionError):
             continue
-        text = text.replace(f"/*hgcpu_split_{k}*/", function)
+        text = text.replace(f"/*{made}*/", function)
         found[kernels[k]] = f"hgcpu_pick(&::{''.join(space)}{made})"
     return text, found
 
 
-def _trees(text: str) -> list[Node]:
-    """Return what clang printed; nothing where an expression is deeper than Python goes."""
-    try:
-        return list(documents(text))
-    except RecursionError:
-        return []
+def refused(said: str, kernels: Sequence[str]) -> set[str]:
+    """Return the kernels whose functions the compiler's messages name."""
+    return {kernels[int(k)] for k in re.findall(rf"^{_NAMED}(\d+):", said, re.MULTILINE)}
+
+
+def _flattened(
+    data: bytes, own: Mapping[int, Node], flat: Mapping[int, tuple[str, Calls]], tree: Callable[[str, str], str]
+) -> dict[int, tuple[bytes, Node]]:
+    """Return the text with kernels as `Flat` wrote them, and their trees: without those that are other than they were.
+
+    clang prints no tree of a text with an error, so the half of the kernels that has it is looked for.
+    """
+    if not own:
+        return {}
+    whole, at = b"", 0
+    for k, node in own.items():
+        whole += data[at : start_of(node)] + flat[k][0].encode()
+        at = end_of(node)
+    whole += data[at:]
+    again = _numbered(documents(tree(whole.decode(), _MARK)))
+    if not again and len(own) > 1:
+        numbers = list(own)
+        halves = numbers[: len(own) // 2], numbers[len(own) // 2 :]
+        first, second = (_flattened(data, {k: own[k] for k in half}, flat, tree) for half in halves)
+        return first | second
+    return {k: (whole, again[k]) for k in own if k in again and calls_of(again[k]) == flat[k][1]}
 
 
 def _numbered(trees: Iterable[Node]) -> dict[int, Node]:
@@ -221,12 +236,9 @@ class _Kernel(Variables):
             elif kind == "IfStmt" or kind in LOOPS:
                 if any(node.get(key) for key in ("hasInit", "hasVar", "isConsteval", "isConstexpr")):
                     raise Unknown(kind)
-                for child in self.header(node):
-                    if child and child["kind"] == "DeclStmt":
-                        self.level([child])
-                    elif child:
-                        self.at_level.add(id(child))
-                for child in self.branches(node):
+                first, condition, step, bodies = control_of(node)
+                self.level([n for n in (first, condition, step) if n])
+                for child in bodies:
                     self.level(children(child) if child["kind"] == "CompoundStmt" else [child])
             else:
                 raise Unknown(kind)
@@ -240,21 +252,6 @@ class _Kernel(Variables):
             raise Unknown("declaration")
         how = "fixed" if node.get("storageClass") == "static" or node.get("constexpr") else "local"
         self.variables[node["id"]] = Variable(node, len(self.variables), how=how)
-
-    @staticmethod
-    def header(node: Node) -> list[Node]:
-        """Return what stands in the parentheses of a statement; the condition last, and of `for` the step behind it."""
-        inner = node["inner"]
-        if node["kind"] == "ForStmt":
-            return [inner[0], inner[2], inner[3]]
-        return [inner[1] if node["kind"] == "DoStmt" else inner[0]]
-
-    @staticmethod
-    def branches(node: Node) -> list[Node]:
-        inner = node["inner"]
-        if node["kind"] == "DoStmt":
-            return [inner[0]]
-        return inner[1:] if node["kind"] == "IfStmt" else [inner[-1]]
 
     # -- parts ------------------------------------------------------------------------------------------------------------
 
@@ -278,7 +275,7 @@ class _Kernel(Variables):
                 self.part = None
             elif kind == "DeclStmt":
                 self.declaration(node, out)
-            elif (writes := writes_of(node)) and all(self.is_uniform_write(w) for w in writes):
+            elif self.is_uniform_write(node):
                 self.part = None
                 out.append(f"\n{self.text(start_of(node), end_of(node))};")
             elif kind != "NullStmt":
@@ -332,26 +329,24 @@ class _Kernel(Variables):
                 variable.part = self.part
 
     def is_uniform_write(self, node: Node) -> bool:
-        target = bare(children(node)[0])
-        variable = self.variables.get(target["referencedDecl"]["id"])
+        """Return whether a statement changes a uniform variable."""
+        node = bare(node)
+        target = bare(children(node)[0]) if is_write(node) else {}
+        variable = self.variables.get(target.get("referencedDecl", {}).get("id", ""))
         return variable is not None and variable.how == "uniform"
 
     def control(self, node: Node) -> list[Piece]:
         """Return an `if` or a loop that all threads go through together."""
-        header = self.header(node)
-        condition = self.condition(node)
+        first, condition, step, branches = control_of(node)
         if condition and not self.is_uniform(condition):
             return self.masked(node, condition)
-        if node["kind"] == "ForStmt":
-            first, _, step = header
-            if first and first["kind"] == "DeclStmt":
-                if any(self.variables[n["id"]].how != "uniform" for n in children(first)):
-                    raise Unknown("a loop's variable that may differ")
-            elif first and not self.only_uniform_writes(first):
-                raise Unknown("a loop that begins with more")
-            if step and not self.only_uniform_writes(step):
-                raise Unknown("a loop's step that may differ")
-        branches = self.branches(node)
+        if first and first["kind"] == "DeclStmt":
+            if any(self.variables[n["id"]].how != "uniform" for n in children(first)):
+                raise Unknown("a loop's variable that may differ")
+        elif first and not self.is_uniform_write(first):
+            raise Unknown("a loop that begins with more")
+        if step and not self.is_uniform_write(step):
+            raise Unknown("a loop's step that may differ")
         self.loops += node["kind"] in LOOPS
         out: list[Piece] = []
         at = start_of(node)
@@ -381,7 +376,7 @@ class _Kernel(Variables):
         self.off = mask
         out: list[Piece] = [
             lambda: f"hgcpu_leave_out(hgcpu_off_{mask}, {self.mask(around)}, hgcpu_n);" if around or self.gone else "",
-            asked, some, *self.region(self.branches(node)), "}",
+            asked, some, *self.region(control_of(node)[3]), "}",
         ]  # fmt: skip
         self.off = around
         return out
@@ -412,10 +407,6 @@ class _Kernel(Variables):
             return f"\nhgcpu_operate(hgcpu_n, {_on(off)}, hgcpu_lanes{name}({given}));"
 
         return text
-
-    def only_uniform_writes(self, node: Node) -> bool:
-        writes = writes_of(node)
-        return bool(writes) and all(self.is_uniform_write(w) for w in writes)
 
     # -- what lives across barriers -------------------------------------------------------------------------------------------
 
@@ -488,11 +479,12 @@ class _Kernel(Variables):
             (use, use + len(v.name.encode())): f"hgcpu_again_{v.number}"
             for v in self.variables.values() if v.pure for use in v.uses
         }  # fmt: skip
-        body = []
-        for variable in self.needed(again):
-            assert variable.initial is not None
-            value = edited(self.data, variable.initial, renamed)
-            body.append(f"const hgcpu_plain<{variable.type}>::type hgcpu_again_{variable.number} = {value};")
+        body: list[str] = []
+        for variable in reversed(self.variables.values()):  # each before those that it needs
+            if variable in again and variable.initial is not None:
+                again += [v for d in named(variable.initial) if (v := self.variables.get(d["id"])) and v.pure]
+                value = edited(self.data, variable.initial, renamed)
+                body.insert(0, f"const hgcpu_plain<{variable.type}>::type hgcpu_again_{variable.number} = {value};")
         for statement in part.statements:
             declares = statement["kind"] == "DeclStmt"
             text = edited(self.data, statement, edits)
@@ -513,24 +505,6 @@ class _Kernel(Variables):
             or (n["kind"] == "VarDecl" and SCALAR.fullmatch(n["type"]["qualType"])) or called(n) in PURE
             for statement in part.statements for n in walk(statement)
         )  # fmt: skip
-
-    def needed(self, wanted: Sequence[Variable]) -> list[Variable]:
-        """Return the variables to compute again, each after those that it needs."""
-        out: list[Variable] = []
-
-        def add(variable: Variable) -> None:
-            initial = variable.initial
-            assert initial is not None
-            for declared in named(initial):
-                other = self.variables.get(declared["id"])
-                if other is not None and other.pure:
-                    add(other)
-            if variable not in out:
-                out.append(variable)
-
-        for variable in wanted:
-            add(variable)
-        return out
 
     def keep(self, declared: Node) -> str:
         variable = self.variables.get(declared["id"])

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 Node = dict[str, Any]
 
 
 def documents(text: str) -> Iterator[Node]:
-    """Yield the trees of what clang printed, one after another."""
-    decoder, at = json.JSONDecoder(), text.find("{")
-    while at >= 0:
-        node, at = decoder.raw_decode(text, at)
-        yield node
-        at = text.find("{", at)
+    """Yield the trees of what clang printed, one after another, without those that are deeper than Python goes."""
+    for document in re.findall(r"^\{.*?^\}", text, re.MULTILINE | re.DOTALL):
+        with suppress(RecursionError):
+            yield json.loads(document)
 
 
 def children(node: Node) -> list[Node]:
@@ -53,13 +53,14 @@ def bare(node: Node) -> Node:
     return node
 
 
-def writes_of(node: Node) -> list[Node]:
-    """Return the writes that a statement consists of; none where it does something else."""
-    node = bare(node)
-    if node["kind"] == "BinaryOperator" and node["opcode"] == ",":
-        parts = [writes_of(n) for n in children(node)]
-        return [n for part in parts for n in part] if all(parts) else []
-    return [node] if is_write(node) and bare(children(node)[0])["kind"] == "DeclRefExpr" else []
+def control_of(node: Node) -> tuple[Node, Node, Node, list[Node]]:
+    """Return the parts of an `if` or a loop: what `for` begins with, the condition, the step of `for`, and the bodies."""
+    inner = node["inner"]
+    if node["kind"] == "ForStmt":
+        return inner[0], inner[2], inner[3], inner[4:]
+    if node["kind"] == "DoStmt":
+        return {}, inner[1], {}, inner[:1]
+    return {}, inner[0], {}, inner[1:]
 
 
 def is_write(node: Node) -> bool:
@@ -106,8 +107,6 @@ def write_of(node: Node, parent: Mapping[int, Node]) -> Node | None:
     if not is_write(above) or children(above)[0] is not node:
         return None
     outer = parent[id(above)]
-    while outer["kind"] == "ParenExpr" or (outer["kind"] == "BinaryOperator" and outer["opcode"] == ","):
-        outer = parent[id(outer)]
     ends = above.get("valueCategory") == "prvalue" or outer["kind"].endswith("Stmt")
     return above if ends or outer.get("castKind") == "LValueToRValue" else None
 

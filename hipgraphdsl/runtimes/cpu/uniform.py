@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from .syntax import Node, bare, children, is_read, is_write, parents, start_of, type_of, walk, write_of, writes_of
+from .syntax import Node, bare, children, control_of, is_read, is_write, parents, start_of, type_of, walk, write_of
 
 _INDICES: Final = frozenset({"blockIdx", "blockDim", "gridDim"})
 CASTS: Final = frozenset(
@@ -121,12 +120,6 @@ class Variables:
         self.variables: dict[str, Variable] = {}
         self.at_level: set[int] = set()  # statements that stand between barriers, and not inside of others
 
-    @staticmethod
-    def condition(node: Node) -> Node:
-        """Return the condition of `if` or a loop; empty where `for` has none."""
-        inner: Sequence[Node] = node["inner"]
-        return inner[{"ForStmt": 2, "DoStmt": 1}.get(node["kind"], 0)]
-
     def find_uses(self) -> None:
         for node in walk(self.body):
             if node["kind"] != "DeclRefExpr":
@@ -148,7 +141,7 @@ class Variables:
     def find_uniform(self) -> None:
         """Find the variables that are the same for all threads."""
         # Writes that may be made once for the block.
-        places = {id(w) for n in walk(self.body) if id(n) in self.at_level for w in writes_of(n)}
+        places = {id(bare(n)) for n in walk(self.body) if id(n) in self.at_level}
         for variable in self.variables.values():
             whole = all(id(w) in places for w in variable.writes)
             if variable.how == "uniform":  # a parameter
@@ -178,8 +171,8 @@ class Variables:
         around = self.body if declared is None else self.parent[id(declared)]
         while write is not around:
             write = self.parent[id(write)]
-            condition = self.condition(write) if write["kind"] == "IfStmt" or write["kind"] in LOOPS else None
-            if condition and not self.is_uniform(condition):
+            # Loops that some threads leave before others are refused.
+            if write["kind"] == "IfStmt" and not self.is_uniform(control_of(write)[1]):
                 return True
         return False
 

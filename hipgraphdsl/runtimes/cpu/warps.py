@@ -38,8 +38,11 @@ OWN: Final = re.compile(rb"hgcpu_(?!synced_|own_|dynamic\b|assert_failed\b)")
 _WORD: Final = re.compile(rb"(?<![\w.])(?<!->)[^\W\d]\w*")
 _MOST: Final = 500  # results and operands
 
+#: Names and types of functions, and how often each is named.
+Calls = Counter[tuple[str, str]]
 
-def calls_of(node: Node) -> Counter[tuple[str, str]]:
+
+def calls_of(node: Node) -> Calls:
     """Return the functions that are named, with their types; none that `Flat` replaces or brings in."""
     found = (n["referencedDecl"] for n in walk(node) if n["kind"] == "DeclRefExpr")
     return Counter(
@@ -70,7 +73,7 @@ class Flat:
     def __init__(self, data: bytes, trees: Sequence[Node], leading: Set[str]) -> None:
         self.data, self.leading = data, leading
         self.count = 0
-        self.calls: Counter[tuple[str, str]] = Counter()
+        self.calls: Calls = Counter()
         self.names: set[bytes] = set()  # that the kernel declares
         self.functions: dict[str, tuple[Node, list[Node]]] = {}  # by identity, or name and type; template parameters
         self.written: list[Node] = []  # functions with variables that calls share
@@ -83,7 +86,7 @@ class Flat:
                     if not parameters:
                         self.functions[node["name"] + node["type"]["qualType"]] = node, []
 
-    def kernel(self, node: Node) -> tuple[str, Counter[tuple[str, str]]]:
+    def kernel(self, node: Node) -> tuple[str, Calls]:
         """Return a kernel's text, and the functions that it names; raises Unknown."""
         self.names = {n["name"].encode() for n in walk(node) if n["kind"].endswith("Decl") and "name" in n and n is not node}
         body = _Body(self, node, ())

@@ -66,8 +66,6 @@ class Woven:
         Whether printf is mentioned.
     calm : set of str
         Kernels whose threads never wait.
-    indexed : set of str
-        Kernels that may read ``blockIdx``.
     synced : list of str
         Kernels whose threads wait, and nowhere but in their own bodies and in functions that can be written in place of their
         calls. ``/*hgcpu_split_k*/`` stands behind the k-th of them in the text.
@@ -82,7 +80,6 @@ class Woven:
     dynamic: bool = False
     prints: bool = False
     calm: set[str] = field(default_factory=set)
-    indexed: set[str] = field(default_factory=set)
     synced: list[str] = field(default_factory=list)
     leading: set[str] = field(default_factory=set)
     marked: str = ""
@@ -113,6 +110,7 @@ class _Weaver:
         self.leading: set[str] = set()  # names of what may lead to a warp operation
         self.variables: set[str] = set()  # those of them that hold functions, and count where they are called
         self.number = 0
+        self.extents: dict[int, int] = {}
         self.dynamic = False
 
     def run(self) -> Woven:
@@ -146,7 +144,6 @@ class _Weaver:
         for k, unit in enumerate(synced):
             self.edit(tokens[unit.body[1]].end, tokens[unit.body[1]].end, f"/*hgcpu_split_{k}*/")
         woven = Woven(self.apply(), kernels, self.dynamic, bool(words & {"printf", "puts", "putchar"}), calm)
-        woven.indexed = self.indexed(kernels)
         woven.synced = [kernels[unit.space + unit.name] for unit in synced]
         woven.leading = waiting - {_BARRIER}
         self.edits = [edit for edit in self.edits if edit[2] not in places]
@@ -225,7 +222,7 @@ class _Weaver:
     def waits(self, kernels: Mapping[str, str], taken: set[str]) -> tuple[set[str], list[_Unit], set[str], set[str]]:
         """Return the kernels that never wait, those that may be split, functions to write in place, and all names that wait."""
         tokens = self.tokens
-        bodies = self.bodies()
+        bodies = [(u, {t.text for t in tokens[slice(*u.body)] if t.kind == "name"}) for u in self.units]
         heads = [{t.text for t in tokens[slice(*u.head)]} for u in self.units]
         own = [u for u, head in zip(self.units, heads) if "__global__" in head]
         single = [u for u, head in zip(self.units, heads) if "__global__" in head and "template" not in head]
@@ -251,18 +248,6 @@ class _Weaver:
     def behind_arguments(self, n: int) -> int:
         """Return what follows a function's name and its template arguments."""
         return min(self.angle(n + 1) + 1, len(self.tokens) - 1) if self.tokens[n + 1].text == "<" else n + 1
-
-    def bodies(self) -> list[tuple[_Unit, set[str]]]:
-        return [(u, {t.text for t in self.tokens[slice(*u.body)] if t.kind == "name"}) for u in self.units]
-
-    def indexed(self, kernels: Mapping[str, str]) -> set[str]:
-        """Return the kernels whose text, or that of functions whose names it has, mentions ``blockIdx``."""
-        bodies = self.bodies()
-        reads = {"blockIdx"}
-        while more := {u.name for u, names in bodies if names & reads} - reads:
-            reads |= more
-        unnamed = any(u.callee and names & reads for u, names in bodies)
-        return {kernels[u.space + u.name] for u, names in bodies if u.space + u.name in kernels and (unnamed or names & reads)}
 
     # -- shared memory -------------------------------------------------------------------------------------------------
 
@@ -641,23 +626,21 @@ class _Weaver:
         word = tokens[i].text
         opening = i + 1
         close = self.closing[opening] if word != "do" else i
-        stop = self.extent(close + 1, end)
-        if word == "do":
-            stop = self.closing[stop + 1] + 1  # behind `while (...)`
-        if not self.mentions(i, stop):
-            return self.extent(i, end)
-        self.number += 1
-        self.before(start, f"if(hgcpu_loop hgcpu_in({self.number});false){{}}else ")
-        header = (opening, close) if word != "do" else (self.extent(close + 1, end), stop)
-        self.conditional(*header)
-        self.code(*header)
-        if word == "for":
-            semicolons = [n for n in self.level(opening + 1, close) if tokens[n].text == ";"]
-            if len(semicolons) == 2 and semicolons[1] + 1 < close:
-                self.edit(tokens[close].start, tokens[close].start, ",hgcpu_in.turn()")
-        self.edit(tokens[close].end, tokens[close].end, " if(hgcpu_turn hgcpu_now(hgcpu_in);false){}else ")
-        after = self.statement(close + 1, end, True)
-        return self.extent(i, end) if word == "do" else after
+        behind = self.extent(close + 1, end)
+        header = (opening, close) if word != "do" else (behind, self.closing[behind + 1] + 1)
+        stop = max(behind, header[1])
+        if self.mentions(i, stop):
+            self.number += 1
+            self.before(start, f"if(hgcpu_loop hgcpu_in({self.number});false){{}}else ")
+            self.conditional(*header)
+            self.code(*header)
+            if word == "for":
+                semicolons = [n for n in self.level(opening + 1, close) if tokens[n].text == ";"]
+                if len(semicolons) == 2 and semicolons[1] + 1 < close:
+                    self.edit(tokens[close].start, tokens[close].start, ",hgcpu_in.turn()")
+            self.edit(tokens[close].end, tokens[close].end, " if(hgcpu_turn hgcpu_now(hgcpu_in);false){}else ")
+            self.statement(close + 1, end, True)
+        return stop + (word == "do")
 
     def level(self, i: int, end: int) -> Iterator[int]:
         while i < end:
@@ -665,36 +648,10 @@ class _Weaver:
             i = self.closing[i] + 1 if self.tokens[i].text in OPEN else i + 1
 
     def extent(self, i: int, end: int) -> int:
-        """Return what follows a statement."""
-        tokens = self.tokens
-        while i < end and tokens[i].kind == "pragma":
-            i += 1
-        if i >= end:
-            return end
-        text = tokens[i].text
-        if text == "{":
-            return self.closing[i] + 1
-        if text == "[" and tokens[i + 1].text == "[":
-            return self.extent(self.closing[i] + 1, end)
-        if text in ("if", "switch", "for", "while"):
-            opening = next(n for n in range(i, end) if tokens[n].text == "(")
-            after = self.extent(self.closing[opening] + 1, end)
-            if text == "if" and after < end and tokens[after].text == "else":
-                after = self.extent(after + 1, end)
-            return after
-        if text == "do":
-            after = self.extent(i + 1, end)
-            return self.closing[after + 1] + 2
-        if text == "try":
-            after = self.extent(i + 1, end)
-            while after < end and tokens[after].text == "catch":
-                after = self.extent(self.closing[after + 1] + 1, end)
-            return after
-        if tokens[i].kind == "name" and i + 1 < end and tokens[i + 1].text == ":":
-            return self.extent(i + 2, end)
-        for n in self.level(i, end):
-            if tokens[n].text == ";":
-                return n + 1
-            if tokens[n].text == ":" and text in ("case", "default"):
-                return self.extent(n + 1, end)
-        return end
+        """Return what follows a statement, which is read without being marked."""
+        if i not in self.extents:
+            edits, number = len(self.edits), self.number
+            self.extents[i] = self.statement(i, end, False)
+            del self.edits[edits:]
+            self.number = number
+        return self.extents[i]

@@ -13,6 +13,7 @@ import importlib.machinery
 import importlib.util
 import logging
 import os
+import platform
 import sysconfig
 from pathlib import Path
 from types import ModuleType
@@ -57,14 +58,18 @@ def native() -> ModuleType | None:
     if not (include / "Python.h").exists():
         _log.info("no Python headers in %s: graphs are built and launched through ctypes", include)
         return None
-    from ..cpu.compiler import BuildFailed, build, find_compiler
+    from ..cpu.compiler import WITHOUT_HELPERS, BuildFailed, build, find_compiler
 
     sources = {path.name: path.read_text() for path in Path(__file__).parent.iterdir() if path.suffix in (".cpp", ".h")}
     try:
         # The option keeps interpreters apart that share a cache.
         abi = str(sysconfig.get_config_var("SOABI")).replace("-", "_")
-        options = ("-O2", f"-I{include}", f"-DINTERPRETER_{abi}")
-        library = build(find_compiler(), sources, options, stem="native", what="the compiled call path")
+        options = ["-O2", f"-I{include}", f"-DINTERPRETER_{abi}"]
+        compiler = find_compiler()
+        if compiler.kind == "zig" and platform.machine() == "x86_64":
+            # Python's functions are undefined here, so the linker cannot say whether helpers are needed; on x86-64 none is.
+            options += [WITHOUT_HELPERS, "-Wl,-z,now"]
+        library = build(compiler, sources, options, stem="native", what="the compiled call path")
         loader = importlib.machinery.ExtensionFileLoader("native", str(library))
         spec = importlib.util.spec_from_loader("native", loader)
         assert spec is not None

@@ -1,0 +1,45 @@
+"""Waiting: kernels that begin by waiting for the kernels before them, as programmatic dependent launch asks of them.
+
+Behind a programmatic edge a kernel is launched while the one before it ends. What must not be done until that has ended and its
+writes are seen comes after PTX's ``griddepcontrol.wait``, which costs nothing where no such edge leads to the kernel (PTX ISA,
+"griddepcontrol"; CUDA C++ Programming Guide, "Programmatic Dependent Launch"). Here it is the first statement of each kernel
+whose body is known.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .instances import find_kernel
+from .module import Kernel, Module
+
+_WAIT: Final = ' asm volatile("griddepcontrol.wait;" ::: "memory");'
+_WORDS: Final = frozenset({"asm", "volatile"})
+"""The names in it; a macro would replace them."""
+
+
+def waits(kernel: Kernel) -> bool:
+    """Return whether a kernel begins with the wait in `waiting_source` of its module."""
+    return kernel.module.known(_waits, kernel)
+
+
+def _waits(kernel: Kernel) -> bool:
+    module = kernel.module
+    if not module.source or kernel.signature is None or not _can_wait(module):
+        return False
+    return find_kernel(module.declared, kernel.name).declared.braces is not None and module.body(kernel) is not None
+
+
+def _can_wait(module: Module) -> bool:
+    return _WORDS.isdisjoint(module.declared.unit.macros.history)
+
+
+def waiting_source(module: Module) -> str:
+    """Return a module's source in which the wait is the first statement of each kernel whose body is known; lines stay."""
+    source = module.source
+    if not _can_wait(module):
+        return source
+    braces = {known.braces for kernels in module.declared.kernels.values() for known in kernels}
+    for start, _ in sorted(filter(None, braces), reverse=True):
+        source = source[: start + 1] + _WAIT + source[start + 1 :]
+    return source

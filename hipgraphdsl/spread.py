@@ -1,0 +1,153 @@
+"""Spread: child graphs and bodies of conditional nodes that several ranks do.
+
+A child is replaced by its own nodes, of which each belongs to one rank. A conditional node stays one node, of all ranks: each
+does its part of the bodies, and all must decide alike. So each has a word of its own that the owner of the condition sends to:
+before the node, and in a loop behind what writes the condition in the body. The host reads the words, because it sends the
+messages in bodies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from .arrays import Array, ArrayView, DeviceArray, HostArray
+from .draft import Draft
+from .errors import DeclarationError
+from .nodes import MemcpyNode
+from .workflow import ConditionalNode, Level, Workflow
+
+
+def word_name(node: str, rank: int) -> str:
+    """Return the name of the array that holds a rank's copy of a condition."""
+    return f"{node} (condition of rank {rank})"
+
+
+def put_child(level: Level, draft: Draft) -> None:
+    """Add the nodes that a child graph node holds to a draft, on the arrays outside.
+
+    Parameters
+    ----------
+    level : Level
+        What the node holds.
+    draft : Draft
+        Gets a node ``child: x`` for each node ``child/x``, and an array for each that is not bound alike; parameters that are not
+        bound have their full names.
+    """
+    inner, key = level.workflow, level.key
+    for name, value in level.bind.items():
+        array = inner.arrays.get(name)
+        if array is not None and value.shape != array.shape:
+            raise DeclarationError(
+                f"node {key!r}: several ranks do child graph {inner.name!r}, so its nodes take its place, and {name!r} of shape"
+                f" {list(array.shape)} stands for {value.name!r} of shape {list(value.shape)}; bind an array of the same shape",
+                node=key,
+                array=value.root.name,
+            )
+    own_arrays = {name: replace(array, name=f"{key}: {name}") for name, array in inner.arrays.items() if name not in level.bind}
+    own_parameters = {
+        name: replace(value, name=f"{key}/{name}") for name, value in inner.parameters.items() if name not in level.bind
+    }
+    draft.arrays.update((array.name, array) for array in own_arrays.values())
+    draft.parameters.update((parameter.name, parameter) for parameter in own_parameters.values())
+    arrays, parameters = {**level.bind, **own_arrays}, {**level.bind, **own_parameters}
+    for node in inner.nodes:
+        made = node.translated(arrays, parameters).changed(name=f"{key}: {node.name}", after=())
+        draft.nodes.append(made)
+    draft.predecessors += inner.predecessors
+    draft.reasons += inner.reasons
+
+
+def put_conditional(node: ConditionalNode, level: Level, owner: int, firsts: Sequence[int], draft: Draft) -> None:
+    """Add a conditional node that all ranks take part in, and what tells them the condition, to a draft.
+
+    Parameters
+    ----------
+    level : Level
+        That the node stands in.
+    owner : int
+        The rank whose the condition is.
+    firsts : sequence of int
+        For each rank the number of its first device.
+
+    Raises
+    ------
+    DeclarationError
+        If the device is to decide.
+    """
+    if node.decide == "device":
+        raise DeclarationError(
+            f"node {node.name!r}: its bodies do work of several ranks, whose messages the host sends, so the host decides too;"
+            " leave decide='device' out",
+            node=node.name,
+        )
+    words: dict[int, Array] = {}
+    for rank, first in enumerate(firsts):
+        if rank != owner:
+            word = DeviceArray(word_name(node.name, rank), (1,), node.condition.dtype, device=first)
+            words[rank] = draft.arrays[word.name] = word
+    told = _copies(node.name, node.condition, words)
+    bind: dict[str, Any] = {**node.bind, **{word.name: word.as_view() for word in words.values()}}
+    bodies = []
+    for inner in level.inner(node):
+        bodies.append(_telling(node, inner, words, bind) if node.mode == "while" else _placed(inner))
+    made = node.changed(bodies=tuple(bodies), bind=bind if node.mode == "while" else node.bind, decide="host", after=())
+    draft.nodes += (*told, made)
+    draft.predecessors += (*((),) * len(told), tuple(range(len(told))))
+    draft.reasons += (*((),) * len(told), tuple(f"RAW {copy.dst.root.name}" for copy in told))
+
+
+def _copies(name: str, condition: ArrayView, words: Mapping[int, Array]) -> list[MemcpyNode]:
+    """Return the copies of a condition to the words of other ranks."""
+    return [
+        MemcpyNode(name=f"{name} (condition to rank {rank})", dst=word.as_view(), src=condition) for rank, word in words.items()
+    ]
+
+
+def _telling(node: ConditionalNode, inner: Level, words: Mapping[int, Array], bind: dict[str, Any]) -> Workflow:
+    """Return the body of a loop with the copies of the condition behind what writes it; `bind` gets what they need."""
+    body, root = _placed(inner), inner.parent.resolve(node.condition.root)[1] if inner.parent is not None else node.condition.root
+    name = f"{node.name} (condition)"
+    kind: Any = HostArray if node.condition.root.on_host else DeviceArray
+    condition = kind(name, (1,), node.condition.dtype, device=node.condition.root.device)
+    bind[name] = node.condition
+    copies = _copies(node.name, condition.as_view(), words)
+    writers = tuple(
+        i
+        for i, member in enumerate(inner.workflow.nodes)
+        if any(access.is_write and inner.resolve(access.view.root)[1] is root for access in member.accesses)
+    )
+    return replace(
+        body,
+        arrays={**body.arrays, name: condition, **{word.name: word for word in words.values()}},
+        nodes=(*body.nodes, *copies),
+        predecessors=(*body.predecessors, *(writers,) * len(copies)),
+        reasons=(*body.reasons, *(tuple(f"RAW {name}" for _ in writers),) * len(copies)),
+    )
+
+
+def _placed(inner: Level) -> Workflow:
+    """Return a body whose bound arrays are on the devices of what they stand for."""
+    body = inner.workflow
+    arrays = {name: _on_device(array, inner.resolve(array)[1]) for name, array in body.arrays.items()}
+    if all(array is body.arrays[name] for name, array in arrays.items()):
+        return body
+    nodes = tuple(node.translated(arrays, body.parameters) for node in body.nodes)
+    return replace(body, arrays=arrays, nodes=nodes)
+
+
+def _on_device(array: Array, outer: Any) -> Array:
+    moves = isinstance(array, DeviceArray) and isinstance(outer, Array) and (array.device or 0) != (outer.device or 0)
+    return replace(array, device=outer.device) if moves else array
+
+
+def bindings(node: ConditionalNode, bodies: Iterable[Workflow], arrays: Mapping[str, Array]) -> dict[str, Any]:
+    """Return what of a node's bindings some bodies need, on a rank's own arrays."""
+    known = list(bodies)
+    found: dict[str, Any] = {}
+    for name, value in node.bind.items():
+        if any(name in body.arrays or name in body.parameters for body in known):
+            own = isinstance(value, ArrayView) and arrays.get(value.root.name)
+            found[name] = ArrayView(own, value.selection) if own else value
+    return found
