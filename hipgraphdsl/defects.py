@@ -149,6 +149,13 @@ DEFECTS: tuple[Defect, ...] = (
         quirk="child_fallback_crash",
     ),
     Defect(
+        "exec-destroyed-by-callback",
+        "launches hang: a callback destroys the executable of an ended launch, and waits for a queue that waits for a host node",
+        "an executable is destroyed when the callbacks of its launches have run",
+        f"{_CLR}/hip_graph_internal.cpp: GraphExec::DecrementRefCount; observed on HIP 7.2 (tests/device/test_amd.py)",
+        since=(6, 4),
+    ),
+    Defect(
         "child-update-lost",
         "hipGraphExecUpdate loses changes inside child graphs",
         "child graphs are updated by hipGraphExecChildGraphNodeSetParams",

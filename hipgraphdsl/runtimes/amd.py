@@ -10,6 +10,7 @@ import ctypes
 import importlib
 import os
 import re
+import threading
 from collections.abc import Callable, Sequence
 from ctypes import byref
 from dataclasses import replace
@@ -98,6 +99,10 @@ class AmdRuntime(HipAbiRuntime):
         self._rtc: HipRtc | None = None
         self._functions: dict[int, tuple[int, str]] = {}
         """Module and name of the functions that were asked for here."""
+        self._callbacks = _Callbacks(self)
+        self._retired: list[int] = []
+        """Executables that are to be destroyed once the callbacks of their launches have run."""
+        self._retiring = threading.Lock()
         self._kernel_name = self._name_function(library)
         version = self.runtime_get_version()
         try:
@@ -219,6 +224,21 @@ class AmdRuntime(HipAbiRuntime):
             named = []
         return "RCCL", (*_mapped_libraries("rccl"), *named, beside, "librccl.so.1")
 
+    # -- graphs --------------------------------------------------------------------------------------------------------
+    def graph_exec_destroy(self, graph_exec: int) -> None:
+        """Destroy an executable graph once no callback of the runtime holds it.
+
+        A launch holds its executable until a callback has run, in the one thread that also runs host functions. If that callback
+        drops the last reference, the destructor waits in this thread for hardware queues, which may wait for a host function of
+        another launch: neither ends (defect ``exec-destroyed-by-callback``).
+        """
+        with self._retiring:
+            self._retired.append(graph_exec)
+            if not self._callbacks.have_run():
+                return  # a host function runs for long; with the next one
+            while self._retired:
+                self._call("hipGraphExecDestroy", self._retired.pop())
+
     # -- what `info` prints --------------------------------------------------------------------------------------------
     def describe(self) -> dict[str, Any]:
         """Return versions, paths, device, executor, environment switches and the known defects that apply."""
@@ -253,6 +273,38 @@ class AmdRuntime(HipAbiRuntime):
         with open(self._library_path, "rb") as file:
             segmented = b"DEBUG_HIP_GRAPH_SEGMENT_SCHEDULING" in file.read()
         return "segmented, classic for complex graphs" if segmented else "classic"
+
+
+class _Callbacks:
+    """Knows when the runtime has run the callbacks of all that has ended."""
+
+    def __init__(self, runtime: AmdRuntime) -> None:
+        self._runtime = runtime
+        self._stream = 0
+        self._sent = self._seen = 0
+        self._changed = threading.Condition()
+        self._function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._see)
+
+    def _see(self, _: int | None) -> None:
+        with self._changed:
+            self._seen += 1
+            self._changed.notify_all()
+
+    def have_run(self, timeout_s: float = 1.0) -> bool:
+        """Wait for the callbacks of work that has ended, and return whether all have run.
+
+        A host function comes behind them, but callbacks that are ready together are called in any order: a second one, sent when
+        the first has run, is certainly called after them.
+        """
+        self._stream = self._stream or self._runtime.stream_create()
+        address = ctypes.cast(self._function, ctypes.c_void_p).value or 0
+        for _ in range(2):
+            self._runtime.launch_host_func(self._stream, address, 0)
+            self._sent += 1
+            with self._changed:
+                if not self._changed.wait_for(lambda: self._seen == self._sent, timeout_s):
+                    return False
+        return True
 
 
 def load_hiprtc(version: tuple[int, ...]) -> HipRtc:

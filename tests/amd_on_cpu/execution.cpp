@@ -3,11 +3,13 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "standin.h"
@@ -211,9 +213,7 @@ void drain(Queue& queue) {
 
 // ---- copies --------------------------------------------------------------------------------------------------------
 struct Copy {
-  void* dst;
-  const void* src;
-  size_t bytes;
+  std::function<void()> move;
   std::vector<hsa_signal_t> dependencies;
   hsa_signal_t completion;
 };
@@ -238,7 +238,7 @@ void run_copies() {
     const Copy& copy = ready.front();
     standin::jitter();
     const uint64_t started = now_ns();
-    std::memmove(copy.dst, copy.src, copy.bytes);
+    copy.move();
     complete(copy.completion, started);
   }
 }
@@ -248,13 +248,14 @@ constexpr size_t kDestroyedKept = 8192;
 std::mutex& destroyed_mutex = lasting<std::mutex>();
 std::deque<amd_signal_t*>& destroyed = lasting<std::deque<amd_signal_t*>>();
 
+// Never waits: what a dependency waits for may be what the caller submits next.
 hsa_status_t copy_later(
-    void* dst, const void* src, size_t bytes, uint32_t count, const hsa_signal_t* dependencies, hsa_signal_t completion) {
+    std::function<void()> move, uint32_t count, const hsa_signal_t* dependencies, hsa_signal_t completion) {
   static std::once_flag started;
   std::call_once(started, [] { std::thread(run_copies).detach(); });
   {
     std::lock_guard lock(copies_mutex);
-    copies.push_back({dst, src, bytes, {dependencies, dependencies + count}, completion});
+    copies.push_back({std::move(move), {dependencies, dependencies + count}, completion});
   }
   announce();
   return HSA_STATUS_SUCCESS;
@@ -422,30 +423,28 @@ HSA_EXPORT hsa_status_t hsa_amd_profiling_get_async_copy_time(
 // ---- copies --------------------------------------------------------------------------------------------------------
 HSA_EXPORT hsa_status_t hsa_amd_memory_async_copy(
     void* dst, hsa_agent_t, const void* src, hsa_agent_t, size_t bytes, uint32_t count, const hsa_signal_t* dependencies, hsa_signal_t completion) {
-  return copy_later(dst, src, bytes, count, dependencies, completion);
+  return copy_later([=] { std::memmove(dst, src, bytes); }, count, dependencies, completion);
 }
 
 HSA_EXPORT hsa_status_t hsa_amd_memory_async_copy_on_engine(
     void* dst, hsa_agent_t, const void* src, hsa_agent_t, size_t bytes, uint32_t count, const hsa_signal_t* dependencies, hsa_signal_t completion, hsa_amd_sdma_engine_id_t, bool) {
-  return copy_later(dst, src, bytes, count, dependencies, completion);
+  return copy_later([=] { std::memmove(dst, src, bytes); }, count, dependencies, completion);
 }
 
 HSA_EXPORT hsa_status_t hsa_amd_memory_async_copy_rect(
     const hsa_pitched_ptr_t* dst, const hsa_dim3_t* dst_offset, const hsa_pitched_ptr_t* src, const hsa_dim3_t* src_offset,
     const hsa_dim3_t* range, hsa_agent_t, hsa_amd_copy_direction_t, uint32_t count, const hsa_signal_t* dependencies,
     hsa_signal_t completion) {
-  for (uint32_t i = 0; i < count; ++i) wait_until([&] { return value_of(dependencies[i]).load() == 0; });
-  const uint64_t started = now_ns();
-  const auto row = [](const hsa_pitched_ptr_t& area, const hsa_dim3_t& offset, uint32_t y, uint32_t z) {
+  const auto at = [](const hsa_pitched_ptr_t& area, const hsa_dim3_t& offset, uint32_t y, uint32_t z) {
     return static_cast<char*>(area.base) + (z + offset.z) * area.slice + (y + offset.y) * area.pitch + offset.x;
   };
-  for (uint32_t z = 0; z < range->z; ++z) {
-    for (uint32_t y = 0; y < range->y; ++y) {
-      std::memcpy(row(*dst, *dst_offset, y, z), row(*src, *src_offset, y, z), range->x);
+  // By value: the caller's descriptions need not outlive this call.
+  auto move = [at, to = *dst, to_offset = *dst_offset, from = *src, from_offset = *src_offset, size = *range] {
+    for (uint32_t z = 0; z < size.z; ++z) {
+      for (uint32_t y = 0; y < size.y; ++y) std::memcpy(at(to, to_offset, y, z), at(from, from_offset, y, z), size.x);
     }
-  }
-  complete(completion, started);
-  return HSA_STATUS_SUCCESS;
+  };
+  return copy_later(std::move(move), count, dependencies, completion);
 }
 
 HSA_EXPORT hsa_status_t hsa_amd_memory_copy_engine_status(hsa_agent_t, hsa_agent_t, uint32_t* engines) {

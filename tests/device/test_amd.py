@@ -668,6 +668,49 @@ def test_many_captured_nodes_run_in_their_order(runtime: AmdRuntime) -> None:
         assert ('became "capture"' in exe.plan.explain()) == ("child_fallback_crash" in runtime.target.quirks)
 
 
+DESTROYED = """
+import os, threading, time
+p = r.malloc(64); called = []
+call = d.callback(lambda _: called.append(1))
+def branches():
+    graph = r.graph_create()
+    for _ in range(3):
+        before = ()
+        for _ in range(2):
+            before = (r.graph_add_host_node(graph, before, call, 0),)
+            before = (r.graph_add_memset_node(graph, before, Fill2D(p, 1, 0, 64)),)
+    return r.graph_instantiate(graph)
+def launch(exe):
+    r.graph_launch(exe, d.stream)
+    end = time.monotonic() + 10
+    while not r.stream_query(d.stream):
+        if time.monotonic() > end: print("hangs", flush=True); os._exit(0)
+exe = branches()
+"""
+
+
+def test_executables_are_destroyed_between_launches_with_host_functions(runtime: AmdRuntime) -> None:
+    # Without waiting for callbacks one of 300 such launches hangs in half of the runs.
+    ran = in_a_process(f"""{DESTROYED}
+for _ in range(600):
+    launch(exe); old, exe = exe, branches(); r.graph_exec_destroy(old)
+print(len(called), len(r._retired), flush=True); os._exit(0)
+""")
+    assert ran.stdout == "3600 0\n", ran.stderr
+
+
+def test_an_executable_is_destroyed_later_where_a_host_function_runs_for_long(runtime: AmdRuntime) -> None:
+    ran = in_a_process(f"""{DESTROYED}
+launch(exe)
+busy, begun, go = r.stream_create(), threading.Event(), threading.Event()
+r.launch_host_func(busy, d.callback(lambda _: (begun.set(), go.wait(20))), 0); begun.wait(20)
+r.graph_exec_destroy(exe); print(len(r._retired), flush=True)
+go.set(); r.stream_synchronize(busy)
+exe = branches(); launch(exe); r.graph_exec_destroy(exe); print(len(r._retired), flush=True); os._exit(0)
+""")
+    assert ran.stdout == "1\n0\n", ran.stderr
+
+
 # -- errors ------------------------------------------------------------------------------------------------------------
 def test_an_error_names_its_call_and_leaves_none_behind(device: Raw) -> None:
     runtime = amd(device)
