@@ -234,10 +234,12 @@ class AmdRuntime(HipAbiRuntime):
         """
         with self._retiring:
             self._retired.append(graph_exec)
-            if not self._callbacks.have_run():
-                return  # a host function runs for long; with the next one
-            while self._retired:
-                self._call("hipGraphExecDestroy", self._retired.pop())
+            destroys = True  # also where the question fails
+            try:
+                destroys = self._callbacks.have_run()  # else a host function runs for long: with the next one
+            finally:
+                while destroys and self._retired:
+                    self._call("hipGraphExecDestroy", self._retired.pop())
 
     # -- what `info` prints --------------------------------------------------------------------------------------------
     def describe(self) -> dict[str, Any]:

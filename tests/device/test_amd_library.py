@@ -447,12 +447,13 @@ def test_each_call_fails_once_and_nothing_is_left_behind(runtime: AmdRuntime, fa
     while True:
         failing.fail_at += 1
         failing.count, failing.failed = 0, ""
-        opened, raised = None, None
+        opened, raised, closing = None, None, False
         try:
             opened = graph.compile(runtime=runtime, backend=backend)
             opened.run(k=2)
             opened.run(k=3)
             opened.read("h")
+            closing = True
             opened.close()
         except hg.HipError as error:
             raised = error
@@ -463,7 +464,8 @@ def test_each_call_fails_once_and_nothing_is_left_behind(runtime: AmdRuntime, fa
             assert failing.failed in RETURNS, f"the failure of call {failing.fail_at}, {failing.failed}, was swallowed"
         else:
             assert (raised.api, raised.code) == (failing.failed, 2)
-            if "Add" in raised.api or raised.api in ("hipModuleLaunchKernel", "hipLaunchHostFunc", "hipMallocAsync"):
+            of_a_node = "Add" in raised.api or raised.api in ("hipModuleLaunchKernel", "hipLaunchHostFunc", "hipMallocAsync")
+            if of_a_node and not closing:  # closing asks with a host function of no node
                 assert raised.node in names or str(raised.node).startswith("~"), raised
         if opened is not None:
             with contextlib.suppress(hg.HipError):
