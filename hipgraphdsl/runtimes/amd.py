@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import itertools
 import os
 import re
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from ctypes import byref
 from dataclasses import replace
 from pathlib import Path
@@ -282,14 +284,16 @@ class _Callbacks:
 
     def __init__(self, runtime: AmdRuntime) -> None:
         self._runtime = runtime
-        self._stream = 0
-        self._sent = self._seen = 0
+        self._numbers = itertools.count(1)
+        self._called: set[int] = set()
         self._changed = threading.Condition()
-        self._function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._see)
+        self._function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._call)
+        self._blocked: list[int] = []
+        """Streams whose host functions came too late."""
 
-    def _see(self, _: int | None) -> None:
+    def _call(self, number: int) -> None:
         with self._changed:
-            self._seen += 1
+            self._called.add(number)
             self._changed.notify_all()
 
     def have_run(self, timeout_s: float = 1.0) -> bool:
@@ -298,15 +302,33 @@ class _Callbacks:
         A host function comes behind them, but callbacks that are ready together are called in any order: a second one, sent when
         the first has run, is certainly called after them.
         """
-        self._stream = self._stream or self._runtime.stream_create()
-        address = ctypes.cast(self._function, ctypes.c_void_p).value or 0
-        for _ in range(2):
-            self._runtime.launch_host_func(self._stream, address, 0)
-            self._sent += 1
-            with self._changed:
-                if not self._changed.wait_for(lambda: self._seen == self._sent, timeout_s):
+        runtime, address = self._runtime, ctypes.cast(self._function, ctypes.c_void_p).value or 0
+        # A stream that lasts would keep others from its hardware queue.
+        streams, self._blocked = [runtime.stream_create(), *self._blocked], []
+        with ExitStack() as returned:
+            returned.callback(self._return, streams)
+            for number in itertools.islice(self._numbers, 2):
+                runtime.launch_host_func(streams[0], address, number)
+                if not self._has_called(number, timeout_s):
                     return False
+            runtime.stream_synchronize(streams[0])
         return True
+
+    def _has_called(self, number: int, timeout_s: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: number in self._called, timeout_s)
+
+    def _return(self, streams: list[int]) -> None:
+        """Destroy the streams that are idle."""
+        for stream in streams:
+            try:
+                idle = self._runtime.stream_query(stream)
+            except HipError:
+                idle = True
+            if idle:
+                self._runtime.stream_destroy(stream)
+            else:
+                self._blocked.append(stream)
 
 
 def load_hiprtc(version: tuple[int, ...]) -> HipRtc:

@@ -392,6 +392,7 @@ class FailingCalls:
 
 @pytest.fixture
 def failing(runtime: AmdRuntime, monkeypatch: pytest.MonkeyPatch) -> FailingCalls:
+    assert runtime._callbacks.have_run()  # returns the streams of earlier tests that were blocked for long
     calls = FailingCalls(runtime._hip)
     monkeypatch.setattr(runtime, "_hip", calls)
     # Compiled code takes the addresses of the real functions.
