@@ -303,32 +303,29 @@ class _Callbacks:
         the first has run, is certainly called after them.
         """
         runtime, address = self._runtime, ctypes.cast(self._function, ctypes.c_void_p).value or 0
-        # A stream that lasts would keep others from its hardware queue.
-        streams, self._blocked = [runtime.stream_create(), *self._blocked], []
+        self._return_blocked()
+        stream = runtime.stream_create()  # one that lasts would keep others from its hardware queue
         with ExitStack() as returned:
-            returned.callback(self._return, streams)
+            returned.callback(runtime.stream_destroy, stream)
             for number in itertools.islice(self._numbers, 2):
-                runtime.launch_host_func(streams[0], address, number)
+                runtime.launch_host_func(stream, address, number)
                 if not self._has_called(number, timeout_s):
+                    returned.pop_all()
+                    self._blocked.append(stream)
                     return False
-            runtime.stream_synchronize(streams[0])
         return True
 
     def _has_called(self, number: int, timeout_s: float) -> bool:
         with self._changed:
-            return self._changed.wait_for(lambda: number in self._called, timeout_s)
+            found = self._changed.wait_for(lambda: number in self._called, timeout_s)
+            self._called.discard(number)
+        return found
 
-    def _return(self, streams: list[int]) -> None:
-        """Destroy the streams that are idle."""
-        for stream in streams:
-            try:
-                idle = self._runtime.stream_query(stream)
-            except HipError:
-                idle = True
-            if idle:
-                self._runtime.stream_destroy(stream)
-            else:
-                self._blocked.append(stream)
+    def _return_blocked(self) -> None:
+        """Destroy the streams that are idle by now; destroying one that is not would wait."""
+        for stream in [stream for stream in self._blocked if self._runtime.stream_query(stream)]:
+            self._blocked.remove(stream)
+            self._runtime.stream_destroy(stream)
 
 
 def load_hiprtc(version: tuple[int, ...]) -> HipRtc:
