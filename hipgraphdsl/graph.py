@@ -241,6 +241,8 @@ class Graph(DeclaringCollectives):
         durations: Mapping[str, float] | Callable[[Node], float],
         engines: Mapping[str, int] | None = None,
         *,
+        target: str | Target | None = None,
+        batch: Batch = "auto",
         ranks: int | Sequence[int] | Ranks | None = None,
         link: Link | None = None,
     ) -> Timeline:
@@ -252,6 +254,11 @@ class Graph(DeclaringCollectives):
             Time of each node, by name, by kind (``"H2D"``, ``"D2H"``, ``"kernel"``, ...) or as a function of the node; any unit.
         engines : mapping, optional
             How many of each engine there are; by default one for ``"H2D"``, ``"D2H"`` and ``"kernel"`` each, on each device.
+        target : str or Target, optional
+            A device by name, as for `check`: nodes share a launch where `compile` lets them there; without one, none do.
+        batch : bool or "auto"
+            As for `compile`. A batch takes as long as its longest node, a chain as long as all of its nodes; where that is not
+            so, give the time of the launch, by its span's name.
         ranks : int, sequence of int or Ranks, optional
             Share the devices out among several processes, which need not be there: how many, with a device each, or how many
             devices each has. What crosses between them takes what `link` says; durations are microseconds then.
@@ -269,15 +276,17 @@ class Graph(DeclaringCollectives):
         from .transports.nccl import does
 
         workflow = self.workflow()
+        aim = None if target is None else target_of(target)
         if link is not None and not isinstance(link, Link):
             raise DeclarationError(f"simulate: link is a hipgraphdsl.Link(latency_us=..., gb_s=...) (got {link!r})")
         if ranks is None:
             if link is not None:
                 raise DeclarationError("simulate: link= joins ranks; say how many there are: ranks=...")
-            return simulate(workflow, durations, engines)
+            return simulate(workflow, durations, engines, target=aim, batch=batch)
         layout = as_layout(ranks)
         between = Between(does) if layout.size > 1 and set(layout.counts) == {1} else None  # as `compile` has NCCL or RCCL
-        return simulate(workflow, durations, engines, sharing=Sharing(workflow, layout, between), link=link)
+        shared = Sharing(workflow, layout, between)
+        return simulate(workflow, durations, engines, sharing=shared, link=link, target=aim, batch=batch)
 
     def export(self, path: str | os.PathLike[str], **options: Any) -> None:
         """Write the workflow as a file, whole or not at all; the extension names the format.

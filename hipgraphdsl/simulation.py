@@ -7,17 +7,19 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
 from .arrays import Array, as_dict
 from .errors import DeclarationError
 from .inlining import flattened
+from .launches import kind_of, names_of, titled, together
 from .links import Link
 from .nodes import EagerNode, EmptyNode
 from .partition import partition
 from .placement import device_of, devices_of
 from .plan import Cut, Plan
-from .planning import make_plan
+from .planning import Batch, make_plan
 from .sharing import Message, Sharing
 from .target import Target
 from .timeline import Span, Timeline, engine_on
@@ -43,6 +45,30 @@ class _Task(NamedTuple):
     """Whether the host waits until what it follows has finished; else it puts work on a stream and goes on."""
     ranks: tuple[int, ...] = ()
     nbytes: int = 0
+    members: tuple[str, ...] = ()
+    kind: str = ""
+    """Of the launch that does several nodes."""
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Names of the nodes that it is of."""
+        return self.members or (self.name,)
+
+
+class _Shared(NamedTuple):
+    """Nodes that one launch does."""
+
+    kind: str
+    names: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """What the launch is called."""
+        return titled(self.kind, self.names)
+
+
+_Share = Callable[[Workflow, int], list[_Shared]]
+"""Takes a workflow and a device."""
 
 
 def simulate(
@@ -53,6 +79,8 @@ def simulate(
     unit: Literal["us", "units"] = "units",
     sharing: Sharing | None = None,
     link: Link | None = None,
+    target: Target | None = None,
+    batch: Batch = "auto",
 ) -> Timeline:
     """Predict when each node runs, by list scheduling: a free engine takes the first ready node in topological order.
 
@@ -74,6 +102,12 @@ def simulate(
         Who of several ranks does what. Each rank's part is simulated as that rank would compile it.
     link : Link, optional
         What joins the ranks; needed where there are several, and the durations are microseconds then.
+    target : Target, optional
+        Whose plan says which nodes share a launch.
+    batch : bool or "auto"
+        As for `make_plan`. The nodes of a batch are taken to run at once, so that it takes as long as the longest; a chain takes
+        as long as all of its nodes. The launch may also be given a duration, by the name of its span. With ``"auto"`` and no
+        target, and where what a batch saves has not been measured, each node is a launch of its own.
 
     Notes
     -----
@@ -94,10 +128,11 @@ def simulate(
     """
     limits = _limits(engines)
     times = _Times(durations)
+    share = partial(_shared, target=target or Target.named("cpu"), batch=batch)
     if sharing is None:
-        tasks = _tasks(workflow, times, limits, devices_of(workflow, 0))
+        tasks = _tasks(workflow, times, limits, devices_of(workflow, 0), share)
     else:
-        tasks = _of_ranks(sharing, link, times, limits)
+        tasks = _of_ranks(sharing, link, times, limits, share)
     times.require_used(workflow)
     limits |= {task.engine: limits[kind] for task in tasks if (kind := task.engine.partition("@")[0]) in limits}
     spans, deps = _without_launches(*_schedule(tasks, limits), sum(task.node is not _LAUNCH for task in tasks))
@@ -163,13 +198,26 @@ class _Times:
                 )
 
 
-def _tasks(workflow: Workflow, times: _Times, limits: Mapping[str, int], devices: Sequence[int], device: int = 0) -> list[_Task]:
+def _shared(workflow: Workflow, device: int, target: Target, batch: Batch) -> list[_Shared]:
+    """Return the nodes of a workflow that share launches where it is compiled for a target."""
+    if batch == "auto" and not target.costs.batched_us:
+        return []
+    inline = "child_order" in target.quirks
+    plan = make_plan(workflow, target, inline=inline, pack=True, batch=batch, programmatic=False, device=device)
+    return [_Shared(kind_of(plan, run.start), names_of(plan, run)) for run in together(plan)]
+
+
+def _tasks(
+    workflow: Workflow, times: _Times, limits: Mapping[str, int], devices: Sequence[int], share: _Share, device: int = 0
+) -> list[_Task]:
     """Return what a workflow does in one process.
 
     Parameters
     ----------
     devices : sequence of int
         Those that all processes use.
+    share : callable
+        Says which nodes share a launch.
     device : int
         That of nodes which name none.
     """
@@ -183,18 +231,45 @@ def _tasks(workflow: Workflow, times: _Times, limits: Mapping[str, int], devices
             name = name.rpartition("/")[0]
         return lanes.get(name, 0)
 
-    for flat in flattened(workflow, lambda name, child: times.of(name, child) is None):
+    flats = flattened(workflow, lambda name, child: times.of(name, child) is None)
+    nodes = {flat.name: flat.node for flat in flats}
+    shared = [one for one in share(workflow, device) if nodes.keys() >= {*one.names}]
+    told = {name for one in shared if times.named(one.title, nodes[one.names[0]]) is not None for name in one.names}
+    for flat in flats:
         name, node = flat.name, flat.node
         meets = isinstance(node, EagerNode) and isinstance(node.fn, _Meeting)
         duration = 0.0 if meets else times.of(name, node)
         if duration is None:
-            duration = _missing(name, node)
+            duration = 0.0 if name in told else _missing(name, node)
         engine = _placed(node.engine, limits)
         if len(devices) > 1:
             engine = engine_on(engine, device_of(node, device, flat.level), devices)
         waits = not isinstance(node, EagerNode) or any(_on_host(flat.level.resolve(view.root)[1]) for view in node.addresses)
         tasks.append(_Task(name, node, flat.deps, duration, engine, lane_of(name), waits=waits, nbytes=node.copied_bytes))
-    return tasks if plan.cut is None else _launched(tasks, plan, plan.cut)
+    return _joined(tasks if plan.cut is None else _launched(tasks, plan, plan.cut), shared, times)
+
+
+def _joined(tasks: list[_Task], shared: Sequence[_Shared], times: _Times) -> list[_Task]:
+    """Return tasks with one in place of those of each launch."""
+    at = {task.name: i for i, task in enumerate(tasks)}
+    stand_in = list(range(len(tasks)))
+    launches: dict[int, _Task] = {}
+    for one in shared:
+        own = [at[name] for name in one.names]
+        if len({tasks[i].segment for i in own}) > 1:
+            continue
+        first, each = tasks[min(own)], [tasks[i].duration for i in own]
+        duration = times.named(one.title, first.node)
+        if duration is None:
+            duration = max(each) if one.kind == "batch" else math.fsum(each)
+        deps = tuple(d for i in own for d in tasks[i].deps if d not in own)
+        launches[min(own)] = first._replace(name=one.title, deps=deps, duration=duration, members=one.names, kind=one.kind)
+        for i in own:
+            stand_in[i] = min(own)
+    kept = [i for i, to in enumerate(stand_in) if to == i]
+    place = dict(zip(kept, range(len(kept))))
+    made = [launches.get(i, tasks[i]) for i in kept]
+    return [task._replace(deps=tuple(dict.fromkeys(place[stand_in[d]] for d in task.deps))) for task in made]
 
 
 @dataclass(frozen=True)
@@ -208,19 +283,21 @@ class _Meeting:
         """Do nothing."""
 
 
-def _of_ranks(sharing: Sharing, link: Link | None, times: _Times, limits: dict[str, int]) -> list[_Task]:
+def _of_ranks(sharing: Sharing, link: Link | None, times: _Times, limits: dict[str, int], share: _Share) -> list[_Task]:
     """Return what all ranks do, and what crosses between them; the launches of segments stand behind all others."""
     layout, messages, devices = sharing.layout, sharing.outer_messages, devices_of(sharing.workflow, 0)
     parts = []
     for rank, first in enumerate(layout.firsts):
         part = partition(sharing, rank, lambda messages, direct: _Meeting(messages))
-        parts.append(_tasks(part.workflow, times, limits, devices, first))
+        parts.append(_tasks(part.workflow, times, limits, devices, share, first))
     own = [(rank, i) for rank, tasks in enumerate(parts) for i, task in enumerate(tasks) if _met(task) is None]
     own.sort(key=lambda at: parts[at[0]][at[1]].node is _LAUNCH)
     count = sum(parts[rank][i].node is not _LAUNCH for rank, i in own)
     place = {at: n if n < count else n + len(messages) for n, at in enumerate(own)}
     number = {message.number: at for at, message in enumerate(messages)}
-    alike = Counter([*(parts[rank][i].name for rank, i in own[:count]), *(message.name for message in messages)])
+    alike = Counter(
+        [*(name for rank, i in own[:count] for name in parts[rank][i].nodes), *(message.name for message in messages)]
+    )
 
     def ended(rank: int, deps: Sequence[int]) -> Sequence[int]:
         """Return the places of what a task of a rank waits for."""
@@ -237,7 +314,10 @@ def _of_ranks(sharing: Sharing, link: Link | None, times: _Times, limits: dict[s
     made = []
     for rank, i in own:
         task = parts[rank][i]
-        name = f"{task.name} (rank {rank})" if alike[task.name] > 1 else task.name
+        names = tuple(f"{name} (rank {rank})" if alike[name] > 1 else name for name in task.nodes)
+        if task.members:
+            task = task._replace(members=names)
+        name = titled(task.kind, names) if task.members else names[0]
         several = layout.size > 1 and task.engine in ("host", "H2H")
         engine = f"{task.engine}@{layout.firsts[rank]}" if several else task.engine
         made.append(task._replace(name=name, deps=tuple(ended(rank, task.deps)), engine=engine, ranks=(rank,)))
@@ -413,8 +493,8 @@ def _schedule(tasks: Sequence[_Task], limits: Mapping[str, int]) -> tuple[tuple[
             if not missing[follower]:
                 admit(follower, now)
     spans = tuple(
-        Span(task.name, start, stop, task.engine, task.lane, task.node.kind,
-             task.nbytes, task.segment, task.ranks)
+        Span(task.name, start, stop, task.engine, task.lane, task.kind or task.node.kind,
+             task.nbytes, task.segment, task.ranks, task.members)
         for task, start, stop in zip(tasks, starts, stops)
     )  # fmt: skip
     return spans, tuple(task.deps for task in tasks)

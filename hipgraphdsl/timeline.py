@@ -14,12 +14,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 from .errors import DeclarationError, HipGraphError
 from .export import timelines
 from .links import per_link
 from .order import topological_order
+from .plan import counted
 from .printed import human_bytes, human_count
 
 By = Literal["engine", "lane", "segment", "node"]
@@ -30,12 +32,12 @@ _SHOWN = 16  # ranks, and links between them, that are printed
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One node's stay on an engine.
+    """One node's stay on an engine, or that of several nodes that one launch does.
 
     Attributes
     ----------
     name : str
-        The node's name; inside a child graph ``<child>/<node>``.
+        The node's name; inside a child graph ``<child>/<node>``. Of several nodes, ``"batch of 8: fill_0 … fill_7"``.
     start, stop : float
         In the timeline's unit, from the start of the launch.
     engine : str
@@ -44,7 +46,7 @@ class Span:
     lane : int
         The plan's lane.
     kind : str
-        The node's kind.
+        The node's kind. Of several nodes, ``"batch"`` if they are done beside each other, ``"chain"`` if one behind the other.
     nbytes : int
         Bytes that a copy moves; 0 for other nodes.
     segment : int
@@ -54,6 +56,8 @@ class Span:
         In a simulation over several processes the rank that does it, the sender and the receiver of a message, or all that take
         part in a collective. The engine of a message is ``"link@0->1"``, and ``"host@4"`` is that of the rank whose first device
         is 4.
+    members : tuple of str
+        Names of the nodes, where one launch does several.
     """
 
     name: str
@@ -65,6 +69,12 @@ class Span:
     nbytes: int = 0
     segment: int = 0
     ranks: tuple[int, ...] = ()
+    members: tuple[str, ...] = ()
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Names of the nodes that it is of, one or several."""
+        return self.members or (self.name,)
 
     @property
     def crosses(self) -> bool:
@@ -158,13 +168,14 @@ class Timeline:
     def __getitem__(self, name: str) -> Span:
         at = self._index.get(name)
         if at is None:
-            shown = ", ".join(repr(s.name) for s in self.spans[:10]) + (", ..." if len(self.spans) > 10 else "")
+            names = list(islice((name for span in self.spans for name in span.nodes), 11))
+            shown = ", ".join(map(repr, names[:10])) + (", ..." if len(names) > 10 else "")
             raise DeclarationError(f"timeline {self.name!r} has no node {name!r}; its nodes are {shown or 'none'}", node=name)
         return self.spans[at]
 
     @cached_property
     def _index(self) -> dict[str, int]:
-        return {span.name: i for i, span in enumerate(self.spans)}
+        return {name: i for i, span in enumerate(self.spans) for name in (span.name, *span.members)}
 
     # -- numbers -------------------------------------------------------------------------------------------------------
 
@@ -180,7 +191,7 @@ class Timeline:
 
     @cached_property
     def sequential(self) -> float:
-        """What the nodes would take one after the other."""
+        """What the nodes would take one after the other, those of one launch together."""
         return math.fsum(s.duration for s in self.spans)
 
     @property
@@ -285,6 +296,14 @@ class Timeline:
     def overlap_possible(self) -> float:
         """The most that overlap could save: ``sequential - bound``."""
         return self.sequential - self.bound
+
+    def describe_nodes(self) -> str:
+        """Return how many nodes there are, and how many of them share a launch: ``"20 nodes (12 in a batch, 6 in 2 chains)"``."""
+        said = []
+        for kind, several in (("batch", "batches"), ("chain", "chains")):
+            if found := [len(span.members) for span in self.spans if span.members and span.kind == kind]:
+                said.append(f"{sum(found)} in {f'a {kind}' if len(found) == 1 else f'{len(found)} {several}'}")
+        return counted(sum(len(span.nodes) for span in self.spans), "node") + (f" ({', '.join(said)})" if said else "")
 
     def describe_overlap(self) -> str:
         """Return in words what overlap saved of what it could: ``"overlap saves 6 of 6 time units possible (100%)"``."""
@@ -474,7 +493,7 @@ class Timeline:
             Characters that a line of the chart may have; by default as many as it likes, at least 40.
         """
         lines = [
-            f"timeline of {self.name!r}: {len(self.spans)} nodes in {self.amount(self.makespan)}, in sequence"
+            f"timeline of {self.name!r}: {self.describe_nodes()} in {self.amount(self.makespan)}, in sequence"
             f" {self.amount(self.sequential)}, speedup {self.speedup:.2f}x"
         ]
         if self.deps and self.spans:
@@ -571,6 +590,8 @@ class Timeline:
                 data["segment"] = span.segment
             if span.ranks:
                 data["ranks"] = span.ranks
+            if span.members:
+                data["members"] = span.members
             if self.deps:
                 data["after"] = [self.spans[d].name for d in self.deps[i]]
             lines.append(f"  {json.dumps(data)}" + ("," if i + 1 < len(self.spans) else ""))

@@ -50,6 +50,25 @@ def pipeline(batches: int = 4) -> Graph:
     return g
 
 
+def batched(count: int = 8, links: int = 3) -> Graph:
+    """Kernels that may be one launch, a copy, and kernels of one block that follow each other."""
+    kernels = Module(
+        """
+        extern "C" __global__ void set(int* x, int value) { x[threadIdx.x] = value; }
+        extern "C" __global__ void step(int* x) { x[threadIdx.x] += 1; }
+        """
+    )
+    g = Graph("batched")
+    x = [g.device_array(f"x{i}", np.zeros(32, "i4")) for i in range(count)]
+    h = g.host_array("h", shape=32, dtype="int32")
+    for i in range(count):
+        g.kernel(kernels["set"], 1, 32, (x[i], i), name=f"set_{i}")
+    g.memcpy(h, x[1], name="out")
+    for i in range(links):
+        g.kernel(kernels["step"], 1, 32, (x[0],), name=f"step_{i}")
+    return g
+
+
 def chain(nodes: int) -> Graph:
     """Kernels one after the other."""
     scale = module()["scale"]

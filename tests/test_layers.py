@@ -79,6 +79,7 @@ ORDER = (
     "programmatic",
     "suited",
     "planning",
+    "launches",
     "watch",
     "links",
     "spread",

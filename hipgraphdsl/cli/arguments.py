@@ -32,6 +32,16 @@ def add_device(parser: argparse.ArgumentParser, whose: str = "") -> None:
     parser.add_argument("--device", type=int, default=0, metavar="N", help=f"number of the {whose}device (default: 0)")
 
 
+def add_batch(parser: argparse.ArgumentParser) -> None:
+    """Add ``--batch`` and ``--no-batch``."""
+    parser.add_argument(
+        "--batch",
+        action=argparse.BooleanOptionalAction,
+        default="auto",
+        help="let launches of one kernel that wait for the same nodes become one launch (default: where that pays)",
+    )
+
+
 def add_options(parser: argparse.ArgumentParser, example: str) -> None:
     """Add ``--option``, which a format of files takes."""
     parser.add_argument(

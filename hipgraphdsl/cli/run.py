@@ -16,7 +16,7 @@ from ..arrays import AllocArray
 from ..export.text import counted, short
 from ..graph import Graph
 from ..workflow import Workflow
-from .arguments import LANES_HELP, RUNTIMES, add_device, add_param, add_workflow, lanes, pairs
+from .arguments import LANES_HELP, RUNTIMES, add_batch, add_device, add_param, add_workflow, lanes, pairs
 from .files import require_place
 from .status import GOOD, Misuse
 from .supplies import add_supplies, parameter_values, supplied_graph
@@ -56,12 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="on the CPU: stop at accesses out of bounds, unwritten memory, races, divergent barriers and divisions by zero",
     )
-    parser.add_argument(
-        "--batch",
-        action=argparse.BooleanOptionalAction,
-        default="auto",
-        help="let launches of one kernel that wait for the same nodes become one launch (default: where that pays)",
-    )
+    add_batch(parser)
     parser.add_argument(
         "--no-programmatic",
         dest="programmatic",

@@ -9,6 +9,7 @@ from ..export import timelines
 from .arguments import (
     LANES_HELP,
     RUNTIMES,
+    add_batch,
     add_device,
     add_options,
     add_param,
@@ -19,6 +20,7 @@ from .arguments import (
     numbers,
     option_value,
     pairs,
+    target_name,
 )
 from .files import require_place, say_written, unknown_format
 from .status import GOOD, Misuse
@@ -57,12 +59,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine", action="append", default=[], metavar="NAME=N", help="engines of the prediction, e.g. kernel=2 or copy=1"
     )
+    parser.add_argument(
+        "--target", type=target_name, metavar="NAME", help="of the prediction: nodes share a launch where they do on this target"
+    )
     add_ranks(parser, "predict it shared out among N processes, times in microseconds")
     parser.add_argument(
         "--link", action="append", default=[], metavar="NAME=X", help="what joins them: latency_us=5 and gb_s=25, both needed"
     )
     parser.add_argument("--runtime", default="auto", choices=RUNTIMES, help="of the measurement (default: auto)")
     parser.add_argument("--lanes", type=lanes, default="auto", metavar="N", help=LANES_HELP)
+    add_batch(parser)
     add_device(parser)
     add_param(parser)
     add_supplies(parser)
@@ -79,6 +85,8 @@ def run(options: argparse.Namespace) -> int:
     require_place(options.output)
     if options.engine and not options.duration:
         raise Misuse("--engine belongs to a prediction: give each kind's time with --duration")
+    if options.target and not options.duration:
+        raise Misuse("--target belongs to a prediction: give each kind's time with --duration")
     ranks, link = layout(options), _link(numbers(options.link, "--link", float))
     if (ranks or link) and not options.duration:
         raise Misuse("--ranks and --link belong to a prediction: give each kind's time with --duration")
@@ -90,10 +98,11 @@ def run(options: argparse.Namespace) -> int:
     engines = numbers(options.engine, "--engine", int)
     graph, arrays = supplied_graph(options)
     if durations:
-        found = graph.simulate(durations, engines, ranks=ranks and ranks.counts, link=link)
+        told = {"target": options.target, "batch": options.batch, "ranks": ranks and ranks.counts, "link": link}
+        found = graph.simulate(durations, engines, **told)
     else:
         params = parameter_values(graph, options.param)
-        with graph.compile(runtime=options.runtime, lanes=options.lanes, device=options.device) as exe:
+        with graph.compile(runtime=options.runtime, lanes=options.lanes, device=options.device, batch=options.batch) as exe:
             for name, values in arrays.items():
                 exe.write(name, values)
             exe.run(**params)  # what is compiled and placed at the first launch is not measured

@@ -490,13 +490,13 @@ class Executable:
         """Launch an instrumented copy once and return when each node ran.
 
         The plan is issued on one stream per lane with an event before and after each node, so that it works on every runtime
-        and each span bears its node's name; the events cost some time themselves. Times are in microseconds; those of different
-        devices are aligned to a few microseconds.
+        and each span bears its node's name; the events cost some time themselves. Nodes that one launch does have one span, with
+        their names as `members`. Times are in microseconds; those of different devices are aligned to a few microseconds.
         """
         with self._changing("profile"):
             self._own.instance.give(params)
             self.synchronize()
-            state = self._own.instance.state.replanned(self.runtime.target, inline=True, pack=False, watch=False, batch=False)
+            state = self._own.instance.state.on_streams(self.runtime.target)
             return profile(state.plan, self._own.scope, state.disabled, self._own.home, self.stream, self._finish)
 
     def _finish(self) -> None:

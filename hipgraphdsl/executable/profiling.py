@@ -1,14 +1,18 @@
-"""When nodes run: a plan issued once on streams, with an event before and after each node; times between events."""
+"""When nodes run: a plan issued once on streams, with an event before and after each launch; times between events."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, Final
 
 from ..backends import Scope, SharedHandles
+from ..backends.batches import Batch, batch_of
+from ..backends.operations import Nothing, Operation
+from ..backends.program import Naming, Program
 from ..backends.streams import Issuer, LaneStreams
 from ..errors import DeclarationError, HipError, HipGraphError
+from ..launches import kind_of, launches, names_of, together
 from ..plan import Plan, Step
 from ..timeline import Span, Timeline, engine_on
 from .devices import Home
@@ -26,8 +30,9 @@ def profile(plan: Plan, scope: Scope, disabled: frozenset[int], home: Home, stre
     """
     runtime = home.runtime
     with ExitStack() as returned:
-        program = Issuer(plan, scope, runtime, disabled)
+        program = _Launcher(plan, scope, runtime, disabled)
         returned.callback(program.close)
+        plan, members = launches(plan, [run for run in together(plan) if program.shares(run)])
         events: list[int] = []
         returned.callback(_destroy_all, runtime.event_destroy, events)
         lanes = LaneStreams(plan, runtime)
@@ -54,7 +59,7 @@ def profile(plan: Plan, scope: Scope, disabled: frozenset[int], home: Home, stre
                 events.append(runtime.event_create(timing=True))  # the next may fail
             before, after = events[-2:]
             runtime.event_record(before, stream)
-            program.issue(step, stream)
+            program.launch_of(members[step.index], stream)
             runtime.event_record(after, stream)
             marks[step.index] = before, after
 
@@ -75,8 +80,40 @@ def profile(plan: Plan, scope: Scope, disabled: frozenset[int], home: Home, stre
             nbytes = step.node.copied_bytes if step.node.made is None else step.node.made.nbytes
             engine = "host" if step.by_host else engine_on(step.node.engine, step.device, plan.devices)
             segment = segment_of.get(step.index, 0)
-            spans.append(Span(step.name, start, stop, engine, step.lane, step.node.kind, nbytes, segment))
+            own = members[step.index]
+            shared = names_of(program.plan, own) if len(own) > 1 else ()
+            kind = kind_of(program.plan, own[0]) if shared else step.node.kind
+            spans.append(Span(step.name, start, stop, engine, step.lane, kind, nbytes, segment, members=shared))
         return Timeline(plan.workflow.name, "us", tuple(spans), tuple(step.deps for step in plan.steps))
+
+
+class _Launcher(Issuer):
+    """The operations of a plan; those of a batch or chain may be one launch, as backends that build graphs make it."""
+
+    def shares(self, run: range) -> bool:
+        """Return whether one launch does these steps; what only the launch can resolve is taken to be as planned."""
+        steps = self.plan.steps
+        return any(self._is_late(steps[i]) for i in run) or self._batch(run, [self.operations[i] for i in run]) is not None
+
+    def launch_of(self, steps: Sequence[int], stream: int) -> None:
+        """Put a step on a stream, or several as one launch."""
+        first = self.plan.steps[steps[0]]
+        if len(steps) > 1:
+            run = range(steps[0], steps[-1] + 1)
+            with Naming(first.name):
+                batch = self._batch(
+                    run, [Nothing() if i in self.disabled else Program.resolve(self, self.plan.steps[i]) for i in run]
+                )
+                if batch is not None:
+                    function, grid, block, shared_bytes, table = batch._call()
+                    self.runtime.module_launch_kernel(function, grid, block, shared_bytes, stream, table)
+                    return
+        for i in steps:
+            self.issue(self.plan.steps[i], stream)
+
+    def _batch(self, run: range, operations: Sequence[Operation]) -> Batch | None:
+        first = self.plan.steps[run.start]
+        return batch_of(self.plan, run, operations, self.scope.shared, self.scope_of(first).place_of(first))
 
 
 def elapsed_us(graph: str, shared: SharedHandles, home: Home, start: Any, stop: Any) -> float:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from ..kernels import Kernel
+from ..launches import names_of, together
 from ..nodes import CapturedNode, KernelNode
 from ..placement import devices_of
 from ..plan import Plan, Step
@@ -99,6 +100,18 @@ class State(NamedTuple):
         uses = self.uses.changed(self.workflow, plan.steps, same_parameters=False)
         return self._replace(plan=plan, options=options, uses=uses).without(self.names_off)
 
+    def on_streams(self, target: Target) -> State:
+        """Return the same workflow with a plan that can be issued on streams, in which no other nodes share a launch than now."""
+        plan = self.plan
+        if plan.batches and plan.packing is None and not any(step.child or step.bodies for step in plan.steps):
+            return self
+        shared = _together(plan)
+        if shared:
+            made = self.replanned(target, inline=True, pack=False, watch=False)
+            if _together(made.plan) <= shared:
+                return made
+        return self.replanned(target, inline=True, pack=False, watch=False, batch=False)
+
     def without(self, names: list[str]) -> State:
         """Return the same with just these nodes, and all inside them, disabled."""
         off = (step.index for step in self.plan.steps if any(within(step.name, name) for name in names))
@@ -133,6 +146,10 @@ class Change(NamedTuple):
     names: tuple[Name, ...] = ()
     values: Mapping[str, Any] = MappingProxyType({})
     kernels: tuple[Kernel, ...] = ()
+
+
+def _together(plan: Plan) -> set[tuple[str, ...]]:
+    return {names_of(plan, run) for run in together(plan)}
 
 
 def within(name: str, outer: str) -> bool:

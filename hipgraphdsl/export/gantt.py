@@ -79,14 +79,13 @@ def summary(timeline: Timeline) -> list[str]:
     """Return what the numbers of a timeline say, a line each."""
     amount = timeline.amount
     lines = [
-        f"{human_count(len(timeline.spans), 'node')} in {amount(timeline.makespan)}, in sequence {amount(timeline.sequential)},"
+        f"{timeline.describe_nodes()} in {amount(timeline.makespan)}, in sequence {amount(timeline.sequential)},"
         f" speedup {timeline.speedup:.2f}x"
     ]
     if timeline.deps and timeline.spans:
-        path = sum(span.duration for span in timeline.critical_path)
-        lines.append(
-            f"{timeline.describe_overlap()}; critical path {amount(path)}, {human_count(len(timeline.critical_path), 'node')}"
-        )
+        path = timeline.critical_path
+        count = human_count(len(path), "step" if any(span.members for span in path) else "node")
+        lines.append(f"{timeline.describe_overlap()}; critical path {amount(sum(span.duration for span in path))}, {count}")
     return lines
 
 

@@ -37,7 +37,14 @@ def render(timeline: Timeline, *, by: By = "engine", critical: bool = True) -> s
         for kind in get_args(By)
     }
     show = json.dumps(
-        {"by": by, "critical": critical, "colours": colours, "rows": rows, "overlap": f"{said[0].upper()}{said[1:]}."},
+        {
+            "by": by,
+            "critical": critical,
+            "colours": colours,
+            "rows": rows,
+            "nodes": timeline.describe_nodes(),
+            "overlap": f"{said[0].upper()}{said[1:]}.",
+        },
         separators=(",", ":"),
     )
     return filled("gantt.html", timeline.name, f'{{"show":{show},"trace":{text(timeline, found, "engine")}}}')

@@ -22,7 +22,7 @@ from ..printed import human_count
 from ..runtimes import target_of
 from ..sharing import ALL, Between, Layout, Ranks, Sharing, as_layout
 from ..target import Target
-from ..timeline import Timeline
+from ..timeline import Span, Timeline
 from ..workflow import AnyNode, ConditionalNode, Workflow
 from .fold import Repeat, find_repeats, signature
 from .style import shortened
@@ -335,9 +335,22 @@ def critical_path(workflow: Workflow, critical: Critical) -> list[str]:
     if critical is False:
         return []
     if isinstance(critical, Timeline):
-        return [span.name for span in critical.critical_path]
+        return _through(workflow, critical.critical_path)
     weights = weigh(workflow, None if critical is True else critical)
     return [workflow.nodes[i].name for i in longest_path(workflow.order, workflow.predecessors, weights)]
+
+
+def _through(workflow: Workflow, spans: Sequence[Span]) -> list[str]:
+    """Return the nodes on a path of spans: all of a chain, and of a batch the one that what follows on the path waits for."""
+    names: list[str] = []
+    for span in reversed(spans):
+        if span.kind == "chain":
+            names += reversed(span.members)
+            continue
+        at = workflow.index.get(names[-1], -1) if span.members and names else -1
+        waited = {workflow.nodes[i].name for i in workflow.predecessors[at]} if at >= 0 else set()
+        names.append(next((name for name in span.nodes if name in waited), span.nodes[0]))
+    return names[::-1]
 
 
 def details(node: AnyNode) -> tuple[str, ...]:

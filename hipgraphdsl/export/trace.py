@@ -8,7 +8,8 @@ event is one line, in order of time:
 ======  =========================================================================================================
 ``M``   names and order of the tracks: one for each row of `Timeline.rows`, so that no two spans of one overlap; of several
         ranks each is a process of the trace
-``X``   a span that takes time; of a message between ranks on the sender, and ``"again"`` on the receiver
+``X``   a span that takes time; of a message between ranks on the sender, and ``"again"`` on the receiver. The nodes that one
+        launch does are its ``"members"``
 ``i``   a node that takes none
 ``s``   the start of an arrow: within the span that is waited for, at its end
 ``f``   its end, at the start of the span that waits; arrows lead past nodes that take no time
@@ -116,6 +117,8 @@ def _spans(timeline: Timeline, times: Times, tracks: Tracks) -> Iterator[dict[st
             args["after"] = [timeline.spans[d].name for d in timeline.deps[i]]
         if span.ranks:
             args["ranks"] = span.ranks
+        if span.members:
+            args["members"] = span.members
         for again, (pid, tid) in enumerate(tracks[i]):
             event = {"name": span.name, "cat": span.kind, "pid": pid, "tid": tid, "ts": start / 1000}
             said = {"again": True, **args} if again else args

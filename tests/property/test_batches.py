@@ -18,9 +18,12 @@ import hipgraphdsl as hg
 from hipgraphdsl import measuring
 from hipgraphdsl.bench.shapes import cholesky
 from hipgraphdsl.kernels import Batching, batching, unchained
+from hipgraphdsl.launches import names_of
+from hipgraphdsl.launches import together as launched_together
 from hipgraphdsl.plan import Plan
 from hipgraphdsl.planning import make_plan
 from hipgraphdsl.runtimes.recorder import RecorderRuntime
+from hipgraphdsl.simulation import simulate
 from hipgraphdsl.workflow import Workflow
 
 N, ARRAYS, BLOCK = 24, 12, 8
@@ -147,7 +150,9 @@ def play(data: Any, runtime: Any, backend: Any, actions: int) -> None:
         run()
         agree(exe)
         for _ in range(actions):
-            action = draw(st.sampled_from(["set", "enable", "disable", "launch", "launch", "value", "update", "clone"]))
+            action = draw(
+                st.sampled_from(["set", "enable", "disable", "launch", "launch", "value", "update", "clone", "profile"])
+            )
             i = draw(st.integers(0, len(program) - 1))
             if action in ("set", "update"):
                 before = program[i]
@@ -164,6 +169,10 @@ def play(data: Any, runtime: Any, backend: Any, actions: int) -> None:
             elif action == "disable":
                 exe.disable(f"n{i}")
                 off.add(i)
+            elif action == "profile":
+                names = [name for span in exe.profile() for name in span.nodes if "~" not in name]
+                assert sorted(names) == sorted(f"n{k}" for k in range(len(program)))
+                run()
             elif action == "clone":
                 with exe.clone() as twin:
                     kept = [array.copy() for array in values]
@@ -330,6 +339,26 @@ def test_no_batch_holds_nodes_that_a_path_orders_or_that_race(
     runs = [batch for batch, _ in groupby(step.batch for step in plan.steps) if batch >= 0]
     assert sorted(runs) == list(range(len(plan.batches))), "a batch is not contiguous"
     assert unordered(workflow, schedule) == []
+
+
+@settings(max_examples=100)
+@given(drawn=ordered(), few=st.booleans(), grids=st.integers(1, 3), target=st.sampled_from(["nvidia:sm_90", "amd:gfx942"]))
+def test_simulated_launches_hold_each_node_once_behind_all_that_it_waits_for(
+    drawn: list[tuple[int, int, tuple[int, ...]]], few: bool, grids: int, target: str
+) -> None:
+    workflow = of_order(drawn, few, grids)
+    plan = make_plan(workflow, hg.Target.named(target), batch=True, pack=True)
+    timeline = simulate(workflow, {"kernel": 2}, target=hg.Target.named(target), batch=True)
+    names = [node.name for node in workflow.nodes]
+    assert sorted(name for span in timeline for name in span.nodes) == sorted(names)
+    together = {names_of(plan, run) for run in launched_together(plan)}
+    assert {span.members for span in timeline if span.members} == together
+    for name, sources in zip(names, workflow.predecessors):
+        span = timeline[name]
+        assert span.duration == (2 * len(span.members) if span.kind == "chain" else 2)
+        for source in sources:
+            before = timeline[names[source]]
+            assert before.stop <= span.start or (before is span and span.kind == "chain")
 
 
 def overlooked(schedule: Schedule, chance: random.Random) -> Schedule:
@@ -659,7 +688,10 @@ def test_a_chain_does_what_its_launches_do(runtime: Any, drawn: list[Link], back
             for i in data.draw(st.sets(st.integers(0, len(drawn) - 1), max_size=5), label="switched"):
                 (exe.enable if i in off else exe.disable)(f"n{i}")
                 off ^= {i}
-            exe.run(p=given_p)
+            if data.draw(st.booleans(), label="profiled"):
+                exe.profile(p=given_p)
+            else:
+                exe.run(p=given_p)
             for i, link in enumerate(drawn):
                 if i not in off:
                     link.apply(values, given_p)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from specimens import everything, pipeline
+from specimens import batched, everything, pipeline
 
 from hipgraphdsl import cli, open_runtime
 from hipgraphdsl.errors import HipGraphError, RuntimeUnavailable
@@ -433,6 +433,18 @@ def test_timeline_is_measured_or_predicted(run: Any, program: str) -> None:
     assert "4 nodes in 4.5 time units, in sequence 4.5 time units" in done.out
 
 
+@pytest.mark.usefixtures("cpu")
+def test_timeline_takes_batch_and_target(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "batched.json"
+    path.write_text(batched(512).to_json())
+    times = ("--duration", "kernel=1", "--duration", "D2H=1")
+    assert "516 nodes in" in run("timeline", path, *times).out
+    assert "516 nodes (512 in a batch, 3 in a chain) in" in run("timeline", path, *times, "--batch").out
+    assert "516 nodes (512 in a batch) in" in run("timeline", path, *times, "--target", "nvidia:sm_90").out
+    assert "516 nodes in" in run("timeline", path, *times, "--target", "nvidia:sm_90", "--no-batch").out
+    assert "516 nodes (512 in a batch, 3 in a chain) in" in run("timeline", path, "--runtime", "cpu", "--batch").out
+
+
 def test_timeline_takes_ranks(run: Any, tmp_path: Path) -> None:
     g = Graph("two")
     x = [g.device_array(f"x{d}", shape=250, dtype="int32", device=d) for d in range(2)]
@@ -463,6 +475,7 @@ def test_timeline_writes_files(run: Any, program: str, tmp_path: Path, name: str
     ("arguments", "status", "said"),
     [
         (("--engine", "kernel=2"), 2, "--engine belongs to a prediction"),
+        (("--target", "cpu"), 2, "--target belongs to a prediction"),
         (("--ranks", "2"), 2, "--ranks and --link belong to a prediction"),
         ((*UNIT, "--link", "latency_us=1", "--link", "gb_s=1"), 2, "--link joins the processes of --ranks"),
         ((*UNIT, "--ranks", "2", "--link", "gb_s=1"), 2, "--link has a latency_us and a gb_s"),

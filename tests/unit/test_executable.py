@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from specimens import batched
 
 import hipgraphdsl as hg
 from hipgraphdsl.backends.program import GraphProgram
@@ -1141,6 +1142,111 @@ def test_a_profile_whose_calls_fail_leaves_nothing_behind(recorder: RecorderRunt
             break
         exe.close()
         assert recorder.live == {}, f"after call {n} of the profile"
+    assert 10 < n < 199
+
+
+GRAPHS = pytest.mark.parametrize("graphs", ["explicit", "capture"])
+
+
+def launched(exe: hg.Executable, monkeypatch: pytest.MonkeyPatch) -> tuple[list[tuple[str, str, int]], int]:
+    """Return name, kind and number of nodes of each span of a profile, and how many kernels it launched."""
+    runtime: Any = exe.runtime
+    launch, launches = runtime.module_launch_kernel, []
+    with monkeypatch.context() as patch:
+        patch.setattr(runtime, "module_launch_kernel", lambda *args, **given: launches.append(launch(*args, **given)))
+        spans = exe.profile().spans
+    return [(span.name, span.kind, len(span.nodes)) for span in spans], len(launches)
+
+
+@GRAPHS
+def test_a_profile_launches_nodes_together_as_the_graph_does(
+    cpu: CpuRuntime, graphs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with batched().compile(cpu, graphs, batch=True) as exe:
+        spans, launches = launched(exe, monkeypatch)
+        assert spans == [
+            ("batch of 8: set_0 … set_7", "batch", 8),
+            ("out", "memcpy", 1),
+            ("chain of 3: step_0 … step_2", "chain", 3),
+        ]
+        assert launches == 2
+        assert [exe.read(f"x{i}")[0] for i in range(8)] == [3, *range(1, 8)]
+        exe.disable("set_5")
+        exe.disable("step_1")
+        exe.set("set_6", value=60)
+        exe.write("x5", 50)
+        assert launched(exe, monkeypatch) == (spans, 2)
+        assert [exe.read(f"x{i}")[0] for i in range(8)] == [2, 1, 2, 3, 4, 50, 60, 7]
+        for i in range(3):
+            exe.disable(f"step_{i}")
+        assert launched(exe, monkeypatch)[1] == 1
+        exe.set("set_4", block=16)  # no launch can do it together with the others any more
+        spans, launches = launched(exe, monkeypatch)
+        assert [name for name, kind, _ in spans if kind == "kernel"] == [f"set_{i}" for i in range(8)] + [
+            f"step_{i}" for i in range(3)
+        ]
+        assert launches == 7
+
+
+@pytest.mark.parametrize("batch", [False, "auto"])
+def test_a_profile_launches_nodes_apart_where_the_graph_does(cpu: CpuRuntime, backend: Any, batch: Any) -> None:
+    with batched().compile(cpu, backend, batch=batch) as exe:
+        assert [span.name for span in exe.profile()] == [node.name for node in exe.workflow.nodes]
+
+
+@pytest.mark.parametrize("packs", [False, True])
+@GRAPHS
+def test_a_profile_launches_together_what_uses_temporaries(
+    cpu: CpuRuntime, graphs: Any, packs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = batched().workflow().nodes[0].kernels[0]
+    g = hg.Graph("temporaries")
+    out = g.device_array("out", np.zeros((4, 32), "i4"))
+    for k in range(1 + packs):  # the second has the memory of the first
+        t = g.alloc(f"t{k}", shape=(4, 32), dtype="int32")
+        g.memset(t, 0, after=["copy_0"] if k else ())
+        for i in range(4):
+            g.kernel(kernel, 1, 32, (t[i], 7 + k + i), name=f"t{k}_{i}")
+        g.memcpy(out, t, name=f"copy_{k}")
+        g.free(t)
+    with g.compile(cpu, graphs, batch=True) as exe:
+        assert (exe.plan.packing is not None) == packs
+        spans, launches = launched(exe, monkeypatch)
+        assert [name for name, kind, _ in spans if kind == "batch"] == [f"batch of 4: t{k}_0 … t{k}_3" for k in range(1 + packs)]
+        assert launches == 1 + packs
+        assert exe.read("out")[:, 0].tolist() == [7 + packs + i for i in range(4)]
+
+
+@GRAPHS
+def test_a_profile_launches_the_nodes_of_children_as_the_graph_does(cpu: CpuRuntime, graphs: Any) -> None:
+    g, inside = batched(), batched(4, 0)
+    g.child(inside, bind={f"x{i}": g.device_array(f"y{i}", np.zeros(32, "i4")) for i in range(4)}, name="c")
+    with g.compile(cpu, graphs, batch=True) as exe:
+        together = exe.plan.index["set_0"], [step.name for step in exe.plan.steps if step.batch == 0]
+        timeline = exe.profile()
+        if "c/set_0" in together[1]:  # it stands in the place of the child
+            assert {*timeline["c/set_3"].members} == {*together[1]}
+        else:
+            assert [timeline[name].members for name in ("c/set_0", "set_0")] == [(), ()]
+        assert [exe.read(f"y{i}")[0] for i in range(4)] == [0, 1, 2, 3]
+
+
+@GRAPHS
+def test_a_profile_of_launches_whose_calls_fail_leaves_nothing_behind(graphs: Any) -> None:
+    for n in range(1, 200):
+        recorder = RecorderRuntime()
+        exe = batched().compile(recorder, graphs, batch=True)
+        exe.run()
+        recorder.fail_at(n)
+        try:
+            assert len(exe.profile()) == 3
+        except hg.HipError:
+            exe.close()
+            assert recorder.live == {}, f"after call {n} of the profile"
+        else:
+            recorder._failures.clear()
+            exe.close()
+            break
     assert 10 < n < 199
 
 

@@ -71,6 +71,21 @@ def test_simulated_message_waits_for_the_receiver_too() -> None:
     assert spans_of(g.simulate(TIMES, ranks=2, link=LINK)) == {"late": (0, 5), "hand": (5, 8), "behind": (8, 13)}
 
 
+def test_simulated_ranks_do_several_nodes_by_one_launch_each() -> None:
+    g = hg.Graph("many")
+    x = [g.device_array(f"x{d}", shape=(4, N), dtype="float32", device=d) for d in range(2)]
+    for d in range(2):
+        for k in range(4):
+            g.kernel(ADD, 1, N, (x[d][k], 1.0), name=f"add_{d}{k}")
+    g.memcpy(x[1], x[0], name="hand")
+    timeline = g.simulate({"kernel": 5}, ranks=2, link=LINK, batch=True)
+    assert spans_of(timeline) == {"batch of 4: add_00 … add_03": (0, 5), "batch of 4: add_10 … add_13": (0, 5), "hand": (5, 11)}
+    assert [(timeline[f"add_{d}2"].ranks, timeline[f"add_{d}2"].engine) for d in range(2)] == [
+        ((0,), "kernel@0"),
+        ((1,), "kernel@1"),
+    ]
+
+
 def test_simulated_edge_between_ranks_is_a_message_without_bytes() -> None:
     g = hg.Graph("told")
     x = [g.device_array(f"x{d}", shape=N, dtype="float32", device=d) for d in range(2)]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from specimens import everything, inner, module, pipeline
+from specimens import batched, everything, inner, module, pipeline
 
 from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.graph import Graph
@@ -362,3 +362,94 @@ def test_a_child_with_a_duration_of_its_own_is_one_span_though_the_host_cuts_it(
     g.child(two_steps(), name="both")
     assert [(span.name, span.duration) for span in g.simulate({"both": 3})] == [("both", 3)]
     assert {span.segment > 0 for span in g.simulate({"memset": 1, "eager": 5}) if span.kind == "memset"} == {True}
+
+
+# -- several nodes in one launch --------------------------------------------------------------------------------------------
+
+BATCH, CHAIN = "batch of 8: set_0 … set_7", "chain of 3: step_0 … step_2"
+
+
+def test_nodes_that_share_a_launch_have_one_span() -> None:
+    timeline = batched().simulate({"kernel": 2, "D2H": 1}, batch=True)
+    assert [(s.name, s.kind, s.start, s.stop) for s in timeline] == [
+        (BATCH, "batch", 0, 2),
+        ("out", "memcpy", 2, 3),
+        (CHAIN, "chain", 2, 8),
+    ]
+    assert timeline.deps == ((), (0,), (0,))
+    assert timeline["set_5"] is timeline[BATCH]
+    assert timeline["set_5"].members == timeline["set_5"].nodes == tuple(f"set_{i}" for i in range(8))
+    assert timeline["step_2"] is timeline[CHAIN]
+    assert (timeline["out"].members, timeline["out"].nodes) == ((), ("out",))
+    with pytest.raises(DeclarationError, match=r"its nodes are 'set_0', 'set_1', .*, \.\.\.$"):
+        timeline["set_8"]
+
+
+def test_nodes_that_share_a_launch_are_counted_and_printed_once() -> None:
+    timeline = batched().simulate({"kernel": 2, "D2H": 1}, batch=True)
+    assert timeline.describe_nodes() == "12 nodes (8 in a batch, 3 in a chain)"
+    lines = str(timeline).splitlines()
+    assert lines[0].startswith("timeline of 'batched': 12 nodes (8 in a batch, 3 in a chain) in 8 time units,")
+    assert f"{BATCH} -> {CHAIN}" in lines[1]
+    assert [line.partition(" │")[0].rstrip() for line in lines[3:-1]] == [BATCH, "out", CHAIN]
+    assert f"t=2: [{CHAIN}" in timeline.render()
+    two = batched(9, 2)
+    two.kernel(module()["fill<int>"], 1, 32, (two.arrays["x8"], 1), name="last")
+    assert two.simulate({"kernel": 1, "D2H": 1}, batch=True)["step_1"].name == "chain of 2: step_0, step_1"
+
+
+def test_the_time_of_a_launch_comes_from_its_nodes_or_is_given_by_its_name() -> None:
+    times = {"kernel": 2, "set_3": 5, "step_1": 7, "D2H": 1}
+    timeline = batched().simulate(times, batch=True)
+    assert (timeline[BATCH].duration, timeline[CHAIN].duration) == (5, 11)
+    timeline = batched().simulate({BATCH: 3, CHAIN: 4, "D2H": 1}, batch=True)  # which no node needs a time for then
+    assert (timeline[BATCH].duration, timeline[CHAIN].duration, timeline.makespan) == (3, 4, 7)
+    with pytest.raises(DeclarationError, match="neither a node"):
+        batched().simulate({BATCH: 3, "kernel": 4, "D2H": 1})
+
+
+def test_nodes_share_a_launch_where_they_do_on_the_target() -> None:
+    times = {"kernel": 1, "D2H": 1}
+    assert {span.kind for span in batched().simulate(times)} == {"kernel", "memcpy"}
+    assert {span.kind for span in batched().simulate(times, target="nvidia:sm_90")} == {"kernel", "memcpy"}  # they are too few
+    many = batched(512).simulate(times, target="nvidia:sm_90")
+    assert len(many["set_0"].members) == 512
+    assert {span.kind for span in batched(512).simulate(times, target="nvidia:sm_90", batch=False)} == {"kernel", "memcpy"}
+    assert {span.kind for span in batched(512).simulate(times, target="amd:gfx942")} == {"kernel", "memcpy"}
+    with pytest.raises(DeclarationError, match="batch is 'auto', True or False"):
+        batched().simulate(times, batch="yes")  # type: ignore[arg-type]  # the mistake under test
+
+
+def test_a_child_that_takes_a_time_of_its_own_has_no_part_in_launches() -> None:
+    g = Graph("outer")
+    x = [g.device_array(f"y{i}", shape=32, dtype="int32") for i in range(4)]
+    inside = Graph("inside")
+    (y,) = (inside.device_array("y", shape=32, dtype="int32"),)
+    t = inside.alloc("t", shape=32, dtype="int32")  # its nodes are put in its place
+    inside.memset(t, 0)
+    inside.free(t)
+    fill = module()["fill<int>"]
+    inside.kernel(fill, 1, 32, (y, 1), name="fill")
+    g.child(inside, bind={"y": x[3]}, name="c")
+    for i in range(3):
+        g.kernel(fill, 1, 32, (x[i], i), name=f"fill_{i}")
+    names = {"fill_0", "fill_1", "fill_2", "c/fill"}
+    assert names == {*g.simulate({"kernel": 1, "memset": 1}, batch=True)["fill_0"].members}
+    assert {span.name for span in g.simulate({"kernel": 1, "c": 4}, batch=True)} == {"fill_0", "fill_1", "fill_2", "c"}
+
+
+def test_launches_do_not_reach_across_what_the_host_does_between_graphs() -> None:
+    g = Graph("cut")
+    x = [g.device_array(f"x{i}", shape=32, dtype="int32") for i in range(10)]
+    fill = module()["fill<int>"]
+    for i in range(5):
+        g.kernel(fill, 1, 32, (x[i], i), name=f"before_{i}")
+    g.eager(print, (*x[:5],), name="step")
+    for i in range(5):
+        g.kernel(fill, 1, 32, (x[i], i), name=f"behind_{i}")
+    timeline = g.simulate({"kernel": 2, "eager": 1}, batch=True)
+    assert [(s.name, s.start, s.segment) for s in timeline] == [
+        ("batch of 5: before_0 … before_4", 0, 1),
+        ("step", 2, 0),
+        ("batch of 5: behind_0 … behind_4", 3, 2),
+    ]

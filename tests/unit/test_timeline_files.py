@@ -15,10 +15,11 @@ import pytest
 from chromium import CLICK, in_chromium, needs_chromium
 from hypothesis import given
 from hypothesis import strategies as st
-from specimens import everything, pipeline
+from specimens import batched, everything, pipeline
 
 from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.export import timelines
+from hipgraphdsl.export.picture import critical_path
 from hipgraphdsl.export.trace import events
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.timeline import By, Span, Timeline
@@ -94,6 +95,45 @@ def test_files_know_segments_and_the_steps_between_them(extension: str) -> None:
         assert all(f'"args":{{"name":"{name}"}}' in text for name in ("segment 1", "segment 2", "between graphs"))
     assert '"segment":1' in text
     assert '"segment":2' in text
+
+
+def test_files_name_the_nodes_of_each_launch() -> None:
+    times = {"kernel": 2, "D2H": 1}
+    timeline = batched(300).simulate(times, batch=True)
+    names, title = [f"set_{i}" for i in range(300)], "batch of 300: set_0 … set_299"
+    spans = {span["name"]: span for span in json.loads(text(timeline, ".json"))["spans"]}
+    assert (spans[title]["kind"], spans[title]["members"], spans["out"]["after"]) == ("batch", names, [title])
+    assert "members" not in spans["out"]
+    trace = json.loads(text(timeline, ".trace.json"))
+    validate(trace)
+    said = {event["name"]: event["args"] for event in trace["traceEvents"] if event["ph"] == "X"}
+    assert (said[title]["kind"], said[title]["members"]) == ("batch", names)
+    assert said["chain of 3: step_0 … step_2"]["members"] == ["step_0", "step_1", "step_2"]
+    assert "members" not in said["out"]
+    page = text(timeline, ".html")
+    assert trace_of(page) == json.loads(text(timeline, ".trace.json"))
+    assert '"nodes":"304 nodes (300 in a batch, 3 in a chain)"' in page
+    assert f"[{title}]" in text(timeline, ".txt")
+    none = text(batched().simulate(times), ".json") + text(batched().simulate(times), ".trace.json")
+    assert "members" not in none
+
+
+@needs_matplotlib
+def test_charts_name_launches_and_count_their_nodes() -> None:
+    chart = text(batched().simulate({"kernel": 2, "D2H": 1}, batch=True), ".svg", by="node")
+    assert "12 nodes (8 in a batch, 3 in a chain) in 8 time units" in chart
+    assert "critical path 8 time units, 2 steps" in chart
+    assert chart.count("batch of 8: set_0 … set_7") >= 1
+    assert "set_3" not in chart
+
+
+def test_a_drawing_marks_the_nodes_of_launches_on_the_critical_path() -> None:
+    g = batched()
+    timeline = g.simulate({"kernel": 2, "D2H": 1}, batch=True)
+    assert critical_path(g.workflow(), timeline) == ["set_0", "step_0", "step_1", "step_2"]
+    timeline = g.simulate({"kernel": 2, "D2H": 9}, batch=True)
+    assert critical_path(g.workflow(), timeline) == ["set_1", "out"]
+    assert critical_path(g.workflow(), g.simulate({"kernel": 0, "set_5": 1, "D2H": 0}, batch=True))[0].startswith("set_")
 
 
 # -- trace ---------------------------------------------------------------------------------------------------------------
@@ -379,6 +419,22 @@ def test_a_click_in_chromium_shows_the_node(tmp_path: Path) -> None:
     assert "<td>start</td><td>138 time units</td>" in panel
     assert "H2D137" in panel
     assert "D2H137" in panel
+
+
+@needs_chromium
+def test_the_page_finds_nodes_in_launches_and_names_them(tmp_path: Path) -> None:
+    script = """
+const search = document.getElementById("search");
+search.value = "set_5"; search.dispatchEvent(new Event("input"));
+document.title = document.getElementById("hits").textContent;
+search.dispatchEvent(new KeyboardEvent("keydown", {key: "Enter"}));
+"""
+    seen = in_chromium(text(batched().simulate({"kernel": 2, "D2H": 1}, batch=True), ".html"), script, tmp_path)
+    assert "<title>set_5 in batch of 8: set_0 … set_7</title>" in seen
+    panel = seen[seen.index('id="panel"') :].split("</aside>")[0]
+    assert "<h2>batch of 8: set_0 … set_7</h2>" in panel
+    assert "<h3>Nodes in it (8)</h3>" in panel
+    assert "<li>set_5</li>" in panel
 
 
 @needs_chromium

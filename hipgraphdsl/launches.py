@@ -1,0 +1,72 @@
+"""What a plan's launches do: one step each, or the steps of a batch or of a chain together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Literal, NamedTuple
+
+from .kernels import Chaining
+from .plan import Plan
+
+
+class Launches(NamedTuple):
+    """A plan whose steps are the launches of another.
+
+    Attributes
+    ----------
+    plan : Plan
+        A step that does several is as their first, with all their names as `origin`, and waits for what any of them waits for.
+    members : tuple of tuple of int
+        For each of its steps the steps of the other plan that it does.
+    """
+
+    plan: Plan
+    members: tuple[tuple[int, ...], ...]
+
+
+def together(plan: Plan) -> list[range]:
+    """Return the steps that are done by one launch each, two or more of them, as backends that build graphs make it."""
+    segment_of = {} if plan.cut is None or not plan.batches else plan.cut.segment_of
+    runs: list[range] = []
+    for (batch, _), steps in groupby(plan.steps, lambda step: (step.batch, segment_of.get(step.index, 0))):
+        first, *others = (step.index for step in steps)
+        if batch >= 0 and others:
+            runs.append(range(first, others[-1] + 1))
+    return runs
+
+
+def names_of(plan: Plan, run: Iterable[int]) -> tuple[str, ...]:
+    """Return the names of steps."""
+    return tuple(plan.steps[i].name for i in run)
+
+
+def kind_of(plan: Plan, step: int) -> Literal["batch", "chain"]:
+    """Return whether the launch that does a step does its members beside each other, or one behind the other."""
+    return "chain" if isinstance(plan.batches[plan.steps[step].batch].batching, Chaining) else "batch"
+
+
+def titled(kind: str, names: Sequence[str]) -> str:
+    """Return what a launch that does several nodes is called: ``"batch of 8: fill_0 … fill_7"``."""
+    return f"{kind} of {len(names)}: {names[0]}{', ' if len(names) == 2 else ' … '}{names[-1]}"
+
+
+def launches(plan: Plan, runs: Iterable[range]) -> Launches:
+    """Return a plan with one step for each of these runs of neighbours, and one for each other step."""
+    first = dict(enumerate(range(len(plan.steps))))  # of the steps that are done with it, for each step
+    for run in runs:
+        first.update(dict.fromkeys(run, run.start))
+    members = tuple(tuple(group) for _, group in groupby(range(len(plan.steps)), first.__getitem__))
+    place = {i: n for n, own in enumerate(members) for i in own}
+    steps = []
+    for n, own in enumerate(members):
+        done = [plan.steps[i] for i in own]
+        deps, added = (tuple(sorted({place[d] for d in sources} - {n})) for sources in (
+            [d for step in done for d in step.deps], [d for step in done for d in step.added]
+        ))  # fmt: skip
+        name = titled(kind_of(plan, own[0]), names_of(plan, own)) if len(own) > 1 else done[0].name
+        origin = tuple(name for step in done for name in step.origin)
+        steps.append(done[0]._replace(index=n, name=name, origin=origin, deps=deps, added=added))
+    lanes = tuple(tuple(dict.fromkeys(place[i] for i in lane)) for lane in plan.lanes)
+    return Launches(replace(plan, steps=tuple(steps), lanes=lanes, programmatic=()), members)
