@@ -59,14 +59,17 @@ def launches(plan: Plan, runs: Iterable[range]) -> Launches:
         first.update(dict.fromkeys(run, run.start))
     members = tuple(tuple(group) for _, group in groupby(range(len(plan.steps)), first.__getitem__))
     place = {i: n for n, own in enumerate(members) for i in own}
+
+    def outside(n: int, sources: Iterable[int]) -> tuple[int, ...]:
+        """Return the launches of some steps, without launch `n`."""
+        return tuple(sorted({place[source] for source in sources} - {n}))
+
     steps = []
     for n, own in enumerate(members):
         done = [plan.steps[i] for i in own]
-        deps, added = (tuple(sorted({place[d] for d in sources} - {n})) for sources in (
-            [d for step in done for d in step.deps], [d for step in done for d in step.added]
-        ))  # fmt: skip
         name = titled(kind_of(plan, own[0]), names_of(plan, own)) if len(own) > 1 else done[0].name
-        origin = tuple(name for step in done for name in step.origin)
+        origin = tuple(node for step in done for node in step.origin)
+        deps, added = outside(n, (d for step in done for d in step.deps)), outside(n, (d for step in done for d in step.added))
         steps.append(done[0]._replace(index=n, name=name, origin=origin, deps=deps, added=added))
     lanes = tuple(tuple(dict.fromkeys(place[i] for i in lane)) for lane in plan.lanes)
     return Launches(replace(plan, steps=tuple(steps), lanes=lanes, programmatic=()), members)

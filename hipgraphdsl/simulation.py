@@ -200,7 +200,7 @@ class _Times:
 
 def _shared(workflow: Workflow, device: int, target: Target, batch: Batch) -> list[_Shared]:
     """Return the nodes of a workflow that share launches where it is compiled for a target."""
-    if batch == "auto" and not target.costs.batched_us:
+    if isinstance(batch, str) and batch == "auto" and not target.costs.batched_us:
         return []
     inline = "child_order" in target.quirks
     plan = make_plan(workflow, target, inline=inline, pack=True, batch=batch, programmatic=False, device=device)
@@ -256,10 +256,12 @@ def _joined(tasks: list[_Task], shared: Sequence[_Shared], times: _Times) -> lis
     launches: dict[int, _Task] = {}
     for one in shared:
         own = [at[name] for name in one.names]
-        if len({tasks[i].segment for i in own}) > 1:
-            continue
         first, each = tasks[min(own)], [tasks[i].duration for i in own]
         duration = times.named(one.title, first.node)
+        if len({tasks[i].segment for i in own}) > 1:  # the host has something to do between them
+            if duration is not None:
+                _missing(first.name, first.node)
+            continue
         if duration is None:
             duration = max(each) if one.kind == "batch" else math.fsum(each)
         deps = tuple(d for i in own for d in tasks[i].deps if d not in own)
