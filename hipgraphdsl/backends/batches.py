@@ -107,6 +107,11 @@ class Batch(ABC):
         self.node = runtime.graph_add_kernel_node(graph, deps, *self._call())
         return self.node
 
+    def issue(self, runtime: Runtime, stream: int) -> None:
+        """Launch it on a stream."""
+        function, grid, block, shared_bytes, table = self._call()
+        runtime.module_launch_kernel(function, grid, block, shared_bytes, stream, table)
+
     def set(self, runtime: Runtime, graph_exec: int) -> None:
         """Give the table to the node of an instantiated graph."""
         call = self._call()

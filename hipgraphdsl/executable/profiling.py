@@ -105,8 +105,7 @@ class _Launcher(Issuer):
                     run, [Nothing() if i in self.disabled else Program.resolve(self, self.plan.steps[i]) for i in run]
                 )
                 if batch is not None:
-                    function, grid, block, shared_bytes, table = batch._call()
-                    self.runtime.module_launch_kernel(function, grid, block, shared_bytes, stream, table)
+                    batch.issue(self.runtime, stream)
                     return
         for i in steps:
             self.issue(self.plan.steps[i], stream)
