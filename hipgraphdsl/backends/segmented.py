@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,17 +25,22 @@ Build = Callable[[Plan, Scope, Runtime, frozenset[int]], Program]
 
 def in_segments(build: Build) -> Build:
     """Return a builder that makes one program of a plan that one graph can hold, and else one of each segment."""
+    return partial(_built, build)
 
-    def built(plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> Program:
-        if plan.cut is None:
-            return build(plan, scope, runtime, disabled)
-        return SegmentedProgram(plan, scope, runtime, disabled, built)
 
-    return built
+def _built(
+    build: Build, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset(), device: int | None = None
+) -> Program:
+    if plan.cut is None:
+        return build(plan, scope, runtime, disabled)
+    return SegmentedProgram(plan, scope, runtime, disabled, build, device)
 
 
 def _body(build: Build, runtime: Runtime, plan: Plan, scope: Scope, device: int) -> Program:
-    return build(placed(plan, scope), scope, runtime, frozenset())
+    """Build a body for streams of a device; as all that is built, while the device that the graph was compiled for is current."""
+    shared = scope.shared
+    with runtime.using_device(shared.device) if len(shared.devices) > 1 else nullcontext():
+        return _built(build, placed(plan, scope), scope, runtime, device=device)
 
 
 class _Place(NamedTuple):
@@ -59,10 +64,14 @@ class SegmentedProgram(Program):
     Parameters
     ----------
     build : callable
-        Builds a plan that may be cut itself, as the bodies of conditional nodes may.
+        Builds the graph of a segment.
+    device : int, optional
+        Of the stream that it is launched on: for a body, that of the conditional node; else that of the plan.
     """
 
-    def __init__(self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int], build: Build) -> None:
+    def __init__(
+        self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int], build: Build, device: int | None = None
+    ) -> None:
         super().__init__(plan, scope, runtime, disabled)
         assert plan.cut is not None
         self._outer, self._members = plan.cut
@@ -95,7 +104,7 @@ class SegmentedProgram(Program):
                         operation = self.operations[members[0]] = self.resolve(plan.steps[members[0]])
                         if isinstance(operation, RunConditional):
                             self._host.build(operation, self.scope_of(step).place_of(step))
-            self._lanes = LaneStreams(self._outer, runtime)
+            self._lanes = LaneStreams(self._outer, runtime, device)  # which leaves the device of the launch current
             self._end = runtime.event_create(timing=False)
         except BaseException:
             self.close()

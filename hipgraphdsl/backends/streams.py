@@ -118,8 +118,7 @@ class LaneStreams:
             stream = streams[step.lane]
             if several and (device := plan.lane_devices[step.lane]) != current:
                 runtime.set_device(device)
-                # The user's code may have made another device current.
-                current = -1 if isinstance(step.node, (CapturedNode, EagerNode)) else device
+                current = device
             if not joined[step.lane]:
                 runtime.stream_wait_event(stream, self.start)
                 joined[step.lane] = True
@@ -127,6 +126,8 @@ class LaneStreams:
                 for source in self._waits[step.index]:
                     runtime.stream_wait_event(stream, events[source])
             do(step, stream)
+            if isinstance(step.node, (CapturedNode, EagerNode)) or step.bodies:
+                current = -1  # the user's code may have made another device current, as what is built of a body or run in it does
             if note is not None:
                 note(step, stream)
             if step.index in events and (by_events or step.index in self._ends):
@@ -293,22 +294,24 @@ def placed(plan: Plan, scope: Scope) -> Plan:
     )
 
 
-class Issuer(EagerProgram):
-    """The operations of a plan, which the caller puts on streams."""
+class StreamsProgram(EagerProgram):
+    """Operations issued on one stream per lane."""
 
-    def launch(self, stream: int) -> None:
-        for step in self.plan.steps:
-            self.issue(step, stream)
-
-
-class _StreamsProgram(EagerProgram):
     def __init__(self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int], device: int | None = None) -> None:
         super().__init__(plan, scope, runtime, disabled, device)
-        self._lanes = LaneStreams(plan, runtime, device)
+        self._lanes = LaneStreams(self.laned(), runtime, device)
+
+    def laned(self) -> Plan:
+        """Return the plan whose steps `issue` takes, each in its lane."""
+        return self.plan
 
     def launch(self, stream: int) -> None:
+        self.launch_by(self.issue, stream)
+
+    def launch_by(self, issue: Callable[[Step, int], None], stream: int) -> None:
+        """Enqueue one run, whose steps a function issues."""
         try:
-            self._lanes.run(stream, self.issue)
+            self._lanes.run(stream, issue)
         except BaseException:
             self._lanes.join(stream)
             raise
@@ -321,4 +324,4 @@ class _StreamsProgram(EagerProgram):
 
 def build(plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> Program:
     """Prepare streams, events and operations; nothing runs before the first launch."""
-    return _StreamsProgram(plan, scope, runtime, disabled)
+    return StreamsProgram(plan, scope, runtime, disabled)

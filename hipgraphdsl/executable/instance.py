@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, Final
 
 from ..arrays import Parameter
 from ..backends import Program, Scope
 from ..backends.callbacks import memory_view
 from ..backends.operations import CallHost, Operation, RunChild, equal
+from ..backends.program import GraphProgram
 from ..errors import HipError
 from ..plan import Plan
 from ..watch import WatchedPlan
@@ -239,8 +240,9 @@ class Instance:
             self.program, self.torn, self._since = program, True, 0
             self._stats.instantiations += 1
             self._stats.build_us = (time.perf_counter() - started) * 1e6
-            follows = self._home.several and "other_device_crash" in self._runtime.target.quirks
-            self.launch = self._launch_following if follows else program.launch
+            # A graph may be launched on a stream of any device; an event belongs to the device of the stream that records it.
+            anywhere = isinstance(program, GraphProgram) and "other_device_crash" not in self._runtime.target.quirks
+            self.launch = program.launch if anywhere or not self._home.several else self._launch_following
             self.bind_compiled()
             with ExitStack() as returned:  # all of it, even if one call fails
                 returned.callback(self._memory.use_packed, blocks)
@@ -278,7 +280,12 @@ class Instance:
             self.program.launch(stream)
             return
         self._follow(own, stream, where)
-        self.program.launch(own)
+        try:
+            self.program.launch(own)
+        except BaseException:
+            with suppress(HipError):
+                self._follow(stream, own, home)
+            raise
         self._follow(stream, own, home)
 
     def _follow(self, stream: int, other: int, device: int) -> None:

@@ -10,7 +10,7 @@ from ..backends import Scope, SharedHandles
 from ..backends.batches import Batch, batch_of
 from ..backends.operations import Nothing, Operation
 from ..backends.program import Naming, Program
-from ..backends.streams import Issuer, LaneStreams
+from ..backends.streams import StreamsProgram
 from ..errors import DeclarationError, HipError, HipGraphError
 from ..launches import kind_of, launches, names_of, together
 from ..plan import Plan, Step
@@ -32,11 +32,9 @@ def profile(plan: Plan, scope: Scope, disabled: frozenset[int], home: Home, stre
     with ExitStack() as returned:
         program = _Launcher(plan, scope, runtime, disabled)
         returned.callback(program.close)
-        plan, members = launches(plan, [run for run in together(plan) if program.shares(run)])
+        plan, members = program.launches
         events: list[int] = []
         returned.callback(_destroy_all, runtime.event_destroy, events)
-        lanes = LaneStreams(plan, runtime)
-        returned.callback(lanes.close)
         # Times are asked of two events of one device, so each device has a zero of its own; all are idle now.
         streams = {home.device: stream}
         zeros: dict[int, int] = {}
@@ -59,19 +57,16 @@ def profile(plan: Plan, scope: Scope, disabled: frozenset[int], home: Home, stre
                 events.append(runtime.event_create(timing=True))  # the next may fail
             before, after = events[-2:]
             runtime.event_record(before, stream)
-            program.launch_of(members[step.index], stream)
+            program.issue(step, stream)
             runtime.event_record(after, stream)
             marks[step.index] = before, after
 
         try:
-            lanes.run(stream, issue)
-        except BaseException:
-            lanes.join(stream)
-            raise
+            program.launch_by(issue, stream)
         finally:
             finish()
         spans = []
-        segment_of = {} if plan.cut is None else plan.cut.segment_of
+        segment_of = {} if program.plan.cut is None else program.plan.cut.segment_of
         for step in plan.steps:
             before, after = marks[step.index]
             device = plan.lane_devices[step.lane]
@@ -79,36 +74,45 @@ def profile(plan: Plan, scope: Scope, disabled: frozenset[int], home: Home, stre
             stop = start + runtime.event_elapsed_time(before, after) * 1e3
             nbytes = step.node.copied_bytes if step.node.made is None else step.node.made.nbytes
             engine = "host" if step.by_host else engine_on(step.node.engine, step.device, plan.devices)
-            segment = segment_of.get(step.index, 0)
             own = members[step.index]
+            segment = segment_of.get(own[0], 0)
             shared = names_of(program.plan, own) if len(own) > 1 else ()
             kind = kind_of(program.plan, own[0]) if shared else step.node.kind
             spans.append(Span(step.name, start, stop, engine, step.lane, kind, nbytes, segment, members=shared))
         return Timeline(plan.workflow.name, "us", tuple(spans), tuple(step.deps for step in plan.steps))
 
 
-class _Launcher(Issuer):
-    """The operations of a plan; those of a batch or chain may be one launch, as backends that build graphs make it."""
+class _Launcher(StreamsProgram):
+    """Streams on which a batch or chain may be one launch, as backends that build graphs make it.
 
-    def shares(self, run: range) -> bool:
-        """Return whether one launch does these steps; what only the launch can resolve is taken to be as planned."""
-        steps = self.plan.steps
-        return any(self._is_late(steps[i]) for i in run) or self._batch(run, [self.operations[i] for i in run]) is not None
+    Attributes
+    ----------
+    launches : Launches
+        What is issued, of which steps of `plan`.
+    """
 
-    def launch_of(self, steps: Sequence[int], stream: int) -> None:
-        """Put a step on a stream, or several as one launch."""
-        first = self.plan.steps[steps[0]]
-        if len(steps) > 1:
-            run = range(steps[0], steps[-1] + 1)
-            with Naming(first.name):
-                batch = self._batch(
-                    run, [Nothing() if i in self.disabled else Program.resolve(self, self.plan.steps[i]) for i in run]
-                )
+    def laned(self) -> Plan:
+        self.launches = launches(self.plan, [run for run in together(self.plan) if self._shares(run)])
+        return self.launches.plan
+
+    def issue(self, step: Step, stream: int) -> None:
+        """Issue a step of `launches` on a stream."""
+        members = self.launches.members[step.index]
+        if len(members) > 1:
+            run = range(members[0], members[-1] + 1)
+            with Naming(self.plan.steps[run.start].name):
+                operations = [Nothing() if i in self.disabled else Program.resolve(self, self.plan.steps[i]) for i in run]
+                batch = self._batch(run, operations)
                 if batch is not None:
                     batch.issue(self.runtime, stream)
                     return
-        for i in steps:
-            self.issue(self.plan.steps[i], stream)
+        for i in members:
+            super().issue(self.plan.steps[i], stream)
+
+    def _shares(self, run: range) -> bool:
+        """Return whether one launch does these steps; what only the launch can resolve is taken to be as planned."""
+        steps = self.plan.steps
+        return any(self._is_late(steps[i]) for i in run) or self._batch(run, [self.operations[i] for i in run]) is not None
 
     def _batch(self, run: range, operations: Sequence[Operation]) -> Batch | None:
         first = self.plan.steps[run.start]

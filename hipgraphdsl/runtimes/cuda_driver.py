@@ -111,6 +111,7 @@ DRIVER: Final[dict[str, tuple[Any, ...]]] = {
     "cuCtxGetCurrent": (_P,),
     "cuCtxGetDevice": (_P,),
     "cuCtxEnablePeerAccess": (_P, ctypes.c_uint),
+    "cuStreamGetCtx": (_P, _P),
     "cuFuncSetAttribute": (_P, _I, _I),
     "cuFuncGetName": (_P, _P),
     "cuFuncGetParamInfo": (_P, _Z, _P, _P),

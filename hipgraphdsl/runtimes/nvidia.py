@@ -288,6 +288,12 @@ class NvidiaRuntime(HipAbiRuntime):
         """The context in which nodes without one of their own run: the thread's current one."""
         return self._current_context() or self._context_of(self._device)
 
+    def stream_get_device(self, stream: int) -> int:
+        context = c_void_p()
+        self._call("cuStreamGetCtx", stream, byref(context))
+        with _UsingContext(self, context.value or 0):
+            return self.get_device()
+
     def get_device_name(self, device: int) -> str:
         buffer = ctypes.create_string_buffer(256)
         self._call("cuDeviceGetName", buffer, len(buffer), self._integer("cuDeviceGet", device))

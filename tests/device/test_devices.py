@@ -493,14 +493,16 @@ def test_launches_follow_the_user_s_stream(runtime: Runtime, backend: Backend) -
         runtime.stream_destroy(stream)
 
 
-@pytest.mark.parametrize("both", [False, True])
-@pytest.mark.parametrize("backend", ["explicit", "capture"])
-def test_launches_follow_a_stream_of_another_device(runtime: Runtime, backend: Backend, both: bool) -> None:
+@pytest.mark.parametrize("what", ["one device", "two devices", "segments"])
+def test_launches_follow_a_stream_of_another_device(runtime: Runtime, backend: Backend, what: str) -> None:
     g = hg.Graph("elsewhere")
     x = g.device_array("x", RAMP)
     scale(g, x, 2.0)
-    if both:
+    if what != "one device":
         scale(g, g.device_array("y", RAMP, device=1), 2.0)
+    if what == "segments":
+        g.eager(lambda stream: None, writes=[x])
+        scale(g, x, 1.0)
     with runtime.using_device(1):
         stream, seen = runtime.stream_create(), runtime.host_malloc(RAMP.nbytes)
     with g.compile(runtime=runtime, backend=backend, device=0) as exe, runtime.using_device(1):
@@ -514,6 +516,155 @@ def test_launches_follow_a_stream_of_another_device(runtime: Runtime, backend: B
         assert exe.done()
     runtime.stream_destroy(stream)
     runtime.host_free(seen)
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture", "streams"])
+def test_a_stream_of_another_device_waits_for_a_launch_that_failed_half_way(runtime: Runtime, backend: Backend) -> None:
+    gate = threading.Event()
+
+    def wait(_: Any) -> None:
+        gate.wait(30)
+
+    held = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(wait)
+
+    def fail(stream: Any, x: Any) -> None:
+        runtime.launch_host_func(int(stream), ctypes.cast(held, ctypes.c_void_p).value or 0, 0)
+        raise hg.HipError("hipLaunchHostFunc", 1, "hipErrorInvalidValue", "half way")
+
+    g = hg.Graph("failing")
+    x = g.device_array("x", RAMP)
+    scale(g, x, 2.0)
+    g.eager(fail, (x,))
+    scale(g, x, 2.0)
+    with runtime.using_device(1):
+        stream = runtime.stream_create()
+    opener = threading.Timer(0.3, gate.set)
+    with g.compile(runtime=runtime, backend=backend) as exe:
+        opener.start()
+        with pytest.raises(hg.HipError, match="half way"):
+            exe.launch(stream=stream)
+        runtime.stream_synchronize(stream)
+        assert gate.is_set()
+    opener.join()
+    runtime.stream_destroy(stream)
+
+
+# -- conditional nodes ---------------------------------------------------------------------------------------------------
+
+LESS = hg.Module('extern "C" __global__ void less(int* n) { if (n[0] > 0) n[0] -= 1; }', name="less")
+
+
+def decided(mode: Literal["if", "while"], at: int, inside: str) -> hg.Graph:
+    """Return a graph whose host decides, by a condition of device `at`, on a body that one graph cannot hold, or that one can."""
+    g, body = hg.Graph("decided"), hg.Graph("body")
+    count = g.device_array("count", np.full(1, 3, "int32"), device=at)
+    x = [g.device_array(f"x{d}", np.ones(N, "float32"), device=d) for d in (0, 1)]
+    n = body.device_array("n", shape=1, dtype="int32", device=at)
+    y = [body.device_array(f"y{d}", shape=N, dtype="float32", device=d) for d in (0, 1)]
+    body.kernel(LESS["less"], 1, 1, (n,))
+    for d in (0, 1):
+        scale(body, y[d], 2.0)
+    if inside == "eager":
+        body.eager(lambda stream: None, writes=[y[0]])
+    elif inside == "conditional":
+        held, child = hg.Graph("held"), hg.Graph("child")
+        names = [f"z{d}" for d in (0, 1)]
+        child.all_reduce([child.device_array(z, shape=N, dtype="float32", device=d) for d, z in enumerate(names)], "max")
+        z = [held.device_array(z, shape=N, dtype="float32", device=d) for d, z in enumerate(names)]
+        held.child(child, bind=dict(zip(names, z)))
+        on = body.device_array("on", np.ones(1, "int32"), device=1 - at)
+        body.conditional("if", on, held, dict(zip(names, y)), decide="host")
+    for d in (0, 1):
+        scale(body, y[d], 2.0)
+    g.conditional(mode, count, body, {"n": count, "y0": x[0], "y1": x[1]}, decide="host", name="loop")
+    for d in (0, 1):
+        scale(g, x[d], 0.5)
+    return g
+
+
+@pytest.mark.parametrize("inside", ["eager", "conditional"])
+@pytest.mark.parametrize("mode", ["while", "if"])
+@pytest.mark.parametrize(("home", "at"), [(0, 0), (0, 1), (1, 0)])
+def test_a_body_in_segments_runs_on_streams_of_the_condition_s_device(
+    runtime: Runtime, backend: Backend, home: int, at: int, mode: Any, inside: str
+) -> None:
+    values = np.ones(N, "float32")
+    with decided(mode, at, inside).compile(runtime=runtime, backend=backend, device=home) as exe:
+        for _ in range(3):  # the second takes down what the others do
+            exe.write("count", np.full(1, 3, "int32"))
+            exe.run()
+            values *= 4 ** (3 if mode == "while" else 1) / 2
+            for d in (0, 1):
+                np.testing.assert_array_equal(exe.read(f"x{d}"), values)
+
+
+@pytest.mark.parametrize("inside", ["eager", "conditional", ""])
+@pytest.mark.parametrize("home", [0, 1])
+def test_a_body_is_built_when_its_node_is_enabled(runtime: Runtime, backend: Backend, home: int, inside: str) -> None:
+    g = decided("while", 1, inside)
+    fill = g.device_array("fill", RAMP, device=0)
+    g.captured(lambda stream, x: stream.runtime.memset_async(Fill2D(int(x), 4, 0, N), int(stream)), (fill,), name="other")
+    with g.compile(runtime=runtime, backend=backend, device=home) as exe:
+        exe.disable("loop")
+        exe.disable("other")  # no graph can do without it, so it is built again
+        exe.run()
+        exe.enable("loop")
+        exe.run()
+        for d in (0, 1):
+            np.testing.assert_array_equal(exe.read(f"x{d}"), np.full(N, 16, "float32"))
+
+
+@pytest.mark.parametrize("inside", ["eager", "conditional", ""])
+@pytest.mark.parametrize(("home", "at"), [(0, 0), (0, 1), (1, 0)])
+def test_profile_runs_bodies_where_their_arrays_are(runtime: Runtime, home: int, at: int, inside: str) -> None:
+    with decided("while", at, inside).compile(runtime=runtime, device=home) as exe:
+        timeline = exe.profile()
+        for d in (0, 1):
+            np.testing.assert_array_equal(exe.read(f"x{d}"), np.full(N, 32, "float32"))
+    assert next(iter(timeline)).name == "loop"
+    assert all(span.duration >= 0 for span in timeline)
+
+
+class _Strict(RecorderRuntime):
+    """Wants what it is asked to do on a stream to be asked while the stream's device is current."""
+
+    def module_launch_kernel(
+        self, function: int, grid: Any, block: Any, shared_bytes: int, stream: int, args: int, *more: Any, **attributes: Any
+    ) -> None:
+        here, there = self.device, self.stream_get_device(stream)
+        assert here == there
+        super().module_launch_kernel(function, grid, block, shared_bytes, stream, args, *more, **attributes)
+
+
+def test_a_capture_goes_on_where_it_was_behind_a_conditional_node() -> None:
+    g = hg.Graph("captured")
+    on, x = g.device_array("on", np.ones(1, "uint32"), device=1), g.device_array("x", RAMP, device=1)
+    body = hg.Graph("body")
+    scale(body, body.device_array("x", shape=N, dtype="float32", device=1), 2.0)
+    scale(g, x, 2.0)
+    g.conditional("if", on, body, {"x": x}, decide="device")
+    scale(g, x, 2.0)
+    recorder = _Strict(target="nvidia:sm_90", devices=2)
+    with g.compile(runtime=recorder, backend="capture") as exe:
+        assert len(exe.plan.lanes) == 1
+        exe.run()
+
+
+@pytest.mark.parametrize("kind", ["eager", "captured"])
+def test_a_launch_goes_on_where_it_was_behind_the_user_s_code(kind: Literal["eager", "captured"]) -> None:
+    recorder = _Strict(target="nvidia:sm_90", devices=2)
+
+    def elsewhere(stream: Any, x: Any) -> None:
+        recorder.set_device(0)
+        recorder.memset_async(Fill2D(int(x.ptr) if kind == "eager" else int(x), 4, 0, 1), int(stream))
+
+    g = hg.Graph("users")
+    x = g.device_array("x", RAMP, device=1)
+    scale(g, x, 2.0)
+    getattr(g, kind)(elsewhere, (x,))
+    scale(g, x, 2.0)
+    with g.compile(runtime=recorder, backend="streams") as exe:
+        exe.run()
 
 
 # -- the wave ------------------------------------------------------------------------------------------------------------

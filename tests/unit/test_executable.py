@@ -1188,6 +1188,20 @@ def test_a_profile_launches_nodes_together_as_the_graph_does(
         assert launches == 7
 
 
+@GRAPHS
+def test_a_profile_knows_the_segment_of_what_follows_a_batch(cpu: CpuRuntime, graphs: Any) -> None:
+    g = batched(8, 0)
+    g.eager(lambda stream, array: None, (g.arrays["x0"],), writes=[g.arrays["x0"]], name="between")
+    g.memset(g.arrays["x0"], 0, name="cleared")
+    with g.compile(cpu, graphs, batch=True) as exe:
+        timeline = exe.profile()
+        assert exe.plan.cut is not None
+        segments = {step.name: exe.plan.cut.segment_of.get(step.index, 0) for step in exe.plan.steps}
+        assert segments["cleared"] > segments["set_0"]
+        assert any(span.members for span in timeline.spans)
+        assert {name: span.segment for span in timeline.spans for name in span.nodes} == segments
+
+
 @pytest.mark.parametrize("batch", [False, "auto"])
 def test_a_profile_launches_nodes_apart_where_the_graph_does(cpu: CpuRuntime, backend: Any, batch: Any) -> None:
     with batched().compile(cpu, backend, batch=batch) as exe:
