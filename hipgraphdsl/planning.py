@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from .batches import Grouping, candidates, grouped, unpaid
 from .chains import with_chains
@@ -73,8 +73,7 @@ def make_plan(
     DeclarationError
         If `lanes` is no lane count, `batch` none of its values, or the workflow has a cycle; the message names it node by node.
     """
-    if not isinstance(batch, bool) and (not isinstance(batch, str) or batch != "auto"):
-        raise DeclarationError(f"batch is 'auto', True or False (got {batch!r})")
+    require_batch(batch)
     bound = _lane_bound(workflow, target, lanes)
     children: dict[tuple[int, bool], Plan] = {}
     automatic = not isinstance(lanes, int)
@@ -84,6 +83,17 @@ def make_plan(
     if batch is True or (batch == "auto" and target.costs.batched_us):
         plan = with_chains(plan, target, automatic=batch == "auto")
     return with_programmatic_edges(plan) if programmatic and target.programmatic_launch else plan
+
+
+def require_batch(batch: Any) -> None:
+    """Refuse what is none of the values of `batch`.
+
+    Raises
+    ------
+    DeclarationError
+    """
+    if not isinstance(batch, bool) and (not isinstance(batch, str) or batch != "auto"):
+        raise DeclarationError(f"batch is 'auto', True or False (got {batch!r})")
 
 
 def _packed(entries: list[FlatNode], device: int) -> tuple[list[FlatNode], Packing | None]:

@@ -23,7 +23,7 @@ from ..backends.segmented import SegmentedProgram
 from ..errors import CallbackError, DeclarationError, HipError, HipGraphError, UpdateError, WaitTimeout
 from ..graph_pool import GraphMemory
 from ..plan import Plan
-from ..planning import Batch, Lanes
+from ..planning import Batch, Lanes, require_batch
 from ..progress import no_progress
 from ..runtimes.base import Runtime
 from ..timeline import Timeline
@@ -129,6 +129,7 @@ class Executable:
         `report` is called with the name of each stage that begins.
         """
         backend_named(backend)
+        require_batch(batch)
         refuse_inside("compile", workflow.name)
         if sanitize:
             if not runtime.sanitizes:

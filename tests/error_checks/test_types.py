@@ -167,12 +167,22 @@ def test_an_executable_answers_wrong_types_with_its_own_errors(name: str, runtim
         (lambda g: hg.Graph.from_json(g.to_json(), callbacks=three), r"callbacks is a dict \(got 3\)"),
         (lambda g: hg.Graph.from_capture(three), r"from_capture: fn is a callable that takes a stream \(got 3\)"),
         (lambda g: hg.Graph.from_handle(three * 0.5), "from_handle: handle is a hipGraph_t or CUgraph, as a number or an object"),
+        (lambda g: g.plan(target="cpu", batch="maybe"), r"batch is 'auto', True or False \(got 'maybe'\)"),
         (lambda g: g[0], "graph 'g' has no node 0; its nodes are 'in', 'k'"),
     ],
 )
 def test_the_error_names_the_argument_and_what_came(call: Callable[[Any], Any], said: str) -> None:
     with pytest.raises(hg.DeclarationError, match=said):
         call(declared())
+
+
+@pytest.mark.parametrize("batch", ["maybe", 3, None])
+@pytest.mark.parametrize(
+    "options", [{"backend": "explicit"}, {"backend": "capture"}, {"backend": "streams"}, {"backend": "serial"}, {"watch": True}]
+)
+def test_every_way_of_compiling_refuses_what_batch_cannot_be(options: Any, batch: Any) -> None:
+    with pytest.raises(hg.DeclarationError, match=rf"batch is 'auto', True or False \(got {batch!r}\)"):
+        declared().compile("recorder", batch=batch, **options)
 
 
 @pytest.mark.parametrize(
