@@ -110,6 +110,8 @@ class FakeCuda:
                 if not self.context:
                     return 201
                 _write(args[0], max(0, self.context - PRIMARY) if self.context != FOREIGN else 0, ctypes.c_int)
+            case "cuStreamGetCtx":
+                _write(args[1], self.context)  # as for the null stream
             case "cuMemAlloc_v2" | "cuMemHostAlloc" | "cuMemAllocAsync":
                 block = ctypes.create_string_buffer(args[1])
                 self._memory[ctypes.addressof(block)] = block
