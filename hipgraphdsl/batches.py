@@ -132,7 +132,7 @@ def grouped(
                 others[key] += 1
             else:
                 group = open_groups.get(key, -1)
-                threads = _threads(node) if even and target.resident_threads else 0
+                threads = threads_of(node) if even and target.resident_threads else 0
                 if group < 0 or len(members[group]) == how.capacity(target.parameter_bytes) or room[group] < threads:
                     group = open_groups[key] = len(members)
                     members.append([])
@@ -213,7 +213,7 @@ def size_of(count: int, most: int) -> int:
 
 def _alike(node: KernelNode, target: Target) -> tuple[Any, ...] | None:
     """Return what launches of one batch have in common; None for a node that is in none."""
-    if not node.plain or not all(isinstance(axis, int) for axis in node.block) or 0 < target.resident_threads <= _threads(node):
+    if not node.plain or not all(isinstance(axis, int) for axis in node.block) or 0 < target.resident_threads <= threads_of(node):
         return None  # what fills the device by itself gains nothing
     return node.kernel, node.block, node.shared_bytes
 
@@ -226,7 +226,7 @@ def _batching(kernel: Kernel, target: Target) -> Batching | str:
     return how
 
 
-def _threads(node: KernelNode) -> int:
+def threads_of(node: KernelNode) -> int:
     """Return the threads of a launch; an axis that is bound at launch counts as one."""
     threads = 1
     for axis in (*node.block, *node.grid):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from .batches import LAUNCHES, Batched, size_of
+from .batches import LAUNCHES, Batched, size_of, threads_of
 from .kernels import Kernel, Module, chaining, unchained
 from .nodes import KernelNode
 from .plan import Plan, Step, counted
@@ -39,7 +39,7 @@ def with_chains(plan: Plan, target: Target, *, automatic: bool) -> Plan:
         if sum(kernel.static_shared_bytes or 0 for kernel in kernels) > _SHARED_BYTES:
             notes.append(f"Kernels of module {module.name!r} are not chained: together they have too much shared memory.")
             continue
-        how = chaining(kernels, max(_threads(node) for node in nodes))
+        how = chaining(kernels, max(map(threads_of, nodes)))
         room = how.capacity(target.parameter_bytes)
         for part in (chain[at : at + room] for chain in found for at in range(0, len(chain), max(1, room))):
             if len(part) >= _FEWEST and room >= _FEWEST:
@@ -91,14 +91,6 @@ def _fits(step: Step, known: dict[Kernel, bool]) -> bool:
 def _launch(step: Step) -> KernelNode:
     assert isinstance(step.node, KernelNode)
     return step.node
-
-
-def _threads(node: KernelNode) -> int:
-    threads = 1
-    for axis in node.block:
-        assert isinstance(axis, int)
-        threads *= axis
-    return threads
 
 
 def _in_order(plan: Plan, batch_of: dict[int, int]) -> Plan:

@@ -78,7 +78,7 @@ def _waits(node: AnyNode, known: dict[Kernel, bool]) -> bool:
 
 def _is_plain(node: AnyNode) -> bool:
     """Return whether a node is a kernel launch without attributes."""
-    return isinstance(node, KernelNode) and not node.cooperative and node.cluster is None and node.priority is None
+    return isinstance(node, KernelNode) and node.plain
 
 
 def _count(plan: Plan) -> int:
