@@ -115,6 +115,30 @@ class Graph(DeclaringCollectives):
         """
         return Workflow.of(self._draft)
 
+    def repeat(self, count: int, *, name: str | None = None) -> Graph:
+        """Return a graph of which one launch does what `count` launches of this one do, one behind the other.
+
+        All passes share arrays and parameters. Node ``x`` becomes ``x.0``, ``x.1``, ... and waits for what its accesses tell,
+        in the passes before too, so passes may overlap. Host, captured and eager nodes, events, semaphores and memory
+        operations wait for those of the pass before, and with ``infer=False`` every node does. Array ``t`` of an alloc node
+        becomes ``t.0``, ``t.1``, ..., and array ``x`` that child ``c`` has for itself becomes ``c: x``, of all passes.
+
+        Parameters
+        ----------
+        count : int
+            Launches that one launch does, from 1.
+        name : str, optional
+            Name of the new graph; by default this one's and the count.
+
+        Raises
+        ------
+        DeclarationError
+            If `count` is no such number, or there would be more than a million nodes.
+        """
+        from .repeating import repeated
+
+        return Graph.from_workflow(repeated(self.workflow(), count, name))
+
     def check(self, target: str | Target | None = None) -> Report:
         """Look for faults in the description; no device is needed.
 

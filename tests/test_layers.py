@@ -63,6 +63,7 @@ ORDER = (
     "document.reader",
     "workflow",
     "collectives",
+    "repeating",
     "export.files",
     "export.timelines",
     "deciding",

@@ -79,6 +79,8 @@ class Node(BaseModel):
     """Whether it may hand memory to a copy, which reads pageable host memory when it is issued."""
     untried: ClassVar[str] = ""
     """Why a graph with it cannot be launched for trial (``lanes="measure"``); empty where it can."""
+    apart: ClassVar[bool] = False
+    """Whether it may do what its accesses do not tell: run the user's code, or signal."""
     derives: ClassVar[bool] = False
     """Whether what it holds follows from its other fields, so that files need not hold it."""
     fixed: ClassVar[str] = ""

@@ -80,6 +80,8 @@ class Accesses(Form):
 class _UserCode(Node):
     """What host and captured nodes share."""
 
+    apart = True
+
     fn: Annotated[Any, Callback()]
     args: Annotated[tuple[Any, ...], Values()] = ()
     access: Annotated[tuple[Access, ...], Accesses()] = ()

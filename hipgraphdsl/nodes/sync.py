@@ -165,6 +165,7 @@ class _EventNode(Node):
     work = ""
     reach = ""
     in_body = False
+    apart = True
 
     event: Annotated[Event, EventName()]
 
@@ -218,6 +219,7 @@ class _SemaphoreNode(Node):
     placed = "compiled"
     in_body = False
     untried = "reaches outside of the graph's arrays"
+    apart = True
 
     semaphore: Annotated[Semaphore, SemaphoreName()]
     value: Annotated[int, Count(always=True, most=2**64 - 1)] = 1
@@ -331,6 +333,7 @@ class MemoryOpsNode(Node):
     reach = "device"
     placed = "memory"
     in_body = False
+    apart = True
 
     ops: Annotated[tuple[MemoryOp, ...], MemoryOps()]
 

@@ -78,6 +78,7 @@ def right(g: hg.Graph) -> dict[str, dict[str, Any]]:
         "to_json": {},
         "workflow": {},
         "from_workflow": {"workflow": hg.Graph().workflow()},
+        "repeat": {"count": 2},
         "from_json": {"text": hg.Graph().to_json()},
         "from_networkx": {"dag": nx.DiGraph()},
         "from_capture": {"fn": lambda stream: None, "runtime": "recorder"},

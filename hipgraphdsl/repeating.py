@@ -1,0 +1,170 @@
+"""Repeating: a workflow that does in one launch what several launches of another one do, one behind the other.
+
+Each pass has its own nodes, and all passes share the arrays and parameters. What a node waits for in the passes before follows
+from its accesses, as within a pass, so a pass may begin while the one before still runs. Nodes that do more than their accesses
+tell, and all nodes of a graph whose edges are only declared, wait for those of the pass before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from .arrays import AllocArray, Array, ExternalArray, Parameter
+from .draft import Draft
+from .errors import DeclarationError
+from .nodes import EmptyNode, FreeNode
+from .workflow import AnyNode, ChildGraphNode, ConditionalNode, Workflow
+
+_MOST_NODES = 1_000_000
+
+
+def repeated(workflow: Workflow, count: Any, name: str | None = None) -> Workflow:
+    """Return a workflow of which one launch does what `count` launches of another do; see `Graph.repeat`.
+
+    Raises
+    ------
+    DeclarationError
+        If `count` is no number from 1, or there would be more than a million nodes.
+    """
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise DeclarationError(f"repeat: how many launches one launch does is an int from 1 (got {count!r})")
+    if count * len(workflow.nodes) > _MOST_NODES:
+        raise DeclarationError(
+            f"repeat: {count} passes of {len(workflow.nodes)} nodes are more than {_MOST_NODES:,} nodes; launch a graph of fewer"
+            " passes several times"
+        )
+    return _Passes(_with_arrays_outside(workflow, {}), count, f"{workflow.name} x {count}" if name is None else name).workflow()
+
+
+class _Passes:
+    """Adds pass after pass to a draft."""
+
+    def __init__(self, workflow: Workflow, count: int, name: str) -> None:
+        self._once = workflow
+        self._count = count
+        self._draft = draft = Draft(name, workflow.infer)
+        self._allocs = [array for array in workflow.arrays.values() if isinstance(array, AllocArray)]
+        freed = {node.freed for node in workflow.nodes}
+        self._kept = [array for array in self._allocs if array not in freed]
+        draft.arrays.update((name, array) for name, array in workflow.arrays.items() if not isinstance(array, AllocArray))
+        draft.parameters.update(workflow.parameters)
+        apart = [node.name for node in workflow.nodes if not workflow.infer or _does_more(node)]
+        followed = {source for sources in workflow.predecessors for source in sources}
+        self._apart = frozenset(apart)
+        """The nodes that wait for the pass before, whatever they access."""
+        self._last = [name for name in apart if workflow.infer or workflow.index[name] not in followed]
+        """What they wait for there."""
+
+    def workflow(self) -> Workflow:
+        """Return all passes."""
+        before: tuple[str, ...] = ()
+        for number in range(self._count):
+            self._add_pass(number, before)
+            if number < self._count - 1:
+                before = self._behind(number)
+        return Workflow.of(self._draft)
+
+    def _add_pass(self, number: int, before: tuple[str, ...]) -> None:
+        """Add the nodes of a pass, those that do more than their accesses tell behind others."""
+        draft, once = self._draft, self._once
+        own = {array.name: replace(array, name=f"{array.name}.{number}") for array in self._allocs}
+        arrays = {**once.arrays, **own}
+        for node in once.nodes:
+            after = tuple(f"{source}.{number}" for source in node.after)
+            waits = before if node.name in self._apart else ()
+            made = node.translated(arrays, once.parameters) if own else node
+            draft.add(made.changed(name=f"{node.name}.{number}", after=after + waits))
+        for source, target in once.plain_edges:
+            draft.order(f"{source}.{number}", f"{target}.{number}")
+
+    def _behind(self, number: int) -> tuple[str, ...]:
+        """Return what the next pass waits for; add what frees the memory that the pass has kept."""
+        last = [f"{name}.{number}" for name in self._last]
+        for array in self._kept:  # a launch frees what the one before has left
+            left = self._draft.arrays[f"{array.name}.{number}"]
+            assert isinstance(left, AllocArray)
+            after = () if self._once.infer else tuple(last)
+            self._draft.add(FreeNode(name=_unused(f"free {left.name}", self._draft.index), array=left, after=after))
+        if len(last) < 2:
+            return tuple(last)
+        join = EmptyNode(name=_unused(f"end of pass {number}", self._draft.index), after=tuple(last))
+        self._draft.add(join)
+        return (join.name,)
+
+
+def _does_more(node: AnyNode) -> bool:
+    """Return whether a node, or one that it holds, does what its accesses do not tell."""
+    return node.apart or any(inner.apart for _, held, _ in node.held for _, inner in held.walk())
+
+
+def _unused(name: str, known: Container[str]) -> str:
+    while name in known:
+        name += "~"
+    return name
+
+
+# -- arrays of children, which last from launch to launch
+
+
+def _with_arrays_outside(workflow: Workflow, done: dict[Workflow, Workflow]) -> Workflow:
+    """Return the workflow with the arrays that its nodes hold, at any depth, among its own; the nodes bind them.
+
+    An array ``x`` of child ``c`` becomes array ``c: x``, and one of the first body of loop ``l`` becomes ``l: 0: x``.
+    """
+    if not any(node.held for node in workflow.nodes):
+        return workflow
+    if workflow not in done:
+        arrays = dict(workflow.arrays)
+        nodes = tuple(_bound(node, arrays, done) for node in workflow.nodes)
+        done[workflow] = replace(workflow, arrays=arrays, nodes=nodes)
+    return done[workflow]
+
+
+def _bound(node: AnyNode, arrays: dict[str, Array], done: dict[Workflow, Workflow]) -> AnyNode:
+    """Return a node that binds all arrays it holds; `arrays` gets those that were its own."""
+    if not node.held or node.derives:
+        return node
+    if isinstance(node, ConditionalNode):
+        bodies = []
+        bind = dict(node.bind)
+        for number, body in enumerate(node.bodies):
+            inner = _renamed(_with_arrays_outside(body, done), node.bind, f"{number}: ")  # bodies may have the same names
+            bodies.append(inner)
+            bind.update(_outside(inner, node.bind, node.name, arrays))
+        return node.changed(bodies=tuple(bodies), bind=bind)
+    assert isinstance(node, ChildGraphNode)
+    inner = _with_arrays_outside(node.workflow, done)
+    return node.changed(workflow=inner, bind={**node.bind, **_outside(inner, node.bind, node.name, arrays)})
+
+
+def _own(workflow: Workflow, bind: Mapping[str, Any]) -> Iterable[Array]:
+    """Return the arrays that last from launch to launch and that nobody binds."""
+    return (a for a in workflow.arrays.values() if a.name not in bind and not isinstance(a, (AllocArray, ExternalArray)))
+
+
+def _outside(inner: Workflow, bind: Mapping[str, Any], node: str, arrays: dict[str, Array]) -> dict[str, Any]:
+    """Return what a node's own arrays are bound to: arrays that `arrays` gets."""
+    found = {}
+    for array in _own(inner, bind):
+        name = _unused(f"{node}: {array.name}", arrays)
+        arrays[name] = replace(array, name=name)
+        found[array.name] = arrays[name].as_view()
+    return found
+
+
+def _renamed(inner: Workflow, bind: Mapping[str, Any], prefix: str) -> Workflow:
+    """Return a workflow whose own arrays have other names."""
+    arrays = dict(inner.arrays)
+    for array in list(_own(inner, bind)):
+        arrays[array.name] = replace(array, name=_unused(prefix + array.name, arrays))
+    parameters = {name: _with_default(parameter, arrays) for name, parameter in inner.parameters.items()}
+    nodes = tuple(node.translated(arrays, parameters) for node in inner.nodes)
+    return replace(inner, arrays={array.name: array for array in arrays.values()}, parameters=parameters, nodes=nodes)
+
+
+def _with_default(parameter: Parameter, arrays: Mapping[str, Array]) -> Parameter:
+    """Return a parameter whose default, if it names an array, names the one that took its place."""
+    default = arrays.get(parameter.default) if isinstance(parameter.default, str) else None
+    return parameter if default is None else replace(parameter, default=default.name)
