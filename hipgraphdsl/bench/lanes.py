@@ -1,7 +1,8 @@
 """``hipgraphdsl bench lanes``: independent kernels as declared, in a few lanes, and as the plan chooses, in batches or not.
 
 First 1024 independent kernels of one block that take about 1, 10 and 100 us, and kernels that fill the device; then the shapes of
-the other benchmarks as declared against ``lanes="auto"``, which should never be more than 3 % slower.
+the other benchmarks as declared against ``lanes="auto"``, which should never be more than 3 % slower; and last, passes of a short
+graph as so many launches, and as one launch of the graph that repeats it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ _LANES: Final[tuple[_Asked, ...]] = (None, 1, 4, 8, 16, 32, 64, 128, *_WAYS)
 _ROUNDS: Final = 10
 _BUDGET_S: Final = 1.0  # time that the launches of one choice may take
 _WORST: Final = 1.03
+_PASSES: Final = 100
 
 _COLUMNS: Final = (
     Column("work", "work"),
@@ -173,6 +175,45 @@ def _compare(
     sheet.rows.extend(rows.values())
 
 
+def _step(kernels: int, blocks: int) -> Graph:
+    """Return a chain of kernels that do nothing, each behind the one before."""
+    g = Graph(f"step_{kernels}")
+    x, y = (g.device_array(name, shape=_THREADS, dtype="float32") for name in "xy")
+    for _ in range(kernels):
+        g.kernel(KERNELS["spin"], blocks, _THREADS, (x, y, 0))
+    return g
+
+
+def _compare_passes(sheet: Sheet, runtime: Runtime, what: str, graph: Graph, repeats: int, backend: str) -> None:
+    """Measure `_PASSES` launches of a graph against one of the graph that repeats it."""
+    costs_us = clock_us()
+    with ExitStack() as returned, without_gc():
+        compiled = [
+            returned.enter_context(one.compile(runtime=runtime, backend=backend, check=False))  # type: ignore[arg-type]
+            for one in (graph, graph.repeat(_PASSES))
+        ]
+        times: list[tuple[list[float], list[float]]] = [([], []), ([], [])]
+
+        def launch(exe: Executable, count: int) -> None:
+            for _ in range(count):
+                exe.launch()
+
+        for _ in range(_ROUNDS + 1):
+            for exe, count, kept in zip(compiled, (_PASSES, 1), times):
+                found = launch_times_us(lambda: launch(exe, count), exe.synchronize, max(1, repeats // _ROUNDS), costs_us)  # noqa: B023
+                for all_times, some in zip(kept, found):
+                    all_times += some
+        rows = []
+        for name, exe, (submit, total) in zip((f"{_PASSES} launches", f"repeat({_PASSES})"), compiled, times):
+            nodes = len(exe.plan.steps)
+            fields = {"lanes": len(exe.plan.lanes), "added": 0, "instantiate_us": exe.stats.build_us / nodes}
+            middle = {"submit_us": percentile(submit, 50), "total_us": percentile(total, 50)}
+            rows.append({"part": "passes", "group": what, "work": what, "nodes": nodes, "asked": name, **fields, **middle})
+        for row in rows:
+            row["ratio"] = row["total_us"] / rows[0]["total_us"]
+        sheet.rows.extend(rows)
+
+
 def run(
     runtime: Runtime,
     nodes: int = 1024,
@@ -217,6 +258,10 @@ def run(
         for what, build in {**more, "wave2d": wave, "decode": decode, "cholesky": cholesky}.items():
             report(what)
             _compare(sheet, runtime, what, build(), (None, *_WAYS), repeats, backend, False, _WORST, "shapes")
+    for kernels, blocks in ((1, 1), (4, 1), (16, 1), (4, 64)):
+        what = f"{_PASSES} passes, {kernels} x {blocks} block{'s' * (blocks > 1)}"
+        report(what)
+        _compare_passes(sheet, runtime, what, _step(kernels, blocks), repeats, backend)
     return sheet
 
 
@@ -235,7 +280,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Run the benchmark and print its table."""
     runtime = open_runtime(args.runtime, args.device)
-    with reporting("lanes", 8 + (0 if args.no_shapes else 2 * len(SHAPES) + 3)) as report:
+    with reporting("lanes", 12 + (0 if args.no_shapes else 2 * len(SHAPES) + 3)) as report:
         sheet = run(
             runtime,
             min(args.nodes, 128) if args.quick else args.nodes,
