@@ -69,7 +69,7 @@ class Grouping(NamedTuple):
     refused: dict[Kernel, str]
 
 
-def candidates(nodes: Sequence[AnyNode], depths: Sequence[int], target: Target, *, automatic: bool) -> set[Kernel]:
+def candidates(nodes: Sequence[AnyNode], depths: Sequence[int], target: Target, *, automatic: bool) -> list[Kernel]:
     """Return the kernels of which there may be batches, as far as depths tell; those that may pay, if it is automatic.
 
     All nodes of a batch have the same depth, because those that they wait for do.
@@ -81,7 +81,7 @@ def candidates(nodes: Sequence[AnyNode], depths: Sequence[int], target: Target, 
             spared[kernel] += launches - _FEWEST
     costs = target.costs
     worth = costs.entry_us / LAUNCHES / max(1e-9, costs.batched_us + costs.branch_us) if automatic else 0
-    return {kernel for kernel, launches in spared.items() if launches >= worth}
+    return [kernel for kernel, launches in spared.items() if launches >= worth]
 
 
 def unpaid(grouping: Grouping, target: Target, branches: int) -> dict[Kernel, str]:
@@ -114,29 +114,32 @@ def grouped(
 
     With `even`, what follows a node waits no longer than for that node, as far as grids tell: see above.
     """
-    known: dict[Kernel, Batching | str] = {}
+    known = {kernel: _batching(kernel, target) for kernel in kernels}
+    nbytes = target.parameter_bytes
+    kinds = {  # for each kernel its number, which is compared sooner, and how many launches a batch of it holds
+        kernel: (n, 0 if isinstance(how, str) else how.capacity(nbytes)) for n, (kernel, how) in enumerate(known.items())
+    }
     open_groups: dict[Any, int] = {}
     others: Counter[Any] = Counter()  # launches that could be one, were it not for their kernel
     group_of, members, room = [0] * len(nodes), list[list[int]](), dict[int, int]()
+    resident, nothing = target.resident_threads, frozenset[int]()
     for i in order:
         node, group = nodes[i], -1
-        alike = _alike(node, target) if isinstance(node, KernelNode) and node.kernel in kernels else None
-        if alike is not None:
+        kind = kinds.get(node.kernel) if isinstance(node, KernelNode) else None
+        if kind is not None and (alike := _alike(node, target)) is not None:
             assert isinstance(node, KernelNode)
-            how = known.get(node.kernel)
-            if how is None:
-                how = known[node.kernel] = _batching(node.kernel, target)
-            before = frozenset([group_of[source] for source in deps[i]])
-            key = (alike, node.grid if even else None, None if placed is None else placed[i], before)
-            if isinstance(how, str):
+            before = frozenset([group_of[source] for source in deps[i]]) if deps[i] else nothing
+            key = (kind, alike[1:], node.grid if even else None, None if placed is None else placed[i], before)
+            capacity = kind[1]
+            if not capacity:
                 others[key] += 1
             else:
                 group = open_groups.get(key, -1)
-                threads = threads_of(node) if even and target.resident_threads else 0
-                if group < 0 or len(members[group]) == how.capacity(target.parameter_bytes) or room[group] < threads:
+                threads = node.least_threads if even and resident else 0
+                if group < 0 or len(members[group]) == capacity or room[group] < threads:
                     group = open_groups[key] = len(members)
                     members.append([])
-                    room[group] = target.resident_threads
+                    room[group] = resident
                 room[group] -= threads
         if group < 0:
             group = len(members)
@@ -145,8 +148,9 @@ def grouped(
         members[group].append(i)
     if even:
         _join_ends(nodes, deps, group_of, members, placed, known, target)
-    refused = {key[0][0] for key, count in others.items() if count >= _FEWEST}
-    return _numbered(nodes, members, depths, known, target, {kernel: str(known[kernel]) for kernel in known if kernel in refused})
+    refused = {key[0] for key, count in others.items() if count >= _FEWEST}
+    why = {kernel: str(how) for kernel, how in known.items() if kinds[kernel] in refused}
+    return _numbered(nodes, members, depths, known, target, why)
 
 
 def _join_ends(
@@ -164,7 +168,7 @@ def _join_ends(
     for group, inside in enumerate(members):
         node = nodes[inside[0]]
         how = known.get(node.kernel) if isinstance(node, KernelNode) else None
-        alike = _alike(node, target) if isinstance(node, KernelNode) and isinstance(how, Batching) else None
+        alike = _alike(node, target) if isinstance(how, Batching) else None
         if group in followed or alike is None:
             continue
         assert isinstance(how, Batching)
@@ -211,11 +215,11 @@ def size_of(count: int, most: int) -> int:
     return most
 
 
-def _alike(node: KernelNode, target: Target) -> tuple[Any, ...] | None:
+def _alike(node: AnyNode, target: Target) -> tuple[Any, ...] | None:
     """Return what launches of one batch have in common; None for a node that is in none."""
-    if not node.plain or not all(isinstance(axis, int) for axis in node.block) or 0 < target.resident_threads <= threads_of(node):
+    if not isinstance(node, KernelNode) or 0 < target.resident_threads <= node.least_threads:
         return None  # what fills the device by itself gains nothing
-    return node.kernel, node.block, node.shared_bytes
+    return node.alike
 
 
 def _batching(kernel: Kernel, target: Target) -> Batching | str:
@@ -224,11 +228,3 @@ def _batching(kernel: Kernel, target: Target) -> Batching | str:
     if not isinstance(how, str) and how.capacity(target.parameter_bytes) < _FEWEST:
         return "its arguments are too large for a table of several launches"
     return how
-
-
-def threads_of(node: KernelNode) -> int:
-    """Return the threads of a launch; an axis that is bound at launch counts as one."""
-    threads = 1
-    for axis in (*node.block, *node.grid):
-        threads *= axis if isinstance(axis, int) else 1
-    return threads

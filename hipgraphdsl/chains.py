@@ -7,12 +7,14 @@ each launch (`kernels.chaining`). A plan's steps are put into an order in which 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
-from .batches import LAUNCHES, Batched, size_of, threads_of
+from .batches import LAUNCHES, Batched, size_of
 from .kernels import Kernel, Module, chaining, unchained
 from .nodes import KernelNode
+from .order import positions
 from .plan import Plan, Step, counted
 from .target import Target
 
@@ -39,7 +41,7 @@ def with_chains(plan: Plan, target: Target, *, automatic: bool) -> Plan:
         if sum(kernel.static_shared_bytes or 0 for kernel in kernels) > _SHARED_BYTES:
             notes.append(f"Kernels of module {module.name!r} are not chained: together they have too much shared memory.")
             continue
-        how = chaining(kernels, max(map(threads_of, nodes)))
+        how = chaining(kernels, max([node.least_threads for node in nodes]))
         room = how.capacity(target.parameter_bytes)
         for part in (chain[at : at + room] for chain in found for at in range(0, len(chain), max(1, room))):
             if len(part) >= _FEWEST and room >= _FEWEST:
@@ -56,36 +58,30 @@ def with_chains(plan: Plan, target: Target, *, automatic: bool) -> Plan:
 def _chains(plan: Plan) -> list[list[int]]:
     """Return the longest chains of steps, of two or more."""
     known: dict[Kernel, bool] = {}
-    before: dict[int, int] = {}
-    for step in plan.steps:
-        if len(step.deps) == 1 and not step.added:
-            (source,) = step.deps
-            if _are_linked(plan.steps[source], step, known) and len(plan.successors[source]) == 1:
-                before[step.index] = source
+    links = [_link(step, known) for step in plan.steps]
+    followers = Counter([source for step in plan.steps for source in step.deps])
     chains: dict[int, list[int]] = {}  # by their last step
-    for i, source in before.items():
-        chains[i] = [*chains.pop(source, [source]), i]
+    for step, link in zip(plan.steps, links):
+        if link is None or len(step.deps) != 1 or step.added:
+            continue
+        (source,) = step.deps
+        before = plan.steps[source]
+        if links[source] == link and before.lane == step.lane and before.device == step.device and followers[source] == 1:
+            chain = chains.pop(source, None) or [source]
+            chain.append(step.index)
+            chains[step.index] = chain
     return list(chains.values())
 
 
-def _are_linked(source: Step, step: Step, known: dict[Kernel, bool]) -> bool:
-    """Return whether one block may do two steps, one behind the other."""
-    if source.lane != step.lane or source.device != step.device or not (_fits(source, known) and _fits(step, known)):
-        return False
-    one, other = _launch(source), _launch(step)
-    return one.block == other.block and one.kernel.module == other.kernel.module
-
-
-def _fits(step: Step, known: dict[Kernel, bool]) -> bool:
+def _link(step: Step, known: dict[Kernel, bool]) -> tuple[Module, Any] | None:
+    """Return what steps that one block may do, one behind the other, have in common; None for a step that is in no chain."""
     node = step.node
-    if not isinstance(node, KernelNode) or step.batch >= 0 or step.bodies or not node.plain or node.shared_bytes != 0:
-        return False
-    if node.grid != (1, 1, 1) or not all(isinstance(axis, int) for axis in node.block):
-        return False
-    found = known.get(node.kernel)
-    if found is None:
-        found = known[node.kernel] = not unchained(node.kernel)
-    return found
+    if not isinstance(node, KernelNode) or step.batch >= 0 or node.grid != (1, 1, 1) or node.shared_bytes or node.alike is None:
+        return None
+    kernel = node.kernel
+    if kernel not in known:
+        known[kernel] = not unchained(kernel)
+    return (kernel.module, node.block) if known[kernel] else None
 
 
 def _launch(step: Step) -> KernelNode:
@@ -98,21 +94,19 @@ def _in_order(plan: Plan, batch_of: dict[int, int]) -> Plan:
     members: dict[int, list[int]] = {}
     for i, batch in batch_of.items():
         members.setdefault(batch, []).append(i)
+    if all(inside[-1] - inside[0] < len(inside) for inside in members.values()):  # they are neighbours already
+        return plan.with_steps({i: plan.steps[i].in_batch(batch) for i, batch in batch_of.items()})
     order: list[int] = []
     for i in range(len(plan.steps)):
         if i not in batch_of:
             order.append(i)
         elif members[batch_of[i]][0] == i:
             order += members[batch_of[i]]
-    place = dict(zip(order, range(len(order))))
-    steps = tuple(
-        plan.steps[i]._replace(
-            index=n,
-            deps=tuple(sorted(place[d] for d in plan.steps[i].deps)),
-            added=tuple(sorted(place[d] for d in plan.steps[i].added)),
-            batch=batch_of.get(i, plan.steps[i].batch),
-        )
-        for n, i in enumerate(order)
-    )
-    lanes = tuple(tuple(sorted(place[i] for i in lane)) for lane in plan.lanes)
-    return replace(plan, steps=steps, lanes=lanes)
+    place = positions(order)
+    steps = []
+    for n, i in enumerate(order):
+        step = plan.steps[i]
+        deps, added = (tuple(sorted([place[d] for d in sources])) for sources in (step.deps, step.added))
+        steps.append(step._replace(index=n, deps=deps, added=added, batch=batch_of.get(i, step.batch)))
+    lanes = tuple(tuple(sorted([place[i] for i in lane])) for lane in plan.lanes)
+    return replace(plan, steps=tuple(steps), lanes=lanes)

@@ -172,7 +172,7 @@ def _plan(
     cover = cover._replace(added=gathered | {i: (*gathered.get(i, ()), *before) for i, before in behind.items()})
     steps = _steps(workflow.nodes, entries, order, position, cover, placed)
     if groups is not None:
-        steps = [step._replace(batch=grouping.batch_of[grouping.group_of[i]]) for step, i in zip(steps, order)]
+        steps = [step.in_batch(grouping.batch_of[grouping.group_of[i]]) for step, i in zip(steps, order)]
     if len(workflow.documents) > 1:
         for step in [step for step in steps if step.node.held]:
             steps[step.index] = _with_plans(step, level_of[order[step.index]], target, children, device, inline)
@@ -243,7 +243,7 @@ def _in_batches(
         notes += [f"Launches of kernel {kernel.name!r} are not batched: {why}." for kernel, why in left.items()]
         if not losing:
             break
-        kernels -= left.keys()
+        kernels = [kernel for kernel in kernels if kernel not in left]
     if not grouping.batches:
         return None
     if limit is not None and gathers(len(cover.lanes), limit, range(count), outer):

@@ -13,11 +13,13 @@ took 1.21 times as long as with plain edges (H200, driver 580.159; with one 0.95
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from .kernels import Kernel, waits
 from .nodes import KernelNode
-from .plan import Plan, counted
+from .plan import Plan, Step, counted
 from .workflow import AnyNode
 
 
@@ -43,29 +45,41 @@ def _with_edges(plan: Plan, known: dict[Kernel, bool]) -> Plan:
         for step in steps
         if step.child is not None or step.bodies
     }
-    first = list(range(len(steps)))  # of the steps of its batch, for each step
-    for step in steps:
-        if step.index and step.batch >= 0 and steps[step.index - 1].batch == step.batch:
-            first[step.index] = first[step.index - 1]
-    before: list[set[int]] = [set() for _ in steps]
-    followers: list[set[int]] = [set() for _ in steps]
-    for step in steps:
-        own = first[step.index]
-        before[own].update(first[d] for d in step.deps)
-        before[own].discard(own)
-    for own, sources in enumerate(before):
-        for source in sources:
-            followers[source].add(own)
-    found = tuple(
-        i
-        for i, sources in enumerate(before)
-        if sources
-        and not plan.has_allocs
-        and all(steps[d].lane == steps[i].lane or len(followers[d]) == 1 for d in sources)
-        and all(_is_plain(steps[d].node) and steps[d].device == steps[i].device for d in (i, *sources))
-        and (steps[i].batch >= 0 or _waits(steps[i].node, known))
-    )
+    found = () if plan.has_allocs else tuple(_early(steps, _launched_behind(steps), known))
     return replace(plan.with_steps(nested), programmatic=found) if nested or found else plan
+
+
+def _launched_behind(steps: Sequence[Step]) -> dict[int, Collection[int]]:
+    """Return for each launch those that it waits for, where it waits for any; each is known by the first of its steps."""
+    if all(step.batch < 0 for step in steps):
+        return {step.index: step.deps for step in steps if step.deps}
+    first: list[int] = []  # of the steps of its launch, for each step
+    found: dict[int, Collection[int]] = {}
+    for step in steps:
+        joins = step.batch >= 0 and step.index and steps[step.index - 1].batch == step.batch
+        own = first[-1] if joins else step.index
+        first.append(own)
+        sources = {first[d] for d in step.deps} - {own}
+        if sources:
+            found[own] = sources.union(found.get(own, ()))
+    return dict(sorted(found.items()))
+
+
+def _early(steps: Sequence[Step], before: Mapping[int, Collection[int]], known: dict[Kernel, bool]) -> Iterator[int]:
+    """Yield the kernel launches that wait by themselves and to which edges may be programmatic."""
+    followers = Counter([source for sources in before.values() for source in sources])
+    plain = [isinstance(step.node, KernelNode) and step.node.plain for step in steps]
+    for own, sources in before.items():
+        step = steps[own]
+        if not plain[own]:
+            continue
+        for d in sources:
+            source = steps[d]
+            if not plain[d] or source.device != step.device or (source.lane != step.lane and followers[d] > 1):
+                break
+        else:
+            if step.batch >= 0 or _waits(step.node, known):
+                yield own
 
 
 def _waits(node: AnyNode, known: dict[Kernel, bool]) -> bool:
@@ -74,11 +88,6 @@ def _waits(node: AnyNode, known: dict[Kernel, bool]) -> bool:
     if node.kernel not in known:
         known[node.kernel] = waits(node.kernel)
     return known[node.kernel]
-
-
-def _is_plain(node: AnyNode) -> bool:
-    """Return whether a node is a kernel launch without attributes."""
-    return isinstance(node, KernelNode) and node.plain
 
 
 def _count(plan: Plan) -> int:

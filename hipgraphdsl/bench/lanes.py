@@ -203,7 +203,7 @@ def _compare_passes(sheet: Sheet, runtime: Runtime, what: str, graph: Graph, rep
                 found = launch_times_us(lambda: launch(exe, count), exe.synchronize, max(1, repeats // _ROUNDS), costs_us)  # noqa: B023
                 for all_times, some in zip(kept, found):
                     all_times += some
-        rows = []
+        rows: list[dict[str, Any]] = []
         for name, exe, (submit, total) in zip((f"{_PASSES} launches", f"repeat({_PASSES})"), compiled, times):
             nodes = len(exe.plan.steps)
             fields = {"lanes": len(exe.plan.lanes), "added": 0, "instantiate_us": exe.stats.build_us / nodes}

@@ -115,11 +115,21 @@ class KernelNode(Node):
     cluster: Annotated[tuple[int, int, int] | None, Extents(fixed=_ATTRIBUTE)] = None
     device: Annotated[int | None, Device()] = None
 
-    @property
+    @lazy
     def plain(self) -> bool:
         """Whether it is launched without attributes: all fields that are some have their defaults."""
         given = self.__dict__
         return all(given[name] == default for name, default in _ATTRIBUTES.items())
+
+    @lazy
+    def alike(self) -> tuple[Any, ...] | None:
+        """Kernel, block and shared memory, which launches that become one have in common; None of one that stays by itself.
+
+        A launch with attributes does, and one whose block is bound at launch.
+        """
+        if not self.plain or any(isinstance(axis, Parameter) for axis in self.block):
+            return None
+        return self.kernel, self.block, self.shared_bytes
 
     @classmethod
     def _prepare(cls, data: dict[str, Any]) -> None:
@@ -233,14 +243,14 @@ class KernelNode(Node):
         kinds = (ArrayView, Access)
         return tuple([arg.view if type(arg) is Access else arg for arg in self.args if type(arg) in kinds])
 
+    @lazy
+    def least_threads(self) -> int:
+        """Threads of the whole launch; an axis that is bound at launch counts as one."""
+        return math.prod([axis for axis in (*self.grid, *self.block) if not isinstance(axis, Parameter)])
+
     @property
     def threads(self) -> int | None:
-        total = 1
-        for axis in (*self.grid, *self.block):
-            if isinstance(axis, Parameter):
-                return None
-            total *= axis
-        return total
+        return None if Parameter in map(type, (*self.grid, *self.block)) else self.least_threads
 
     def describe(self) -> str:
         return f"{self.kernel.name}<<<{_dim_text(self.grid)}, {_dim_text(self.block)}>>>"

@@ -207,7 +207,10 @@ def test_cholesky_factorises(cpu: Any, batch: bool) -> None:
 
 def test_lanes_compares_every_choice_with_the_declared_shape(cpu: Any) -> None:
     sheet = lanes.run(cpu, 8, 2, (None, 2, "auto"), shapes=False)
-    works = {row["work"] for row in sheet.rows}
+    passes = [row for row in sheet.rows if row["part"] == "passes"]
+    assert [row["asked"] for row in passes] == ["100 launches", "repeat(100)"] * 4
+    assert passes[1]["nodes"] == 100 * passes[0]["nodes"]
+    works = {row["work"] for row in sheet.rows if row not in passes}
     assert len(works) == 8
     for work in works:
         rows = {row["asked"]: row for row in sheet.rows if row["work"] == work}
