@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
@@ -19,7 +20,8 @@ def segments(deps: Sequence[tuple[int, ...]], on_host: Sequence[bool]) -> list[t
     Returns
     -------
     list of tuple of int
-        In the order in which they are launched: a topological one, in which the host does nothing while a graph can be launched.
+        In the order in which they are launched: a topological one, in which the host does nothing while a graph can be launched,
+        and of several graphs the one goes first that the host waits for soonest.
 
     Notes
     -----
@@ -46,28 +48,40 @@ def segments(deps: Sequence[tuple[int, ...]], on_host: Sequence[bool]) -> list[t
             groups.append([])
         groups[group].append(i)
         group_of.append(group)
-    return [tuple(groups[group]) for group in _launch_order(deps, on_host, groups, group_of)]
+    turns = [
+        (on_host[group[0]], _lowest(behind[group[0]]) if not on_host[group[0]] else 0, number)
+        for number, group in enumerate(groups)
+    ]
+    return [tuple(groups[group]) for group in _launch_order(deps, turns, groups, group_of)]
+
+
+def _lowest(bits: int) -> float:
+    """Return the number of the lowest bit, infinity where there is none."""
+    return (bits & -bits).bit_length() - 1 if bits else math.inf
 
 
 def _launch_order(
-    deps: Sequence[tuple[int, ...]], on_host: Sequence[bool], groups: Sequence[Sequence[int]], group_of: Sequence[int]
+    deps: Sequence[tuple[int, ...]],
+    turns: Sequence[tuple[bool, float, int]],
+    groups: Sequence[Sequence[int]],
+    group_of: Sequence[int],
 ) -> list[int]:
-    """Return the groups in topological order, those of the host as late as that allows."""
+    """Return the groups in topological order, of several that may come next the one whose turn is least; a turn ends with the group."""
     sources = [{group_of[d] for i in group for d in deps[i]} - {own} for own, group in enumerate(groups)]
     followers: list[list[int]] = [[] for _ in groups]
     left = [len(found) for found in sources]
-    ready: list[tuple[bool, int]] = []
+    ready: list[tuple[bool, float, int]] = []
     for group, found in enumerate(sources):
         for source in found:
             followers[source].append(group)
         if not found:
-            heappush(ready, (on_host[groups[group][0]], group))
+            heappush(ready, turns[group])
     order = []
     while ready:
-        group = heappop(ready)[1]
+        group = heappop(ready)[-1]
         order.append(group)
         for follower in followers[group]:
             left[follower] -= 1
             if not left[follower]:
-                heappush(ready, (on_host[groups[follower][0]], follower))
+                heappush(ready, turns[follower])
     return order

@@ -606,6 +606,37 @@ def test_the_host_does_nothing_while_a_graph_can_be_launched(drawn: tuple[list[t
         done.update(group)
 
 
+@given(cuts(most=40))
+def test_of_graphs_that_can_be_launched_the_one_goes_first_that_the_host_waits_for_soonest(
+    drawn: tuple[list[tuple[int, ...]], list[bool]],
+) -> None:
+    deps, on_host = drawn
+    found = segments(deps, on_host)
+    behind: list[set[int]] = [set() for _ in deps]  # the host's steps that wait for each step
+    for i in reversed(range(len(deps))):
+        for d in deps[i]:
+            behind[d] |= behind[i] | ({i} if on_host[i] else set())
+    done: set[int] = set()
+    for k, group in enumerate(found):
+        if not on_host[group[0]]:
+            ready = [g for g in found[k:] if not on_host[g[0]] and all(d in done or d in g for i in g for d in deps[i])]
+            soonest = [min(behind[g[0]], default=len(deps)) for g in ready]
+            assert min(behind[group[0]], default=len(deps)) == min(soonest)
+        done.update(group)
+
+
+def test_what_is_sent_is_launched_before_what_is_not() -> None:
+    g = hg.Graph("halo")
+    x, y = numbers(g, "x"), numbers(g, "y")
+    added(g, x, name="inside")
+    added(g, y, name="border")
+    g.eager(lambda stream, y: None, (y,), name="send")
+    g.memcpy(x, y, name="back")
+    cut = g.plan(target="cpu").cut
+    assert cut is not None
+    assert [step.origin for step in cut.plan.steps] == [("border",), ("inside",), ("send",), ("back",)]
+
+
 def test_a_plan_says_where_it_is_cut() -> None:
     g = hg.Graph("said")
     x, h = numbers(g, "x"), g.host_array("h", shape=N, dtype="i4")
