@@ -66,7 +66,7 @@ def _launch_order(
     groups: Sequence[Sequence[int]],
     group_of: Sequence[int],
 ) -> list[int]:
-    """Return the groups in topological order, of several that may come next the one whose turn is least; a turn ends with the group."""
+    """Return the groups in topological order, next the one whose turn is least; a turn ends with the number of its group."""
     sources = [{group_of[d] for i in group for d in deps[i]} - {own} for own, group in enumerate(groups)]
     followers: list[list[int]] = [[] for _ in groups]
     left = [len(found) for found in sources]
