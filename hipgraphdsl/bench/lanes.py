@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, Final, Literal
 
 from ..executable import Executable
@@ -255,7 +256,9 @@ def run(
             for name, build in SHAPES.items()
             for kind in ("empty", "axpy")
         }
-        for what, build in {**more, "wave2d": wave, "decode": decode, "cholesky": cholesky}.items():
+        alone = partial(cholesky, path_only=True)
+        more |= {"wave2d": wave, "decode": decode, "cholesky": cholesky, "cholesky, a longest path alone": alone}
+        for what, build in more.items():
             report(what)
             _compare(sheet, runtime, what, build(), (None, *_WAYS), repeats, backend, False, _WORST, "shapes")
     for kernels, blocks in ((1, 1), (4, 1), (16, 1), (4, 64)):
@@ -280,7 +283,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Run the benchmark and print its table."""
     runtime = open_runtime(args.runtime, args.device)
-    with reporting("lanes", 12 + (0 if args.no_shapes else 2 * len(SHAPES) + 3)) as report:
+    with reporting("lanes", 12 + (0 if args.no_shapes else 2 * len(SHAPES) + 4)) as report:
         sheet = run(
             runtime,
             min(args.nodes, 128) if args.quick else args.nodes,

@@ -125,20 +125,22 @@ def wave(steps: int = 16, side: int = 256) -> Graph:
     return g
 
 
-def cholesky(tiles: int = 24, side: int = 32) -> Graph:
+def cholesky(tiles: int = 24, side: int = 32, *, path_only: bool = False) -> Graph:
     """Return the factorisation A = L L^T of a matrix in tiles: as tiled algorithms declare it, a kernel for each tile and update.
 
-    Array ``a`` holds the lower tiles, shape (tiles, tiles, 32, 32) of float32.
+    Array ``a`` holds the lower tiles, shape (tiles, tiles, 32, 32) of float32. With `path_only` there are the kernels of a
+    longest path alone: no way of launching the others can take less time.
     """
     g = Graph(f"cholesky_{tiles}")
     draw = np.random.default_rng(0).standard_normal((tiles * side, tiles * side)).astype("f4")
     whole = draw @ draw.T / (tiles * side) + 4 * np.eye(tiles * side, dtype="f4")
     a = g.device_array("a", np.ascontiguousarray(whole.reshape(tiles, side, tiles, side).swapaxes(1, 2)))
     for k in range(tiles):
+        rows = range(k + 1, min(tiles, k + 2) if path_only else tiles)
         g.kernel(KERNELS["potrf"], 1, 256, (a[k, k],))
-        for i in range(k + 1, tiles):
+        for i in rows:
             g.kernel(KERNELS["trsm"], 1, 256, (a[k, k], a[i, k]))
-        for i in range(k + 1, tiles):
+        for i in rows:
             for j in range(k + 1, i + 1):
                 g.kernel(KERNELS["gemm"], 1, 256, (a[i, k], a[j, k], a[i, j]))
     return g
