@@ -51,16 +51,17 @@ def names(part: Part) -> list[str]:
     return [node.name for node in part.workflow.nodes]
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4])
-def test_ring_gives_the_values_of_one_process(size: int) -> None:
+@pytest.mark.parametrize(("size", "passes"), [(1, 1), (2, 1), (3, 1), (4, 1), (3, 2)])
+def test_ring_gives_the_values_of_one_process(size: int, passes: int) -> None:
     def run(ranks: hg.Ranks) -> Any:
-        with ring(size).compile("cpu", ranks=ranks) as exe:
+        graph = ring(size) if passes == 1 else ring(size).repeat(passes)
+        with graph.compile("cpu", ranks=ranks) as exe:
             exe.run(a=3)
             exe.run(a=4)
             return exe.read("out").tolist() if ranks.rank == 0 else exe.stats.launches
 
     found = on_ranks(size, run)
-    assert found == [[(3 + 4) * 2 * size] * N] + [2] * (size - 1)
+    assert found == [[(3 + 4) * 2 * size * passes] * N] + [2] * (size - 1)
 
 
 def test_each_rank_holds_its_own_nodes_and_arrays() -> None:
