@@ -23,7 +23,7 @@ from hipgraphdsl.partition import partition
 from hipgraphdsl.planning import make_plan
 from hipgraphdsl.sharing import Between, Layout, Sharing
 from hipgraphdsl.target import Target
-from hipgraphdsl.world import digests
+from hipgraphdsl.world import digest
 
 SIDE = 8192  # cells along each side of the box of one device, weak scaling
 LARGE = 32768  # of the whole box, strong scaling
@@ -93,7 +93,7 @@ def cost_ms(devices: int, steps: int) -> dict[str, float]:
 
     target = Target.named("nvidia:sm_90")
     workflow = timed("declare", lambda: example().build(devices, steps, (8 * devices + 4, 64), output=False).workflow())
-    timed("digest", lambda: digests(workflow, {}))
+    timed("digest", lambda: digest(workflow, {}))
     between = Between(lambda does, dtype: True)
     sharing = timed("share", lambda: Sharing(workflow, Layout((1,) * devices), between))
     part = timed("part", lambda: partition(sharing, devices // 2, lambda messages, direct: print)).workflow

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import count
 from typing import NamedTuple
 
 from .batches import Batched
@@ -243,11 +244,12 @@ def _cut(plan: Plan) -> Cut:
     order = range(len(groups))
     cover = covered(order, order, deps, None, owners, plan.device)
     made = []
+    graphs = count(1)
     for number, (group, host, sources, lane) in enumerate(zip(groups, hosts, cover.reduced, cover.lane_of)):
         if host is not None:
             made.append(host._replace(index=number, deps=sources, lane=lane, added=()))
         else:
-            name = f"segment {sum(step.child is not None for step in made) + 1}"
+            name = f"segment {next(graphs)}"
             names = tuple(origin for i in group for origin in steps[i].origin)
             made.append(Step(number, name, EmptyNode(name=name), names, sources, lane, child=_part(plan, group)))
     lanes = tuple(map(tuple, cover.lanes))

@@ -333,7 +333,7 @@ class Sharing:
             def put(node: AnyNode, draft: Draft) -> None:
                 if isinstance(node, ConditionalNode):
                     opened.add(node.name)
-                    owner = self._of_view(node.condition, self._level)
+                    owner = self._of_root(node.condition.root, self._level)
                     if owner == ALL:
                         raise DeclarationError(
                             f"node {node.name!r}: its bodies do work of several ranks, which must decide alike, and each has"
@@ -413,7 +413,7 @@ class Sharing:
         if isinstance(node, CollectiveNode) and _crosses(node, self.layout):
             return ALL
         if isinstance(node, MemcpyNode):
-            target, source = self._of_view(node.dst, self._level), self._of_view(node.src, self._level)
+            target, source = self._of_root(node.dst.root, self._level), self._of_root(node.src.root, self._level)
             if ALL in (source, target) or source == target:
                 return max(source, target)
             return source, target
@@ -440,7 +440,9 @@ class Sharing:
 
     def _inside(self, node: AnyNode, level: Level) -> list[int]:
         """Return the ranks of what a node and those inside it touch."""
-        found = [self._of_view(view, level) for view in (*(a.view for a in node.own_accesses), *node.addresses)]
+        roots = dict.fromkeys([access.view.root for access in node.own_accesses])
+        roots.update(dict.fromkeys([view.root for view in node.addresses]))
+        found = [self._of_root(root, level) for root in roots]
         found += [self._owner(array) for array in (node.made, node.freed) if array is not None]
         if node.placed:
             device = device_of(node, 0, level)
@@ -454,10 +456,12 @@ class Sharing:
                 found += self._inside(member, inner)
         return found
 
-    def _of_view(self, view: ArrayView, level: Level) -> int:
-        if level is self._level and view.root is self.workflow.arrays.get(view.root.name):
-            return self.owners[view.root.name]
-        root = level.resolve(view.root)[1]
+    def _of_root(self, root: Any, level: Level) -> int:
+        """Return the rank of an array, or of what it finally stands for."""
+        name = root.name
+        if level is self._level and self.workflow.arrays.get(name) is root:
+            return self.owners[name]
+        root = level.resolve(root)[1]
         if not isinstance(root, Array) or isinstance(root, Symbol):
             return ALL  # a parameter stands for memory of whoever launches; a module's variable is on each device
         return self._owner(root)

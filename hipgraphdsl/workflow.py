@@ -231,30 +231,32 @@ class Workflow:
         """Return what a file holds of this workflow alone; `names` collects modules and children."""
         return {
             "infer": self.infer,
-            "arrays": [array_data(array) for array in self.arrays.values() if not isinstance(array, AllocArray)],
+            "arrays": [array_data(a, values=names.values) for a in self.arrays.values() if not isinstance(a, AllocArray)],
             "parameters": [parameter_data(parameter, names) for parameter in self.parameters.values()],
             "nodes": [node.to_data(names) for node in self.nodes],
             "order": [list(pair) for pair in self.plain_edges],
         }
 
-    def document(self, *, strict: bool = True) -> dict[str, Data]:
+    def document(self, *, strict: bool = True, values: bool = True) -> dict[str, Data]:
         """Return the whole file as plain data, in the order in which the text is written.
 
         Parameters
         ----------
         strict : bool
             False puts ``{"python": text}`` where something has no form in a file; such data is for people and does not load.
+        values : bool
+            Whether arrays are written with their values.
 
         Raises
         ------
         DeclarationError
             As `model_dump_json`.
         """
-        return self.documented(strict=strict)[0]
+        return self.documented(strict=strict, values=values)[0]
 
-    def documented(self, *, strict: bool = False) -> tuple[dict[str, Data], dict[str, Workflow]]:
+    def documented(self, *, strict: bool = False, values: bool = True) -> tuple[dict[str, Data], dict[str, Workflow]]:
         """Return `document`, and the children by their keys in it."""
-        names = Names(strict=strict)
+        names = Names(strict=strict, values=values)
         bodies: dict[str, dict[str, Data]] = {}
 
         def write(workflow: Workflow, depth: int) -> dict[str, Data]:

@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from .arrays import as_int
@@ -234,14 +234,14 @@ def agree(ranks: Ranks, workflow: Workflow, options: Mapping[str, Any]) -> None:
     """
     if ranks.size == 1:
         return
-    entries = digests(workflow, options)
-    mine = b"".join(digest for _, digest in entries)
     what, transport, timeout_s = f"compile of {workflow.name!r}", ranks.transport, ranks.timeout_s
-    whole = hashlib.blake2b(mine, digest_size=_DIGEST).digest() + len(entries).to_bytes(8, "little")
-    found = transport.all_gather(whole, what, timeout_s)
-    if len(set(found)) == 1:
+    if len(set(transport.all_gather(digest(workflow, options), what, timeout_s))) == 1:
         return
-    most = max(int.from_bytes(entry[_DIGEST:], "little") for entry in found)
+    entries = _entries(workflow, options)
+    mine = b"".join(_digest(text) for _, text in entries)
+    most = max(
+        int.from_bytes(count, "little") for count in transport.all_gather(len(entries).to_bytes(8, "little"), what, timeout_s)
+    )
     lists = transport.all_gather(mine.ljust(most * _DIGEST, b"\0"), what, timeout_s)
     at = next(at for at in range(most) if len({entry[at * _DIGEST : (at + 1) * _DIGEST] for entry in lists}) > 1)
     label = entries[at][0] if at < len(entries) else "nothing more"
@@ -258,30 +258,34 @@ def agree(ranks: Ranks, workflow: Workflow, options: Mapping[str, Any]) -> None:
     )
 
 
-def digests(workflow: Workflow, options: Mapping[str, Any]) -> list[tuple[str, bytes]]:
-    """Return a digest of each thing that must be the same on all ranks, with what it is called."""
-    entries = _entries(workflow, options)
-    return [(label, hashlib.blake2b(text.encode(), digest_size=_DIGEST).digest()) for label, text in entries]
+def digest(workflow: Workflow, options: Mapping[str, Any]) -> bytes:
+    """Return one digest of all that must be the same on all ranks."""
+    return _digest(_text([_said(options), _document(workflow)]))
 
 
-_VALUES: Final = ("values", "base64", "sha256")
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=_DIGEST).digest()
 
 
-def _entries(workflow: Workflow, options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what must be the same, each with what it is called."""
-    for name, value in options.items():
-        yield f"option {name}={value!r}", repr(value)
-    document: dict[str, Any] = workflow.document(strict=False)
+def _said(options: Mapping[str, Any]) -> dict[str, str]:
+    return {name: repr(value) for name, value in options.items()}
+
+
+def _document(workflow: Workflow) -> dict[str, Any]:
+    """Return a workflow as data, without the values of arrays."""
+    return workflow.document(strict=False, values=False)
+
+
+def _entries(workflow: Workflow, options: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what must be the same, one by one, each with what it is called."""
+    found = [(f"option {name}={value}", value) for name, value in _said(options).items()]
+    document = _document(workflow)
     for kind in ("modules", "workflows"):
-        for name, data in document.pop(kind, {}).items():
-            yield f"{kind[:-1]} {name!r}", _text(data)
+        found += [(f"{kind[:-1]} {name!r}", _text(data)) for name, data in document.pop(kind, {}).items()]
     for kind in ("arrays", "parameters", "nodes"):
-        for data in document.pop(kind):
-            kept = {key: value for key, value in data.items() if kind != "arrays" or key not in _VALUES}
-            yield f"{kind[:-1]} {data['name']!r}", _text(kept)
-    for edge in document.pop("order"):
-        yield f"edge {edge[0]!r} -> {edge[1]!r}", _text(edge)
-    yield "the graph itself", _text(document)
+        found += [(f"{kind[:-1]} {data['name']!r}", _text(data)) for data in document.pop(kind)]
+    found += [(f"edge {edge[0]!r} -> {edge[1]!r}", _text(edge)) for edge in document.pop("order")]
+    return [*found, ("the graph itself", _text(document))]
 
 
 def _text(data: Any) -> str:

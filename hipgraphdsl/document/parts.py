@@ -145,8 +145,8 @@ def document_schema(kinds: Mapping[str, type[Node]]) -> dict[str, Any]:
     }
 
 
-def array_data(array: Array) -> dict[str, Data]:
-    """Return an array as data."""
+def array_data(array: Array, *, values: bool = True) -> dict[str, Data]:
+    """Return an array as data, with its values or without."""
     out: dict[str, Data] = {"name": array.name, "kind": array.kind, **memory_data(array)}
     if isinstance(array, HostArray) and not array.pinned:
         out["pinned"] = False
@@ -156,18 +156,18 @@ def array_data(array: Array) -> dict[str, Data]:
         out["location"] = array.location
         if not array.writeable:
             out["writeable"] = False
-    if isinstance(array, (HostArray, DeviceArray)) and array.initial is not None:
+    if values and isinstance(array, (HostArray, DeviceArray)) and array.initial is not None:
         initial = array.initial
         if isinstance(initial, UnboundValues):
             out["sha256"] = initial.sha256
         elif initial.size > MAX_VALUES:
             out["sha256"] = _sha256_of(initial)
         else:
-            values = _numbers(initial)
-            if values is None:
+            numbers = _numbers(initial)
+            if numbers is None:
                 out["base64"] = base64_text(initial.tobytes())
             else:
-                out["values"] = values
+                out["values"] = numbers
     return out
 
 

@@ -141,6 +141,8 @@ class Names:
         Modules of kernels and child workflows, by their keys in the file. Writing adds those that are missing.
     strict : bool
         False writes ``{"python": text}`` where something has no form in a file; such data is for people and does not load.
+    values : bool
+        Whether arrays are written with their values.
     """
 
     def __init__(
@@ -151,12 +153,14 @@ class Names:
         workflows: MutableMapping[str, Any] | None = None,
         *,
         strict: bool = True,
+        values: bool = True,
     ) -> None:
         self.arrays = arrays
         self.parameters = parameters
         self.modules: MutableMapping[str, Module] = {} if modules is None else modules
         self.workflows: MutableMapping[str, Any] = {} if workflows is None else workflows
         self.strict = strict
+        self.values = values
         self._module_keys = {module: key for key, module in self.modules.items()}
         self._workflow_keys = {id(workflow): key for key, workflow in self.workflows.items()}
         self._kernels: dict[str, Kernel] = {}
