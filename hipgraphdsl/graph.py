@@ -269,6 +269,7 @@ class Graph(DeclaringCollectives):
         batch: Batch = "auto",
         ranks: int | Sequence[int] | Ranks | None = None,
         link: Link | None = None,
+        conditions: Mapping[str, int | bool] | None = None,
     ) -> Timeline:
         """Predict when each node runs on a machine with a few engines (list scheduling).
 
@@ -288,6 +289,11 @@ class Graph(DeclaringCollectives):
             devices each has. What crosses between them takes what `link` says; durations are microseconds then.
         link : Link, optional
             What joins each two ranks; needed where something crosses.
+        conditions : mapping, optional
+            What conditional nodes run, by full name: ``{"loop": 3, "choose": 1, "maybe": True}`` runs the body of a loop three
+            times, the body of that number of a switch, one beyond the last standing for none, and the first body of an if. Each
+            of these is expanded: its bodies' nodes are spans, ``"loop/0/x (pass 2)"`` in the second pass, as is each look at the
+            condition, which takes ``durations["condition"]`` or no time. Any other conditional node is one span with a duration.
 
         Returns
         -------
@@ -306,11 +312,11 @@ class Graph(DeclaringCollectives):
         if ranks is None:
             if link is not None:
                 raise DeclarationError("simulate: link= joins ranks; say how many there are: ranks=...")
-            return simulate(workflow, durations, engines, target=aim, batch=batch)
+            return simulate(workflow, durations, engines, target=aim, batch=batch, conditions=conditions)
         layout = as_layout(ranks)
         between = Between(does) if layout.size > 1 and set(layout.counts) == {1} else None  # as `compile` has NCCL or RCCL
         shared = Sharing(workflow, layout, between)
-        return simulate(workflow, durations, engines, sharing=shared, link=link, target=aim, batch=batch)
+        return simulate(workflow, durations, engines, sharing=shared, link=link, target=aim, batch=batch, conditions=conditions)
 
     def export(self, path: str | os.PathLike[str], **options: Any) -> None:
         """Write the workflow as a file, whole or not at all; the extension names the format.

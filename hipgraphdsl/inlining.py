@@ -34,11 +34,12 @@ class FlatNode:
     path: tuple[ChildGraphNode, ...]
 
 
-def flattened(workflow: Workflow, expands: Callable[[str, ChildGraphNode], bool]) -> list[FlatNode]:
-    """Return the nodes in topological order, with the nodes of each child that `expands` accepts in its place.
+def flattened(level: Level, expands: Callable[[str, ChildGraphNode], bool]) -> list[FlatNode]:
+    """Return the nodes of a level in topological order, with the nodes of each child that `expands` accepts in its place.
 
     Parameters
     ----------
+    level : Level
     expands : callable
         Takes a child's full name and node.
 
@@ -69,7 +70,7 @@ def flattened(workflow: Workflow, expands: Callable[[str, ChildGraphNode], bool]
             followed.update(inner.predecessors[i])
         return tuple(e for i in inner.order if i not in followed for e in ends[i]) or before
 
-    visit(Level(workflow), (), ())
+    visit(level, (), ())
     return flat
 
 

@@ -134,7 +134,7 @@ def _plan(
         len(workflow.documents) > 1
         and any(isinstance(node, ChildGraphNode) and (inline or _is_no_child(node.workflow)) for node in workflow.nodes)
     ):
-        entries = flattened(workflow, lambda _, child: inline or _is_no_child(child.workflow))
+        entries = flattened(Level(workflow), lambda _, child: inline or _is_no_child(child.workflow))
         if pack:
             entries, packing = _packed(entries, device)
         deps: Sequence[tuple[int, ...]] = [entry.deps for entry in entries]

@@ -270,6 +270,11 @@ class Sharing:
         """What crosses in one launch, without what crosses in bodies of conditional nodes."""
         return tuple(message for made in self.messages.values() for message in made)
 
+    @property
+    def prefix(self) -> str:
+        """What full names of its nodes begin with."""
+        return self._level.prefix
+
     def arrays_of(self, rank: int) -> Iterator[Array]:
         """Yield the arrays that a rank has, in order of declaration."""
         arrays = self.workflow.arrays

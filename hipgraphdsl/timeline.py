@@ -58,6 +58,8 @@ class Span:
         is 4.
     members : tuple of str
         Names of the nodes, where one launch does several.
+    origin : str
+        In a simulation the node's name, where the span's own says in which pass of a loop it runs: ``"loop/0/x (pass 2)"``.
     """
 
     name: str
@@ -70,11 +72,12 @@ class Span:
     segment: int = 0
     ranks: tuple[int, ...] = ()
     members: tuple[str, ...] = ()
+    origin: str = ""
 
     @property
     def nodes(self) -> tuple[str, ...]:
         """Names of the nodes that it is of, one or several."""
-        return self.members or (self.name,)
+        return self.members or (self.origin or self.name,)
 
     @property
     def crosses(self) -> bool:
@@ -175,7 +178,8 @@ class Timeline:
 
     @cached_property
     def _index(self) -> dict[str, int]:
-        return {name: i for i, span in enumerate(self.spans) for name in (span.name, *span.members)}
+        first_last = range(len(self.spans) - 1, -1, -1)
+        return {name: i for i in first_last for name in (*self.spans[i].nodes, self.spans[i].name)}
 
     # -- numbers -------------------------------------------------------------------------------------------------------
 
@@ -592,6 +596,8 @@ class Timeline:
                 data["ranks"] = span.ranks
             if span.members:
                 data["members"] = span.members
+            if span.origin:
+                data["origin"] = span.origin
             if self.deps:
                 data["after"] = [self.spans[d].name for d in self.deps[i]]
             lines.append(f"  {json.dumps(data)}" + ("," if i + 1 < len(self.spans) else ""))

@@ -87,6 +87,8 @@ ORDER = (
     "sharing",
     "partition",
     "timeline",
+    "assumptions",
+    "tasks",
     "simulation",
     "update",
     "runtimes.data",
@@ -320,8 +322,8 @@ def test_importing_the_package_loads_no_binding_and_no_drawing_library() -> None
 
 
 # What a program that only declares a workflow does not need.
-LATER = ("backends", "bench", "checks", "executable", "export", "importing", "partition", "plan", "ranked", "runtimes.base",
-         "simulation", "timeline", "transports", "verify.proof", "world")  # fmt: skip
+LATER = ("assumptions", "backends", "bench", "checks", "executable", "export", "importing", "partition", "plan", "ranked",
+         "runtimes.base", "simulation", "tasks", "timeline", "transports", "verify.proof", "world")  # fmt: skip
 
 
 def test_importing_the_package_and_declaring_load_nothing_that_checks_or_runs() -> None:

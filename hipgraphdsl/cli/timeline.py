@@ -39,6 +39,7 @@ EXAMPLES = (
     "wave.py -o wave.trace.json --option by=lane",
     "examples/03_overlap_pipeline.py --duration H2D=1 --duration kernel=1 --duration D2H=1 --engine kernel=2 -o pipeline.svg",
     "wave.py --duration kernel=50 --duration memset=5 --ranks 8 --link latency_us=5 --link gb_s=25 -o wave.svg",
+    "examples/07_jacobi.py --duration kernel=3 --duration memset=2 --duration memcpy=4 --condition solve=3",
 )
 
 
@@ -58,6 +59,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--engine", action="append", default=[], metavar="NAME=N", help="engines of the prediction, e.g. kernel=2 or copy=1"
+    )
+    parser.add_argument(
+        "--condition",
+        action="append",
+        default=[],
+        metavar="NODE=VALUE",
+        help="of the prediction: expand a conditional node; how often a loop runs, which body a switch runs, or true or false",
     )
     parser.add_argument(
         "--target", type=target_name, metavar="NAME", help="of the prediction: nodes share a launch where they do on this target"
@@ -85,6 +93,8 @@ def run(options: argparse.Namespace) -> int:
     require_place(options.output)
     if options.engine and not options.duration:
         raise Misuse("--engine belongs to a prediction: give each kind's time with --duration")
+    if options.condition and not options.duration:
+        raise Misuse("--condition belongs to a prediction: give each kind's time with --duration")
     if options.target and not options.duration:
         raise Misuse("--target belongs to a prediction: give each kind's time with --duration")
     ranks, link = layout(options), _link(numbers(options.link, "--link", float))
@@ -96,10 +106,11 @@ def run(options: argparse.Namespace) -> int:
         raise Misuse("--param belongs to a measurement: leave --duration out")
     durations = numbers(options.duration, "--duration", float)
     engines = numbers(options.engine, "--engine", int)
+    conditions = {name: option_value(value) for name, value in pairs(options.condition, "--condition").items()}
     graph, arrays = supplied_graph(options)
     if durations:
         told = {"target": options.target, "batch": options.batch, "ranks": ranks and ranks.counts, "link": link}
-        found = graph.simulate(durations, engines, **told)
+        found = graph.simulate(durations, engines, **told, conditions=conditions)
     else:
         params = parameter_values(graph, options.param)
         with graph.compile(runtime=options.runtime, lanes=options.lanes, device=options.device, batch=options.batch) as exe:

@@ -1,0 +1,463 @@
+"""Tasks: what one process does in a simulated launch, and what each waits for.
+
+Data flow: `Workflow` and `Plan` -> nodes in order, children and expanded conditional nodes by what they hold -> `Task` for each,
+which waits for what the plan and the thread that launches ask for -> those that share a launch as one. The bodies of an expanded
+conditional node stand behind the task that reads its condition, a *look*; each pass of a loop is the first one again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from .arrays import Array
+from .assumptions import Conditions, Runs, Times, missing, placed_on
+from .errors import DeclarationError
+from .inlining import FlatNode, flattened
+from .launches import kind_of, names_of, titled, together
+from .nodes import EagerNode, EmptyNode
+from .placement import device_of
+from .plan import Cut, Plan, Step
+from .planning import Batch, make_plan
+from .sharing import Message
+from .target import Target
+from .timeline import engine_on
+from .workflow import AnyNode, ConditionalNode, Level, Workflow
+
+MOST_SPANS: Final = 1_000_000
+"""So many spans at most a simulation has whose conditional nodes are expanded."""
+
+
+class Task(NamedTuple):
+    """What becomes a span, or the launch of a segment.
+
+    Attributes
+    ----------
+    waits : bool
+        Whether the host waits until what it follows has finished; else it puts work on a stream and goes on.
+    kind : str
+        Of the launch that does several nodes.
+    passes : tuple of int
+        For each loop around it, from the outermost, in which pass it runs, from 1.
+    look : int
+        For a loop the number of the time that its condition is read, from 1.
+    origin : str
+        The node's name, where that of the task says in which pass.
+    """
+
+    name: str
+    node: AnyNode
+    deps: tuple[int, ...]
+    duration: float
+    engine: str
+    lane: int
+    segment: int = 0
+    waits: bool = True
+    ranks: tuple[int, ...] = ()
+    nbytes: int = 0
+    members: tuple[str, ...] = ()
+    kind: str = ""
+    passes: tuple[int, ...] = ()
+    look: int = 0
+    origin: str = ""
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Names of the tasks that it stands for."""
+        return self.members or (self.name,)
+
+    @property
+    def is_launch(self) -> bool:
+        """Whether it is the launch of a segment, which is no span."""
+        return self.node is _LAUNCH
+
+
+_LAUNCH: Final = EmptyNode(name="launch")
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Stands for the function of a node that sends and receives."""
+
+    messages: tuple[Message, ...]
+    __name__ = "exchange"
+
+    def __call__(self, *given: Any) -> None:
+        """Do nothing."""
+
+
+def met(task: Task) -> tuple[Message, ...] | None:
+    """Return the messages that a task of one rank sends and receives; None for any other task."""
+    return task.node.fn.messages if isinstance(task.node, EagerNode) and isinstance(task.node.fn, Meeting) else None
+
+
+class Shared(NamedTuple):
+    """Nodes that one launch does."""
+
+    kind: str
+    names: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """What the launch is called."""
+        return titled(self.kind, self.names)
+
+
+def shared(workflow: Workflow, device: int, target: Target, batch: Batch) -> list[Shared]:
+    """Return the nodes of a workflow that share launches where it is compiled for a target."""
+    if isinstance(batch, str) and batch == "auto" and not target.costs.batched_us:
+        return []
+    inline = "child_order" in target.quirks
+    plan = make_plan(workflow, target, inline=inline, pack=True, batch=batch, programmatic=False, device=device)
+    return [Shared(kind_of(plan, run.start), names_of(plan, run)) for run in together(plan)]
+
+
+class Assumed(NamedTuple):
+    """What is assumed of all processes.
+
+    Attributes
+    ----------
+    limits : mapping of str to int
+        Engines that have a limit.
+    devices : sequence of int
+        Those that all processes use.
+    share : callable
+        Returns the nodes of a workflow that share launches on a device.
+    """
+
+    times: Times
+    conditions: Conditions
+    limits: Mapping[str, int]
+    devices: Sequence[int]
+    share: Callable[[Workflow, int], list[Shared]]
+
+
+def tasks_of(workflow: Workflow, assumed: Assumed, device: int = 0, spans: int = 0) -> list[Task]:
+    """Return what a workflow does in one process.
+
+    Parameters
+    ----------
+    device : int
+        That of nodes which name none.
+    spans : int
+        How many other processes have, of `MOST_SPANS`.
+
+    Raises
+    ------
+    DeclarationError
+        If a node has no duration, or one that it cannot have, or passes are too many.
+    """
+    times = assumed.times
+    plan = make_plan(workflow, Target.named("cpu"), lanes=None, device=device)
+    builder = _Builder(assumed, device, spans)
+    flats = builder.flats(Level(workflow))
+    nodes = {flat.name: flat.node for flat in flats}
+    several = [one for one in assumed.share(workflow, device) if nodes.keys() >= {*one.names}]
+    builder.told = {name for one in several if times.named(one.title, nodes[one.names[0]]) is not None for name in one.names}
+    builder.add(plan, flats)
+    return _joined([_labelled(task) for task in builder.tasks], several, times)
+
+
+def title(name: str, passes: Sequence[int], look: int = 0) -> str:
+    """Return a name with the pass, or the look at a condition, that it is about: ``"loop/0/x (pass 2)"``."""
+    said = [f"pass {'.'.join(map(str, passes))}"] if passes else []
+    said += [f"look {look}"] if look else []
+    return f"{name} ({', '.join(said)})" if said else name
+
+
+def _labelled(task: Task) -> Task:
+    if not task.passes and not task.look:
+        return task
+    return task._replace(name=title(task.name, task.passes, task.look), origin=task.name)
+
+
+class _Made(NamedTuple):
+    """The tasks of a node, or of a body.
+
+    Attributes
+    ----------
+    first, stop : int
+        The first one, and the one behind the last.
+    ends : tuple of int
+        Those that finish it.
+    thread : tuple of int
+        What the thread that launches has waited for when it is through; empty where it waits for nothing.
+    """
+
+    first: int
+    stop: int
+    ends: tuple[int, ...]
+    thread: tuple[int, ...]
+
+
+class _Builder:
+    """Adds tasks of one process to a list, those of a body behind the look at its condition.
+
+    Attributes
+    ----------
+    tasks : list of Task
+        In order of declaration; the launches of segments stand behind the tasks of their plan.
+    told : set of str
+        Nodes that take no time, because the launch that does them has a duration.
+    """
+
+    def __init__(self, assumed: Assumed, device: int, spans: int) -> None:
+        self.tasks: list[Task] = []
+        self.told: set[str] = set()
+        self._assumed = assumed
+        self._device = device
+        self._others = spans
+        self._launches = 0
+        self._segments = 0
+
+    def flats(self, level: Level) -> list[FlatNode]:
+        """Return the nodes of a level, with those of children that have no duration in their place."""
+        return flattened(level, lambda name, child: self._assumed.times.of(name, child) is None)
+
+    def add(
+        self,
+        plan: Plan,
+        flats: Sequence[FlatNode],
+        prefix: str = "",
+        *,
+        host: bool = True,
+        passes: tuple[int, ...] = (),
+        begin: tuple[int, ...] = (),
+        lane: int | None = None,
+    ) -> _Made:
+        """Add the nodes of a plan.
+
+        Parameters
+        ----------
+        flats : sequence of FlatNode
+        prefix : str
+            What their names begin with, and those of the plan's steps do not.
+        host : bool
+            Whether the host launches the plan; else it is a body inside a graph.
+        passes : tuple of int
+            As in `Task`.
+        begin : tuple of int
+            Tasks that it follows, which the host has waited for.
+        lane : int, optional
+            That of all its tasks; without it they have their own.
+        """
+        first, segments = len(self.tasks), self._segments
+        cut = plan.cut if host else None
+        if cut is not None:
+            self._segments += sum(step.child is not None for step in cut.plan.steps)
+        elif begin and host:
+            self._segments += 1
+        steps = {prefix + step.name: step for step in plan.steps}
+        made: list[_Made] = []
+        for flat in flats:
+            deps = tuple(dict.fromkeys(end for d in flat.deps for end in made[d].ends)) or begin
+            within = _lane_of(flat.name, steps) if lane is None else lane
+            runs = self._assumed.conditions.of(flat.name)
+            if runs is not None and isinstance(flat.node, ConditionalNode):
+                made.append(self._add_conditional(flat, flat.node, runs, steps[flat.name], deps, passes, within, host=host))
+            else:
+                made.append(self._add_node(flat, deps, passes, within))
+        followed = {d for flat in flats for d in flat.deps}
+        ends = tuple(end for i, one in enumerate(made) if i not in followed for end in one.ends) or begin
+        groups = None if cut is None else _groups(plan, cut, [flat.name.removeprefix(prefix) for flat in flats])
+        thread = begin
+        if cut is not None and groups is not None:
+            thread = self._add_launches(plan, cut, groups, flats, made, begin, segments)
+        elif cut is None and begin and host:  # a body that is one graph
+            self._place(first, len(self.tasks), segments + 1)
+        return _Made(first, len(self.tasks), ends, thread)
+
+    def _add_node(self, flat: FlatNode, deps: tuple[int, ...], passes: tuple[int, ...], lane: int) -> _Made:
+        assumed, name, node = self._assumed, flat.name, flat.node
+        if node.held:
+            assumed.conditions.require_none_inside(name)
+        meets = isinstance(node, EagerNode) and isinstance(node.fn, Meeting)
+        duration = 0.0 if meets else assumed.times.of(name, node)
+        if duration is None:
+            if name not in self.told:
+                raise missing(name, node)
+            duration = 0.0
+        engine = placed_on(node.engine, assumed.limits)
+        if len(assumed.devices) > 1:
+            engine = engine_on(engine, device_of(node, self._device, flat.level), assumed.devices)
+        waits = not isinstance(node, EagerNode) or any(_on_host(flat.level.resolve(view.root)[1]) for view in node.addresses)
+        i = len(self.tasks)
+        nbytes = node.copied_bytes
+        self.tasks.append(Task(name, node, deps, duration, engine, lane, waits=waits, nbytes=nbytes, passes=passes))
+        return _Made(i, i + 1, (i,), (i,) if waits else ())
+
+    def _add_conditional(
+        self,
+        flat: FlatNode,
+        node: ConditionalNode,
+        runs: Runs,
+        step: Step,
+        deps: tuple[int, ...],
+        passes: tuple[int, ...],
+        lane: int,
+        *,
+        host: bool,
+    ) -> _Made:
+        """Add what a conditional node runs; the host decides if it launches the node's plan and the step is its own."""
+        if self._assumed.times.named(flat.name, node) is not None:
+            raise DeclarationError(
+                f"simulate: node {flat.name!r} has a duration and a condition, by which the nodes inside take their own"
+                " durations; leave one of the two out",
+                node=flat.name,
+            )
+        host = host and step.by_host
+        first, loops = len(self.tasks), node.mode == "while"
+
+        def look(deps: tuple[int, ...], number: int) -> tuple[int, ...]:
+            took = self._assumed.times.of_look()
+            self.tasks.append(Task(flat.name, node, deps, took, "host" if host else "", lane, passes=passes, look=number))
+            return (len(self.tasks) - 1,)
+
+        at = look(deps, int(loops))
+        if not runs.passes:
+            return _Made(first, len(self.tasks), at, at)
+        body, level = step.bodies[runs.body], [*flat.level.inner(node)][runs.body]
+        inside = (*passes, 1) if loops else passes
+        before = len(self.tasks), self._launches
+        made = one = self.add(body, self.flats(level), level.prefix, host=host, passes=inside, begin=at, lane=lane)
+        if loops:
+            spans = (len(self.tasks) - before[0]) - (self._launches - before[1])
+            self._require_room(flat.name, runs.passes, (runs.passes - 1) * max(spans, 1) + runs.passes // node.check_every)
+        waited = one.thread != at
+        for number in range(1, runs.passes + 1) if loops else ():
+            if number > 1:
+                made = self._repeat(one, number, len(passes), at)
+            at = tuple(dict.fromkeys((*made.ends, *made.thread))) if waited else made.ends
+            if number % node.check_every == 0:
+                at = look(at, number // node.check_every + 1)
+        return _Made(first, len(self.tasks), at, at) if loops else _Made(first, len(self.tasks), made.ends, made.thread)
+
+    def _repeat(self, one: _Made, number: int, depth: int, begin: tuple[int, ...]) -> _Made:
+        """Add the first pass of a loop once more, as pass `number`; `depth` loops are around it."""
+        shift = len(self.tasks) - one.first
+
+        def moved(deps: tuple[int, ...]) -> tuple[int, ...]:
+            if min(deps, default=one.first) >= one.first:
+                return tuple([d + shift for d in deps])
+            return tuple(dict.fromkeys(to for d in deps for to in ((d + shift,) if d >= one.first else begin)))
+
+        for task in self.tasks[one.first : one.stop]:
+            passes = (*task.passes[:depth], number, *task.passes[depth + 1 :])
+            self._launches += task.is_launch
+            self.tasks.append(task._replace(deps=moved(task.deps), passes=passes))
+        return _Made(one.first + shift, len(self.tasks), moved(one.ends), moved(one.thread))
+
+    def _require_room(self, name: str, passes: int, more: int) -> None:
+        if self._others + len(self.tasks) - self._launches + more > MOST_SPANS:
+            raise DeclarationError(
+                f"simulate: {passes} passes of {name!r} make more than {MOST_SPANS} spans; give fewer, or a duration in place of"
+                " the condition",
+                node=name,
+            )
+
+    def _add_launches(
+        self,
+        plan: Plan,
+        cut: Cut,
+        groups: Sequence[Sequence[int]],
+        flats: Sequence[FlatNode],
+        made: Sequence[_Made],
+        begin: tuple[int, ...],
+        segments: int,
+    ) -> tuple[int, ...]:
+        """Let the tasks of a plan that is cut begin when the thread that launches lets them; return what it waited for last.
+
+        Parameters
+        ----------
+        groups : sequence of sequence of int
+            The nodes of each of the cut's steps.
+        segments : int
+            How many stand before those of this plan.
+        """
+        segment_of = cut.segment_of
+        before = begin  # what the thread has waited for last
+        ends: list[tuple[int, ...]] = []  # for each group what finishes it
+        for step, members, group in zip(cut.plan.steps, cut.members, groups):
+            sources = tuple(end for source in step.deps for end in ends[source])
+            if step.by_host:
+                (only,) = group
+                one = made[only]
+                self._follow(one.first, (*sources, *before))
+                self.tasks[one.first] = self.tasks[one.first]._replace(engine="host")
+                before = one.thread or before
+                ends.append(one.ends)
+                continue
+            own = set(group)
+            launch = len(self.tasks)
+            self.tasks.append(Task("", _LAUNCH, tuple(dict.fromkeys((*sources, *before))), 0.0, "", 0))
+            self._launches += 1
+            for i in group:
+                if not own.intersection(flats[i].deps):
+                    self._follow(made[i].first, (launch,))
+                self._place(made[i].first, made[i].stop, segments + segment_of[members[0]])
+            followed = {d for i in group for d in flats[i].deps}
+            ends.append(tuple(end for i in group if i not in followed for end in made[i].ends))
+        return before
+
+    def _follow(self, i: int, others: Iterable[int]) -> None:
+        """Let a task wait for others too."""
+        self.tasks[i] = self.tasks[i]._replace(deps=tuple(dict.fromkeys((*self.tasks[i].deps, *others))))
+
+    def _place(self, first: int, stop: int, segment: int) -> None:
+        """Put tasks into a segment."""
+        for i in range(first, stop):
+            self.tasks[i] = self.tasks[i]._replace(segment=segment)
+
+
+def _lane_of(name: str, steps: Mapping[str, Step]) -> int:
+    """Return the lane of a step, or of the child graph node that contains it."""
+    while name and name not in steps:
+        name = name.rpartition("/")[0]
+    return steps[name].lane if name else 0
+
+
+def _groups(plan: Plan, cut: Cut, names: Sequence[str]) -> list[list[int]] | None:
+    """Return which of some nodes each step of a cut is; None where a child that takes a time of its own is cut."""
+    inside: dict[str, int] = {}  # of a step that the tasks of its nodes stand for, or of a child that stands for steps, the group
+    for number, members in enumerate(cut.members):
+        for i in members:
+            inside[plan.steps[i].name] = number
+    groups: list[list[int]] = [[] for _ in cut.members]
+    for i, name in enumerate(names):
+        while name and name not in inside:
+            name = name.rpartition("/")[0]
+        if not name:  # which part of it runs when is not known
+            return None
+        groups[inside[name]].append(i)
+    return groups
+
+
+def _joined(tasks: list[Task], shared: Sequence[Shared], times: Times) -> list[Task]:
+    """Return tasks with one in place of those of each launch."""
+    at = {task.name: i for i, task in enumerate(tasks)}
+    stand_in = list(range(len(tasks)))
+    launches: dict[int, Task] = {}
+    for one in shared:
+        own = [at[name] for name in one.names]
+        first, each = tasks[min(own)], [tasks[i].duration for i in own]
+        duration = times.named(one.title, first.node)
+        if len({tasks[i].segment for i in own}) > 1:  # the host has something to do between them
+            if duration is not None:
+                raise missing(first.name, first.node)
+            continue
+        if duration is None:
+            duration = max(each) if one.kind == "batch" else math.fsum(each)
+        deps = tuple(d for i in own for d in tasks[i].deps if d not in own)
+        launches[min(own)] = first._replace(name=one.title, deps=deps, duration=duration, members=one.names, kind=one.kind)
+        for i in own:
+            stand_in[i] = min(own)
+    kept = [i for i, to in enumerate(stand_in) if to == i]
+    place = dict(zip(kept, range(len(kept))))
+    made = [launches.get(i, tasks[i]) for i in kept]
+    return [task._replace(deps=tuple(dict.fromkeys(place[stand_in[d]] for d in task.deps))) for task in made]
+
+
+def _on_host(root: object) -> bool:
+    return isinstance(root, Array) and root.on_host
