@@ -126,7 +126,8 @@ class Conditions:
     Parameters
     ----------
     given : mapping, optional
-        For ``while`` how often the body runs, for ``switch`` the number of the body, for ``if`` whether the first one runs.
+        For ``while`` how often the body runs, for ``switch`` the number of the body, for ``if`` whether the first one runs; the
+        same in each pass of a loop around it.
     graph : str
         What errors call the workflow.
     workflows : sequence of Workflow

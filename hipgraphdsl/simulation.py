@@ -66,9 +66,7 @@ def simulate(
         as long as all of its nodes. The launch may also be given a duration, by the name of its span. With ``"auto"`` and no
         target, and where what a batch saves has not been measured, each node is a launch of its own.
     conditions : mapping, optional
-        Conditional nodes to expand, by full name: how often the body of a loop runs, which body of a switch runs, by its number,
-        and whether an if runs its first body. The same holds in each pass of a loop around it. A conditional node that is not
-        named is one span, which needs a duration.
+        As for `assumptions.Conditions`, by full name. A conditional node that is not named is one span, which needs a duration.
 
     Notes
     -----
@@ -81,19 +79,15 @@ def simulate(
     one direction between two ranks follow each other. A collective begins when all ranks have come to it. Neither slows down
     other messages, copies or kernels, and bytes that lie on a device leave from there.
 
-    An expanded conditional node is a span for each look at its condition, which takes no time unless ``"condition"`` has a
-    duration, and the spans of the bodies that run, each pass behind the one before. Where the host decides, a look is a step of
-    the host, behind which the body is launched, and it waits for the pass before. The first look at a loop is
-    ``"loop (look 1)"``, and a node of its body in the second pass ``"loop/0/x (pass 2)"``, or ``"outer/0/loop/0/x (pass 2.3)"``
-    in the third pass of a loop in the second of another.
+    An expanded conditional node is a span for each look at its condition, which takes what ``"condition"`` has in `durations`, or
+    no time, and those of the bodies that run, each pass behind the one before. Where the host decides, a look is a step of it.
 
     Raises
     ------
     DeclarationError
-        If an engine or a duration's key is not known, a duration is missing or no finite number from 0, there is a cycle, or
-        there are several ranks and no link; if a condition is of no conditional node, of one that has a duration or is inside one
-        span, or says nothing about its mode; or if passes make more than `tasks.MOST_SPANS` spans, where those of each rank
-        count, and a message for each of its ranks.
+        If an engine, or a key of `durations` or `conditions`, is not known, a duration is missing or no finite number from 0, a
+        condition says nothing about its node, passes make more than `tasks.MOST_SPANS` spans (where those of each rank count, and
+        a message for each of its two), there is a cycle, or there are several ranks and no link.
     """
     limits = engine_limits(engines)
     times = Times(durations)

@@ -39,7 +39,7 @@ EXAMPLES = (
     "wave.py -o wave.trace.json --option by=lane",
     "examples/03_overlap_pipeline.py --duration H2D=1 --duration kernel=1 --duration D2H=1 --engine kernel=2 -o pipeline.svg",
     "wave.py --duration kernel=50 --duration memset=5 --ranks 8 --link latency_us=5 --link gb_s=25 -o wave.svg",
-    "examples/07_jacobi.py --duration kernel=3 --duration memset=2 --duration memcpy=4 --condition solve=3",
+    "examples/07_jacobi.py --duration kernel=3 --duration memset=2 --duration memcpy=4 --condition converge=3",
 )
 
 

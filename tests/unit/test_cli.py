@@ -458,6 +458,23 @@ def test_timeline_takes_ranks(run: Any, tmp_path: Path) -> None:
     assert "0 -> 1: 1 message, 1000 B" in done.out
 
 
+def test_timeline_takes_conditions(run: Any, tmp_path: Path) -> None:
+    body, g = Graph("body"), Graph("looping")
+    x = [graph.device_array("x", shape=1, dtype="int32") for graph in (body, g)]
+    body.memset(x[0], 0, name="fill")
+    g.conditional("while", x[1], body, {"x": x[1]}, name="loop")
+    g.conditional("if", x[1], body, {"x": x[1]}, name="maybe")
+    path = tmp_path / "looping.json"
+    path.write_text(g.to_json())
+    done = run("timeline", path, "--duration", "memset=4", "--condition", "loop=3", "--condition", "maybe=true")
+    assert done.status == 0
+    assert "9 nodes in 16 time units" in done.out
+    assert "loop/0/fill (pass 3)" in done.out
+    done = run("timeline", path, "--duration", "memset=4", "--condition", "loop=3", "--condition", "maybe=no")
+    assert done.status == 1
+    assert "conditions['maybe'] is whether the first body runs, True or False (got 'no')" in done.err
+
+
 def test_timeline_of_a_prediction_runs_nothing(run: Any, program: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Graph, "compile", lambda *_, **__: pytest.fail("it compiled"))
     assert run("timeline", program, *UNIT, "--engine", "copy=1", "--engine", "host=1").status == 0
@@ -476,6 +493,9 @@ def test_timeline_writes_files(run: Any, program: str, tmp_path: Path, name: str
     [
         (("--engine", "kernel=2"), 2, "--engine belongs to a prediction"),
         (("--target", "cpu"), 2, "--target belongs to a prediction"),
+        (("--condition", "loop=3"), 2, "--condition belongs to a prediction"),
+        ((*UNIT, "--condition", "loop"), 2, "--condition takes NAME=VALUE (got 'loop')"),
+        ((*UNIT, "--condition", "scale=3"), 1, "conditions has 'scale', which is no conditional node of graph 'demo'"),
         (("--ranks", "2"), 2, "--ranks and --link belong to a prediction"),
         ((*UNIT, "--link", "latency_us=1", "--link", "gb_s=1"), 2, "--link joins the processes of --ranks"),
         ((*UNIT, "--ranks", "2", "--link", "gb_s=1"), 2, "--link has a latency_us and a gb_s"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -12,13 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from property.programs import NAMES, Step, programs
-from property.test_ranks import declared, possible
+from property.test_ranks import declared, held_steps, possible
 
 import hipgraphdsl as hg
 from hipgraphdsl import collectives, export
 from hipgraphdsl.export import timelines
 from hipgraphdsl.export.picture import draw
+from hipgraphdsl.sharing import Between, Layout, Sharing
 from hipgraphdsl.timeline import RankTimes, Timeline
+from hipgraphdsl.transports.nccl import does
+from hipgraphdsl.workflow import ConditionalNode
 
 SOURCE = 'extern "C" __global__ void add(float* x, float a) { x[threadIdx.x] += a; }'
 ADD = hg.Module(SOURCE, name="rank_timelines")["add"]
@@ -222,6 +226,126 @@ def test_link_refuses_what_is_no_time_or_rate(latency_us: Any, gb_s: Any) -> Non
 
 def test_link_without_latency_is_possible() -> None:
     assert hg.Link(latency_us=0, gb_s=2.0).message_us(2000) == 1
+
+
+def turning(mode: Any = "while", inner: hg.Graph | None = None) -> hg.Graph:
+    """Rank 0 adds, hands its values to rank 1, which adds too, and judges how it goes on."""
+    body, g = hg.Graph("body"), hg.Graph("turning")
+    y = [body.device_array(f"y{d}", shape=N, dtype="float32", device=d) for d in range(2)]
+    n = body.device_array("n", shape=1, dtype="int32")
+    body.kernel(ADD, 1, N, (y[0], 1.0), name="add_0")
+    body.memcpy(y[1], y[0], name="hand")
+    body.kernel(ADD, 1, N, (y[1], 1.0), name="add_1")
+    if inner is not None:
+        body.conditional("while", n, inner, bind={"y0": y[0], "y1": y[1], "n": n}, name="inner")
+    body.memset(n, 1, name="judge")
+    x = [g.device_array(f"x{d}", shape=N, dtype="float32", device=d) for d in range(2)]
+    word = g.device_array("word", shape=1, dtype="int32")
+    g.conditional(mode, word, body, bind={"y0": x[0], "y1": x[1], "n": word}, name="node")
+    g.memcpy(x[0], x[1], name="back")
+    return g
+
+
+TOLD = "node (condition to rank 1)"
+
+
+def test_simulated_loop_over_ranks_is_expanded_with_what_crosses_in_each_pass() -> None:
+    times = {"kernel": 5, "node/0/add_1": 4, "memset": 1, TOLD: 2, f"node/0/{TOLD}": 2}
+    timeline = turning().simulate(times, ranks=2, link=LINK, conditions={"node": 2})
+    assert spans_of(timeline) == {
+        TOLD: (0, 2),
+        **{f"node (look 1) (rank {rank})": (2, 2) for rank in range(2)},
+        "node/0/add_0 (pass 1)": (2, 7),
+        "node/0/hand (pass 1)": (7, 10),
+        "node/0/judge (pass 1)": (7, 8),
+        f"node/0/{TOLD} (pass 1)": (10, 12),  # behind the other message on this link
+        "node/0/add_1 (pass 1)": (10, 14),
+        "node (look 2) (rank 0)": (12, 12),
+        "node (look 2) (rank 1)": (14, 14),
+        "node/0/add_0 (pass 2)": (12, 17),
+        "node/0/hand (pass 2)": (17, 20),
+        "node/0/judge (pass 2)": (17, 18),
+        f"node/0/{TOLD} (pass 2)": (20, 22),
+        "node/0/add_1 (pass 2)": (20, 24),
+        "node (look 3) (rank 0)": (22, 22),
+        "node (look 3) (rank 1)": (24, 24),
+        "back": (24, 27),
+    }
+    assert timeline.links == {(0, 1): (5, 2 * 1000 + 3 * 4), (1, 0): (1, 1000)}
+    assert timeline.ranks == (RankTimes(busy=12, communicating=15, waiting=2), RankTimes(busy=8, communicating=15, waiting=8))
+    assert [timeline[f"node/0/hand (pass {n})"].nodes for n in (1, 2)] == [("node/0/hand",)] * 2
+    none = turning().simulate(times, ranks=2, link=LINK, conditions={"node": 0})
+    assert spans_of(none) == {TOLD: (0, 2), **{f"node (look 1) (rank {rank})": (2, 2) for rank in range(2)}, "back": (2, 5)}
+
+
+def test_simulated_branch_over_ranks_tells_the_condition_once() -> None:
+    times = {"kernel": 5, "memset": 1, TOLD: 2, "node/0/hand": 4}
+    timeline = turning("if").simulate(times, ranks=2, link=LINK, conditions={"node": True})
+    assert spans_of(timeline) == {
+        TOLD: (0, 2), "node (rank 0)": (2, 2), "node (rank 1)": (2, 2), "node/0/add_0": (2, 7), "node/0/judge": (7, 8),
+        "node/0/hand": (7, 11), "node/0/add_1": (11, 16), "back": (16, 19),
+    }  # fmt: skip
+    turning("if").simulate(
+        times, ranks=2, link=LINK, conditions={"node": False}
+    )  # a message that is not sent may have a duration
+    one = turning("if").simulate({**TIMES, "node": 7}, ranks=2, link=LINK)
+    assert spans_of(one)["node (rank 0)"][1] - spans_of(one)["node (rank 0)"][0] == 7
+    assert one.links[0, 1] == (1, 4)
+
+
+def test_simulated_messages_of_a_loop_in_a_loop_have_both_passes() -> None:
+    inner = hg.Graph("inner")
+    y = [inner.device_array(f"y{d}", shape=N, dtype="float32", device=d) for d in range(2)]
+    inner.memset(inner.device_array("n", shape=1, dtype="int32"), 1, name="judge")
+    inner.memcpy(y[0], y[1], name="return")
+    conditions = {"node": 2, "node/0/inner": 3}
+    timeline = turning(inner=inner).simulate(TIMES, ranks=2, link=LINK, conditions=conditions)
+    returned = [span for span in timeline if span.nodes == ("node/0/inner/0/return",)]
+    assert [span.name.removeprefix("node/0/inner/0/return ") for span in returned] == [
+        f"(pass {n}.{m})" for n in (1, 2) for m in (1, 2, 3)
+    ]
+    assert all(a.stop <= b.start for a, b in pairwise(returned))
+    assert timeline.links[1, 0] == (2 * 3 + 1, 7 * 1000)
+    assert timeline.links[0, 1][0] == 1 + 2 * (1 + 1 + 1 + 3)  # the conditions too: before each loop and in each of its passes
+
+
+@st.composite
+def held_ranked(draw: Any) -> tuple[int, hg.Graph, dict[str, int]]:
+    """Return a random graph with loops and branches over so many ranks, and what these do."""
+    size = draw(st.integers(1, 4))
+    owners = {name: draw(st.integers(0, size - 1)) for name in NAMES}
+    program: list[Step] = possible(draw(programs()), owners)
+    held = draw(held_steps())
+    declares = [one for one in held if one.kind != "child" and one.first < len(program)]
+    conditions = {f"held_{one.first}": 1 - one.times if one.kind == "switch" else one.times for one in declares}
+    return size, declared(program, owners, [], held), conditions
+
+
+@given(made=held_ranked(), seed=st.integers(0, 9))
+@settings(deadline=None)
+def test_simulated_loops_over_ranks_send_in_each_pass_what_crosses(made: tuple[int, hg.Graph, dict[str, int]], seed: int) -> None:
+    size, g, conditions = made
+    times = {key: 1 + (seed * 7 + n) % 5 for n, key in enumerate(TIMES)}
+    link = hg.Link(latency_us=2, gb_s=1.024)
+    timeline = g.simulate(times, ranks=size, link=link, conditions=conditions)
+    assert len({span.name for span in timeline}) == len(timeline)
+    for span, deps in zip(timeline.spans, timeline.deps):
+        assert all(timeline.spans[d].stop <= span.start for d in deps)
+    assert sum(span.duration for span in timeline.critical_path) <= timeline.bound <= timeline.makespan
+    sharing = Sharing(g.workflow(), Layout((1,) * size, imagined=True), Between(does) if size > 1 else None)
+    sent = Counter((m.source, m.target) for m in sharing.outer_messages if m.together is None)
+    for i, bodies in sharing.bodies.items():
+        node = sharing.workflow.nodes[i]
+        assert isinstance(node, ConditionalNode)
+        value = conditions[node.name]
+        passes = value if node.mode == "while" else int((value == 0) == (node.mode == "switch"))
+        for message in bodies[0].all_messages:
+            sent[message.source, message.target] += passes if message.together is None else 0
+    assert {ends: count for ends, (count, _) in timeline.links.items()} == +sent
+    if size == 1:
+        alone = g.simulate(times, conditions=conditions)
+        assert [replace(span, ranks=()) for span in timeline] == list(alone)
+        assert list(map(set, timeline.deps)) == list(map(set, alone.deps))
 
 
 def test_drawing_of_ranks_frames_what_each_does() -> None:
