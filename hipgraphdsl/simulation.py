@@ -89,21 +89,15 @@ def simulate(
         condition says nothing about its node, passes make more than `tasks.MOST_SPANS` spans (where those of each rank count, and
         a message for each of its two), there is a cycle, or there are several ranks and no link.
     """
-    limits = engine_limits(engines)
-    times = Times(durations)
+    limits, times = engine_limits(engines), Times(durations)
     share = partial(shared, target=target or Target.named("cpu"), batch=batch)
-    if sharing is None:
-        parts = [workflow]
-    else:
-        ranks = range(sharing.layout.size)
-        parts = [partition(sharing, rank, lambda messages, direct: Meeting(messages)).workflow for rank in ranks]
-        workflow = sharing.workflow
+    workflow = workflow if sharing is None else sharing.workflow
+    parts = [workflow] if sharing is None else _parts(sharing)
     known = Conditions(conditions, workflow.name, parts)
     assumed = Assumed(times, known, limits, devices_of(workflow, 0), share)
     tasks = tasks_of(workflow, assumed) if sharing is None else _of_ranks(sharing, parts, link, assumed)
     times.require_used(workflow.name, [workflow, *parts], known)
-    if sharing is not None:
-        limits["link"] = 1
+    limits |= {} if sharing is None else {"link": 1}
     limits |= {task.engine: limits[kind] for task in tasks if (kind := task.engine.partition("@")[0]) in limits}
     spans, deps = _without_launches(tasks, *_schedule(tasks, limits))
     used = {span.engine for span in spans}
@@ -144,6 +138,11 @@ def _crossings(sharing: Sharing, conditions: Conditions, passes: tuple[int, ...]
         if runs is not None and runs.passes and bodies[runs.body].all_messages:
             for number in range(1, runs.passes + 1):
                 yield from _crossings(bodies[runs.body], conditions, (*passes, number) if loops else passes)
+
+
+def _parts(sharing: Sharing) -> list[Workflow]:
+    """Return what each rank does."""
+    return [partition(sharing, rank, lambda messages, _: Meeting(messages)).workflow for rank in range(sharing.layout.size)]
 
 
 def _of_ranks(sharing: Sharing, workflows: Sequence[Workflow], link: Link | None, assumed: Assumed) -> list[Task]:
@@ -215,7 +214,7 @@ def _crossing(one: _Crossing, deps: tuple[int, ...], link: Link | None, times: T
 def _without_launches(
     tasks: Sequence[Task], spans: tuple[Span, ...], deps: tuple[tuple[int, ...], ...]
 ) -> tuple[tuple[Span, ...], tuple[tuple[int, ...], ...]]:
-    """Return the spans of nodes; what waits for the launch of a segment waits for what that waited for longest."""
+    """Return the spans of nodes; what waits for a launch waits for what that waited for longest."""
     longest = {i: max(deps[i], key=lambda d: (spans[d].stop, -d), default=-1) for i, task in enumerate(tasks) if task.is_launch}
     if not longest:
         return spans, deps
@@ -223,7 +222,12 @@ def _without_launches(
     place = {-1: -1, **{i: n for n, i in enumerate(kept)}}
 
     def found(sources: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(dict.fromkeys(d for source in sources if (d := place[longest.get(source, source)]) >= 0))
+        ended: dict[int, None] = {}
+        for source in sources:
+            while source in longest:
+                source = longest[source]
+            ended[place[source]] = None
+        return tuple(i for i in ended if i >= 0)
 
     return tuple(spans[i] for i in kept), tuple(found(deps[i]) for i in kept)
 

@@ -31,12 +31,10 @@ MOST_SPANS: Final = 1_000_000
 
 
 class Task(NamedTuple):
-    """What becomes a span, or the launch of a segment.
+    """What becomes a span, or a launch that others wait for.
 
     Attributes
     ----------
-    waits : bool
-        Whether the host waits until what it follows has finished; else it puts work on a stream and goes on.
     kind : str
         Of the launch that does several nodes.
     passes : tuple of int
@@ -54,7 +52,6 @@ class Task(NamedTuple):
     engine: str
     lane: int
     segment: int = 0
-    waits: bool = True
     ranks: tuple[int, ...] = ()
     nbytes: int = 0
     members: tuple[str, ...] = ()
@@ -70,7 +67,7 @@ class Task(NamedTuple):
 
     @property
     def is_launch(self) -> bool:
-        """Whether it is the launch of a segment, which is no span."""
+        """Whether it is a launch, which is no span."""
         return self.node is _LAUNCH
 
 
@@ -156,7 +153,7 @@ def tasks_of(workflow: Workflow, assumed: Assumed, device: int = 0, spans: int =
     nodes = {flat.name: flat.node for flat in flats}
     several = [one for one in assumed.share(workflow, device) if nodes.keys() >= {*one.names}]
     builder.told = {name for one in several if times.named(one.title, nodes[one.names[0]]) is not None for name in one.names}
-    builder.add(plan, flats)
+    builder.add(plan, flats, _Place())
     return _joined([_labelled(task) for task in builder.tasks], several, times)
 
 
@@ -173,6 +170,30 @@ def _labelled(task: Task) -> Task:
     return task._replace(name=title(task.name, task.passes, task.look), origin=task.name)
 
 
+class _Place(NamedTuple):
+    """Where the nodes of a plan stand.
+
+    Attributes
+    ----------
+    prefix : str
+        What their names begin with, and those of the plan's steps do not.
+    host : bool
+        Whether the host launches the plan; else it is a body inside a graph.
+    passes : tuple of int
+        As in `Task`.
+    begin : tuple of int
+        Tasks that a body follows; a host that launches it has waited for them.
+    lane : int, optional
+        That of all tasks of a body; nodes of the outer plan have their own.
+    """
+
+    prefix: str = ""
+    host: bool = True
+    passes: tuple[int, ...] = ()
+    begin: tuple[int, ...] = ()
+    lane: int | None = None
+
+
 class _Made(NamedTuple):
     """The tasks of a node, or of a body.
 
@@ -183,7 +204,8 @@ class _Made(NamedTuple):
     ends : tuple of int
         Those that finish it.
     thread : tuple of int
-        What the thread that launches has waited for when it is through; empty where it waits for nothing.
+        What the thread that launches has waited for when it is through; empty where it waits for nothing: it puts work on a
+        stream and goes on.
     """
 
     first: int
@@ -212,64 +234,42 @@ class _Builder:
         self._launches = 0
         self._segments = 0
 
+    @property
+    def _spans(self) -> int:
+        return len(self.tasks) - self._launches
+
     def flats(self, level: Level) -> list[FlatNode]:
         """Return the nodes of a level, with those of children that have no duration in their place."""
         return flattened(level, lambda name, child: self._assumed.times.of(name, child) is None)
 
-    def add(
-        self,
-        plan: Plan,
-        flats: Sequence[FlatNode],
-        prefix: str = "",
-        *,
-        host: bool = True,
-        passes: tuple[int, ...] = (),
-        begin: tuple[int, ...] = (),
-        lane: int | None = None,
-    ) -> _Made:
-        """Add the nodes of a plan.
-
-        Parameters
-        ----------
-        flats : sequence of FlatNode
-        prefix : str
-            What their names begin with, and those of the plan's steps do not.
-        host : bool
-            Whether the host launches the plan; else it is a body inside a graph.
-        passes : tuple of int
-            As in `Task`.
-        begin : tuple of int
-            Tasks that it follows, which the host has waited for.
-        lane : int, optional
-            That of all its tasks; without it they have their own.
-        """
-        first, segments = len(self.tasks), self._segments
-        cut = plan.cut if host else None
+    def add(self, plan: Plan, flats: Sequence[FlatNode], place: _Place) -> _Made:
+        """Add the nodes of a plan."""
+        first, segments, begin = len(self.tasks), self._segments, place.begin
+        cut = plan.cut if place.host else None
         if cut is not None:
             self._segments += sum(step.child is not None for step in cut.plan.steps)
-        elif begin and host:
+        elif begin and place.host:  # a body that is one graph
             self._segments += 1
-        steps = {prefix + step.name: step for step in plan.steps}
+        steps = {place.prefix + step.name: step for step in plan.steps}
         made: list[_Made] = []
         for flat in flats:
             deps = tuple(dict.fromkeys(end for d in flat.deps for end in made[d].ends)) or begin
-            within = _lane_of(flat.name, steps) if lane is None else lane
+            here = place._replace(lane=_lane_of(flat.name, steps) if place.lane is None else place.lane)
             runs = self._assumed.conditions.of(flat.name)
             if runs is not None and isinstance(flat.node, ConditionalNode):
-                made.append(self._add_conditional(flat, flat.node, runs, steps[flat.name], deps, passes, within, host=host))
+                made.append(self._add_conditional(flat, flat.node, runs, steps[flat.name], deps, here))
             else:
-                made.append(self._add_node(flat, deps, passes, within))
-        followed = {d for flat in flats for d in flat.deps}
-        ends = tuple(end for i, one in enumerate(made) if i not in followed for end in one.ends) or begin
-        groups = None if cut is None else _groups(plan, cut, [flat.name.removeprefix(prefix) for flat in flats])
+                made.append(self._add_node(flat, deps, here))
+        ends = _ends(range(len(flats)), flats, made) or begin
+        groups = None if cut is None else _groups(plan, cut, [flat.name.removeprefix(place.prefix) for flat in flats])
         thread = begin
         if cut is not None and groups is not None:
-            thread = self._add_launches(plan, cut, groups, flats, made, begin, segments)
-        elif cut is None and begin and host:  # a body that is one graph
-            self._place(first, len(self.tasks), segments + 1)
+            thread = self._add_launches(cut, groups, flats, made, begin, segments)
+        elif cut is None and self._segments > segments:
+            self._put_into(segments + 1, first, len(self.tasks))
         return _Made(first, len(self.tasks), ends, thread)
 
-    def _add_node(self, flat: FlatNode, deps: tuple[int, ...], passes: tuple[int, ...], lane: int) -> _Made:
+    def _add_node(self, flat: FlatNode, deps: tuple[int, ...], place: _Place) -> _Made:
         assumed, name, node = self._assumed, flat.name, flat.node
         if node.held:
             assumed.conditions.require_none_inside(name)
@@ -283,59 +283,48 @@ class _Builder:
         if len(assumed.devices) > 1:
             engine = engine_on(engine, device_of(node, self._device, flat.level), assumed.devices)
         waits = not isinstance(node, EagerNode) or any(_on_host(flat.level.resolve(view.root)[1]) for view in node.addresses)
-        i = len(self.tasks)
-        nbytes = node.copied_bytes
-        self.tasks.append(Task(name, node, deps, duration, engine, lane, waits=waits, nbytes=nbytes, passes=passes))
+        i, lane = len(self.tasks), place.lane or 0
+        self.tasks.append(Task(name, node, deps, duration, engine, lane, nbytes=node.copied_bytes, passes=place.passes))
         return _Made(i, i + 1, (i,), (i,) if waits else ())
 
     def _add_conditional(
-        self,
-        flat: FlatNode,
-        node: ConditionalNode,
-        runs: Runs,
-        step: Step,
-        deps: tuple[int, ...],
-        passes: tuple[int, ...],
-        lane: int,
-        *,
-        host: bool,
+        self, flat: FlatNode, node: ConditionalNode, runs: Runs, step: Step, deps: tuple[int, ...], place: _Place
     ) -> _Made:
-        """Add what a conditional node runs; the host decides if it launches the node's plan and the step is its own."""
+        """Add what a conditional node runs; `step` is that of the plan."""
         if self._assumed.times.named(flat.name, node) is not None:
             raise DeclarationError(
                 f"simulate: node {flat.name!r} has a duration and a condition, by which the nodes inside take their own"
                 " durations; leave one of the two out",
                 node=flat.name,
             )
-        host = host and step.by_host
-        first, loops = len(self.tasks), node.mode == "while"
+        host = place.host and step.by_host
+        first, loops, passes = len(self.tasks), node.mode == "while", place.passes
+        engine, took, lane = "host" if host else "", self._assumed.times.of_look(), place.lane or 0
 
         def look(deps: tuple[int, ...], number: int) -> tuple[int, ...]:
-            took = self._assumed.times.of_look()
-            self.tasks.append(Task(flat.name, node, deps, took, "host" if host else "", lane, passes=passes, look=number))
+            self.tasks.append(Task(flat.name, node, deps, took, engine, lane, passes=passes, look=number))
             return (len(self.tasks) - 1,)
 
         at = look(deps, int(loops))
         if not runs.passes:
             return _Made(first, len(self.tasks), at, at)
         body, level = step.bodies[runs.body], [*flat.level.inner(node)][runs.body]
-        inside = (*passes, 1) if loops else passes
-        before = len(self.tasks), self._launches
-        made = one = self.add(body, self.flats(level), level.prefix, host=host, passes=inside, begin=at, lane=lane)
-        if loops:
-            spans = (len(self.tasks) - before[0]) - (self._launches - before[1])
-            self._require_room(flat.name, runs.passes, (runs.passes - 1) * max(spans, 1) + runs.passes // node.check_every)
-        waited = one.thread != at
-        for number in range(1, runs.passes + 1) if loops else ():
-            if number > 1:
-                made = self._repeat(one, number, len(passes), at)
-            at = tuple(dict.fromkeys((*made.ends, *made.thread))) if waited else made.ends
+        spans = self._spans
+        one = self.add(body, self.flats(level), _Place(level.prefix, host, (*passes, 1) if loops else passes, at, lane))
+        if not loops:
+            return one._replace(first=first)
+        more = (runs.passes - 1) * max(self._spans - spans, 1) + runs.passes // node.check_every
+        self._require_room(flat.name, runs.passes, more)
+        for number in range(1, runs.passes + 1):
+            at = one.ends if number == 1 else self._repeat(one, number, len(passes), at)
             if number % node.check_every == 0:
                 at = look(at, number // node.check_every + 1)
-        return _Made(first, len(self.tasks), at, at) if loops else _Made(first, len(self.tasks), made.ends, made.thread)
+            elif len(at) > 1:
+                at = self._add_launch(at)
+        return _Made(first, len(self.tasks), at, at)
 
-    def _repeat(self, one: _Made, number: int, depth: int, begin: tuple[int, ...]) -> _Made:
-        """Add the first pass of a loop once more, as pass `number`; `depth` loops are around it."""
+    def _repeat(self, one: _Made, number: int, depth: int, begin: tuple[int, ...]) -> tuple[int, ...]:
+        """Add the first pass of a loop once more, as pass `number`; `depth` loops are around it. Return what finishes it."""
         shift = len(self.tasks) - one.first
 
         def moved(deps: tuple[int, ...]) -> tuple[int, ...]:
@@ -347,10 +336,10 @@ class _Builder:
             passes = (*task.passes[:depth], number, *task.passes[depth + 1 :])
             self._launches += task.is_launch
             self.tasks.append(task._replace(deps=moved(task.deps), passes=passes))
-        return _Made(one.first + shift, len(self.tasks), moved(one.ends), moved(one.thread))
+        return moved(one.ends)
 
     def _require_room(self, name: str, passes: int, more: int) -> None:
-        if self._others + len(self.tasks) - self._launches + more > MOST_SPANS:
+        if self._others + self._spans + more > MOST_SPANS:
             raise DeclarationError(
                 f"simulate: {passes} passes of {name!r} make more than {MOST_SPANS} spans; give fewer, or a duration in place of"
                 " the condition",
@@ -359,7 +348,6 @@ class _Builder:
 
     def _add_launches(
         self,
-        plan: Plan,
         cut: Cut,
         groups: Sequence[Sequence[int]],
         flats: Sequence[FlatNode],
@@ -390,22 +378,25 @@ class _Builder:
                 ends.append(one.ends)
                 continue
             own = set(group)
-            launch = len(self.tasks)
-            self.tasks.append(Task("", _LAUNCH, tuple(dict.fromkeys((*sources, *before))), 0.0, "", 0))
-            self._launches += 1
+            launch = self._add_launch((*sources, *before))
             for i in group:
                 if not own.intersection(flats[i].deps):
-                    self._follow(made[i].first, (launch,))
-                self._place(made[i].first, made[i].stop, segments + segment_of[members[0]])
-            followed = {d for i in group for d in flats[i].deps}
-            ends.append(tuple(end for i in group if i not in followed for end in made[i].ends))
+                    self._follow(made[i].first, launch)
+                self._put_into(segments + segment_of[members[0]], made[i].first, made[i].stop)
+            ends.append(_ends(group, flats, made))
         return before
+
+    def _add_launch(self, deps: Iterable[int]) -> tuple[int, ...]:
+        """Add the launch of a graph, or the beginning of a pass without a look; return it."""
+        self.tasks.append(Task("", _LAUNCH, tuple(dict.fromkeys(deps)), 0.0, "", 0))
+        self._launches += 1
+        return (len(self.tasks) - 1,)
 
     def _follow(self, i: int, others: Iterable[int]) -> None:
         """Let a task wait for others too."""
         self.tasks[i] = self.tasks[i]._replace(deps=tuple(dict.fromkeys((*self.tasks[i].deps, *others))))
 
-    def _place(self, first: int, stop: int, segment: int) -> None:
+    def _put_into(self, segment: int, first: int, stop: int) -> None:
         """Put tasks into a segment."""
         for i in range(first, stop):
             self.tasks[i] = self.tasks[i]._replace(segment=segment)
@@ -416,6 +407,12 @@ def _lane_of(name: str, steps: Mapping[str, Step]) -> int:
     while name and name not in steps:
         name = name.rpartition("/")[0]
     return steps[name].lane if name else 0
+
+
+def _ends(nodes: Sequence[int], flats: Sequence[FlatNode], made: Sequence[_Made]) -> tuple[int, ...]:
+    """Return what finishes some nodes together."""
+    followed = {d for i in nodes for d in flats[i].deps}
+    return tuple(end for i in nodes if i not in followed for end in made[i].ends)
 
 
 def _groups(plan: Plan, cut: Cut, names: Sequence[str]) -> list[list[int]] | None:

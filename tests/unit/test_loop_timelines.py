@@ -142,6 +142,20 @@ def test_passes_do_not_overlap_and_nodes_of_one_pass_do() -> None:
     assert [(span.start, span.stop) for span in t if span.duration] == [(0, 1), (1, 2), (1, 4), (4, 5), (4, 7), (7, 8)]
 
 
+@pytest.mark.parametrize("decide", ["device", "host"])
+def test_a_pass_without_a_look_waits_for_all_of_the_one_before(decide: str) -> None:
+    def beside(body: Graph) -> None:
+        for n in range(300):
+            body.memset(body.device_array(f"y{n}", shape=64, dtype="int32"), 0, name=f"y{n}")
+
+    g = deciding("while", stepping("a", also=beside), decide=decide, check_every=8)
+    t = g.simulate({"memset": 1, "node/0/y7": 3}, {"memset": 301}, conditions={"node": 8})
+    assert {span.start for span in t if "(pass 8)" in span.name} == {1 + 7 * 3}
+    assert t["behind"].start == 1 + 8 * 3
+    assert max(map(len, t.deps)) == 301  # the next look
+    assert {t.spans[d].name for d in t.deps[[span.name for span in t].index("node/0/a (pass 2)")]} == {"node/0/y7 (pass 1)"}
+
+
 def test_a_pass_that_the_host_launches_follows_its_steps() -> None:
     """The body is two graphs with a step of the host between them, and stands in a graph of the host's steps."""
 
