@@ -122,3 +122,18 @@ def test_spans_are_limited_over_all_loops_and_ranks(g: hg.Graph, monkeypatch: py
     two.simulate(TIMES, conditions={"loop_0": 3}, ranks=2, link=hg.Link(latency_us=1, gb_s=1))
     with pytest.raises(hg.DeclarationError, match="3 passes of 'loop_1' make more than 10 spans"):
         two.simulate(TIMES, conditions={"loop_0": 3, "loop_1": 3}, ranks=2, link=hg.Link(latency_us=1, gb_s=1))
+
+
+def test_launches_of_segments_are_no_spans(monkeypatch: pytest.MonkeyPatch) -> None:
+    g, outer = hg.Graph("g"), body("outer")
+    x, inner = g.device_array("x", shape=1, dtype="int32"), outer.arrays["x"]
+    outer.conditional("while", inner, body(), {"x": inner}, name="inner", decide="host")
+    g.conditional("while", x, outer, {"x": x}, name="loop", decide="host")
+    g.conditional("while", x, body(), {"x": x}, name="last", decide="host")
+    conditions = {"loop": 3, "loop/0/inner": 2, "last": 2}
+    made = len(g.simulate(TIMES, conditions=conditions))
+    monkeypatch.setattr(tasks, "MOST_SPANS", made)
+    g.simulate(TIMES, conditions=conditions)
+    monkeypatch.setattr(tasks, "MOST_SPANS", made - 1)
+    with pytest.raises(hg.DeclarationError, match="2 passes of 'last' make more than"):
+        g.simulate(TIMES, conditions=conditions)

@@ -179,6 +179,28 @@ def test_a_pass_that_the_host_launches_follows_its_steps() -> None:
     assert [(t[f"node/0/{name} (pass {n})"].segment) - outer for n in (1, 2) for name in ("a", "last")] == [1, 2, 1, 2]
 
 
+def test_a_body_that_the_host_launches_is_a_graph_of_its_own() -> None:
+    g = deciding("switch", stepping("a"), stepping("b"), decide="host")
+    t = g.simulate({"memset": 1}, conditions={"node": 1})
+    assert [(span.name, span.segment) for span in t] == [("before", 1), ("node", 0), ("node/1/b", 3), ("behind", 2)]
+    t = deciding("while", stepping("a"), decide="device").simulate({"memset": 1}, conditions={"node": 1})
+    assert {span.segment for span in t} == {0}  # there is one graph
+
+
+def test_the_host_decides_nothing_inside_a_body_of_the_device() -> None:
+    """What the arrays of a body stand for outside says that they are page-locked, so the device decides on all of it."""
+    x, inner, body, g = {}, Graph("inner"), Graph("body"), Graph("outer")
+    for graph, pinned in ((inner, False), (body, False), (g, True)):
+        graph.host_array("h", shape=1, dtype="int32", pinned=pinned)
+        x[graph] = graph.device_array("x", shape=1, dtype="int32")
+    inner.memcpy(x[inner], inner.arrays["h"], name="in")
+    body.conditional("if", x[body], inner, {"x": x[body], "h": body.arrays["h"]}, name="maybe")
+    g.conditional("while", x[g], body, {"x": x[g], "h": g.arrays["h"]}, name="loop")
+    assert g.plan(target="cpu").cut is None
+    t = g.simulate({"H2D": 1}, conditions={"loop": 2, "loop/0/maybe": True})
+    assert {(span.engine, span.segment) for span in t} == {("", 0), ("H2D", 0)}
+
+
 def test_what_follows_a_branch_of_the_host_need_not_wait_for_its_body() -> None:
     g = deciding("if", stepping("a"), decide="host")
     y, h = g.device_array("y", shape=64, dtype="int32"), g.host_array("h", shape=1, dtype="int32")
