@@ -292,7 +292,7 @@ class Graph(DeclaringCollectives):
         conditions : mapping, optional
             What conditional nodes run, by full name: ``{"loop": 3, "choose": 1, "maybe": True}`` runs the body of a loop three
             times, the body of that number of a switch, one beyond the last standing for none, and the first body of an if. Each
-            of these is expanded: its bodies' nodes are spans, ``"loop/0/x (pass 2)"`` in the second pass, as is each look at the
+            of these is expanded: its bodies' nodes are spans, ``"loop/0/x (pass 1)"`` in the second pass, as is each look at the
             condition, which takes ``durations["condition"]`` or no time. Any other conditional node is one span with a duration.
 
         Returns

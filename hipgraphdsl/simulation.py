@@ -136,7 +136,7 @@ def _crossings(sharing: Sharing, conditions: Conditions, passes: tuple[int, ...]
         runs = conditions.of(sharing.prefix + node.name) if bodies else None
         loops = isinstance(node, ConditionalNode) and node.mode == "while"
         if runs is not None and runs.passes and bodies[runs.body].all_messages:
-            for number in range(1, runs.passes + 1):
+            for number in range(runs.passes):
                 yield from _crossings(bodies[runs.body], conditions, (*passes, number) if loops else passes)
 
 

@@ -38,9 +38,9 @@ class Task(NamedTuple):
     kind : str
         Of the launch that does several nodes.
     passes : tuple of int
-        For each loop around it, from the outermost, in which pass it runs, from 1.
+        For each loop around it, from the outermost, in which pass it runs, from 0.
     look : int
-        For a loop the number of the time that its condition is read, from 1.
+        For a loop the number of the time that its condition is read, from 0; -1 for all else.
     origin : str
         The node's name, where that of the task says in which pass.
     """
@@ -57,7 +57,7 @@ class Task(NamedTuple):
     members: tuple[str, ...] = ()
     kind: str = ""
     passes: tuple[int, ...] = ()
-    look: int = 0
+    look: int = -1
     origin: str = ""
 
     @property
@@ -157,15 +157,15 @@ def tasks_of(workflow: Workflow, assumed: Assumed, device: int = 0, spans: int =
     return _joined([_labelled(task) for task in builder.tasks], several, times)
 
 
-def title(name: str, passes: Sequence[int], look: int = 0) -> str:
-    """Return a name with the pass, or the look at a condition, that it is about: ``"loop/0/x (pass 2)"``."""
+def title(name: str, passes: Sequence[int], look: int = -1) -> str:
+    """Return a name with the pass, or the look at a condition, that it is about: ``"loop/0/x (pass 1)"``."""
     said = [f"pass {'.'.join(map(str, passes))}"] if passes else []
-    said += [f"look {look}"] if look else []
+    said += [f"look {look}"] if look >= 0 else []
     return f"{name} ({', '.join(said)})" if said else name
 
 
 def _labelled(task: Task) -> Task:
-    if not task.passes and not task.look:
+    if not task.passes and task.look < 0:
         return task
     return task._replace(name=title(task.name, task.passes, task.look), origin=task.name)
 
@@ -305,20 +305,20 @@ class _Builder:
             self.tasks.append(Task(flat.name, node, deps, took, engine, lane, passes=passes, look=number))
             return (len(self.tasks) - 1,)
 
-        at = look(deps, int(loops))
+        at = look(deps, 0 if loops else -1)
         if not runs.passes:
             return _Made(first, len(self.tasks), at, at)
         body, level = step.bodies[runs.body], [*flat.level.inner(node)][runs.body]
         spans = self._spans
-        one = self.add(body, self.flats(level), _Place(level.prefix, host, (*passes, 1) if loops else passes, at, lane))
+        one = self.add(body, self.flats(level), _Place(level.prefix, host, (*passes, 0) if loops else passes, at, lane))
         if not loops:
             return one._replace(first=first)
         more = (runs.passes - 1) * max(self._spans - spans, 1) + runs.passes // node.check_every
         self._require_room(flat.name, runs.passes, more)
-        for number in range(1, runs.passes + 1):
-            at = one.ends if number == 1 else self._repeat(one, number, len(passes), at)
-            if number % node.check_every == 0:
-                at = look(at, number // node.check_every + 1)
+        for number in range(runs.passes):
+            at = self._repeat(one, number, len(passes), at) if number else one.ends
+            if (number + 1) % node.check_every == 0:
+                at = look(at, (number + 1) // node.check_every)
             elif len(at) > 1:
                 at = self._add_launch(at)
         return _Made(first, len(self.tasks), at, at)
@@ -341,8 +341,8 @@ class _Builder:
     def _require_room(self, name: str, passes: int, more: int) -> None:
         if self._others + self._spans + more > MOST_SPANS:
             raise DeclarationError(
-                f"simulate: {passes} passes of {name!r} make more than {MOST_SPANS} spans; give fewer, or a duration in place of"
-                " the condition",
+                f"simulate: {passes} passes of {name!r} make more than {MOST_SPANS:,} spans; give fewer, or a duration in place"
+                " of the condition",
                 node=name,
             )
 

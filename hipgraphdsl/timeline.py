@@ -59,7 +59,7 @@ class Span:
     members : tuple of str
         Names of the nodes, where one launch does several.
     origin : str
-        In a simulation the node's name, where the span's own says in which pass of a loop it runs: ``"loop/0/x (pass 2)"``.
+        In a simulation the node's name, where the span's own says in which pass of a loop it runs: ``"loop/0/x (pass 1)"``.
     """
 
     name: str

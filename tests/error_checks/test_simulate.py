@@ -99,7 +99,7 @@ def test_durations_inside_bodies_stand_for_something(g: hg.Graph, durations: Any
 @pytest.mark.parametrize("ranks", [None, 1])
 @pytest.mark.parametrize("passes", [tasks.MOST_SPANS, 10**30])
 def test_passes_that_make_too_many_spans_are_refused(g: hg.Graph, passes: int, ranks: int | None) -> None:
-    with pytest.raises(hg.DeclarationError, match=f"{passes} passes of 'loop' make more than 1000000 spans; give fewer, or"):
+    with pytest.raises(hg.DeclarationError, match=f"{passes} passes of 'loop' make more than 1,000,000 spans; give fewer, or"):
         g.simulate(TIMES, conditions={"loop": passes}, ranks=ranks)
 
 

@@ -469,7 +469,7 @@ def test_timeline_takes_conditions(run: Any, tmp_path: Path) -> None:
     done = run("timeline", path, "--duration", "memset=4", "--condition", "loop=3", "--condition", "maybe=true")
     assert done.status == 0
     assert "9 nodes in 16 time units" in done.out
-    assert "loop/0/fill (pass 3)" in done.out
+    assert "loop/0/fill (pass 2)" in done.out
     done = run("timeline", path, "--duration", "memset=4", "--condition", "loop=3", "--condition", "maybe=no")
     assert done.status == 1
     assert "conditions['maybe'] is whether the first body runs, True or False (got 'no')" in done.err

@@ -50,17 +50,17 @@ def test_a_loop_with_a_condition_is_expanded_pass_by_pass(decide: str) -> None:
     g = deciding("while", stepping("a", "b"), decide=decide)
     t = g.simulate({"memset": 1, "node/0/b": 3, "condition": 0.5}, conditions={"node": 2})
     assert times_of(t) == [
-        ("before", 0, 1), ("node (look 1)", 1, 1.5), ("node/0/a (pass 1)", 1.5, 2.5), ("node/0/b (pass 1)", 2.5, 5.5),
-        ("node (look 2)", 5.5, 6), ("node/0/a (pass 2)", 6, 7), ("node/0/b (pass 2)", 7, 10), ("node (look 3)", 10, 10.5),
+        ("before", 0, 1), ("node (look 0)", 1, 1.5), ("node/0/a (pass 0)", 1.5, 2.5), ("node/0/b (pass 0)", 2.5, 5.5),
+        ("node (look 1)", 5.5, 6), ("node/0/a (pass 1)", 6, 7), ("node/0/b (pass 1)", 7, 10), ("node (look 2)", 10, 10.5),
         ("behind", 10.5, 11.5),
     ]  # fmt: skip
     assert t.deps == ((), *((n,) for n in range(8)))
     assert {span.engine for span in t if span.kind == "conditional"} == {"host" if decide == "host" else ""}
-    assert t["node/0/b"].name == "node/0/b (pass 1)"
+    assert t["node/0/b"].name == "node/0/b (pass 0)"
     assert t["node/0/b"].nodes == ("node/0/b",)
-    assert t["node"].name == "node (look 1)"
+    assert t["node"].name == "node (look 0)"
     spans = {span["name"]: span for span in json.loads(t.to_json())["spans"]}
-    assert (spans["node/0/b (pass 2)"]["origin"], "origin" in spans["before"]) == ("node/0/b", False)
+    assert (spans["node/0/b (pass 1)"]["origin"], "origin" in spans["before"]) == ("node/0/b", False)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_loop_with_a_condition_is_expanded_pass_by_pass(decide: str) -> None:
 def test_a_condition_says_which_body_runs(mode: str, value: Any, wanted: list[str]) -> None:
     g = deciding(mode, *([stepping("a")] if mode == "while" else [stepping("a"), stepping("b", "c")]))
     t = g.simulate({"memset": 1}, conditions={"node": value})
-    assert [span.name for span in t] == ["before", "node (look 1)" if mode == "while" else "node", *wanted, "behind"]
+    assert [span.name for span in t] == ["before", "node (look 0)" if mode == "while" else "node", *wanted, "behind"]
     assert t.makespan == 2 + len(wanted)
     assert t.deps == ((), *((n,) for n in range(len(t) - 1)))
 
@@ -100,17 +100,17 @@ def test_conditions_of_nodes_inside_bodies_hold_in_each_pass() -> None:
     t = g.simulate({"memset": 1}, conditions=conditions)
     assert [span.name for span in t if span.duration] == [
         "before",
-        *("node/0/a (pass 1)", "node/0/inner/0/b (pass 1.1)", "node/0/inner/0/b (pass 1.2)", "node/0/which/1/d (pass 1)"),
-        *("node/0/a (pass 2)", "node/0/inner/0/b (pass 2.1)", "node/0/inner/0/b (pass 2.2)", "node/0/which/1/d (pass 2)"),
+        *("node/0/a (pass 0)", "node/0/inner/0/b (pass 0.0)", "node/0/inner/0/b (pass 0.1)", "node/0/which/1/d (pass 0)"),
+        *("node/0/a (pass 1)", "node/0/inner/0/b (pass 1.0)", "node/0/inner/0/b (pass 1.1)", "node/0/which/1/d (pass 1)"),
         "behind",
     ]
     assert t.makespan == 10
     assert [span.name for span in t if span.kind == "conditional"][5:] == [
-        "node (look 2)", "node/0/inner (pass 2, look 1)", "node/0/inner (pass 2, look 2)", "node/0/inner (pass 2, look 3)",
-        "node/0/which (pass 2)", "node (look 3)",
+        "node (look 1)", "node/0/inner (pass 1, look 0)", "node/0/inner (pass 1, look 1)", "node/0/inner (pass 1, look 2)",
+        "node/0/which (pass 1)", "node (look 2)",
     ]  # fmt: skip
     one = g.simulate({"memset": 1, "conditional": 7}, conditions={"node": 2, "node/0/which": 1})  # one span in each pass
-    assert one["node/0/inner (pass 2)"].duration == 7
+    assert one["node/0/inner (pass 1)"].duration == 7
     assert g.simulate({"memset": 1}, conditions=conditions | {"node": 0}).makespan == 2
 
 
@@ -119,7 +119,7 @@ def test_a_conditional_node_of_a_child_is_named_by_its_full_name() -> None:
     g.child(deciding("while", stepping("a")), name="c")
     t = g.simulate({"memset": 1}, conditions={"c/node": 1})
     assert [span.name for span in t] == [
-        "c/before", "c/node (look 1)", "c/node/0/a (pass 1)", "c/node (look 2)", "c/behind",
+        "c/before", "c/node (look 0)", "c/node/0/a (pass 0)", "c/node (look 1)", "c/behind",
     ]  # fmt: skip
 
 
@@ -127,7 +127,7 @@ def test_a_conditional_node_of_a_child_is_named_by_its_full_name() -> None:
 def test_a_loop_looks_as_often_as_check_every_says(decide: str) -> None:
     t = deciding("while", stepping("a"), decide=decide, check_every=2).simulate({"memset": 1}, conditions={"node": 4})
     assert [span.name.removeprefix("node") for span in t][1:-1] == [
-        " (look 1)", "/0/a (pass 1)", "/0/a (pass 2)", " (look 2)", "/0/a (pass 3)", "/0/a (pass 4)", " (look 3)",
+        " (look 0)", "/0/a (pass 0)", "/0/a (pass 1)", " (look 1)", "/0/a (pass 2)", "/0/a (pass 3)", " (look 2)",
     ]  # fmt: skip
     assert t.deps == ((), *((n,) for n in range(len(t) - 1)))
 
@@ -150,10 +150,10 @@ def test_a_pass_without_a_look_waits_for_all_of_the_one_before(decide: str) -> N
 
     g = deciding("while", stepping("a", also=beside), decide=decide, check_every=8)
     t = g.simulate({"memset": 1, "node/0/y7": 3}, {"memset": 301}, conditions={"node": 8})
-    assert {span.start for span in t if "(pass 8)" in span.name} == {1 + 7 * 3}
+    assert {span.start for span in t if "(pass 7)" in span.name} == {1 + 7 * 3}
     assert t["behind"].start == 1 + 8 * 3
     assert max(map(len, t.deps)) == 301  # the next look
-    assert {t.spans[d].name for d in t.deps[[span.name for span in t].index("node/0/a (pass 2)")]} == {"node/0/y7 (pass 1)"}
+    assert {t.spans[d].name for d in t.deps[[span.name for span in t].index("node/0/a (pass 1)")]} == {"node/0/y7 (pass 0)"}
 
 
 def test_a_pass_that_the_host_launches_follows_its_steps() -> None:
@@ -176,7 +176,7 @@ def test_a_pass_that_the_host_launches_follows_its_steps() -> None:
     plan = g.plan(target="cpu")
     assert plan.cut is not None
     outer = len({*plan.cut.segment_of.values()})
-    assert [(t[f"node/0/{name} (pass {n})"].segment) - outer for n in (1, 2) for name in ("a", "last")] == [1, 2, 1, 2]
+    assert [(t[f"node/0/{name} (pass {n})"].segment) - outer for n in (0, 1) for name in ("a", "last")] == [1, 2, 1, 2]
 
 
 def test_a_body_that_the_host_launches_is_a_graph_of_its_own() -> None:

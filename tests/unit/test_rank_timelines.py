@@ -254,28 +254,28 @@ def test_simulated_loop_over_ranks_is_expanded_with_what_crosses_in_each_pass() 
     timeline = turning().simulate(times, ranks=2, link=LINK, conditions={"node": 2})
     assert spans_of(timeline) == {
         TOLD: (0, 2),
-        **{f"node (look 1) (rank {rank})": (2, 2) for rank in range(2)},
-        "node/0/add_0 (pass 1)": (2, 7),
-        "node/0/hand (pass 1)": (7, 10),
-        "node/0/judge (pass 1)": (7, 8),
-        f"node/0/{TOLD} (pass 1)": (10, 12),  # behind the other message on this link
-        "node/0/add_1 (pass 1)": (10, 14),
-        "node (look 2) (rank 0)": (12, 12),
-        "node (look 2) (rank 1)": (14, 14),
-        "node/0/add_0 (pass 2)": (12, 17),
-        "node/0/hand (pass 2)": (17, 20),
-        "node/0/judge (pass 2)": (17, 18),
-        f"node/0/{TOLD} (pass 2)": (20, 22),
-        "node/0/add_1 (pass 2)": (20, 24),
-        "node (look 3) (rank 0)": (22, 22),
-        "node (look 3) (rank 1)": (24, 24),
+        **{f"node (look 0) (rank {rank})": (2, 2) for rank in range(2)},
+        "node/0/add_0 (pass 0)": (2, 7),
+        "node/0/hand (pass 0)": (7, 10),
+        "node/0/judge (pass 0)": (7, 8),
+        f"node/0/{TOLD} (pass 0)": (10, 12),  # behind the other message on this link
+        "node/0/add_1 (pass 0)": (10, 14),
+        "node (look 1) (rank 0)": (12, 12),
+        "node (look 1) (rank 1)": (14, 14),
+        "node/0/add_0 (pass 1)": (12, 17),
+        "node/0/hand (pass 1)": (17, 20),
+        "node/0/judge (pass 1)": (17, 18),
+        f"node/0/{TOLD} (pass 1)": (20, 22),
+        "node/0/add_1 (pass 1)": (20, 24),
+        "node (look 2) (rank 0)": (22, 22),
+        "node (look 2) (rank 1)": (24, 24),
         "back": (24, 27),
     }
     assert timeline.links == {(0, 1): (5, 2 * 1000 + 3 * 4), (1, 0): (1, 1000)}
     assert timeline.ranks == (RankTimes(busy=12, communicating=15, waiting=2), RankTimes(busy=8, communicating=15, waiting=8))
-    assert [timeline[f"node/0/hand (pass {n})"].nodes for n in (1, 2)] == [("node/0/hand",)] * 2
+    assert [timeline[f"node/0/hand (pass {n})"].nodes for n in (0, 1)] == [("node/0/hand",)] * 2
     none = turning().simulate(times, ranks=2, link=LINK, conditions={"node": 0})
-    assert spans_of(none) == {TOLD: (0, 2), **{f"node (look 1) (rank {rank})": (2, 2) for rank in range(2)}, "back": (2, 5)}
+    assert spans_of(none) == {TOLD: (0, 2), **{f"node (look 0) (rank {rank})": (2, 2) for rank in range(2)}, "back": (2, 5)}
 
 
 def test_simulated_branch_over_ranks_tells_the_condition_once() -> None:
@@ -302,7 +302,7 @@ def test_simulated_messages_of_a_loop_in_a_loop_have_both_passes() -> None:
     timeline = turning(inner=inner).simulate(TIMES, ranks=2, link=LINK, conditions=conditions)
     returned = [span for span in timeline if span.nodes == ("node/0/inner/0/return",)]
     assert [span.name.removeprefix("node/0/inner/0/return ") for span in returned] == [
-        f"(pass {n}.{m})" for n in (1, 2) for m in (1, 2, 3)
+        f"(pass {n}.{m})" for n in (0, 1) for m in (0, 1, 2)
     ]
     assert all(a.stop <= b.start for a, b in pairwise(returned))
     assert timeline.links[1, 0] == (2 * 3 + 1, 7 * 1000)
