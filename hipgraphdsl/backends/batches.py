@@ -187,7 +187,7 @@ def run_of(plan: Plan, first: int) -> range:
 
 
 def entry_of(plan: Plan, number: int, shared: SharedHandles, device: int) -> int:
-    """Return the entry point of a plan's batch, compiled when it is first needed; a capture forbids to load it."""
+    """Return the entry point of a plan's batch, or 0, compiled when it is first needed; a capture forbids to load it."""
     return shared.entry(plan.batches[number], plan.batches, device)
 
 
@@ -200,6 +200,8 @@ def batch_of(plan: Plan, run: range, operations: Sequence[Operation], shared: Sh
     if not any(launches) or not nodes.keys() <= {*how.kernels}:
         return None
     function = entry_of(plan, plan.steps[run.start].batch, shared, device)
+    if not function:
+        return None
     batch: Batch
     if isinstance(how, Chaining):
         kinds = {shared.function(kernel, node, device)[0]: 1 + how.kernels.index(kernel) for kernel, node in nodes.items()}

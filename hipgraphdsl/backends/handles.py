@@ -175,16 +175,26 @@ class SharedHandles:
         return found
 
     def entry(self, batch: Batched, batches: Sequence[Batched], device: int) -> int:
-        """Return the function of a batch, compiled when it is first needed with those of the kernels' other batches."""
+        """Return the function of a batch, compiled when it is first needed with those of the kernels' other batches.
+
+        0 where the compiler refuses it, which a text that is put into a source must allow for: then each launch stays alone.
+        """
         how = batch.batching
         if (how, batch.capacity, device) not in self._entries:
             module = how.module
             names = {size: how.name(size) for size in sorted({b.capacity for b in batches if b.batching == how})}
             started = time.perf_counter()
             source = how.source(names)
-            code = self.runtime.rtc_compile(source, list(names.values()), (), self._options(module), name=module.name)
-            took_s = time.perf_counter() - started
             kernels = ", ".join(kernel.name for kernel in how.kernels)
+            try:
+                code = self.runtime.rtc_compile(source, list(names.values()), (), self._options(module), name=module.name)
+            except DeclarationError as error:
+                _log.warning(
+                    "module %r: launches of %s stay alone, because their batch is refused: %s", module.name, kernels, error
+                )
+                self._entries |= {(how, size, place): 0 for size in names for place in self.devices}
+                return 0
+            took_s = time.perf_counter() - started
             _log.debug("module %r: compiled batches of %s in %.3f s", module.name, kernels, took_s)
             for place, handle in self._loaded(code.image):
                 self._entry_modules.append((place, handle))

@@ -11,15 +11,16 @@ and nothing that speaks of the whole grid.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from ..source import KernelDeclaration, names_in, spell, split_commas
+from ..source import KernelDeclaration, TemplateParameter, Token, names_in, spell, split_commas
 from .instances import find_kernel
 from .module import Kernel, Module
+from .signature import Signature
 
 BATCH_HEAD_BYTES: Final = 16
 """What stands in a table before the launches: how many, the blocks of each where all have as many (else 0), and nothing."""
@@ -29,6 +30,8 @@ _OF_THE_GRID: Final = frozenset(
     {"asm", "__asm__", "cooperative_groups", "this_grid", "clusterIdx", "clusterDim", "__builtin_amdgcn_workgroup_id_x"}
     | {f"hip{what}_{axis}" for what in ("BlockIdx", "GridDim") for axis in "xyz"}
 )
+_OF_THE_TEXT: Final = frozenset({"__LINE__", "__COUNTER__", "__func__", "__FUNCTION__", "__PRETTY_FUNCTION__"})
+_RECORDS: Final = frozenset({"struct", "class", "union"})
 _MOST_ALIGN: Final = 16
 MACROS: Final = """
 #ifdef __CUDACC__
@@ -46,9 +49,9 @@ _BODY: Final = "static __device__ __forceinline__ void hg_body_{plain}({paramete
 _ENTRY: Final = """\
 {templates}struct hg_table_{count}_{plain} {{
   unsigned int count, each, rest[2];
-  struct launch {{
+  struct hg_launch {{
     unsigned int end, x, y, z;
-    struct arguments {{ {fields} }} args;
+    struct hg_arguments {{ {fields} }} args;
   }} launches[{count}];
 }};
 {templates}__global__ void {bounds}hg_batch_{count}_{plain}(HG_GRID_CONSTANT hg_table_{count}_{plain}{given} table) {{
@@ -64,6 +67,7 @@ _ENTRY: Final = """\
   }}
   if (low >= table.count) return;
   const auto &own = table.launches[low];
+{asserted}\
   if (low) at -= table.launches[low - 1].end;
   uint3 place;
   place.x = at % own.x;
@@ -145,13 +149,14 @@ class Batching(Tabled):
         parameters = [spell(part) for part in split_commas(declared.parameters)]
         said = {
             "plain": declared.name.rpartition("::")[2],
-            "templates": f"template <{', '.join(t.spelling for t in kinds)}>\n" if kinds else "",
+            "templates": f"template <{', '.join(map(_spelled, kinds))}>\n" if kinds else "",
             "given": f"<{', '.join(t.name for t in kinds)}>" if kinds else "",
             "bounds": f"__launch_bounds__({spell(declared.bounds)}) " if declared.bounds else "",
             "fields": " ".join(f"{parameter};" for parameter in parameters),
             "arguments": "".join(f", own.args.{known.name}" for known in signature.parameters),
             "parameters": ", ".join(["const uint3 blockIdx", "const dim3 gridDim", *parameters]),
             "body": module.source[start:stop],
+            "asserted": asserted(signature, "own.args"),
         }
         entries = "".join(_ENTRY.format(count=count, **said) for count in counts)
         text = f"{MACROS}{said['templates']}{_BODY.format(**said)}{entries}"
@@ -185,10 +190,17 @@ def _batching(kernel: Kernel) -> Batching | str:
     return Batching(np.dtype(layout), kernel)
 
 
+def asserted(signature: Signature, where: str) -> str:
+    """Return assertions that structs stand in a table where arguments are packed: how C++ aligns one its dtype does not tell."""
+    structs = [p for p in signature.parameters if not p.pointer and p.dtype is not None and p.dtype.names]
+    return "".join(f'  static_assert(alignof(decltype({where}.{p.name})) == {p.align}, "{p.name}");\n' for p in structs)
+
+
 def reason_against(kernel: Kernel, declared: KernelDeclaration, words: frozenset[str]) -> str:
     """Return why launches of a kernel cannot become one by text with these words; empty if they can."""
     module = kernel.module
-    if declared.braces is None or module.body(kernel) is None:
+    body = module.body(kernel)
+    if declared.braces is None or body is None:
         return "what a compiler reads as its body cannot be told"
     if kernel.unread or kernel.symbols:
         return "it may touch variables of its module" if kernel.unread else f"it touches variable {kernel.symbols[0][0].name!r}"
@@ -196,12 +208,18 @@ def reason_against(kernel: Kernel, declared: KernelDeclaration, words: frozenset
         return "its module speaks of the whole grid, or in assembly"
     if macros := words & module.declared.unit.macros.history.keys():
         return f"macro {min(macros)!r} replaces a name that batching needs"
+    if not all(parameter.name for parameter in declared.templates or ()):
+        return "a parameter of its template has no name"
     names, pasted = module.declared.kernel_reaches(declared)
     outside, outside_pasted = module.declared.functions_reach()
     if pasted or outside_pasted:
         return "a macro puts names together with ##"
     if "<" in declared.name or declared.name.rpartition("::")[2] in names:
         return "it names itself" if "<" not in declared.name else "it is an explicit specialization"
+    if _OF_THE_TEXT & (names | outside):
+        return f"{min(_OF_THE_TEXT & (names | outside))} asks where text stands"
+    if (_PLACES & names and _RECORDS & names) or _hides_places(body.tokens):
+        return "blockIdx or gridDim may be another one in a part of it"
     if _PLACES & outside:
         return f"a function of its module reads {min(_PLACES & outside)}"
     if any(token.text in ("[", "(", "=", "...") for token in declared.parameters):
@@ -212,3 +230,26 @@ def reason_against(kernel: Kernel, declared: KernelDeclaration, words: frozenset
     if names_in(declared.parameters) & _PLACES or any("hg_" in name for name in names):
         return "its names are those that batching needs"
     return ""
+
+
+def _spelled(parameter: TemplateParameter) -> str:
+    return f"{parameter.spelling} = {spell(parameter.default)}" if parameter.default else parameter.spelling
+
+
+def _hides_places(tokens: Sequence[Token]) -> bool:
+    """Return whether a body may declare a variable of such a name, or has a lambda that takes no variables of its function."""
+    texts = ["", *(token.text for token in tokens), "", ""]
+    if _PLACES.isdisjoint(texts):
+        return False
+    for before, token, first, second in zip(texts, tokens, texts[2:], texts[3:]):
+        if (
+            token.text in _PLACES
+            and first != "."
+            and before != "return"
+            and (before[-1:].isalnum() or before in ("*", "&", ">", ","))
+        ):
+            return True
+        is_lambda = token.text == "[" and first != "[" and not (before[-1:].isalnum() or before in ("_", "]", ")", "["))
+        if is_lambda and not (first in ("=", "&") and second in ("]", ",")):
+            return True
+    return False

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..source import KernelDeclaration, spell, split_commas
-from .batching import MACROS, Tabled, reason_against, words_of
+from .batching import MACROS, Tabled, asserted, reason_against, words_of
 from .instances import find_kernel
 from .module import Kernel, Module
 
@@ -26,6 +26,7 @@ _CASE: Final = """\
       case {kind}: {{
         struct hg_arguments {{ {fields} }};
         const hg_arguments &own = *reinterpret_cast<const hg_arguments *>(table.links[at].args);
+{asserted}\
         hg_link_{name}(place, extent{arguments});
         break;
       }}
@@ -90,6 +91,7 @@ class Chaining(Tabled):
             start, stop = declared.braces
             parameters = [spell(part) for part in _parameters(declared)]
             said = {"kind": kind, "name": f"{kind}_{declared.name}", "fields": " ".join(f"{part};" for part in parameters)}
+            said["asserted"] = asserted(kernel.signature, "own")
             arguments = "".join(f", own.{known.name}" for known in kernel.signature.parameters)
             cases.append(_CASE.format(arguments=arguments, **said))
             taken = ", ".join(["const uint3 blockIdx", "const dim3 gridDim", *parameters])

@@ -553,6 +553,7 @@ REFUSED = {
     "a parameter is no plain value": "__global__ void k(int y[]) { y[0] = 1; }",
     "macro 'own' replaces": "#define own y\n__global__ void k(int *y) { own[0] = 1; }",
     "it names itself": "__global__ void k(int *y) { int k = 1; y[0] = k; }",
+    "__LINE__ asks where text stands": "__global__ void k(int *y) { y[0] = __LINE__; }",
     "puts names together": "#define J(a, b) a##b\n__global__ void k(int *y) { J(y, )[0] = 1; }",
     "its names are those": "__global__ void k(int *hg_y) { hg_y[0] = 1; }",
     "cannot be told": "__global__ void k(int *y) {\n#define V 1\n y[0] = V;\n#undef V\n}",
@@ -576,6 +577,83 @@ def test_kernels_that_cannot_be_batched_stay_alone_and_the_plan_says_why(why: st
         assert f"Launches of kernel 'k' are not batched: {found}." in exe.plan.explain()
         exe.run()
         assert all(exe.read(f"y{i}").any() or "blockIdx" in why or "'c'" in why for i in range(4))
+
+
+AT_HAND = {
+    "gridDim is a variable": "dim3 gridDim(3); y[0] = gridDim.x;",
+    "gridDim is one of several": "const int three = 3, gridDim = three; y[0] = gridDim;",
+    "a struct reads it": "struct Of { __device__ int grid() { return gridDim.x; } }; y[0] = 3 * Of().grid();",
+    "a lambda reads it": "auto of = [] { return gridDim.x; }; y[0] = 3 * of();",
+    "a lambda with a variable reads it": "int k = 3; auto of = [k] { return k * gridDim.x; }; y[0] = of();",
+    "a count": "y[0] = 3 + __COUNTER__;",
+    "a name of what is added": "struct table { int x; }; y[0] = 3;",
+}
+
+
+@pytest.mark.parametrize("what", AT_HAND)
+@pytest.mark.parametrize("beside", [True, False])
+def test_kernels_whose_text_means_something_else_elsewhere_run(what: str, beside: bool) -> None:
+    """Side by side, and one behind the other."""
+    kernel = hg.Module(f"__global__ void k(int *y) {{ {AT_HAND[what]} }}")["k"]
+    g = hg.Graph("elsewhere")
+    arrays = [g.device_array(f"y{i}", shape=1, dtype="int32") for i in range(4)]
+    for i in range(4):
+        g.kernel(kernel, 1, 1, (hg.updates(arrays[i if beside else 0]),))
+    with g.compile("cpu", batch=True) as exe:
+        exe.run()
+        assert [exe.read(f"y{i}")[0] for i in range(4)] == [3, *[3 * beside] * 3]
+
+
+@pytest.mark.parametrize("name", ["k<int>", "k<int, 2>", "k<int, 2, long>"])
+def test_template_arguments_that_a_name_leaves_out_are_the_defaults(name: str) -> None:
+    kernel = hg.Module("template <typename T, int N = 2, typename U = T> __global__ void k(T *y) { y[0] += (U)N; }")[name]
+    g = hg.Graph("defaults")
+    for i in range(4):
+        g.kernel(kernel, 1, 1, (hg.updates(g.device_array(f"y{i}", np.full(1, i, "int32"))),))
+    with g.compile("cpu", batch=True) as exe:
+        assert len({step.batch for step in exe.plan.steps if step.batch >= 0}) == 1
+        exe.run()
+        assert [exe.read(f"y{i}")[0] for i in range(4)] == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    "declared", ["struct alignas(16) P { int a, b, c, d; }", "struct P { int4 of; }", "struct P { int a[4]; }"]
+)
+@pytest.mark.parametrize("beside", [True, False])
+def test_structs_that_are_aligned_otherwise_than_their_dtype_arrive_whole(
+    declared: str, beside: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    dtype = np.dtype([("of", "i4", 4)])
+    source = f"{declared}; __global__ void k(int *y, P p, int n) {{ for (int i = 0; i < n; ++i) y[i] += ((int *)&p)[i]; }}"
+    kernel = hg.Module(source, structs={"P": dtype})["k"]
+    g = hg.Graph("aligned")
+    arrays = [g.device_array(f"y{i}", shape=4, dtype="int32") for i in range(4)]
+    for i in range(4):
+        given = np.array(([i + 1] * 4,), dtype)
+        g.kernel(kernel, 1, 1, (hg.updates(arrays[i if beside else 0]), given, 4))
+    with g.compile("cpu", batch=True) as exe:
+        exe.run()
+        assert [exe.read(f"y{i}").tolist() for i in range(4)] == [[n] * 4 for n in ([1, 2, 3, 4] if beside else [10, 0, 0, 0])]
+    assert ("launches of k stay alone" in caplog.text) == ("a[4]" not in declared)
+
+
+def test_a_kernel_whose_batch_does_not_compile_is_launched_by_itself(caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever is changed, and in profiles."""
+    kernel = hg.Module("struct count { int of; }; __global__ void k(int *y, count n) { y[0] += n.of; }",
+                       structs={"count": np.dtype([("of", "i4")])})["k"]  # fmt: skip
+    g = hg.Graph("alone")
+    for i in range(4):
+        given = np.array((i,), [("of", "i4")])
+        g.kernel(kernel, 1, 1, (hg.updates(g.device_array(f"y{i}", shape=1, dtype="int32")), given), name=f"n{i}")
+    for backend in ("explicit", "capture"):
+        with g.compile("cpu", backend, batch=True) as exe:
+            exe.run()
+            exe.disable("n1")
+            exe.profile()
+            exe.enable("n1")
+            exe.run()
+            assert [exe.read(f"y{i}")[0] for i in range(4)] == [0, 2, 6, 9]
+    assert "launches of k stay alone, because their batch is refused" in caplog.text
 
 
 @pytest.mark.parametrize("backend", ["explicit", "capture"])
