@@ -80,15 +80,18 @@ class GraphFunctions:
         statements, declared = self._statements(block, names)
         used = {piece for statement in statements for piece in statement.pieces if isinstance(piece, str)}
         given = {name: value for name, value in block.given.items() if name in used}
-        level = block.scope.level
+        name, prefix, workflow = "", "", 0  # of a child without nodes
+        if block.scope is not None:
+            level = block.scope.level
+            name, prefix, workflow = level.workflow.name, level.prefix[:-1], id(level.workflow)
         signature = ", ".join(declaration for declaration, _ in given.values())
-        key = (id(level.workflow), signature, tuple(tuple(statement.pieces) for statement in statements))
+        key = (workflow, signature, tuple(tuple(statement.pieces) for statement in statements))
         function = self._children.get(key)
         if function is None:
-            function = self._children[key] = self.handles.new_outer(f"build_{level.workflow.name}", "graph")
-            head = ["hipGraph_t graph;", f"CHECK(hipGraphCreate(&graph, 0), {quoted(level.prefix[:-1])});"]
+            function = self._children[key] = self.handles.new_outer(f"build_{name or 'nothing'}", "graph")
+            head = ["hipGraph_t graph;", f"CHECK(hipGraphCreate(&graph, 0), {quoted(prefix)});"]
             lines = without_double_blanks([*head, *declared, *_shortened(self._folded(statements, names), _kind(block))])
-            self.functions += comment(f"Child graph {level.workflow.name}")
+            self.functions += comment(f"Child graph {name or 'without nodes'}")
             self.functions += function_text(f"{function}({signature})", [*lines, "return graph;"])
         return [f"{function}(", *joined([value for _, value in given.values()]), ")"]
 

@@ -762,6 +762,18 @@ def test_children_of_one_form_are_one_function_and_others_are_not() -> None:
     assert 'add_child(graph, "two", {}, build_inner(h, e + 8));' in text
 
 
+@pytest.mark.parametrize("backend", ["explicit", "capture"])
+def test_children_without_nodes_are_graphs_without_nodes(tmp_path: Path, backend: str) -> None:
+    g = hg.Graph("g")
+    for name in ("one", "two"):
+        g.child(hg.Graph(name), name=name)
+    out = g.host_array("out", np.ones(4, "f4"))
+    g.memset(out, 2, after=["one", "two"])
+    written = hip_programs.Written(g)
+    build_program(export(written, tmp_path, backend), tmp_path / "program", ["-Wall", "-Werror", "-O0"])
+    hip_programs.run(written, tmp_path / "program", hip_programs.outputs(written, "cpu", backend))
+
+
 def test_a_grid_that_a_parameter_gives_may_have_clusters() -> None:
     g = hg.Graph("g")
     x, n = g.device_array("x", shape=64, dtype="f4"), g.param("n", "i4", 4)
