@@ -498,7 +498,12 @@ class Executable:
             self._own.instance.give(params)
             self.synchronize()
             state = self._own.instance.state.on_streams(self.runtime.target)
-            return profile(state.plan, self._own.scope, state.disabled, self._own.home, self.stream, self._finish)
+            hosts = self._own.hosts
+            hosts.keep()
+            try:
+                return profile(state.plan, self._own.scope, state.disabled, self._own.home, self.stream, self._finish)
+            finally:
+                hosts.undo()  # the graph calls its own, whatever memory the copy had
 
     def _finish(self) -> None:
         self._own.in_flight.launched(self.stream)

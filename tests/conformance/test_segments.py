@@ -19,6 +19,7 @@ from property.programs import blocks, declared
 import hipgraphdsl as hg
 from hipgraphdsl.planning import make_plan
 from hipgraphdsl.runtimes.base import Runtime
+from hipgraphdsl.runtimes.data import MemcpyKind
 from hipgraphdsl.runtimes.recorder import RecorderRuntime
 from hipgraphdsl.segments import segments
 from hipgraphdsl.target import Target
@@ -693,3 +694,28 @@ def test_profile_knows_segments_and_what_the_host_does_between_them(device: Runt
         assert timeline["step"].duration >= 9_000
         assert timeline["beside"].start < timeline["step"].stop  # the host does not hold it up
         assert timeline["up"].start >= timeline["step"].stop - 1
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_eager_is_called_with_memory_of_its_graph_after_profiles(device: Runtime, backend: Any) -> None:
+    g = hg.Graph("profiles")
+    source, out = g.device_array("source", np.zeros(4, "i4")), g.host_array("out", np.zeros(4, "i4"))
+    made = g.alloc("made", 4, "i4")
+    value = g.param("value", "int32", 3)
+
+    def copy(stream: Any, array: Any, source: Any, value: int) -> None:
+        stream.runtime.memcpy_async(array.ptr, source.ptr, array.nbytes, MemcpyKind.DEFAULT, int(stream))
+        values.append(value)
+
+    g.memset(source, value)
+    g.eager(copy, (made, source, value), reads=[source], writes=[made])
+    g.memcpy(out, made)
+    g.free(made)
+    values: list[int] = []
+    with g.compile(device, backend) as exe:
+        for expected in (1, 2, 3):
+            exe.profile(value=expected)
+            exe.profile()
+            exe.run()
+            assert (exe.read("out") == expected).all()
+    assert values == [1] * 3 + [2] * 3 + [3] * 3
