@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
+from ..arrays import Parameter
 from ..errors import DeclarationError
 from ..placement import Memory, device_of, memories, runs_code
 from ..runtimes.base import Runtime
@@ -101,14 +102,29 @@ def _reaching(workflow: Workflow, default: int) -> Iterator[tuple[str, AnyNode, 
 def _peers(workflow: Workflow, default: int, devices: Sequence[int]) -> dict[int, list[int]]:
     """Return for each device the others that reach its memory: by code, where its arrays say so, and by copies.
 
-    Copies need no access between devices, but are direct with it.
+    Copies need no access between devices, but are direct with it. A parameter may stand for any array.
     """
     found: dict[int, set[int]] = {}
     if len(devices) > 1:
         for _, node, device, memory in _reaching(workflow, default):
             if device in memory.access or not runs_code(node):
                 found.setdefault(memory.owner, set()).add(device)
+        for device in _bound_at_launch(workflow, default):
+            for array in workflow.arrays.values():
+                owner = default if array.device is None else array.device
+                if device in array.access and device != owner:
+                    found.setdefault(owner, set()).add(device)
     return {owner: sorted(others) for owner, others in sorted(found.items())}
+
+
+def _bound_at_launch(workflow: Workflow, default: int) -> set[int]:
+    """Return the devices that code runs on which reaches memory of parameters."""
+    found = set()
+    for level, node in workflow.walk():
+        device = device_of(node, default, level) if runs_code(node) else None
+        if device is not None and any(isinstance(level.resolve(access.view.root)[1], Parameter) for access in node.accesses):
+            found.add(device)
+    return found
 
 
 def _alloc_devices(workflow: Workflow, default: int) -> set[int]:

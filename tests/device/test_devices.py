@@ -836,6 +836,18 @@ def test_compile_says_where_the_hardware_has_no_peer_access() -> None:
         g.compile(runtime=_Strangers(devices=2))
 
 
+@pytest.mark.parametrize("default", ["x", None])
+def test_devices_that_arrays_let_in_reach_them_by_parameters(default: str | None) -> None:
+    recorder = RecorderRuntime(devices=3)
+    g = hg.Graph("named")
+    g.device_array("x", RAMP, device=2, access=[0, 1, 2])
+    y = g.device_array("y", RAMP, device=1)
+    add(g, y, g.param("p", "float32", default, shape=N), y)
+    with g.compile(runtime=recorder) as exe:
+        exe.run(p="x")
+    assert [call.args[0] for call in recorder.calls if call.api == "hipDeviceEnablePeerAccess"] == [2]
+
+
 def test_memcpy_needs_no_peer_access() -> None:
     g = hg.Graph("strangers")
     g.memcpy(g.device_array("y", RAMP, device=0), g.device_array("x", RAMP, device=1))
