@@ -32,7 +32,6 @@ _OF_THE_GRID: Final = frozenset(
 )
 _OF_THE_TEXT: Final = frozenset({"__LINE__", "__COUNTER__", "__func__", "__FUNCTION__", "__PRETTY_FUNCTION__"})
 _RECORDS: Final = frozenset({"struct", "class", "union"})
-_MOST_ALIGN: Final = 16
 MACROS: Final = """
 #ifdef __CUDACC__
 #define HG_GRID_CONSTANT const __grid_constant__
@@ -177,8 +176,6 @@ def _batching(kernel: Kernel) -> Batching | str:
     if why:
         return why
     align = max([4, *(parameter.align for parameter in signature.parameters)])
-    if align > _MOST_ALIGN:
-        return f"a parameter is aligned to {align} bytes"
     places = {"end": 0, "x": 4, "y": 8, "z": 12, "args": -(-16 // align) * align}
     stop = places["args"] + max(1, signature.nbytes)  # an empty struct has a byte
     layout: Any = {
@@ -227,6 +224,9 @@ def reason_against(kernel: Kernel, declared: KernelDeclaration, words: frozenset
     assert kernel.signature is not None
     if not all(parameter.name for parameter in kernel.signature.parameters):
         return "a parameter has no name"
+    align = max([parameter.align for parameter in kernel.signature.parameters], default=0)
+    if align > BATCH_HEAD_BYTES:  # behind which the launches stand
+        return f"a parameter is aligned to {align} bytes"
     if names_in(declared.parameters) & _PLACES or any("hg_" in name for name in names):
         return "its names are those that batching needs"
     return ""

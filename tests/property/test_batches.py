@@ -796,6 +796,7 @@ def test_links_have_one_follower_and_one_before() -> None:
 
 
 UNCHAINED = {
+    "a parameter is aligned to 32 bytes": "__global__ void k(int *y, double4 v) { y[0] = (int)v.w; }",
     "in a namespace": "namespace n { __global__ void k(int *y) { y[0] = 1; } }",
     "it is a template": "template <typename T> __global__ void k(T *y) { y[0] = 1; }",
     "said at launch": "__global__ void k(int *y) { extern __shared__ int s[]; s[0] = 1; y[0] = s[0]; }",
@@ -811,6 +812,28 @@ UNCHAINED = {
 def test_kernels_that_are_not_chained(why: str) -> None:
     module = hg.Module(UNCHAINED[why], name="unchained")
     assert why in unchained(module[module.kernels[0] + ("<int>" if "template" in why else "")])
+
+
+def test_kernels_of_wide_arguments_get_them_whole() -> None:
+    """Those of 16 bytes in a chain, those of 32 by themselves."""
+    kinds = ["double4", "double2", "float4", "longlong2"]
+    source = "\n".join(
+        f"__global__ void {kind}_k(char c, {kind} v, double *y) {{ y[0] = 3 * y[0] + c + v.y; }}" for kind in kinds
+    )
+    module = hg.Module(source)
+    g = hg.Graph("wide")
+    y = g.device_array("y", shape=1, dtype="float64")
+    wanted = 0.0
+    for i in range(4):
+        for kind in kinds:
+            lanes = np.arange(4 if kind.endswith("4") else 2)
+            value = (lanes + i).astype({"f": "f4", "d": "f8", "l": "i8"}[kind[0]])
+            g.kernel(module[f"{kind}_k"], 1, 1, (7, value, hg.updates(y)))
+            wanted = 3 * wanted + 7 + i + 1
+    with g.compile("cpu", batch=True) as exe:
+        assert {step.name.partition("_")[0] for step in exe.plan.steps if step.batch < 0} == {"double4"}
+        exe.run()
+        assert exe.read("y")[0] == wanted
 
 
 def test_planning_reads_each_kernel_once() -> None:
