@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import ClassVar
 
 from ..errors import HipError
 from ..plan import Plan, Step
@@ -54,6 +55,9 @@ class Program(ABC):
         self.disabled = disabled
         self.operations: list[Operation] = []
         self.outdated: set[int] = set()
+
+    in_turn: ClassVar[bool] = True
+    """Whether launches on different streams follow each other by themselves, as those of one graph do."""
 
     handle: int = 0
     """hipGraphExec_t, 0 for a program that is no graph, or several."""

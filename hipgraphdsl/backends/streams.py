@@ -297,6 +297,8 @@ def placed(plan: Plan, scope: Scope) -> Plan:
 class StreamsProgram(EagerProgram):
     """Operations issued on one stream per lane."""
 
+    in_turn = False
+
     def __init__(self, plan: Plan, scope: Scope, runtime: Runtime, disabled: frozenset[int], device: int | None = None) -> None:
         super().__init__(plan, scope, runtime, disabled, device)
         self._lanes = LaneStreams(self.laned(), runtime, device)

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..arrays import as_handle
 from ..errors import DeclarationError, HipError, WaitTimeout
+from ..runtimes.data import CaptureStatus
 from ..waiting import SLICE_S, Deadline, has_passed, slice_s, unfinished_text
 from .compiled import CompiledPath
 from .devices import Home
@@ -36,6 +37,10 @@ class InFlight:
         self._tickets = itertools.count(1)
         self._failed: HipError | None = None
         """What a launch has failed with, until nothing is in flight and it can be raised."""
+        self._last = 0
+        """The stream of the last launch `in_turn`."""
+        self.end = 0
+        """Event behind that launch, where it was on another stream than the own; 0 as long as none was."""
 
     def open(self) -> None:
         """Make the own stream."""
@@ -45,6 +50,28 @@ class InFlight:
         """Remember a launch."""
         with self._lock:
             self._pending[stream] = next(self._tickets)
+
+    def in_turn(self, stream: int, launch: Callable[[int], None]) -> None:
+        """Launch on a stream behind the launch before, whatever stream that was on; what a capture records is ordered by it."""
+        own, runtime, last = self.stream, self._runtime, self._last
+        if stream == own and last in (0, own):
+            self._last = own
+            launch(stream)
+            return
+        if runtime.stream_get_capture_info(stream).status is CaptureStatus.ACTIVE:
+            launch(stream)
+            return
+        self.end = self.end or runtime.event_create(timing=False)
+        if last not in (0, stream):
+            if last == own:
+                runtime.event_record(self.end, own)
+            runtime.stream_wait_event(stream, self.end)
+        self._last = stream
+        try:
+            launch(stream)
+        finally:
+            if stream != own:
+                runtime.event_record(self.end, stream)
 
     def note_compiled(self) -> None:
         """Remember launches of the compiled call path, which uses the own stream."""

@@ -242,7 +242,8 @@ class Instance:
             self._stats.build_us = (time.perf_counter() - started) * 1e6
             # A graph may be launched on a stream of any device; an event belongs to the device of the stream that records it.
             anywhere = isinstance(program, GraphProgram) and "other_device_crash" not in self._runtime.target.quirks
-            self.launch = program.launch if anywhere or not self._home.several else self._launch_following
+            here = program.launch if program.in_turn else self._launch_in_turn
+            self.launch = here if anywhere or not self._home.several else self._launch_following
             self.bind_compiled()
             with ExitStack() as returned:  # all of it, even if one call fails
                 returned.callback(self._memory.use_packed, blocks)
@@ -271,17 +272,24 @@ class Instance:
 
     # -- running -------------------------------------------------------------------------------------------------------
 
+    def _launch_in_turn(self, stream: int) -> None:
+        """Launch behind the launch before, whatever stream that was on."""
+        assert self.program is not None
+        if self.program.in_turn:
+            self.program.launch(stream)
+        else:
+            self._in_flight.in_turn(stream, self.program.launch)
+
     def _launch_following(self, stream: int) -> None:
         """Launch on the own stream, ordered by events after and before the work of a stream of another device."""
-        assert self.program is not None
         home, own = self._home.device, self._in_flight.stream
         where = home if stream == own else self._runtime.stream_get_device(stream)
         if where == home:
-            self.program.launch(stream)
+            self._launch_in_turn(stream)
             return
         self._follow(own, stream, where)
         try:
-            self.program.launch(own)
+            self._launch_in_turn(own)
         except BaseException:
             with suppress(HipError):
                 self._follow(stream, own, home)

@@ -106,6 +106,8 @@ class Resources:
         with ExitStack() as returned:  # in reverse order; all of them, even if one call fails
             if self.in_flight.stream:
                 returned.callback(self.home.runtime.stream_destroy, self.in_flight.stream)
+            if self.in_flight.end:
+                returned.callback(self.home.runtime.event_destroy, self.in_flight.end)
             self.memory.return_into(returned)
             self.parameters.return_into(returned)
             returned.callback(self.shared.close)

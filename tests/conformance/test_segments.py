@@ -239,7 +239,7 @@ def test_failed_callback_keeps_eager_nodes_behind_it_from_being_called(device: R
         assert called == ["eager"]
 
 
-def test_launches_on_different_streams_follow_each_other(device: Runtime) -> None:
+def test_launches_on_different_streams_follow_each_other(device: Runtime, backend: Any) -> None:
     """As those of one graph do: the second does not begin while the last segment of the first runs."""
     g = hg.Graph("streams")
     x, h = numbers(g, "x"), g.host_array("h", shape=N, dtype="i4")
@@ -250,18 +250,15 @@ def test_launches_on_different_streams_follow_each_other(device: Runtime) -> Non
     g.eager(lambda stream, h: came.append(f"eager {h[0]}"), (h,), name="look")
     g.host(lambda h: gate.wait(30), (h,), name="held")
     g.host(lambda h: came.append(f"end {h[0]}"), (h,), name="end")
-    for backend in ("explicit", "capture"):
-        came.clear()
-        gate.clear()
-        with g.compile(runtime=device, backend=backend) as exe:
-            streams = [device.stream_create() for _ in range(2)]
-            threading.Timer(0.3, gate.set).start()
-            for stream in (*streams, streams[0]):
-                exe.launch(stream=stream)
-            exe.synchronize()
-            for stream in streams:
-                device.stream_destroy(stream)
-        assert came == [f"{what} {n}" for n in (1, 2, 3) for what in ("eager", "end")]
+    with g.compile(runtime=device, backend=backend) as exe:
+        streams = [device.stream_create() for _ in range(2)]
+        threading.Timer(0.3, gate.set).start()
+        for stream in (*streams, streams[0], None):
+            exe.launch(stream=stream)
+        exe.synchronize()
+        for stream in streams:
+            device.stream_destroy(stream)
+    assert came == [f"{what} {n}" for n in (1, 2, 3, 4) for what in ("eager", "end")]
 
 
 def test_child_that_is_disabled_stays_so_when_update_builds_it_afresh(device: Runtime, backend: Any) -> None:
