@@ -106,10 +106,16 @@ class Library:
         return np.frombuffer((ctypes.c_char * found.bytes).from_address(found.address), dtype)
 
 
-@functools.cache
 def compiler_of(kind: str) -> Compiler:
     """Return g++, or a clang: that of HIPGRAPHDSL_CXX if it is one, else clang++; ziglang has to be chosen where g++ is."""
-    found, named = None, os.environ.get("HIPGRAPHDSL_CXX")
+    found = _compiler_or_lack(kind, os.environ.get("HIPGRAPHDSL_CXX"))
+    if isinstance(found, str):
+        pytest.skip(found)
+    return found
+
+
+@functools.cache
+def _compiler_or_lack(kind: str, named: str | None) -> Compiler | str:
     with pytest.MonkeyPatch.context() as patch:
         for chosen in ("g++",) if kind == "gcc" else (named, None):
             if chosen is None:
@@ -120,14 +126,14 @@ def compiler_of(kind: str) -> Compiler:
             try:
                 found = find_compiler()
             except RuntimeUnavailable as error:
-                pytest.skip(str(error))
+                return str(error)
             finally:
                 forget_compiler()
             if found.kind == "zig" and chosen is None and named:
-                pytest.skip("`make test-slow` compiles with ziglang's clang")
+                return "`make test-slow` compiles with ziglang's clang"
             if (found.kind == "gcc") == (kind == "gcc"):
                 return found
-    pytest.skip(f"no {kind} on this machine")
+    return f"no {kind} on this machine"
 
 
 @pytest.fixture(params=["clang", "gcc"], scope="session")
