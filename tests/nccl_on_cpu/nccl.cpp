@@ -147,7 +147,7 @@ bool run(Comm& comm, std::vector<Move>& moves) {
     if (!left) return true;
     if (comm.aborted || comm.error != SUCCESS) return false;
     idle = moved ? 0 : idle + 1;
-    if (idle > 1000) usleep(50); else if (idle > 10) sched_yield();
+    if (idle > 100) usleep(50); else if (idle > 10) sched_yield();
   }
 }
 

@@ -7,21 +7,18 @@ device (tests/amd_on_cpu) the library is what the package finds by itself: librc
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 from nccl_on_cpu import library
+from rank_programs.forks import Forks
 
 import hipgraphdsl as hg
 from hipgraphdsl.transports import nccl
 
-TESTS = Path(__file__).parent.parent
-PROGRAM = TESTS / "rank_programs" / "by_nccl.py"
-
+Printed = Callable[..., list[str]]
 
 ON_AMD = pytest.param("amd", marks=pytest.mark.skipif("AMD_ON_CPU_HOME" not in os.environ, reason="not on AMD's stand-in device"))
 
@@ -31,19 +28,23 @@ def runtime(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def printed(runtime: str, does: str, size: int, folder: Path, **environment: str) -> list[str]:
-    """Return what each rank prints."""
-    path = os.pathsep.join([str(TESTS.parent), str(TESTS), os.environ.get("PYTHONPATH", "")])
-    where = {nccl.LIBRARY: str(library())} if runtime == "cpu" else {"AMD_ON_CPU_DEVICES": str(size)}
-    env = {**os.environ, "PYTHONPATH": path, **where, **environment}
-    started = [
-        subprocess.Popen(
-            [sys.executable, str(PROGRAM), does, str(folder), str(rank), str(size), runtime],
-            env=env, text=True, stdout=subprocess.PIPE,
-        )
-        for rank in range(size)
-    ]  # fmt: skip
-    return [process.communicate(timeout=240)[0] for process in started]
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    made = Forks()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def printed(runtime: str, forks: Forks) -> Printed:
+    """Return what gives what each rank prints."""
+
+    def ended(does: str, size: int, folder: Path, **environment: str) -> list[str]:
+        where = {nccl.LIBRARY: str(library())} if runtime == "cpu" else {"AMD_ON_CPU_DEVICES": str(size)}
+        forks.start(folder, "by_nccl", [(does, folder, rank, size, runtime) for rank in range(size)], **{**where, **environment})
+        return forks.printed()
+
+    return ended
 
 
 SHARED = {2: ("uneven", "rings", "mixed", "threads", "short", "loops"), 3: ("rings", "mixed", "folds", "loops")}
@@ -53,9 +54,9 @@ SHARED = {2: ("uneven", "rings", "mixed", "threads", "short", "loops"), 3: ("rin
 class Job:
     """Ranks that were started once for several tests."""
 
-    def __init__(self, runtime: str, size: int, folder: Path) -> None:
+    def __init__(self, printed: Printed, size: int, folder: Path) -> None:
         log = folder / "log"
-        self.ranks = printed(runtime, ",".join(SHARED[size]), size, folder, NCCL_ON_CPU_LOG=str(log), HIPGRAPHDSL_NATIVE="1")
+        self.ranks = printed(",".join(SHARED[size]), size, folder, NCCL_ON_CPU_LOG=str(log), HIPGRAPHDSL_NATIVE="1")
         self.communicators = sorted(log.read_text().split())
 
     def all_said(self, line: str) -> bool:
@@ -64,13 +65,13 @@ class Job:
 
 
 @pytest.fixture(scope="module")
-def job(runtime: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Job]:
-    return cache(lambda size: Job(runtime, size, tmp_path_factory.mktemp(f"job_{size}")))
+def job(printed: Printed, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Job]:
+    return cache(lambda size: Job(printed, size, tmp_path_factory.mktemp(f"job_{size}")))
 
 
 @pytest.mark.parametrize("size", [2, 4])
-def test_collectives_of_every_type_and_count(runtime: str, size: int, tmp_path: Path) -> None:
-    for said in (found := printed(runtime, "collectives", size, tmp_path)):
+def test_collectives_of_every_type_and_count(printed: Printed, size: int, tmp_path: Path) -> None:
+    for said in (found := printed("collectives", size, tmp_path)):
         assert "results of collectives are right" in said, found
 
 
@@ -101,9 +102,9 @@ def test_sums_of_floats_are_exact_where_that_is_asked_for(job: Callable[[int], J
 
 
 @pytest.mark.parametrize("captured", ["0", "1"])
-@pytest.mark.parametrize("seconds", ["0.4", "1.5"])
-def test_rank_that_is_killed_is_named_by_the_others(runtime: str, captured: str, seconds: str, tmp_path: Path) -> None:
-    found = printed(runtime, "stay", 3, tmp_path, CAPTURED=captured, KILL_AFTER_S=seconds)
+@pytest.mark.parametrize("seconds", ["0.2", "0.7"])
+def test_rank_that_is_killed_is_named_by_the_others(printed: Printed, captured: str, seconds: str, tmp_path: Path) -> None:
+    found = printed("stay", 3, tmp_path, CAPTURED=captured, KILL_AFTER_S=seconds)
     for rank in (0, 2):
         assert "told: 1 " in found[rank], found
         assert "rank 1 has died" in found[rank], found
@@ -111,8 +112,8 @@ def test_rank_that_is_killed_is_named_by_the_others(runtime: str, captured: str,
 
 
 @pytest.mark.parametrize("captured", ["0", "1"])
-def test_rank_that_does_not_come_is_named(runtime: str, captured: str, tmp_path: Path) -> None:
-    found = printed(runtime, "late", 2, tmp_path, CAPTURED=captured, TIMEOUT_S="2")
+def test_rank_that_does_not_come_is_named(printed: Printed, captured: str, tmp_path: Path) -> None:
+    found = printed("late", 2, tmp_path, CAPTURED=captured, TIMEOUT_S="2")
     assert "told: 1 rank 1 does not come to" in found[0], found
 
 
@@ -120,30 +121,30 @@ def test_threads_launch_one_after_the_other(job: Callable[[int], Job]) -> None:
     assert job(2).all_said("threads are kept apart"), job(2).ranks
 
 
-def test_launches_go_by_compiled_code_where_there_is_some(runtime: str, job: Callable[[int], Job], tmp_path: Path) -> None:
+def test_launches_go_by_compiled_code_where_there_is_some(printed: Printed, job: Callable[[int], Job], tmp_path: Path) -> None:
     assert job(2).all_said("short launches are right, some by compiled code"), job(2).ranks
-    found = printed(runtime, "short", 2, tmp_path, HIPGRAPHDSL_NATIVE="0")
+    found = printed("short", 2, tmp_path, HIPGRAPHDSL_NATIVE="0")
     assert found == ["short launches are right, none by compiled code\n"] * 2
 
 
 @pytest.mark.parametrize("captured", ["0", "1"])
-def test_asynchronous_error_of_the_library_ends_every_rank(runtime: str, captured: str, tmp_path: Path) -> None:
-    found = printed(runtime, "stay", 3, tmp_path, CAPTURED=captured, NCCL_ON_CPU_FAILS="1")
+def test_asynchronous_error_of_the_library_ends_every_rank(printed: Printed, captured: str, tmp_path: Path) -> None:
+    found = printed("stay", 3, tmp_path, CAPTURED=captured, NCCL_ON_CPU_FAILS="1")
     for said in found:
         assert "told: " in said, found
         assert "failed: internal error: the link of rank 1 is down (3)" in said, found
         assert "and again" in said, found
 
 
-def test_capture_is_refused_where_it_does_not_work(runtime: str, tmp_path: Path) -> None:
-    found = printed(runtime, "refused", 2, tmp_path / "old", NCCL_ON_CPU_VERSION="22707")
+def test_capture_is_refused_where_it_does_not_work(runtime: str, printed: Printed, tmp_path: Path) -> None:
+    found = printed("refused", 2, tmp_path / "old", NCCL_ON_CPU_VERSION="22707")
     name = "NCCL" if runtime == "cpu" else "RCCL"
     assert f"refused: compile: capture_collectives=True needs {name} 2.28.0 or later (got 2.27.7)" in found[0], found
     assert all("eager is right" in said for said in found), found
-    found = printed(runtime, "refused", 2, tmp_path / "none", **{nccl.LIBRARY: "/nowhere.so"})
+    found = printed("refused", 2, tmp_path / "none", **{nccl.LIBRARY: "/nowhere.so"})
     assert "needs NCCL or RCCL on all ranks: rank 0: no library for messages between devices: /nowhere.so" in found[0], found
     devices = {"HIPGRAPHDSL_CPU_DEVICES": "2", "AMD_ON_CPU_DEVICES": "4"}
-    found = printed(runtime, "refused", 2, tmp_path / "two", DEVICES_PER_RANK="2", **devices)
+    found = printed("refused", 2, tmp_path / "two", DEVICES_PER_RANK="2", **devices)
     assert "a rank has several devices" in found[0], found
     assert all("eager is right" in said for said in found), found
 

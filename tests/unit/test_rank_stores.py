@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from file_store import FileStore
+from rank_programs.forks import Forks
 
 import hipgraphdsl as hg
 from hipgraphdsl.transports import Transfer, neighbours
@@ -22,7 +24,6 @@ from hipgraphdsl.transports import store as stores
 from hipgraphdsl.transports.store import StoreTransport
 
 TESTS = Path(__file__).parent.parent
-PROGRAMS = TESTS / "rank_programs"
 
 
 class Shared:
@@ -186,31 +187,27 @@ def test_store_is_joined_once() -> None:
     first.transport.close()
 
 
-def processes(size: int, folder: Path, *program: object, **environment: str) -> list[subprocess.Popen[str]]:
-    """Start ranks that meet by a store of files."""
-    path = os.pathsep.join([str(TESTS.parent), str(TESTS), os.environ.get("PYTHONPATH", "")])
-    return [
-        subprocess.Popen(
-            [sys.executable, *map(str, program), str(folder), str(rank), str(size)],
-            env={**os.environ, "PYTHONPATH": path, **environment}, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )
-        for rank in range(size)
-    ]  # fmt: skip
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    made = Forks()
+    yield made
+    made.close()
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_processes_give_the_bits_of_one(size: int, tmp_path: Path) -> None:
-    ended = [process.communicate(timeout=120)[0] for process in processes(size, tmp_path, PROGRAMS / "by_store.py", "run")]
+def test_processes_give_the_bits_of_one(size: int, forks: Forks, tmp_path: Path) -> None:
+    forks.start(tmp_path, "by_store", [("run", tmp_path, rank, size) for rank in range(size)])
+    ended = forks.printed()
     assert f"the same bits from {size} ranks" in ended[0], ended
 
 
-def test_process_that_is_killed_is_named_by_the_others(tmp_path: Path) -> None:
-    started = processes(3, tmp_path, PROGRAMS / "by_store.py", "stay")
+def test_process_that_is_killed_is_named_by_the_others(forks: Forks, tmp_path: Path) -> None:
+    started = forks.start(tmp_path, "by_store", [("stay", tmp_path, rank, 3) for rank in range(3)])
     end = time.monotonic() + 60
     while not (tmp_path / "launched.1").exists() and time.monotonic() < end:
         time.sleep(0.05)
-    started[1].kill()
-    ended = [process.communicate(timeout=60)[0] for process in started]
+    os.kill(started[1], signal.SIGKILL)
+    ended = forks.printed()
     for rank in (0, 2):
         assert "told: 1 " in ended[rank], ended
         assert "rank 1 has died" in ended[rank], ended
