@@ -1581,6 +1581,25 @@ def test_compile_kernels_links_the_cpp_library_only_where_it_is_needed(mode: Lit
     assert x[0] != 0
 
 
+def test_library_with_more_kernels_serves_for_those_that_are_asked_for(compiler: Compiler, tmp_path: Path) -> None:
+    source = "__device__ int value = 3;\n__global__ void a(int* x) { x[0] = value; }\n__global__ void b(int* x) { x[0] = 2; }"
+
+    def path_of(names: str, symbols: str = "", *options: str, text: str = source) -> Path:
+        return Library(compile_kernels(text, names.split(), symbols.split(), options, compiler=compiler).image).path
+
+    both = path_of("b a", "value")
+    assert path_of("a b", "value") == path_of("a") == path_of("b", "value") == both
+    assert path_of("a", "", "-DMORE") != both
+    both.unlink()
+    assert path_of("a").exists()
+    header = tmp_path / "value.h"
+    found = set()
+    for value in (1, 2):  # files may change
+        header.write_text(f"#define VALUE {value}\n")
+        found.add(path_of("a", "", f"-I{tmp_path}", text='#include "value.h"\n__global__ void a(int* x) { x[0] = VALUE; }'))
+    assert len(found) == 2
+
+
 def test_options_reach_the_compiler_and_those_of_a_gpu_do_not(compiler: Compiler) -> None:
     options = ["-DVALUE=7", "--offload-arch=gfx942", "-munsafe-fp-atomics", "-std=c++14", "-O2"]
     built = library(compiler, "__global__ void k(int* x) { x[0] = VALUE; }", "k", "", tuple(options))

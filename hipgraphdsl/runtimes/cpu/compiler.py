@@ -287,7 +287,7 @@ def build(
     said = read = ""
     also = () if reading is None else (*reading.options, *reading.also)
     # Files of the user's are known by what the preprocessor makes of them.
-    outside = reading is not None and _reads_files(reading.options, texts[unit])
+    outside = reading is not None and reads_files(reading.options, texts[unit])
     if reading is not None and outside:
         with _folder(texts, cache) as folder:
             read, said = _preprocessed(compiler, flags, reading, folder, unit, what)
@@ -384,7 +384,8 @@ def syntax_tree(compiler: Compiler, text: str, name: str, options: Sequence[str]
     return "" if wrong else done.stdout.decode(errors="replace")
 
 
-def _reads_files(options: Sequence[str], source: str) -> bool:
+def reads_files(options: Sequence[str], source: str) -> bool:
+    """Return whether a source includes files of the user's."""
     return any(option.startswith(("-I/", "-include")) or option == "-I" for option in options) or bool(
         re.search(r'^\s*#\s*include\s*["<]/', source, re.MULTILINE)
     )

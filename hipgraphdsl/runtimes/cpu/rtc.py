@@ -14,11 +14,12 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
+from ...cache import cache_folder
 from ...errors import DeclarationError
 from ..data import CodeObject
-from .compiler import BuildFailed, Compiler, Reading, build, build_log, find_compiler, syntax_tree
+from .compiler import BuildFailed, Compiler, Reading, build, build_log, find_compiler, reads_files, syntax_tree
 from .split import refused, split
 from .tokens import read_tokens
 from .weave import weave
@@ -129,12 +130,34 @@ def compile_kernels(
     RuntimeUnavailable
         If there is no compiler.
     """
-    asked = tuple(dict.fromkeys(names))
-    compilation = _Compilation(source, asked, tuple(symbols), tuple(options), name, compiler or find_compiler(), mode)
-    library, said = compilation.library()
+    asked, variables = frozenset(names), frozenset(symbols)
+    compiler = compiler or find_compiler()
+    known = _libraries(source, tuple(options), name, compiler, mode, cache_folder())
+    found = next((one for one in known if one.names >= asked and one.symbols >= variables and one.path.exists()), None)
+    if found is None:
+        compilation = _Compilation(source, tuple(sorted(asked)), tuple(sorted(variables)), tuple(options), name, compiler, mode)
+        found = _Library(asked, variables, compilation.library())
+        if not reads_files(_split_options(options)[1], source):  # which may change
+            known.append(found)
     return CodeObject(
-        image=IMAGE_PREFIX + str(library).encode() + b"\0", lowered={key: key for key in (*asked, *symbols)}, log=_clean(said)
+        image=IMAGE_PREFIX + str(found.path).encode() + b"\0",
+        lowered={key: key for key in (*names, *symbols)},
+        log=_clean(build_log(found.path)),
     )
+
+
+class _Library(NamedTuple):
+    names: frozenset[str]
+    symbols: frozenset[str]
+    path: Path
+
+
+@functools.lru_cache(maxsize=64)
+def _libraries(
+    source: str, options: tuple[str, ...], name: str, compiler: Compiler, mode: str, folder: Path
+) -> list[_Library]:  # fmt: skip
+    """Return the list of what this process has made of a source: one with more kernels serves for those that are asked for."""
+    return []
 
 
 class _Compilation:
@@ -154,8 +177,8 @@ class _Compilation:
         self.whole: set[str] = set()  # kernels that stay as they are
         self.flags: tuple[str, ...] = ()
 
-    def library(self) -> tuple[Path, str]:
-        """Return the library and what the compiler said."""
+    def library(self) -> Path:
+        """Return the library."""
         real = False
         while True:
             try:
@@ -174,7 +197,7 @@ class _Compilation:
         self.whole |= refused(said, self.synced) & set(self.split) or set(self.split)
         return True
 
-    def build(self, real: bool) -> tuple[Path, str]:
+    def build(self, real: bool) -> Path:
         self.whole = set()
         flags = [*_OPTIONS, *(_CLANG_OPTIONS if self.compiler.is_clang else _GCC_OPTIONS)]
         if self.compiler.is_clang and self.compiler.major >= 20:
@@ -203,10 +226,7 @@ class _Compilation:
         self.flags = (*flags, *kept)
         also = (self.mode, str(self.splits), *self.names, "", *self.symbols, *_writers())
         reading = Reading(tuple(read), self.woven, self.leave_out, also)
-        library = build(
-            self.compiler, sources, (*flags, *kept), stem="kernels", what=f"kernels of {self.name!r}", reading=reading
-        )
-        return library, build_log(library)
+        return build(self.compiler, sources, (*flags, *kept), stem="kernels", what=f"kernels of {self.name!r}", reading=reading)
 
     def woven(self, preprocessed: str) -> str:
         """Return what is compiled."""
