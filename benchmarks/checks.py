@@ -56,7 +56,8 @@ extern "C" __global__ void join(const int* x, const int* y, int* out) {
 _module: Module | None = None
 
 
-def _kernels() -> Module:
+def module() -> Module:
+    """Return the module of all workflows."""
     global _module
     if _module is None:
         _module = Module(_SOURCE, name="corpus")
@@ -72,15 +73,15 @@ def _inputs(g: Graph, count: int, rows: int = 0) -> list[Any]:
 
 
 def _scale(g: Graph, x: Any, a: int = 3, **options: Any) -> KernelNode:
-    return g.kernel(_kernels()["scale"], grid=1, block=x.size, args=(x, a), **options)
+    return g.kernel(module()["scale"], grid=1, block=x.size, args=(x, a), **options)
 
 
 def _mix(g: Graph, x: Any, y: Any, **options: Any) -> KernelNode:
-    return g.kernel(_kernels()["mix"], grid=1, block=x.size, args=(x, y), **options)
+    return g.kernel(module()["mix"], grid=1, block=x.size, args=(x, y), **options)
 
 
 def _join(g: Graph, x: Any, y: Any, out: Any, **options: Any) -> KernelNode:
-    return g.kernel(_kernels()["join"], grid=1, block=x.size, args=(x, y, out), **options)
+    return g.kernel(module()["join"], grid=1, block=x.size, args=(x, y, out), **options)
 
 
 def single() -> Graph:
@@ -248,7 +249,7 @@ def children(uses: int) -> Graph:
     child = Graph("step")
     v, w = (child.device_array(name, shape=_N, dtype="int32") for name in "vw")
     a = child.param("a", "int32", default=2)
-    child.kernel(_kernels()["scale"], grid=1, block=_N, args=(v, a), name="scale")
+    child.kernel(module()["scale"], grid=1, block=_N, args=(v, a), name="scale")
     _mix(child, v, w, name="mix")
     step = child.workflow()
     g = Graph(f"children_{uses}")
@@ -266,10 +267,10 @@ def parameters() -> Graph:
     g = Graph("parameters")
     x, y = _inputs(g, 2)
     a = g.param("a", "int32", default=3)
-    g.kernel(_kernels()["scale"], grid=1, block=_N, args=(x, a), name="first")
+    g.kernel(module()["scale"], grid=1, block=_N, args=(x, a), name="first")
     g.memset(y[:16], a, name="fill")
     _mix(g, x, y, name="mix")
-    g.kernel(_kernels()["scale"], grid=1, block=_N, args=(y, a), name="last")
+    g.kernel(module()["scale"], grid=1, block=_N, args=(y, a), name="last")
     return g
 
 

@@ -1,15 +1,19 @@
-"""Workflows that several tests use: `everything` holds each kind of node and each form of argument once."""
+"""Workflows and modules that several tests use: `everything` holds each kind of node and each form of argument once."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from hipgraphdsl.arrays import reads, updates, writes
+from hipgraphdsl.errors import RuntimeUnavailable
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.kernels import Module
 from hipgraphdsl.nodes import Event, wait_value, write_value
+from hipgraphdsl.runtimes import open_runtime
+from hipgraphdsl.runtimes.data import SANITIZE
 
 SOURCE = r"""
 struct Params { float a; int n; };
@@ -35,6 +39,20 @@ def issue(stream: Any, *args: Any) -> None:
 
 def module() -> Module:
     return Module(SOURCE, structs={"Params": PARAMS}, options=["-DTILE=16"])
+
+
+def compile_whole(module: Module, *instances: str, fast: bool = True, sanitize: bool = False) -> Module:
+    """Compile all kernels of a module for the CPU and return the module: no graph of some of them then starts a compiler.
+
+    Of templates the `instances` are compiled. `fast` is the code that is run, `sanitize` that of `compile(sanitize=True)`.
+    """
+    templates = {name.partition("<")[0] for name in instances}
+    names = [*(name for name in module.kernels if name not in templates), *instances]
+    with suppress(RuntimeUnavailable):
+        runtime = open_runtime("cpu")
+        for options in [()] * fast + [(SANITIZE,)] * sanitize:
+            runtime.rtc_compile(module.source, names, module.symbols, (*module.options, *options), name=module.name)
+    return module
 
 
 def pipeline(batches: int = 4) -> Graph:

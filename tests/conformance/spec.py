@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
+from specimens import compile_whole
 
 import hipgraphdsl as hg
 from hipgraphdsl.runtimes.data import MemcpyKind
@@ -142,7 +143,8 @@ Build = Callable[[hg.Graph, Any], Case]
 @cache
 def module() -> hg.Module:
     """Return the module of all rows, which takes longer to read than most rows take to run."""
-    return hg.Module(SOURCE + BARRIER_SOURCE, name="spec", structs={"Params": PARAMS})
+    made = hg.Module(SOURCE + BARRIER_SOURCE, name="spec", structs={"Params": PARAMS})
+    return compile_whole(made, "scaled<int>", "scaled<double>")
 
 
 def numbers(seed: int, shape: Any = N, dtype: Any = "i4") -> npt.NDArray[Any]:

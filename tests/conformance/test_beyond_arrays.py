@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from places import HERE
+from specimens import compile_whole
 
 import hipgraphdsl as hg
 from benchmarks import checks as corpus_of_checks
@@ -43,7 +44,7 @@ def runtime(request: pytest.FixtureRequest) -> Runtime:
 
 @pytest.fixture(scope="module")
 def kernels() -> hg.Module:
-    return hg.Module(SOURCE, name="beyond")
+    return compile_whole(hg.Module(SOURCE, name="beyond"))
 
 
 def beyond(runtime: Runtime, declare: Callable[[hg.Graph], Any]) -> list[Finding]:

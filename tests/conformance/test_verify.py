@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conformance import spec
 from conformance.spec import NODE_KINDS
+from specimens import compile_whole
 
 import hipgraphdsl as hg
 from benchmarks import checks as corpus_of_checks
@@ -42,7 +44,13 @@ def runtime() -> Runtime:
 
 @pytest.fixture(scope="module")
 def kernels() -> hg.Module:
-    return hg.Module(SOURCE)
+    return compile_whole(hg.Module(SOURCE), sanitize=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled() -> None:
+    compile_whole(spec.module(), "scaled<int>", "scaled<double>", fast=False, sanitize=True)
+    compile_whole(corpus_of_checks.module(), sanitize=True)
 
 
 def kinds(report: VerifyReport) -> set[str]:
@@ -628,11 +636,11 @@ EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("[0-9]*.py"))
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_examples_are_not_blamed(path: Path) -> None:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
+    found = importlib.util.spec_from_file_location(path.stem, path)
+    assert found is not None
+    assert found.loader is not None
+    example = importlib.util.module_from_spec(found)
+    found.loader.exec_module(example)
     report = example.build().check()
     assert not report.errors, str(report)
     assert not report.warnings, str(report)

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 import numpy as np
 import planted
 import pytest
+from specimens import compile_whole
 
 import hipgraphdsl as hg
+
+SOURCE = "".join(f'#line 1 "{fault.name}.cu"\nnamespace fault_{fault.name} {{ {fault.source}}}\n' for fault in planted.FAULTS)
+
+
+@functools.cache
+def module() -> hg.Module:
+    """Return one module of all faults, which is compiled once."""
+    return compile_whole(hg.Module(SOURCE, name="planted.cu"), fast=False, sanitize=True)
 
 
 def graph(fault: planted.Fault) -> hg.Graph:
@@ -16,7 +26,7 @@ def graph(fault: planted.Fault) -> hg.Graph:
     a = g.device_array("a", np.arange(fault.n, dtype=np.int32))
     b = g.alloc("b", (fault.n,), "i4") if fault.fresh else g.device_array("b", np.arange(fault.n, dtype=np.int32))
     g.kernel(
-        hg.Module(fault.source, name=f"{fault.name}.cu")["k"], fault.grid, fault.block, (a, b, fault.n),
+        module()[f"fault_{fault.name}::k"], fault.grid, fault.block, (a, b, fault.n),
         shared_bytes=fault.shared_bytes, name="culprit",
     )  # fmt: skip
     return g
@@ -32,7 +42,8 @@ def test_sanitize_finds_a_planted_fault(fault: planted.Fault) -> None:
     error = caught.value
     assert error.node == "culprit"
     kinds = "out of bounds|unwritten memory|race|divergent barrier|division by zero"
-    found = re.match(rf"({kinds}) at (.*?): thread \((.*?)\) of block \((.*?)\) (.*), in kernel 'k'$", error.text, re.DOTALL)
+    kernel = f"in kernel 'fault_{fault.name}::k'"
+    found = re.match(rf"({kinds}) at (.*?): thread \((.*?)\) of block \((.*?)\) (.*), {kernel}$", error.text, re.DOTALL)
     assert found is not None, error.text
     kind, place, thread, block, rest = found.groups()
     assert (kind, place) == (fault.kind, f"{fault.name}.cu:{fault.line}"), error.text
@@ -102,7 +113,7 @@ __global__ void widths(const int* x, int* y, int n) {
 def test_sanitize_leaves_right_kernels_alone(name: str, grid: int, block: int, wanted: int) -> None:
     g = hg.Graph("right")
     x, y = g.device_array("x", np.arange(128, dtype=np.int32)), g.device_array("y", np.zeros(128, np.int32))
-    g.kernel(hg.Module(RIGHT)[name], grid, block, (x, y, 128))
+    g.kernel(compile_whole(hg.Module(RIGHT), fast=False, sanitize=True)[name], grid, block, (x, y, 128))
     with g.compile("cpu", sanitize=True) as exe:
         exe.run()
         assert exe.read("y")[0] == wanted
@@ -157,7 +168,8 @@ __global__ void rest_of_a_vector(int* x, int n) {
 @pytest.mark.parametrize("name", ["chosen", "padding", "idle_lanes", "rest_of_a_vector"])
 def test_sanitize_leaves_loads_alone_that_decide_nothing(name: str) -> None:
     g = hg.Graph("harmless")
-    g.kernel(hg.Module(HARMLESS)[name], 1, 64, (g.device_array("x", np.zeros(64, np.int32)), 5))
+    kernels = compile_whole(hg.Module(HARMLESS), fast=False, sanitize=True)
+    g.kernel(kernels[name], 1, 64, (g.device_array("x", np.zeros(64, np.int32)), 5))
     with g.compile("cpu", sanitize=True) as exe:
         exe.run()
 

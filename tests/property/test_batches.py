@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from places import HERE
+from specimens import compile_whole
 
 import hipgraphdsl as hg
 from hipgraphdsl import measuring
@@ -51,6 +52,11 @@ __global__ __launch_bounds__(64) void turn(T *y) {
 )
 MIX, PLACE, TURN = MODULE["mix"], MODULE["place"], MODULE["inner::turn<int, 7>"]
 Values = list[np.ndarray[Any, np.dtype[np.int32]]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled() -> None:
+    compile_whole(MODULE, "inner::turn<int, 7>")
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,16 @@ from typing import Any
 import pytest
 from hypothesis import Phase, given, settings
 from places import HERE
-from property.declarations import Declaration, Do, Story, Values, arguments, stories
+from property.declarations import MODULE, Declaration, Do, Story, Values, arguments, stories
+from specimens import compile_whole
 
 import hipgraphdsl as hg
 from hipgraphdsl.runtimes.base import Runtime
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled() -> None:
+    compile_whole(MODULE)
 
 
 def require_equal(exe: hg.Executable, wanted: Values, after: object) -> None:
