@@ -12,10 +12,13 @@ a graph is taken to have, than the compilation of an entry point costs.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from .arrays import Parameter
 from .kernels import Batching, Chaining, Kernel, batching
 from .nodes import KernelNode
 from .target import Target
@@ -24,6 +27,10 @@ from .workflow import AnyNode
 _FEWEST: Final = 4
 """Launches beside each other that cost about as much as a batch, whose blocks look up what they do: on an H200 a level of two
 launches takes 1.03 us, one of eight 1.7 us, and one of a batch 1.25 us."""
+
+_FEWEST_APART: Final = 2
+"""As `_FEWEST` of launches that no chain could take and that leave multiprocessors free: on an H200 a level of two matrix-vector
+products and what follows both takes 5.6 us with a batch and 6.7 us without."""
 
 LAUNCHES: Final = 10_000
 """How often a graph is taken to be launched: what is compiled once for it costs each launch so much less."""
@@ -77,8 +84,8 @@ def candidates(nodes: Sequence[AnyNode], depths: Sequence[int], target: Target, 
     beside = Counter([(node.kernel, depth) for node, depth in zip(nodes, depths) if isinstance(node, KernelNode)])
     spared: Counter[Kernel] = Counter()
     for (kernel, _), launches in beside.items():
-        if launches >= _FEWEST:
-            spared[kernel] += launches - _FEWEST
+        if launches >= _FEWEST_APART:
+            spared[kernel] += _spared(launches)
     costs = target.costs
     worth = costs.entry_us / LAUNCHES / max(1e-9, costs.batched_us + costs.branch_us) if automatic else 0
     return [kernel for kernel, launches in spared.items() if launches >= worth]
@@ -89,7 +96,7 @@ def unpaid(grouping: Grouping, target: Target, branches: int) -> dict[Kernel, st
     saved: Counter[Kernel] = Counter()
     sizes = Counter(group for group in grouping.group_of if grouping.batch_of[group] >= 0)
     for group, size in sizes.items():
-        saved[grouping.batches[grouping.batch_of[group]].batching.kernels[0]] += size - _FEWEST
+        saved[grouping.batches[grouping.batch_of[group]].batching.kernels[0]] += _spared(size)
     costs = target.costs
     each = costs.batched_us + costs.branch_us * max(0, branches) / max(1, saved.total())
     return {
@@ -97,6 +104,11 @@ def unpaid(grouping: Grouping, target: Target, branches: int) -> dict[Kernel, st
         for kernel, count in saved.items()
         if count * each * LAUNCHES < costs.entry_us
     }
+
+
+def _spared(launches: int) -> int:
+    """Return how many launches a batch of so many spares, by what it costs itself."""
+    return max(1, launches - _FEWEST)
 
 
 def grouped(
@@ -150,7 +162,7 @@ def grouped(
         _join_ends(nodes, deps, group_of, members, placed, known, target)
     refused = {key[0] for key, count in others.items() if count >= _FEWEST}
     why = {kernel: str(how) for kernel, how in known.items() if kinds[kernel] in refused}
-    return _numbered(nodes, members, depths, known, target, why)
+    return _numbered(nodes, deps, members, depths, known, target, why)
 
 
 def _join_ends(
@@ -184,6 +196,7 @@ def _join_ends(
 
 def _numbered(
     nodes: Sequence[AnyNode],
+    deps: Sequence[tuple[int, ...]],
     members: Sequence[Sequence[int]],
     depths: Sequence[int],
     known: Mapping[Kernel, Batching | str],
@@ -192,9 +205,13 @@ def _numbered(
 ) -> Grouping:
     """Return groups in an order in which each waits for earlier ones; those that are too small fall apart."""
     found, batches = Grouping([], [0] * len(nodes), (), [], refused), list[Batched]()
+    linked = _linked(deps) if any(_FEWEST_APART <= len(inside) < _FEWEST for inside in members) else set()
+    threads: dict[Kernel, int] = {}  # most of a block, as long as all batches of a kernel leave multiprocessors free; else 0
     for inside in sorted(filter(None, members), key=lambda inside: depths[inside[0]]):
         node = nodes[inside[0]]
-        batched = len(inside) >= _FEWEST and isinstance(node, KernelNode)
+        batched = isinstance(node, KernelNode) and len(inside) >= _FEWEST_APART
+        free = batched and _blocks(nodes, inside) <= target.multiprocessors
+        batched = batched and (len(inside) >= _FEWEST or (free and linked.isdisjoint(inside)))
         for part in [inside] if batched else [[i] for i in inside]:
             for i in part:
                 found.group_of[i] = len(found.batch_of)
@@ -205,7 +222,29 @@ def _numbered(
             how = known[node.kernel]
             assert isinstance(how, Batching)
             batches.append(Batched(how, size_of(len(inside), how.capacity(target.parameter_bytes))))
-    return found._replace(batches=tuple(batches))
+            before = threads.get(node.kernel, 1)
+            threads[node.kernel] = max(before, math.prod(node.block)) if free and before else 0
+    made = {kernel: replace(how, threads=threads.get(kernel, 0)) for kernel, how in known.items() if isinstance(how, Batching)}
+    return found._replace(batches=tuple(batch._replace(batching=made[batch.batching.kernels[0]]) for batch in batches))
+
+
+def _linked(deps: Sequence[tuple[int, ...]]) -> set[int]:
+    """Return the nodes that might be links of a chain: each follows one node that nothing else follows, or is so followed."""
+    followers = Counter([source for sources in deps for source in sources])
+    links = [(i, sources[0]) for i, sources in enumerate(deps) if len(sources) == 1 and followers[sources[0]] == 1]
+    return {i for link in links for i in link}
+
+
+def _blocks(nodes: Sequence[AnyNode], inside: Sequence[int]) -> float:
+    """Return the blocks of some kernel nodes together; infinity where a launch decides."""
+    total = 0
+    for i in inside:
+        node = nodes[i]
+        assert isinstance(node, KernelNode)
+        if any(isinstance(axis, Parameter) for axis in node.grid):
+            return math.inf
+        total += math.prod(node.grid)
+    return total
 
 
 def size_of(count: int, most: int) -> int:

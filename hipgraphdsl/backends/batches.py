@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
@@ -199,7 +200,8 @@ def batch_of(plan: Plan, run: range, operations: Sequence[Operation], shared: Sh
     nodes = {step.node.kernel: step.node for step in plan.steps[run.start : run.stop] if isinstance(step.node, KernelNode)}
     if not any(launches) or not nodes.keys() <= {*how.kernels}:
         return None
-    function = entry_of(plan, plan.steps[run.start].batch, shared, device)
+    widest = max(math.prod(launch.block) for launch in launches if launch is not None)
+    function = 0 if 0 < how.threads < widest else entry_of(plan, plan.steps[run.start].batch, shared, device)
     if not function:
         return None
     batch: Batch

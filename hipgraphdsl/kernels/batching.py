@@ -117,9 +117,12 @@ class Batching(Tabled):
     launch : numpy.dtype
         The number behind its last block, its extents, its arguments.
     kernel : Kernel
+    threads : int
+        Most threads of a block, where a batch has so few blocks that registers need not be spared for others; else 0.
     """
 
     kernel: Kernel
+    threads: int = 0
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -145,12 +148,13 @@ class Batching(Tabled):
         assert signature is not None
         start, stop = declared.braces
         kinds = declared.templates or ()
+        bounds = spell(declared.bounds) if declared.bounds else f"{self.threads}, 1" if self.threads else ""
         parameters = [spell(part) for part in split_commas(declared.parameters)]
         said = {
             "plain": declared.name.rpartition("::")[2],
             "templates": f"template <{', '.join(map(_spelled, kinds))}>\n" if kinds else "",
             "given": f"<{', '.join(t.name for t in kinds)}>" if kinds else "",
-            "bounds": f"__launch_bounds__({spell(declared.bounds)}) " if declared.bounds else "",
+            "bounds": f"__launch_bounds__({bounds}) " if bounds else "",
             "fields": " ".join(f"{parameter};" for parameter in parameters),
             "arguments": "".join(f", own.args.{known.name}" for known in signature.parameters),
             "parameters": ", ".join(["const uint3 blockIdx", "const dim3 gridDim", *parameters]),

@@ -39,7 +39,7 @@ struct hg_chain_table_{count} {{
     alignas({align}) unsigned char args[{nbytes}];
   }} links[{count}];
 }};
-extern "C" __global__ void __launch_bounds__({threads}) hg_chain_{count}(HG_GRID_CONSTANT hg_chain_table_{count} table) {{
+extern "C" __global__ void __launch_bounds__({threads}, 1) hg_chain_{count}(HG_GRID_CONSTANT hg_chain_table_{count} table) {{
   HG_WAIT
   uint3 place;
   place.x = place.y = place.z = 0;

@@ -690,6 +690,79 @@ def test_a_batch_waits_for_what_any_of_its_nodes_waits_for(runtime: Any, backend
         assert len([source for source, target in edges if target in ends]) == 3
 
 
+PAIRED = hg.Module(
+    """
+extern "C" __global__ void one(int *y, const int *x) { y[threadIdx.x] += x[threadIdx.x]; }
+extern "C" __global__ void both(int *y, const int *x, const int *z) { y[threadIdx.x] = x[threadIdx.x] + z[threadIdx.x]; }
+extern "C" __global__ void __launch_bounds__(64, 2) bounded(int *y, const int *x) { y[threadIdx.x] += x[threadIdx.x]; }
+""",
+    name="paired",
+)
+
+
+def paired(levels: int, grid: int = 1, block: int = 32, kernel: str = "one") -> hg.Graph:
+    """Return levels of two launches of a kernel, and of one that waits for both."""
+    g = hg.Graph("paired")
+    x, y, z = (g.device_array(name, np.arange(4 * block, dtype="i4")) for name in "xyz")
+    for _ in range(levels):
+        g.kernel(PAIRED[kernel], grid, block, (y, x))
+        g.kernel(PAIRED[kernel], grid, block, (z, x))
+        g.kernel(PAIRED["both"], 1, block, (x, y, z))
+    return g
+
+
+def test_two_launches_are_a_batch_where_no_chain_could_take_them() -> None:
+    plan = paired(3).plan(target="nvidia:sm_90", batch=True)
+    assert [step.batch >= 0 for step in plan.steps] == [True, True, False] * 3
+    chains = hg.Graph("chains")
+    for i in range(6):  # two chains beside each other
+        chains.kernel(PAIRED["one"], 1, 32, (chains.device_array(f"y{i}", shape=32, dtype="i4"), chains.arrays.get(f"y{i - 2}") or
+            chains.device_array(f"x{i}", shape=32, dtype="i4")))  # fmt: skip
+    plan = chains.plan(target="nvidia:sm_90", batch=True)
+    assert [len(names_of(plan, run)) for run in launched_together(plan)] == [3, 3]
+
+
+@pytest.mark.parametrize(("grid", "batched"), [(66, True), (67, False)])
+def test_two_launches_are_a_batch_where_they_leave_multiprocessors_free(grid: int, batched: bool) -> None:
+    target = hg.Target.named("nvidia:sm_90")
+    assert target.multiprocessors == 132
+    plan = paired(3, grid, 1).plan(target=target, batch=True)
+    assert (plan.steps[0].batch >= 0) == batched
+
+
+def test_few_blocks_may_take_all_registers() -> None:
+    def entry(g: hg.Graph) -> str:
+        batching = g.plan(target="nvidia:sm_90", batch=True).batches[0].batching
+        return batching.source([8]).replace(" ", "")
+
+    assert "__global__void__launch_bounds__(32,1)hg_batch_8_one" in entry(paired(3))
+    assert "__global__void__launch_bounds__(64)hg_batch_8_bounded" in entry(paired(3, kernel="bounded"))
+    many = paired(1)
+    x = many.arrays["x"]
+    for i in range(4):  # behind each other batch, of more blocks than there are multiprocessors
+        many.kernel(PAIRED["one"], 40, 32, (many.device_array(f"w{i}", shape=32, dtype="i4"), x))
+    assert "__global__voidhg_batch_8_one" in entry(many)
+
+
+@pytest.mark.parametrize("what", ["batch", "chain"])
+def test_members_with_larger_blocks_than_their_entry_point_allows_are_launched_alone(what: str) -> None:
+    g = hg.Graph("blocks")
+    x = g.device_array("x", np.ones(256, "i4"))
+    arrays = [g.device_array(f"y{i}", np.zeros(256, "i4")) for i in range(4 if what == "batch" else 1)]
+    for i in range(4):
+        g.kernel(PAIRED["one"], 1, 32, (arrays[i % len(arrays)], x), name=f"k{i}")
+    with g.compile(runtime="cpu", batch=True) as exe:
+        exe.run()
+        count = len(exe.runtime.graph_get_nodes(exe.graph_handle))
+        for i in range(4):
+            exe.set(f"k{i}", block=64)
+        exe.run()
+        assert (count, len(exe.runtime.graph_get_nodes(exe.graph_handle))) == (1, 4)
+        for array in arrays:
+            times = 4 // len(arrays)
+            assert exe.read(array.name).tolist() == [2 * times] * 32 + [times] * 32 + [0] * 192
+
+
 def test_nothing_is_batched_where_a_platform_would_lose_edges() -> None:
     g = declared([Do("mix", i, ARRAYS - 1) for i in range(ARRAYS - 1)])
     target = hg.Target.named("amd:gfx942")
