@@ -681,7 +681,8 @@ def test_a_member_that_becomes_another_launch_is_a_node_of_its_own(runtime: Any,
 @pytest.mark.parametrize("backend", ["explicit", "capture"])
 @pytest.mark.parametrize("runtime", HERE)
 def test_a_batch_waits_for_what_any_of_its_nodes_waits_for(runtime: Any, backend: Any) -> None:
-    program = [Do("mix", i, ARRAYS - 1) for i in range(3)] + [Do("mix", 3 + i, i % 3) for i in range(6)]
+    wide = (400, 1, 1)  # blocks of three that fill every device's multiprocessors, so that they are no batch
+    program = [Do("mix", i, ARRAYS - 1, grid=wide) for i in range(3)] + [Do("mix", 3 + i, i % 3) for i in range(6)]
     with declared(program).compile(runtime=runtime, backend=backend, batch=True) as exe:
         assert [step.batch for step in exe.plan.steps if step.origin] == [-1] * 3 + [0] * 6
         edges = exe.runtime.graph_get_edges(exe.graph_handle)
