@@ -37,8 +37,8 @@ class InFlight:
         self._tickets = itertools.count(1)
         self._failed: HipError | None = None
         """What a launch has failed with, until nothing is in flight and it can be raised."""
-        self._last = 0
-        """The stream of the last launch `in_turn`."""
+        self._last: int | None = None
+        """The stream of the last launch `in_turn`; the null stream is 0."""
         self.end = 0
         """Event behind that launch, where it was on another stream than the own; 0 as long as none was."""
 
@@ -54,15 +54,15 @@ class InFlight:
     def in_turn(self, stream: int, launch: Callable[[int], None]) -> None:
         """Launch on a stream behind the launch before, whatever stream that was on; what a capture records is ordered by it."""
         own, runtime, last = self.stream, self._runtime, self._last
-        if stream == own and last in (0, own):
+        if stream == own and last in (None, own):
             self._last = own
             launch(stream)
             return
-        if runtime.stream_get_capture_info(stream).status is CaptureStatus.ACTIVE:
+        if stream and runtime.stream_get_capture_info(stream).status is CaptureStatus.ACTIVE:  # the null stream is in none
             launch(stream)
             return
         self.end = self.end or runtime.event_create(timing=False)
-        if last not in (0, stream):
+        if last not in (None, stream):
             if last == own:
                 runtime.event_record(self.end, own)
             runtime.stream_wait_event(stream, self.end)

@@ -253,12 +253,29 @@ def test_launches_on_different_streams_follow_each_other(device: Runtime, backen
     with g.compile(runtime=device, backend=backend) as exe:
         streams = [device.stream_create() for _ in range(2)]
         threading.Timer(0.3, gate.set).start()
-        for stream in (*streams, streams[0], None):
+        for stream in (*streams, streams[0], None, 0, None, 0, streams[1]):
             exe.launch(stream=stream)
         exe.synchronize()
         for stream in streams:
             device.stream_destroy(stream)
-    assert came == [f"{what} {n}" for n in (1, 2, 3, 4) for what in ("eager", "end")]
+    assert came == [f"{what} {n}" for n in range(1, 9) for what in ("eager", "end")]
+
+
+def test_launches_before_and_after_the_null_stream_follow_each_other(device: Runtime) -> None:
+    g = hg.Graph("null")
+    x, h = numbers(g, "x"), g.host_array("h", shape=N, dtype="i4")
+    gate = threading.Event()
+    ends: list[int] = []
+    added(g, x)
+    g.memcpy(h, x, name="down")
+    g.host(lambda h: gate.wait(30), (h,), name="held")
+    g.host(lambda h: ends.append(int(h[0])), (h,), name="end")
+    with g.compile(runtime=device, backend="streams") as exe:
+        threading.Timer(0.3, gate.set).start()
+        for stream in (0, None, 0, None):
+            exe.launch(stream=stream)
+        exe.synchronize()
+    assert ends == [1, 2, 3, 4]
 
 
 def test_child_that_is_disabled_stays_so_when_update_builds_it_afresh(device: Runtime, backend: Any) -> None:
