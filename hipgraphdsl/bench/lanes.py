@@ -71,16 +71,21 @@ def layers(count: int, width: int) -> Graph:
     return g
 
 
+def _chain(kernels: int, blocks: int = 1, steps: int = 0) -> Graph:
+    """Return kernels behind each other, each `steps` dependent operations long."""
+    g = Graph(f"chain_{kernels}")
+    x, y = (g.device_array(name, shape=_THREADS, dtype="float32") for name in "xy")
+    for _ in range(kernels):
+        g.kernel(KERNELS["spin"], blocks, _THREADS, (x, y, steps))
+    return g
+
+
 def iterations_for(runtime: Runtime, microseconds: Sequence[float]) -> list[int]:
     """Return for each time how many steps of `spin` take so long on this device."""
     few, many = 1 << 12, 1 << 16
 
     def chain_us(steps: int) -> float:
-        g = Graph("calibration")
-        x, y = (g.device_array(name, shape=_THREADS, dtype="float32") for name in "xy")
-        for _ in range(8):
-            g.kernel(KERNELS["spin"], 1, _THREADS, (x, y, steps))
-        with g.compile(runtime=runtime, check=False) as exe:
+        with _chain(8, steps=steps).compile(runtime=runtime, check=False) as exe:
             exe.run()
             return min(repeat_us(exe.run, 5)) / 8
 
@@ -89,17 +94,26 @@ def iterations_for(runtime: Runtime, microseconds: Sequence[float]) -> list[int]
 
 
 _Choice = Executable | Peer
+_Run = Callable[[int], tuple[list[float], list[float]]]
+"""Launches and waits so many times; returns the microseconds to submit and until done."""
 
 
-def _race(opened: dict[str, _Choice], repeats: int) -> dict[str, tuple[float, float]]:
-    """Let all choices launch in turns; return medians until submitted and until done."""
-    costs_us = clock_us()
-    runs: dict[str, Callable[[int], tuple[list[float], list[float]]]] = {}
-    for name, choice in opened.items():
-        if isinstance(choice, Peer):
-            runs[name] = choice.run
-        else:
-            runs[name] = lambda count, exe=choice: launch_times_us(exe.launch, exe.synchronize, count, costs_us)  # type: ignore[misc]
+def _run_of(choice: _Choice, launches: int = 1) -> _Run:
+    """Return what lets a choice launch, so many launches for each wait."""
+    if isinstance(choice, Peer):
+        return choice.run
+    exe, costs_us = choice, clock_us()
+
+    def launch() -> None:
+        for _ in range(launches):
+            exe.launch()
+
+    once = exe.launch if launches == 1 else launch
+    return lambda count: launch_times_us(once, exe.synchronize, count, costs_us)
+
+
+def _race(runs: dict[str, _Run], repeats: int) -> dict[str, tuple[float, float]]:
+    """Let all launch in turns; return medians until submitted and until done."""
     rounds = min(_ROUNDS, repeats)
     counts = {name: max(1, min(repeats, int(_BUDGET_S * 1e6 / max(1.0, min(run(2)[1])))) // rounds) for name, run in runs.items()}
     times: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in runs}
@@ -161,7 +175,7 @@ def _compare(
                     "added": 0,
                     "instantiate_us": (peer.lower_us + peer.instantiate_us) / nodes,
                 }
-        for name, (submit_us, total_us) in _race(opened, repeats).items():
+        for name, (submit_us, total_us) in _race({name: _run_of(choice) for name, choice in opened.items()}, repeats).items():
             rows[name]["submit_us"], rows[name]["total_us"] = submit_us, total_us
     for name, row in rows.items():
         row["part"], row["group"] = part or what, what
@@ -176,43 +190,20 @@ def _compare(
     sheet.rows.extend(rows.values())
 
 
-def _step(kernels: int, blocks: int) -> Graph:
-    """Return a chain of kernels that do nothing, each behind the one before."""
-    g = Graph(f"step_{kernels}")
-    x, y = (g.device_array(name, shape=_THREADS, dtype="float32") for name in "xy")
-    for _ in range(kernels):
-        g.kernel(KERNELS["spin"], blocks, _THREADS, (x, y, 0))
-    return g
-
-
 def _compare_passes(sheet: Sheet, runtime: Runtime, what: str, graph: Graph, repeats: int, backend: str) -> None:
     """Measure `_PASSES` launches of a graph against one of the graph that repeats it."""
-    costs_us = clock_us()
     with ExitStack() as returned, without_gc():
-        compiled = [
-            returned.enter_context(one.compile(runtime=runtime, backend=backend, check=False))  # type: ignore[arg-type]
-            for one in (graph, graph.repeat(_PASSES))
-        ]
-        times: list[tuple[list[float], list[float]]] = [([], []), ([], [])]
-
-        def launch(exe: Executable, count: int) -> None:
-            for _ in range(count):
-                exe.launch()
-
-        for _ in range(_ROUNDS + 1):
-            for exe, count, kept in zip(compiled, (_PASSES, 1), times):
-                found = launch_times_us(lambda: launch(exe, count), exe.synchronize, max(1, repeats // _ROUNDS), costs_us)  # noqa: B023
-                for all_times, some in zip(kept, found):
-                    all_times += some
-        rows: list[dict[str, Any]] = []
-        for name, exe, (submit, total) in zip((f"{_PASSES} launches", f"repeat({_PASSES})"), compiled, times):
-            nodes = len(exe.plan.steps)
-            fields = {"lanes": len(exe.plan.lanes), "added": 0, "instantiate_us": exe.stats.build_us / nodes}
-            middle = {"submit_us": percentile(submit, 50), "total_us": percentile(total, 50)}
-            rows.append({"part": "passes", "group": what, "work": what, "nodes": nodes, "asked": name, **fields, **middle})
-        for row in rows:
-            row["ratio"] = row["total_us"] / rows[0]["total_us"]
-        sheet.rows.extend(rows)
+        runs: dict[str, _Run] = {}
+        rows: dict[str, dict[str, Any]] = {}
+        for name, one, launches in ((f"{_PASSES} launches", graph, _PASSES), (f"repeat({_PASSES})", graph.repeat(_PASSES), 1)):
+            exe = returned.enter_context(one.compile(runtime=runtime, backend=backend, check=False))  # type: ignore[arg-type]
+            runs[name] = _run_of(exe, launches)
+            made = {"lanes": len(exe.plan.lanes), "added": 0, "instantiate_us": exe.stats.build_us / len(one)}
+            rows[name] = {"part": "passes", "group": what, "work": what, "nodes": len(one), "asked": name, **made}
+        times = _race(runs, repeats)
+    first = next(iter(times.values()))
+    for name, (submit_us, total_us) in times.items():
+        sheet.rows.append({**rows[name], "submit_us": submit_us, "total_us": total_us, "ratio": total_us / first[1]})
 
 
 def run(
@@ -264,7 +255,7 @@ def run(
     for kernels, blocks in ((1, 1), (4, 1), (16, 1), (4, 64)):
         what = f"{_PASSES} passes, {kernels} x {blocks} block{'s' * (blocks > 1)}"
         report(what)
-        _compare_passes(sheet, runtime, what, _step(kernels, blocks), repeats, backend)
+        _compare_passes(sheet, runtime, what, _chain(kernels, blocks), repeats, backend)
     return sheet
 
 
