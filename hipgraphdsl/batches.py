@@ -18,9 +18,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from .arrays import Parameter
 from .kernels import Batching, Chaining, Kernel, batching
 from .nodes import KernelNode
+from .order import follower_counts
 from .target import Target
 from .workflow import AnyNode
 
@@ -209,9 +209,10 @@ def _numbered(
     threads: dict[Kernel, int] = {}  # most of a block, as long as all batches of a kernel leave multiprocessors free; else 0
     for inside in sorted(filter(None, members), key=lambda inside: depths[inside[0]]):
         node = nodes[inside[0]]
-        batched = isinstance(node, KernelNode) and len(inside) >= _FEWEST_APART
-        free = batched and _blocks(nodes, inside) <= target.multiprocessors
-        batched = batched and (len(inside) >= _FEWEST or (free and linked.isdisjoint(inside)))
+        batched = free = False
+        if isinstance(node, KernelNode) and len(inside) >= _FEWEST_APART:
+            free = _leaves_free(nodes, inside, node.block, target)
+            batched = len(inside) >= _FEWEST or (free and linked.isdisjoint(inside))
         for part in [inside] if batched else [[i] for i in inside]:
             for i in part:
                 found.group_of[i] = len(found.batch_of)
@@ -230,21 +231,15 @@ def _numbered(
 
 def _linked(deps: Sequence[tuple[int, ...]]) -> set[int]:
     """Return the nodes that might be links of a chain: each follows one node that nothing else follows, or is so followed."""
-    followers = Counter([source for sources in deps for source in sources])
+    followers = follower_counts(deps)
     links = [(i, sources[0]) for i, sources in enumerate(deps) if len(sources) == 1 and followers[sources[0]] == 1]
     return {i for link in links for i in link}
 
 
-def _blocks(nodes: Sequence[AnyNode], inside: Sequence[int]) -> float:
-    """Return the blocks of some kernel nodes together; infinity where a launch decides."""
-    total = 0
-    for i in inside:
-        node = nodes[i]
-        assert isinstance(node, KernelNode)
-        if any(isinstance(axis, Parameter) for axis in node.grid):
-            return math.inf
-        total += math.prod(node.grid)
-    return total
+def _leaves_free(nodes: Sequence[AnyNode], inside: Sequence[int], block: Sequence[int], target: Target) -> bool:
+    """Return whether launches of equal blocks have fewer of them than the device has multiprocessors, or as many."""
+    threads = [nodes[i].threads or math.inf for i in inside]  # those that a parameter decides may be any number
+    return sum(threads) <= target.multiprocessors * math.prod(block)
 
 
 def size_of(count: int, most: int) -> int:

@@ -7,14 +7,13 @@ each launch (`kernels.chaining`). A plan's steps are put into an order in which 
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from typing import Any, Final
 
 from .batches import LAUNCHES, Batched, size_of
 from .kernels import Kernel, Module, chaining, unchained
 from .nodes import KernelNode
-from .order import positions
+from .order import follower_counts, positions
 from .plan import Plan, Step, counted
 from .target import Target
 
@@ -59,7 +58,7 @@ def _chains(plan: Plan) -> list[list[int]]:
     """Return the longest chains of steps, of two or more."""
     known: dict[Kernel, bool] = {}
     links = [_link(step, known) for step in plan.steps]
-    followers = Counter([source for step in plan.steps for source in step.deps])
+    followers = follower_counts(step.deps for step in plan.steps)
     chains: dict[int, list[int]] = {}  # by their last step
     for step, link in zip(plan.steps, links):
         if link is None or len(step.deps) != 1 or step.added:

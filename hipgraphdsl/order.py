@@ -8,7 +8,8 @@ take longer to build than a plan.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 Edges = Sequence[Sequence[int]]
 
@@ -20,6 +21,11 @@ def successors(predecessors: Edges) -> list[list[int]]:
         for source in sources:
             found[source].append(target)
     return found
+
+
+def follower_counts(predecessors: Iterable[Iterable[int]]) -> Counter[int]:
+    """Return how many nodes wait for each node, of those that any waits for."""
+    return Counter([source for sources in predecessors for source in sources])
 
 
 def topological_order(predecessors: Edges) -> tuple[int, ...]:

@@ -6,7 +6,6 @@ target's quirks need them (`suited`) -> `Plan`, which backends lower and which c
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -18,7 +17,7 @@ from .errors import DeclarationError
 from .inlining import FlatNode, cycle_error, flattened
 from .lanes import Cover, covered, gathers
 from .nodes import EagerNode
-from .order import positions, topological_order
+from .order import follower_counts, positions, topological_order
 from .placement import device_of, devices_of
 from .plan import Plan, Step, counted
 from .programmatic import with_programmatic_edges
@@ -269,8 +268,7 @@ def _between(order: Sequence[int], deps: Sequence[tuple[int, ...]], grouping: Gr
 
 def _fan_out(deps: Sequence[tuple[int, ...]]) -> int:
     """Return the most direct followers of a node, and of one before all that wait for nothing."""
-    followers = Counter(source for sources in deps for source in sources)
-    return max(sum(not sources for sources in deps), *followers.values(), 0)
+    return max(sum(not sources for sources in deps), *follower_counts(deps).values(), 0)
 
 
 def _steps(

@@ -13,12 +13,12 @@ took 1.21 times as long as with plain edges (H200, driver 580.159; with one 0.95
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from .kernels import Kernel, waits
 from .nodes import KernelNode
+from .order import follower_counts
 from .plan import Plan, Step, counted
 from .workflow import AnyNode
 
@@ -67,7 +67,7 @@ def _launched_behind(steps: Sequence[Step]) -> dict[int, Collection[int]]:
 
 def _early(steps: Sequence[Step], before: Mapping[int, Collection[int]], known: dict[Kernel, bool]) -> Iterator[int]:
     """Yield the kernel launches that wait by themselves and to which edges may be programmatic."""
-    followers = Counter([source for sources in before.values() for source in sources])
+    followers = follower_counts(before.values())
     plain = [isinstance(step.node, KernelNode) and step.node.plain for step in steps]
     for own, sources in before.items():
         step = steps[own]
