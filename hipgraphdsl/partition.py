@@ -19,6 +19,7 @@ from typing import Any
 from .arrays import Access, Array, ArrayView, DeviceArray, ExternalArray, HostArray
 from .collectives import CollectiveNode
 from .nodes import CapturedNode, EagerNode, MemcpyNode
+from .nodes.values import unused
 from .sharing import ALL, DATA, Layout, Message, Sharing
 from .spread import bindings, word_name
 from .workflow import AnyNode, ChildGraphNode, ConditionalNode, Workflow
@@ -233,9 +234,7 @@ class _Builder:
         return self._ends.get(source, ())
 
     def _name(self, wanted: str) -> str:
-        name = wanted
-        while name in self._names or name in self._workflow.index:
-            name += "~"
+        name = unused(wanted, self._names, self._workflow.index)
         self._names.add(name)
         return name
 

@@ -7,7 +7,7 @@ tell, and all nodes of a graph whose edges are only declared, wait for those of 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from .arrays import AllocArray, Array, ExternalArray, Parameter
 from .draft import Draft
 from .errors import DeclarationError
 from .nodes import EmptyNode, FreeNode
+from .nodes.values import unused
 from .workflow import AnyNode, ChildGraphNode, ConditionalNode, Workflow
 
 _MOST_NODES = 1_000_000
@@ -86,10 +87,10 @@ class _Passes:
             left = self._draft.arrays[f"{array.name}.{number}"]
             assert isinstance(left, AllocArray)
             after = () if self._once.infer else tuple(last)
-            self._draft.add(FreeNode(name=_unused(f"free {left.name}", self._draft.index), array=left, after=after))
+            self._draft.add(FreeNode(name=unused(f"free {left.name}", self._draft.index), array=left, after=after))
         if len(last) < 2:
             return tuple(last)
-        join = EmptyNode(name=_unused(f"end of pass {number}", self._draft.index), after=tuple(last))
+        join = EmptyNode(name=unused(f"end of pass {number}", self._draft.index), after=tuple(last))
         self._draft.add(join)
         return (join.name,)
 
@@ -97,12 +98,6 @@ class _Passes:
 def _does_more(node: AnyNode) -> bool:
     """Return whether a node, or one that it holds, does what its accesses do not tell."""
     return node.apart or any(inner.apart for _, held, _ in node.held for _, inner in held.walk())
-
-
-def _unused(name: str, known: Container[str]) -> str:
-    while name in known:
-        name += "~"
-    return name
 
 
 # -- arrays of children, which last from launch to launch
@@ -148,7 +143,7 @@ def _outside(inner: Workflow, bind: Mapping[str, Any], node: str, arrays: dict[s
     """Return what a node's own arrays are bound to: arrays that `arrays` gets."""
     found = {}
     for array in _own(inner, bind):
-        name = _unused(f"{node}: {array.name}", arrays)
+        name = unused(f"{node}: {array.name}", arrays)
         arrays[name] = replace(array, name=name)
         found[array.name] = arrays[name].as_view()
     return found
@@ -158,7 +153,7 @@ def _renamed(inner: Workflow, bind: Mapping[str, Any], prefix: str) -> Workflow:
     """Return a workflow whose own arrays have other names."""
     arrays = dict(inner.arrays)
     for array in list(_own(inner, bind)):
-        arrays[array.name] = replace(array, name=_unused(prefix + array.name, arrays))
+        arrays[array.name] = replace(array, name=unused(prefix + array.name, arrays))
     parameters = {name: _with_default(parameter, arrays) for name, parameter in inner.parameters.items()}
     nodes = tuple(node.translated(arrays, parameters) for node in inner.nodes)
     return replace(inner, arrays={array.name: array for array in arrays.values()}, parameters=parameters, nodes=nodes)

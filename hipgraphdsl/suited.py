@@ -8,6 +8,7 @@ from typing import Final
 
 from .arrays import HostArray
 from .nodes import EmptyNode, MemcpyNode
+from .nodes.values import unused
 from .plan import Plan, Step
 from .target import Target
 from .workflow import AnyNode
@@ -55,7 +56,7 @@ def _needs_one_root(steps: Sequence[Step], target: Target) -> bool:
 
 def _with_one_root(steps: list[Step], lanes: tuple[tuple[int, ...], ...]) -> tuple[list[Step], tuple[tuple[int, ...], ...]]:
     """Put an empty node before all that wait for nothing."""
-    name = _unused_name("~start", steps)
+    name = unused("~start", {step.name for step in steps})
     first = Step(0, name, EmptyNode(name=name), (), (), 0)
     moved = [
         step._replace(index=step.index + 1, deps=tuple(d + 1 for d in step.deps) or (0,), added=tuple(d + 1 for d in step.added))
@@ -63,12 +64,6 @@ def _with_one_root(steps: list[Step], lanes: tuple[tuple[int, ...], ...]) -> tup
     ]
     rows = [[i + 1 for i in lane] for lane in lanes]
     return [first, *moved], ((0, *rows[0]), *map(tuple, rows[1:]))
-
-
-def _unused_name(name: str, steps: Sequence[Step]) -> str:
-    while any(step.name == name for step in steps):
-        name += "~"
-    return name
 
 
 def narrowed(steps: list[Step], lanes: tuple[tuple[int, ...], ...]) -> tuple[list[Step], tuple[tuple[int, ...], ...], int]:
@@ -97,9 +92,7 @@ def narrowed(steps: list[Step], lanes: tuple[tuple[int, ...], ...]) -> tuple[lis
             below = []
             for end in ends:
                 for _ in range(FAN_OUT):
-                    name = f"{step.name}~{len(made) - index}"
-                    while name in names:
-                        name += "~"
+                    name = unused(f"{step.name}~{len(made) - index}", names)
                     names.add(name)
                     made.append(Step(len(made), name, EmptyNode(name=name), (), (end,), step.lane))
                     below.append(len(made) - 1)

@@ -91,12 +91,9 @@ def run(options: argparse.Namespace) -> int:
     if options.output and not timelines.is_known(options.output):
         raise unknown_format(options.output, timelines.FORMATS)
     require_place(options.output)
-    if options.engine and not options.duration:
-        raise Misuse("--engine belongs to a prediction: give each kind's time with --duration")
-    if options.condition and not options.duration:
-        raise Misuse("--condition belongs to a prediction: give each kind's time with --duration")
-    if options.target and not options.duration:
-        raise Misuse("--target belongs to a prediction: give each kind's time with --duration")
+    for name in ("engine", "condition", "target"):
+        if getattr(options, name) and not options.duration:
+            raise Misuse(f"--{name} belongs to a prediction: give each kind's time with --duration")
     ranks, link = layout(options), _link(numbers(options.link, "--link", float))
     if (ranks or link) and not options.duration:
         raise Misuse("--ranks and --link belong to a prediction: give each kind's time with --duration")

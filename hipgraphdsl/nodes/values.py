@@ -9,7 +9,7 @@ import base64
 import binascii
 import math
 import re
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Container, Mapping, MutableMapping
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -94,6 +94,13 @@ def unique(name: str, taken: Any) -> str:
         n += 1
         found = f"{name}_{n}"
     return found
+
+
+def unused(name: str, *taken: Container[str]) -> str:
+    """Return `name`, with tildes behind it if something is called so: for nodes and arrays that nobody declared."""
+    while any(name in names for names in taken):
+        name += "~"
+    return name
 
 
 # -- JSON Schema -------------------------------------------------------------------------------------------------------
