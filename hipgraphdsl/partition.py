@@ -155,8 +155,6 @@ class _Builder:
         """The last exchange."""
         self._open: list[tuple[Message, dict[int, str], int]] = []
         """Messages that will go together: each with what it waits for, and the node that it belongs to."""
-        self._open_nodes: set[int] = set()
-        """Those nodes."""
 
     def part(self) -> Part:
         """Return what the rank does."""
@@ -229,7 +227,7 @@ class _Builder:
         return {at: reason for at, reason in self._before(i).items() if not reason.startswith(DATA)}
 
     def _ended(self, source: int) -> tuple[int, ...]:
-        if source in self._open_nodes:
+        if self._open and any(index == source for _, _, index in self._open):
             self._close()
         return self._ends.get(source, ())
 
@@ -245,7 +243,6 @@ class _Builder:
         if self._open and self._kind(self._open[-1][0]) != self._kind(message):
             self._close()
         self._open.append((message, before, index))
-        self._open_nodes.add(index)
 
     def _direct(self, message: Message) -> bool:
         """Return whether a message goes between devices without the host."""
@@ -258,7 +255,6 @@ class _Builder:
     def _close(self) -> None:
         """Make one node of the messages that go together."""
         together, self._open = self._open, []
-        self._open_nodes.clear()
         if not together:
             return
         before: dict[int, str] = dict.fromkeys(self._last, "message")
