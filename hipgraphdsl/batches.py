@@ -29,8 +29,8 @@ _FEWEST: Final = 4
 launches takes 1.03 us, one of eight 1.7 us, and one of a batch 1.25 us."""
 
 _FEWEST_APART: Final = 2
-"""As `_FEWEST` of launches that no chain could take and that leave multiprocessors free: on an H200 1024 empty kernels in a stack of
-diamonds, every third by itself, take 300 us so and 388 us one by one (`bench lanes`)."""
+"""As `_FEWEST` of launches that no chain could take and that leave multiprocessors free: on an H200 1024 empty kernels in a stack
+of diamonds, every third by itself, take 300 us so and 388 us one by one (`bench lanes`)."""
 
 LAUNCHES: Final = 10_000
 """How often a graph is taken to be launched: what is compiled once for it costs each launch so much less."""
