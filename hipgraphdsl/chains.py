@@ -2,24 +2,22 @@
 
 A link leads from a step to the next in its lane, where it is the only one that waits for the first, and waits for nothing else.
 So whatever comes before or behind a chain waits as it would without, and one block may do all of it, with a barrier behind
-each launch (`kernels.chaining`). A plan's steps are put into an order in which those of a chain are neighbours.
+each launch (`kernels.switching`). A plan's steps are put into an order in which those of a chain are neighbours.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
-from .batches import LAUNCHES, Batched, size_of
-from .kernels import Kernel, Module, chaining, unchained
+from .batches import LAUNCHES, SHARED_BYTES, Batched, link_of, size_of
+from .kernels import Module, chaining
 from .nodes import KernelNode
 from .order import follower_counts, positions
 from .plan import Plan, Step, counted
 from .target import Target
 
 _FEWEST: Final = 2
-_SHARED_BYTES: Final = 48 << 10
-"""Of all kernels of a chain together, whose variables the compiler puts beside each other."""
 
 
 def with_chains(plan: Plan, target: Target, *, automatic: bool) -> Plan:
@@ -37,7 +35,7 @@ def with_chains(plan: Plan, target: Target, *, automatic: bool) -> Plan:
             continue
         nodes = [_launch(plan.steps[i]) for chain in found for i in chain]
         kernels = list(dict.fromkeys(node.kernel for node in nodes))
-        if sum(kernel.static_shared_bytes or 0 for kernel in kernels) > _SHARED_BYTES:
+        if sum(kernel.static_shared_bytes or 0 for kernel in kernels) > SHARED_BYTES:
             notes.append(f"Kernels of module {module.name!r} are not chained: together they have too much shared memory.")
             continue
         how = chaining(kernels, max([node.least_threads for node in nodes]))
@@ -56,8 +54,8 @@ def with_chains(plan: Plan, target: Target, *, automatic: bool) -> Plan:
 
 def _chains(plan: Plan) -> list[list[int]]:
     """Return the longest chains of steps, of two or more."""
-    known: dict[Kernel, bool] = {}
-    links = [_link(step, known) for step in plan.steps]
+    known: dict[int, bool] = {}
+    links = [link_of(step.node, known) if step.batch < 0 else None for step in plan.steps]
     followers = follower_counts(step.deps for step in plan.steps)
     chains: dict[int, list[int]] = {}  # by their last step
     for step, link in zip(plan.steps, links):
@@ -70,17 +68,6 @@ def _chains(plan: Plan) -> list[list[int]]:
             chain.append(step.index)
             chains[step.index] = chain
     return list(chains.values())
-
-
-def _link(step: Step, known: dict[Kernel, bool]) -> tuple[Module, Any] | None:
-    """Return what steps that one block may do, one behind the other, have in common; None for a step that is in no chain."""
-    node = step.node
-    if not isinstance(node, KernelNode) or step.batch >= 0 or node.grid != (1, 1, 1) or node.shared_bytes or node.alike is None:
-        return None
-    kernel = node.kernel
-    if kernel not in known:
-        known[kernel] = not unchained(kernel)
-    return (kernel.module, node.block) if known[kernel] else None
 
 
 def _launch(step: Step) -> KernelNode:

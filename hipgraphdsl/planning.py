@@ -6,7 +6,7 @@ target's quirks need them (`suited`) -> `Plan`, which backends lower and which c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -15,8 +15,9 @@ from .chains import with_chains
 from .deciding import host_decides, one_by_one
 from .errors import DeclarationError
 from .inlining import FlatNode, cycle_error, flattened
+from .kernels import Kernel, Module
 from .lanes import Cover, covered, gathers
-from .nodes import EagerNode
+from .nodes import EagerNode, EmptyNode, KernelNode
 from .order import follower_counts, positions, topological_order
 from .placement import device_of, devices_of
 from .plan import Plan, Step, counted
@@ -52,7 +53,7 @@ def make_plan(
         At most this many lanes on each device; None keeps the declared shape, ``"auto"`` gathers independent nodes where the
         target's costs say that it pays.
     join : bool
-        Whether neighbouring copies may become one step.
+        Whether neighbouring copies may become one step, and few edges take the place of an empty node.
     inline : bool
         Put the nodes of every child graph in its place, as backends that issue on streams need it; else only those of
         children that allocate or hold conditional nodes.
@@ -76,6 +77,8 @@ def make_plan(
     bound = _lane_bound(workflow, target, lanes)
     children: dict[tuple[int, bool], Plan] = {}
     automatic = not isinstance(lanes, int)
+    if target.bypass_edges and (lanes is None or not join):
+        target = replace(target, bypass_edges=0)
     if lanes != "auto" or (batch == "auto" and not join):
         batch = False
     plan = _plan(workflow, target, bound, children, inline, join, automatic, pack, device, devices_of(workflow, device), batch)
@@ -95,22 +98,63 @@ def require_batch(batch: Any) -> None:
         raise DeclarationError(f"batch is 'auto', True or False (got {batch!r})")
 
 
+def _entries(
+    workflow: Workflow, target: Target, inline: bool, pack: bool, device: int, notes: list[str]
+) -> tuple[list[FlatNode] | None, Packing | None]:
+    """Return the nodes that become steps, and where packed arrays lie; None where they are the workflow's own."""
+    pack = pack and _has_allocs(workflow)
+    bypasses = target.bypass_edges and any(type(node) is EmptyNode for node in workflow.nodes)
+    opens = len(workflow.documents) > 1 and any(
+        isinstance(node, ChildGraphNode) and (inline or _is_no_child(node.workflow)) for node in workflow.nodes
+    )
+    if not (pack or bypasses or opens):
+        return None, None
+    entries = flattened(Level(workflow), lambda _, child: inline or _is_no_child(child.workflow))
+    entries, packing = _packed(entries, device) if pack else (entries, None)
+    if bypasses and (left := len(entries) - len(kept := _bypassed(entries, target))):
+        notes.append(f"{counted(left, 'empty node')} left out: the few edges past {'it' if left == 1 else 'them'} cost less.")
+        entries = kept
+    return entries, packing
+
+
 def _packed(entries: list[FlatNode], device: int) -> tuple[list[FlatNode], Packing | None]:
     """Leave out the alloc and free nodes of arrays that can share memory; what they had ordered stays ordered."""
     packing = pack_temporaries(entries, device)
     if packing is None:
         return entries, None
+    gone = set(packing.nodes)
+    return _without(entries, lambda entry, sources: entry.name in gone), packing
+
+
+def _bypassed(entries: list[FlatNode], target: Target) -> list[FlatNode]:
+    """Leave out the empty nodes whose place few edges can take."""
+    followers = follower_counts(entry.deps for entry in entries)
+    places = {id(entry): i for i, entry in enumerate(entries)}
+
+    def is_bypassed(entry: FlatNode, sources: tuple[int, ...]) -> bool:
+        return type(entry.node) is EmptyNode and len(sources) * followers[places[id(entry)]] <= target.bypass_edges
+
+    return _without(entries, is_bypassed) or entries
+
+
+def _without(entries: Iterable[FlatNode], leaves_out: Callable[[FlatNode, tuple[int, ...]], bool]) -> list[FlatNode]:
+    """Return the entries that are kept, which wait for what those before them had waited for where these are left out.
+
+    Parameters
+    ----------
+    leaves_out : callable
+        Takes an entry and those that are kept and finish what it waits for.
+    """
     kept: list[FlatNode] = []
     ends: list[tuple[int, ...]] = []  # for each entry those that are kept and finish it
-    gone = set(packing.nodes)
     for entry in entries:
         deps = tuple(dict.fromkeys(end for source in entry.deps for end in ends[source]))
-        if entry.name in gone:
+        if leaves_out(entry, deps):
             ends.append(deps)
         else:
             ends.append((len(kept),))
             kept.append(replace(entry, deps=deps))
-    return kept, packing
+    return kept
 
 
 def _plan(
@@ -126,21 +170,10 @@ def _plan(
     devices: tuple[int, ...] = (0,),
     batch: Batch = False,
 ) -> Plan:
-    pack = pack and _has_allocs(workflow)
-    packing = None
-    entries: list[FlatNode] | None = None
-    if pack or (
-        len(workflow.documents) > 1
-        and any(isinstance(node, ChildGraphNode) and (inline or _is_no_child(node.workflow)) for node in workflow.nodes)
-    ):
-        entries = flattened(Level(workflow), lambda _, child: inline or _is_no_child(child.workflow))
-        if pack:
-            entries, packing = _packed(entries, device)
-        deps: Sequence[tuple[int, ...]] = [entry.deps for entry in entries]
-        order = topological_order(deps)
-    else:
-        deps = workflow.predecessors
-        order = workflow.order
+    notes: list[str] = []
+    entries, packing = _entries(workflow, target, inline, pack, device, notes)
+    deps: Sequence[tuple[int, ...]] = workflow.predecessors if entries is None else [entry.deps for entry in entries]
+    order = workflow.order if entries is None else topological_order(deps)
     if not order and deps:
         raise cycle_error(workflow)
     placed: list[int | None] | None = None
@@ -150,7 +183,6 @@ def _plan(
         placed = [device_of(node, device) for node in workflow.nodes]
     nodes = workflow.nodes if entries is None else [entry.node for entry in entries]
     limit = None if bound is None else bound * len(devices)
-    notes: list[str] = []
     declared = sum(map(len, deps))
     level_of = [Level(workflow)] * len(nodes) if entries is None else [entry.level for entry in entries]
     chained = one_by_one(nodes, order, deps, level_of, target)
@@ -182,9 +214,9 @@ def _plan(
     notes += _edge_notes(declared, cover, gathered, len(behind), target, declared_lanes if automatic else 0)
     batches = () if groups is None else grouping.batches
     if batches:
-        launches = sum(step.batch >= 0 for step in steps)
+        launches = sum(step.batch >= 0 and isinstance(step.node, KernelNode) for step in steps)
         made = "one launch" if len(batches) == 1 else f"{len(batches)} launches"
-        notes.append(f"{launches} kernel nodes become {made}, each of nodes that launch one kernel and wait for the same.")
+        notes.append(f"{launches} kernel nodes become {made}, each of nodes that no path orders and that wait for the same.")
     steps, lanes = suited(steps, lanes, target, join, notes, narrow=not batches)
     return Plan(workflow, tuple(steps), lanes, declared, tuple(notes), packing, device, devices, tuple(cover.devices), batches)
 
@@ -222,27 +254,27 @@ def _in_batches(
 ) -> tuple[Cover, Grouping] | None:
     """Return an order in which batches are neighbours in one lane each; None where there are none, or lanes must be gathered."""
     automatic = batch == "auto"
-    kernels = candidates(nodes, declared.depths, target, automatic=automatic)
+    among = candidates(nodes, declared.depths, target, automatic=automatic)
     if automatic and not target.costs.batched_us:
-        if kernels:
+        if among:
             notes.append(f"Nothing is batched: that is not known to save time on {target.name} (batch=True does it).")
         return None
     while True:
-        if not kernels:
+        if not among:
             return None
-        grouping = grouped(nodes, order, declared.reduced, declared.depths, placed, target, kernels, even=automatic)
+        grouping = grouped(nodes, order, declared.reduced, declared.depths, placed, target, among, even=automatic)
         outer = _between(order, declared.reduced, grouping)
         count = len(outer)
-        one_of = dict(zip(grouping.group_of, range(len(nodes))))
+        one_of = {grouping.group_of[i]: i for i in reversed(grouping.order)}
         devices = None if placed is None else [placed[one_of[group]] for group in range(count)]
         cover = covered(range(count), range(count), outer, None, devices, device)
         before = len(declared.lanes) if limit is None else min(limit, len(declared.lanes))
         losing = unpaid(grouping, target, before - len(cover.lanes)) if automatic else {}
-        left = grouping.refused | losing
-        notes += [f"Launches of kernel {kernel.name!r} are not batched: {why}." for kernel, why in left.items()]
+        left: dict[Kernel | Module, str] = dict((*grouping.refused.items(), *losing.items()))
+        notes += [_not_batched(what, why) for what, why in left.items()]
         if not losing:
             break
-        kernels = [kernel for kernel in kernels if kernel not in left]
+        among = [what for what in among if what not in left]
     if not grouping.batches:
         return None
     if limit is not None and gathers(len(cover.lanes), limit, range(count), outer):
@@ -257,13 +289,18 @@ def _in_batches(
     return Cover(declared.reduced, lane_of, rows, {}, cover.devices, declared.depths), grouping
 
 
+def _not_batched(what: Kernel | Module, why: str) -> str:
+    said = f"of kernel {what.name!r}" if isinstance(what, Kernel) else f"of different kernels of module {what.name!r}"
+    return f"Launches {said} are not batched: {why}."
+
+
 def _between(order: Sequence[int], deps: Sequence[tuple[int, ...]], grouping: Grouping) -> list[tuple[int, ...]]:
     """Return for each group those that it waits for."""
     found: list[set[int]] = [set() for _ in grouping.batch_of]
     group_of = grouping.group_of
     for i in order:
         found[group_of[i]].update([group_of[source] for source in deps[i]])
-    return [tuple(sorted(sources)) for sources in found]
+    return [tuple(sorted(sources - {group})) for group, sources in enumerate(found)]
 
 
 def _fan_out(deps: Sequence[tuple[int, ...]]) -> int:

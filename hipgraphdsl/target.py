@@ -83,6 +83,9 @@ class Target:
     copy_kernel_bytes : int
         Device-to-host copies up to this size are done faster by a kernel that writes page-locked memory than by the copy
         engine, where there are many of them; 0 where that has not been measured.
+    bypass_edges : int
+        So many edges from what an empty node waits for to what follows it cost less than the node; 0 where that has not been
+        measured.
     clusters : bool
         Whether blocks can be grouped in clusters.
     conditional_nodes : bool
@@ -109,6 +112,7 @@ class Target:
     concurrent_kernels: int = 8
     resident_threads: int = 0
     copy_kernel_bytes: int = 0
+    bypass_edges: int = 0
     clusters: bool = False
     conditional_nodes: bool = True
     max_axis_threads: int = 0
@@ -246,6 +250,7 @@ _KNOWN = {
         concurrent_kernels=128,
         resident_threads=132 * 2048,
         copy_kernel_bytes=4 << 20,
+        bypass_edges=1024,
         clusters=True,
         costs=CostModel(1.0, 0.7, 0.53, 2.2, 2.5, 55.5, 0.17),
     ),

@@ -73,6 +73,7 @@ ORDER = (
     "checks",
     "temporaries",
     "lanes",
+    "mixes",
     "batches",
     "segments",
     "plan",

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..kernels import BATCH_HEAD_BYTES, Batching, Chaining
+from ..kernels import BATCH_HEAD_BYTES, Batching, Chaining, Switching
 from ..nodes import KernelNode
 from ..plan import Plan
 from ..runtimes.base import Runtime
@@ -23,7 +23,7 @@ class Batch(ABC):
 
     Parameters
     ----------
-    how : Batching or Chaining
+    how : Batching or Switching
     function : int
         The entry point.
     count : int
@@ -32,6 +32,8 @@ class Batch(ABC):
         The first of its steps, which are neighbours.
     launches : sequence of Launch or None
         One for each step; None for those that are disabled.
+    kinds : mapping of int to int
+        The functions of the kernels that it can do, each with its kind in the table.
 
     Attributes
     ----------
@@ -42,7 +44,13 @@ class Batch(ABC):
     """
 
     def __init__(
-        self, how: Batching | Chaining, function: int, count: int, first: int, launches: Sequence[Launch | None]
+        self,
+        how: Batching | Switching,
+        function: int,
+        count: int,
+        first: int,
+        launches: Sequence[Launch | None],
+        kinds: Mapping[int, int],
     ) -> None:
         self.function = function
         self.first = first
@@ -59,6 +67,12 @@ class Batch(ABC):
         self._params: ctypes.Array[ctypes.c_char] | None = None
         """The node's parameters for the compiled call path, once it has asked for them."""
         self._head[0] = len(launches)
+        self._kinds = kinds
+        self._switches = isinstance(how, Switching)
+        self._blocks = np.zeros(len(launches), np.int64)
+        """Of each launch."""
+        for k, launch in enumerate(launches):
+            self._put(k, launch)
 
     def takes(self, launch: Operation) -> bool:
         """Return whether a launch can be one of these."""
@@ -67,21 +81,21 @@ class Batch(ABC):
             isinstance(launch, Launch)
             and (launch.block, launch.shared_bytes) == (like.block, like.shared_bytes)
             and not launch.attributes
-            and self._takes(launch)
+            and launch.function in self._kinds
         )
-
-    @abstractmethod
-    def _takes(self, launch: Launch) -> bool:
-        """Return whether a launch with such blocks and without attributes can be one of these."""
 
     def put(self, step: int, launch: Launch | None) -> None:
         """Let a step do another launch, or none, from the next `set` on."""
         self._put(step - self.first, launch)
         self.changed = True
 
-    @abstractmethod
     def _put(self, k: int, launch: Launch | None) -> None:
         """Write a launch into the table."""
+        self._blocks[k] = 0 if launch is None else math.prod(launch.grid)
+        if self._switches:
+            self._launches["kind"][k] = 0 if launch is None else self._kinds[launch.function]
+        if launch is not None:
+            ctypes.memmove(self._arguments[k], launch.packed, len(launch.packed))
 
     def arguments_of(self, step: int) -> int:
         """Return the address of a step's arguments in the table, as its packer lays them out."""
@@ -123,57 +137,26 @@ class Batch(ABC):
 
 
 class Beside(Batch):
-    """Launches of one kernel that are done at once."""
-
-    def __init__(self, how: Batching, function: int, count: int, first: int, launches: Sequence[Launch | None]) -> None:
-        super().__init__(how, function, count, first, launches)
-        self._blocks = np.zeros(len(launches), np.int64)
-        for k, launch in enumerate(launches):
-            self._put(k, launch)
-
-    def _takes(self, launch: Launch) -> bool:
-        return launch.function == self._like.function
+    """Launches that are done at once."""
 
     def _put(self, k: int, launch: Launch | None) -> None:
-        if launch is None:
-            self._blocks[k] = 0
-            return
-        x, y, z = launch.grid
-        self._blocks[k] = x * y * z
-        self._launches["x"][k], self._launches["y"][k], self._launches["z"][k] = x, y, z
-        ctypes.memmove(self._arguments[k], launch.packed, len(launch.packed))
+        super()._put(k, launch)
+        if launch is not None:
+            self._launches["x"][k], self._launches["y"][k], self._launches["z"][k] = launch.grid
 
     def _blocks_of_all(self) -> int:
         ends = np.cumsum(self._blocks)
         self._launches["end"][: len(ends)] = ends
-        self._head[1] = self._blocks[0] if (self._blocks == self._blocks[0]).all() else 0
+        some = np.trim_zeros(self._blocks, "b")
+        self._head[1] = some[0] if len(some) and (some == some[0]).all() else 0
         return int(ends[-1])
 
 
 class Chain(Batch):
-    """Launches of one block that are done one behind the other; `kinds` are the kernels' functions, from 1."""
+    """Launches of one block that are done one behind the other."""
 
-    def __init__(
-        self,
-        how: Chaining,
-        function: int,
-        count: int,
-        first: int,
-        launches: Sequence[Launch | None],
-        kinds: Mapping[int, int],
-    ) -> None:
-        super().__init__(how, function, count, first, launches)
-        self._kinds = kinds
-        for k, launch in enumerate(launches):
-            self._put(k, launch)
-
-    def _takes(self, launch: Launch) -> bool:
-        return launch.function in self._kinds and launch.grid == (1, 1, 1)
-
-    def _put(self, k: int, launch: Launch | None) -> None:
-        self._launches["kind"][k] = 0 if launch is None else self._kinds.get(launch.function, 0)
-        if launch is not None:
-            ctypes.memmove(self._arguments[k], launch.packed, len(launch.packed))
+    def takes(self, launch: Operation) -> bool:
+        return super().takes(launch) and isinstance(launch, Launch) and launch.grid == (1, 1, 1)
 
     def _blocks_of_all(self) -> int:
         return 1
@@ -204,12 +187,8 @@ def batch_of(plan: Plan, run: range, operations: Sequence[Operation], shared: Sh
     function = 0 if 0 < how.threads < widest else entry_of(plan, plan.steps[run.start].batch, shared, device)
     if not function:
         return None
-    batch: Batch
-    if isinstance(how, Chaining):
-        kinds = {shared.function(kernel, node, device)[0]: 1 + how.kernels.index(kernel) for kernel, node in nodes.items()}
-        if any(launch is not None and launch.function not in kinds for launch in launches):
-            return None
-        batch = Chain(how, function, size, run.start, launches, kinds)
-    else:
-        batch = Beside(how, function, size, run.start, launches)
+    kinds = {shared.function(kernel, node, device)[0]: 1 + how.kernels.index(kernel) for kernel, node in nodes.items()}
+    if any(launch is not None and launch.function not in kinds for launch in launches):
+        return None
+    batch = (Chain if isinstance(how, Chaining) else Beside)(how, function, size, run.start, launches, kinds)
     return batch if all(launch is None or batch.takes(launch) for launch in launches) else None

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 from ..batches import Batched
 from ..errors import DeclarationError, UpdateError
-from ..kernels import ArgumentPacker, Batching, Chaining, ForeignModule, Kernel, Module, Signature, Symbol, waiting_source, waits
+from ..kernels import ArgumentPacker, Batching, ForeignModule, Kernel, Module, Signature, Switching, Symbol, waiting_source, waits
 from ..nodes import CapturedNode, EagerNode, Event, HostNode, KernelNode, SemaphoreSignalNode, SemaphoreWaitNode
 from ..progress import no_progress
 from ..runtimes.base import Runtime
@@ -97,7 +97,7 @@ class SharedHandles:
         self._added: dict[tuple[Module, str, int], tuple[int, Mapping[str, str]]] = {}
         """Kernels that were compiled later, with where they are."""
         self._functions: dict[tuple[Kernel, int], tuple[int, ArgumentPacker]] = {}
-        self._entries: dict[tuple[Batching | Chaining, int, int], int] = {}
+        self._entries: dict[tuple[Batching | Switching, int, int], int] = {}
         """The function that does so many launches of a kernel on a device."""
         self._entry_modules: list[tuple[int, int]] = []
         """Device and module of each."""

@@ -83,53 +83,63 @@ extern "C" __global__ void spin(const float* x, float* y, int steps) {
   y[threadIdx.x] = v;
 }
 
-// Tiled Cholesky: tiles of 32 x 32, row by row, blocks of 256 threads
+// Tiled Cholesky: tiles of 32 x 32, row by row, blocks of 256 threads; each thread has column t % 32 of rows t / 32 + 8 m
 
 extern "C" __global__ void potrf(float* a) {
-  __shared__ float s[32][33];
-  const int t = threadIdx.x;
-  for (int i = t; i < 1024; i += blockDim.x) s[i / 32][i % 32] = i % 32 <= i / 32 ? a[i] : 0.0f;
-  for (int k = 0; k < 32; ++k) {
+  __shared__ float columns[2][32];
+  const int j = threadIdx.x % 32, first = threadIdx.x / 32;
+  float own[4];
+  for (int m = 0; m < 4; ++m) own[m] = a[32 * (first + 8 * m) + j];
+  float over = 0.0f;
+  for (int k = 0; k < 32; ++k) {  // columns are scaled behind the last step, so that each step has one barrier
+    float* column = columns[k % 2];
+    if (j == k)
+      for (int m = 0; m < 4; ++m) column[first + 8 * m] = own[m];
     __syncthreads();
-    const float root = sqrtf(s[k][k]);
-    __syncthreads();
-    if (t == k) s[k][k] = root;
-    if (t > k && t < 32) s[t][k] /= root;
-    __syncthreads();
-    for (int i = t; i < 1024; i += blockDim.x)
-      if (i % 32 > k && i / 32 >= i % 32) s[i / 32][i % 32] -= s[i / 32][k] * s[i % 32][k];
+    const float root = rsqrtf(column[k]);
+    if (j == k) over = root;
+    const float scaled = j > k ? column[j] * root * root : 0.0f;
+    for (int m = 0; m < 4; ++m) own[m] -= column[first + 8 * m] * scaled;
   }
-  __syncthreads();
-  for (int i = t; i < 1024; i += blockDim.x) a[i] = s[i / 32][i % 32];
+  for (int m = 0; m < 4; ++m) a[32 * (first + 8 * m) + j] = first + 8 * m >= j ? own[m] * over : 0.0f;
 }
 extern "C" __global__ void trsm(const float* l, float* a) {
-  __shared__ float s[32][33], r[32][33];
-  for (int i = threadIdx.x; i < 1024; i += blockDim.x) {
-    s[i / 32][i % 32] = l[i];
-    r[i / 32][i % 32] = a[i];
+  __shared__ float s[32][33], r[32][33], over[32];
+  const int t = threadIdx.x, j = t % 32;
+  for (int i = t / 32; i < 32; i += 8) {
+    s[i][j] = l[32 * i + j];
+    r[i][j] = a[32 * i + j];
+  }
+  if (t < 32) over[t] = 1.0f / l[33 * t];
+  __syncthreads();
+  if (t < 32) {  // each thread solves for its row, in registers
+    float x[32];
+#pragma unroll
+    for (int k = 0; k < 32; ++k) x[k] = r[t][k];
+#pragma unroll
+    for (int k = 0; k < 32; ++k) {
+      x[k] *= over[k];
+#pragma unroll
+      for (int n = k + 1; n < 32; ++n) x[n] -= x[k] * s[n][k];
+    }
+#pragma unroll
+    for (int k = 0; k < 32; ++k) r[t][k] = x[k];
   }
   __syncthreads();
-  if (threadIdx.x < 32)
-    for (int k = 0; k < 32; ++k) {
-      float x = r[threadIdx.x][k];
-      for (int j = 0; j < k; ++j) x -= r[threadIdx.x][j] * s[k][j];
-      r[threadIdx.x][k] = x / s[k][k];
-    }
-  __syncthreads();
-  for (int i = threadIdx.x; i < 1024; i += blockDim.x) a[i] = r[i / 32][i % 32];
+  for (int i = t / 32; i < 32; i += 8) a[32 * i + j] = r[i][j];
 }
 extern "C" __global__ void gemm(const float* a, const float* b, float* c) {
   __shared__ float s[32][33], r[32][33];
-  for (int i = threadIdx.x; i < 1024; i += blockDim.x) {
-    s[i / 32][i % 32] = a[i];
-    r[i / 32][i % 32] = b[i];
+  const int j = threadIdx.x % 32, first = threadIdx.x / 32;
+  for (int i = first; i < 32; i += 8) {
+    s[i][j] = a[32 * i + j];
+    r[i][j] = b[32 * i + j];
   }
   __syncthreads();
-  for (int i = threadIdx.x; i < 1024; i += blockDim.x) {
-    float x = 0.0f;
-    for (int k = 0; k < 32; ++k) x += s[i / 32][k] * r[i % 32][k];
-    c[i] -= x;
-  }
+  float sum[4] = {};
+  for (int k = 0; k < 32; ++k)
+    for (int m = 0; m < 4; ++m) sum[m] += s[first + 8 * m][k] * r[j][k];
+  for (int m = 0; m < 4; ++m) c[32 * (first + 8 * m) + j] -= sum[m];
 }
 
 // Segments

@@ -251,7 +251,8 @@ def run(
         more |= {"wave2d": wave, "decode": decode, "cholesky": cholesky, "cholesky, a longest path alone": alone}
         for what, build in more.items():
             report(what)
-            _compare(sheet, runtime, what, build(), (None, *_WAYS), repeats, backend, False, _WORST, "shapes")
+            compared = native and build in (decode, cholesky)
+            _compare(sheet, runtime, what, build(), (None, *_WAYS), repeats, backend, compared, _WORST, "shapes")
     for kernels, blocks in ((1, 1), (4, 1), (16, 1), (4, 64)):
         what = f"{_PASSES} passes, {kernels} x {blocks} block{'s' * (blocks > 1)}"
         report(what)

@@ -5,10 +5,10 @@ that kernel is asked for, so that a source file may hold kernels which other pro
 """
 
 from .batching import BATCH_HEAD_BYTES, Batching, batching
-from .chaining import Chaining, chaining, unchained
 from .module import ForeignModule, Kernel, Module, Symbol
 from .packing import ArgumentPacker, check_argument, struct_fields
 from .signature import KernelParameter, Signature
+from .switching import Chaining, Mixing, Switching, chaining, mixing, unchained, unswitched
 from .waiting import waiting_source, waits
 
 __all__ = [
@@ -19,14 +19,18 @@ __all__ = [
     "ForeignModule",
     "Kernel",
     "KernelParameter",
+    "Mixing",
     "Module",
     "Signature",
+    "Switching",
     "Symbol",
     "batching",
     "chaining",
     "check_argument",
+    "mixing",
     "struct_fields",
     "unchained",
+    "unswitched",
     "waiting_source",
     "waits",
 ]

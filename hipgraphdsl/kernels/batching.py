@@ -11,7 +11,7 @@ and nothing that speaks of the whole grid.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ _OF_THE_GRID: Final = frozenset(
     | {f"hip{what}_{axis}" for what in ("BlockIdx", "GridDim") for axis in "xyz"}
 )
 _OF_THE_TEXT: Final = frozenset({"__LINE__", "__COUNTER__", "__func__", "__FUNCTION__", "__PRETTY_FUNCTION__"})
+_DIRECTIVE: Final = re.compile(r"#(?!\s*pragma\b)")
 _RECORDS: Final = frozenset({"struct", "class", "union"})
 MACROS: Final = """
 #ifdef __CUDACC__
@@ -44,6 +45,26 @@ MACROS: Final = """
 #define HG_WAIT
 #endif
 """
+FIND: Final = """\
+  unsigned int at = blockIdx.x, low = 0, high = table.count;
+  if (table.each) {
+    low = at / table.each;
+  } else {
+    while (low < high) {
+      const unsigned int middle = (low + high) / 2;
+      if (at < table.launches[middle].end) high = middle; else low = middle + 1;
+    }
+  }
+  if (low >= table.count) return;
+  const auto &own = table.launches[low];
+  if (low) at -= table.launches[low - 1].end;
+  const dim3 extent(own.x, own.y, own.z);
+  uint3 place;
+  place.x = at % own.x;
+  place.y = at / own.x % own.y;
+  place.z = at / own.x / own.y;
+"""
+"""Finds the launch that a block belongs to, and the block's place in it."""
 _BODY: Final = "static __device__ __forceinline__ void hg_body_{plain}({parameters}) {body}\n"
 _ENTRY: Final = """\
 {templates}struct hg_table_{count}_{plain} {{
@@ -55,24 +76,9 @@ _ENTRY: Final = """\
 }};
 {templates}__global__ void {bounds}hg_batch_{count}_{plain}(HG_GRID_CONSTANT hg_table_{count}_{plain}{given} table) {{
   HG_WAIT
-  unsigned int at = blockIdx.x, low = 0, high = table.count;
-  if (table.each) {{
-    low = at / table.each;
-  }} else {{
-    while (low < high) {{
-      const unsigned int middle = (low + high) / 2;
-      if (at < table.launches[middle].end) high = middle; else low = middle + 1;
-    }}
-  }}
-  if (low >= table.count) return;
-  const auto &own = table.launches[low];
+{find}\
 {asserted}\
-  if (low) at -= table.launches[low - 1].end;
-  uint3 place;
-  place.x = at % own.x;
-  place.y = at / own.x % own.y;
-  place.z = at / own.x / own.y;
-  hg_body_{plain}{given}(place, dim3(own.x, own.y, own.z){arguments});
+  hg_body_{plain}{given}(place, extent{arguments});
 }}
 """
 
@@ -82,7 +88,7 @@ def words_of(*texts: str) -> frozenset[str]:
     return frozenset(re.findall(r"[^\W\d]\w*", "".join((MACROS, *texts))))
 
 
-_WORDS: Final = words_of(_BODY, _ENTRY)
+_WORDS: Final = words_of(FIND, _BODY, _ENTRY)
 
 
 @dataclass(frozen=True)
@@ -160,10 +166,11 @@ class Batching(Tabled):
             "parameters": ", ".join(["const uint3 blockIdx", "const dim3 gridDim", *parameters]),
             "body": module.source[start:stop],
             "asserted": asserted(signature, "own.args"),
+            "find": FIND,
         }
         entries = "".join(_ENTRY.format(count=count, **said) for count in counts)
         text = f"{MACROS}{said['templates']}{_BODY.format(**said)}{entries}"
-        return f"{module.source[:stop]}{text}{module.source[stop:]}"
+        return put_behind(module, {stop: text})
 
 
 def batching(kernel: Kernel) -> Batching | str:
@@ -189,6 +196,21 @@ def _batching(kernel: Kernel) -> Batching | str:
         "itemsize": -(-stop // align) * align,
     }
     return Batching(np.dtype(layout), kernel)
+
+
+def put_behind(module: Module, texts: Mapping[int, str]) -> str:
+    """Return the module's source with text behind the places where some bodies of kernels end, and these bodies left out.
+
+    An entry point has its own copies, and compiling all others may take longer than compiling it. Bodies with directives stay:
+    what these begin may end elsewhere.
+    """
+    source = module.source
+    braces = {known.braces for kernels in module.declared.kernels.values() for known in kernels if known.braces is not None}
+    for start, stop in sorted(braces, reverse=True):
+        body = source[start:stop]
+        left = body if _DIRECTIVE.search(body) else "{}"
+        source = f"{source[:start]}{left}{texts.get(stop, '')}{source[stop:]}"
+    return source
 
 
 def asserted(signature: Signature, where: str) -> str:

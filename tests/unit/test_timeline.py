@@ -411,7 +411,6 @@ def test_the_time_of_a_launch_comes_from_its_nodes_or_is_given_by_its_name() -> 
 def test_nodes_share_a_launch_where_they_do_on_the_target() -> None:
     times = {"kernel": 1, "D2H": 1}
     assert {span.kind for span in batched().simulate(times)} == {"kernel", "memcpy"}
-    assert {span.kind for span in batched().simulate(times, target="nvidia:sm_90")} == {"kernel", "memcpy"}  # they are too few
     many = batched(512).simulate(times, target="nvidia:sm_90")
     assert len(many["set_0"].members) == 512
     assert {span.kind for span in batched(512).simulate(times, target="nvidia:sm_90", batch=False)} == {"kernel", "memcpy"}
