@@ -327,8 +327,8 @@ def unordered(workflow: Workflow, schedule: Schedule) -> list[tuple[str, str]]:
     touches = Touch.of(workflow)
     kernels = [i for i, node in enumerate(workflow.nodes) if isinstance(node, hg.KernelNode)]
     before: list[set[int]] = []
-    for sources in workflow.predecessors:
-        before.append({*sources}.union(*(before[source] for source in sources)))
+    for after in workflow.predecessors:
+        before.append({*after}.union(*(before[source] for source in after)))
     found = []
     for i in kernels:
         reads, writes = touches[i]
