@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 
 import hipgraphdsl as hg
 from hipgraphdsl.batches import size_of
-from hipgraphdsl.bench.shapes import KERNELS, parallel
+from hipgraphdsl.bench.launch import with_parameters
+from hipgraphdsl.bench.shapes import KERNELS, chain, parallel
 from hipgraphdsl.kernels import Batching, batching
 from hipgraphdsl.planning import make_plan
 from hipgraphdsl.target import Target
@@ -287,6 +289,16 @@ def test_long_chains_beside_each_other_stay_chains(length: int) -> None:
     plan = parallel(8 * length, width=8, what="axpy", n=32).plan(target="nvidia:sm_90")
     sizes = [sum(step.batch == n for step in plan.steps) for n in range(len(plan.batches))]
     assert sizes == ([40] * 8 if length == 40 else [8] * 3)
+
+
+@pytest.mark.parametrize("length", [16, 600])
+def test_a_long_chain_is_cut_where_its_nodes_read_another_parameter(length: int) -> None:
+    """So a launch with another value of one writes a small table, not one of 16 KB."""
+    plan = with_parameters(chain(length, "axpy")).plan(target="nvidia:sm_90")
+    middle, rest = length // 2, length - length // 2 - 1
+    sizes = [len([*steps]) for _, steps in groupby(plan.steps, lambda step: step.batch)]
+    assert sizes == ([16] if length == 16 else [middle, 1, rest])
+    assert plan.steps[middle].batch == (0 if length == 16 else -1)
 
 
 def test_tables_are_little_larger_than_what_they_hold() -> None:
