@@ -55,7 +55,10 @@ FIND: Final = """\
       if (at < table.launches[middle].end) high = middle; else low = middle + 1;
     }
   }
-  if (low >= table.count) return;
+  if (low >= table.count) {
+    HG_WAIT
+    return;
+  }
   const auto &own = table.launches[low];
   if (low) at -= table.launches[low - 1].end;
   const dim3 extent(own.x, own.y, own.z);
@@ -63,8 +66,9 @@ FIND: Final = """\
   place.x = at % own.x;
   place.y = at / own.x % own.y;
   place.z = at / own.x / own.y;
+  HG_WAIT
 """
-"""Finds the launch that a block belongs to, and the block's place in it."""
+"""Finds the launch that a block belongs to, and the block's place in it, and waits for what is before only then."""
 _BODY: Final = "static __device__ __forceinline__ void hg_body_{plain}({parameters}) {body}\n"
 _ENTRY: Final = """\
 {templates}struct hg_table_{count}_{plain} {{
@@ -75,7 +79,6 @@ _ENTRY: Final = """\
   }} launches[{count}];
 }};
 {templates}__global__ void {bounds}hg_batch_{count}_{plain}(HG_GRID_CONSTANT hg_table_{count}_{plain}{given} table) {{
-  HG_WAIT
 {find}\
 {asserted}\
   hg_body_{plain}{given}(place, extent{arguments});

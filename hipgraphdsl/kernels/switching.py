@@ -62,7 +62,6 @@ struct hg_table_{name} {{
   }} launches[{count}];
 }};
 extern "C" __global__ void __launch_bounds__({threads}, 1) {name}(HG_GRID_CONSTANT hg_table_{name} table) {{
-  HG_WAIT
 {find}\
   switch (own.kind) {{
 {cases}  }}
