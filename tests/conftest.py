@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from pytest_timeout import is_debugging
+from pytest_timeout import is_debugging  # type: ignore[import-untyped]
 
 from hipgraphdsl import RuntimeUnavailable
 from hipgraphdsl.runtimes import open_runtime
