@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import itertools
 import os
@@ -11,9 +12,11 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from pytest_timeout import is_debugging  # type: ignore[import-untyped]
 
 from hipgraphdsl import RuntimeUnavailable
 from hipgraphdsl.runtimes import open_runtime
@@ -27,14 +30,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 ON_GPUS = ("amd", "nvidia")
 
 
-@pytest.fixture(autouse=True)
-def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep a user's own choice of runtime out of the tests."""
-    monkeypatch.delenv("HIPGRAPHDSL_RUNTIME", raising=False)
-
-
 _FINISHED = itertools.count(1)
 _LOAD = pytest.StashKey["subprocess.Popen[str]"]()
+_STDERR = pytest.StashKey[int]()
+_WATCHED = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -57,6 +56,8 @@ def _choose_compiler() -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the compiler, and start what keeps the GPU busy, once: not in each worker of xdist."""
     _choose_compiler()
+    os.environ.pop("HIPGRAPHDSL_RUNTIME", None)  # a user's own choice
+    config.stash[_STDERR] = os.dup(2)  # while tests run, it is captured
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # of the processes that tests start: their threads would share few cores
     if "gpu" in config.option.markexpr and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_ShowsFailures(config))
@@ -107,6 +108,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("gpu")
             _ask_for_examples(item, config.getoption("--examples"))
     _select_runtime(config, items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
+    """Watch a test by the thread of faulthandler, which shows where all threads are and ends the process.
+
+    It takes a tenth of the time of pytest-timeout's own, and ends calls that hold the interpreter's lock too.
+    """
+    if settings.method != "thread" or float(item.config.getini("faulthandler_timeout") or 0) or is_debugging():
+        return None
+    faulthandler.dump_traceback_later(settings.timeout, exit=True, file=item.config.stash[_STDERR])
+    item.stash[_WATCHED] = True
+    return True
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_timeout_cancel_timer(item: pytest.Item) -> bool | None:
+    if not item.stash.get(_WATCHED, False):
+        return None
+    faulthandler.cancel_dump_traceback_later()
+    return True
 
 
 def pytest_collection_finish() -> None:

@@ -31,6 +31,7 @@ from hipgraphdsl.backends.operations import (
 )
 from hipgraphdsl.backends.program import GraphProgram, Program
 from hipgraphdsl.backends.segmented import SegmentedProgram
+from hipgraphdsl.executable.state import Planned, plan_for
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import Runtime
 from hipgraphdsl.runtimes.data import NodeType
@@ -357,13 +358,20 @@ def test_closing_returns_everything(name: str, recorder: Recorder, backend: Any)
 def test_every_call_that_fails_leaves_nothing_behind(name: str, recorder: Recorder, backend: Any) -> None:
     """Each call of compiling, launching, changing and closing fails once, in turn."""
     case = build(name, recorder)
+    with case.graph.compile(runtime=recorder, backend=backend):  # checks it, too
+        pass
+    workflow = case.graph.workflow()
+    made = plan_for(  # planning makes no call that could fail
+        workflow, recorder.target, backend, 0, "", lanes="auto", join=True, inline=False, pack=True, watch=False, batch="auto",
+        programmatic=True,
+    )  # fmt: skip
     before = recorder.live
     n = 0
     while True:
         n += 1
         recorder.clear()
         recorder.fail_at(n, code=2)
-        raised = use_until_it_fails(case, recorder, backend, check=n == 1)  # checking makes no call that could fail
+        raised = use_until_it_fails(case, workflow, recorder, made)
         if raised is None:
             assert recorder._failures, "a failure was swallowed"
             break
@@ -376,11 +384,11 @@ def test_every_call_that_fails_leaves_nothing_behind(name: str, recorder: Record
     assert n > 3
 
 
-def use_until_it_fails(case: Case, runtime: Runtime, backend: Any, *, check: bool) -> hg.HipError | None:
-    """Compile, launch and close; return what was raised, after the Executable has been closed."""
+def use_until_it_fails(case: Case, workflow: hg.Workflow, runtime: Runtime, made: Planned) -> hg.HipError | None:
+    """Build what is planned, launch and close; return what was raised, after the Executable has been closed."""
     exe = None
     try:
-        exe = case.graph.compile(runtime=runtime, backend=backend, check=check)
+        exe = hg.Executable.build(workflow, runtime, made[1], made=made)
         for given in case.launches:
             exe.run(**given)
         exe.close()

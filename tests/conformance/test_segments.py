@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from places import HERE
 from property.programs import blocks, declared
+from property.strategies import earlier, sampled_from
 
 import hipgraphdsl as hg
 from hipgraphdsl.planning import make_plan
@@ -553,8 +554,8 @@ def test_conditional_says_what_is_wrong_with_how_it_is_decided(fields: dict[str,
 @st.composite
 def cuts(draw: Any, most: int = 7) -> tuple[list[tuple[int, ...]], list[bool]]:
     count = draw(st.integers(1, most))
-    deps = [tuple(sorted(draw(st.sets(st.integers(0, i - 1), max_size=3)))) if i else () for i in range(count)]
-    return deps, [draw(st.sampled_from([False, False, True])) for _ in range(count)]
+    deps = [tuple(draw(earlier(i, 3))) for i in range(count)]
+    return deps, [draw(sampled_from((False, False, True))) for _ in range(count)]
 
 
 def _ancestors(deps: list[tuple[int, ...]]) -> list[set[int]]:

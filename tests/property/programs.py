@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
+from property.strategies import integers, permutations, sampled_from
 
 import hipgraphdsl as hg
 from hipgraphdsl.runtimes.data import MemcpyKind
@@ -129,7 +131,7 @@ def built(steps: list[Step], names: list[str] | None = None, devices: tuple[int,
 
 
 def _extent(draw: Any, extent: int, count: int, step: int) -> slice:
-    start = draw(st.integers(0, extent - (count - 1) * step - 1))
+    start = draw(integers(0, extent - (count - 1) * step - 1))
     return slice(start, start + (count - 1) * step + 1, step)
 
 
@@ -139,29 +141,35 @@ def boxes(draw: Any, shape: tuple[int, int], pitched: bool) -> Box:
     found = []
     for axis, (extent, count) in enumerate(zip(SHAPE, shape)):
         most = (extent - 1) // (count - 1) if count > 1 and not (pitched and axis and shape[0] > 1) else 1
-        found.append(_extent(draw, extent, count, draw(st.integers(1, most))))
+        found.append(_extent(draw, extent, count, draw(integers(1, most))))
     return tuple(found)
+
+
+_boxes = cache(boxes)
 
 
 @st.composite
 def steps(draw: Any, kind: str | None = None) -> Step:
     """Return one random step."""
-    kind = kind or draw(st.sampled_from(KINDS))
-    by = draw(st.integers(-(2**31), 2**31 - 1)) if kind == "set" else draw(st.integers(-9, 9))
+    kind = kind or draw(sampled_from(KINDS))
+    by = draw(integers(-(2**31), 2**31 - 1)) if kind == "set" else draw(integers(-9, 9))
     if kind in ("mix", "issue"):  # contiguous views: whole rows, or a part of one
-        rows = draw(st.integers(1, 3))
-        first, second = draw(st.integers(0, SHAPE[0] - rows)), draw(st.integers(0, SHAPE[0] - rows))
+        rows = draw(integers(1, 3))
+        first, second = draw(integers(0, SHAPE[0] - rows)), draw(integers(0, SHAPE[0] - rows))
         columns = slice(0, SHAPE[1], 1)
         if rows == 1:
-            columns = _extent(draw, SHAPE[1], draw(st.integers(1, SHAPE[1])), 1)
-        to, origin = draw(st.permutations(NAMES if kind == "mix" else DEVICE))[:2]
+            columns = _extent(draw, SHAPE[1], draw(integers(1, SHAPE[1])), 1)
+        to, origin = draw(permutations(NAMES if kind == "mix" else DEVICE))[:2]
         return Step(
             kind, (to, (slice(first, first + rows, 1), columns)), (origin, (slice(second, second + rows, 1), columns)), by
         )
     names = HOST if kind in ("call", "eager") else NAMES
-    to, origin = draw(st.permutations(names))[:2]
-    shape = (draw(st.integers(1, SHAPE[0])), draw(st.integers(1, SHAPE[1])))
-    return Step(kind, (to, draw(boxes(shape, kind == "copy"))), (origin, draw(boxes(shape, kind == "copy"))), by)
+    to, origin = draw(permutations(names))[:2]
+    shape = (draw(integers(1, SHAPE[0])), draw(integers(1, SHAPE[1])))
+    return Step(kind, (to, draw(_boxes(shape, kind == "copy"))), (origin, draw(_boxes(shape, kind == "copy"))), by)
+
+
+_step = cache(steps)
 
 
 @dataclass(frozen=True)
@@ -234,26 +242,30 @@ IN_GRAPHS = ("mix", "copy", "set")
 """Kinds of steps that a body may hold where the device decides."""
 
 
+@cache
+def _parts(deep: int, decide: str) -> st.SearchStrategy[list[Part]]:
+    """Return what may stand in the body of a conditional node."""
+    kinds = st.sampled_from(IN_GRAPHS if decide == "device" else KINDS)
+    part: st.SearchStrategy[Part] = kinds.flatmap(_step)
+    if decide != "device":
+        part = part | st.builds(Temporary, st.sampled_from(NAMES), st.sampled_from(NAMES), st.integers(-9, 9))
+    if deep:
+        part = part | blocks(deep - 1, decide)
+    return st.lists(part, max_size=4)
+
+
 @st.composite
 def blocks(draw: Any, deep: int, decide: str = "") -> Block:
     """Return a random conditional node, whose bodies may hold others `deep` levels down.
 
     `decide` is who decides on the node that this one stands in; what the device runs holds only what a graph can.
     """
-    mode = draw(st.sampled_from(["if", "while", "while", "switch", *["child"] * (decide != "device")]))
-    decide = (
-        "device" if decide == "device" else draw(st.sampled_from(["auto", "host", "device"] if mode != "child" else ["auto"]))
-    )
-    every = draw(st.integers(1, 3)) if mode == "while" else 1
-    count = {"if": draw(st.integers(1, 2)), "switch": draw(st.integers(1, 3))}.get(mode, 1)
-    kinds = st.sampled_from(IN_GRAPHS if decide == "device" else KINDS)
-    part: st.SearchStrategy[Part] = kinds.flatmap(steps)
-    if decide != "device":
-        part = part | st.builds(Temporary, st.sampled_from(NAMES), st.sampled_from(NAMES), st.integers(-9, 9))
-    if deep:
-        part = part | blocks(deep - 1, decide)
-    bodies = tuple(tuple(draw(st.lists(part, max_size=4))) for _ in range(count))
-    return Block(mode, draw(st.integers(0, 4)), decide, every, bodies)
+    mode = draw(sampled_from(("if", "while", "while", "switch", *["child"] * (decide != "device"))))
+    decide = "device" if decide == "device" else draw(sampled_from(("auto", "host", "device") if mode != "child" else ("auto",)))
+    every = draw(integers(1, 3)) if mode == "while" else 1
+    count = {"if": draw(integers(1, 2)), "switch": draw(integers(1, 3))}.get(mode, 1)
+    bodies = tuple(tuple(draw(_parts(deep, decide))) for _ in range(count))
+    return Block(mode, draw(integers(0, 4)), decide, every, bodies)
 
 
 def programs(most: int = 14) -> st.SearchStrategy[list[Step]]:

@@ -762,6 +762,7 @@ def test_children_of_one_form_are_one_function_and_others_are_not() -> None:
     assert 'add_child(graph, "two", {}, build_inner(h, e + 8));' in text
 
 
+@pytest.mark.usefixtures("_with_precompiled_headers")
 @pytest.mark.parametrize("backend", ["explicit", "capture"])
 def test_children_without_nodes_are_graphs_without_nodes(tmp_path: Path, backend: str) -> None:
     g = hg.Graph("g")
