@@ -50,6 +50,8 @@ class Step(NamedTuple):
         The device that it runs on; None for what needs none (host code, order, child graphs).
     by_host : bool
         Done by the thread that launches, between graphs: an eager node, or a conditional node whose condition the host reads.
+    any_order : bool
+        A kernel launch that does not wait for those before it in its lane.
     batch : int
         The batch in `Plan.batches` that does it together with its neighbours of the same number; -1 for none.
     """
@@ -67,6 +69,7 @@ class Step(NamedTuple):
     by_kernel: bool = False
     device: int | None = None
     by_host: bool = False
+    any_order: bool = False
     batch: int = -1
 
     def in_batch(self, number: int) -> Step:
