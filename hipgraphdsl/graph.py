@@ -206,7 +206,7 @@ class Graph(DeclaringCollectives):
             ``"auto"`` takes amd where a device answers, else nvidia, else cpu.
         backend : {"explicit", "capture", "streams", "serial"}
         lanes : "auto", int, None or "measure"
-            Most sequences of nodes; None keeps the declared shape, ``"measure"`` the fastest of a few, tried without host callbacks.
+            Most sequences of nodes; None keeps the declared shape, ``"measure"`` the fastest, tried without host callbacks.
         join : bool
             False keeps one runtime node for each declared node.
         device : int
@@ -240,7 +240,7 @@ class Graph(DeclaringCollectives):
         capture_collectives : bool
             With `ranks`: make what goes by NCCL (from 2.28 on) or RCCL nodes of the graph; else it goes between graphs.
         progress : bool, optional
-            Show a bar; by default after a second, on a terminal or in a notebook. Logger ``hipgraphdsl`` tells times (DEBUG: each).
+            Show a bar; by default after a second, on a terminal or in a notebook. Logger ``hipgraphdsl`` tells times too.
 
         Raises
         ------

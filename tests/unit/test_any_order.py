@@ -88,7 +88,8 @@ def test_what_is_no_plain_launch_parts_a_chain(what: str) -> None:
         elif i == 4 and what == "event":
             g.record(hg.Event("e"))
         elif i == 4:
-            g.kernel(PUT, 1, 4, (g.device_array("y", shape=4, dtype="i4"), 1), **{what: True if what == "cooperative" else -1})
+            attributes: dict[str, Any] = {what: True if what == "cooperative" else -1}
+            g.kernel(PUT, 1, 4, (g.device_array("y", shape=4, dtype="i4"), 1), **attributes)
         g.kernel(PUT, 1, 4, (x, i), name=f"put{i}")
     assert marked(planned(g)) == ["put1", "put2", "put5", "put6"]
 
