@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -121,14 +122,33 @@ def test_launches_that_another_lane_follows_or_that_follow_one_keep_their_barrie
     xs = arrays(g, 12)
     for i, x in enumerate(xs):
         g.kernel(PUT, 1, 4, (x, i), name=f"put{i}")
-    for i in range(3):
+    for i in range(4):
         g.kernel(ADD, 1, 4, (xs[i], xs[11 - i]), name=f"add{i}")
+    for i, x in enumerate(xs):
+        g.kernel(PUT, 1, 4, (x, -i), name=f"again{i}")
     plan = planned(g, 3)
-    assert marked(plan)
+    assert len(marked(plan)) > 2
     for step in plan.steps:
         if step.any_order:
             (before,), (behind,) = step.deps, plan.successors[step.index]
             assert {plan.steps[before].lane, plan.steps[behind].lane} == {step.lane}
+            assert plan.successors[before] == plan.steps[behind].deps == (step.index,)
+
+
+def test_a_chain_ends_where_another_device_goes_on() -> None:
+    g = hg.Graph("devices")
+    for name, device in (("here", 0), ("there", 1)):
+        for i in range(4):
+            x = g.device_array(f"{name}{i}", shape=4, dtype="i4", device=device)
+            g.kernel(PUT, 1, 4, (x, i), name=f"put_{name}{i}", after=["put_here3"] if name == "there" else [])
+    assert marked(planned(g)) == ["put_here1", "put_here2", "put_there1", "put_there2"]
+
+
+def test_nothing_is_batched_beside_any_order_launches() -> None:
+    target = hg.Target.named(RDNA)
+    saves = replace(target, costs=replace(target.costs, batched_us=1.0, entry_us=0.0))
+    assert make_plan(independent(64).workflow(), saves).batches
+    assert not make_plan(independent(64).workflow(), saves, any_order=True).batches
 
 
 def test_as_declared_no_kernel_begins_in_any_order() -> None:
