@@ -14,7 +14,7 @@ from typing import NamedTuple
 from .batches import Batched
 from .lanes import covered
 from .nodes import EagerNode, EmptyNode
-from .order import levels
+from .order import levels, successors
 from .segments import segments
 from .temporaries import Packing
 from .workflow import AnyNode, ChildGraphNode, Workflow
@@ -168,11 +168,7 @@ class Plan:
     @cached_property
     def successors(self) -> tuple[tuple[int, ...], ...]:
         """For each step, the steps that wait for it."""
-        found: list[list[int]] = [[] for _ in self.steps]
-        for step in self.steps:
-            for source in step.deps:
-                found[source].append(step.index)
-        return tuple(map(tuple, found))
+        return tuple(map(tuple, successors([step.deps for step in self.steps])))
 
     @property
     def edges(self) -> int:
