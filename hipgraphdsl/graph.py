@@ -6,14 +6,11 @@ A method imports what it needs beyond declaring, so that a program that only dec
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
-from .arrays import (
-    Parameter,
-)
 from .declaring import caller
 from .declaring_collectives import DeclaringCollectives
 from .draft import Draft
@@ -41,12 +38,6 @@ if TYPE_CHECKING:
 
 _DRAWN_NODES = 80  # more are a table in a notebook
 
-N = TypeVar("N", bound=Node)
-After = Node | str | Sequence[Node | str]
-Ignore = Mapping[str, str] | None
-Shape = SupportsIndex | Sequence[SupportsIndex]
-Extents = SupportsIndex | Parameter | Sequence[SupportsIndex | Parameter]
-Devices = SupportsIndex | Iterable[SupportsIndex]
 Backend = Literal["explicit", "capture", "streams", "serial"]
 
 

@@ -18,7 +18,7 @@ from ..backends import backend_named
 from ..defects import with_quirks
 from ..errors import DeclarationError, HipError
 from ..placement import devices_of
-from ..plan import Plan
+from ..plan import Plan, counted
 from ..planning import Lanes, make_plan
 from ..target import Target
 from ..workflow import Workflow
@@ -148,9 +148,9 @@ class Program:
         name, stem = self.workflow.name, self.stem
         how = "recorded from streams" if self.backend == "capture" else "built node by node"
         if self.plan.cut is None:
-            what = f"A HIP graph of {_count(len(self.plan.steps), 'node')}, {how}, as a program of its own"
+            what = f"A HIP graph of {counted(len(self.plan.steps), 'node')}, {how}, as a program of its own"
         else:
-            graphs = _count(self.launches.count, "HIP graph")
+            graphs = counted(self.launches.count, "HIP graph")
             what = f"{graphs}, {how}, and what the host does between them, as a program of its own"
         extra = "".join(f" {shlex.quote(option)}" for option in self.kernels.flags)
         own = "".join(f" --cxx-option={shlex.quote(option)}" for option in self.kernels.flags)
@@ -205,10 +205,6 @@ class Program:
             "    arrays, {" + ",\n    ".join(options) + f"}}, initialise, {self.launches.entry}}};",
             "",
         ]
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n} {what}{'s' * (n != 1)}"
 
 
 _USAGE: Final = [
