@@ -64,7 +64,6 @@ Ignore = Mapping[str, str] | None
 Shape = SupportsIndex | Sequence[SupportsIndex]
 Extents = SupportsIndex | Parameter | Sequence[SupportsIndex | Parameter]
 Devices = SupportsIndex | Iterable[SupportsIndex]
-Backend = Literal["explicit", "capture", "streams", "serial"]
 
 
 class Declaring:

@@ -386,6 +386,22 @@ DEFECTS: tuple[Defect, ...] = (
         quirk="other_device_crash",
     ),
     Defect(
+        "any-order-not-captured",
+        "a captured launch loses hipExtAnyOrderLaunch: its packet has the barrier bit, which the same launch on a stream has not",
+        "any_order=True is left out with backend 'capture'",
+        f"{_SYSTEMS}/pull/9421; observed on HIP 7.2.4 (tests/amd_on_cpu/test_standin.py)",
+        until=(7, 15),
+        quirk="any_order_not_captured",
+    ),
+    Defect(
+        "any-order-in-turn",
+        "the device runs the kernels of a queue one after another, with hipExtAnyOrderLaunch or without",
+        "any_order=True is left out",
+        'hip/hip_ext.h: "not supported on AMD GFX9xx boards"',
+        architectures=("gfx9",),
+        quirk="any_order_in_turn",
+    ),
+    Defect(
         "upload-does-nothing",
         "hipGraphUpload checks its arguments and uploads nothing, so the first launch is slower",
         "a warm-up launch is left to the user",

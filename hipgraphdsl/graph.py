@@ -6,14 +6,11 @@ A method imports what it needs beyond declaring, so that a program that only dec
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
-from .arrays import (
-    Parameter,
-)
 from .declaring import caller
 from .declaring_collectives import DeclaringCollectives
 from .draft import Draft
@@ -41,12 +38,6 @@ if TYPE_CHECKING:
 
 _DRAWN_NODES = 80  # more are a table in a notebook
 
-N = TypeVar("N", bound=Node)
-After = Node | str | Sequence[Node | str]
-Ignore = Mapping[str, str] | None
-Shape = SupportsIndex | Sequence[SupportsIndex]
-Extents = SupportsIndex | Parameter | Sequence[SupportsIndex | Parameter]
-Devices = SupportsIndex | Iterable[SupportsIndex]
 Backend = Literal["explicit", "capture", "streams", "serial"]
 
 
@@ -193,6 +184,7 @@ class Graph(DeclaringCollectives):
         sanitize: bool = False,
         batch: Batch = "auto",
         programmatic: bool = True,
+        any_order: bool = False,
         ranks: Ranks | None = None,
         capture_collectives: bool = False,
         progress: bool | None = None,
@@ -205,8 +197,7 @@ class Graph(DeclaringCollectives):
             ``"auto"`` takes amd where a device answers, else nvidia, else cpu.
         backend : {"explicit", "capture", "streams", "serial"}
         lanes : "auto", int, None or "measure"
-            How many sequences the nodes are gathered into; None keeps the declared shape. ``"measure"`` tries a handful on the
-            device, without host callbacks, and keeps the fastest.
+            Most sequences of nodes; None keeps the declared shape, ``"measure"`` the fastest, tried without host callbacks.
         join : bool
             False keeps one runtime node for each declared node.
         device : int
@@ -231,15 +222,16 @@ class Graph(DeclaringCollectives):
         programmatic : bool
             On NVIDIA from sm_90 on: let kernels be launched while those before them end (programmatic dependent launch). Each is
             compiled with a wait as its first statement, so that nothing of it runs too early. For backends that build graphs.
+        any_order : bool
+            On AMD, with backend ``"capture"`` or ``"streams"``: let kernels that no edge orders overlap in a lane
+            (hipExtAnyOrderLaunch), and batch none. Where that has no effect it is left out, and `explain()` says why.
         ranks : Ranks, optional
-            The processes that share the graph's devices, as `hipgraphdsl.ranks` finds them; each declares the same graph and
-            makes the same calls. Devices are numbered through the ranks in order, and this one builds and launches what its own
-            do; copies between devices of different ranks become messages. The result is a `RankExecutable`.
+            The processes that share the graph's devices, as `hipgraphdsl.ranks` finds them; each makes the same graph and calls.
+            Devices are numbered through the ranks; copies between ranks become messages. The result is a `RankExecutable`.
         capture_collectives : bool
             With `ranks`: make what goes by NCCL (from 2.28 on) or RCCL nodes of the graph; else it goes between graphs.
         progress : bool, optional
-            Show a bar; by default after a second, on a terminal or in a notebook only. Logger ``hipgraphdsl`` says what was
-            compiled and how long it took (INFO), and each stage's time (DEBUG).
+            Show a bar; by default after a second, on a terminal or in a notebook. Logger ``hipgraphdsl`` tells times too.
 
         Raises
         ------
@@ -248,8 +240,7 @@ class Graph(DeclaringCollectives):
         from .checks import require_sound
 
         build, rank = _builder(ranks, capture_collectives, device, lanes, check)
-        workflow = self.workflow()
-        opened = opened_runtime(runtime, device)
+        workflow, opened = self.workflow(), opened_runtime(runtime, device)
         if check and ranks is None:  # each rank checks what it does
             require_sound(workflow, opened.target, device, backend)
         stages = 3 + len({kernel.module for node in workflow.nodes for kernel in node.kernels})
@@ -257,7 +248,7 @@ class Graph(DeclaringCollectives):
             chosen, note = _lanes(lanes, workflow, opened, backend, join, batch, device, advance)
             return build(
                 workflow, opened, backend, lanes=chosen, join=join, device=device, pack=pack, note=note, watch=watch,
-                sanitize=sanitize, batch=batch, programmatic=programmatic, report=advance,
+                sanitize=sanitize, batch=batch, programmatic=programmatic, any_order=any_order, report=advance,
             )  # fmt: skip
 
     def simulate(
@@ -324,7 +315,8 @@ class Graph(DeclaringCollectives):
         ======================  ============================================================================================
         ``.json``, ``.yaml``    the workflow itself, versioned; `from_json` loads it again
         ``.graphml``            for graph tools; loads again
-        ``.hip``                a HIP C++ program that builds and launches the graph; options `backend`, `target`, `lanes`
+        ``.hip``                a HIP C++ program that builds and launches the graph; options `backend`, `target`, `lanes`,
+                                `any_order`
         ``.py``                 a Python program that declares the workflow
         ``.svg``, ``.png``      a drawing, by Graphviz; options `direction` (``"TB"``, ``"LR"``), `timeout_s`, for PNG `dpi`
         ``.dot``, ``.mmd``      the same drawing for Graphviz and Mermaid

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from .batches import Batched
 from .lanes import covered
 from .nodes import EagerNode, EmptyNode
-from .order import levels
+from .order import levels, successors
 from .segments import segments
 from .temporaries import Packing
 from .workflow import AnyNode, ChildGraphNode, Workflow
@@ -50,6 +50,8 @@ class Step(NamedTuple):
         The device that it runs on; None for what needs none (host code, order, child graphs).
     by_host : bool
         Done by the thread that launches, between graphs: an eager node, or a conditional node whose condition the host reads.
+    any_order : bool
+        A kernel launch that does not wait for those before it in its lane.
     batch : int
         The batch in `Plan.batches` that does it together with its neighbours of the same number; -1 for none.
     """
@@ -67,6 +69,7 @@ class Step(NamedTuple):
     by_kernel: bool = False
     device: int | None = None
     by_host: bool = False
+    any_order: bool = False
     batch: int = -1
 
     def in_batch(self, number: int) -> Step:
@@ -165,11 +168,7 @@ class Plan:
     @cached_property
     def successors(self) -> tuple[tuple[int, ...], ...]:
         """For each step, the steps that wait for it."""
-        found: list[list[int]] = [[] for _ in self.steps]
-        for step in self.steps:
-            for source in step.deps:
-                found[source].append(step.index)
-        return tuple(map(tuple, found))
+        return tuple(map(tuple, successors([step.deps for step in self.steps])))
 
     @property
     def edges(self) -> int:

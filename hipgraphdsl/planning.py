@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from .any_order import in_any_order
 from .batches import Grouping, candidates, grouped, unpaid
 from .chains import with_chains
 from .deciding import host_decides, one_by_one
@@ -43,6 +44,7 @@ def make_plan(
     pack: bool = False,
     batch: Batch = "auto",
     programmatic: bool = True,
+    any_order: bool = False,
     device: int = 0,
 ) -> Plan:
     """Plan a workflow for a target.
@@ -65,6 +67,8 @@ def make_plan(
         allows it.
     programmatic : bool
         Let kernels be launched while those before them end, where the target can.
+    any_order : bool
+        Let kernels begin before those before them in their lane have ended, where no edge asks for that; nothing is batched then.
     device : int
         The device of all that names none.
 
@@ -79,9 +83,10 @@ def make_plan(
     automatic = not isinstance(lanes, int)
     if target.bypass_edges and (lanes is None or not join):
         target = replace(target, bypass_edges=0)
-    if lanes != "auto" or (batch == "auto" and not join):
+    if lanes != "auto" or any_order or (batch == "auto" and not join):
         batch = False
-    plan = _plan(workflow, target, bound, children, inline, join, automatic, pack, device, devices_of(workflow, device), batch)
+    devices = devices_of(workflow, device)
+    plan = _plan(workflow, target, bound, children, inline, join, automatic, pack, device, devices, batch, any_order)
     if batch is True or (batch == "auto" and target.costs.batched_us):
         plan = with_chains(plan, target, automatic=batch == "auto")
     return with_programmatic_edges(plan) if programmatic and target.programmatic_launch else plan
@@ -169,6 +174,7 @@ def _plan(
     device: int = 0,
     devices: tuple[int, ...] = (0,),
     batch: Batch = False,
+    any_order: bool = False,
 ) -> Plan:
     notes: list[str] = []
     entries, packing = _entries(workflow, target, inline, pack, device, notes)
@@ -217,6 +223,8 @@ def _plan(
         launches = sum(step.batch >= 0 and isinstance(step.node, KernelNode) for step in steps)
         made = "one launch" if len(batches) == 1 else f"{len(batches)} launches"
         notes.append(f"{launches} kernel nodes become {made}, each of nodes that no path orders and that wait for the same.")
+    if any_order:
+        steps = in_any_order(steps, [[position[d] for d in deps[i]] for i in order], notes)
     steps, lanes = suited(steps, lanes, target, join, notes, narrow=not batches)
     return Plan(workflow, tuple(steps), lanes, declared, tuple(notes), packing, device, devices, tuple(cover.devices), batches)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from heapq import heappop, heappush
+
+from .order import positions, topological_order
 
 
 def segments(deps: Sequence[tuple[int, ...]], on_host: Sequence[bool]) -> list[tuple[int, ...]]:
@@ -52,36 +53,12 @@ def segments(deps: Sequence[tuple[int, ...]], on_host: Sequence[bool]) -> list[t
         (on_host[group[0]], _lowest(behind[group[0]]) if not on_host[group[0]] else 0, number)
         for number, group in enumerate(groups)
     ]
-    return [tuple(groups[group]) for group in _launch_order(deps, turns, groups, group_of)]
+    ranked = sorted(range(len(groups)), key=turns.__getitem__)
+    place = positions(ranked)
+    between = [sorted({place[group_of[d]] for i in groups[own] for d in deps[i]} - {place[own]}) for own in ranked]
+    return [tuple(groups[ranked[turn]]) for turn in topological_order(between)]
 
 
 def _lowest(bits: int) -> float:
     """Return the number of the lowest bit, infinity where there is none."""
     return (bits & -bits).bit_length() - 1 if bits else math.inf
-
-
-def _launch_order(
-    deps: Sequence[tuple[int, ...]],
-    turns: Sequence[tuple[bool, float, int]],
-    groups: Sequence[Sequence[int]],
-    group_of: Sequence[int],
-) -> list[int]:
-    """Return the groups in topological order, next the one whose turn is least; a turn ends with the number of its group."""
-    sources = [{group_of[d] for i in group for d in deps[i]} - {own} for own, group in enumerate(groups)]
-    followers: list[list[int]] = [[] for _ in groups]
-    left = [len(found) for found in sources]
-    ready: list[tuple[bool, float, int]] = []
-    for group, found in enumerate(sources):
-        for source in found:
-            followers[source].append(group)
-        if not found:
-            heappush(ready, turns[group])
-    order = []
-    while ready:
-        group = heappop(ready)[-1]
-        order.append(group)
-        for follower in followers[group]:
-            left[follower] -= 1
-            if not left[follower]:
-                heappush(ready, turns[follower])
-    return order

@@ -17,6 +17,7 @@ from .errors import DeclarationError
 from .launches import titled
 from .links import Link
 from .nodes import EmptyNode
+from .order import successors
 from .partition import partition
 from .placement import devices_of
 from .planning import Batch
@@ -234,11 +235,8 @@ def _without_launches(
 
 def _schedule(tasks: Sequence[Task], limits: Mapping[str, int]) -> tuple[tuple[Span, ...], tuple[tuple[int, ...], ...]]:
     """Run the tasks in simulated time. Ties go to the lower position, so the result is always the same."""
-    followers: list[list[int]] = [[] for _ in tasks]
+    followers = successors([task.deps for task in tasks])
     missing = [len(task.deps) for task in tasks]
-    for i, task in enumerate(tasks):
-        for source in task.deps:
-            followers[source].append(i)
     starts = [0.0] * len(tasks)
     stops = [0.0] * len(tasks)
     free = dict(limits)

@@ -9,6 +9,7 @@ from typing import Final
 from .arrays import HostArray
 from .nodes import EmptyNode, MemcpyNode
 from .nodes.values import unused
+from .order import successors
 from .plan import Plan, Step
 from .target import Target
 from .workflow import AnyNode
@@ -68,10 +69,7 @@ def _with_one_root(steps: list[Step], lanes: tuple[tuple[int, ...], ...]) -> tup
 
 def narrowed(steps: list[Step], lanes: tuple[tuple[int, ...], ...]) -> tuple[list[Step], tuple[tuple[int, ...], ...], int]:
     """Put empty nodes behind steps that more than `FAN_OUT` others wait for, as a tree."""
-    followers: list[list[int]] = [[] for _ in steps]
-    for step in steps:
-        for source in step.deps:
-            followers[source].append(step.index)
+    followers = successors([step.deps for step in steps])
     if all(len(f) <= FAN_OUT for f in followers):
         return steps, lanes, 0
     names = {step.name for step in steps}

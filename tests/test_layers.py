@@ -79,6 +79,7 @@ ORDER = (
     "plan",
     "chains",
     "programmatic",
+    "any_order",
     "suited",
     "planning",
     "launches",

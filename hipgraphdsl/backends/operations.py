@@ -37,7 +37,7 @@ class Launch(NamedTuple):
     packer: ArgumentPacker
     packed: bytes
     attributes: Mapping[str, Any] = NO_ATTRIBUTES
-    """By the names of `LAUNCH_ATTRIBUTES`; those that have their defaults are left out."""
+    """By the names of `LAUNCH_ATTRIBUTES`, without those that have their defaults; and ``any_order``, of launches on streams."""
 
     @property
     def cooperative(self) -> bool:

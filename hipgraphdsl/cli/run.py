@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from rich.text import Text
@@ -62,6 +62,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="programmatic",
         action="store_false",
         help="on NVIDIA: launch no kernel before those before it have ended (default: programmatic dependent launch)",
+    )
+    parser.add_argument(
+        "--any-order",
+        action="store_true",
+        help="on AMD, with --backend capture or streams: let independent kernels of a lane overlap",
     )
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="launch N times (default: 1)")
     parser.add_argument(
@@ -121,10 +126,13 @@ class _Done(NamedTuple):
     profile: Timeline | None
 
 
+_OPTIONS: Final = ("backend", "lanes", "device", "watch", "sanitize", "batch", "programmatic", "any_order")
+
+
 def _choices(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options that `Graph.compile` takes, without the runtime."""
     return {
-        **{name: getattr(options, name) for name in ("backend", "lanes", "device", "watch", "sanitize", "batch", "programmatic")},
+        **{name: getattr(options, name) for name in _OPTIONS},
         "check": not options.no_check,
     }
 

@@ -93,14 +93,15 @@ class Changes:
                     f"node {step.name!r}: nodes of kind {step.node.kind} cannot be disabled, because others use the memory",
                     node=step.name,
                 )
-        workflow, plan, off, options, uses, children = found
+        plan, off, children = found.plan, found.disabled, found.children_off
         switched = tuple([i for i in indices if (i in off) == enabled])
         if not enabled and name not in plan.index:
             children |= {name}
         elif enabled and children:  # what is partly enabled is no longer disabled as a whole
             children = frozenset(c for c in children if not within(c, name) and not within(name, c))
         disabled = off.difference(switched) if enabled else off.union(switched)
-        return Change(State(workflow, plan, disabled, options, uses, children), switched)
+        made = found.with_disabled(disabled, children)
+        return Change(made, tuple(sorted({*switched, *made.steps_since(found)})))
 
     def _find(self, state: State, name: str, action: str) -> tuple[State, list[int]]:
         """Return the steps of a name, one or those of an inlined child, and the state that has them."""

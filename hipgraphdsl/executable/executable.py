@@ -119,14 +119,14 @@ class Executable:
         sanitize: bool = False,
         batch: Batch = "auto",
         programmatic: bool = True,
+        any_order: bool = False,
         report: Callable[[str], None] = no_progress,
         made: Planned | None = None,
     ) -> Self:
         """Plan, unless the plan is `made`, allocate, load, lower and instantiate; on failure everything is returned.
 
-        Each array that it allocates has `guard` bytes of zeros before it and behind it, a multiple of 256. The plan is given a
-        note on how it came about. With `sanitize` the runtime judges what kernels do: arrays have guards, and none share memory.
-        `report` is called with the name of each stage that begins.
+        Each array that it allocates has `guard` bytes of zeros before it and behind it, a multiple of 256. The plan notes `note`.
+        With `sanitize` the runtime judges kernels: arrays have guards, and none share memory. `report` is told each stage's name.
         """
         backend_named(backend)
         require_batch(batch)
@@ -142,7 +142,7 @@ class Executable:
         report("plan")
         plan, backend, options = made or plan_for(
             workflow, runtime.target, backend, device, note, lanes=lanes, join=join, inline=inline, pack=pack, watch=watch,
-            batch=batch, programmatic=programmatic,
+            batch=batch, programmatic=programmatic, any_order=any_order,
         )  # fmt: skip
         after_plan = time.perf_counter()
         executable = cls(workflow, plan, runtime, backend, options, guard, sanitize=sanitize)

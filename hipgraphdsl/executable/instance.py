@@ -118,7 +118,7 @@ class Instance:
         if any(name != child and within(name, child) for name in off for child in children):
             state = state.replanned(self._runtime.target, inline=True)  # a node inside a child is a step of its own
         state = state.without(off)
-        steps = state.disabled.union(*map(self._steps_of, given))
+        steps = state.disabled.union(*map(self._steps_of, given), state.steps_since(self.state))
         self.become(Change(state, tuple(sorted(steps))), [name for name in given if self._parameters.table[name][1].shape])
 
     def become(self, change: Change, arrays: Collection[str] = ()) -> None:

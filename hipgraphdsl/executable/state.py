@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from ..any_order import in_order, no_effect, require_any_order
 from ..kernels import Kernel
 from ..launches import names_of, together
 from ..nodes import CapturedNode, KernelNode
@@ -31,8 +32,16 @@ Name = tuple[dict[Any, Any], Any, Any]
 
 
 def plan_for(workflow: Workflow, target: Target, backend: str, device: int, note: str, **options: Any) -> Planned:
-    """Return the plan of a workflow with a note on how it came about, the backend that lowers it, and the plan's options."""
+    """Return the plan of a workflow with a note on how it came about, the backend that lowers it, and the plan's options.
+
+    Raises
+    ------
+    DeclarationError
+        If the backend cannot do what options ask for, or the workflow cannot be planned.
+    """
     notes = [note] if note else []
+    any_order = options.get("any_order", False)
+    require_any_order(any_order, target, backend, options["batch"])
     if (
         "several_devices_crash" in target.quirks
         and len(devices_of(workflow, device)) > 1
@@ -47,6 +56,11 @@ def plan_for(workflow: Workflow, target: Target, backend: str, device: int, note
     options["pack"] = bool(options["pack"]) and backend != "streams"
     options["batch"] = backend in ("explicit", "capture") and not options["watch"] and options["batch"]
     options["programmatic"] = bool(options["programmatic"] and not options["watch"]) and backend in ("explicit", "capture")
+    why = no_effect(target, backend) if any_order else ""
+    if why:
+        _log.info("graph %r: any_order=True is left out, because %s", workflow.name, why)
+        notes.append(f"any_order=True is left out, because {why}.")
+    options["any_order"] = any_order and not why and not options["watch"]
     plan = planned(workflow, target, **options, device=device)
     if backend == "explicit" and "child_fallback_crash" in target.quirks and len(plan.steps) >= _FALLS_BACK:
         child = next((step for step in plan.steps if isinstance(step.node, CapturedNode) or _is_cooperative(step)), None)
@@ -116,7 +130,18 @@ class State(NamedTuple):
         """Return the same with just these nodes, and all inside them, disabled."""
         off = (step.index for step in self.plan.steps if any(within(step.name, name) for name in names))
         children = (name for name in names if any(step.name.startswith(f"{name}/") for step in self.plan.steps))
-        return self._replace(disabled=frozenset(off), children_off=frozenset(children))
+        return self.with_disabled(frozenset(off), frozenset(children))
+
+    def with_disabled(self, disabled: frozenset[int], children_off: frozenset[str]) -> State:
+        """Return the same with these steps disabled; no launch relies on the barrier bit of one of them."""
+        plan = self.plan.with_steps(in_order(self.plan, disabled))
+        return self._replace(plan=plan, disabled=disabled, children_off=children_off)
+
+    def steps_since(self, before: State) -> list[int]:
+        """Return the steps that another state of the same plan has otherwise."""
+        if self.plan is before.plan:
+            return []
+        return [new.index for old, new in zip(before.plan.steps, self.plan.steps) if new is not old]
 
     def changed(self, workflow: Workflow, steps: Mapping[int, Step], *, same_parameters: bool) -> State:
         """Return the state with another workflow of the same shape, and the steps that differ."""

@@ -153,6 +153,7 @@ _ADDS: Final = {
 _ISSUES: Final = {
     "hipModuleLaunchKernel": "launch",
     "hipModuleLaunchCooperativeKernel": "launch_cooperative",
+    "hipExtModuleLaunchKernel": "launch_any_order",
     "hipMemcpy3DAsync": "copy_3d",
     "hipMemsetD16Async": "fill_words",
     "hipMemsetD32Async": "fill_words",
@@ -336,6 +337,8 @@ class WritingRuntime(RecorderRuntime):
     ) -> None:
         super().module_launch_kernel(function, grid, block, shared_bytes, stream, args, cooperative, **attributes)
         for name, value in attributes.items():
+            if name not in LAUNCH_ATTRIBUTES:  # it is in the call
+                continue
             self._wrap(self._captures[stream].tails[stream][0], f"with_{name}", _attribute(value))
 
     def call_user(self, stream: int, call: list[Piece]) -> None:

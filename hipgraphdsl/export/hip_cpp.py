@@ -13,11 +13,12 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final
 
+from ..any_order import require_any_order
 from ..backends import backend_named
 from ..defects import with_quirks
 from ..errors import DeclarationError, HipError
 from ..placement import devices_of
-from ..plan import Plan
+from ..plan import Plan, counted
 from ..planning import Lanes, make_plan
 from ..target import Target
 from ..workflow import Workflow
@@ -30,7 +31,13 @@ from .hip_text import comment, ctype_of, quoted, section, without_double_blanks
 
 
 def render(
-    workflow: Workflow, *, backend: str = "explicit", target: str = "amd:gfx942", lanes: Lanes = "auto", stem: str = ""
+    workflow: Workflow,
+    *,
+    backend: str = "explicit",
+    target: str = "amd:gfx942",
+    lanes: Lanes = "auto",
+    any_order: bool = False,
+    stem: str = "",
 ) -> str:
     """Return a workflow as a HIP C++ program.
 
@@ -41,7 +48,8 @@ def render(
     target : str
         The device that is planned for.
     lanes : "auto", int or None
-        As for `Graph.compile`.
+    any_order : bool
+        As for `Graph.compile`; elsewhere than on AMD the program launches in order.
     stem : str
         Beginning of the names of the files that the program reads; the file's own name where it is exported.
 
@@ -50,25 +58,27 @@ def render(
     DeclarationError
         If there is no such backend or target, or a node cannot stand in a program; the message names it and says what to do.
     """
-    return Program(workflow, backend, target, lanes, stem).text()
+    return Program(workflow, backend, target, lanes, any_order, stem).text()
 
 
 def companions(workflow: Workflow, *, stem: str, **options: Any) -> dict[str, bytes]:
     """Return the ``.npy`` files that the program reads, by name: the first values of arrays that have no short form."""
-    program = Program(workflow, **{"backend": "explicit", "target": "amd:gfx942", "lanes": "auto", **options}, stem=stem)
+    defaults = {"backend": "explicit", "target": "amd:gfx942", "lanes": "auto", "any_order": False}
+    program = Program(workflow, **{**defaults, **options}, stem=stem)
     return program.arrays.files()
 
 
 class Program:
     """One program, and the text of its parts."""
 
-    def __init__(self, workflow: Workflow, backend: str, target: str, lanes: Lanes, stem: str) -> None:
+    def __init__(self, workflow: Workflow, backend: str, target: str, lanes: Lanes, any_order: bool, stem: str) -> None:
         if backend not in ("explicit", "capture"):
             raise DeclarationError(f"a .hip program's backend is 'explicit' or 'capture' (got {backend!r})")
         self.workflow = workflow
         self.backend = backend
         self.target = replace(with_quirks(Target.named(target)), conditional_nodes=False)
-        self.lanes = lanes
+        self.lanes, self.any_order = lanes, any_order
+        require_any_order(any_order, self.target, backend, batch=False)
         _require_one_device(workflow)
         self.stem = re.sub(r"[^\w.-]", "_", stem or workflow.name, flags=re.ASCII)
         self.handles = Handles(workflow, self.target, self.stem, backend == "capture")
@@ -81,7 +91,8 @@ class Program:
     def plan(self) -> Plan:
         """The steps, which the files beside the program do not need."""
         inline = self.backend != "explicit" or "child_order" in self.target.quirks
-        return make_plan(self.workflow, self.target, lanes=self.lanes, inline=inline, batch=False, programmatic=False)
+        options: dict[str, Any] = {"lanes": self.lanes, "any_order": self.any_order, "batch": False, "programmatic": False}
+        return make_plan(self.workflow, self.target, inline=inline, **options)
 
     def _build(self) -> list[str]:
         """Run the backend, and return the functions that do what it did."""
@@ -137,9 +148,9 @@ class Program:
         name, stem = self.workflow.name, self.stem
         how = "recorded from streams" if self.backend == "capture" else "built node by node"
         if self.plan.cut is None:
-            what = f"A HIP graph of {_count(len(self.plan.steps), 'node')}, {how}, as a program of its own"
+            what = f"A HIP graph of {counted(len(self.plan.steps), 'node')}, {how}, as a program of its own"
         else:
-            graphs = _count(self.launches.count, "HIP graph")
+            graphs = counted(self.launches.count, "HIP graph")
             what = f"{graphs}, {how}, and what the host does between them, as a program of its own"
         extra = "".join(f" {shlex.quote(option)}" for option in self.kernels.flags)
         own = "".join(f" --cxx-option={shlex.quote(option)}" for option in self.kernels.flags)
@@ -194,10 +205,6 @@ class Program:
             "    arrays, {" + ",\n    ".join(options) + f"}}, initialise, {self.launches.entry}}};",
             "",
         ]
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n} {what}{'s' * (n != 1)}"
 
 
 _USAGE: Final = [

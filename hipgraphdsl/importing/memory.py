@@ -10,6 +10,7 @@ import numpy as np
 
 from ..arrays import AllocArray, Array, ArrayView, ExternalArray, Region
 from ..executable import Known
+from ..nodes.values import unique
 from ..runtimes.base import Runtime
 from ..runtimes.data import Copy3D, Fill2D, MemcpyKind, MemOp, NodeType
 from .raw import RawGraph, RawKernel, RawNode
@@ -127,10 +128,7 @@ class Memory:
 
     def unused(self, name: str) -> str:
         """Return a name that no array has."""
-        found, n = name, 1
-        while found in self._taken:
-            n += 1
-            found = f"{name}_{n}"
+        found = unique(name, self._taken)
         self._taken.add(found)
         return found
 

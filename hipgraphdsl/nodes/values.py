@@ -86,9 +86,8 @@ _JSON_NAMES: dict[type, str] = {
 }
 
 
-def unique(name: str, taken: Any) -> str:
+def unique(name: str, taken: Container[str]) -> str:
     """Return `name`, with a number behind it if it is among those taken."""
-    taken = set(taken)
     found, n = name, 1
     while found in taken:
         n += 1

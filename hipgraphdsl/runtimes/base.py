@@ -307,7 +307,8 @@ class Runtime(ABC):
     ) -> None:
         """Launch on a stream; `args` is the address of an array of pointers to the arguments, read before it returns.
 
-        HIP has no call that takes other attributes; CUDA's is cuLaunchKernelEx.
+        HIP has no call that takes other attributes, but ``any_order=True`` on AMD (hipExtModuleLaunchKernel with the flag
+        hipExtAnyOrderLaunch: the launch does not wait for those before it on the stream); CUDA's is cuLaunchKernelEx.
         """
 
     # -- capture ---------------------------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ from .hip_calls import (
     ERROR_NOT_SUPPORTED,
     ERROR_PEER_ACCESS_ALREADY_ENABLED,
     EVENT_DISABLE_TIMING,
+    EXT_ANY_ORDER_LAUNCH,
     FUNCTION,
     HOST_REGISTER_MAPPED,
     KERNEL_NODE_LAYOUT,
@@ -414,6 +415,11 @@ class HipAbiRuntime(HipGraphs):
         cooperative: bool = False,
         **attributes: Any,
     ) -> None:
+        if attributes.pop("any_order", False):
+            threads = (blocks * own for blocks, own in zip(grid, block))
+            how = (None, None, None, EXT_ANY_ORDER_LAUNCH)  # no packed arguments, no events of its start and stop
+            self._call("hipExtModuleLaunchKernel", function, *threads, *block, shared_bytes, stream, args, *how)
+            return
         if attributes:
             raise HipError("hipModuleLaunchKernel", ERROR_NOT_SUPPORTED, "hipErrorNotSupported", no_attribute(*attributes))
         if cooperative:

@@ -20,6 +20,7 @@ ERROR_NOT_SUPPORTED = 801
 
 STREAM_NON_BLOCKING = 1
 HOST_REGISTER_MAPPED = 1 | 2  # for every device
+EXT_ANY_ORDER_LAUNCH = 1
 EVENT_DISABLE_TIMING = 2
 LOCATION_DEVICE = 1
 ALLOCATION_PINNED = 1
@@ -118,6 +119,7 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "hipGetFuncBySymbol": (_P, _P),
     "hipModuleGetGlobal": (_P, _P, _P, c_char_p),
     "hipModuleLaunchKernel": (_P, _U, _U, _U, _U, _U, _U, _U, _P, _P, _P),
+    "hipExtModuleLaunchKernel": (_P, _U, _U, _U, _U, _U, _U, _Z, _P, _P, _P, _P, _P, _U),
     "hipModuleLaunchCooperativeKernel": (_P, _U, _U, _U, _U, _U, _U, _U, _P, _P),
     "hipStreamBeginCapture": (_P, _I),
     "hipStreamEndCapture": (_P, _P),

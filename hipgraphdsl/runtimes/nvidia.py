@@ -391,11 +391,6 @@ class NvidiaRuntime(HipAbiRuntime):
     def module_load_data(self, image: bytes) -> int:
         return self._new("hipModuleLoadData", image)
 
-    def module_get_global(self, module: int, name: str) -> tuple[int, int]:
-        pointer, nbytes = c_void_p(), c_size_t()
-        self._call("hipModuleGetGlobal", byref(pointer), byref(nbytes), module, name.encode())
-        return pointer.value or 0, nbytes.value
-
     def _allow_shared(self, function: int, shared_bytes: int) -> None:
         """Ask for dynamic shared memory beyond what every kernel may have."""
         if shared_bytes > _ORDINARY_SHARED_BYTES and function not in self._wide:

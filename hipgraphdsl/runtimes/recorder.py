@@ -516,7 +516,7 @@ class RecorderRuntime(Runtime):
         cooperative: bool = False,
         **attributes: Any,
     ) -> None:
-        api = "hipModuleLaunchCooperativeKernel" if cooperative else "hipModuleLaunchKernel"
+        api = f"hip{'Ext' * attributes.pop('any_order', False)}ModuleLaunch{'Cooperative' * cooperative}Kernel"
         self._record(api, function, grid, block, shared_bytes, stream, args, *attributes.values())
         self._need(api, "function", function)
         self._need(api, "stream", stream)

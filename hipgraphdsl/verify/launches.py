@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -17,6 +17,13 @@ from ..workflow import Workflow
 from .laboratory import WAIT_S, Cell, Found, State, cell_of, describe
 from .recorded import compare_recorded
 from .report import Kind
+
+_OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "": {"lanes": None, "batch": False},
+    "batches": {"lanes": "auto", "batch": True},
+    "any-order launches": {"lanes": 1, "batch": False, "any_order": True},
+}
+"""Of plans, by the kind of launches that they are to have."""
 
 
 @dataclass(frozen=True)
@@ -43,22 +50,22 @@ class Launches:
 
     def try_backend(self, runtime: Runtime, backend: str, device: int) -> None:
         """Launch by one backend of a runtime, again and again and by seeded schedules, and compare with the reference."""
-        self._try(runtime, backend, device, batch=False)
+        self._try(runtime, backend, device, "")
         if backend == "explicit":
-            self._try(runtime, backend, device, batch=True)
+            self._try(runtime, backend, device, "batches")
+        elif backend in ("capture", "streams") and runtime.target.any_order_launch:
+            self._try(runtime, backend, device, "any-order launches")
 
-    def _try(self, runtime: Runtime, backend: str, device: int, *, batch: bool) -> None:
-        """Try a backend with batched launches, where there are some, or without."""
-        named = (
-            f"backend {backend!r}"
-            + (" with batches" if batch else "")
-            + (f" on {runtime.name}" if runtime is not self.prover else "")
-        )
-        options: dict[str, Any] = {"lanes": "auto" if batch else None, "join": False, "batch": batch}
+    def _try(self, runtime: Runtime, backend: str, device: int, extra: str) -> None:
+        """Try a backend as the graph is declared, or with launches of an `extra` kind, where there are some."""
+        added = f" with {extra}" if extra else ""
+        named = f"backend {backend!r}{added}" + (f" on {runtime.name}" if runtime is not self.prover else "")
+        options: dict[str, Any] = {"join": False, **_OPTIONS[extra]}
         made = plan_for(
             self.workflow, runtime.target, backend, device, "", **options, inline=False, pack=True, watch=False, programmatic=True
         )
-        if batch and not made[0].batches:
+        plan = made[0]
+        if extra and not plan.batches and not any(step.any_order for step in plan.steps):
             return
         cells = _visible_cells(self.workflow)
         wanted = {name: data for name, data in self.reference.items() if name in cells}
@@ -73,7 +80,7 @@ class Launches:
             self.found.left_out.append(f"{named}: {error}")
             return
         try:
-            if backend in ("explicit", "capture") and not batch:
+            if backend in ("explicit", "capture") and not extra:
                 compare_recorded(executable, executable.prepared(**self.params).scope, named, self.found)
             for how, chosen, mode in schedules:
                 if mode and set_schedule is not None and chosen is not None:
@@ -94,7 +101,7 @@ class Launches:
                 if mode:
                     self.found.add(
                         "schedule",
-                        f"with {how} (seed {chosen}){' and batches' if batch else ''} {said}{where}",
+                        f"with {how} (seed {chosen}){f' and {extra}' if extra else ''} {said}{where}",
                         nodes,
                         tuple(names),
                         backend=backend,

@@ -146,13 +146,16 @@ void log_packet(const Queue& queue, const hsa_kernel_dispatch_packet_t& packet, 
         (unsigned long long)barrier.dep_signal[3].handle, (unsigned long long)barrier.dep_signal[4].handle,
         (unsigned long long)barrier.completion_signal.handle);
   } else {
-    STANDIN_LOG(2, "queue %llu: packet type %d, completes %llx", id, type, (unsigned long long)packet.completion_signal.handle);
+    STANDIN_LOG(2, "queue %llu: packet type %d%s, completes %llx", id, type,
+        packet.header >> HSA_PACKET_HEADER_BARRIER & 1 ? "" : " without barrier bit",
+        (unsigned long long)packet.completion_signal.handle);
   }
 }
 
+uint16_t header_of(const hsa_kernel_dispatch_packet_t& packet) { return __atomic_load_n(&packet.header, __ATOMIC_ACQUIRE); }
+
 void process(Queue& queue, hsa_kernel_dispatch_packet_t& packet, int type) {
   log_packet(queue, packet, type);
-  standin::jitter();
   const uint64_t started = now_ns();
   hsa_signal_t completion = packet.completion_signal;
   switch (type) {
@@ -189,25 +192,34 @@ void process(Queue& queue, hsa_kernel_dispatch_packet_t& packet, int type) {
       STANDIN_LOG(1, "packet type %d is not known", type);
   }
   __atomic_store_n(&packet.header, uint16_t(HSA_PACKET_TYPE_INVALID), __ATOMIC_RELEASE);
-  read_index(queue).fetch_add(1);
-  announce();
   complete(completion, started);
 }
 
+// The packet at a place of a queue, once it has been submitted.
+hsa_kernel_dispatch_packet_t* submitted(Queue& queue, uint64_t place) {
+  const auto doorbell = value_of(queue.shared.hsa_queue.doorbell_signal).load();
+  if (doorbell < int64_t(place) || place >= write_index(queue).load()) return nullptr;
+  auto& packet = queue.packets[place % queue.shared.hsa_queue.size];
+  return header_of(packet) % 256 == HSA_PACKET_TYPE_INVALID ? nullptr : &packet;
+}
+
+// Launches without a barrier bit run before those that they need not wait for, the last one first, so that it shows what they read.
 void drain(Queue& queue) {
-  const uint32_t size = queue.shared.hsa_queue.size;
-  const hsa_signal_t doorbell = queue.shared.hsa_queue.doorbell_signal;
+  constexpr uint32_t launch = HSA_PACKET_TYPE_KERNEL_DISPATCH;
   while (!queue.stop) {
     const uint64_t next = read_index(queue).load();
-    auto& packet = queue.packets[next % size];
-    int type = HSA_PACKET_TYPE_INVALID;
-    wait_until([&] {
-      if (queue.stop) return true;
-      if (value_of(doorbell).load() < int64_t(next) || next >= write_index(queue).load()) return false;
-      type = __atomic_load_n(&packet.header, __ATOMIC_ACQUIRE) & 0xff;
-      return type != HSA_PACKET_TYPE_INVALID;
-    });
-    if (!queue.stop) process(queue, packet, type);
+    hsa_kernel_dispatch_packet_t* packet = nullptr;
+    wait_until([&] { return queue.stop || (packet = submitted(queue, next)); });
+    if (queue.stop) return;
+    standin::jitter();
+    std::vector<hsa_kernel_dispatch_packet_t*> together = {packet};
+    while (header_of(*packet) % 256 == launch && (packet = submitted(queue, next + together.size())) &&
+        header_of(*packet) % 256 == launch && !(header_of(*packet) >> HSA_PACKET_HEADER_BARRIER & 1)) {
+      together.push_back(packet);
+    }
+    for (auto last = together.rbegin(); last != together.rend(); ++last) process(queue, **last, header_of(**last) % 256);
+    read_index(queue).fetch_add(together.size());
+    announce();
   }
 }
 

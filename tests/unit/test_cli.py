@@ -329,6 +329,13 @@ def test_run_takes_batch(run: Any, program: str, option: list[str], wanted: Any,
 
 
 @pytest.mark.usefixtures("cpu")
+def test_run_takes_any_order(run: Any, program: str) -> None:
+    ran = run("run", program, "--runtime", "cpu", "--backend", "capture", "--any-order")
+    assert ran.status == 1
+    assert "any_order=True takes the barrier bit from launches in queues of AMD GPUs, and cpu has none" in ran.err
+
+
+@pytest.mark.usefixtures("cpu")
 def test_run_saves_arrays(run: Any, program: str, tmp_path: Path) -> None:
     assert run("run", program, "--runtime", "cpu", "--save", f"x={tmp_path / 'x.npy'}").status == 0
     assert np.load(tmp_path / "x.npy").tolist() == [2.0 * i for i in range(8)]
