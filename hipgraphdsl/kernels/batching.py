@@ -4,9 +4,8 @@ Behind the user's kernel its text is put once more, as a device function whose f
 the device's own. An entry point finds in a table, from the number of its block, which launch the block belongs to, and calls that
 function with the launch's block, grid and arguments. The table is the entry point's one parameter.
 
-An entry point of few blocks lets what follows it be launched at once, to wait beside it: levels of eight short kernels take 0.84 of
-the time so on an H200. Where blocks are many it does not: those that wait take the places of others, and a copy of 64 MB took 1.3
-times as long.
+An entry point of few blocks lets what follows it be launched at once, to wait beside it: levels of eight short kernels take 0.84
+of the time so on an H200. Where blocks are many it does not: those that wait take the places of others.
 
 Only what the source tells is batched: a body that a compiler reads as it is read here, and that names no variable of the module
 and nothing that speaks of the whole grid.
