@@ -63,8 +63,11 @@ def _pieces(plan: Plan, chain: Sequence[int], launch_bytes: int) -> list[list[in
 
     A launch with another value of a parameter writes the tables of all pieces that read it.
     """
+    more = len(chain) * launch_bytes // _BYTES_OF_A_LAUNCH
+    if not more:
+        return [[*chain]]
     pieces = [[*piece] for _, piece in groupby(chain, lambda i: frozenset(plan.steps[i].node.parameters))]
-    return pieces if len(pieces) <= 1 + len(chain) * launch_bytes // _BYTES_OF_A_LAUNCH else [[*chain]]
+    return pieces if len(pieces) <= 1 + more else [[*chain]]
 
 
 def _chains(plan: Plan) -> list[list[int]]:
