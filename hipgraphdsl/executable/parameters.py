@@ -6,12 +6,10 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-import numpy as np
-
 from ..arrays import Array, ArrayView, ExternalArray, Parameter, Viewable, array_values, no_array
 from ..backends import Scope
 from ..errors import DeclarationError
-from ..nodes import element_bytes
+from ..nodes import element_value
 from .devices import Home
 from .memory import Block, Memory, bind_external, hold
 from .state import Name
@@ -83,10 +81,7 @@ class Parameters:
             return array_values(f"parameter {name!r}", value, parameter.dtype, parameter.shape, name)
         if parameter.shape:
             return self.address_for(name, parameter, value)
-        element_bytes(value, parameter.dtype, f"parameter {name!r}")
-        if isinstance(value, np.generic) and not isinstance(value, np.void):
-            return value.item()
-        return value
+        return element_value(value, parameter.dtype, f"parameter {name!r}")
 
     def address_for(self, name: str, parameter: Parameter, value: Any) -> int:
         """Return the address of what an array parameter is bound to; the object is kept alive until it is replaced."""
@@ -250,9 +245,3 @@ def require_alike(name: str, parameter: Parameter, array: Array) -> None:
             f"parameter {name!r} takes {parameter.dtype}{list(parameter.shape)} (got {array.dtype}{list(array.shape)})",
             array=name,
         )
-
-
-def same(a: Any, b: Any) -> bool:
-    """Return whether two values of a parameter are the same."""
-    equal = type(a) is type(b) and a == b
-    return equal if type(equal) is bool else bool(np.all(equal))
