@@ -28,13 +28,11 @@ class Launches(NamedTuple):
 
 def together(plan: Plan) -> list[range]:
     """Return the steps that are done by one launch each, two or more of them, as backends that build graphs make it."""
-    segment_of = {} if plan.cut is None or not plan.batches else plan.cut.segment_of
-    runs: list[range] = []
-    for (batch, _), steps in groupby(plan.steps, lambda step: (step.batch, segment_of.get(step.index, 0))):
-        first, *others = (step.index for step in steps)
-        if batch >= 0 and others:
-            runs.append(range(first, others[-1] + 1))
-    return runs
+    if not plan.batches:
+        return []
+    segment_of = {} if plan.cut is None else plan.cut.segment_of
+    parts = [[*part] for run in dict.fromkeys(plan.runs) for _, part in groupby(run, segment_of.get)]
+    return [range(part[0], part[-1] + 1) for part in parts if len(part) > 1]
 
 
 def names_of(plan: Plan, run: Iterable[int]) -> tuple[str, ...]:

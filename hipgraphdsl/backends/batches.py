@@ -162,14 +162,6 @@ class Chain(Batch):
         return 1
 
 
-def run_of(plan: Plan, first: int) -> range:
-    """Return the steps of the batch that begins at a step."""
-    steps, stop = plan.steps, first + 1
-    while stop < len(steps) and steps[stop].batch == steps[first].batch:
-        stop += 1
-    return range(first, stop)
-
-
 def entry_of(plan: Plan, number: int, shared: SharedHandles, device: int) -> int:
     """Return the entry point of a plan's batch, or 0, compiled when it is first needed; a capture forbids to load it."""
     return shared.entry(plan.batches[number], plan.batches, device)
