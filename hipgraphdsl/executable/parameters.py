@@ -220,7 +220,10 @@ class Parameters:
                     continue
                 value = others[owners[value]].pointer
             elif parameter.shape:
-                other.address_for(name, twin, self.kept[name][value].array)
+                block = self.kept.get(name, {}).get(value)
+                if block is None:  # its default, which a parent has bound to a part of an array; the other has its own
+                    continue
+                other.address_for(name, twin, block.array)
             table, key, _ = other.name(name, value)
             table[key] = value
             other.missing.discard(name)

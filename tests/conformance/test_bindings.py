@@ -103,6 +103,25 @@ def test_launch_sees_that_a_struct_has_been_written(runtime: Runtime, backend: A
     assert seen == [(1, 2.0), (5, 2.0)]
 
 
+def test_clone_keeps_the_default_that_a_parent_binds_to_a_part_of_an_array(
+    runtime: Runtime, backend: Any, kernels: hg.Module
+) -> None:
+    inner = hg.Graph("inner")
+    inner.device_array("a", shape=4, dtype="int32")
+    y = inner.device_array("y", shape=4, dtype="int32")
+    inner.kernel(kernels["next"], 1, 4, (inner.param("p", "int32", "a", shape=4), y, 4))
+    g = hg.Graph("outer")
+    g.child(inner, bind={"a": g.device_array("x", np.arange(16), dtype="int32")[8:12]}, name="c")
+    with g.compile(runtime, backend) as exe:
+        exe.run()
+        with exe.clone() as twin:
+            twin.run()
+            assert twin.read("c/y").tolist() == [9, 10, 11, 12]
+        exe.update(g, rebuild=True)
+        exe.run()
+        assert exe.read("c/y").tolist() == [9, 10, 11, 12]
+
+
 # -- arguments by name -----------------------------------------------------------------------------------------------------
 
 
