@@ -2,8 +2,8 @@
 
 Each pass has its own nodes, and all passes share the arrays and parameters. What a node waits for in the passes before follows
 from its accesses, as within a pass, so a pass may begin while the one before still runs. Nodes that do more than their accesses
-tell, or touch an array that others know as a parameter's default, and all nodes of a graph whose edges are only declared, wait for
-those of the pass before.
+tell, or touch an array that others reach as a parameter's default, and all nodes of a graph whose edges are only declared, wait
+for those of the pass before.
 """
 
 from __future__ import annotations
