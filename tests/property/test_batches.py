@@ -803,7 +803,7 @@ def test_profile_and_simulation_share_the_launches_of_segments(backend: Any) -> 
 
 
 @settings(max_examples=60)
-@given(drawn=ordered(), data=st.data())
+@given(drawn=st.one_of(ordered(), st.integers(4, 30).map(lambda count: [(0, i % 6, ()) for i in range(count)])), data=st.data())
 def test_launches_of_segments_stand_behind_all_that_they_wait_for(
     drawn: list[tuple[int, int, tuple[int, ...]]], data: Any
 ) -> None:
