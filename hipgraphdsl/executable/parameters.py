@@ -34,6 +34,8 @@ class Parameters:
         Addresses of array parameters whose default is an array of the graph, or that have memory of their own.
     own : dict of str to Block
         The memory of parameters that copy their values.
+    elsewhere : frozenset of str
+        Those that only other ranks use; a launch may give them, and nothing happens here.
     """
 
     def __init__(self, name: str, home: Home, memory: Memory) -> None:
@@ -43,6 +45,7 @@ class Parameters:
         self.keeps_replaced = False
         self.defaults: dict[str, int] = {}
         self.own: dict[str, Block] = {}
+        self.elsewhere: frozenset[str] = frozenset()
         self._name = name
         self._home = home
         self._memory = memory
@@ -58,7 +61,7 @@ class Parameters:
         DeclarationError
             If a parameter is missing, unknown or of the wrong kind.
         """
-        values = {name: self._value(name, value) for name, value in params.items()}
+        values = {name: self._value(name, value) for name, value in params.items() if name not in self.elsewhere}
         missing = self.missing - values.keys()
         if missing:
             names = ", ".join(map(repr, sorted(missing)))
