@@ -13,7 +13,7 @@ from .errors import DeclarationError
 from .hazards import HazardTracker
 from .kernels import Symbol
 from .nodes.base import Node, a_or_an, check_name
-from .nodes.memory import element_bytes
+from .nodes.memory import element_value
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -111,7 +111,7 @@ class Draft:
             default = np.array(array_values(f"parameter {name!r}: default", default, dtype, shape, name))
             default.flags.writeable = False
         elif default is not None and not shape:
-            element_bytes(default, dtype, f"parameter {name!r}: default")
+            element_value(default, dtype, f"parameter {name!r}: default")
         elif isinstance(default, (int, float, complex, np.generic)):
             raise DeclarationError(
                 f"parameter {name!r} stands for an array of {dtype}{list(shape)}, and so does its default: the name of an array"

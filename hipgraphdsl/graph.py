@@ -111,8 +111,9 @@ class Graph(DeclaringCollectives):
 
         All passes share arrays and parameters. Node ``x`` becomes ``x.0``, ``x.1``, ... and waits for what its accesses tell,
         in the passes before too, so passes may overlap. Host, captured and eager nodes, events, semaphores and memory
-        operations wait for those of the pass before, and with ``infer=False`` every node does. Array ``t`` of an alloc node
-        becomes ``t.0``, ``t.1``, ..., and array ``x`` that child ``c`` has for itself becomes ``c: x``, of all passes.
+        operations wait for those of the pass before, as do nodes that touch an array that others reach as a parameter's
+        default, and with ``infer=False`` every node does. Array ``t`` of an alloc node becomes ``t.0``, ``t.1``, ..., and array
+        ``x`` that child ``c`` has for itself becomes ``c: x``, of all passes.
 
         Parameters
         ----------

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import groupby
 from typing import Literal, NamedTuple
 
 from .kernels import Chaining
+from .order import topological_order
 from .plan import Plan
 
 
@@ -26,15 +26,14 @@ class Launches(NamedTuple):
     members: tuple[tuple[int, ...], ...]
 
 
-def together(plan: Plan) -> list[range]:
+def together(plan: Plan) -> list[tuple[int, ...]]:
     """Return the steps that are done by one launch each, two or more of them, as backends that build graphs make it."""
-    segment_of = {} if plan.cut is None or not plan.batches else plan.cut.segment_of
-    runs: list[range] = []
-    for (batch, _), steps in groupby(plan.steps, lambda step: (step.batch, segment_of.get(step.index, 0))):
-        first, *others = (step.index for step in steps)
-        if batch >= 0 and others:
-            runs.append(range(first, others[-1] + 1))
-    return runs
+    if not plan.batches:
+        return []
+    graphs = [(plan, tuple(range(len(plan.steps))))]
+    if plan.cut is not None:
+        graphs = [(step.child, own) for step, own in zip(plan.cut.plan.steps, plan.cut.members) if step.child is not None]
+    return [tuple(own[i] for i in run) for graph, own in graphs for run in dict.fromkeys(graph.runs) if len(run) > 1]
 
 
 def names_of(plan: Plan, run: Iterable[int]) -> tuple[str, ...]:
@@ -52,12 +51,13 @@ def titled(kind: str, names: Sequence[str]) -> str:
     return f"{kind} of {len(names)}: {names[0]}{', ' if len(names) == 2 else ' … '}{names[-1]}"
 
 
-def launches(plan: Plan, runs: Iterable[range]) -> Launches:
-    """Return a plan with one step for each of these runs of neighbours, and one for each other step."""
-    first = dict(enumerate(range(len(plan.steps))))  # of the steps that are done with it, for each step
-    for run in runs:
-        first.update(dict.fromkeys(run, run.start))
-    members = tuple(tuple(group) for _, group in groupby(range(len(plan.steps)), first.__getitem__))
+def launches(plan: Plan, runs: Iterable[Sequence[int]]) -> Launches:
+    """Return a plan with one step for each of these runs, and one for each other step."""
+    run_of = {i: tuple(run) for run in runs for i in run}
+    groups = list(dict.fromkeys(run_of.get(i, (i,)) for i in range(len(plan.steps))))
+    group_of = {i: n for n, own in enumerate(groups) for i in own}
+    before = [tuple({group_of[d] for i in own for d in plan.steps[i].deps} - {n}) for n, own in enumerate(groups)]
+    members = tuple(groups[n] for n in topological_order(before))
     place = {i: n for n, own in enumerate(members) for i in own}
 
     def outside(n: int, sources: Iterable[int]) -> tuple[int, ...]:
@@ -71,5 +71,5 @@ def launches(plan: Plan, runs: Iterable[range]) -> Launches:
         origin = tuple(node for step in done for node in step.origin)
         deps, added = outside(n, (d for step in done for d in step.deps)), outside(n, (d for step in done for d in step.added))
         steps.append(done[0]._replace(index=n, name=name, origin=origin, deps=deps, added=added))
-    lanes = tuple(tuple(dict.fromkeys(place[i] for i in lane)) for lane in plan.lanes)
+    lanes = tuple(tuple(sorted({place[i] for i in lane})) for lane in plan.lanes)
     return Launches(replace(plan, steps=tuple(steps), lanes=lanes, programmatic=()), members)

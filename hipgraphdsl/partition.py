@@ -183,10 +183,12 @@ class _Builder:
                     self._ends[i] = (self._add(node, before),)
         self._close()
         size = self._layout.size
+        used = {parameter for node in self._nodes for parameter in node.parameters}
         made = Workflow(
             workflow.name if size == 1 else f"{workflow.name} (rank {self._rank} of {size})",
             self._arrays,
-            workflow.parameters,
+            # what stands for an array may stand for one that only the ranks which use it have
+            {name: p for name, p in workflow.parameters.items() if size == 1 or not p.shape or p in used},
             tuple(self._nodes),
             tuple(tuple(edges) for edges in self._edges),
             tuple(tuple(edges.values()) for edges in self._edges),

@@ -2,6 +2,9 @@
 
 A node's own `device` decides; without one the arrays that it touches do. Arrays without a device stand for the device that a
 graph is compiled for (`default` below), so a workflow that names no device moves as a whole.
+
+A parameter that stands for an array has no device and decides nothing: what it is bound to must be reached from the devices of
+the nodes that use it.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from typing import Any, NamedTuple
 
 from .arrays import Array, Parameter
 from .kernels import Symbol
-from .workflow import AnyNode, Binding, Workflow
+from .workflow import AnyNode, Binding, Level, Workflow
 
 
 class Memory(NamedTuple):
@@ -54,6 +57,32 @@ def memories(node: AnyNode, default: int, names: Binding | None = None) -> list[
         if memory is not None:
             found[memory.root] = memory
     return list(found.values())
+
+
+def defaults(node: AnyNode, default: int, level: Level) -> Iterator[tuple[Parameter, Memory]]:
+    """Yield the parameters of arrays that a node touches and the device memory that each stands for where no launch binds it."""
+    for root in dict.fromkeys(_roots(node)):
+        at, found, _ = level.resolve(root)
+        view = at.workflow.default_view(found) if isinstance(found, Parameter) else None
+        memory = None if view is None else _memory(view.root, default, at)
+        if memory is not None:
+            yield found, memory
+
+
+def reaching(workflow: Workflow, default: int) -> dict[str, dict[int, str]]:
+    """Return for each parameter of an array, by full name, the devices that reach it, each with the first node that does there.
+
+    Copies do not count: the driver reaches both sides. A conditional node reaches its condition.
+    """
+    found: dict[str, dict[int, str]] = {}
+    for level, node in workflow.walk():
+        device = device_of(node, default, level) if runs_code(node) or node.held else None
+        roots = [access.view.root for access in node.own_accesses] if node.held else _roots(node)
+        for root in dict.fromkeys(roots):
+            at, parameter, _ = level.resolve(root)
+            if device is not None and isinstance(parameter, Parameter):
+                found.setdefault(at.prefix + parameter.name, {}).setdefault(device, level.name(node))
+    return found
 
 
 def candidates(touched: list[Memory]) -> list[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import count
+from itertools import count, groupby
 from typing import NamedTuple
 
 from .batches import Batched
@@ -158,6 +158,7 @@ class Plan:
         plan = object.__new__(type(self))
         plan.__dict__.update(self.__dict__, steps=tuple(made))  # with the properties that are known: no node changes them
         plan.__dict__.pop("cut", None)
+        plan.__dict__.pop("runs", None)
         return plan
 
     @cached_property
@@ -169,6 +170,15 @@ class Plan:
     def successors(self) -> tuple[tuple[int, ...], ...]:
         """For each step, the steps that wait for it."""
         return tuple(map(tuple, successors([step.deps for step in self.steps])))
+
+    @cached_property
+    def runs(self) -> tuple[range, ...]:
+        """For each step all that one launch of a graph that holds the plan does with it: itself, or neighbours of its batch."""
+        found: list[range] = []
+        for _, same in groupby(self.steps, lambda step: step.batch if step.batch >= 0 else ~step.index):
+            run = range(len(found), len(found) + sum(1 for _ in same))
+            found += [run] * len(run)
+        return tuple(found)
 
     @property
     def edges(self) -> int:

@@ -45,20 +45,17 @@ def _with_edges(plan: Plan, known: dict[Kernel, bool]) -> Plan:
         for step in steps
         if step.child is not None or step.bodies
     }
-    found = () if plan.has_allocs else tuple(_early(steps, _launched_behind(steps), known))
+    found = () if plan.has_allocs else tuple(_early(steps, _launched_behind(plan), known))
     return replace(plan.with_steps(nested), programmatic=found) if nested or found else plan
 
 
-def _launched_behind(steps: Sequence[Step]) -> dict[int, Collection[int]]:
+def _launched_behind(plan: Plan) -> dict[int, Collection[int]]:
     """Return for each launch those that it waits for, where it waits for any; each is known by the first of its steps."""
-    if all(step.batch < 0 for step in steps):
-        return {step.index: step.deps for step in steps if step.deps}
-    first: list[int] = []  # of the steps of its launch, for each step
+    if not plan.batches:
+        return {step.index: step.deps for step in plan.steps if step.deps}
+    first = [run.start for run in plan.runs]
     found: dict[int, Collection[int]] = {}
-    for step in steps:
-        joins = step.batch >= 0 and step.index and steps[step.index - 1].batch == step.batch
-        own = first[-1] if joins else step.index
-        first.append(own)
+    for step, own in zip(plan.steps, first):
         sources = {first[d] for d in step.deps} - {own}
         if sources:
             found[own] = sources.union(found.get(own, ()))

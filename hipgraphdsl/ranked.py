@@ -83,7 +83,8 @@ class RankExecutable(Executable):
         except BaseException as error:
             ranks.transport.fail(f"it cannot compile its part of {whole.name!r}: {type(error).__name__}: {error}")
             raise
-        made.ranks, made.part, made._whole, made._first_tag = ranks, part, whole, first_tag
+        made.ranks, made._first_tag = ranks, first_tag
+        made._follow(part, whole)
         made._captures = captures
         if link is not None and any(message.on_devices for message in part.messages):
             mine = [m.name for m in part.messages if m.on_devices and (m.together or ranks.rank in (m.source, m.target))]
@@ -93,6 +94,11 @@ class RankExecutable(Executable):
             if captures:
                 link.before_close(partial(_close, weakref.ref(made)))
         return made
+
+    def _follow(self, part: Part, whole: Workflow) -> None:
+        """Note the graph of all ranks, and what this one does of it."""
+        self.part, self._whole = part, whole
+        self._own.parameters.elsewhere = frozenset(whole.parameters.keys() - part.workflow.parameters.keys())
 
     # -- running
 
@@ -322,7 +328,7 @@ class RankExecutable(Executable):
         if self._link is not None:
             self._link.release(self._own.compiled)  # the one that follows begins without
         super().update(part.workflow, rebuild=rebuild)
-        self.part, self._whole = part, whole
+        self._follow(part, whole)
 
     def clone(self) -> NoReturn:
         """Refuse: the messages of two Executables must be told apart by all ranks.

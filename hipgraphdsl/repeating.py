@@ -2,7 +2,8 @@
 
 Each pass has its own nodes, and all passes share the arrays and parameters. What a node waits for in the passes before follows
 from its accesses, as within a pass, so a pass may begin while the one before still runs. Nodes that do more than their accesses
-tell, and all nodes of a graph whose edges are only declared, wait for those of the pass before.
+tell, or touch an array that others reach as a parameter's default, and all nodes of a graph whose edges are only declared, wait
+for those of the pass before.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class _Passes:
         self._kept = [array for array in self._allocs if array not in freed]
         draft.arrays.update((name, array) for name, array in workflow.arrays.items() if not isinstance(array, AllocArray))
         draft.parameters.update(workflow.parameters)
-        apart = [node.name for node in workflow.nodes if not workflow.infer or _does_more(node)]
+        aliased = _under_two_names(workflow)
+        apart = [node.name for node in workflow.nodes if not workflow.infer or node.name in aliased or _does_more(node)]
         followed = {source for sources in workflow.predecessors for source in sources}
         self._apart = frozenset(apart)
         """The nodes that wait for the pass before, whatever they access."""
@@ -62,15 +64,15 @@ class _Passes:
         """Return all passes."""
         before: tuple[str, ...] = ()
         for number in range(self._count):
-            self._add_pass(number, before)
+            kept = self._add_pass(number, before)
             if number < self._count - 1:
-                before = self._behind(number)
+                before = self._behind(number, kept)
         return Workflow.of(self._draft)
 
-    def _add_pass(self, number: int, before: tuple[str, ...]) -> None:
-        """Add the nodes of a pass, those that do more than their accesses tell behind others."""
+    def _add_pass(self, number: int, before: tuple[str, ...]) -> list[AllocArray]:
+        """Add the nodes of a pass, those that do more than their accesses tell behind others; return the memory that it keeps."""
         draft, once = self._draft, self._once
-        own = {array.name: replace(array, name=f"{array.name}.{number}") for array in self._allocs}
+        own = {array.name: replace(array, name=unused(f"{array.name}.{number}", draft.arrays)) for array in self._allocs}
         arrays = {**once.arrays, **own}
         for node in once.nodes:
             after = tuple(f"{source}.{number}" for source in node.after)
@@ -79,13 +81,12 @@ class _Passes:
             draft.add(made.changed(name=f"{node.name}.{number}", after=after + waits))
         for source, target in once.plain_edges:
             draft.order(f"{source}.{number}", f"{target}.{number}")
+        return [own[array.name] for array in self._kept]
 
-    def _behind(self, number: int) -> tuple[str, ...]:
+    def _behind(self, number: int, kept: Iterable[AllocArray]) -> tuple[str, ...]:
         """Return what the next pass waits for; add what frees the memory that the pass has kept."""
         last = [f"{name}.{number}" for name in self._last]
-        for array in self._kept:  # a launch frees what the one before has left
-            left = self._draft.arrays[f"{array.name}.{number}"]
-            assert isinstance(left, AllocArray)
+        for left in kept:  # a launch frees what the one before has left
             after = () if self._once.infer else tuple(last)
             self._draft.add(FreeNode(name=unused(f"free {left.name}", self._draft.index), array=left, after=after))
         if len(last) < 2:
@@ -98,6 +99,19 @@ class _Passes:
 def _does_more(node: AnyNode) -> bool:
     """Return whether a node, or one that it holds, does what its accesses do not tell."""
     return node.apart or any(inner.apart for _, held, _ in node.held for _, inner in held.walk())
+
+
+def _under_two_names(workflow: Workflow) -> set[str]:
+    """Return the nodes that touch an array by its name or by a parameter with that default, where nodes do both."""
+    found: dict[Any, dict[Any, list[str]]] = {}
+    for node in workflow.nodes:
+        for access in node.accesses:
+            root = access.view.root
+            default = workflow.default_view(root) if isinstance(root, Parameter) else None
+            key = root.hazard_key if default is None else default.root.hazard_key
+            found.setdefault(key, {}).setdefault(root, []).append(node.name)
+    aliased = [roots for roots in found.values() if len(roots) > 1 and any(isinstance(root, Parameter) for root in roots)]
+    return {name for roots in aliased for names in roots.values() for name in names}
 
 
 # -- arrays of children, which last from launch to launch

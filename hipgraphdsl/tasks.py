@@ -108,7 +108,7 @@ def shared(workflow: Workflow, device: int, target: Target, batch: Batch) -> lis
         return []
     inline = "child_order" in target.quirks
     plan = make_plan(workflow, target, inline=inline, pack=True, batch=batch, programmatic=False, device=device)
-    return [Shared(kind_of(plan, run.start), names_of(plan, run)) for run in together(plan)]
+    return [Shared(kind_of(plan, run[0]), names_of(plan, run)) for run in together(plan)]
 
 
 class Assumed(NamedTuple):

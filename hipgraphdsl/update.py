@@ -175,20 +175,20 @@ def _named(plan: UpdatePlan) -> list[str]:
 
 
 def _key(value: Any) -> Any:
-    """Return what makes two values of a field the same: arrays and parameters count by name, shape and dtype."""
+    """Return what makes two values of a field the same: arrays and parameters count by name, shape and dtype, numbers by bits."""
     if isinstance(value, (tuple, list)):
         return tuple(_key(v) for v in value)
     if isinstance(value, dict):
         return tuple(sorted((k, _key(v)) for k, v in value.items()))
-    if isinstance(value, np.ndarray):
+    if isinstance(value, (np.ndarray, np.generic)):
         return ("values", value.shape, str(value.dtype), value.tobytes())
     root = getattr(value, "root", None)
     if root is not None:
         return ("view", value.name, root.name, root.shape, str(root.dtype), root.kind)
     if hasattr(value, "view") and is_dataclass(value):  # an access or a memory operation
         return tuple(_key(getattr(value, item.name)) for item in fields(value))
-    if isinstance(value, (float, complex)) and value != value:
-        return ("not a number", repr(value))
+    if isinstance(value, (bool, float, complex)):
+        return ("scalar", type(value).__name__, repr(value))  # 1, 1.0 and True are three values, as 0.0 and -0.0 are two
     if hasattr(value, "dtype") and hasattr(value, "shape") and hasattr(value, "name"):
         return ("array", value.name, value.shape, str(value.dtype))
     return value

@@ -162,33 +162,26 @@ class Chain(Batch):
         return 1
 
 
-def run_of(plan: Plan, first: int) -> range:
-    """Return the steps of the batch that begins at a step."""
-    steps, stop = plan.steps, first + 1
-    while stop < len(steps) and steps[stop].batch == steps[first].batch:
-        stop += 1
-    return range(first, stop)
-
-
 def entry_of(plan: Plan, number: int, shared: SharedHandles, device: int) -> int:
     """Return the entry point of a plan's batch, or 0, compiled when it is first needed; a capture forbids to load it."""
     return shared.entry(plan.batches[number], plan.batches, device)
 
 
-def batch_of(plan: Plan, run: range, operations: Sequence[Operation], shared: SharedHandles, device: int) -> Batch | None:
-    """Return the batch of neighbouring steps that do these operations; None where the steps are not alike any more."""
-    planned = plan.batches[plan.steps[run.start].batch]
+def batch_of(plan: Plan, run: Sequence[int], operations: Sequence[Operation], shared: SharedHandles, device: int) -> Batch | None:
+    """Return the batch of steps of one graph that do these operations; None where the steps are not alike any more."""
+    number = plan.steps[run[0]].batch
+    planned = plan.batches[number]
     how, size = planned.batching, planned.capacity
     launches = [operation if isinstance(operation, Launch) else None for operation in operations]
-    nodes = {step.node.kernel: step.node for step in plan.steps[run.start : run.stop] if isinstance(step.node, KernelNode)}
+    nodes = {node.kernel: node for node in (plan.steps[i].node for i in run) if isinstance(node, KernelNode)}
     if not any(launches) or not nodes.keys() <= {*how.kernels}:
         return None
     widest = max(math.prod(launch.block) for launch in launches if launch is not None)
-    function = 0 if 0 < how.threads < widest else entry_of(plan, plan.steps[run.start].batch, shared, device)
+    function = 0 if 0 < how.threads < widest else entry_of(plan, number, shared, device)
     if not function:
         return None
     kinds = {shared.function(kernel, node, device)[0]: 1 + how.kernels.index(kernel) for kernel, node in nodes.items()}
     if any(launch is not None and launch.function not in kinds for launch in launches):
         return None
-    batch = (Chain if isinstance(how, Chaining) else Beside)(how, function, size, run.start, launches, kinds)
+    batch = (Chain if isinstance(how, Chaining) else Beside)(how, function, size, run[0], launches, kinds)
     return batch if all(launch is None or batch.takes(launch) for launch in launches) else None

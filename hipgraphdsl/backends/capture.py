@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from ..errors import HipError
 from ..plan import Plan, Step
 from ..runtimes.base import Runtime
-from .batches import entry_of, run_of
+from .batches import entry_of
 from .capturing import capturing
 from .explicit import UNJOINED, add_node
 from .operations import (
@@ -110,7 +110,7 @@ class _CaptureProgram(GraphProgram):
         """Add the node of a batch where its first step stands; return whether the step is in one."""
         if step.index in self.batches or step.index in self._apart:
             return step.index in self.batches
-        run = run_of(self.plan, step.index)
+        run = self.plan.runs[step.index]
         batch = self.batch(run, self.scope_of(step).place_of(step))
         if batch is None:
             self._apart = self._apart.union(run)

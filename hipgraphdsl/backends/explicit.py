@@ -13,7 +13,6 @@ from ..nodes import KernelNode
 from ..plan import Plan, Step
 from ..runtimes.base import KernelAdder, Runtime
 from ..runtimes.data import LAUNCH_ATTRIBUTES
-from .batches import run_of
 from .capturing import capturing
 from .operations import CallCaptured, CallEager, Launch, Nothing, Operation, RunChild, RunConditional
 from .program import GraphProgram
@@ -80,7 +79,7 @@ def add_steps(graph: int, program: GraphProgram, runtime: Runtime) -> None:
                 if places[index] != device:
                     continue
             if steps[index].batch >= 0 and index not in apart:
-                run = run_of(program.plan, index)
+                run = program.plan.runs[index]
                 batch = program.batch(run, device)
                 if batch is not None:
                     deps = dict.fromkeys(nodes[d] for i in run for d in steps[i].deps if d not in run)

@@ -9,7 +9,7 @@ from typing import ClassVar
 from ..errors import HipError
 from ..plan import Plan, Step
 from ..runtimes.base import Runtime
-from .batches import Batch, batch_of, run_of
+from .batches import Batch, batch_of
 from .callbacks import NO_CALL
 from .operations import Alloc, CallHost, Copy, Copy1D, Fill, Free, Launch, Nothing, Operation, RunChild, equal
 from .resolve import resolve
@@ -188,7 +188,7 @@ class GraphProgram(Program):
         sources, targets, found = list[int](), list[int](), set[int]()
         steps = self.plan.steps
         for i in self.plan.programmatic:
-            own = run_of(self.plan, i) if i in self.batches else range(i, i + 1)
+            own = self.plan.runs[i] if i in self.batches else range(i, i + 1)
             deps = {d for k in own for d in steps[k].deps if d not in own}
             if all(self._is_plain_launch(d) for d in (i, *deps)) and (i in self.batches or self._waits(self.operations[i])):
                 nodes = dict.fromkeys(self.nodes[d] for d in deps)

@@ -8,6 +8,7 @@ from typing import Any
 from ..arrays import ArrayView, Parameter
 from ..errors import DeclarationError
 from ..kernels import Symbol
+from ..nodes import element_value
 from ..placement import device_of
 from ..plan import Step
 from ..runtimes.base import Runtime
@@ -94,9 +95,11 @@ class Scope(Binding):
         raise DeclarationError(f"array {scope.prefix + root.name!r} has no memory where it is used", array=root.name)
 
     def value(self, parameter: Parameter) -> Any:
-        """Return the current value of a scalar parameter."""
+        """Return the current value of a scalar parameter, as its dtype holds it."""
         scope, root, _ = self.resolve(parameter)
-        return scope.values[root] if isinstance(root, Parameter) else root
+        if isinstance(root, Parameter):
+            return scope.values[root]
+        return element_value(root, parameter.dtype, f"parameter {self.prefix + parameter.name!r}")
 
     def device_of(self, node: AnyNode) -> int:
         """Return the device that a node runs on; for one that needs none the device that the graph was compiled for."""

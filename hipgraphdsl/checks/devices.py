@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..kernels import Symbol
-from ..placement import Memory, candidates, device_of, memories, runs_code
+from ..placement import Memory, candidates, defaults, device_of, memories, runs_code
 from ..workflow import AnyNode
 from .scope import Scope
 
@@ -44,6 +44,18 @@ def check_devices(scope: Scope, device: int) -> None:
                     node,
                     arrays=[name],
                     hint=f"declare {name!r} with access=[{here}], or copy it to device {here} by memcpy",
+                )
+        for parameter, memory in defaults(node, device, scope):
+            if here != memory.owner and here not in memory.access and memory not in touched:
+                name = memory.root.name
+                scope.found(
+                    "HG406",
+                    f"{scope.name(node)!r} runs on device {here} and reaches {name!r} on device {memory.owner}, for which"
+                    f" parameter {parameter.name!r} stands by default",
+                    node,
+                    arrays=[name],
+                    hint=f"declare {name!r} with access=[{here}], give {node.name!r} device={memory.owner}, or let"
+                    f" {parameter.name!r} stand for memory of device {here}",
                 )
     for node, symbol, here in read:
         others = written.get(symbol, {})

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from ..arrays import Parameter
 from ..errors import DeclarationError
-from ..placement import Memory, device_of, memories, runs_code
+from ..placement import Memory, defaults, device_of, memories, reaching, runs_code
 from ..runtimes.base import Runtime
 from ..workflow import AnyNode, Workflow
 
@@ -70,9 +69,7 @@ def grant_access(workflow: Workflow, runtime: Runtime, device: int, devices: Seq
     pools = _alloc_devices(workflow, device) if wanted else set()
     for owner, others in wanted.items():
         for other in others:
-            if runtime.device_can_access_peer(other, owner):
-                with runtime.using_device(other):
-                    runtime.device_enable_peer_access(owner)
+            if let_reach(runtime, other, owner):
                 granted.setdefault(owner, []).append(other)
                 continue
             found = _code_that_reaches(workflow, other, owner, device)
@@ -89,12 +86,21 @@ def grant_access(workflow: Workflow, runtime: Runtime, device: int, devices: Seq
     return granted
 
 
+def let_reach(runtime: Runtime, device: int, owner: int) -> bool:
+    """Let the code of a device reach another's memory; return whether the hardware can."""
+    if not runtime.device_can_access_peer(device, owner):
+        return False
+    with runtime.using_device(device):
+        runtime.device_enable_peer_access(owner)
+    return True
+
+
 def _reaching(workflow: Workflow, default: int) -> Iterator[tuple[str, AnyNode, int, Memory]]:
-    """Yield each node with its device and memory of another device that it touches."""
+    """Yield each node with its device and memory of another device that it touches, by parameters' defaults too."""
     for level, node in workflow.walk():
         device = device_of(node, default, level)
         if device is not None:
-            for memory in memories(node, default, level):
+            for memory in (*memories(node, default, level), *(memory for _, memory in defaults(node, default, level))):
                 if memory.owner != device:
                     yield level.name(node), node, device, memory
 
@@ -109,22 +115,12 @@ def _peers(workflow: Workflow, default: int, devices: Sequence[int]) -> dict[int
         for _, node, device, memory in _reaching(workflow, default):
             if device in memory.access or not runs_code(node):
                 found.setdefault(memory.owner, set()).add(device)
-        for device in _bound_at_launch(workflow, default):
-            for array in workflow.arrays.values():
+        by_parameters = {device for devices in reaching(workflow, default).values() for device in devices}
+        for level in workflow.levels() if by_parameters else ():
+            for _, array in level.own_arrays():
                 owner = default if array.device is None else array.device
-                if device in array.access and device != owner:
-                    found.setdefault(owner, set()).add(device)
+                found.setdefault(owner, set()).update(by_parameters.intersection(array.access) - {owner})
     return {owner: sorted(others) for owner, others in sorted(found.items())}
-
-
-def _bound_at_launch(workflow: Workflow, default: int) -> set[int]:
-    """Return the devices that code runs on which reaches memory of parameters."""
-    found = set()
-    for level, node in workflow.walk():
-        device = device_of(node, default, level) if runs_code(node) else None
-        if device is not None and any(isinstance(level.resolve(access.view.root)[1], Parameter) for access in node.accesses):
-            found.add(device)
-    return found
 
 
 def _alloc_devices(workflow: Workflow, default: int) -> set[int]:

@@ -13,6 +13,7 @@ from ..backends.callbacks import memory_view
 from ..backends.operations import CallHost, Operation, RunChild, equal
 from ..backends.program import GraphProgram
 from ..errors import HipError
+from ..nodes import same_value
 from ..plan import Plan
 from ..watch import WatchedPlan
 from .compiled import CompiledPath
@@ -20,7 +21,7 @@ from .devices import Home
 from .in_flight import InFlight
 from .locking import lock
 from .memory import Block, Memory
-from .parameters import Parameters, same
+from .parameters import Parameters
 from .state import Change, State, put, within
 from .stats import Stats
 
@@ -96,7 +97,7 @@ class Instance:
         copied = {name: values.pop(name) for name in [*values] if name in parameters.own}
         if copied:
             self.wait()  # launches in flight still read the memory that they were given
-        changed = {name: value for name, value in values.items() if not same(parameters.current(name), value)}
+        changed = {name: value for name, value in values.items() if not same_value(parameters.current(name), value)}
         steps: dict[int, None] = {}
         for name in changed:
             by_compiled = self._compiled.steps_of(name)
@@ -331,7 +332,7 @@ class Instance:
         """Take over the launches and values of the compiled call path since the last call."""
         self._count_compiled()
         for name, value in self._compiled.take_back().items():
-            if not same(self._parameters.current(name), value):
+            if not same_value(self._parameters.current(name), value):
                 table, parameter, _ = self._parameters.name(name, value)
                 table[parameter] = value
                 assert self.program is not None

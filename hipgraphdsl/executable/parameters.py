@@ -6,13 +6,11 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-import numpy as np
-
 from ..arrays import Array, ArrayView, ExternalArray, Parameter, Viewable, array_values, no_array
 from ..backends import Scope
 from ..errors import DeclarationError
-from ..nodes import element_bytes
-from .devices import Home
+from ..nodes import element_value
+from .devices import Home, let_reach
 from .memory import Block, Memory, bind_external, hold
 from .state import Name
 from .uses import Uses
@@ -36,6 +34,8 @@ class Parameters:
         Addresses of array parameters whose default is an array of the graph, or that have memory of their own.
     own : dict of str to Block
         The memory of parameters that copy their values.
+    elsewhere : frozenset of str
+        Those that only other ranks use; a launch may give them, and nothing happens here.
     """
 
     def __init__(self, name: str, home: Home, memory: Memory) -> None:
@@ -45,6 +45,7 @@ class Parameters:
         self.keeps_replaced = False
         self.defaults: dict[str, int] = {}
         self.own: dict[str, Block] = {}
+        self.elsewhere: frozenset[str] = frozenset()
         self._name = name
         self._home = home
         self._memory = memory
@@ -60,7 +61,7 @@ class Parameters:
         DeclarationError
             If a parameter is missing, unknown or of the wrong kind.
         """
-        values = {name: self._value(name, value) for name, value in params.items()}
+        values = {name: self._value(name, value) for name, value in params.items() if name not in self.elsewhere}
         missing = self.missing - values.keys()
         if missing:
             names = ", ".join(map(repr, sorted(missing)))
@@ -83,14 +84,10 @@ class Parameters:
             return array_values(f"parameter {name!r}", value, parameter.dtype, parameter.shape, name)
         if parameter.shape:
             return self.address_for(name, parameter, value)
-        element_bytes(value, parameter.dtype, f"parameter {name!r}")
-        if isinstance(value, np.generic) and not isinstance(value, np.void):
-            return value.item()
-        return value
+        return element_value(value, parameter.dtype, f"parameter {name!r}")
 
     def address_for(self, name: str, parameter: Parameter, value: Any) -> int:
         """Return the address of what an array parameter is bound to; the object is kept alive until it is replaced."""
-        device = self._home.device
         if isinstance(value, Viewable) and not isinstance(value, Array):
             view = value.as_view()
             raise DeclarationError(
@@ -107,12 +104,6 @@ class Parameters:
             array = value if isinstance(value, ExternalArray) else ExternalArray.wrap(name, value)
             pointer = bind_external(array, "")
         require_alike(name, parameter, array)
-        if not array.on_host and array.device not in (None, device) and device not in array.access:
-            raise DeclarationError(
-                f"parameter {name!r} stands for memory of device {device}; array {array.name!r} is on device {array.device},"
-                f" without access=[{device}]",
-                array=name,
-            )
         if isinstance(array, ExternalArray):
             (self._read_only.discard if array.writeable else self._read_only.add)((name, pointer))
             kept = self.kept.setdefault(name, {})
@@ -127,7 +118,9 @@ class Parameters:
         return [name for name, at in arrays if at is not None and at != self.defaults.get(name)]
 
     def require_safe(self, names: Collection[str], uses: Uses) -> None:
-        """Refuse the memory of array parameters where a node writes it and it is read-only, or the graph touches it unordered.
+        """Refuse the memory of array parameters that their nodes cannot use.
+
+        It may be read-only and written, on a device that code does not reach, or touched under another name in no order.
 
         Raises
         ------
@@ -148,10 +141,39 @@ class Parameters:
                     node=writer,
                     array=name,
                 )
+        if self._home.several:
+            for name in names:
+                self._require_reached(name, bound[self.table[name]], uses)
         uses.require_ordered([self.table[name] for name in names], bound)
         if len(uses.apart) >= _MOST_APART:
             uses.apart.clear()
         uses.apart.add(together)
+
+    def _require_reached(self, name: str, address: int, uses: Uses) -> None:
+        """Refuse device memory that a node which uses a parameter cannot reach from its device."""
+        foreign = self.kept.get(name, {}).get(address)
+        known = (block for block in self._memory.arrays.values() if block.pointer == address)
+        array = (foreign or next(known)).array
+        home, runtime = self._home.device, self._home.runtime
+        owner = home if array.device is None else array.device
+        peers = self.table[name][0].shared.peers.get(owner, ())
+        for device, node in {} if array.on_host else uses.devices.get(name, {}).items():
+            let_in = device in array.access
+            if device == owner or (let_in and (device in peers or let_reach(runtime, device, owner))):
+                continue
+            what = "memory" if foreign else f"array {array.name!r}"
+            advice = f"bind memory of device {device}"
+            if let_in:
+                why = ", and between these two devices there is no peer access"
+            else:
+                why = ""
+                advice = advice if foreign else f"declare {array.name!r} with access=[{device}], or {advice}"
+            raise DeclarationError(
+                f"parameter {name!r} is bound to {what} of device {owner}, which {node!r} reaches from device {device}{why};"
+                f" {advice}",
+                node=node,
+                array=name,
+            )
 
     def current(self, name: str) -> Any:
         """Return the value, or the address, that a parameter has; None if none has been given."""
@@ -201,7 +223,10 @@ class Parameters:
                     continue
                 value = others[owners[value]].pointer
             elif parameter.shape:
-                other.address_for(name, twin, self.kept[name][value].array)
+                block = self.kept.get(name, {}).get(value)
+                if block is None:  # its default, which a parent has bound to a part of an array; the other has its own
+                    continue
+                other.address_for(name, twin, block.array)
             table, key, _ = other.name(name, value)
             table[key] = value
             other.missing.discard(name)
@@ -250,9 +275,3 @@ def require_alike(name: str, parameter: Parameter, array: Array) -> None:
             f"parameter {name!r} takes {parameter.dtype}{list(parameter.shape)} (got {array.dtype}{list(array.shape)})",
             array=name,
         )
-
-
-def same(a: Any, b: Any) -> bool:
-    """Return whether two values of a parameter are the same."""
-    equal = type(a) is type(b) and a == b
-    return equal if type(equal) is bool else bool(np.all(equal))

@@ -99,23 +99,22 @@ class _Launcher(StreamsProgram):
         """Issue a step of `launches` on a stream."""
         members = self.launches.members[step.index]
         if len(members) > 1:
-            run = range(members[0], members[-1] + 1)
-            with Naming(self.plan.steps[run.start].name):
-                operations = [Nothing() if i in self.disabled else Program.resolve(self, self.plan.steps[i]) for i in run]
-                batch = self._batch(run, operations)
+            with Naming(self.plan.steps[members[0]].name):
+                operations = [Nothing() if i in self.disabled else Program.resolve(self, self.plan.steps[i]) for i in members]
+                batch = self._batch(members, operations)
                 if batch is not None:
                     batch.issue(self.runtime, stream)
                     return
         for i in members:
             super().issue(self.plan.steps[i], stream)
 
-    def _shares(self, run: range) -> bool:
+    def _shares(self, run: Sequence[int]) -> bool:
         """Return whether one launch does these steps; what only the launch can resolve is taken to be as planned."""
         steps = self.plan.steps
         return any(self._is_late(steps[i]) for i in run) or self._batch(run, [self.operations[i] for i in run]) is not None
 
-    def _batch(self, run: range, operations: Sequence[Operation]) -> Batch | None:
-        first = self.plan.steps[run.start]
+    def _batch(self, run: Sequence[int], operations: Sequence[Operation]) -> Batch | None:
+        first = self.plan.steps[run[0]]
         return batch_of(self.plan, run, operations, self.scope.shared, self.scope_of(first).place_of(first))
 
 

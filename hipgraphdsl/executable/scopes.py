@@ -8,6 +8,7 @@ from typing import Any
 from ..arrays import AllocArray, Array
 from ..backends import Scope
 from ..kernels import Module, Symbol
+from ..nodes import element_value
 from ..workflow import Workflow
 from .memory import Memory
 from .parameters import Parameters, require_alike
@@ -47,7 +48,7 @@ def _fill(scope: Scope, workflow: Workflow, memory: Memory, parameters: Paramete
         elif parameter.default is None:
             parameters.missing.add(prefix + name)
         else:
-            scope.values[parameter] = parameter.default
+            scope.values[parameter] = element_value(parameter.default, parameter.dtype, f"parameter {prefix + name!r}")
 
 
 def modules_of(workflow: Workflow) -> dict[Module, tuple[list[str], list[str]]]:

@@ -18,6 +18,7 @@ from ..checks.races import racing_pairs
 from ..checks.reach import Reach
 from ..checks.scope import Scope as Checked
 from ..errors import DeclarationError
+from ..placement import reaching
 from ..plan import Step
 from ..workflow import AnyNode, Workflow
 
@@ -92,6 +93,11 @@ class Uses:
         if same_parameters and "steps_by_parameter" in self.__dict__:
             made.__dict__["steps_by_parameter"] = self.steps_by_parameter
         return made
+
+    @cached_property
+    def devices(self) -> Mapping[str, Mapping[int, str]]:
+        """The devices of code that reaches each parameter of an array, by full name, each with the first such node."""
+        return reaching(self._workflow, self._scope.shared.device)
 
     # -- parameters ----------------------------------------------------------------------------------------------------
 

@@ -230,8 +230,8 @@ def _changes(what: str, name: str, old: Mapping[str, Any], new: Mapping[str, Any
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Return whether two stored values are equal and of one type: 1, 1.0 and true are three values."""
-    return type(a) is type(b) and a == b and (not isinstance(a, (list, dict)) or json.dumps(a) == json.dumps(b))
+    """Return whether two stored values are equal and of one type: 1, 1.0 and true are three values, 0.0 and -0.0 two."""
+    return type(a) is type(b) and a == b and json.dumps(a) == json.dumps(b)
 
 
 def _summary(data: Any) -> str:

@@ -6,7 +6,7 @@ from .base import Node
 from .fields import Dim3
 from .host import CapturedNode, EagerNode, ForeignFunction, HostNode, UnboundCallback, callable_name
 from .kernel import KernelNode, require_clusters
-from .memory import AllocNode, FreeNode, MemcpyNode, MemsetNode, copy_geometry, element_bytes
+from .memory import AllocNode, FreeNode, MemcpyNode, MemsetNode, copy_geometry, element_bytes, element_value, same_value
 from .sync import (
     EmptyNode,
     Event,
@@ -48,7 +48,9 @@ __all__ = [
     "callable_name",
     "copy_geometry",
     "element_bytes",
+    "element_value",
     "require_clusters",
+    "same_value",
     "wait_value",
     "write_value",
 ]

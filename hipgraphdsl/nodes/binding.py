@@ -7,7 +7,7 @@ from typing import Any
 
 from ..arrays import AllocArray, Array, ArrayView, HostArray, Parameter, as_view
 from ..errors import DeclarationError
-from .memory import element_bytes
+from .memory import element_value
 
 
 def bound_array(inner: Array | Parameter, value: Any, node: str) -> ArrayView:
@@ -48,7 +48,7 @@ def bound_value(inner: Parameter, value: Any, node: str) -> Any:
                 f"node {node!r}: parameter {inner.name!r} of the child is {inner.dtype}; {value!r} is not", node=node
             )
         return value
-    element_bytes(value, inner.dtype, f"node {node!r}: parameter {inner.name!r}")
+    element_value(value, inner.dtype, f"node {node!r}: parameter {inner.name!r}")
     return value
 
 

@@ -176,13 +176,40 @@ def _part(view: ArrayView) -> str:
 
 
 def element_bytes(value: Any, dtype: np.dtype[Any], where: str) -> bytes:
-    """Return `value` as one element of `dtype`.
+    """Return the bytes of `value` as one element of `dtype`.
 
     Raises
     ------
     DeclarationError
         If the dtype cannot hold it.
     """
+    return _element(value, dtype, where).tobytes()
+
+
+def element_value(value: Any, dtype: np.dtype[Any], where: str) -> Any:
+    """Return the value of a parameter as one element of `dtype` holds it: a Python number, or a read-only numpy.void of a struct.
+
+    Raises
+    ------
+    DeclarationError
+        If the dtype cannot hold it, or it is true or false and the dtype is of numbers.
+    """
+    if isinstance(value, (bool, np.bool_)) and dtype.kind not in "biu":
+        raise DeclarationError(f"{where}: {value!r} is no value of dtype {dtype}: it is no number")
+    element = _element(value, dtype, where)
+    element.flags.writeable = False
+    found = element[()]
+    return found if isinstance(found, np.void) else found.item()
+
+
+def same_value(a: Any, b: Any) -> bool:
+    """Return whether two such values are the same to the bit: 0.0 and -0.0 are not."""
+    if type(a) is not type(b):
+        return False
+    return a.tobytes() == b.tobytes() if isinstance(a, np.void) else repr(a) == repr(b)
+
+
+def _element(value: Any, dtype: np.dtype[Any], where: str) -> np.ndarray[Any, Any]:
     try:
         if dtype.kind != "V" and (isinstance(value, (list, tuple)) or bool(getattr(value, "ndim", 0))):
             raise ValueError("it holds several, and one is wanted")
@@ -210,7 +237,7 @@ def element_bytes(value: Any, dtype: np.dtype[Any], where: str) -> bytes:
                 f"{where} is {wanted}: give a tuple or dict of its fields, or a numpy.void of its dtype (got {value!r})"
             ) from None
         raise DeclarationError(f"{where}: {value!r} is no value of dtype {dtype}: {error}") from None
-    return element.tobytes()
+    return element
 
 
 class MemsetNode(Node):

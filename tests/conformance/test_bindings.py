@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,87 @@ extern "C" __global__ void next(const int* p, int* y, int n) { INDEX; if (i < n)
 @pytest.fixture(scope="module")
 def kernels() -> hg.Module:
     return hg.Module(SOURCE, name="bindings")
+
+
+# -- values of parameters --------------------------------------------------------------------------------------------------
+
+STRUCT = np.dtype([("n", "i4"), ("step", "f4")], align=True)
+
+
+@pytest.mark.parametrize("launched", [False, True])
+def test_values_are_of_the_parameter_s_dtype_for_every_consumer(runtime: Runtime, backend: Any, launched: bool) -> None:
+    seen: dict[str, Any] = {}
+    g, inner = hg.Graph("values"), hg.Graph("inner")
+    a, s = g.param("a", "float32", None if launched else 7), g.param("s", STRUCT, None if launched else (1, 0.1))
+    b = inner.param("b", "float32", 1)
+    inner.host(lambda value: seen.update({"inner": value}), args=(b,))
+    g.host(lambda value, struct: seen.update(host=value, host_struct=struct), args=(a, s))
+    g.eager(lambda stream, value, struct: seen.update(eager=value, struct=struct), args=(a, s))
+    g.child(inner, bind={"b": a}, name="bound")
+    with g.compile(runtime, backend) as exe:
+        exe.run(**({"a": 7, "s": {"n": 1, "step": 0.1}} if launched else {}))
+        assert {name: type(seen[name]) for name in ("host", "eager", "inner")} == dict.fromkeys(("host", "eager", "inner"), float)
+        assert seen["struct"].dtype == seen["host_struct"].dtype == STRUCT
+        assert seen["struct"].item() == seen["host_struct"].item() == (1, float(np.float32(0.1)))
+        exe.run(a=np.int8(-3))
+        assert (seen["host"], seen["eager"], seen["inner"], exe.parameters["a"]) == (-3.0,) * 4
+        exe.run(a=0.1)
+        assert (seen["host"], seen["eager"], seen["inner"], exe.parameters["a"]) == (float(np.float32(0.1)),) * 4
+
+
+def test_values_that_a_child_is_given_are_of_the_parameter_s_dtype(runtime: Runtime, backend: Any) -> None:
+    seen: list[Any] = []
+    g, inner = hg.Graph("values"), hg.Graph("inner")
+    inner.host(seen.append, args=(inner.param("b", "float32", 1),))
+    g.child(inner, bind={"b": 3})
+    with g.compile(runtime, backend) as exe:
+        exe.run()
+    assert list(map(repr, seen)) == ["3.0"]
+
+
+def test_launch_tells_zero_from_negative_zero(runtime: Runtime, backend: Any) -> None:
+    source = 'extern "C" __global__ void inverse(float* y, float a) { y[0] = 1.0f / a; }'
+    seen: list[str] = []
+    g = hg.Graph("zeros")
+    a = g.param("a", "float32", 1.0)
+    g.kernel(hg.Module(source)["inverse"], 1, 1, (g.device_array("y", shape=1, dtype="float32"), a))
+    g.host(lambda value: seen.append(str(value)), args=(a,))
+    with g.compile(runtime, backend) as exe:
+        for value in (0.0, -0.0, 0.0, -0.0):
+            exe.run(a=value)
+            assert exe.read("y")[0] == math.copysign(math.inf, value)
+    assert seen == ["0.0", "-0.0", "0.0", "-0.0"]
+
+
+def test_launch_sees_that_a_struct_has_been_written(runtime: Runtime, backend: Any) -> None:
+    seen: list[Any] = []
+    g = hg.Graph("struct")
+    g.host(lambda value: seen.append(value.item()), args=(g.param("s", STRUCT),))
+    given = {"n": 1, "step": 2.0}
+    with g.compile(runtime, backend) as exe:
+        exe.run(s=given)
+        given["n"] = 5
+        exe.run(s=given)
+    assert seen == [(1, 2.0), (5, 2.0)]
+
+
+def test_clone_keeps_the_default_that_a_parent_binds_to_a_part_of_an_array(
+    runtime: Runtime, backend: Any, kernels: hg.Module
+) -> None:
+    inner = hg.Graph("inner")
+    inner.device_array("a", shape=4, dtype="int32")
+    y = inner.device_array("y", shape=4, dtype="int32")
+    inner.kernel(kernels["next"], 1, 4, (inner.param("p", "int32", "a", shape=4), y, 4))
+    g = hg.Graph("outer")
+    g.child(inner, bind={"a": g.device_array("x", np.arange(16), dtype="int32")[8:12]}, name="c")
+    with g.compile(runtime, backend) as exe:
+        exe.run()
+        with exe.clone() as twin:
+            twin.run()
+            assert twin.read("c/y").tolist() == [9, 10, 11, 12]
+        exe.update(g, rebuild=True)
+        exe.run()
+        assert exe.read("c/y").tolist() == [9, 10, 11, 12]
 
 
 # -- arguments by name -----------------------------------------------------------------------------------------------------

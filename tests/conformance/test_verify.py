@@ -200,6 +200,25 @@ def test_float_atomics_are_named_as_the_cause(runtime: Runtime) -> None:
     assert verify(g, runtime, orders=3, repeats=3, tolerance=1e-2).ok
 
 
+def test_a_node_that_differs_once_is_not_said_to_read_what_it_does_not() -> None:
+    calls = 0
+
+    for odd in range(1, 25):
+        calls = 0
+
+        def total(x: Any, out: Any, odd: int = odd) -> None:
+            nonlocal calls
+            calls += 1
+            out[0] = x.sum() + (calls == odd)
+
+        g = hg.Graph("once")
+        x, out = g.host_array("x", np.arange(8, dtype="float32")), g.host_array("out", shape=1, dtype="float32")
+        g.host_array("other", np.ones(4, "float32"))
+        g.host(total, (x, out), reads=[x], writes=[out], name="total")
+        report = verify(g, "cpu", orders=1, repeats=1)
+        assert "undeclared read" not in {finding.kind for finding in report.findings}, odd
+
+
 def _other() -> Runtime:
     """The CPU runtime under another name, as if it were a device's."""
     other = copy.copy(open_runtime("cpu"))

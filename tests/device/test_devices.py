@@ -848,6 +848,105 @@ def test_devices_that_arrays_let_in_reach_them_by_parameters(default: str | None
     assert [call.args[0] for call in recorder.calls if call.api == "hipDeviceEnablePeerAccess"] == [2]
 
 
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("home", [0, 1, 2])
+def test_check_names_the_default_that_a_node_does_not_reach(home: int, inside: bool) -> None:
+    g = hg.Graph("default")
+    g.device_array("x", RAMP, device=1)
+    y = g.device_array("y", RAMP, device=0)
+    p = g.param("p", "float32", "x", shape=N)
+    if inside:
+        child = hg.Graph("child")
+        x, z = child.param("x", "float32", shape=N), child.device_array("z", shape=N, dtype="float32")
+        add(child, x, z, z)
+        g.child(child, bind={"x": p, "z": y})
+    else:
+        add(g, p, y, y)
+    with pytest.raises(hg.CheckError) as failure:
+        g.compile(runtime=RecorderRuntime(devices=3), device=home)
+    assert [(d.code, d.nodes, d.arrays) for d in failure.value.report.errors] == [
+        ("HG406", ("child/add" if inside else "add",), ("x",))
+    ]
+    assert "runs on device 0 and reaches 'x' on device 1, for which parameter 'p' stands by default" in str(failure.value)
+    assert "declare 'x' with access=[0], give 'add' device=1, or let 'p' stand for memory of device 0" in str(failure.value)
+
+
+@pytest.mark.parametrize("home", [0, 1, 2])
+def test_launch_refuses_memory_that_the_node_s_device_does_not_reach(runtime: Runtime, backend: Backend, home: int) -> None:
+    if home >= runtime.get_device_count() or not runtime.device_can_access_peer(1, 0):
+        pytest.skip("needs more devices, with peer access")
+    g = hg.Graph("bound")
+    g.device_array("x", RAMP, device=0)
+    g.device_array("open", RAMP * 3, device=0, access=[1])
+    y = g.device_array("y", RAMP * 2, device=1)
+    out = g.device_array("out", shape=N, dtype="float32", device=1)
+    add(g, g.param("p", "float32", "y", shape=N), y, hg.writes(out))
+    with g.compile(runtime=runtime, backend=backend, device=home) as exe:
+        exe.run()
+        assert np.array_equal(exe.read("out"), RAMP * 4)
+        with pytest.raises(hg.DeclarationError) as failure:
+            exe.run(p="x")
+        assert str(failure.value) == (
+            "parameter 'p' is bound to array 'x' of device 0, which 'add' reaches from device 1; declare 'x' with access=[1], or"
+            " bind memory of device 1"
+        )
+        assert (failure.value.node, failure.value.array) == ("add", "p")
+        exe.run()
+        assert np.array_equal(exe.read("out"), RAMP * 4)
+        exe.run(p="open")
+        assert np.array_equal(exe.read("out"), RAMP * 5)
+
+
+@pytest.mark.parametrize("home", [0, 1])
+def test_copies_take_memory_of_any_device_by_parameters(runtime: Runtime, backend: Backend, home: int) -> None:
+    g = hg.Graph("copies")
+    for device in (0, 1):
+        g.device_array(f"x{device}", RAMP * (device + 2), device=device)
+        g.memcpy(g.device_array(f"y{device}", shape=N, dtype="float32", device=device), g.param(f"p{device}", "float32", shape=N))
+    with g.compile(runtime=runtime, backend=backend, device=home) as exe:
+        for first, second in (("x0", "x1"), ("x1", "x0")):
+            exe.run(p0=first, p1=second)
+            assert np.array_equal(exe.read("y0"), exe.read(first))
+            assert np.array_equal(exe.read("y1"), exe.read(second))
+
+
+def test_set_refuses_a_node_that_does_not_reach_what_a_parameter_is_bound_to() -> None:
+    g = hg.Graph("set")
+    g.device_array("x", RAMP, device=0)
+    y = [g.device_array(f"y{device}", RAMP, device=device) for device in (0, 1)]
+    p = g.param("p", "float32", shape=N)
+    add(g, p, y[0], y[0], name="here")
+    add(g, y[1], y[1], y[1], name="there")
+    with g.compile(runtime=RecorderRuntime(devices=2)) as exe:
+        exe.run(p="x")
+        with pytest.raises(hg.DeclarationError, match="array 'x' of device 0, which 'there' reaches from device 1"):
+            exe.set("there", args=(p, y[1], y[1], N))
+        exe.run()
+
+
+def test_launch_says_where_the_hardware_has_no_peer_access() -> None:
+    g = hg.Graph("strangers")
+    g.device_array("x", RAMP, device=1, access=[0])
+    y = g.device_array("y", RAMP, device=0)
+    add(g, g.param("p", "float32", shape=N), y, y)
+    with g.compile(runtime=_Strangers(devices=2)) as exe:
+        with pytest.raises(hg.DeclarationError, match="these two devices there is no peer access; bind memory of"):
+            exe.run(p="x")
+        exe.run(p="y")
+
+
+def test_launch_lets_a_device_reach_the_array_of_a_child() -> None:
+    recorder = RecorderRuntime(devices=2)
+    g, child = hg.Graph("outer"), hg.Graph("child")
+    child.memset(child.device_array("x", RAMP, device=1, access=[0]), 1.0)
+    g.child(child)
+    y = g.device_array("y", RAMP, device=0)
+    add(g, g.param("p", "float32", shape=N), y, y, after=["child"])
+    with g.compile(runtime=recorder) as exe:
+        exe.run(p="child/x")
+    assert [call.args[0] for call in recorder.calls if call.api == "hipDeviceEnablePeerAccess"] == [1]
+
+
 def test_memcpy_needs_no_peer_access() -> None:
     g = hg.Graph("strangers")
     g.memcpy(g.device_array("y", RAMP, device=0), g.device_array("x", RAMP, device=1))

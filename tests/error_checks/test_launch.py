@@ -71,6 +71,7 @@ def test_an_unknown_parameter_names_those_that_are_there(exe: hg.Executable, nam
         ("n", None, "is no value of dtype int32: it is no number"),
         ("n", True, "it is no integer"),
         ("a", 1e39, "is no value of dtype float32"),
+        ("a", True, "is no value of dtype float32: it is no number"),
         ("a", 1j, "it is complex"),
         ("a", "1", "dtype float32"),
         ("a", [1.0], "is no value of dtype float32: it holds several"),

@@ -20,7 +20,7 @@ import hipgraphdsl as hg
 from hipgraphdsl import measuring
 from hipgraphdsl.bench.shapes import cholesky
 from hipgraphdsl.kernels import Chaining, batching, unchained
-from hipgraphdsl.launches import names_of
+from hipgraphdsl.launches import launches, names_of
 from hipgraphdsl.launches import together as launched_together
 from hipgraphdsl.plan import Plan
 from hipgraphdsl.planning import make_plan
@@ -785,6 +785,41 @@ def test_two_launches_are_a_batch_where_no_chain_could_take_them() -> None:
             chains.device_array(f"x{i}", shape=32, dtype="i4")))  # fmt: skip
     plan = chains.plan(target="nvidia:sm_90", batch=True)
     assert [len(names_of(plan, run)) for run in launched_together(plan)] == [3, 3]
+
+
+@pytest.mark.parametrize("backend", ["explicit", "capture"])
+def test_profile_and_simulation_share_the_launches_of_segments(backend: Any) -> None:
+    g = hg.Graph("every other")
+    x = g.device_array("x", shape=N, dtype="i4")
+    for i in range(6):
+        g.kernel(MIX, 1, BLOCK, (1, x, g.device_array(f"a{i}", shape=N, dtype="i4"), N), name=f"n{i}")
+    g.eager(lambda stream: None, name="between", after=["n0", "n2", "n4"])
+    wanted = [("n0", "n2", "n4"), ("n1", "n3", "n5"), ()]
+    with g.compile(runtime="cpu", backend=backend, batch=True) as exe:
+        exe.run()
+        assert [names_of(exe.plan, run) for run in launched_together(exe.plan)] == wanted[:2]
+        assert sorted(span.members for span in exe.profile()) == sorted(wanted)
+    assert [span.members for span in g.simulate({"kernel": 1, "eager": 1}, target="cpu", batch=True)] == wanted
+
+
+@settings(max_examples=60)
+@given(drawn=st.one_of(ordered(), st.integers(4, 30).map(lambda count: [(0, i % 6, ()) for i in range(count)])), data=st.data())
+def test_launches_of_segments_stand_behind_all_that_they_wait_for(
+    drawn: list[tuple[int, int, tuple[int, ...]]], data: Any
+) -> None:
+    g = hg.Graph.from_workflow(of_order(drawn))
+    names = [node.name for node in g.nodes]
+    for k in range(data.draw(st.integers(1, 3))):
+        behind = data.draw(st.sets(st.sampled_from(names), min_size=1, max_size=4))
+        g.eager(lambda stream: None, name=f"between{k}", after=sorted(behind))
+    plan = make_plan(g.workflow(), free_to_batch("nvidia:sm_90"), batch=True)
+    assert plan.cut is not None
+    graphs = [step.child for step in plan.cut.plan.steps if step.child is not None]
+    built = {names_of(graph, run) for graph in graphs for run in graph.runs if len(run) > 1}
+    assert {names_of(plan, run) for run in launched_together(plan)} == built
+    made = launches(plan, launched_together(plan))
+    assert sorted(i for own in made.members for i in own) == list(range(len(plan.steps)))
+    assert all(d < step.index for step in made.plan.steps for d in step.deps)
 
 
 @pytest.mark.parametrize(("grid", "batched"), [(66, True), (67, False)])

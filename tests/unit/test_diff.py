@@ -45,6 +45,11 @@ def test_position_alone_is_no_difference() -> None:
     assert compare(old, new).same
 
 
+def test_zero_and_negative_zero_are_two_values() -> None:
+    (entry,) = compare(scaled(0.0), scaled(-0.0)).entries
+    assert (entry.field, str(entry.old), str(entry.new)) == ("args[1] (a)", "0.0", "-0.0")
+
+
 def test_changed_argument_is_named_with_its_parameter() -> None:
     (entry,) = compare(scaled(2.0), scaled(3.0)).entries
     assert (entry.how, entry.name, entry.field, entry.old, entry.new) == ("changed", "scale", "args[1] (a)", 2.0, 3.0)

@@ -533,6 +533,32 @@ def test_data_of_other_ranks() -> None:
     assert (x1[0], x0[0]) == (5, 7)
 
 
+@pytest.mark.parametrize("default", [True, False])
+@pytest.mark.parametrize("rebuild", [True, False])
+def test_array_parameters_are_given_where_a_node_uses_them(default: bool, rebuild: bool) -> None:
+    def declared() -> hg.Graph:
+        g = hg.Graph("bound")
+        for rank in range(2):
+            x = g.device_array(f"x{rank}", np.full(N, rank + 1, np.int32), device=rank)
+            p = g.param(f"p{rank}", "int32", x.name if default else None, shape=N)
+            g.memcpy(g.device_array(f"y{rank}", shape=N, dtype="int32", device=rank), p, device=rank)
+        return g
+
+    def run(ranks: hg.Ranks) -> Any:
+        with declared().compile("cpu", ranks=ranks) as exe:
+            if rebuild:
+                exe.update(declared(), rebuild=True)
+            if default:
+                exe.run()
+            exe.run(p0="x0", p1="x1")
+            with pytest.raises(hg.DeclarationError, match="no parameter 'p2'"):
+                exe.prepared(p2="x1")
+            return exe.gather("y0", "y1")
+
+    (y0, y1), _ = on_ranks(2, run)
+    assert (y0.tolist(), y1.tolist()) == ([1] * N, [2] * N)
+
+
 def test_changes_are_made_where_the_node_is() -> None:
     def run(ranks: hg.Ranks) -> Any:
         g = ring(2, 1)

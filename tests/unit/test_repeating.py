@@ -153,6 +153,32 @@ def test_names_that_are_taken_are_left_alone() -> None:
     assert len(g.repeat(2)) == 7
 
 
+def test_arrays_of_passes_leave_names_that_are_taken_alone() -> None:
+    g = hg.Graph("names")
+    x = g.device_array("t.0", np.zeros(4, "i4"))
+    t = g.alloc("t", 4, "i4")
+    g.memset(t, 3, name="fill")
+    g.kernel(PASS, 1, 4, (x, t), name="give")
+    assert list(g.repeat(2).arrays) == ["t.0", "t.0~", "t.1"]
+    once, several = repeated_and_launched(g, "t.0")
+    assert once == several == [9] * 4
+
+
+def test_memory_under_two_names_is_used_pass_by_pass() -> None:
+    g = hg.Graph("two names")
+    x, y = (g.device_array(name, np.zeros(4, "i4")) for name in "xy")
+    g.kernel(PASS, 1, 4, (y, g.param("p", "i4", "x", shape=4)), name="by parameter")
+    g.kernel(ADD, 1, 4, (x, 1), name="by name", after="by parameter")
+    g.kernel(ADD, 1, 4, (g.device_array("z", np.zeros(4, "i4")), 1), name="apart")
+    assert edges(g.repeat(2)) == {
+        ("by parameter.0", "by name.0"), ("by parameter.1", "by name.1"), ("by parameter.0", "by parameter.1"),
+        ("by name.0", "by name.1"), ("by parameter.0", "end of pass 0"), ("by name.0", "end of pass 0"),
+        ("end of pass 0", "by parameter.1"), ("end of pass 0", "by name.1"), ("apart.0", "apart.1"),
+    }  # fmt: skip
+    once, several = repeated_and_launched(g, "y")
+    assert once == several == [0 + 1 + 2] * 4
+
+
 @pytest.mark.parametrize("count", [0, -1, True, 1.0, "2", None])
 def test_no_count_is_refused(count: Any) -> None:
     with pytest.raises(hg.DeclarationError, match="repeat: how many launches one launch does is an int from 1"):

@@ -65,6 +65,9 @@ def test_explain_update_finds_a_graph_like_one_declared_in_the_same_way() -> Non
         ({"value": 1}, "memset", "value"),
         ({"fn": repr}, "host", "fn"),
         ({"args": (2,)}, "host", "args"),
+        ({"args": (1.0,)}, "host", "args"),
+        ({"args": (True,)}, "host", "args"),
+        ({"args": (np.int64(1),)}, "host", "args"),
         ({"values": np.arange(4)}, "host", "args"),
     ],
 )
@@ -104,6 +107,25 @@ def test_explain_update_names_nodes_that_come_and_go() -> None:
     more.empty(name="more")
     assert [(c.node, c.reason) for c in hg.explain_update(build(), more).changes] == [("more", "it is new")]
     assert [(c.node, c.reason) for c in hg.explain_update(more, build()).changes] == [("more", "it is gone")]
+
+
+def test_update_tells_zero_from_negative_zero() -> None:
+    inverse = hg.Module('extern "C" __global__ void inverse(float* y, float a) { y[0] = 1.0f / a; }')["inverse"]
+
+    def declared(zero: Any) -> hg.Graph:
+        g = hg.Graph("zeros")
+        y, z = (g.device_array(name, shape=1, dtype="float32") for name in "yz")
+        g.kernel(inverse, 1, 1, (y, zero), name="inverse")
+        g.memset(z, zero, name="set")
+        return g
+
+    for zero, negative in ((0.0, -0.0), (np.float32(0.0), np.float32(-0.0))):
+        assert not hg.explain_update(declared(zero), declared(zero))
+        with declared(zero).compile(runtime="cpu") as exe:
+            exe.run()
+            exe.update(declared(negative))
+            exe.run()
+            assert (exe.read("y")[0], bool(np.signbit(exe.read("z")[0]))) == (-np.inf, True)
 
 
 def test_explain_update_finds_nans_alike() -> None:
