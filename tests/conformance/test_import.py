@@ -78,7 +78,7 @@ def test_from_handle_reads_the_plans_nodes_and_edges_and_does_the_same(name: str
     values = case.initial()
     first = dict(case.launches[0]) if case.launches else {}
     parameters = {**case.defaults, **first}
-    with case.graph.compile(device, backend) as exe:
+    with case.graph.compile(device, backend, batch=False) as exe:  # a node for each step
         exe.run(**first)
         case.apply(values, parameters)
         back = hg.Graph.from_handle(exe.graph_handle, device, arrays=exe)
