@@ -23,6 +23,45 @@ extern "C" __global__ void wave(const float* U0, const float* U1, float* U2, con
   U2[at] = next;
 }
 
+// Graphs of a shape: Maxwell's equations on Yee's grid, n x n x n cells that wrap around, one kernel for each component
+
+extern "C" __global__ void update_ex(float* ex, const float* hy, const float* hz, float c, int n) {
+  const int at = blockIdx.x * blockDim.x + threadIdx.x;
+  if (at >= n * n * n) return;
+  const int x = at / n / n, y = at / n % n, z = at % n;
+  ex[at] += c * ((hz[at] - hz[(x * n + (y + n - 1) % n) * n + z]) - (hy[at] - hy[(x * n + y) * n + (z + n - 1) % n]));
+}
+extern "C" __global__ void update_ey(float* ey, const float* hz, const float* hx, float c, int n) {
+  const int at = blockIdx.x * blockDim.x + threadIdx.x;
+  if (at >= n * n * n) return;
+  const int x = at / n / n, y = at / n % n, z = at % n;
+  ey[at] += c * ((hx[at] - hx[(x * n + y) * n + (z + n - 1) % n]) - (hz[at] - hz[(((x + n - 1) % n) * n + y) * n + z]));
+}
+extern "C" __global__ void update_ez(float* ez, const float* hx, const float* hy, float c, int n) {
+  const int at = blockIdx.x * blockDim.x + threadIdx.x;
+  if (at >= n * n * n) return;
+  const int x = at / n / n, y = at / n % n, z = at % n;
+  ez[at] += c * ((hy[at] - hy[(((x + n - 1) % n) * n + y) * n + z]) - (hx[at] - hx[(x * n + (y + n - 1) % n) * n + z]));
+}
+extern "C" __global__ void update_hx(float* hx, const float* ey, const float* ez, float c, int n) {
+  const int at = blockIdx.x * blockDim.x + threadIdx.x;
+  if (at >= n * n * n) return;
+  const int x = at / n / n, y = at / n % n, z = at % n;
+  hx[at] -= c * ((ez[(x * n + (y + 1) % n) * n + z] - ez[at]) - (ey[(x * n + y) * n + (z + 1) % n] - ey[at]));
+}
+extern "C" __global__ void update_hy(float* hy, const float* ez, const float* ex, float c, int n) {
+  const int at = blockIdx.x * blockDim.x + threadIdx.x;
+  if (at >= n * n * n) return;
+  const int x = at / n / n, y = at / n % n, z = at % n;
+  hy[at] -= c * ((ex[(x * n + y) * n + (z + 1) % n] - ex[at]) - (ez[(((x + 1) % n) * n + y) * n + z] - ez[at]));
+}
+extern "C" __global__ void update_hz(float* hz, const float* ex, const float* ey, float c, int n) {
+  const int at = blockIdx.x * blockDim.x + threadIdx.x;
+  if (at >= n * n * n) return;
+  const int x = at / n / n, y = at / n % n, z = at % n;
+  hz[at] -= c * ((ey[(((x + 1) % n) * n + y) * n + z] - ey[at]) - (ex[(x * n + (y + 1) % n) * n + z] - ex[at]));
+}
+
 // One token through a transformer: vectors of n elements, one block of n threads each
 
 extern "C" __global__ void rms_norm(const float* x, const float* gain, float* y, int n) {

@@ -21,7 +21,7 @@ from ..runtimes.base import Runtime
 from .arguments import add_device_arguments, add_output_arguments, positive
 from .measure import Column, Sheet, clock_us, finish, launch_times_us, machine, percentile, repeat_us, reporting, without_gc
 from .peers import Cpp, Peer, Skipped, Work, open_peer
-from .shapes import KERNELS, SHAPES, cholesky, decode, wave
+from .shapes import KERNELS, SHAPES, cholesky, decode, wave, yee
 
 _THREADS: Final = 64
 _Asked = Lanes | Literal["lanes", "batch"]
@@ -248,10 +248,10 @@ def run(
             for kind in ("empty", "axpy")
         }
         alone = partial(cholesky, path_only=True)
-        more |= {"wave2d": wave, "decode": decode, "cholesky": cholesky, "cholesky, a longest path alone": alone}
+        more |= {"wave2d": wave, "yee": yee, "decode": decode, "cholesky": cholesky, "cholesky, a longest path alone": alone}
         for what, build in more.items():
             report(what)
-            compared = native and build in (decode, cholesky)
+            compared = native and build in (yee, decode, cholesky)
             _compare(sheet, runtime, what, build(), (None, *_WAYS), repeats, backend, compared, _WORST, "shapes")
     for kernels, blocks in ((1, 1), (4, 1), (16, 1), (4, 64)):
         what = f"{_PASSES} passes, {kernels} x {blocks} block{'s' * (blocks > 1)}"
@@ -275,7 +275,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Run the benchmark and print its table."""
     runtime = open_runtime(args.runtime, args.device)
-    with reporting("lanes", 12 + (0 if args.no_shapes else 2 * len(SHAPES) + 4)) as report:
+    with reporting("lanes", 12 + (0 if args.no_shapes else 2 * len(SHAPES) + 5)) as report:
         sheet = run(
             runtime,
             min(args.nodes, 128) if args.quick else args.nodes,

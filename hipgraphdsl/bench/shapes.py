@@ -125,6 +125,26 @@ def wave(steps: int = 16, side: int = 256) -> Graph:
     return g
 
 
+def yee(steps: int = 100, side: int = 16) -> Graph:
+    """Return steps of Maxwell's equations on Yee's grid: three components of one field, then three of the other.
+
+    Each component has a kernel of its own. Arrays ``ex`` to ``hz`` have shape (side, side, side) of float32.
+    """
+    g = Graph(f"yee_{steps}")
+    rng = np.random.default_rng(0)
+    fields = {
+        name: g.device_array(name, rng.standard_normal((side, side, side)).astype("f4"))
+        for name in ("ex", "ey", "ez", "hx", "hy", "hz")
+    }
+    blocks = -(-(side**3) // 256)
+    for _ in range(steps):
+        for own, other in ("eh", "he"):
+            for i, c in enumerate("xyz"):
+                following = [fields[other + "xyz"[(i + k) % 3]] for k in (1, 2)]
+                g.kernel(KERNELS[f"update_{own}{c}"], blocks, 256, (fields[own + c], *following, 0.5, side))
+    return g
+
+
 def cholesky(tiles: int = 24, side: int = 32, *, path_only: bool = False) -> Graph:
     """Return the factorisation A = L L^T of a matrix in tiles: as tiled algorithms declare it, a kernel for each tile and update.
 

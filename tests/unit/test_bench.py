@@ -16,7 +16,7 @@ import hipgraphdsl as hg
 from benchmarks import checks
 from hipgraphdsl import measuring
 from hipgraphdsl.bench import advise, calibrate, lanes, launch, measure, overlap, peers, segments
-from hipgraphdsl.bench.shapes import chain, cholesky, decode, wave
+from hipgraphdsl.bench.shapes import chain, cholesky, decode, wave, yee
 from hipgraphdsl.cli import main
 from hipgraphdsl.target import CostModel, Target, calibrated, store_costs
 
@@ -203,6 +203,24 @@ def test_cholesky_factorises(cpu: Any, batch: bool) -> None:
         exe.run()
         found = np.tril(exe.read("a").swapaxes(1, 2).reshape(160, 160))
     assert np.allclose(found, np.linalg.cholesky(given.astype("f8")), atol=1e-4)
+
+
+def test_yee_updates_each_component_by_the_curl_of_the_other_field(cpu: Any) -> None:
+    g = yee(3, 8)
+    assert [step.batch for step in g.plan(target="nvidia:sm_90").steps] == [n for n in range(6) for _ in range(3)]
+    with g.compile(runtime=cpu, batch=True) as exe:
+        fields = {name: exe.read(name).astype("f8") for name in g.arrays}
+        exe.run()
+        found = {name: exe.read(name) for name in g.arrays}
+    for _ in range(3):
+        for own, other, shift, sign in (("e", "h", 1, 1), ("h", "e", -1, -1)):
+            for i in range(3):
+                p, q = (i + 1) % 3, (i + 2) % 3
+                a, b = fields[other + "xyz"[q]], fields[other + "xyz"[p]]
+                curl = (a - np.roll(a, shift, p)) - (b - np.roll(b, shift, q))
+                fields[own + "xyz"[i]] += sign * 0.5 * (curl if own == "e" else -curl)
+    for name, values in fields.items():
+        assert np.allclose(found[name], values, rtol=1e-4, atol=1e-4)
 
 
 def test_lanes_compares_every_choice_with_the_declared_shape(cpu: Any) -> None:
